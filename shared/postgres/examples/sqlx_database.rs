@@ -1,0 +1,114 @@
+//! The database against which `sqlx` checks our queries while compiling.
+//!
+//! `serve HOME` runs a private server until it is told to stop; `apply HOME ROOT` gives it one
+//! schema per service from the migrations found under ROOT, and prints the addresses as lines a
+//! shell can read. A schema whose applied migrations were edited is made anew; the others are
+//! left alone, so that builds going on elsewhere are not disturbed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hayward_postgres::{Embedded, PrepareError, Schema, Settings, Shared, prepare};
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::{AssertSqlSafe, Connection, Executor, PgConnection};
+
+const DATABASE: &str = "hayward";
+const SERVICES: [&str; 5] = [
+    "node-status",
+    "blocklist",
+    "job-converter",
+    "rm-scheduler",
+    "container-manager",
+];
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match arguments.as_slice() {
+        ["serve", home] => serve(Settings::new(*home)).await,
+        ["apply", home, root] => apply(Settings::new(*home), Path::new(root)).await,
+        _ => bail!("usage: sqlx_database serve HOME | apply HOME ROOT"),
+    }
+}
+
+async fn serve(settings: Settings) -> anyhow::Result<()> {
+    let server = Embedded::start(settings).await?;
+    if !server.is_owner() {
+        return Ok(());
+    }
+    let mut terminated = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;
+    tokio::select! {
+        _ = terminated.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+        () = server.ended() => bail!("the server ended by itself"),
+    }
+    server.stop().await;
+    Ok(())
+}
+
+async fn apply(settings: Settings, root: &Path) -> anyhow::Result<()> {
+    let server = Embedded::attach(settings).await?;
+    let admin = server.url(DATABASE);
+    let publication = migrations(&root.join("shared/publication/migrations")).await?;
+    let shared = [Shared {
+        name: "publication",
+        migrator: &publication,
+    }];
+    let mut failures = Vec::new();
+    for name in SERVICES.iter().chain(&["publication"]) {
+        let role = name.replace('-', "_");
+        let own = match *name {
+            "publication" => Migrator::with_migrations(Vec::new()),
+            service => migrations(&root.join("services").join(service).join("migrations")).await?,
+        };
+        let schema = Schema {
+            name: &role,
+            migrator: &own,
+            shared: &shared,
+        };
+        // One broken migration must not keep the others from being checked.
+        if let Err(error) = renew(&admin, &schema).await {
+            failures.push(format!("{error:#}"));
+        }
+        println!(
+            "export {}_SQLX_URL='{}'",
+            role.to_uppercase(),
+            server.role_url(&role, DATABASE)
+        );
+    }
+    if !failures.is_empty() {
+        bail!("{}", failures.join("\n"));
+    }
+    Ok(())
+}
+
+async fn migrations(folder: &Path) -> anyhow::Result<Migrator> {
+    if !folder.is_dir() {
+        return Ok(Migrator::with_migrations(Vec::new()));
+    }
+    Migrator::new(folder)
+        .await
+        .with_context(|| format!("cannot read {}", folder.display()))
+}
+
+async fn renew(admin: &str, schema: &Schema<'_>) -> anyhow::Result<()> {
+    let one = std::slice::from_ref(schema);
+    let edited = match prepare(admin, one, &BTreeMap::new()).await {
+        Err(PrepareError::Migrate {
+            source: MigrateError::VersionMismatch(_) | MigrateError::VersionMissing(_),
+            ..
+        }) => true,
+        other => return other.with_context(|| format!("cannot prepare {}", schema.name)),
+    };
+    if edited {
+        let mut connection = PgConnection::connect(admin).await?;
+        let drop = format!("drop schema if exists \"{}\" cascade", schema.name);
+        connection.execute(AssertSqlSafe(drop)).await?;
+        connection.close().await?;
+    }
+    prepare(admin, one, &BTreeMap::new())
+        .await
+        .with_context(|| format!("cannot prepare {} anew", schema.name))
+}

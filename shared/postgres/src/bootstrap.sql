@@ -1,0 +1,67 @@
+-- Makes the two roles and the schema of one service, or finds them made.
+-- Names come in as settings of the session, so that this text is the same for every service:
+--   hayward.schema    the schema, which is also the name of the runner role
+--   hayward.password  the runner's password, empty to leave it as it is
+-- Nothing here needs a superuser: the caller may create roles, and may create in this database.
+
+do $$
+declare
+    runner text := current_setting('hayward.schema');
+    owner  text := runner || '_owner';
+    secret text := current_setting('hayward.password');
+    role   text;
+    member text := case when current_setting('server_version_num')::int >= 160000
+                        then 'SET' else 'MEMBER' end;
+begin
+    if not exists (select from pg_roles where rolname = owner) then
+        execute format('create role %I nologin', owner);
+    end if;
+    if not exists (select from pg_roles where rolname = runner) then
+        execute format('create role %I login', runner);
+    end if;
+    if secret <> '' then
+        execute format('alter role %I password %L', runner, secret);
+    end if;
+
+    -- Written only when it differs: roles belong to the whole server, and two databases prepared
+    -- at the same moment would collide on the row.
+    foreach role in array array[owner, runner] loop
+        if not exists (
+            select from pg_roles
+            where rolname = role
+              and rolconfig @> array['search_path=' || quote_ident(runner)]
+        ) then
+            execute format('alter role %I set search_path to %I', role, runner);
+        end if;
+    end loop;
+
+    -- Who creates a role does not yet belong to it, and only a member may act as the owner.
+    if not pg_has_role(current_user, owner, member) then
+        execute format('grant %I to current_user', owner);
+    end if;
+
+    if not exists (select from pg_namespace where nspname = runner) then
+        execute format('create schema %I authorization %I', runner, owner);
+    elsif (select pg_get_userbyid(nspowner) from pg_namespace where nspname = runner) <> owner then
+        raise exception 'schema % exists but does not belong to %', runner, owner;
+    end if;
+
+    -- Older servers let every role create tables in `public`, which is a way around the schemas.
+    if to_regnamespace('public') is not null
+       and has_schema_privilege(runner, 'public', 'create') then
+        revoke create on schema public from public;
+        if has_schema_privilege(runner, 'public', 'create') then
+            raise exception 'every role may create in schema public of this database'
+                using hint = 'its owner must run: revoke create on schema public from public';
+        end if;
+    end if;
+
+    -- The owner hands out the rights, so that they also hold for tables it creates later.
+    execute format('set local role %I', owner);
+    execute format('grant usage on schema %I to %I', runner, runner);
+    execute format('alter default privileges in schema %I
+        grant select, insert, update, delete on tables to %I', runner, runner);
+    execute format('alter default privileges in schema %I
+        grant usage, select on sequences to %I', runner, runner);
+end
+$$;

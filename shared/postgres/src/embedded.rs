@@ -1,0 +1,427 @@
+//! A private Postgres for people who have none: found on the machine, kept in one folder, reached
+//! only through a unix socket inside it.
+//!
+//! Invariants:
+//! - the folder has at most one server, and the server at most one owner: the process that holds
+//!   the lock of the folder. Everybody else who starts there attaches;
+//! - the server ends with its owner, even on `kill -9`, and the next start recovers what was
+//!   committed;
+//! - nothing listens on the network, and the folder is closed to other accounts, which is why
+//!   the server may trust whoever reaches its socket.
+
+mod account;
+mod binaries;
+mod child;
+mod pidfile;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::Signal;
+use sqlx::Connection;
+use sqlx::postgres::PgConnection;
+use tokio::process::Command;
+use tokio::time::sleep;
+
+use account::Account;
+pub use binaries::binaries;
+use child::Ended;
+use pidfile::Postmaster;
+
+/// Recovery of a large journal takes seconds, not minutes.
+const START_LIMIT: Duration = Duration::from_mins(1);
+/// After this a stop stops being polite.
+const STOP_LIMIT: Duration = Duration::from_secs(20);
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+/// A socket's path has room for 107 bytes, and Postgres adds its own name to the directory.
+const SOCKET_PATH_LIMIT: usize = 107 - "/.s.PGSQL.5432".len();
+
+/// How a private server is run.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The folder that holds data, socket and log; made if it is missing.
+    pub home: PathBuf,
+    /// Off only for tests: a commit then survives the death of processes, but not of the machine.
+    pub durable: bool,
+    pub max_connections: u32,
+}
+
+impl Settings {
+    pub fn new(home: impl Into<PathBuf>) -> Self {
+        Self {
+            home: home.into(),
+            durable: true,
+            max_connections: 200,
+        }
+    }
+
+    /// Where a server is kept when nobody says otherwise: `/var/lib/hayward/pg` for root, the
+    /// data directory of the user for others.
+    pub fn default_home() -> Option<PathBuf> {
+        account::default_home()
+    }
+
+    /// Whether a server can live in this folder at all; nothing is made.
+    pub fn check(&self) -> Result<(), EmbeddedError> {
+        if self.run().as_os_str().len() > SOCKET_PATH_LIMIT {
+            return Err(EmbeddedError::TooLong(self.home.clone()));
+        }
+        Account::choose()?.can_reach(&self.home)
+    }
+
+    fn data(&self) -> PathBuf {
+        self.home.join("data")
+    }
+
+    fn run(&self) -> PathBuf {
+        self.home.join("run")
+    }
+}
+
+/// Why there is no private server.
+#[derive(Debug, thiserror::Error)]
+pub enum EmbeddedError {
+    #[error("no Postgres on this machine: install it ({0}) or set DATABASE_URL")]
+    NotInstalled(&'static str),
+    #[error("HAYWARD_PG_BIN is {0}, where there is no initdb and postgres")]
+    Told(PathBuf),
+    #[error("Postgres does not run as root, and there is no account `postgres` or `nobody`")]
+    NoAccount,
+    #[error("the account of Postgres cannot pass {closed} to reach {home}")]
+    Unreachable { home: PathBuf, closed: PathBuf },
+    #[error("{0} is too long a path for a unix socket: choose a shorter state directory")]
+    TooLong(PathBuf),
+    #[error("cannot prepare {folder}")]
+    Folder {
+        folder: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("cannot run {program}")]
+    Run {
+        program: PathBuf,
+        #[source]
+        source: io::Error,
+    },
+    #[error("initdb failed: {0}")]
+    Init(String),
+    #[error("Postgres ended while starting; the end of its log: {0}")]
+    Ended(String),
+    #[error("Postgres in {0} did not become ready in time")]
+    Slow(PathBuf),
+}
+
+/// A running private server.
+#[derive(Debug)]
+pub struct Embedded {
+    settings: Settings,
+    server: Postmaster,
+    /// Present when this value started the server and so has to end it.
+    ended: Option<Ended>,
+}
+
+impl Embedded {
+    /// Starts the server of this folder, or attaches to the one that runs there.
+    pub async fn start(settings: Settings) -> Result<Self, EmbeddedError> {
+        settings.check()?;
+        let account = Account::choose()?;
+        account.own_directory(&settings.home)?;
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            // Whoever gets the lock is the owner; as long as another holds it there is a server,
+            // or one is coming up or going down.
+            if let Some(lock) = take_lock(&settings.home)? {
+                return Self::own(settings, account, lock, deadline).await;
+            }
+            if let Some(server) = answering(&settings).await {
+                return Ok(Self {
+                    settings,
+                    server,
+                    ended: None,
+                });
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Err(EmbeddedError::Slow(settings.home))
+    }
+
+    /// Waits for the server that another process runs in this folder, and never starts one.
+    pub async fn attach(settings: Settings) -> Result<Self, EmbeddedError> {
+        let deadline = Instant::now() + START_LIMIT;
+        while Instant::now() < deadline {
+            if let Some(server) = answering(&settings).await {
+                return Ok(Self {
+                    settings,
+                    server,
+                    ended: None,
+                });
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        Err(EmbeddedError::Slow(settings.home))
+    }
+
+    async fn own(
+        settings: Settings,
+        account: Account,
+        lock: File,
+        deadline: Instant,
+    ) -> Result<Self, EmbeddedError> {
+        let programs = binaries()?;
+        end_orphan(&settings, deadline).await?;
+        account.own_directory(&settings.run())?;
+        if !settings.data().join("PG_VERSION").exists() {
+            init(&settings, account, &programs).await?;
+        }
+        let log = settings.home.join("server.log");
+        let order = child::Order {
+            account,
+            postgres: programs.join("postgres"),
+            arguments: arguments(&settings),
+            log: log.clone(),
+            lock,
+        };
+        let ended = child::start(order)
+            .await
+            .map_err(|source| EmbeddedError::Run {
+                program: programs.join("postgres"),
+                source,
+            })?;
+        while Instant::now() < deadline {
+            if *ended.borrow() {
+                return Err(EmbeddedError::Ended(tail(&log)));
+            }
+            if let Some(server) = answering(&settings).await {
+                tracing::info!(home = %settings.home.display(), "private Postgres is ready");
+                return Ok(Self {
+                    settings,
+                    server,
+                    ended: Some(ended),
+                });
+            }
+            sleep(LOOK_AGAIN).await;
+        }
+        if let Some(server) = Postmaster::find(&settings.data()) {
+            server.signal(Signal::SIGQUIT);
+        }
+        Err(EmbeddedError::Slow(settings.home))
+    }
+
+    /// The address of a database here, as the superuser of this server.
+    pub fn url(&self, database: &str) -> String {
+        self.role_url("postgres", database)
+    }
+
+    /// The address of a database here, as `role`; the private server asks for no password.
+    pub fn role_url(&self, role: &str, database: &str) -> String {
+        url(&self.settings, role, database)
+    }
+
+    /// Whether the server ends with this process, or is another's.
+    pub fn is_owner(&self) -> bool {
+        self.ended.is_some()
+    }
+
+    /// The process id of the server.
+    pub fn pid(&self) -> i32 {
+        self.server.pid.as_raw()
+    }
+
+    /// Returns when the server is gone, asked or not; never for one that is another's.
+    pub async fn ended(&self) {
+        match self.ended.clone() {
+            Some(mut ended) => {
+                let _ = ended.wait_for(|ended| *ended).await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Ends the server if it is ours: open transactions are rolled back, committed ones are kept.
+    pub async fn stop(self) {
+        self.end(&[Signal::SIGINT, Signal::SIGQUIT, Signal::SIGKILL])
+            .await;
+    }
+
+    /// Ends the server if it is ours, without letting it put anything in order: the next start
+    /// recovers from the journal. For tests of crashes.
+    pub async fn kill(self) {
+        self.end(&[Signal::SIGQUIT, Signal::SIGKILL]).await;
+    }
+
+    async fn end(mut self, signals: &[Signal]) {
+        let Some(mut ended) = self.ended.take() else {
+            return;
+        };
+        for signal in signals {
+            if *ended.borrow() {
+                return;
+            }
+            self.server.signal(*signal);
+            let gone = ended.wait_for(|ended| *ended);
+            if tokio::time::timeout(STOP_LIMIT, gone).await.is_ok() {
+                return;
+            }
+            tracing::warn!(%signal, "private Postgres did not stop");
+        }
+    }
+}
+
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        if let Some(ended) = &self.ended
+            && !*ended.borrow()
+        {
+            self.server.signal(Signal::SIGINT);
+        }
+    }
+}
+
+fn url(settings: &Settings, role: &str, database: &str) -> String {
+    let directory: String = settings
+        .run()
+        .to_string_lossy()
+        .bytes()
+        .map(|byte| match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'/' | b'-' | b'_' | b'.' => {
+                char::from(byte).to_string()
+            }
+            other => format!("%{other:02X}"),
+        })
+        .collect();
+    format!("postgres://{role}@localhost/{database}?host={directory}&sslmode=disable")
+}
+
+/// `None` when another process holds the folder.
+fn take_lock(home: &Path) -> Result<Option<File>, EmbeddedError> {
+    let failed = |source| EmbeddedError::Folder {
+        folder: home.to_owned(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(home.join("owner.lock"))
+        .map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(Some(file)),
+        Err(fs::TryLockError::WouldBlock) => Ok(None),
+        Err(fs::TryLockError::Error(source)) => Err(failed(source)),
+    }
+}
+
+/// The server of this folder, when it is ready and answers.
+async fn answering(settings: &Settings) -> Option<Postmaster> {
+    let server = Postmaster::find(&settings.data()).filter(|server| server.ready)?;
+    let connection = PgConnection::connect(&url(settings, "postgres", "postgres")).await;
+    let _ = connection.ok()?.close().await;
+    Some(server)
+}
+
+/// We hold the lock, so a server that is still there has lost its owner and is on its way out.
+async fn end_orphan(settings: &Settings, deadline: Instant) -> Result<(), EmbeddedError> {
+    let polite_until = Instant::now() + STOP_LIMIT / 4;
+    let mut asked = false;
+    // A stale file may name a stranger's process: only one with our data directory is ours.
+    while let Some(server) = Postmaster::find(&settings.data()) {
+        if !serves(server, &settings.data()) {
+            break;
+        }
+        if Instant::now() > deadline {
+            return Err(EmbeddedError::Slow(settings.home.clone()));
+        }
+        if Instant::now() > polite_until && !asked {
+            server.signal(Signal::SIGQUIT);
+            asked = true;
+        }
+        sleep(LOOK_AGAIN).await;
+    }
+    Ok(())
+}
+
+/// Whether this process has our folder as its working directory, as a running server has. Where
+/// that cannot be read, Postgres itself decides whether its lock file is stale.
+fn serves(server: Postmaster, data: &Path) -> bool {
+    match fs::read_link(format!("/proc/{}/cwd", server.pid)) {
+        Ok(directory) => Some(directory) == fs::canonicalize(data).ok(),
+        Err(_) => false,
+    }
+}
+
+async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<(), EmbeddedError> {
+    // An interrupted attempt leaves a folder that initdb would refuse; PG_VERSION is written
+    // early, so the work is done beside and moved into place.
+    let fresh = settings.home.join("data.new");
+    if fresh.exists() {
+        fs::remove_dir_all(&fresh).map_err(|source| EmbeddedError::Folder {
+            folder: fresh.clone(),
+            source,
+        })?;
+    }
+    let program = programs.join("initdb");
+    let mut command = account.command(&program);
+    command
+        .args(["--username=postgres", "--auth=trust", "--encoding=UTF8"])
+        .args(["--locale=C", "--no-instructions"])
+        .arg("-D")
+        .arg(&fresh);
+    if !settings.durable {
+        command.arg("--no-sync");
+    }
+    let said = Command::from(command)
+        .output()
+        .await
+        .map_err(|source| EmbeddedError::Run { program, source })?;
+    if !said.status.success() {
+        let text = String::from_utf8_lossy(&said.stderr);
+        return Err(EmbeddedError::Init(text.trim().replace('\n', "; ")));
+    }
+    fs::rename(&fresh, settings.data()).map_err(|source| EmbeddedError::Folder {
+        folder: settings.data(),
+        source,
+    })
+}
+
+fn arguments(settings: &Settings) -> Vec<String> {
+    let durable = if settings.durable { "on" } else { "off" };
+    let given = [
+        ("listen_addresses", String::new()),
+        (
+            "unix_socket_directories",
+            settings.run().to_string_lossy().into_owned(),
+        ),
+        ("unix_socket_permissions", "0700".to_owned()),
+        ("port", "5432".to_owned()),
+        ("max_connections", settings.max_connections.to_string()),
+        ("shared_buffers", "128MB".to_owned()),
+        ("fsync", durable.to_owned()),
+        ("full_page_writes", durable.to_owned()),
+        // On even in tests: a commit that was answered is in the hands of the system, and survives
+        // the death of every process here.
+        ("synchronous_commit", "on".to_owned()),
+        ("max_wal_size", "512MB".to_owned()),
+        ("logging_collector", "off".to_owned()),
+        ("log_line_prefix", "%m [%p] %q%u@%d ".to_owned()),
+        ("timezone", "UTC".to_owned()),
+        ("log_timezone", "UTC".to_owned()),
+    ];
+    let mut arguments = vec![
+        "-D".to_owned(),
+        settings.data().to_string_lossy().into_owned(),
+    ];
+    for (name, value) in given {
+        arguments.push("-c".to_owned());
+        arguments.push(format!("{name}={value}"));
+    }
+    arguments
+}
+
+/// Enough of the log to see why, on one line.
+fn tail(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().rev().take(5).collect();
+    lines.into_iter().rev().collect::<Vec<_>>().join("; ")
+}

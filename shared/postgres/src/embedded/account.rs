@@ -1,0 +1,99 @@
+//! As whom the server runs. Postgres refuses to run as root, so root hands it to an unprivileged
+//! account; anybody else runs it as themselves.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use nix::unistd::{Uid, User};
+
+use super::EmbeddedError;
+
+/// The account of the server, when it is not our own.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Account {
+    other: Option<(u32, u32)>,
+}
+
+impl Account {
+    pub(super) fn choose() -> Result<Self, EmbeddedError> {
+        if !Uid::effective().is_root() {
+            return Ok(Self { other: None });
+        }
+        ["postgres", "nobody"]
+            .into_iter()
+            .find_map(|name| User::from_name(name).ok().flatten())
+            .map(|user| Self {
+                other: Some((user.uid.as_raw(), user.gid.as_raw())),
+            })
+            .ok_or(EmbeddedError::NoAccount)
+    }
+
+    /// A command that will run as this account, in a place it may stand in.
+    pub(super) fn command(self, program: impl AsRef<Path>) -> Command {
+        let mut command = Command::new(program.as_ref());
+        command.current_dir("/");
+        if let Some((uid, gid)) = self.other {
+            // The supplementary groups of root go with it: std drops them when root gives up its
+            // uid.
+            command.uid(uid).gid(gid);
+        }
+        command
+    }
+
+    /// Makes `directory` and gives it to this account alone.
+    pub(super) fn own_directory(self, directory: &Path) -> Result<(), EmbeddedError> {
+        let failed = |source| EmbeddedError::Folder {
+            folder: directory.to_owned(),
+            source,
+        };
+        fs::create_dir_all(directory).map_err(failed)?;
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o700)).map_err(failed)?;
+        if let Some((uid, gid)) = self.other {
+            chown(directory, Some(uid), Some(gid)).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    /// Refuses a folder behind a directory that the account may not pass, such as `/root`:
+    /// Postgres would only say that it cannot find its data.
+    pub(super) fn can_reach(self, home: &Path) -> Result<(), EmbeddedError> {
+        let Some((uid, gid)) = self.other else {
+            return Ok(());
+        };
+        for ancestor in home.ancestors().skip(1) {
+            let Ok(found) = fs::metadata(ancestor) else {
+                continue;
+            };
+            let needed = if found.uid() == uid {
+                0o100
+            } else if found.gid() == gid {
+                0o010
+            } else {
+                0o001
+            };
+            if found.mode() & needed == 0 {
+                return Err(EmbeddedError::Unreachable {
+                    home: home.to_owned(),
+                    closed: ancestor.to_owned(),
+                });
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Where a private server keeps its data when nobody says otherwise: for root a place that the
+/// unprivileged account can reach, for others their own data directory.
+pub(super) fn default_home() -> Option<PathBuf> {
+    if Uid::effective().is_root() {
+        return Some(PathBuf::from("/var/lib/hayward/pg"));
+    }
+    let data = std::env::var_os("XDG_DATA_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".local/share")))?;
+    Some(data.join("hayward/pg"))
+}

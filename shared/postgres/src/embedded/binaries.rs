@@ -1,0 +1,104 @@
+//! Where a machine keeps the programs of Postgres.
+
+use std::cmp::Reverse;
+use std::env;
+use std::path::{Path, PathBuf};
+
+use super::EmbeddedError;
+
+/// Directories with one folder per version in them, as packages lay them out: Debian and Ubuntu,
+/// Red Hat (`/usr/pgsql-16`), Homebrew on either kind of Mac.
+const VERSIONED: [(&str, &str, &str); 4] = [
+    ("/usr/lib/postgresql", "", "bin"),
+    ("/usr", "pgsql-", "bin"),
+    ("/opt/homebrew/opt", "postgresql@", "bin"),
+    ("/usr/local/opt", "postgresql@", "bin"),
+];
+
+/// The directory that holds `initdb` and `postgres`.
+///
+/// `HAYWARD_PG_BIN` decides alone when it is set; otherwise the newest installed version wins,
+/// and `PATH` is asked last.
+pub fn binaries() -> Result<PathBuf, EmbeddedError> {
+    if let Some(told) = env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
+        return if complete(&told) {
+            Ok(told)
+        } else {
+            Err(EmbeddedError::Told(told))
+        };
+    }
+    for (root, prefix, tail) in VERSIONED {
+        if let Some(found) = newest(Path::new(root), prefix, tail) {
+            return Ok(found);
+        }
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    env::split_paths(&path)
+        .find(|directory| complete(directory))
+        .ok_or_else(|| EmbeddedError::NotInstalled(install_line()))
+}
+
+fn complete(directory: &Path) -> bool {
+    directory.join("initdb").is_file() && directory.join("postgres").is_file()
+}
+
+fn newest(root: &Path, prefix: &str, tail: &str) -> Option<PathBuf> {
+    let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir(root)
+        .ok()?
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            let version = name.strip_prefix(prefix)?.parse().ok()?;
+            Some((version, entry.path().join(tail)))
+        })
+        .collect();
+    found.sort_by_key(|(version, _)| Reverse(*version));
+    found
+        .into_iter()
+        .map(|(_, directory)| directory)
+        .find(|directory| complete(directory))
+}
+
+/// The command that installs Postgres here, told by the package tool that is present.
+fn install_line() -> &'static str {
+    let has = |program: &str| {
+        env::split_paths(&env::var_os("PATH").unwrap_or_default())
+            .any(|directory| directory.join(program).is_file())
+    };
+    if has("apt-get") {
+        "sudo apt-get install postgresql"
+    } else if has("dnf") {
+        "sudo dnf install postgresql-server"
+    } else if has("apk") {
+        "sudo apk add postgresql"
+    } else if has("pacman") {
+        "sudo pacman -S postgresql"
+    } else if has("brew") {
+        "brew install postgresql@17"
+    } else {
+        "the package of your system that brings `initdb` and `postgres`"
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::newest;
+    use std::fs;
+
+    #[test]
+    fn the_newest_complete_version_wins() {
+        let root = tempfile::tempdir().unwrap();
+        for version in ["9", "15", "17", "notes"] {
+            fs::create_dir_all(root.path().join(version).join("bin")).unwrap();
+        }
+        for version in ["9", "15"] {
+            for program in ["initdb", "postgres"] {
+                fs::write(root.path().join(version).join("bin").join(program), "").unwrap();
+            }
+        }
+        // 17 is a client package without a server; as text, 9 would sort above 15.
+        let found = newest(root.path(), "", "bin").unwrap();
+        assert_eq!(found, root.path().join("15/bin"));
+        assert_eq!(newest(root.path(), "pgsql-", "bin"), None);
+    }
+}

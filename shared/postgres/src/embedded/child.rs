@@ -1,0 +1,124 @@
+//! The server as a child that cannot outlive us.
+//!
+//! Linux kills it for us: `setpriv` sets the parent-death signal and becomes Postgres. That signal
+//! follows the *thread* that made the child, so a thread is kept for it until the child ends.
+//! Where there is no such `setpriv`, a shell holds the other end of a pipe of ours, and stops
+//! Postgres when the pipe closes, which also happens however we die.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use tokio::sync::{oneshot, watch};
+
+use super::account::Account;
+
+/// Started with the death signal already set; ends at once if the parent ($1) died before that,
+/// and becomes Postgres otherwise.
+const BECOME: &str = r#"[ "$PPID" = "$1" ] || exit 1; shift; exec "$@""#;
+/// Sends SIGQUIT when the pipe closes, and ends when Postgres has ended.
+const WATCH: &str = r#"
+exec 3<&0
+shift
+"$@" </dev/null 3<&- &
+server=$!
+{ read -r _; kill -QUIT $server; } <&3 >/dev/null 2>&1 &
+watcher=$!
+exec 3<&-
+wait $server
+status=$?
+kill $watcher 2>/dev/null
+exit $status
+"#;
+
+/// What to run, and as whom.
+pub(super) struct Order {
+    pub(super) account: Account,
+    pub(super) postgres: PathBuf,
+    pub(super) arguments: Vec<String>,
+    pub(super) log: PathBuf,
+    /// Locked for as long as the server lives: it belongs to whoever holds it.
+    pub(super) lock: File,
+}
+
+/// Turns true when the server has ended.
+pub(super) type Ended = watch::Receiver<bool>;
+
+/// Starts the server, and returns once the process exists (it is not ready yet).
+pub(super) async fn start(order: Order) -> io::Result<Ended> {
+    let (ended, watching) = watch::channel(false);
+    let (started, starting) = oneshot::channel();
+    thread::Builder::new()
+        .name("postgres".to_owned())
+        .spawn(move || {
+            match spawn(&order) {
+                Ok(mut child) => {
+                    let _ = started.send(Ok(()));
+                    // The pipe stays open inside `child` until the server ended by itself.
+                    let pipe = child.stdin.take();
+                    if let Err(error) = child.wait() {
+                        tracing::error!(%error, "cannot wait for the private Postgres");
+                    }
+                    drop(pipe);
+                }
+                Err(error) => {
+                    let _ = started.send(Err(error));
+                }
+            }
+            drop(order.lock);
+            let _ = ended.send(true);
+        })?;
+    starting
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("the thread of the server ended")))?;
+    Ok(watching)
+}
+
+fn spawn(order: &Order) -> io::Result<Child> {
+    let log = OpenOptions::new()
+        .create(true)
+        .append(true)
+        .open(&order.log)?;
+    let mut command = if let Some(setpriv) = setpriv() {
+        let mut command = order.account.command(setpriv);
+        command.args(["--pdeathsig", "QUIT", "--", "/bin/sh", "-c", BECOME]);
+        command.stdin(Stdio::null());
+        command
+    } else {
+        let mut command = order.account.command("/bin/sh");
+        command.args(["-c", WATCH]);
+        command.stdin(Stdio::piped());
+        command
+    };
+    command
+        .arg("hayward-postgres")
+        .arg(std::process::id().to_string())
+        .arg(&order.postgres)
+        .args(&order.arguments)
+        // Its own group: a Ctrl-C at the terminal is for us, and Postgres must still serve while
+        // the services finish what they have in hand.
+        .process_group(0)
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+}
+
+/// The `setpriv` of util-linux; the one of busybox knows no death signal.
+fn setpriv() -> Option<PathBuf> {
+    if !cfg!(target_os = "linux") {
+        return None;
+    }
+    ["/usr/bin/setpriv", "/bin/setpriv"]
+        .into_iter()
+        .map(Path::new)
+        .find(|program| {
+            Command::new(program)
+                .arg("--help")
+                .output()
+                .is_ok_and(|said| String::from_utf8_lossy(&said.stdout).contains("--pdeathsig"))
+        })
+        .map(Path::to_owned)
+}

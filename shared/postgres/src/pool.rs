@@ -1,0 +1,48 @@
+//! Pools whose every wait is bounded: a stuck query, lock or forgotten transaction becomes an
+//! error of one request instead of a service that stands still.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::Connection;
+use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+
+/// Longer than any query of a service that is well; a round over a full fleet takes a second.
+const STATEMENT_TIMEOUT_MS: u32 = 20_000;
+/// A writer waits for a lock only while a neighbour commits, which takes milliseconds.
+const LOCK_TIMEOUT_MS: u32 = 5_000;
+/// A transaction left open holds its locks; no code of ours waits for others inside one.
+const IDLE_IN_TRANSACTION_TIMEOUT_MS: u32 = 10_000;
+/// How long a caller queues for a connection before it is told that the database is busy.
+const ACQUIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// A connection unused for longer is asked whether it lives, so that a restarted server costs no
+/// request; asking each time would cost every request a round trip.
+const TRUSTED_IDLE: Duration = Duration::from_secs(1);
+
+/// Opens a pool of at most `max` connections; the first is made before this returns.
+///
+/// `url` may name a unix socket (`postgres://role@localhost/database?host=/directory`).
+/// Connections show as `hayward <role>` in `pg_stat_activity`.
+pub async fn connect(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {
+    let options = PgConnectOptions::from_str(url)?;
+    let name = format!("hayward {}", options.get_username());
+    let options = options.application_name(&name).options([
+        ("statement_timeout", STATEMENT_TIMEOUT_MS.to_string()),
+        ("lock_timeout", LOCK_TIMEOUT_MS.to_string()),
+        (
+            "idle_in_transaction_session_timeout",
+            IDLE_IN_TRANSACTION_TIMEOUT_MS.to_string(),
+        ),
+    ]);
+    PgPoolOptions::new()
+        .max_connections(max)
+        .acquire_timeout(ACQUIRE_TIMEOUT)
+        .test_before_acquire(false)
+        .before_acquire(|connection, seen| {
+            Box::pin(
+                async move { Ok(seen.idle_for < TRUSTED_IDLE || connection.ping().await.is_ok()) },
+            )
+        })
+        .connect_with(options)
+        .await
+}

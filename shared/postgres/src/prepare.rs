@@ -1,0 +1,260 @@
+//! From an empty server to migrated schemas, as often as one likes.
+//!
+//! Invariants: a runner role reaches the rows of its own schema and nothing else; tables belong
+//! to the owner role, so no service can alter what it stores; running twice, or from several
+//! processes at once, ends in the same state as running once.
+//!
+//! Migrations shared by several services are applied in each of their schemas, and remembered
+//! there in a table of their own: both lists may count from one.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::postgres::{PgConnectOptions, PgConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
+
+const BOOTSTRAP: &str = include_str!("bootstrap.sql");
+const RIGHTS: &str = include_str!("rights.sql");
+
+/// Serialises preparation within one database; the number only has to be ours.
+const LOCK: i64 = 0x6861_7977_6172_6401;
+/// Roles belong to the server, so two databases prepared at once may touch the same row.
+const ROLE_ATTEMPTS: u32 = 10;
+
+/// The schema of one service.
+#[derive(Clone, Copy, Debug)]
+pub struct Schema<'a> {
+    /// Name of the schema and of its runner role; the owner role is `<name>_owner`.
+    pub name: &'a str,
+    /// The service's own migrations, remembered in `_migrations`.
+    pub migrator: &'a Migrator,
+    /// Migrations it takes over from shared crates; they run first.
+    pub shared: &'a [Shared<'a>],
+}
+
+/// Migrations that several schemas have in common.
+#[derive(Clone, Copy, Debug)]
+pub struct Shared<'a> {
+    /// They are remembered in the table `_<name>_migrations`.
+    pub name: &'a str,
+    pub migrator: &'a Migrator,
+}
+
+/// Why a database could not be prepared.
+#[derive(Debug, thiserror::Error)]
+pub enum PrepareError {
+    #[error("the admin address of the database cannot be used")]
+    Address(#[source] sqlx::Error),
+    #[error("cannot create database {name}")]
+    Create {
+        name: String,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("cannot make the roles and the schema {schema}")]
+    Roles {
+        schema: String,
+        #[source]
+        source: sqlx::Error,
+    },
+    #[error("cannot apply the migrations of {schema} recorded in {table}")]
+    Migrate {
+        schema: String,
+        table: String,
+        #[source]
+        source: MigrateError,
+    },
+}
+
+/// Prepares the database that `admin_url` names, and creates it when it is missing.
+///
+/// The admin may create roles and, if needed, databases; it needs not be a superuser.
+/// `passwords` maps runner roles to the passwords they log in with; a runner without an entry
+/// keeps what it has (none, on a private server that trusts its socket).
+pub async fn prepare(
+    admin_url: &str,
+    schemas: &[Schema<'_>],
+    passwords: &BTreeMap<String, String>,
+) -> Result<(), PrepareError> {
+    let options = PgConnectOptions::from_str(admin_url)
+        .map_err(PrepareError::Address)?
+        .application_name("hayward prepare");
+    let mut connection = open_or_create(&options).await?;
+    sqlx::query("select pg_advisory_lock($1)")
+        .bind(LOCK)
+        .execute(&mut connection)
+        .await
+        .map_err(PrepareError::Address)?;
+    for schema in schemas {
+        let secret = passwords.get(schema.name).map_or("", String::as_str);
+        make_roles(&mut connection, schema.name, secret).await?;
+        migrate(&mut connection, schema).await?;
+    }
+    // Closing gives the lock back, here and on every early return.
+    connection.close().await.map_err(PrepareError::Address)
+}
+
+/// The address a role uses, made from the admin's: same server, same database.
+pub fn role_url(
+    admin_url: &str,
+    role: &str,
+    password: Option<&str>,
+) -> Result<String, sqlx::Error> {
+    let mut options = PgConnectOptions::from_str(admin_url)?.username(role);
+    if let Some(password) = password {
+        options = options.password(password);
+    }
+    Ok(options.to_url_lossy().to_string())
+}
+
+/// Creates the database that `admin_url` names as a copy of `template`, to which nobody may be
+/// connected meanwhile. One that exists already is left as it is.
+pub async fn create_database(admin_url: &str, template: &str) -> Result<(), PrepareError> {
+    let options = PgConnectOptions::from_str(admin_url).map_err(PrepareError::Address)?;
+    create(&options, template).await
+}
+
+async fn open_or_create(options: &PgConnectOptions) -> Result<PgConnection, PrepareError> {
+    match options.connect().await {
+        Err(error) if code(&error).as_deref() == Some("3D000") => {}
+        other => return other.map_err(PrepareError::Address),
+    }
+    // Nobody can be connected to `template0`, and a connection would refuse the copy.
+    create(options, "template0").await?;
+    options.connect().await.map_err(PrepareError::Address)
+}
+
+async fn create(options: &PgConnectOptions, template: &str) -> Result<(), PrepareError> {
+    let name = options
+        .get_database()
+        .unwrap_or_else(|| options.get_username());
+    let failed = |source| PrepareError::Create {
+        name: name.to_owned(),
+        source,
+    };
+    let mut maintenance = options
+        .clone()
+        .database("postgres")
+        .connect()
+        .await
+        .map_err(failed)?;
+    let create = format!(
+        "create database \"{}\" template \"{}\" encoding 'UTF8'",
+        name.replace('"', "\"\""),
+        template.replace('"', "\"\"")
+    );
+    match maintenance.execute(AssertSqlSafe(create)).await {
+        // Another start was faster, seen in the catalogue or only in its index.
+        Err(error) if matches!(code(&error).as_deref(), Some("42P04" | "23505")) => {}
+        Err(error) => return Err(failed(error)),
+        Ok(_) => tracing::debug!(database = name, "database created"),
+    }
+    maintenance.close().await.map_err(failed)
+}
+
+async fn make_roles(
+    connection: &mut PgConnection,
+    schema: &str,
+    secret: &str,
+) -> Result<(), PrepareError> {
+    let failed = |source| PrepareError::Roles {
+        schema: schema.to_owned(),
+        source,
+    };
+    let mut attempt = 1;
+    loop {
+        match bootstrap(connection, schema, secret).await {
+            // A concurrent start on another database of this server made or changed the same
+            // role; what it wrote is what we want, so looking again finds it.
+            Err(error)
+                if attempt < ROLE_ATTEMPTS
+                    && matches!(
+                        code(&error).as_deref(),
+                        Some("XX000" | "23505" | "42710" | "40001" | "40P01")
+                    ) =>
+            {
+                attempt += 1;
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            other => return other.map_err(failed),
+        }
+    }
+}
+
+async fn bootstrap(
+    connection: &mut PgConnection,
+    schema: &str,
+    secret: &str,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(
+        "select set_config('hayward.schema', $1, false), set_config('hayward.password', $2, false)",
+    )
+    .bind(schema)
+    .bind(secret)
+    .execute(&mut *connection)
+    .await?;
+    connection.execute(sqlx::raw_sql(BOOTSTRAP)).await?;
+    sqlx::query("select set_config('hayward.password', '', false)")
+        .execute(connection)
+        .await?;
+    Ok(())
+}
+
+/// Runs as the owner, so that every table belongs to it.
+async fn migrate(connection: &mut PgConnection, schema: &Schema<'_>) -> Result<(), PrepareError> {
+    let roles_failed = |source| PrepareError::Roles {
+        schema: schema.name.to_owned(),
+        source,
+    };
+    sqlx::query(
+        "select set_config('role', $1 || '_owner', false),
+                set_config('search_path', quote_ident($1), false)",
+    )
+    .bind(schema.name)
+    .execute(&mut *connection)
+    .await
+    .map_err(roles_failed)?;
+    for shared in schema.shared {
+        let table = format!("_{}_migrations", shared.name);
+        apply(connection, schema.name, table, shared.migrator).await?;
+    }
+    apply(
+        connection,
+        schema.name,
+        "_migrations".to_owned(),
+        schema.migrator,
+    )
+    .await?;
+    connection
+        .execute(sqlx::raw_sql(RIGHTS))
+        .await
+        .map_err(roles_failed)?;
+    connection
+        .execute("reset role; reset search_path")
+        .await
+        .map_err(roles_failed)?;
+    Ok(())
+}
+
+async fn apply(
+    connection: &mut PgConnection,
+    schema: &str,
+    table: String,
+    migrator: &Migrator,
+) -> Result<(), PrepareError> {
+    let mut own = Migrator::with_migrations(migrator.iter().cloned().collect());
+    own.dangerous_set_table_name(table.clone());
+    own.run_direct(None, connection, false)
+        .await
+        .map_err(|source| PrepareError::Migrate {
+            schema: schema.to_owned(),
+            table,
+            source,
+        })
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
+}

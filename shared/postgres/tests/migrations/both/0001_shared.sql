@@ -1,0 +1,1 @@
+create table heard (source text primary key);

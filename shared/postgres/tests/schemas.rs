@@ -1,0 +1,203 @@
+//! A role sees its own schema and nothing else, however often and from wherever it was prepared.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that fails here has found something"
+)]
+
+use std::collections::BTreeMap;
+
+use hayward_postgres::{Embedded, PrepareError, Schema, Settings, Shared, connect, prepare};
+use sqlx::migrate::Migrator;
+use sqlx::{Connection, PgConnection};
+
+static ONE: Migrator = sqlx::migrate!("tests/migrations/one");
+static TWO: Migrator = sqlx::migrate!("tests/migrations/two");
+static BOTH: Migrator = sqlx::migrate!("tests/migrations/both");
+
+const SHARED: &[Shared<'static>] = &[Shared {
+    name: "both",
+    migrator: &BOTH,
+}];
+const SCHEMAS: &[Schema<'static>] = &[
+    Schema {
+        name: "one",
+        migrator: &ONE,
+        shared: SHARED,
+    },
+    Schema {
+        name: "two",
+        migrator: &TWO,
+        shared: SHARED,
+    },
+];
+
+/// The code of a refusal for want of rights.
+const FORBIDDEN: &str = "42501";
+
+async fn server() -> (Embedded, tempfile::TempDir) {
+    use std::os::unix::fs::PermissionsExt;
+    let home = tempfile::Builder::new()
+        .prefix("hayward-pg-")
+        .permissions(std::fs::Permissions::from_mode(0o755))
+        .tempdir()
+        .unwrap();
+    let settings = Settings {
+        durable: false,
+        ..Settings::new(home.path().join("pg"))
+    };
+    (Embedded::start(settings).await.unwrap(), home)
+}
+
+async fn open(url: &str) -> PgConnection {
+    PgConnection::connect(url).await.unwrap()
+}
+
+async fn refusal(connection: &mut PgConnection, sql: &'static str) -> String {
+    let error = sqlx::raw_sql(sql).execute(connection).await.expect_err(sql);
+    let code = error
+        .as_database_error()
+        .and_then(sqlx::error::DatabaseError::code);
+    code.unwrap_or_default().into_owned()
+}
+
+async fn allowed(connection: &mut PgConnection, sql: &'static str) {
+    sqlx::raw_sql(sql).execute(connection).await.expect(sql);
+}
+
+#[tokio::test]
+async fn a_runner_reaches_its_own_rows_only() {
+    let (server, _home) = server().await;
+    prepare(&server.url("fleet"), SCHEMAS, &BTreeMap::new())
+        .await
+        .unwrap();
+    let mut one = open(&server.role_url("one", "fleet")).await;
+    allowed(
+        &mut one,
+        "insert into thing (word) values ('mine'); update thing set word = 'still mine';
+         select word from one.thing; delete from thing; insert into heard values ('two')",
+    )
+    .await;
+    for sql in [
+        "select word from two.thing",
+        "insert into two.thing (word) values ('theirs')",
+        "update two.thing set word = ''",
+        "delete from two.heard",
+        "select 1 from two._migrations",
+        // Its own tables are the owner's to change.
+        "create table extra (n int)",
+        "create table public.extra (n int)",
+        "alter table thing add column n int",
+        "drop table thing",
+        "truncate thing",
+        "delete from _migrations",
+        "update _both_migrations set success = false",
+        "set role one_owner",
+        "set role two",
+        "create schema three",
+        "create role three",
+    ] {
+        assert_eq!(refusal(&mut one, sql).await, FORBIDDEN, "{sql}");
+    }
+    // Without the schema's name there is no such table at all: the search path has one entry.
+    let mut two = open(&server.role_url("two", "fleet")).await;
+    let words: i64 = sqlx::query_scalar("select count(*) from thing")
+        .fetch_one(&mut two)
+        .await
+        .unwrap();
+    assert_eq!(words, 0);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn preparing_again_and_at_once_changes_nothing() {
+    let (server, _home) = server().await;
+    let (fleet, other) = (server.url("fleet"), server.url("other"));
+    let none = BTreeMap::new();
+    let (a, b, c, d) = tokio::join!(
+        prepare(&fleet, SCHEMAS, &none),
+        prepare(&fleet, &SCHEMAS[..1], &none),
+        prepare(&fleet, &SCHEMAS[1..], &none),
+        prepare(&other, SCHEMAS, &none),
+    );
+    for result in [a, b, c, d] {
+        result.unwrap();
+    }
+    let mut one = open(&server.role_url("one", "fleet")).await;
+    allowed(&mut one, "insert into thing (word) values ('kept')").await;
+    prepare(&fleet, SCHEMAS, &none).await.unwrap();
+    let kept: i64 = sqlx::query_scalar("select count(*) from thing")
+        .fetch_one(&mut one)
+        .await
+        .unwrap();
+    assert_eq!(kept, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_admin_without_superuser_rights_is_enough() {
+    let (server, _home) = server().await;
+    let mut root = open(&server.url("postgres")).await;
+    allowed(&mut root, "create role clerk login createdb createrole").await;
+    let admin = server.role_url("clerk", "fleet");
+    let passwords = BTreeMap::from([("one".to_owned(), "it's a \"secret\"".to_owned())]);
+    prepare(&admin, SCHEMAS, &passwords).await.unwrap();
+    prepare(&admin, SCHEMAS, &passwords).await.unwrap();
+    let locked: Vec<String> = sqlx::query_scalar(
+        "select rolname::text from pg_authid where rolname in ('one', 'two') \
+         and rolpassword is not null",
+    )
+    .fetch_all(&mut root)
+    .await
+    .unwrap();
+    assert_eq!(locked, ["one"]);
+    let mut two = open(&server.role_url("two", "fleet")).await;
+    assert_eq!(
+        refusal(&mut two, "select word from one.thing").await,
+        FORBIDDEN
+    );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_edited_migration_is_refused() {
+    let (server, _home) = server().await;
+    let admin = server.url("fleet");
+    prepare(&admin, &SCHEMAS[..1], &BTreeMap::new())
+        .await
+        .unwrap();
+    let edited = [Schema {
+        migrator: &BOTH,
+        ..SCHEMAS[0]
+    }];
+    let error = prepare(&admin, &edited, &BTreeMap::new())
+        .await
+        .unwrap_err();
+    let PrepareError::Migrate { schema, table, .. } = error else {
+        panic!("unexpected: {error}");
+    };
+    assert_eq!((schema.as_str(), table.as_str()), ("one", "_migrations"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_pool_bounds_every_wait_and_says_whose_it_is() {
+    let (server, _home) = server().await;
+    prepare(&server.url("fleet"), SCHEMAS, &BTreeMap::new())
+        .await
+        .unwrap();
+    let pool = connect(&server.role_url("one", "fleet"), 2).await.unwrap();
+    let name: String = sqlx::query_scalar("show application_name")
+        .fetch_one(&pool)
+        .await
+        .unwrap();
+    assert_eq!(name, "hayward one");
+    let unbounded: i64 = sqlx::query_scalar(
+        "select count(*) from pg_settings where setting = '0' and name in
+         ('statement_timeout', 'lock_timeout', 'idle_in_transaction_session_timeout')",
+    )
+    .fetch_one(&pool)
+    .await
+    .unwrap();
+    assert_eq!(unbounded, 0);
+    server.stop().await;
+}

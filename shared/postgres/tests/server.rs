@@ -1,0 +1,231 @@
+//! A private server lives exactly as long as its owner, and loses nothing that was committed.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that fails here has found something"
+)]
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use hayward_postgres::{Embedded, Settings};
+use sqlx::{Connection, PgConnection};
+
+/// Under the system's temporary directory, which the account of the server can reach.
+fn home() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    tempfile::Builder::new()
+        .prefix("hayward-pg-")
+        .permissions(std::fs::Permissions::from_mode(0o755))
+        .tempdir()
+        .unwrap()
+}
+
+fn settings(home: &Path) -> Settings {
+    Settings {
+        durable: false,
+        ..Settings::new(home.join("pg"))
+    }
+}
+
+async fn run(server: &Embedded, sql: &'static str) {
+    let mut connection = PgConnection::connect(&server.url("postgres"))
+        .await
+        .unwrap();
+    sqlx::raw_sql(sql).execute(&mut connection).await.unwrap();
+}
+
+async fn count(server: &Embedded) -> i64 {
+    let mut connection = PgConnection::connect(&server.url("postgres"))
+        .await
+        .unwrap();
+    sqlx::query_scalar("select count(*) from kept")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap()
+}
+
+fn alive(pid: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // A zombie waits for its parent only; its work is over.
+    status.is_ok_and(|text| !text.contains(") Z "))
+}
+
+async fn wait_until_gone(pid: i32) {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while alive(pid) {
+        assert!(Instant::now() < deadline, "process {pid} is still there");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// An owner in a process of its own: this test binary, running only `owner_process`.
+fn other_owner(home: &Path) -> (Child, i32) {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["owner_process", "--exact", "--nocapture"])
+        .env("HAYWARD_TEST_PG_HOME", home)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let said = BufReader::new(child.stdout.take().unwrap());
+    let pid = said
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| line.split_once("server ")?.1.trim().parse().ok())
+        .expect("the owner never said which server it runs");
+    (child, pid)
+}
+
+#[tokio::test]
+async fn owner_process() {
+    // The body of a child process of other tests; on its own it says nothing.
+    let Some(home) = std::env::var_os("HAYWARD_TEST_PG_HOME") else {
+        return;
+    };
+    let server = Embedded::start(settings(Path::new(&home))).await.unwrap();
+    assert!(server.is_owner());
+    run(
+        &server,
+        "create table if not exists kept (n int); insert into kept values (1)",
+    )
+    .await;
+    println!("server {}", server.pid());
+    server.ended().await;
+}
+
+#[tokio::test]
+async fn rows_survive_a_stop() {
+    let home = home();
+    let server = Embedded::start(settings(home.path())).await.unwrap();
+    run(
+        &server,
+        "create table kept (n int); insert into kept values (1), (2)",
+    )
+    .await;
+    let pid = server.pid();
+    server.stop().await;
+    assert!(!alive(pid));
+    let server = Embedded::start(settings(home.path())).await.unwrap();
+    assert_ne!(server.pid(), pid);
+    assert_eq!(count(&server).await, 2);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_second_start_attaches_and_stops_nothing() {
+    let home = home();
+    let first = Embedded::start(settings(home.path())).await.unwrap();
+    let second = Embedded::start(settings(home.path())).await.unwrap();
+    assert!(first.is_owner() && !second.is_owner());
+    assert_eq!(first.pid(), second.pid());
+    second.stop().await;
+    run(&first, "select 1").await;
+    first.stop().await;
+}
+
+#[tokio::test]
+async fn starts_at_the_same_moment_share_one_server() {
+    let home = home();
+    let (one, two, three) = tokio::join!(
+        Embedded::start(settings(home.path())),
+        Embedded::start(settings(home.path())),
+        Embedded::start(settings(home.path())),
+    );
+    let all = [one.unwrap(), two.unwrap(), three.unwrap()];
+    assert_eq!(all.iter().filter(|server| server.is_owner()).count(), 1);
+    assert!(all.iter().all(|server| server.pid() == all[0].pid()));
+    for server in all {
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn a_killed_owner_leaves_no_server_and_loses_no_row() {
+    let home = home();
+    let mut owners = 0;
+    for _ in 0..2 {
+        let (mut owner, pid) = other_owner(home.path());
+        owners += 1;
+        assert!(alive(pid));
+        // SIGKILL: the owner gets no chance to clean up.
+        owner.kill().unwrap();
+        owner.wait().unwrap();
+        wait_until_gone(pid).await;
+    }
+    let server = Embedded::start(settings(home.path())).await.unwrap();
+    assert!(server.is_owner());
+    assert_eq!(count(&server).await, owners);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_start_right_after_the_kill_does_not_attach_to_the_dying_server() {
+    let home = home();
+    let (mut owner, pid) = other_owner(home.path());
+    owner.kill().unwrap();
+    owner.wait().unwrap();
+    let server = Embedded::start(settings(home.path())).await.unwrap();
+    assert!(server.is_owner());
+    assert_ne!(server.pid(), pid);
+    assert_eq!(count(&server).await, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_killed_server_is_noticed_and_recovers() {
+    let home = home();
+    let server = Embedded::start(settings(home.path())).await.unwrap();
+    run(
+        &server,
+        "create table kept (n int); insert into kept values (1)",
+    )
+    .await;
+    let pid = nix::unistd::Pid::from_raw(server.pid());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    tokio::time::timeout(Duration::from_secs(20), server.ended())
+        .await
+        .expect("the end of the server was not noticed");
+    let server = Embedded::start(settings(home.path())).await.unwrap();
+    assert_eq!(count(&server).await, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn root_hands_the_server_to_an_unprivileged_account() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    let home = home();
+    let server = Embedded::start(settings(home.path())).await.unwrap();
+    let owner = std::fs::metadata(format!("/proc/{}", server.pid()))
+        .unwrap()
+        .uid();
+    let me = nix::unistd::Uid::effective();
+    if me.is_root() {
+        assert_ne!(owner, 0);
+    } else {
+        assert_eq!(owner, me.as_raw());
+    }
+    for folder in ["pg", "pg/run", "pg/data"] {
+        let mode = std::fs::metadata(home.path().join(folder))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700, "{folder} is open to others");
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_folder_the_server_cannot_reach_is_named() {
+    use std::os::unix::fs::PermissionsExt;
+    if !nix::unistd::Uid::effective().is_root() {
+        return; // Others run the server as themselves and reach what they reach.
+    }
+    let home = home();
+    std::fs::set_permissions(home.path(), std::fs::Permissions::from_mode(0o700)).unwrap();
+    let error = Embedded::start(settings(home.path())).await.unwrap_err();
+    assert!(
+        error.to_string().contains("cannot pass"),
+        "unexpected: {error}"
+    );
+}

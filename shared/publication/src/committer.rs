@@ -1,0 +1,200 @@
+//! The one place where a service's state changes (decisions D3, D4).
+//!
+//! One task owns the working set. It gathers the commands that arrived while the previous
+//! transaction was in flight, applies them in order, lets the service take its round, writes all
+//! rows and entries in one transaction, and only then lets anyone see the result: readers through
+//! the [`Publisher`], each caller through its own [`Reply`]. If the commit fails or its outcome is
+//! unknown, the working set is thrown away and read again from the rows, so memory never runs ahead
+//! of what is durable.
+
+mod batch;
+mod term;
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_service::clock::Clock;
+use hayward_vocabulary::Timestamp;
+use sqlx::{PgConnection, PgPool};
+use tokio::sync::{mpsc, oneshot};
+
+pub use self::batch::{Batch, Reply};
+use crate::{CommitError, Publisher};
+
+/// What a service keeps and how it changes. Everything here but `load` and `write` is pure: time
+/// comes in with the [`Moment`].
+pub trait Ledger: Sized + Send + 'static {
+    /// Someone asked, or news came.
+    type Command: Send + 'static;
+    /// The rows one batch changes, gathered for multi-row statements.
+    type Rows: Default + Send;
+    /// What a term is given: settings, and views for readers that the ledger refreshes.
+    type Context: Send + Sync + 'static;
+
+    /// Rebuilds the working set from the service's own rows.
+    fn load(
+        tx: &mut PgConnection,
+        moment: &Moment,
+        context: &Arc<Self::Context>,
+    ) -> impl Future<Output = Result<Self, sqlx::Error>> + Send;
+
+    /// Applies one command. Each command answers through its own reply; a refused one changes
+    /// nothing and harms no other.
+    fn apply(&mut self, command: Self::Command, moment: &Moment, batch: &mut Batch<Self::Rows>);
+
+    /// Time to decide: called after each batch of commands and whenever the wake it asked for is
+    /// due.
+    fn round(&mut self, moment: &Moment, batch: &mut Batch<Self::Rows>) -> Wake;
+
+    /// True when there is nothing to write: then nothing is committed.
+    fn is_empty(rows: &Self::Rows) -> bool;
+
+    /// Writes the rows of one batch. The fence and the entries follow in the same transaction.
+    fn write(
+        rows: Self::Rows,
+        tx: &mut PgConnection,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+}
+
+/// When a round wants to be called again without news.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Wake {
+    OnNews,
+    After(Duration),
+}
+
+/// The time and place a batch is applied at. The only clock a ledger has.
+#[derive(Debug, Clone, Copy)]
+pub struct Moment {
+    /// Wall time, for people and expiries that people set.
+    pub now: Timestamp,
+    /// Milliseconds of this process' monotonic clock: the only thing time-outs are judged by. It
+    /// starts anew with the process, so after an outage everyone has a fresh full grace (B2).
+    pub monotonic_ms: u64,
+    /// Revision this batch will have if it changes anything.
+    pub revision: u64,
+    /// The writer's term.
+    pub epoch: u64,
+}
+
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Who leads, for people: service, host and process.
+    pub holder: String,
+    /// How long the lease lasts without renewal.
+    pub lease: Duration,
+    /// Commands in one transaction at most. 1 switches grouping off (for benchmarks).
+    pub max_batch: usize,
+    /// Commands that may wait; more are refused (I25).
+    pub max_waiting: usize,
+    /// Revisions for which removals are kept to be told.
+    pub keep_removals: u64,
+}
+
+impl Settings {
+    pub fn new(holder: impl Into<String>, lease: Duration) -> Self {
+        Self {
+            holder: holder.into(),
+            lease,
+            max_batch: 4096,
+            max_waiting: 16_384,
+            keep_removals: 10_000,
+        }
+    }
+}
+
+/// The answer to a command, and the revision at which it is visible.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Committed<T> {
+    pub value: T,
+    pub revision: u64,
+}
+
+/// Sends commands to the committer. Cheap to clone.
+pub struct Handle<C> {
+    queue: mpsc::Sender<C>,
+    publisher: Arc<Publisher>,
+}
+
+impl<C> Clone for Handle<C> {
+    fn clone(&self) -> Self {
+        Self {
+            queue: self.queue.clone(),
+            publisher: self.publisher.clone(),
+        }
+    }
+}
+
+impl<C: Send + 'static> Handle<C> {
+    /// Sends a command and waits until it is durable and visible, or refused.
+    ///
+    /// # Errors
+    /// When this replica does not lead, too much waits, or the commit failed.
+    pub async fn ask<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<Committed<T>, CommitError> {
+        self.publisher.leading()?;
+        let (reply, answer) = oneshot::channel();
+        self.queue
+            .try_send(command(Reply::new(reply)))
+            .map_err(|refused| match refused {
+                mpsc::error::TrySendError::Full(_) => CommitError::Busy,
+                mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
+            })?;
+        answer.await.unwrap_or(Err(CommitError::Unavailable))
+    }
+
+    pub fn publisher(&self) -> &Arc<Publisher> {
+        &self.publisher
+    }
+}
+
+/// The task that commits; it ends when told to, after giving the lease back.
+pub struct Committer {
+    task: tokio::task::JoinHandle<()>,
+    stop: tokio::sync::watch::Sender<bool>,
+}
+
+impl Committer {
+    /// Starts to stand for leadership with the given database and clock.
+    pub fn start<L: Ledger>(
+        settings: Settings,
+        pool: PgPool,
+        publications: &'static [&'static str],
+        clock: Arc<dyn Clock>,
+        context: Arc<L::Context>,
+    ) -> (Self, Handle<L::Command>) {
+        let publisher = Publisher::new();
+        let (queue, commands) = mpsc::channel(settings.max_waiting);
+        let (stop, stopped) = tokio::sync::watch::channel(false);
+        let handle = Handle {
+            queue,
+            publisher: publisher.clone(),
+        };
+        let office = term::Office {
+            settings,
+            pool,
+            publications,
+            clock,
+            publisher,
+            context,
+        };
+        let task = tokio::spawn(term::stand::<L>(office, commands, stopped));
+        (Self { task, stop }, handle)
+    }
+
+    /// Ends after the commit in flight and gives the lease back.
+    pub async fn stop(self) {
+        self.stop.send_replace(true);
+        if let Err(error) = self.task.await {
+            tracing::error!(%error, "the committer did not end in order");
+        }
+    }
+
+    /// Ends at once, as a crash would: what is not committed is gone, and the lease runs out.
+    pub fn kill(self) {
+        self.task.abort();
+    }
+}

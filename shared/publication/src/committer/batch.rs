@@ -1,0 +1,130 @@
+//! What one transaction will change, and who waits for it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Serialize;
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
+
+use super::Committed;
+use crate::published::Body;
+use crate::publisher::{Entry, Publisher};
+use crate::{CommitError, Cursor};
+
+/// Where the answer to one command goes. Answered through [`Batch::answer`], and only after the
+/// commit; dropped unanswered, the caller is told that the outcome is unknown.
+#[derive(Debug)]
+pub struct Reply<T>(oneshot::Sender<Result<Committed<T>, CommitError>>);
+
+impl<T> Reply<T> {
+    pub(super) fn new(sender: oneshot::Sender<Result<Committed<T>, CommitError>>) -> Self {
+        Self(sender)
+    }
+}
+
+type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
+
+/// Gathers rows, entries and answers until they are committed together.
+pub struct Batch<R> {
+    pub rows: R,
+    entries: BTreeMap<(&'static str, String, String), Body>,
+    followed: BTreeMap<&'static str, Cursor>,
+    waiting: Vec<Waiting>,
+}
+
+impl<R: Default> Default for Batch<R> {
+    fn default() -> Self {
+        Self {
+            rows: R::default(),
+            entries: BTreeMap::new(),
+            followed: BTreeMap::new(),
+            waiting: Vec::new(),
+        }
+    }
+}
+
+impl<R> Batch<R> {
+    /// Sets one entry of a publication. Saying what is already published is no news.
+    pub fn publish<T: Serialize>(
+        &mut self,
+        publication: &'static str,
+        scope: &str,
+        key: &str,
+        entry: &T,
+    ) {
+        match serde_json::value::to_raw_value(entry) {
+            Ok(body) => self.put(publication, scope, key, Some(body.into())),
+            Err(error) => tracing::error!(%error, publication, key, "an entry cannot be written"),
+        }
+    }
+
+    pub fn withdraw(&mut self, publication: &'static str, scope: &str, key: &str) {
+        self.put(publication, scope, key, None);
+    }
+
+    fn put(
+        &mut self,
+        publication: &'static str,
+        scope: &str,
+        key: &str,
+        body: Option<Arc<RawValue>>,
+    ) {
+        self.entries
+            .insert((publication, scope.to_owned(), key.to_owned()), body);
+    }
+
+    /// Answers a command once this batch is committed.
+    pub fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
+        self.waiting.push(Box::new(move |outcome| {
+            // A caller that went away does not need its answer.
+            drop(
+                reply
+                    .0
+                    .send(outcome.map(|revision| Committed { value, revision })),
+            );
+        }));
+    }
+
+    /// Runs `show` once this batch is committed, and never if it is not: for views that readers
+    /// have of what is not published.
+    pub fn once_committed(&mut self, show: impl FnOnce(u64) + Send + 'static) {
+        self.waiting.push(Box::new(move |outcome| {
+            if let Ok(revision) = outcome {
+                show(revision);
+            }
+        }));
+    }
+
+    /// Notes how far a neighbour has been read; written with the next thing that is.
+    pub fn followed(&mut self, source: &'static str, cursor: Option<Cursor>) {
+        if let Some(cursor) = cursor {
+            self.followed.insert(source, cursor);
+        }
+    }
+
+    /// Entries that differ from what is published.
+    pub(super) fn news(&mut self, publisher: &Publisher) -> Vec<Entry> {
+        std::mem::take(&mut self.entries)
+            .into_iter()
+            .filter(|((publication, scope, key), body)| {
+                !publisher.holds((publication, scope, key), body)
+            })
+            .collect()
+    }
+
+    pub(super) fn into_parts(self) -> (R, BTreeMap<&'static str, Cursor>, Answers) {
+        (self.rows, self.followed, Answers(self.waiting))
+    }
+}
+
+/// The callers of one batch.
+pub(super) struct Answers(Vec<Waiting>);
+
+impl Answers {
+    pub(super) fn give(self, outcome: &Result<u64, CommitError>) {
+        for waiting in self.0 {
+            waiting(outcome.clone());
+        }
+    }
+}

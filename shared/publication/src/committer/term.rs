@@ -1,0 +1,280 @@
+//! A term of leadership: stand for it, load, serve batch after batch, step down.
+
+use std::collections::BTreeMap;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hayward_service::clock::Clock;
+use serde_json::value::RawValue;
+use sqlx::PgPool;
+use tokio::sync::{mpsc, watch};
+use tracing::{info, warn};
+
+use super::batch::Answers;
+use super::{Batch, Ledger, Moment, Settings, Wake};
+use crate::lease::{self, Term};
+use crate::publisher::{Entry, Publisher};
+use crate::{CommitError, Cursor, rows};
+
+/// Everything a term needs besides the ledger.
+pub(super) struct Office<L: Ledger> {
+    pub settings: Settings,
+    pub pool: PgPool,
+    pub publications: &'static [&'static str],
+    pub clock: Arc<dyn Clock>,
+    pub publisher: Arc<Publisher>,
+    pub context: Arc<L::Context>,
+}
+
+/// Why a term ended.
+enum End {
+    Stopped,
+    Deposed,
+    /// The database failed us; the working set has to be read again.
+    Uncertain(sqlx::Error),
+}
+
+/// Stands for leadership until told to stop.
+pub(super) async fn stand<L: Ledger>(
+    office: Office<L>,
+    mut commands: mpsc::Receiver<L::Command>,
+    mut stop: watch::Receiver<bool>,
+) {
+    let pause = (office.settings.lease / 4).min(Duration::from_millis(500));
+    loop {
+        match lease::acquire(&office.pool, &office.settings.holder, office.settings.lease).await {
+            Ok(Some(term)) => {
+                info!(
+                    holder = office.settings.holder,
+                    epoch = term.epoch,
+                    "leading"
+                );
+                let end = serve::<L>(&office, term, &mut commands, &mut stop).await;
+                office.publisher.stand_by();
+                // Nobody may wait for an answer that this term can no longer give.
+                while commands.try_recv().is_ok() {}
+                let released = lease::release(&office.pool, term.epoch).await;
+                match end {
+                    End::Stopped => return,
+                    End::Deposed => warn!(epoch = term.epoch, "deposed"),
+                    End::Uncertain(error) => {
+                        warn!(%error, ?released, "the database failed; reading everything again");
+                    }
+                }
+            }
+            Ok(None) => {}
+            Err(error) => warn!(%error, "cannot ask for the lease"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            _ = stop.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+async fn serve<L: Ledger>(
+    office: &Office<L>,
+    term: Term,
+    commands: &mut mpsc::Receiver<L::Command>,
+    stop: &mut watch::Receiver<bool>,
+) -> End {
+    let started = Instant::now();
+    let mut writer = Writer {
+        office,
+        term,
+        started,
+        at: term.revision,
+    };
+    let mut ledger = match writer.load().await {
+        Ok(ledger) => ledger,
+        Err(error) => return End::Uncertain(error),
+    };
+    office
+        .publisher
+        .lead(u64::try_from(term.epoch).unwrap_or(0), term.until);
+    let mut gathered = Vec::new();
+    let mut wake = Wake::After(Duration::ZERO);
+    loop {
+        let limit = office.settings.max_batch;
+        let due = match wake {
+            Wake::After(pause) => pause.min(office.settings.lease / 3),
+            Wake::OnNews => office.settings.lease / 3,
+        };
+        tokio::select! {
+            biased;
+            _ = stop.wait_for(|stop| *stop) => return End::Stopped,
+            count = commands.recv_many(&mut gathered, limit) => {
+                if count == 0 {
+                    return End::Stopped;
+                }
+            }
+            () = tokio::time::sleep(due) => {}
+        }
+        if office.publisher.leading().is_err() && Instant::now() < writer.term.until {
+            // The database was found to have gone back in time: refuse everything until restarted.
+            gathered.clear();
+            continue;
+        }
+        let moment = writer.moment();
+        let mut batch = Batch::default();
+        let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            for command in gathered.drain(..) {
+                ledger.apply(command, &moment, &mut batch);
+            }
+            ledger.round(&moment, &mut batch)
+        }));
+        let Ok(next) = applied else {
+            // F4: a record that panics its reader fails this batch, not the service; what it may
+            // have half changed is read again from the rows.
+            gathered.clear();
+            return End::Uncertain(sqlx::Error::Protocol("a command panicked".into()));
+        };
+        wake = next;
+        match writer.commit(batch).await {
+            Ok(true) => {}
+            Ok(false) => return End::Deposed,
+            Err(error) => return End::Uncertain(error),
+        }
+    }
+}
+
+/// Writes batches under one term.
+struct Writer<'a, L: Ledger> {
+    office: &'a Office<L>,
+    term: Term,
+    started: Instant,
+    /// Revision of the last commit.
+    at: i64,
+}
+
+impl<L: Ledger> Writer<'_, L> {
+    fn moment(&self) -> Moment {
+        Moment {
+            now: self.office.clock.now(),
+            monotonic_ms: u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+            revision: u64::try_from(self.at + 1).unwrap_or(0),
+            epoch: u64::try_from(self.term.epoch).unwrap_or(0),
+        }
+    }
+
+    /// Reads the working set and the published entries as of one instant.
+    async fn load(&mut self) -> Result<L, sqlx::Error> {
+        let mut tx = self.office.pool.begin().await?;
+        sqlx::query!("set transaction isolation level repeatable read")
+            .execute(&mut *tx)
+            .await?;
+        let ledger = L::load(&mut tx, &self.moment(), &self.office.context).await?;
+        let stored = rows::load_entries(&mut tx).await?;
+        let positions = rows::load_followed(&mut tx).await?;
+        tx.commit().await?;
+        self.office.publisher.remember(positions);
+        let at = u64::try_from(self.at).unwrap_or(0);
+        let entries = stored.into_iter().filter_map(|row| {
+            // Entries of a publication this version does not know stay in the table, unseen.
+            let name = self
+                .office
+                .publications
+                .iter()
+                .find(|name| **name == row.publication)?;
+            let body = row
+                .body
+                .and_then(|body| RawValue::from_string(body).ok())
+                .map(Into::into);
+            let revision = u64::try_from(row.revision).unwrap_or(0);
+            Some((revision, ((*name, row.scope, row.key), body)))
+        });
+        self.office.publisher.replace(
+            Cursor {
+                lineage: self.term.lineage,
+                revision: at,
+            },
+            entries,
+            at.saturating_sub(self.office.settings.keep_removals),
+        );
+        Ok(ledger)
+    }
+
+    /// Commits a batch; `false` when the lease is no longer ours.
+    async fn commit(&mut self, mut batch: Batch<L::Rows>) -> Result<bool, sqlx::Error> {
+        let news = batch.news(&self.office.publisher);
+        let (rows, followed, answers) = batch.into_parts();
+        if news.is_empty() && L::is_empty(&rows) {
+            answers.give(&Ok(u64::try_from(self.at).unwrap_or(0)));
+            return self.renew_when_due().await;
+        }
+        match self.write(rows, &news, &followed).await {
+            Ok(true) => {}
+            Ok(false) => {
+                answers.give(&Err(CommitError::Standby));
+                return Ok(false);
+            }
+            Err(error) => {
+                answers.give(&Err(CommitError::Unavailable));
+                return Err(error);
+            }
+        }
+        self.show(news, answers);
+        Ok(true)
+    }
+
+    async fn write(
+        &mut self,
+        rows: L::Rows,
+        news: &[Entry],
+        followed: &BTreeMap<&'static str, Cursor>,
+    ) -> Result<bool, sqlx::Error> {
+        let asked = Instant::now();
+        let mut tx = self.office.pool.begin().await?;
+        L::write(rows, &mut tx).await?;
+        if !news.is_empty() {
+            rows::write_entries(&mut tx, self.at + 1, news).await?;
+        }
+        rows::write_followed(&mut tx, followed).await?;
+        if let Some(revision) = self.trim_due() {
+            rows::forget(&mut tx, i64::try_from(revision).unwrap_or(0)).await?;
+        }
+        let lease = self.office.settings.lease;
+        if !lease::fence(&mut tx, self.term.epoch, self.at + 1, lease).await? {
+            tx.rollback().await?;
+            return Ok(false);
+        }
+        tx.commit().await?;
+        self.prolong(asked);
+        Ok(true)
+    }
+
+    fn show(&mut self, news: Vec<Entry>, answers: Answers) {
+        let forget = self.trim_due();
+        self.at += 1;
+        let revision = u64::try_from(self.at).unwrap_or(0);
+        self.office.publisher.advance(revision, news, forget);
+        answers.give(&Ok(revision));
+    }
+
+    /// Old removals are forgotten once in a while, in rows and in memory alike.
+    fn trim_due(&self) -> Option<u64> {
+        let keep = self.office.settings.keep_removals.max(1);
+        let next = u64::try_from(self.at + 1).unwrap_or(0);
+        (next > keep && next.is_multiple_of(keep / 4 + 1)).then(|| next - keep)
+    }
+
+    async fn renew_when_due(&mut self) -> Result<bool, sqlx::Error> {
+        let lease = self.office.settings.lease;
+        let asked = Instant::now();
+        if self.term.until.saturating_duration_since(asked) > lease * 2 / 3 {
+            return Ok(true);
+        }
+        let ours = lease::renew(&self.office.pool, self.term.epoch, lease).await?;
+        if ours {
+            self.prolong(asked);
+        }
+        Ok(ours)
+    }
+
+    fn prolong(&mut self, asked: Instant) {
+        self.term.until = asked + self.office.settings.lease;
+        let epoch = u64::try_from(self.term.epoch).unwrap_or(0);
+        self.office.publisher.lead(epoch, self.term.until);
+    }
+}

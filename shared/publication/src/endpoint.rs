@@ -1,0 +1,103 @@
+//! The HTTP form of a publication: `GET …/publication?since=CURSOR&wait=SECONDS`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use hayward_service::problem::Problem;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use crate::Publisher;
+use crate::published::News;
+
+/// Query of a publication.
+#[derive(Debug, Clone, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Since {
+    /// The `cursor` of the last answer; without it, or with one that is not known, everything.
+    #[serde(default)]
+    #[param(required = false, nullable = false)]
+    pub since: Option<String>,
+    /// Seconds to wait for news before an empty answer; at most 25.
+    #[serde(default)]
+    #[param(required = false, maximum = 25)]
+    pub wait: u64,
+}
+
+/// Answers a reader from memory. `trusted` readers are services and agents.
+///
+/// # Errors
+/// A problem when this replica does not lead, or the database went back in time.
+pub async fn answer(
+    publisher: &Publisher,
+    publication: &'static str,
+    scope: &str,
+    query: &Since,
+    trusted: bool,
+) -> Result<Response, Problem> {
+    let wait = Duration::from_secs(query.wait);
+    let (news, cursor) = publisher
+        .news((publication, scope), query.since.as_deref(), wait, trusted)
+        .await?;
+    let body = write(&news, &cursor.to_string());
+    Ok((
+        [(axum::http::header::CONTENT_TYPE, "application/json")],
+        Body::from(body),
+    )
+        .into_response())
+}
+
+/// Bodies are kept as they are sent, so an answer is put together from pieces, not serialised anew.
+fn write(news: &News, cursor: &str) -> String {
+    let size: usize = news
+        .changed
+        .iter()
+        .map(|(key, body)| key.len() + body.get().len() + 8)
+        .sum();
+    let mut text = String::with_capacity(size + 128);
+    let quoted = |key: &str| serde_json::Value::from(key).to_string();
+    // Writing to a String cannot fail.
+    let _ = write!(
+        text,
+        "{{\"cursor\":\"{cursor}\",\"full\":{},\"changed\":{{",
+        news.full
+    );
+    for (at, (key, body)) in news.changed.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{}:{}", quoted(key), body.get());
+    }
+    text.push_str("},\"removed\":[");
+    for (at, key) in news.removed.iter().enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(text, "{comma}{}", quoted(key));
+    }
+    text.push_str("]}");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Update;
+
+    #[test]
+    fn what_is_put_together_from_pieces_reads_as_an_update() {
+        let raw = |text: &str| {
+            serde_json::value::RawValue::from_string(text.to_owned())
+                .unwrap()
+                .into()
+        };
+        let news = News {
+            full: false,
+            changed: vec![("a\"b".into(), raw("1")), ("c".into(), raw("2"))],
+            removed: vec!["d".into(), "e".into()],
+        };
+        let update: Update<u32> = serde_json::from_str(&write(&news, "x-1")).unwrap();
+        assert_eq!(update.cursor, "x-1");
+        assert_eq!(update.changed.get("a\"b"), Some(&1));
+        assert_eq!(update.removed, ["d", "e"]);
+    }
+}

@@ -1,0 +1,172 @@
+//! Follows a neighbour's publication: one long poll after the other, each answer handed to the
+//! committer and committed before the next is asked for. Always on, never in anybody's way: a
+//! neighbour that is down costs a pause and a line in the log.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_service::client::{Client, ClientError};
+use hayward_service::shutdown::Shutdown;
+use serde::de::DeserializeOwned;
+use tokio::time::Instant;
+
+use crate::publisher::{Publisher, Standing};
+use crate::{CommitError, Committed, Cursor, Update};
+
+/// Seconds one poll waits for news. Two waits of silence make a follower stale.
+pub const WAIT_SECONDS: u64 = 10;
+
+/// A fleet that starts, or a neighbour that restarts, is not worth a line.
+const GRACE: Duration = Duration::from_secs(3);
+/// A neighbour that stays away is, once in a while.
+const SAY_AGAIN: Duration = Duration::from_secs(10);
+
+/// What to follow.
+#[derive(Debug, Clone)]
+pub struct Source {
+    /// Name of the publication, as in `nodes`; also the name its position is stored under.
+    pub name: &'static str,
+    /// Path of the publication, as in `/v1/nodes/publication`.
+    pub path: String,
+}
+
+/// Follows `source` while `publisher` leads, until shutdown. `absorb` commits one update.
+pub async fn follow<T, F, A>(
+    source: Source,
+    client: Client,
+    publisher: Arc<Publisher>,
+    shutdown: Shutdown,
+    mut absorb: A,
+) where
+    T: DeserializeOwned,
+    F: Future<Output = Result<Committed<()>, CommitError>>,
+    A: FnMut(Update<T>) -> F,
+{
+    tokio::select! {
+        () = shutdown.wait() => {}
+        () = follow_terms(&source, &client, &publisher, &mut absorb) => {}
+    }
+}
+
+async fn follow_terms<T, F, A>(
+    source: &Source,
+    client: &Client,
+    publisher: &Publisher,
+    absorb: &mut A,
+) where
+    T: DeserializeOwned,
+    F: Future<Output = Result<Committed<()>, CommitError>>,
+    A: FnMut(Update<T>) -> F,
+{
+    let mut terms = publisher.terms();
+    let mut cursor: Option<String> = None;
+    let mut epoch = None;
+    let mut pause = Pause::default();
+    loop {
+        let leads = terms
+            .wait_for(|standing| matches!(standing, Standing::Leading { .. }))
+            .await;
+        let Ok(standing) = leads.map(|standing| standing.clone()) else {
+            return;
+        };
+        if let Standing::Leading { epoch: now, .. } = standing
+            && epoch != Some(now)
+        {
+            // A new term has an empty memory: it asks for everything.
+            (epoch, cursor) = (Some(now), None);
+        }
+        match poll::<T>(source, client, cursor.as_deref()).await {
+            Ok(update) => {
+                pause = Pause::default();
+                if went_back(source, publisher, &update) {
+                    continue;
+                }
+                let next = update.cursor.clone();
+                publisher.note(source.name, |neighbour| {
+                    neighbour.heard = Some(std::time::Instant::now());
+                    neighbour.cursor = Some(next.clone());
+                    neighbour.fault = None;
+                });
+                match absorb(update).await {
+                    Ok(_) => cursor = Some(next),
+                    // Whatever happened to it, everything is asked for anew.
+                    Err(_) => cursor = None,
+                }
+            }
+            Err(error) => {
+                let fault = said(&error);
+                publisher.note(source.name, |neighbour| {
+                    neighbour.fault = Some(fault.clone());
+                });
+                pause.after(source, &fault).await;
+            }
+        }
+    }
+}
+
+async fn poll<T: DeserializeOwned>(
+    source: &Source,
+    client: &Client,
+    cursor: Option<&str>,
+) -> Result<Update<T>, ClientError> {
+    let path = match cursor {
+        Some(cursor) => format!("{}?wait={WAIT_SECONDS}&since={cursor}", source.path),
+        None => format!("{}?wait=0", source.path),
+    };
+    client
+        .get_within(&path, Duration::from_secs(WAIT_SECONDS + 10))
+        .await
+}
+
+/// The error and its causes in one line.
+fn said(error: &ClientError) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        text = format!("{text}: {inner}");
+        cause = inner.source();
+    }
+    text
+}
+
+/// R9: the neighbour's lineage is the one known, and its revision smaller than one already read.
+fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> bool {
+    let (Some(known), Some(now)) = (
+        publisher.position(source.name),
+        Cursor::parse(&update.cursor),
+    ) else {
+        return false;
+    };
+    let back = known.lineage == now.lineage && now.revision < known.revision;
+    if back {
+        publisher.went_back(format!(
+            "{} answers with revision {}, {} was read before",
+            source.name, now.revision, known.revision
+        ));
+    }
+    back
+}
+
+/// Waits longer after each failure in a row, a little differently each time, and says so once in a
+/// while.
+#[derive(Default)]
+struct Pause {
+    failures: u32,
+    since: Option<Instant>,
+    said: Option<Instant>,
+}
+
+impl Pause {
+    async fn after(&mut self, source: &Source, fault: &str) {
+        self.failures = self.failures.saturating_add(1);
+        let since = *self.since.get_or_insert_with(Instant::now);
+        let quiet = self.said.map_or(since + GRACE, |said| said + SAY_AGAIN);
+        if Instant::now() >= quiet {
+            self.said = Some(Instant::now());
+            tracing::warn!(source = source.name, fault, "cannot follow");
+        }
+        let longest = (20_u64 << self.failures.min(6)).min(1000);
+        let pause = rand::random_range(longest / 2..=longest);
+        tokio::time::sleep(Duration::from_millis(pause)).await;
+    }
+}

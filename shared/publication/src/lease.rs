@@ -1,0 +1,92 @@
+//! The writer's lease: one row with holder, epoch and expiry. Expiry is computed and compared in
+//! the database only (R3, R4); this machine keeps a deadline of its own that is never later.
+
+use std::time::{Duration, Instant};
+
+use sqlx::PgPool;
+use uuid::Uuid;
+
+/// A term of leadership.
+#[derive(Debug, Clone, Copy)]
+pub struct Term {
+    pub epoch: i64,
+    pub lineage: Uuid,
+    pub revision: i64,
+    /// By this machine's monotonic clock, counted from before the request was sent.
+    pub until: Instant,
+}
+
+fn millis(ttl: Duration) -> f64 {
+    ttl.as_secs_f64() * 1000.0
+}
+
+/// Takes the lease when it is free or ran out; `None` while somebody else holds it.
+pub async fn acquire(
+    pool: &PgPool,
+    holder: &str,
+    ttl: Duration,
+) -> Result<Option<Term>, sqlx::Error> {
+    let asked = Instant::now();
+    let row = sqlx::query!(
+        "update writer
+            set epoch = epoch + 1, holder = $1,
+                expires_at = clock_timestamp() + $2 * interval '1 millisecond'
+          where expires_at < clock_timestamp()
+         returning epoch, lineage, revision",
+        holder,
+        millis(ttl)
+    )
+    .fetch_optional(pool)
+    .await?;
+    Ok(row.map(|row| Term {
+        epoch: row.epoch,
+        lineage: row.lineage,
+        revision: row.revision,
+        until: asked + ttl,
+    }))
+}
+
+/// Prolongs the lease; false when it is no longer ours.
+pub async fn renew(pool: &PgPool, epoch: i64, ttl: Duration) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        "update writer set expires_at = clock_timestamp() + $2 * interval '1 millisecond'
+          where epoch = $1",
+        epoch,
+        millis(ttl)
+    )
+    .execute(pool)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+/// Gives the lease back, so that another replica need not wait for it to run out.
+pub async fn release(pool: &PgPool, epoch: i64) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update writer set expires_at = '-infinity' where epoch = $1",
+        epoch
+    )
+    .execute(pool)
+    .await
+    .map(drop)
+}
+
+/// Last statement of each commit: raises the revision if, and only if, the lease is still ours and
+/// nobody else wrote. False means: roll back (I7).
+pub async fn fence(
+    connection: &mut sqlx::PgConnection,
+    epoch: i64,
+    revision: i64,
+    ttl: Duration,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query!(
+        "update writer
+            set revision = $2, expires_at = clock_timestamp() + $3 * interval '1 millisecond'
+          where epoch = $1 and revision + 1 = $2",
+        epoch,
+        revision,
+        millis(ttl)
+    )
+    .execute(connection)
+    .await?;
+    Ok(done.rows_affected() == 1)
+}

@@ -1,0 +1,139 @@
+//! One published map in memory: entries by key, and an index by revision so that an answer costs
+//! what changed, not what there is. Pure.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use serde_json::value::RawValue;
+
+/// An entry's body as sent; `None` marks a removal that readers may still have to be told.
+pub type Body = Option<Arc<RawValue>>;
+
+#[derive(Debug, Default)]
+struct Scope {
+    entries: BTreeMap<Arc<str>, (u64, Body)>,
+    by_revision: BTreeSet<(u64, Arc<str>)>,
+    live: usize,
+}
+
+/// A map and its scopes. The scope `""` is used where a publication has only one.
+#[derive(Debug, Default)]
+pub struct Published {
+    scopes: HashMap<String, Scope>,
+    /// Removals up to this revision have been forgotten; an older cursor gets everything.
+    forgotten: u64,
+}
+
+/// What a reader at some cursor has to be told.
+#[derive(Debug, Clone, Default)]
+pub struct News {
+    pub full: bool,
+    pub changed: Vec<(Arc<str>, Arc<RawValue>)>,
+    pub removed: Vec<Arc<str>>,
+}
+
+impl News {
+    pub fn is_empty(&self) -> bool {
+        !self.full && self.changed.is_empty() && self.removed.is_empty()
+    }
+}
+
+impl Published {
+    /// Sets (or with `None` removes) an entry as of `revision`, which never goes back.
+    pub fn set(&mut self, scope: &str, key: &str, revision: u64, body: Body) {
+        if !self.scopes.contains_key(scope) {
+            self.scopes.insert(scope.to_owned(), Scope::default());
+        }
+        let Some(scope) = self.scopes.get_mut(scope) else {
+            return;
+        };
+        let key: Arc<str> = key.into();
+        scope.live += usize::from(body.is_some());
+        if let Some((old, before)) = scope.entries.insert(key.clone(), (revision, body)) {
+            scope.by_revision.remove(&(old, key.clone()));
+            scope.live -= usize::from(before.is_some());
+        }
+        scope.by_revision.insert((revision, key));
+    }
+
+    pub fn get(&self, scope: &str, key: &str) -> Option<&Arc<RawValue>> {
+        self.scopes.get(scope)?.entries.get(key)?.1.as_ref()
+    }
+
+    /// Entries of a scope in order of key, from `after` on (exclusive).
+    pub fn page<'a>(
+        &'a self,
+        scope: &str,
+        after: Option<&str>,
+    ) -> impl Iterator<Item = (&'a str, &'a Arc<RawValue>)> + use<'a> {
+        let from = match after {
+            Some(after) => std::ops::Bound::Excluded(Arc::<str>::from(after)),
+            None => std::ops::Bound::Unbounded,
+        };
+        let entries = self.scopes.get(scope).map(|scope| &scope.entries);
+        entries
+            .into_iter()
+            .flat_map(move |entries| entries.range((from.clone(), std::ops::Bound::Unbounded)))
+            .filter_map(|(key, (_, body))| body.as_ref().map(|body| (&**key, body)))
+    }
+
+    pub fn len(&self, scope: &str) -> usize {
+        self.scopes.get(scope).map_or(0, |scope| scope.live)
+    }
+
+    pub fn is_empty(&self, scope: &str) -> bool {
+        self.len(scope) == 0
+    }
+
+    /// Everything for an absent, unknown or too old position, else what changed after it.
+    pub fn since(&self, scope: &str, revision: Option<u64>) -> News {
+        let known = revision.filter(|revision| *revision >= self.forgotten);
+        let Some(scope) = self.scopes.get(scope) else {
+            return News {
+                full: known.is_none(),
+                ..News::default()
+            };
+        };
+        let mut news = News {
+            full: known.is_none(),
+            ..News::default()
+        };
+        let Some(known) = known else {
+            news.changed = scope
+                .entries
+                .iter()
+                .filter_map(|(key, (_, body))| body.clone().map(|body| (key.clone(), body)))
+                .collect();
+            return news;
+        };
+        for (_, key) in scope.by_revision.range((known + 1, Arc::from(""))..) {
+            match &scope.entries[key].1 {
+                Some(body) => news.changed.push((key.clone(), body.clone())),
+                None => news.removed.push(key.clone()),
+            }
+        }
+        news
+    }
+
+    /// Forgets removals up to `revision` (inclusive); readers behind it will get everything.
+    pub fn forget(&mut self, revision: u64) {
+        self.forgotten = self.forgotten.max(revision);
+        self.scopes.retain(|_, scope| {
+            let old: Vec<(u64, Arc<str>)> = scope
+                .by_revision
+                .iter()
+                .take_while(|(at, _)| *at <= revision)
+                .filter(|(_, key)| scope.entries[key].1.is_none())
+                .cloned()
+                .collect();
+            for (at, key) in old {
+                scope.entries.remove(&key);
+                scope.by_revision.remove(&(at, key));
+            }
+            !scope.entries.is_empty()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests;

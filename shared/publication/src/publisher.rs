@@ -1,0 +1,372 @@
+//! The reading side of a service: its maps as last committed, in memory, and who waits for news.
+//!
+//! Invariants: readers see a commit whole or not at all; the revision never goes back while this
+//! process lives; a replica that does not lead answers nothing (its memory may be old).
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Mutex, RwLock};
+use serde::de::DeserializeOwned;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use uuid::Uuid;
+
+use crate::published::{Body, News, Published};
+use crate::{CommitError, Cursor};
+
+/// Longest a reader may wait for news.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(25);
+
+/// One changed entry of one commit.
+pub(crate) type Entry = ((&'static str, String, String), Body);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Standing {
+    /// Somebody else leads, or nobody.
+    Standby,
+    /// The lease is ours until then, by the monotonic clock of this machine.
+    Leading { epoch: u64, until: Instant },
+    /// The database went back in time; nothing is written, and this says why (R9).
+    WentBack(String),
+}
+
+#[derive(Default)]
+struct Maps {
+    lineage: Uuid,
+    revision: u64,
+    published: BTreeMap<&'static str, Published>,
+}
+
+pub struct Publisher {
+    maps: RwLock<Maps>,
+    standing: watch::Sender<Standing>,
+    revision: watch::Sender<u64>,
+    waiting: Mutex<HashMap<(&'static str, String), watch::Sender<u64>>>,
+    positions: Mutex<BTreeMap<String, Cursor>>,
+    neighbours: Mutex<BTreeMap<&'static str, Neighbour>>,
+}
+
+/// How a followed neighbour was last found.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Neighbour {
+    pub heard: Option<Instant>,
+    pub cursor: Option<String>,
+    pub fault: Option<String>,
+}
+
+impl Publisher {
+    pub fn new() -> Arc<Self> {
+        Arc::new(Self {
+            maps: RwLock::default(),
+            standing: watch::Sender::new(Standing::Standby),
+            revision: watch::Sender::new(0),
+            waiting: Mutex::default(),
+            positions: Mutex::default(),
+            neighbours: Mutex::default(),
+        })
+    }
+
+    pub fn standing(&self) -> Standing {
+        match &*self.standing.borrow() {
+            Standing::Leading { until, .. } if *until <= Instant::now() => Standing::Standby,
+            standing => standing.clone(),
+        }
+    }
+
+    /// The epoch while this replica leads.
+    ///
+    /// # Errors
+    /// `Standby` or `WentBack` otherwise.
+    pub fn leading(&self) -> Result<u64, CommitError> {
+        match self.standing() {
+            Standing::Leading { epoch, .. } => Ok(epoch),
+            Standing::Standby => Err(CommitError::Standby),
+            Standing::WentBack(evidence) => Err(CommitError::WentBack(evidence)),
+        }
+    }
+
+    /// Follows changes of leadership.
+    pub fn terms(&self) -> watch::Receiver<Standing> {
+        self.standing.subscribe()
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.maps.read().revision
+    }
+
+    pub fn lineage(&self) -> Uuid {
+        self.maps.read().lineage
+    }
+
+    /// Waits until revision `least` is visible here; false when `limit` passed first (A11).
+    pub async fn reached(&self, least: u64, limit: Duration) -> bool {
+        let mut revision = self.revision.subscribe();
+        tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
+            .await
+            .is_ok_and(|seen| seen.is_ok())
+    }
+
+    /// One entry, read into its type; `None` also when it does not read (a defect, reported).
+    pub fn get<T: DeserializeOwned>(&self, publication: &str, scope: &str, key: &str) -> Option<T> {
+        let body = self
+            .maps
+            .read()
+            .published
+            .get(publication)?
+            .get(scope, key)?
+            .clone();
+        read(&body)
+    }
+
+    /// Up to `limit` entries in order of key after `after`, and the revision they are of.
+    pub fn page<T: DeserializeOwned>(
+        &self,
+        publication: &str,
+        scope: &str,
+        after: Option<&str>,
+        limit: usize,
+    ) -> (Vec<(String, T)>, u64) {
+        let (bodies, revision) = {
+            let maps = self.maps.read();
+            let bodies: Vec<_> = maps
+                .published
+                .get(publication)
+                .into_iter()
+                .flat_map(|map| map.page(scope, after))
+                .take(limit)
+                .map(|(key, body)| (key.to_owned(), body.clone()))
+                .collect();
+            (bodies, maps.revision)
+        };
+        (
+            bodies
+                .into_iter()
+                .filter_map(|(key, body)| Some((key, read(&body)?)))
+                .collect(),
+            revision,
+        )
+    }
+
+    pub fn len(&self, publication: &str, scope: &str) -> usize {
+        self.maps
+            .read()
+            .published
+            .get(publication)
+            .map_or(0, |map| map.len(scope))
+    }
+
+    /// What `cursor` has to be told; waits up to `wait` for something to tell.
+    ///
+    /// `trusted` readers (services and agents) are believed when they hold a cursor from the
+    /// future: then the database went back in time and this service stops writing (R9).
+    ///
+    /// # Errors
+    /// When this replica does not lead.
+    pub async fn news(
+        &self,
+        (publication, scope): (&'static str, &str),
+        cursor: Option<&str>,
+        wait: Duration,
+        trusted: bool,
+    ) -> Result<(News, Cursor), CommitError> {
+        let deadline = tokio::time::Instant::now() + wait.min(LONGEST_WAIT);
+        let mut woken = self.wait_for(publication, scope);
+        let mut terms = self.standing.subscribe();
+        loop {
+            self.leading()?;
+            woken.mark_unchanged();
+            let (news, now) = self.look(publication, scope, cursor, trusted)?;
+            if !news.is_empty() || tokio::time::Instant::now() >= deadline {
+                return Ok((news, now));
+            }
+            tokio::select! {
+                _ = woken.changed() => {}
+                _ = terms.wait_for(|standing| !matches!(standing, Standing::Leading { .. })) => {}
+                () = tokio::time::sleep_until(deadline) => {}
+            }
+        }
+    }
+
+    fn look(
+        &self,
+        publication: &'static str,
+        scope: &str,
+        cursor: Option<&str>,
+        trusted: bool,
+    ) -> Result<(News, Cursor), CommitError> {
+        let maps = self.maps.read();
+        let now = Cursor {
+            lineage: maps.lineage,
+            revision: maps.revision,
+        };
+        let asked = cursor
+            .and_then(Cursor::parse)
+            .filter(|asked| asked.lineage == now.lineage);
+        if let Some(asked) = asked
+            && asked.revision > now.revision
+            && trusted
+        {
+            let evidence = format!(
+                "a reader of {publication} has seen revision {}, the database holds {}",
+                asked.revision, now.revision
+            );
+            drop(maps);
+            self.went_back(evidence.clone());
+            return Err(CommitError::WentBack(evidence));
+        }
+        let since = asked
+            .map(|asked| asked.revision)
+            .filter(|at| *at <= now.revision);
+        let news = match maps.published.get(publication) {
+            Some(map) => map.since(scope, since),
+            None => News {
+                full: since.is_none(),
+                ..News::default()
+            },
+        };
+        Ok((news, now))
+    }
+
+    fn wait_for(&self, publication: &'static str, scope: &str) -> watch::Receiver<u64> {
+        let mut waiting = self.waiting.lock();
+        waiting
+            .entry((publication, scope.to_owned()))
+            .or_insert_with(|| watch::Sender::new(0))
+            .subscribe()
+    }
+
+    /// How far a neighbour had been read when this was last committed.
+    pub fn position(&self, source: &str) -> Option<Cursor> {
+        self.positions.lock().get(source).copied()
+    }
+
+    pub(crate) fn note(&self, source: &'static str, neighbour: impl FnOnce(&mut Neighbour)) {
+        neighbour(self.neighbours.lock().entry(source).or_default());
+    }
+
+    pub(crate) fn neighbours(&self) -> BTreeMap<&'static str, Neighbour> {
+        self.neighbours.lock().clone()
+    }
+
+    pub(crate) fn remember(&self, positions: BTreeMap<String, Cursor>) {
+        *self.positions.lock() = positions;
+    }
+
+    /// Stops all writing until an operator has looked.
+    pub fn went_back(&self, evidence: String) {
+        tracing::error!(
+            evidence,
+            "the database went back in time; this service stops writing"
+        );
+        self.standing.send_replace(Standing::WentBack(evidence));
+    }
+
+    pub(crate) fn stand_by(&self) {
+        self.standing.send_if_modified(|standing| {
+            let leading = matches!(standing, Standing::Leading { .. });
+            if leading {
+                *standing = Standing::Standby;
+            }
+            leading
+        });
+    }
+
+    pub(crate) fn lead(&self, epoch: u64, until: Instant) {
+        self.standing.send_modify(|standing| {
+            if !matches!(standing, Standing::WentBack(_)) {
+                *standing = Standing::Leading { epoch, until };
+            }
+        });
+    }
+
+    /// Replaces everything: a term begins, or the outcome of a commit was unknown.
+    pub(crate) fn replace(
+        &self,
+        at: Cursor,
+        entries: impl IntoIterator<Item = (u64, Entry)>,
+        forgotten: u64,
+    ) {
+        let mut published: BTreeMap<&'static str, Published> = BTreeMap::new();
+        for (revision, ((publication, scope, key), body)) in entries {
+            published
+                .entry(publication)
+                .or_default()
+                .set(&scope, &key, revision, body);
+        }
+        for map in published.values_mut() {
+            map.forget(forgotten);
+        }
+        {
+            let mut maps = self.maps.write();
+            *maps = Maps {
+                lineage: at.lineage,
+                revision: at.revision,
+                published,
+            };
+        }
+        self.revision.send_replace(at.revision);
+        for sender in self.waiting.lock().values() {
+            sender.send_replace(at.revision);
+        }
+    }
+
+    /// Makes one commit visible.
+    pub(crate) fn advance(&self, revision: u64, entries: Vec<Entry>, forget: Option<u64>) {
+        let mut touched: Vec<(&'static str, String)> = Vec::new();
+        {
+            let mut maps = self.maps.write();
+            maps.revision = revision;
+            for ((publication, scope, key), body) in entries {
+                let map = maps.published.entry(publication).or_default();
+                map.set(&scope, &key, revision, body);
+                if touched
+                    .last()
+                    .is_none_or(|last| last.0 != publication || last.1 != scope)
+                {
+                    touched.push((publication, scope));
+                }
+            }
+            if let Some(forget) = forget {
+                for map in maps.published.values_mut() {
+                    map.forget(forget);
+                }
+            }
+        }
+        self.revision.send_replace(revision);
+        let mut waiting = self.waiting.lock();
+        for scope in touched {
+            if let Some(sender) = waiting.get(&scope) {
+                sender.send_replace(revision);
+            }
+        }
+        if forget.is_some() {
+            waiting.retain(|_, sender| sender.receiver_count() > 0);
+        }
+    }
+
+    /// True when the entry already reads so: publishing it again would be no news.
+    pub(crate) fn holds(&self, (publication, scope, key): (&str, &str, &str), body: &Body) -> bool {
+        let maps = self.maps.read();
+        let now = maps
+            .published
+            .get(publication)
+            .and_then(|map| map.get(scope, key));
+        match (now, body) {
+            (Some(now), Some(body)) => now.get() == body.get(),
+            (None, None) => true,
+            _ => false,
+        }
+    }
+}
+
+fn read<T: DeserializeOwned>(body: &RawValue) -> Option<T> {
+    match serde_json::from_str(body.get()) {
+        Ok(entry) => Some(entry),
+        Err(error) => {
+            tracing::error!(%error, "a published entry does not read as its own type");
+            None
+        }
+    }
+}

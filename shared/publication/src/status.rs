@@ -1,0 +1,44 @@
+//! How a publishing service stands, for `/readyz` and `/v1/status`.
+
+use std::time::Duration;
+
+use hayward_service::health::{FollowerStanding, Standing};
+
+use crate::follower::WAIT_SECONDS;
+use crate::{CommitError, Publisher};
+
+/// Silence after which a neighbour counts as stale: two waits and some slack.
+const STALE: Duration = Duration::from_secs(2 * WAIT_SECONDS + 5);
+
+/// Ready while this replica leads; a neighbour that is down does not make it unready, because it
+/// can still take what it is given.
+pub fn standing(publisher: &Publisher) -> Standing {
+    let leading = publisher.leading();
+    let followers = publisher
+        .neighbours()
+        .into_iter()
+        .map(|(publication, neighbour)| {
+            let silence = neighbour.heard.map(|heard| heard.elapsed());
+            FollowerStanding {
+                publication: publication.to_owned(),
+                lag_ms: silence.map(|ms| u64::try_from(ms.as_millis()).unwrap_or(u64::MAX)),
+                stale: silence.is_none_or(|silence| silence > STALE),
+                cursor: neighbour.cursor,
+                fault: neighbour.fault,
+            }
+        })
+        .collect();
+    Standing {
+        not_ready: leading
+            .as_ref()
+            .err()
+            .map(CommitError::to_string)
+            .into_iter()
+            .collect(),
+        epoch: leading.as_ref().ok().copied(),
+        leader: leading.is_ok(),
+        revision: Some(publisher.revision()),
+        followers,
+        insecure_modes: Vec::new(),
+    }
+}

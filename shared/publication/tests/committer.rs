@@ -1,0 +1,305 @@
+//! The committer on a real Postgres: what is answered is durable, what is not fenced is not
+//! written, and nobody reads what was not committed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_postgres::Schema;
+use hayward_publication::{
+    Batch, CommitError, Committed, Committer, Cursor, Handle, Ledger, MIGRATOR, Moment, Reply,
+    Wake, committer,
+};
+use hayward_service::SystemClock;
+use hayward_testkit::{TestDatabase, TestServer, database};
+use sqlx::{PgConnection, PgPool};
+
+const NUMBERS: &str = "numbers";
+const SCHEMA: Schema<'static> = Schema {
+    name: "publication",
+    migrator: &MIGRATOR,
+    shared: &[],
+};
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The smallest ledger: named numbers that live in their publication alone.
+struct Numbers;
+
+enum Command {
+    Set(String, Option<u64>, Reply<u64>),
+    Panic(Reply<()>),
+}
+
+impl Ledger for Numbers {
+    type Command = Command;
+    type Rows = ();
+    type Context = ();
+
+    async fn load(
+        _tx: &mut PgConnection,
+        _moment: &Moment,
+        _context: &Arc<()>,
+    ) -> Result<Self, sqlx::Error> {
+        Ok(Self)
+    }
+
+    fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<()>) {
+        match command {
+            Command::Set(key, Some(number), reply) => {
+                batch.publish(NUMBERS, "", &key, &number);
+                batch.answer(reply, moment.revision);
+            }
+            Command::Set(key, None, reply) => {
+                batch.withdraw(NUMBERS, "", &key);
+                batch.answer(reply, moment.revision);
+            }
+            Command::Panic(_reply) => panic!("a record that panics its reader"),
+        }
+    }
+
+    fn round(&mut self, _moment: &Moment, _batch: &mut Batch<()>) -> Wake {
+        Wake::OnNews
+    }
+
+    fn is_empty((): &()) -> bool {
+        true
+    }
+
+    async fn write((): (), _tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+        Ok(())
+    }
+}
+
+async fn pool(database: &TestDatabase) -> PgPool {
+    hayward_postgres::connect(&database.url("publication"), 3)
+        .await
+        .expect("a connection")
+}
+
+async fn start(
+    database: &TestDatabase,
+    holder: &str,
+    lease: Duration,
+) -> (Committer, Handle<Command>) {
+    let settings = committer::Settings::new(holder, lease);
+    let clock = Arc::new(SystemClock);
+    Committer::start::<Numbers>(
+        settings,
+        pool(database).await,
+        &[NUMBERS],
+        clock,
+        Arc::new(()),
+    )
+}
+
+async fn leads(handle: &Handle<Command>) {
+    let mut terms = handle.publisher().terms();
+    let leading = terms.wait_for(|_| handle.publisher().leading().is_ok());
+    tokio::time::timeout(PATIENCE, leading)
+        .await
+        .expect("leads in time")
+        .expect("still there");
+}
+
+async fn set(
+    handle: &Handle<Command>,
+    key: &str,
+    number: u64,
+) -> Result<Committed<u64>, CommitError> {
+    handle
+        .ask(|reply| Command::Set(key.to_owned(), Some(number), reply))
+        .await
+}
+
+/// Sets until it succeeds: the caller's half of "unavailable, ask again".
+async fn set_at_last(handle: &Handle<Command>, key: &str, number: u64) -> Committed<u64> {
+    let attempt = async {
+        loop {
+            leads(handle).await;
+            if let Ok(committed) = set(handle, key, number).await {
+                return committed;
+            }
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(PATIENCE, attempt)
+        .await
+        .expect("committed in time")
+}
+
+fn get(handle: &Handle<Command>, key: &str) -> Option<u64> {
+    handle.publisher().get(NUMBERS, "", key)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_answered_survives_and_is_grouped() {
+    let database = database(&[SCHEMA]).await;
+    let (first, handle) = start(&database, "first", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let asks = (0..200_u64).map(|number| {
+        let handle = handle.clone();
+        tokio::spawn(async move { set(&handle, &format!("k{number}"), number).await })
+    });
+    let mut revisions = Vec::new();
+    for ask in asks.collect::<Vec<_>>() {
+        let committed = ask.await.expect("no panic").expect("committed");
+        assert_eq!(
+            committed.value, committed.revision,
+            "answered before its own commit"
+        );
+        revisions.push(committed.revision);
+    }
+    let last = *revisions.iter().max().expect("some");
+    assert!(
+        last < 200,
+        "200 commands made {last} commits: nothing was grouped"
+    );
+    assert_eq!(handle.publisher().revision(), last);
+    // Saying the same again is no news and writes nothing.
+    assert_eq!(
+        set(&handle, "k7", 7).await.expect("answered").revision,
+        last
+    );
+    first.stop().await;
+    assert!(matches!(
+        set(&handle, "k0", 0).await,
+        Err(CommitError::Standby)
+    ));
+
+    let (second, handle) = start(&database, "second", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    for number in 0..200 {
+        assert_eq!(get(&handle, &format!("k{number}")), Some(number));
+    }
+    assert_eq!(handle.publisher().revision(), last);
+    second.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i7_a_writer_of_an_old_epoch_commits_nothing() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "old", Duration::from_secs(30)).await;
+    leads(&handle).await;
+    set(&handle, "before", 1).await.expect("committed");
+    // Somebody else takes the lease while this one still believes in its own.
+    let pool = pool(&database).await;
+    sqlx::query("update writer set epoch = epoch + 1, expires_at = 'infinity'")
+        .execute(&pool)
+        .await
+        .expect("deposed");
+    assert!(matches!(
+        set(&handle, "after", 2).await,
+        Err(CommitError::Standby)
+    ));
+    let entries: i64 = sqlx::query_scalar("select count(*) from entry where key = 'after'")
+        .fetch_one(&pool)
+        .await
+        .expect("counted");
+    assert_eq!(entries, 0);
+    assert_eq!(
+        get(&handle, "after"),
+        None,
+        "nobody reads what was not committed"
+    );
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_one_leads_and_the_other_takes_over() {
+    let database = database(&[SCHEMA]).await;
+    let lease = Duration::from_millis(800);
+    let (one, first) = start(&database, "one", lease).await;
+    leads(&first).await;
+    let (two, second) = start(&database, "two", lease).await;
+    set(&first, "a", 1).await.expect("committed");
+    assert!(matches!(
+        set(&second, "b", 1).await,
+        Err(CommitError::Standby)
+    ));
+    let epoch = first.publisher().leading().expect("leads");
+    one.stop().await;
+    leads(&second).await;
+    assert!(second.publisher().leading().expect("leads") > epoch);
+    assert_eq!(get(&second, "a"), Some(1));
+    set(&second, "b", 2).await.expect("committed");
+    two.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r9_a_cursor_from_the_future_stops_all_writing() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    set(&handle, "a", 1).await.expect("committed");
+    let publisher = handle.publisher();
+    let future = Cursor {
+        lineage: publisher.lineage(),
+        revision: 1_000,
+    }
+    .to_string();
+    // A stranger is not believed; it gets everything.
+    let ask = |trusted| publisher.news((NUMBERS, ""), Some(&future), Duration::ZERO, trusted);
+    assert!(ask(false).await.expect("answered").0.full);
+    assert!(matches!(ask(true).await, Err(CommitError::WentBack(_))));
+    assert!(matches!(
+        set(&handle, "b", 1).await,
+        Err(CommitError::WentBack(_))
+    ));
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f4_a_command_that_panics_ends_neither_the_service_nor_what_was_committed() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    set(&handle, "a", 1).await.expect("committed");
+    let refused = handle.ask(Command::Panic).await;
+    assert!(
+        matches!(refused, Err(CommitError::Unavailable)),
+        "{refused:?}"
+    );
+    set_at_last(&handle, "b", 2).await;
+    assert_eq!((get(&handle, "a"), get(&handle, "b")), (Some(1), Some(2)));
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f7_a_restarted_database_costs_a_pause_and_nothing_else() {
+    let server = TestServer::start().await;
+    let database = server.database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(2)).await;
+    leads(&handle).await;
+    set(&handle, "a", 1).await.expect("committed");
+    server.kill().await;
+    server.resume().await;
+    let committed = set_at_last(&handle, "b", 2).await;
+    assert_eq!(get(&handle, "a"), Some(1));
+    assert!(committed.revision >= 2);
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiting_reader_is_woken_by_its_own_news() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let publisher = handle.publisher().clone();
+    let (_, at) = publisher
+        .news((NUMBERS, ""), None, Duration::ZERO, true)
+        .await
+        .expect("everything");
+    let waiting = tokio::spawn(async move {
+        publisher
+            .news(
+                (NUMBERS, ""),
+                Some(&at.to_string()),
+                Duration::from_secs(20),
+                true,
+            )
+            .await
+    });
+    set(&handle, "a", 1).await.expect("committed");
+    let (news, _) = waiting.await.expect("no panic").expect("answered");
+    assert_eq!(news.changed.len(), 1);
+    committer.stop().await;
+}

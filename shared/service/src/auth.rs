@@ -1,0 +1,114 @@
+//! Who is calling and what they may do.
+//!
+//! Tokens are signed outside the request path and checked offline, so no service asks another one
+//! who is calling. A grant is an exact scope: there is no hierarchy and no prefix (S5), an unknown
+//! or missing scope means nothing (S4). Expiry and revocation are looked at on every request, also
+//! for a token whose signature was checked before.
+
+mod caller;
+mod keys;
+mod scope;
+mod token;
+
+pub use caller::{Caller, OpenRoute, authenticate};
+pub use keys::{Keys, TokenOrder};
+pub use scope::{BadScope, Scope};
+pub use token::{Claims, Issuer, Refusal, Verifier};
+
+use hayward_vocabulary::{NodeName, WorkId};
+
+use crate::problem::Problem;
+
+/// Someone whose token was good.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal {
+    /// The subject of the token: whom shares are charged to and audit records name.
+    pub name: String,
+    pub scopes: Vec<Scope>,
+}
+
+impl Principal {
+    pub fn new(name: impl Into<String>, scopes: impl Into<Vec<Scope>>) -> Self {
+        Self {
+            name: name.into(),
+            scopes: scopes.into(),
+        }
+    }
+
+    pub fn has(&self, scope: &Scope) -> bool {
+        self.scopes.contains(scope)
+    }
+
+    /// Any one of these is enough; none of them is a refusal, and so is an empty list (S4).
+    ///
+    /// # Errors
+    /// 403 when the caller has none of them.
+    pub fn require(&self, any_of: &[Scope]) -> Result<(), Problem> {
+        if any_of.iter().any(|scope| self.has(scope)) {
+            return Ok(());
+        }
+        let wanted: Vec<_> = any_of.iter().map(ToString::to_string).collect();
+        Err(Problem::forbidden(format!(
+            "this takes one of the scopes: {}",
+            wanted.join(", ")
+        )))
+    }
+
+    /// The caller is one of our services.
+    ///
+    /// # Errors
+    /// 403 when it is not.
+    pub fn require_service(&self) -> Result<&str, Problem> {
+        self.service()
+            .ok_or_else(|| Problem::forbidden("this is for services of the fleet"))
+    }
+
+    /// The caller is the agent of this node. Another node's name is a refusal (S14).
+    ///
+    /// # Errors
+    /// 403 when it is not.
+    pub fn require_agent(&self, node: &NodeName) -> Result<(), Problem> {
+        let theirs = self
+            .scopes
+            .iter()
+            .any(|scope| matches!(scope, Scope::Agent(name) if name == node));
+        if theirs {
+            Ok(())
+        } else {
+            Err(Problem::forbidden(format!(
+                "this is for the agent of node {node}"
+            )))
+        }
+    }
+
+    pub fn service(&self) -> Option<&str> {
+        self.scopes.iter().find_map(|scope| match scope {
+            Scope::Service(name) => Some(name.as_str()),
+            _ => None,
+        })
+    }
+
+    pub fn agent(&self) -> Option<&NodeName> {
+        self.scopes.iter().find_map(|scope| match scope {
+            Scope::Agent(node) => Some(node),
+            _ => None,
+        })
+    }
+
+    /// The one piece of work whose tasks the caller may lease.
+    pub fn runner(&self) -> Option<&WorkId> {
+        self.scopes.iter().find_map(|scope| match scope {
+            Scope::Runner(work) => Some(work),
+            _ => None,
+        })
+    }
+
+    pub fn owns(&self, pool: &str) -> bool {
+        self.scopes
+            .iter()
+            .any(|scope| matches!(scope, Scope::Owner(name) if name == pool))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,85 @@
+//! What a token may allow, as text in tokens and as a closed list in code.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hayward_vocabulary::{NodeName, WorkId};
+use serde::{Deserialize, Serialize};
+
+/// One grant. Compared exactly (S5).
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Scope {
+    /// May submit work, and see and change their own.
+    Submitter,
+    /// May act on nodes, blocks, queues and everybody's work.
+    Operator,
+    /// May read everything and change nothing.
+    Viewer,
+    /// The agent of one node.
+    Agent(NodeName),
+    /// One of the services of the fleet, by name.
+    Service(String),
+    /// May lease and report the tasks of one piece of work.
+    Runner(WorkId),
+    /// May say what the machines of one pool are for.
+    Owner(String),
+}
+
+/// A text that is no scope.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a scope")]
+pub struct BadScope(pub String);
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Submitter => f.write_str("submitter"),
+            Self::Operator => f.write_str("operator"),
+            Self::Viewer => f.write_str("viewer"),
+            Self::Agent(node) => write!(f, "agent:{node}"),
+            Self::Service(name) => write!(f, "service:{name}"),
+            Self::Runner(work) => write!(f, "runner:{work}"),
+            Self::Owner(pool) => write!(f, "owner:{pool}"),
+        }
+    }
+}
+
+impl FromStr for Scope {
+    type Err = BadScope;
+
+    fn from_str(text: &str) -> Result<Self, BadScope> {
+        let bad = || BadScope(text.to_owned());
+        let Some((kind, of)) = text.split_once(':') else {
+            return match text {
+                "submitter" => Ok(Self::Submitter),
+                "operator" => Ok(Self::Operator),
+                "viewer" => Ok(Self::Viewer),
+                _ => Err(bad()),
+            };
+        };
+        if of.is_empty() {
+            return Err(bad());
+        }
+        match kind {
+            "agent" => of.parse().map(Self::Agent).map_err(|_| bad()),
+            "service" => Ok(Self::Service(of.to_owned())),
+            "runner" => of.parse().map(Self::Runner).map_err(|_| bad()),
+            "owner" => Ok(Self::Owner(of.to_owned())),
+            _ => Err(bad()),
+        }
+    }
+}
+
+impl TryFrom<String> for Scope {
+    type Error = BadScope;
+    fn try_from(text: String) -> Result<Self, BadScope> {
+        text.parse()
+    }
+}
+
+impl From<Scope> for String {
+    fn from(scope: Scope) -> Self {
+        scope.to_string()
+    }
+}

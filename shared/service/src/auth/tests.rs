@@ -1,0 +1,228 @@
+use std::sync::Arc;
+
+use hayward_vocabulary::Timestamp;
+
+use super::*;
+use crate::clock::{Clock, ManualClock};
+
+struct World {
+    dir: tempfile::TempDir,
+    clock: Arc<ManualClock>,
+    keys: Keys,
+}
+
+fn world() -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = Keys::create(dir.path().join("keys")).unwrap();
+    let clock = Arc::new(ManualClock::at(Timestamp::from_unix_ms(1_800_000_000_000)));
+    World { dir, clock, keys }
+}
+
+impl World {
+    fn issuer(&self) -> Issuer {
+        self.keys.issuer(self.clock.clone()).unwrap()
+    }
+    fn verifier(&self) -> Verifier {
+        self.keys.verifier(self.clock.clone()).unwrap()
+    }
+}
+
+#[test]
+fn scopes_go_round_through_text_and_nothing_else_is_one() {
+    for text in [
+        "submitter",
+        "operator",
+        "viewer",
+        "agent:n1",
+        "service:blocklist",
+        "owner:gpu",
+    ] {
+        assert_eq!(text.parse::<Scope>().unwrap().to_string(), text);
+    }
+    for bad in [
+        "",
+        "root",
+        "agent",
+        "agent:",
+        "agent:../x",
+        "operator:x",
+        "Operator",
+        "service:",
+    ] {
+        assert!(bad.parse::<Scope>().is_err(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_good_token_names_its_principal_and_costs_one_signature() {
+    let world = world();
+    let token = world
+        .issuer()
+        .mint("ann", &[Scope::Submitter], 60_000)
+        .unwrap();
+    let verifier = world.verifier();
+    for _ in 0..3 {
+        let principal = verifier.verify(&token).unwrap();
+        assert_eq!(*principal, Principal::new("ann", [Scope::Submitter]));
+    }
+    assert_eq!(verifier.signatures_checked(), 1);
+}
+
+#[test]
+fn a_cached_token_still_expires() {
+    let world = world();
+    let token = world.issuer().mint("ann", &[], 60_000).unwrap();
+    let verifier = world.verifier();
+    verifier.verify(&token).unwrap();
+    world.clock.advance_ms(60_000);
+    assert_eq!(verifier.verify(&token), Err(Refusal::Expired));
+}
+
+#[test]
+fn other_keys_issuers_audiences_and_algorithms_are_refused() {
+    let (ours, theirs) = (world(), world());
+    let verifier = ours.verifier();
+    let foreign = theirs
+        .issuer()
+        .mint("ann", &[Scope::Operator], 60_000)
+        .unwrap();
+    assert_eq!(verifier.verify(&foreign), Err(Refusal::Forged));
+
+    let now_s = ours.clock.now().unix_ms() / 1000;
+    let claims = Claims {
+        sub: "ann".into(),
+        scopes: vec![],
+        exp: now_s + 60,
+        iat: now_s,
+        jti: "1".into(),
+        iss: "hayward".into(),
+        aud: "hayward".into(),
+    };
+    verifier
+        .verify(&ours.issuer().sign(&claims).unwrap())
+        .unwrap();
+    let odd = Claims {
+        iss: "else".into(),
+        ..claims.clone()
+    };
+    assert_eq!(
+        verifier.verify(&ours.issuer().sign(&odd).unwrap()),
+        Err(Refusal::Forged)
+    );
+    let odd = Claims {
+        aud: "else".into(),
+        ..claims.clone()
+    };
+    assert_eq!(
+        verifier.verify(&ours.issuer().sign(&odd).unwrap()),
+        Err(Refusal::Forged)
+    );
+    let early = Claims {
+        iat: now_s + 3600,
+        exp: now_s + 7200,
+        ..claims.clone()
+    };
+    assert_eq!(
+        verifier.verify(&ours.issuer().sign(&early).unwrap()),
+        Err(Refusal::Early)
+    );
+
+    // The classic confusion: a symmetric signature made with the public key.
+    let public = std::fs::read(ours.dir.path().join("keys/issuer.pub.pem")).unwrap();
+    let confused = jsonwebtoken::encode(
+        &jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256),
+        &claims,
+        &jsonwebtoken::EncodingKey::from_secret(&public),
+    )
+    .unwrap();
+    assert_eq!(verifier.verify(&confused), Err(Refusal::Forged));
+    for junk in ["", "a.b.c", "hwd_123"] {
+        assert_eq!(verifier.verify(junk), Err(Refusal::Forged));
+    }
+    assert_eq!(verifier.verify(&"x".repeat(100_000)), Err(Refusal::Forged));
+}
+
+#[test]
+fn a_scope_of_tomorrow_grants_nothing_and_breaks_nothing() {
+    let claims: Claims = serde_json::from_value(serde_json::json!({
+        "sub": "a", "scopes": ["emperor", "viewer"], "exp": 1, "iat": 0,
+        "jti": "1", "iss": "hayward", "aud": "hayward",
+    }))
+    .unwrap();
+    assert_eq!(claims.scopes, [Scope::Viewer]);
+}
+
+#[test]
+fn a_revoked_token_is_refused_by_who_opens_the_list_later() {
+    let world = world();
+    let token = world.issuer().mint("ann", &[], 60_000).unwrap();
+    world.verifier().verify(&token).unwrap();
+    let jti = jsonwebtoken::dangerous::insecure_decode::<Claims>(&token)
+        .unwrap()
+        .claims
+        .jti;
+    std::fs::write(world.keys.revoked_path(), format!("{jti}\n")).unwrap();
+    assert_eq!(world.verifier().verify(&token), Err(Refusal::Revoked));
+}
+
+#[test]
+fn grants_are_exact_and_an_empty_demand_is_met_by_nobody() {
+    let node = |name: &str| hayward_vocabulary::NodeName::new(name).unwrap();
+    let agent = Principal::new("agent-n1", [Scope::Agent(node("n1"))]);
+    agent.require_agent(&node("n1")).unwrap();
+    assert_eq!(agent.require_agent(&node("n10")).unwrap_err().status(), 403);
+    assert_eq!(
+        agent
+            .require(&[Scope::Operator, Scope::Viewer])
+            .unwrap_err()
+            .status(),
+        403
+    );
+    assert!(
+        Principal::new("op", [Scope::Operator])
+            .require(&[])
+            .is_err()
+    );
+    assert!(
+        Principal::new("op", [Scope::Operator])
+            .require(&[Scope::Viewer])
+            .is_err()
+    );
+    assert!(agent.require_service().is_err());
+}
+
+#[test]
+fn keys_are_private_kept_and_refused_when_others_can_read_them() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = world();
+    let order = TokenOrder {
+        subject: "rm-scheduler",
+        scopes: &[Scope::Service("rm-scheduler".into())],
+        life_ms: 60_000,
+        clock: world.clock.clone(),
+    };
+    let token = world.keys.write_token("rm-scheduler", &order).unwrap();
+    assert!(world.keys.write_token("../x", &order).is_err());
+    let dir = world.dir.path().join("keys");
+    let again = Keys::create(&dir).unwrap();
+    assert_eq!(again.token("rm-scheduler").unwrap(), token);
+    again
+        .verifier(world.clock.clone())
+        .unwrap()
+        .verify(&token)
+        .unwrap();
+
+    let mode = |name: &str| {
+        std::fs::metadata(dir.join(name))
+            .unwrap()
+            .permissions()
+            .mode()
+    };
+    assert_eq!(mode("issuer.pem") & 0o777, 0o600);
+    assert_eq!(mode("tokens/rm-scheduler.token") & 0o777, 0o600);
+    assert_eq!(mode("tokens") & 0o777, 0o700);
+    let lax = std::fs::Permissions::from_mode(0o644);
+    std::fs::set_permissions(dir.join("issuer.pem"), lax).unwrap();
+    assert!(again.issuer(world.clock.clone()).is_err());
+    assert!(Keys::open(world.dir.path().join("nowhere")).is_err());
+}

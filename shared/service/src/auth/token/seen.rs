@@ -1,0 +1,86 @@
+//! A bounded memory of tokens whose signature was checked.
+//!
+//! Two generations: when the young one is full it becomes the old one, and what is asked for again
+//! moves back. So the memory stays bounded without a list of who was used when.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+type Digest = [u8; 32];
+
+/// Tokens per generation; a fleet of ten thousand agents fits.
+const GENERATION: usize = 16 * 1024;
+
+struct Generations<T> {
+    young: HashMap<Digest, Arc<T>>,
+    old: HashMap<Digest, Arc<T>>,
+    misses: u64,
+}
+
+pub(super) struct Seen<T>(Mutex<Generations<T>>);
+
+impl<T> Seen<T> {
+    pub(super) fn new() -> Self {
+        Self(Mutex::new(Generations {
+            young: HashMap::new(),
+            old: HashMap::new(),
+            misses: 0,
+        }))
+    }
+
+    pub(super) fn get(&self, digest: &Digest) -> Option<Arc<T>> {
+        let mut both = self.0.lock();
+        if let Some(found) = both.young.get(digest) {
+            return Some(Arc::clone(found));
+        }
+        let found = both.old.remove(digest)?;
+        both.keep(*digest, Arc::clone(&found));
+        Some(found)
+    }
+
+    pub(super) fn put(&self, digest: Digest, value: T) -> Arc<T> {
+        let value = Arc::new(value);
+        let mut both = self.0.lock();
+        both.misses += 1;
+        both.keep(digest, Arc::clone(&value));
+        value
+    }
+
+    #[cfg(test)]
+    pub(super) fn misses(&self) -> u64 {
+        self.0.lock().misses
+    }
+}
+
+impl<T> Generations<T> {
+    fn keep(&mut self, digest: Digest, value: Arc<T>) {
+        if self.young.len() >= GENERATION {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(digest, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(number: usize) -> Digest {
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&number.to_le_bytes());
+        digest
+    }
+
+    #[test]
+    fn stays_bounded_and_keeps_what_is_used() {
+        let seen = Seen::new();
+        for number in 0..GENERATION * 5 {
+            seen.put(digest(number), number);
+            assert_eq!(seen.get(&digest(0)).as_deref(), Some(&0), "after {number}");
+        }
+        let both = seen.0.lock();
+        assert!(both.young.len() + both.old.len() <= 2 * GENERATION);
+    }
+}

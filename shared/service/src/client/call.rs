@@ -1,0 +1,253 @@
+//! One call: refined step by step, then sent to one address after another.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{Client, ClientError, PATIENCE};
+use crate::clock::fresh_uuid;
+use crate::problem::{Code, Problem};
+use crate::request::{REQUEST_ID, current_id, inject_trace};
+
+/// A request that was not sent yet.
+#[must_use = "a call does nothing until it is sent"]
+pub struct Call {
+    client: Client,
+    method: Method,
+    path: String,
+    headers: HeaderMap,
+    body: Option<Bytes>,
+    patience: Duration,
+    harmless_twice: bool,
+    /// The first thing that went wrong while refining; told when sending.
+    broken: Option<anyhow::Error>,
+}
+
+/// An answer with what is around it.
+#[derive(Debug)]
+pub struct Answer<T> {
+    pub status: StatusCode,
+    pub headers: HeaderMap,
+    pub body: T,
+}
+
+impl Call {
+    pub(super) fn new(client: Client, method: Method, path: String) -> Self {
+        let harmless_twice = method.is_idempotent();
+        Self {
+            client,
+            method,
+            path,
+            headers: HeaderMap::new(),
+            body: None,
+            patience: PATIENCE,
+            harmless_twice,
+            broken: None,
+        }
+    }
+
+    pub fn body<B: Serialize + ?Sized>(mut self, body: &B) -> Self {
+        match serde_json::to_vec(body) {
+            Ok(bytes) => self.body = Some(bytes.into()),
+            Err(error) => self.broken = Some(error.into()),
+        }
+        self.header(CONTENT_TYPE, "application/json")
+    }
+
+    /// Adds one parameter to the query, escaped.
+    pub fn query(mut self, name: &str, value: impl std::fmt::Display) -> Self {
+        self.path
+            .push(if self.path.contains('?') { '&' } else { '?' });
+        self.path.push_str(&escape(name));
+        self.path.push('=');
+        self.path.push_str(&escape(&value.to_string()));
+        self
+    }
+
+    pub fn header(mut self, name: HeaderName, value: &str) -> Self {
+        match HeaderValue::from_str(value) {
+            Ok(value) => {
+                self.headers.insert(name, value);
+            }
+            Err(error) => self.broken = Some(error.into()),
+        }
+        self
+    }
+
+    /// Makes it harmless to send this more than once (A4).
+    pub fn idempotency_key(mut self, key: &str) -> Self {
+        self.harmless_twice = true;
+        self.header(crate::idempotency::HEADER, key)
+    }
+
+    /// For long polls: the wait asked for, and some time on top of it.
+    pub fn timeout(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    pub async fn send<T: DeserializeOwned>(self) -> Result<T, ClientError> {
+        self.answer().await.map(|answer| answer.body)
+    }
+
+    /// As [`Call::send`], with status and headers.
+    pub async fn answer<T: DeserializeOwned>(mut self) -> Result<Answer<T>, ClientError> {
+        if let Some(error) = self.broken.take() {
+            return Err(ClientError::Unmade(error));
+        }
+        self.surround();
+        let addresses = self.client.0.urls.len();
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            let at = self.client.now_at();
+            match self.attempt(at).await {
+                Ok(answer) => return decoded(answer),
+                Err(error) => {
+                    let (elsewhere, again) = self.judge(&error);
+                    if elsewhere {
+                        self.client.leave(at);
+                    }
+                    if !again || tried >= addresses {
+                        return Err(error);
+                    }
+                    tracing::debug!(
+                        error = format!("{:#}", anyhow::Error::new(error)),
+                        "next address"
+                    );
+                }
+            }
+        }
+    }
+
+    /// Whether another address may do better, and whether asking it is harmless.
+    fn judge(&self, error: &ClientError) -> (bool, bool) {
+        match error {
+            // A 503 was not done by whoever said it.
+            ClientError::Problem(problem) => {
+                let away = problem.status() == StatusCode::SERVICE_UNAVAILABLE;
+                (away, away)
+            }
+            ClientError::Unreachable { source, .. } => {
+                (true, source.is_connect() || self.harmless_twice)
+            }
+            ClientError::Unreadable { .. } | ClientError::Unmade(_) => (false, false),
+        }
+    }
+
+    fn surround(&mut self) {
+        inject_trace(&mut self.headers);
+        let id = current_id().unwrap_or_else(|| fresh_uuid().simple().to_string());
+        if let Ok(value) = HeaderValue::from_str(&id) {
+            self.headers.entry(REQUEST_ID).or_insert(value);
+        }
+    }
+
+    async fn attempt(&self, at: usize) -> Result<Arrived, ClientError> {
+        let shared = &self.client.0;
+        let base = &shared.urls[at % shared.urls.len()];
+        let url = base
+            .join(self.path.trim_start_matches('/'))
+            .map_err(|error| ClientError::Unmade(error.into()))?;
+        let name = format!("{} {url}", self.method);
+        let mut request = shared
+            .http
+            .request(self.method.clone(), url)
+            .headers(self.headers.clone())
+            .timeout(self.patience);
+        if let Some(token) = shared.token.current().map_err(ClientError::Unmade)? {
+            request = request.header(AUTHORIZATION, format!("Bearer {token}"));
+        }
+        if let Some(body) = &self.body {
+            request = request.body(body.clone());
+        }
+        let unreachable = |source: reqwest::Error| ClientError::Unreachable {
+            url: name.clone(),
+            source: source.without_url(),
+        };
+        let mut response = request.send().await.map_err(unreachable)?;
+        let status = response.status();
+        let headers = std::mem::take(response.headers_mut());
+        let body = response.bytes().await.map_err(unreachable)?;
+        if status.is_success() {
+            Ok(Arrived {
+                name,
+                status,
+                headers,
+                body,
+            })
+        } else {
+            Err(ClientError::Problem(refusal(status, &body)))
+        }
+    }
+}
+
+struct Arrived {
+    name: String,
+    status: StatusCode,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+fn decoded<T: DeserializeOwned>(arrived: Arrived) -> Result<Answer<T>, ClientError> {
+    // An answer without a body is read as `null`, so that `()` can be asked for.
+    let text = if arrived.body.is_empty() {
+        &b"null"[..]
+    } else {
+        &arrived.body
+    };
+    let body = serde_json::from_slice(text).map_err(|source| ClientError::Unreadable {
+        url: arrived.name,
+        source,
+    })?;
+    Ok(Answer {
+        status: arrived.status,
+        headers: arrived.headers,
+        body,
+    })
+}
+
+/// The problem in an answer, or one made from its status when somebody in between answered.
+fn refusal(status: StatusCode, body: &[u8]) -> Problem {
+    match serde_json::from_slice::<Problem>(body) {
+        Ok(problem) if problem.code != Code::Unknown => problem,
+        read => {
+            let code = code_of(status);
+            let detail = match read {
+                Ok(problem) if !problem.detail.is_empty() => String::from(problem.detail),
+                _ => format!("answered {status} without a problem document"),
+            };
+            Problem::new(code, detail)
+        }
+    }
+}
+
+fn code_of(status: StatusCode) -> Code {
+    let same = Code::ALL
+        .iter()
+        .copied()
+        .find(|code| code.status() == status);
+    same.unwrap_or(match status.as_u16() {
+        502 | 504 => Code::Unavailable,
+        400..=499 => Code::BadRequest,
+        _ => Code::Internal,
+    })
+}
+
+/// Percent-encoding of everything a query part cannot hold as it is.
+fn escape(text: &str) -> String {
+    text.bytes().fold(String::new(), |mut escaped, byte| {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
+            escaped.push(char::from(byte));
+        } else {
+            // Writing to a string never fails.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+        escaped
+    })
+}

@@ -1,0 +1,187 @@
+//! `/livez`, `/readyz` and `/v1/status` (A12): is the process there, may it serve, and how is it.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::auth::Caller;
+use crate::extract::Json;
+use crate::problem::Problem;
+
+/// How a service stands, as only the service can know.
+#[derive(Debug, Clone, Default)]
+pub struct Standing {
+    /// What keeps it from serving; ready when empty.
+    pub not_ready: Vec<String>,
+    /// The writer's lease it last held or saw.
+    pub epoch: Option<u64>,
+    pub leader: bool,
+    /// Its newest committed revision.
+    pub revision: Option<u64>,
+    pub followers: Vec<FollowerStanding>,
+    /// Modes beyond those of the frame that somebody should know about.
+    pub insecure_modes: Vec<String>,
+}
+
+/// How well a followed publication is followed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct FollowerStanding {
+    /// Name of the publication.
+    pub publication: String,
+    /// Milliseconds since the publisher last proved to be alive; absent before the first time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lag_ms: Option<u64>,
+    /// True when it was silent too long to be relied on.
+    pub stale: bool,
+    /// The position reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<String>,
+    /// The last fault, in words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault: Option<String>,
+}
+
+/// Where the frame learns how the service stands.
+pub trait StatusSource: Send + Sync {
+    fn standing(&self) -> Standing;
+}
+
+impl<F: Fn() -> Standing + Send + Sync> StatusSource for F {
+    fn standing(&self) -> Standing {
+        self()
+    }
+}
+
+/// What the health routes are made of.
+#[derive(Clone)]
+pub struct Health {
+    /// Name of the service.
+    pub name: &'static str,
+    pub version: &'static str,
+    pub started: Instant,
+    pub source: Arc<dyn StatusSource>,
+    /// Named in the status, as S3 asks; see [`crate::frame::insecure_modes`].
+    pub insecure_modes: Vec<String>,
+}
+
+impl Health {
+    pub fn new(name: &'static str, source: Arc<dyn StatusSource>) -> Self {
+        Self {
+            name,
+            version: env!("CARGO_PKG_VERSION"),
+            started: Instant::now(),
+            source,
+            insecure_modes: Vec::new(),
+        }
+    }
+
+    #[must_use]
+    pub fn insecure(mut self, modes: Vec<String>) -> Self {
+        self.insecure_modes = modes;
+        self
+    }
+
+    /// The three routes, to be merged into those of the service.
+    pub fn routes(self) -> OpenApiRouter {
+        OpenApiRouter::default()
+            .routes(routes!(livez))
+            .routes(routes!(readyz))
+            .routes(routes!(status))
+            .with_state(self)
+    }
+}
+
+/// One word.
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
+pub struct Word {
+    /// `alive`, `ready` or `not_ready`.
+    #[schema(examples("ready"))]
+    pub status: String,
+}
+
+fn word(status: &str) -> Json<Word> {
+    Json(Word {
+        status: status.to_owned(),
+    })
+}
+
+/// Whether the process is there.
+#[utoipa::path(
+    get, path = "/livez", operation_id = "livez", tag = "health", security(()),
+    responses((status = 200, description = "the process is there", body = Word)),
+)]
+async fn livez() -> Json<Word> {
+    word("alive")
+}
+
+/// Whether this replica may serve.
+#[utoipa::path(
+    get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
+    responses(
+        (status = 200, description = "it may serve", body = Word),
+        (status = 503, description = "it may not serve now", body = Word),
+    ),
+)]
+async fn readyz(State(health): State<Health>) -> Response {
+    // S1: strangers learn one word; the reasons are in `/v1/status`.
+    if health.source.standing().not_ready.is_empty() {
+        word("ready").into_response()
+    } else {
+        (StatusCode::SERVICE_UNAVAILABLE, word("not_ready")).into_response()
+    }
+}
+
+/// How a service is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Status {
+    pub name: String,
+    pub version: String,
+    /// Milliseconds since this process started the service.
+    pub uptime_ms: u64,
+    pub ready: bool,
+    /// What keeps it from serving.
+    pub not_ready: Vec<String>,
+    /// True when this replica holds the writer's lease.
+    pub leader: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub revision: Option<u64>,
+    pub followers: Vec<FollowerStanding>,
+    /// Every mode that is less safe than the default (S3).
+    pub insecure_modes: Vec<String>,
+}
+
+/// How this replica is: version, lease, revision, lag, insecure modes.
+#[utoipa::path(
+    get, path = "/v1/status", operation_id = "show_status", tag = "health",
+    responses(
+        (status = 200, description = "how this replica is", body = Status),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+async fn status(State(health): State<Health>, _caller: Caller) -> Json<Status> {
+    let standing = health.source.standing();
+    let mut insecure_modes = health.insecure_modes.clone();
+    insecure_modes.extend(standing.insecure_modes);
+    Json(Status {
+        name: health.name.to_owned(),
+        version: health.version.to_owned(),
+        uptime_ms: u64::try_from(health.started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        ready: standing.not_ready.is_empty(),
+        not_ready: standing.not_ready,
+        leader: standing.leader,
+        epoch: standing.epoch,
+        revision: standing.revision,
+        followers: standing.followers,
+        insecure_modes,
+    })
+}

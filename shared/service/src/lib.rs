@@ -1,0 +1,37 @@
+//! What every Hayward service has, whatever it decides: time and randomness, problems, extractors,
+//! tokens, settings, telemetry, a client, and the frame that serves a router within limits.
+//!
+//! It owns no rows and speaks to nobody by itself; publications and SQL live elsewhere. The
+//! defaults are the safe ones: a route without a token answers 401, a body over the limit 413, a
+//! listener off loopback is refused (S1, S3, S4, S27).
+//!
+//! A service reads its [`settings`], starts [`telemetry`], opens its [`auth::Keys`], describes its
+//! routes with [`openapi::documented`], and hands them to a [`frame::Frame`].
+
+pub mod auth;
+pub mod client;
+pub mod clock;
+pub mod extract;
+pub mod frame;
+pub mod health;
+pub mod idempotency;
+pub mod limits;
+pub mod openapi;
+pub mod problem;
+pub mod request;
+pub mod settings;
+pub mod shutdown;
+pub mod telemetry;
+
+pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};
+pub use client::{Client, ClientError, TokenSource};
+pub use clock::{Clock, ManualClock, SystemClock};
+pub use extract::{Json, Path, Query};
+pub use frame::{Frame, serve};
+pub use health::{FollowerStanding, Health, Standing, StatusSource};
+pub use limits::Limits;
+pub use openapi::{Description, documented};
+pub use problem::{Code, FieldFault, Problem};
+pub use settings::FrameSettings;
+pub use shutdown::Shutdown;
+pub use telemetry::Telemetry;

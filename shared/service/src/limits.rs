@@ -1,0 +1,156 @@
+//! How much and how long a request may take (S27). Every limit holds before parsing begins.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::body::{Body, HttpBody};
+use axum::extract::DefaultBodyLimit;
+use bytes::Bytes;
+use hyper::body::{Frame, SizeHint};
+
+/// Deepest nesting of a JSON body.
+pub const DEPTH: usize = 32;
+/// Largest body of an ordinary route, in bytes.
+pub const BODY: usize = 1 << 20;
+/// Largest body of a bulk route, in bytes.
+pub const BULK_BODY: usize = 16 << 20;
+/// Longest wait a long poll may ask for.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// The limits of one server. The defaults are those of the specification; tests shorten them.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    /// Connections served at once; more wait in the kernel's queue.
+    pub connections: usize,
+    /// Connections from one address that is not this machine's own.
+    pub connections_per_address: usize,
+    /// Requests worked on at once, long polls not counted; more are answered 503.
+    pub working: usize,
+    /// Size of a request head, in bytes.
+    pub head_bytes: usize,
+    /// First byte of a head to its end.
+    pub head: Duration,
+    /// End of one request to the first byte of the next.
+    pub idle: Duration,
+    /// First byte of a body to its end.
+    pub body: Duration,
+    /// Longest time between two bytes that a client takes of an answer.
+    pub write_stall: Duration,
+    /// Time to work on a request, beyond what its body or its long poll may take.
+    pub work: Duration,
+    /// After the word to shut down, what requests under way may still take.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 10_000,
+            connections_per_address: 256,
+            working: 1_024,
+            head_bytes: 16 * 1024,
+            head: Duration::from_secs(10),
+            idle: Duration::from_mins(1),
+            body: Duration::from_secs(30),
+            write_stall: Duration::from_secs(30),
+            work: Duration::from_secs(15),
+            drain: Duration::from_secs(5),
+        }
+    }
+}
+
+/// A layer for bulk routes: bodies up to [`BULK_BODY`].
+pub fn bulk() -> DefaultBodyLimit {
+    DefaultBodyLimit::max(BULK_BODY)
+}
+
+/// The body did not arrive in time.
+#[derive(Debug, Clone, Copy, thiserror::Error)]
+#[error("the body did not arrive in time")]
+pub struct BodyTooSlow;
+
+/// A body that must be complete before a deadline, however many small pieces it comes in.
+pub(crate) struct Deadline {
+    body: Body,
+    patience: Duration,
+    /// Made at the first look, which happens inside the runtime.
+    until: Option<Pin<Box<tokio::time::Sleep>>>,
+}
+
+impl Deadline {
+    pub(crate) fn new(body: Body, patience: Duration) -> Self {
+        Self {
+            body,
+            patience,
+            until: None,
+        }
+    }
+}
+
+impl HttpBody for Deadline {
+    type Data = Bytes;
+    type Error = axum::BoxError;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Self::Error>>> {
+        match Pin::new(&mut self.body).poll_frame(cx) {
+            Poll::Ready(frame) => Poll::Ready(frame.map(|frame| frame.map_err(Into::into))),
+            Poll::Pending => {
+                let patience = self.patience;
+                let until = self
+                    .until
+                    .get_or_insert_with(|| Box::pin(tokio::time::sleep(patience)));
+                match until.as_mut().poll(cx) {
+                    Poll::Ready(()) => Poll::Ready(Some(Err(BodyTooSlow.into()))),
+                    Poll::Pending => Poll::Pending,
+                }
+            }
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}
+
+/// Whether brackets nest deeper than [`DEPTH`]. Brackets in strings do not count.
+pub fn too_deep(json: &[u8]) -> bool {
+    let (mut depth, mut text, mut escaped) = (0_usize, false, false);
+    for byte in json {
+        match byte {
+            _ if escaped => escaped = false,
+            b'\\' if text => escaped = true,
+            b'"' => text = !text,
+            b'[' | b'{' if !text => depth += 1,
+            b']' | b'}' if !text => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        if depth > DEPTH {
+            return true;
+        }
+    }
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn depth_counts_brackets_outside_strings() {
+        let nested = |levels: usize| format!("{}{}", "[".repeat(levels), "]".repeat(levels));
+        assert!(!too_deep(nested(DEPTH).as_bytes()));
+        assert!(too_deep(nested(DEPTH + 1).as_bytes()));
+        assert!(!too_deep(
+            format!("[\"\\\"{}\"]", "[".repeat(99)).as_bytes()
+        ));
+        assert!(!too_deep("{},".repeat(99).as_bytes()));
+    }
+}

@@ -1,0 +1,117 @@
+//! The closed list of codes, each with its status, its title and whether trying again can help.
+
+use std::fmt;
+
+use http::StatusCode;
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+macro_rules! codes {
+    ($( $(#[$doc:meta])* $name:ident = $wire:literal, $status:ident, $title:literal;)*) => {
+        /// Why a request was refused.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
+        #[serde(rename_all = "snake_case")]
+        pub enum Code {
+            $( $(#[$doc])* $name, )*
+            /// A code of a newer version than ours; the status still tells what to do.
+            #[serde(other)]
+            Unknown,
+        }
+
+        impl Code {
+            pub const ALL: &[Self] = &[$(Self::$name),*];
+
+            pub fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => $wire,)*
+                    Self::Unknown => "unknown",
+                }
+            }
+            pub fn title(self) -> &'static str {
+                match self {
+                    $(Self::$name => $title,)*
+                    Self::Unknown => "Unknown",
+                }
+            }
+            pub fn status(self) -> StatusCode {
+                match self {
+                    $(Self::$name => StatusCode::$status,)*
+                    Self::Unknown => StatusCode::INTERNAL_SERVER_ERROR,
+                }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The request line, a header, a path or a query cannot be understood.
+    BadRequest = "bad_request", BAD_REQUEST, "Bad request";
+    /// The body is not JSON, or not the JSON this route takes.
+    MalformedJson = "malformed_json", BAD_REQUEST, "Malformed JSON";
+    /// There is no token, or none that we accept.
+    Unauthenticated = "unauthenticated", UNAUTHORIZED, "Unauthenticated";
+    /// The token is good and does not allow this.
+    Forbidden = "forbidden", FORBIDDEN, "Forbidden";
+    /// It is not there, or the caller may not know that it is (S7).
+    NotFound = "not_found", NOT_FOUND, "Not found";
+    /// The route is there, but not with this method.
+    MethodNotAllowed = "method_not_allowed", METHOD_NOT_ALLOWED, "Method not allowed";
+    /// The client did not send its request in time.
+    Timeout = "timeout", REQUEST_TIMEOUT, "Too slow";
+    /// The state of the thing does not allow this now.
+    Conflict = "conflict", CONFLICT, "Conflict";
+    /// It was there and will not come back.
+    Gone = "gone", GONE, "Gone";
+    /// `If-Match` names an older state (A5).
+    PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "Changed meanwhile";
+    /// The body is larger than this route takes.
+    PayloadTooLarge = "payload_too_large", PAYLOAD_TOO_LARGE, "Payload too large";
+    /// The body is not of a media type this route takes.
+    UnsupportedMediaType = "unsupported_media_type", UNSUPPORTED_MEDIA_TYPE,
+        "Unsupported media type";
+    /// Understood, and it does not mean anything that can be done.
+    Invalid = "invalid", UNPROCESSABLE_ENTITY, "Invalid";
+    /// No node of the pool, empty, could take it.
+    CanNeverFit = "can_never_fit", UNPROCESSABLE_ENTITY, "Can never fit";
+    /// The key was used before with another request (A4).
+    IdempotencyMismatch = "idempotency_mismatch", UNPROCESSABLE_ENTITY, "Key used before";
+    /// `If-Match` is missing (A5).
+    PreconditionRequired = "precondition_required", PRECONDITION_REQUIRED, "If-Match required";
+    /// More requests than this caller is allowed.
+    TooManyRequests = "too_many_requests", TOO_MANY_REQUESTS, "Too many requests";
+    /// Something broke here.
+    Internal = "internal", INTERNAL_SERVER_ERROR, "Internal error";
+    /// Something this service needs is away, or it is too busy.
+    Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Unavailable";
+    /// This replica does not lead.
+    Standby = "standby", SERVICE_UNAVAILABLE, "On standby";
+}
+
+impl Code {
+    /// Whether the same request may do better later.
+    pub fn retryable(self) -> bool {
+        matches!(
+            self,
+            Self::Timeout
+                | Self::TooManyRequests
+                | Self::Unavailable
+                | Self::Standby
+                | Self::Internal
+        )
+    }
+
+    /// When to try again, for the codes that need a `Retry-After` (A9).
+    pub(super) fn retry_after_ms(self) -> Option<u64> {
+        matches!(
+            self,
+            Self::TooManyRequests | Self::Unavailable | Self::Standby
+        )
+        .then_some(1000)
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}

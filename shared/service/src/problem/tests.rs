@@ -1,0 +1,81 @@
+use super::*;
+
+#[test]
+fn every_code_has_its_wire_name_and_a_refusing_status() {
+    for code in Code::ALL {
+        assert_eq!(serde_json::to_value(code).unwrap(), code.as_str());
+        assert!(code.status().is_client_error() || code.status().is_server_error());
+    }
+    let newer: Code = serde_json::from_str("\"from_tomorrow\"").unwrap();
+    assert_eq!(newer, Code::Unknown);
+}
+
+#[test]
+fn the_cause_never_travels() {
+    let problem = Problem::internal(anyhow::anyhow!("password of db.internal is wrong"));
+    let text = serde_json::to_string(&problem).unwrap();
+    assert!(!text.contains("db.internal"), "{text}");
+    assert!(problem.cause().is_some());
+}
+
+#[test]
+fn goes_round_through_the_wire_form() {
+    let problem = Problem::standby().at("/a/0", "odd");
+    let text = serde_json::to_string(&problem).unwrap();
+    let read: Problem = serde_json::from_str(&text).unwrap();
+    assert_eq!(read.code, Code::Standby);
+    assert_eq!(read.errors, problem.errors);
+    assert_eq!(read.retry_after_ms, Some(1000));
+}
+
+#[test]
+fn answers_say_how_to_go_on() {
+    let busy = Problem::new(Code::TooManyRequests, "slow down").retry_after_ms(1500);
+    let response = busy.into_response();
+    assert_eq!(response.status(), 429);
+    assert_eq!(response.headers()["retry-after"], "2");
+    assert_eq!(response.headers()["content-type"], CONTENT_TYPE);
+    let who = Problem::new(Code::Unauthenticated, "who are you").into_response();
+    assert_eq!(who.headers()["www-authenticate"], "Bearer");
+}
+
+#[test]
+fn all_faults_of_a_validation_are_reported_with_pointers() {
+    use garde::Validate as _;
+    #[derive(garde::Validate)]
+    struct Inner {
+        #[garde(length(min = 1))]
+        name: String,
+    }
+    #[derive(garde::Validate)]
+    struct Outer {
+        #[garde(dive)]
+        items: Vec<Inner>,
+        #[garde(range(min = 1))]
+        count: u32,
+    }
+    let report = Outer {
+        items: vec![Inner {
+            name: String::new(),
+        }],
+        count: 0,
+    }
+    .validate()
+    .unwrap_err();
+    let problem = Problem::from(report);
+    let mut pointers: Vec<_> = problem.errors.iter().map(|e| e.pointer.as_str()).collect();
+    pointers.sort_unstable();
+    assert_eq!(pointers, ["/count", "/items/0/name"]);
+    assert_eq!(problem.status(), 422);
+}
+
+#[test]
+fn a_problem_survives_a_journey_as_an_error() {
+    let problem = Problem::from(anyhow::Error::new(Problem::not_found("job_1")));
+    assert_eq!(problem.code, Code::NotFound);
+}
+
+#[test]
+fn is_small_enough_to_return() {
+    assert!(size_of::<Problem>() <= 128, "{}", size_of::<Problem>());
+}

@@ -1,0 +1,153 @@
+//! What surrounds every request: its id, its span, and problems that carry both (A8, A13).
+
+use axum::extract::{MatchedPath, Request};
+use axum::middleware::Next;
+use axum::response::Response;
+use http::{HeaderMap, HeaderName, HeaderValue};
+use opentelemetry::propagation::{Extractor, Injector};
+use opentelemetry::trace::TraceContextExt as _;
+use tracing::Instrument as _;
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use crate::clock::fresh_uuid;
+use crate::problem::Problem;
+
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+tokio::task_local! {
+    static CURRENT: Box<str>;
+}
+
+/// The id of the request this task works on, to be passed on to whoever is asked for its sake.
+pub fn current_id() -> Option<String> {
+    CURRENT.try_with(|id| String::from(&**id)).ok()
+}
+
+/// A13: taken over when it is 1–64 safe characters, else made.
+fn id_of(headers: &HeaderMap) -> String {
+    let given = headers
+        .get(REQUEST_ID)
+        .and_then(|value| value.to_str().ok());
+    let safe = |id: &&str| {
+        (1..=64).contains(&id.len())
+            && id
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+    };
+    given
+        .filter(safe)
+        .map_or_else(|| fresh_uuid().simple().to_string(), str::to_owned)
+}
+
+/// Middleware, outermost: the span with its parent from `traceparent`, the id in both directions,
+/// and ids written into problems on their way out.
+pub async fn surround(request: Request, next: Next) -> Response {
+    let id = id_of(request.headers());
+    let route = request
+        .extensions()
+        .get::<MatchedPath>()
+        .map_or("unmatched", MatchedPath::as_str);
+    let span = tracing::info_span!(
+        target: "hayward::request",
+        "request",
+        otel.name = format!("{} {route}", request.method()),
+        otel.kind = "server",
+        http.request.method = %request.method(),
+        http.route = route,
+        http.response.status_code = tracing::field::Empty,
+        otel.status_code = tracing::field::Empty,
+        request_id = id,
+        caller = tracing::field::Empty,
+    );
+    let parent = opentelemetry::global::get_text_map_propagator(|propagator| {
+        propagator.extract(&Carrier(request.headers()))
+    });
+    // A span that no layer exports has no place for a parent; that is no fault of the request.
+    let _ = span.set_parent(parent);
+    let trace_id = trace_id_of(&span);
+    let path = request.uri().path().to_owned();
+
+    let answer = CURRENT.scope(id.clone().into_boxed_str(), next.run(request));
+    let mut response = answer.instrument(span.clone()).await;
+    span.record("http.response.status_code", response.status().as_u16());
+    if response.status().is_server_error() {
+        span.record("otel.status_code", "ERROR");
+    }
+    if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
+        problem.request_id = Some(id.clone().into());
+        problem.instance = Some(path.into());
+        problem.trace_id = trace_id.map(Into::into);
+        let mut complete = problem.render();
+        for (name, value) in response.headers() {
+            // Of the first rendering: what others added to it, as with `allow`, is kept.
+            if name != http::header::CONTENT_LENGTH {
+                complete.headers_mut().insert(name.clone(), value.clone());
+            }
+        }
+        response = complete;
+    }
+    inject(&span.context(), response.headers_mut());
+    if let Ok(value) = HeaderValue::from_str(&id) {
+        response.headers_mut().insert(REQUEST_ID, value);
+    }
+    response
+}
+
+fn trace_id_of(span: &tracing::Span) -> Option<String> {
+    let context = span.context();
+    let span = context.span();
+    let context = span.span_context();
+    context.is_valid().then(|| context.trace_id().to_string())
+}
+
+/// Adds `traceparent` of the current span.
+pub(crate) fn inject_trace(headers: &mut HeaderMap) {
+    inject(&tracing::Span::current().context(), headers);
+}
+
+fn inject(context: &opentelemetry::Context, headers: &mut HeaderMap) {
+    opentelemetry::global::get_text_map_propagator(|propagator| {
+        propagator.inject_context(context, &mut CarrierMut(headers));
+    });
+}
+
+struct Carrier<'a>(&'a HeaderMap);
+
+impl Extractor for Carrier<'_> {
+    fn get(&self, key: &str) -> Option<&str> {
+        self.0.get(key).and_then(|value| value.to_str().ok())
+    }
+    fn keys(&self) -> Vec<&str> {
+        self.0.keys().map(HeaderName::as_str).collect()
+    }
+}
+
+struct CarrierMut<'a>(&'a mut HeaderMap);
+
+impl Injector for CarrierMut<'_> {
+    fn set(&mut self, key: &str, value: String) {
+        if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
+            self.0.insert(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id_given(value: &str) -> String {
+        let mut headers = HeaderMap::new();
+        headers.insert(REQUEST_ID, HeaderValue::from_str(value).unwrap());
+        id_of(&headers)
+    }
+
+    #[test]
+    fn a13_only_safe_ids_are_taken_over() {
+        assert_eq!(id_given("abc-1"), "abc-1");
+        for bad in ["a b", "<x>", &"x".repeat(65)] {
+            assert_ne!(id_given(bad), bad);
+        }
+        assert_eq!(id_of(&HeaderMap::new()).len(), 32);
+    }
+}

@@ -1,0 +1,130 @@
+//! Settings of a process: defaults, then a TOML file, then the environment, then flags.
+//!
+//! What is set and not known is an error that names it, wherever it was set: a misspelled limit
+//! must not become a default in silence (S4). The known names are those of the default value when it is
+//! serialised, because `flatten` and `deny_unknown_fields` do not go together; so a settings struct
+//! needs `#[serde(default)]` and may not skip fields when it is serialised.
+//!
+//! One environment may serve several services: see [`read`] for whose variable is whose.
+
+mod layers;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+pub use layers::{Outcome, read};
+
+/// Settings of every service, to be flattened into its own:
+///
+/// ```
+/// #[derive(serde::Serialize, serde::Deserialize, Default)]
+/// #[serde(default)]
+/// struct Settings {
+///     #[serde(flatten)]
+///     frame: hayward_service::FrameSettings,
+///     own_setting: u32,
+/// }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FrameSettings {
+    /// Address and port to listen on. Default `127.0.0.1:0`, any free port of this machine alone:
+    /// an address others can reach is chosen, never inherited (S3).
+    pub listen: SocketAddr,
+    /// Address of the database, `postgres://role@host/name`. Default none: a service that needs one
+    /// says so instead of finding somebody else's.
+    pub database_url: Option<String>,
+    /// Directory with the issuer's public key and this service's token. Default none.
+    pub keys: Option<PathBuf>,
+    /// Allows an address others can reach without TLS. Default false (S3).
+    pub allow_insecure: bool,
+    /// Milliseconds the writer's lease lasts after its last renewal. Default 5,000: a standby takes
+    /// over within the 10 s of G2, and a pause of a second or two loses nothing.
+    pub lease_ms: u64,
+    /// Base address of an OTLP/HTTP collector. Default none: nothing is exported.
+    pub otlp_endpoint: Option<String>,
+    /// How logs are written. Default `auto`: text on a terminal, JSON elsewhere.
+    pub log_format: LogFormat,
+    /// Which events are logged, as `tracing` filters have it. Default `info`.
+    pub log_filter: String,
+}
+
+impl Default for FrameSettings {
+    fn default() -> Self {
+        Self {
+            listen: SocketAddr::from(([127, 0, 0, 1], 0)),
+            database_url: None,
+            keys: None,
+            allow_insecure: false,
+            lease_ms: 5_000,
+            otlp_endpoint: None,
+            log_format: LogFormat::Auto,
+            log_filter: "info".to_owned(),
+        }
+    }
+}
+
+/// How logs are written.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogFormat {
+    #[default]
+    Auto,
+    Json,
+    Text,
+}
+
+impl FrameSettings {
+    /// # Errors
+    /// When it is not set.
+    pub fn database_url(&self) -> anyhow::Result<&str> {
+        self.database_url
+            .as_deref()
+            .context("the setting `database_url` is missing")
+    }
+
+    /// The keys directory, opened.
+    ///
+    /// # Errors
+    /// When it is not set, or holds no keys.
+    pub fn open_keys(&self) -> anyhow::Result<crate::auth::Keys> {
+        crate::auth::Keys::open(
+            self.keys
+                .as_ref()
+                .context("the setting `keys` is missing")?,
+        )
+    }
+}
+
+/// Reads the settings of `service` from file, environment and flags. `args` are without the name
+/// of the program. `--help` and `--version` are answered here and end the process.
+///
+/// # Errors
+/// With the name of what is unknown or wrong, and where it was set.
+pub fn load<T: Serialize + DeserializeOwned>(
+    service: &str,
+    args: impl Iterator<Item = OsString>,
+) -> anyhow::Result<T> {
+    let environment: BTreeMap<String, OsString> = std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .collect();
+    match read(service, args, &environment)? {
+        Outcome::Settings(settings) => Ok(settings),
+        #[expect(clippy::exit, reason = "asked for a text, which is now given")]
+        Outcome::Text(text) => {
+            use std::io::Write as _;
+            // Whoever asked may have closed the pipe already; there is nobody left to tell.
+            let _ = std::io::stdout().write_all(text.as_bytes());
+            std::process::exit(0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,180 @@
+use super::*;
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, Default)]
+#[serde(default)]
+struct Settings {
+    #[serde(flatten)]
+    frame: FrameSettings,
+    lost_after_ms: u64,
+    pools: Vec<String>,
+    node_status_url: String,
+    quantum: Option<u64>,
+}
+
+fn environment(pairs: &[(&str, &str)]) -> BTreeMap<String, OsString> {
+    pairs
+        .iter()
+        .map(|(name, value)| ((*name).to_owned(), value.into()))
+        .collect()
+}
+
+fn outcome(args: &[&str], pairs: &[(&str, &str)]) -> anyhow::Result<Outcome<Settings>> {
+    read(
+        "rm-scheduler",
+        args.iter().map(OsString::from),
+        &environment(pairs),
+    )
+}
+
+fn settings(args: &[&str], pairs: &[(&str, &str)]) -> Settings {
+    match outcome(args, pairs).unwrap() {
+        Outcome::Settings(settings) => settings,
+        Outcome::Text(text) => panic!("{text}"),
+    }
+}
+
+fn refusal(args: &[&str], pairs: &[(&str, &str)]) -> String {
+    format!("{:#}", outcome(args, pairs).unwrap_err())
+}
+
+#[test]
+fn unset_settings_are_the_safe_ones() {
+    let settings = settings(&[], &[("PATH", "/bin")]);
+    assert!(settings.frame.listen.ip().is_loopback());
+    assert!(!settings.frame.allow_insecure && settings.frame.database_url.is_none());
+    assert!(
+        settings
+            .frame
+            .database_url()
+            .unwrap_err()
+            .to_string()
+            .contains("database_url")
+    );
+    assert_eq!(settings.frame.lease_ms, 5_000);
+}
+
+#[test]
+fn the_stronger_layer_wins() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("hayward.toml");
+    std::fs::write(
+        &file,
+        "lease_ms = 1\nlost_after_ms = 1\nquantum = 1\npools = ['a']\n",
+    )
+    .unwrap();
+    let file = file.to_str().unwrap();
+    let pairs = [
+        ("HAYWARD_LEASE_MS", "2"),
+        ("HAYWARD_LOST_AFTER_MS", "2"),
+        ("HAYWARD_RM_SCHEDULER_LOST_AFTER_MS", "3"),
+    ];
+    let settings = settings(&["--config", file, "--lease-ms=4"], &pairs);
+    assert_eq!(settings.frame.lease_ms, 4, "flag over environment");
+    assert_eq!(settings.lost_after_ms, 3, "own variable over shared one");
+    assert_eq!(settings.quantum, Some(1), "file over default");
+    assert_eq!(settings.pools, ["a"]);
+}
+
+#[test]
+fn the_setting_decides_how_a_text_is_read() {
+    let args = [
+        "--allow-insecure",
+        "--pools",
+        "a, b",
+        "--keys",
+        "/k",
+        "--log-format=json",
+    ];
+    let pairs = [
+        ("HAYWARD_QUANTUM", "5"),
+        ("HAYWARD_DATABASE_URL", "12"),
+        ("HAYWARD_LISTEN", "0.0.0.0:7401"),
+        ("HAYWARD_LOG_FILTER", "true"),
+    ];
+    let settings = settings(&args, &pairs);
+    assert!(settings.frame.allow_insecure);
+    assert_eq!(settings.pools, ["a", "b"]);
+    assert_eq!(settings.quantum, Some(5));
+    assert_eq!(
+        settings.frame.database_url.as_deref(),
+        Some("12"),
+        "an option of text stays text"
+    );
+    assert_eq!(settings.frame.log_filter, "true");
+    assert_eq!(settings.frame.log_format, LogFormat::Json);
+    assert_eq!(settings.frame.listen.port(), 7401);
+}
+
+#[test]
+fn what_is_unknown_or_wrong_is_named_wherever_it_was_set() {
+    assert!(refusal(&["--leese-ms", "1"], &[]).contains("--leese-ms"));
+    assert!(refusal(&["stray"], &[]).contains("stray"));
+    assert!(refusal(&["--lease-ms"], &[]).contains("--lease-ms"));
+    assert!(refusal(&["--lease-ms", "soon"], &[]).contains("--lease-ms"));
+    assert!(refusal(&[], &[("HAYWARD_LEESE_MS", "1")]).contains("HAYWARD_LEESE_MS"));
+    assert!(refusal(&[], &[("HAYWARD_LEASE_MS", "soon")]).contains("HAYWARD_LEASE_MS"));
+    let own = [("HAYWARD_RM_SCHEDULER_LEESE_MS", "1")];
+    assert!(refusal(&[], &own).contains("HAYWARD_RM_SCHEDULER_LEESE_MS"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("hayward.toml");
+    std::fs::write(&file, "leese_ms = 1\n").unwrap();
+    let config = [("HAYWARD_CONFIG", file.to_str().unwrap())];
+    assert!(refusal(&[], &config).contains("leese_ms"));
+    std::fs::write(&file, "lease_ms = 'soon'\n").unwrap();
+    assert!(refusal(&[], &config).contains("lease_ms"));
+}
+
+#[test]
+fn the_address_of_a_database_in_the_wrong_place_is_not_repeated() {
+    let text = refusal(&[], &[("HAYWARD_LISTEN", "postgres://me:hush@db/x")]);
+    assert!(
+        text.contains("HAYWARD_LISTEN") && !text.contains("hush"),
+        "{text}"
+    );
+}
+
+#[test]
+fn variables_of_the_rest_of_the_fleet_are_passed_over() {
+    let pairs = [
+        ("HAYWARD_BLOCKLIST_LISTEN", "127.0.0.1:7404"),
+        ("HAYWARD_RM_SCHEDULER_URL", "http://127.0.0.1:7401"),
+        ("HAYWARD_NODE_STATUS_URL", "http://127.0.0.1:7403"),
+        ("HAYWARD_STATE_DIR", "/var/lib/hayward"),
+        ("HAYWARD_STATE", "/var/lib/hayward"),
+    ];
+    let settings = settings(&[], &pairs);
+    assert_eq!(settings.node_status_url, "http://127.0.0.1:7403");
+    assert_eq!(settings.frame.listen.port(), 0);
+}
+
+#[test]
+fn help_lists_every_setting() {
+    let Outcome::Text(text) = outcome(&["--help"], &[]).unwrap() else {
+        panic!("no help")
+    };
+    let known = serde_json::to_value(Settings::default()).unwrap();
+    for name in known.as_object().unwrap().keys() {
+        assert!(
+            text.contains(&format!("--{}", name.replace('_', "-"))),
+            "{name}"
+        );
+    }
+    assert!(text.contains("HAYWARD_LEASE_MS") && text.contains("5000"));
+}
+
+#[test]
+fn a_secret_may_stand_in_a_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("database.url");
+    std::fs::write(&file, "postgres://me:hush@db/x\n").unwrap();
+    let path = file.to_str().unwrap();
+    let found = settings(&[], &[("HAYWARD_DATABASE_URL_FILE", path)]);
+    assert_eq!(
+        found.frame.database_url().unwrap(),
+        "postgres://me:hush@db/x"
+    );
+    let own = [("HAYWARD_RM_SCHEDULER_DATABASE_URL_FILE", path)];
+    assert!(settings(&[], &own).frame.database_url.is_some());
+    let missing = [("HAYWARD_DATABASE_URL_FILE", "/nowhere/x")];
+    assert!(refusal(&[], &missing).contains("HAYWARD_DATABASE_URL_FILE"));
+}

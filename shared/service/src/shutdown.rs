@@ -1,0 +1,73 @@
+//! One word that ends everything: whoever holds a [`Shutdown`] can say it or wait for it, and what
+//! was said once stays said.
+
+use tokio_util::sync::CancellationToken;
+
+/// Clones share the word; a [`Shutdown::child`] hears its parent but does not speak for it.
+#[derive(Debug, Clone, Default)]
+pub struct Shutdown(CancellationToken);
+
+impl Shutdown {
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// A shutdown that SIGINT or SIGTERM begins.
+    ///
+    /// # Errors
+    /// When the process may not install signal handlers.
+    pub fn on_signals() -> std::io::Result<Self> {
+        use tokio::signal::unix::{SignalKind, signal};
+        let (mut interrupt, mut terminate) = (
+            signal(SignalKind::interrupt())?,
+            signal(SignalKind::terminate())?,
+        );
+        let word = Self::new();
+        let said = word.clone();
+        tokio::spawn(async move {
+            let name = tokio::select! {
+                _ = interrupt.recv() => "SIGINT",
+                _ = terminate.recv() => "SIGTERM",
+                () = said.wait() => return,
+            };
+            tracing::info!(signal = name, "shutting down");
+            said.begin();
+        });
+        Ok(word)
+    }
+
+    pub fn begin(&self) {
+        self.0.cancel();
+    }
+
+    pub fn begun(&self) -> bool {
+        self.0.is_cancelled()
+    }
+
+    /// Returns when the shutdown began, at once if it already has.
+    pub async fn wait(&self) {
+        self.0.cancelled().await;
+    }
+
+    /// Ends with this one, and can be ended alone.
+    #[must_use]
+    pub fn child(&self) -> Self {
+        Self(self.0.child_token())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_child_hears_its_parent_and_not_the_other_way() {
+        let parent = Shutdown::new();
+        let child = parent.child();
+        child.begin();
+        assert!(child.begun() && !parent.begun());
+        let other = parent.child();
+        parent.clone().begin();
+        other.wait().await;
+    }
+}

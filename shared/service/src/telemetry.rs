@@ -1,0 +1,156 @@
+//! Logs, traces and metrics of a process (T1).
+//!
+//! Logs go to standard error, as text on a terminal and as JSON elsewhere. Everything goes to a
+//! collector too when one is set; when it is down, data is dropped and counted, and nothing waits.
+//! A process has one subscriber, however many services run in it: the first to ask makes it.
+
+mod export;
+
+use std::io::IsTerminal as _;
+use std::sync::OnceLock;
+
+use anyhow::Context as _;
+use opentelemetry::trace::TracerProvider as _;
+use opentelemetry_sdk::propagation::TraceContextPropagator;
+use parking_lot::Mutex;
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{EnvFilter, Layer as _, fmt};
+
+use crate::settings::{FrameSettings, LogFormat};
+use export::Exporters;
+
+/// Libraries that speak of their own affairs, some of them while exporting: never below a warning,
+/// or exporting would make more to export.
+const QUIET: [&str; 8] = [
+    "hyper",
+    "hyper_util",
+    "h2",
+    "reqwest",
+    "rustls",
+    "opentelemetry",
+    "tower",
+    "sqlx",
+];
+
+static MADE: OnceLock<()> = OnceLock::new();
+static MAKING: Mutex<()> = Mutex::new(());
+
+/// Holds what must be flushed at the end. Dropping it flushes; it is empty for whoever came second.
+#[must_use = "telemetry ends when this is dropped"]
+#[derive(Default)]
+pub struct Telemetry {
+    exporters: Option<Exporters>,
+}
+
+/// Starts telemetry, or joins what another service of this process started.
+///
+/// # Errors
+/// When the filter or the address of the collector makes no sense.
+pub fn init(service: &str, settings: &FrameSettings) -> anyhow::Result<Telemetry> {
+    let _turn = MAKING.lock();
+    if MADE.get().is_some() {
+        return Ok(Telemetry::default());
+    }
+    opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
+    let exporters = match &settings.otlp_endpoint {
+        Some(endpoint) => Some(Exporters::new(service, endpoint)?),
+        None => None,
+    };
+    let spans = exporters.as_ref().map(|exporters| {
+        tracing_opentelemetry::layer()
+            .with_tracer(exporters.tracer.tracer("hayward"))
+            .with_filter(tracing_subscriber::filter::LevelFilter::INFO)
+    });
+    let logs = exporters.as_ref().map(|exporters| {
+        opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&exporters.logs)
+    });
+    let json = match settings.log_format {
+        LogFormat::Json => true,
+        LogFormat::Text => false,
+        LogFormat::Auto => !std::io::stderr().is_terminal(),
+    };
+    let made = tracing_subscriber::registry()
+        .with(filter(&settings.log_filter)?)
+        .with(json.then(|| {
+            fmt::layer()
+                .json()
+                .flatten_event(true)
+                .with_writer(std::io::stderr)
+        }))
+        .with((!json).then(|| {
+            fmt::layer()
+                .with_ansi(std::io::stderr().is_terminal())
+                .with_writer(std::io::stderr)
+        }))
+        .with(spans)
+        .with(logs)
+        .try_init();
+    // A test may have set its own subscriber; ours is then not needed.
+    if let Err(error) = made {
+        tracing::debug!(%error, "logs go where somebody else decided");
+    }
+    if let Some(exporters) = &exporters {
+        exporters.make_global();
+    }
+    let _ = MADE.set(());
+    Ok(Telemetry { exporters })
+}
+
+fn filter(directives: &str) -> anyhow::Result<EnvFilter> {
+    let mut text = QUIET.map(|library| format!("{library}=warn")).join(",");
+    if !directives.is_empty() {
+        // Later directives win, so whoever needs to hear a library can still ask for it by name.
+        text.push(',');
+        text.push_str(directives);
+    }
+    EnvFilter::builder()
+        .parse(&text)
+        .with_context(|| format!("the setting `log_filter` is not a filter: {directives:?}"))
+}
+
+impl Telemetry {
+    /// Sends what is left. Call it from a thread that may wait a few seconds.
+    pub fn shutdown(mut self) {
+        self.finish();
+    }
+
+    fn finish(&mut self) {
+        if let Some(exporters) = self.exporters.take() {
+            exporters.shutdown();
+        }
+    }
+}
+
+impl Drop for Telemetry {
+    fn drop(&mut self) {
+        if self.exporters.is_some() {
+            // The exporters wait inside; on a thread of the runtime that would be a panic.
+            std::thread::scope(|scope| {
+                scope.spawn(|| self.finish());
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_keep_libraries_quiet_and_refuse_nonsense() {
+        let text = filter("debug").unwrap().to_string();
+        assert!(
+            text.contains("hyper=warn") && text.contains("debug"),
+            "{text}"
+        );
+        assert!(filter("=====").is_err());
+    }
+
+    #[test]
+    fn several_services_of_one_process_share_one_subscriber() {
+        let settings = FrameSettings::default();
+        let _first = init("one", &settings).unwrap();
+        let _second = init("two", &settings).unwrap();
+    }
+}

@@ -1,0 +1,12 @@
+//! The frame as its clients meet it: over a socket, some of them slow, wrong or hostile.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+#[path = "frame/refusals.rs"]
+mod refusals;
+#[path = "frame/slow.rs"]
+mod slow;
+#[path = "frame/talking.rs"]
+mod talking;
+#[path = "frame/world.rs"]
+mod world;

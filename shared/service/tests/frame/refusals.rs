@@ -1,0 +1,161 @@
+//! Every refusal is a problem document, and strangers are refused first.
+
+use hayward_service::{Code, Limits};
+use reqwest::Method;
+
+use crate::world::{plain, problem, world};
+
+#[tokio::test]
+async fn strangers_read_two_words_and_the_description_only() {
+    let world = world(Limits::default()).await;
+    for open in ["/livez", "/readyz", "/v1/openapi.json", "/docs/"] {
+        let response = plain().get(world.url(open)).send().await.unwrap();
+        assert_eq!(response.status(), 200, "{open}");
+    }
+    for closed in [
+        "/v1/status",
+        "/v1/careless",
+        "/v1/nowhere",
+        "/docsx",
+        "/v1/echo",
+        "/livez/x",
+    ] {
+        let response = plain().get(world.url(closed)).send().await.unwrap();
+        assert_eq!(response.headers()["www-authenticate"], "Bearer");
+        let (status, problem) = problem(response).await;
+        assert_eq!(
+            (status, problem.code),
+            (401, Code::Unauthenticated),
+            "{closed}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn wrong_and_expired_tokens_are_told_apart_from_good_ones() {
+    let (ours, theirs) = (
+        world(Limits::default()).await,
+        world(Limits::default()).await,
+    );
+    let ask = |token: String| {
+        let request = plain().get(ours.url("/v1/echo")).bearer_auth(token);
+        async { request.send().await.unwrap() }
+    };
+    let good = ask(ours.token()).await;
+    assert_eq!(
+        (good.status().as_u16(), good.text().await.unwrap()),
+        (200, "ann".to_owned())
+    );
+    let (status, refused) = problem(ask(theirs.token()).await).await;
+    assert_eq!(
+        (status, &*refused.detail),
+        (401, "this token is not one of ours")
+    );
+    let (status, refused) = problem(ask(ours.token_expired()).await).await;
+    assert_eq!((status, &*refused.detail), (401, "this token has expired"));
+    let basic = plain()
+        .get(ours.url("/v1/echo"))
+        .basic_auth("ann", Some("x"));
+    assert_eq!(problem(basic.send().await.unwrap()).await.0, 401);
+}
+
+#[tokio::test]
+async fn unknown_routes_and_methods_are_problems() {
+    let world = world(Limits::default()).await;
+    let (status, refused) = problem(world.get("/v1/nowhere").await).await;
+    assert_eq!((status, refused.code), (404, Code::NotFound));
+    let response = world
+        .request(Method::DELETE, "/v1/echo")
+        .send()
+        .await
+        .unwrap();
+    assert!(response.headers().contains_key("allow"));
+    let (status, refused) = problem(response).await;
+    assert_eq!((status, refused.code), (405, Code::MethodNotAllowed));
+}
+
+#[tokio::test]
+async fn a_panic_is_one_bad_answer_and_not_the_end() {
+    let world = world(Limits::default()).await;
+    for path in ["/v1/panic", "/v1/broken"] {
+        let (status, refused) = problem(world.get(path).await).await;
+        assert_eq!((status, refused.code), (500, Code::Internal));
+        assert!(!refused.to_string().contains("tea") && !refused.to_string().contains("secret"));
+        assert!(
+            refused.request_id.is_some(),
+            "what to quote when asking for help"
+        );
+    }
+    assert_eq!(world.get("/v1/echo").await.status(), 200);
+}
+
+#[tokio::test]
+async fn bodies_are_checked_and_faults_pointed_at() {
+    let world = world(Limits::default()).await;
+    let post = |body: &'static str, kind: &'static str| {
+        let request = world.request(Method::POST, "/v1/items");
+        async move {
+            request
+                .header("content-type", kind)
+                .body(body)
+                .send()
+                .await
+                .unwrap()
+        }
+    };
+    let good = post(
+        r#"[{"size":1},{"size":2}]"#,
+        "application/json; charset=utf-8",
+    )
+    .await;
+    assert_eq!(good.text().await.unwrap(), "3");
+    let (status, refused) = problem(post(r#"[{"size":-1}]"#, "application/json").await).await;
+    assert_eq!((status, refused.code), (400, Code::MalformedJson));
+    assert_eq!(refused.errors[0].pointer, "/0/size");
+    let (status, _) = problem(post("[]", "text/plain").await).await;
+    assert_eq!(status, 415);
+    let (status, refused) = problem(world.get("/v1/poll?wait=long").await).await;
+    assert_eq!(
+        (status, refused.errors[0].pointer.as_str()),
+        (400, "/query/wait")
+    );
+}
+
+#[tokio::test]
+async fn oversized_bodies_are_refused_where_they_are_not_bulk() {
+    let world = world(Limits::default()).await;
+    let large = format!("[{}]", " ".repeat(limits_body()));
+    let request = world
+        .request(Method::POST, "/v1/items")
+        .header("content-type", "application/json");
+    let (status, refused) = problem(request.body(large.clone()).send().await.unwrap()).await;
+    assert_eq!((status, refused.code), (413, Code::PayloadTooLarge));
+    let bulk = world
+        .request(Method::POST, "/v1/bulk")
+        .body(large.clone())
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(bulk.text().await.unwrap(), large.len().to_string());
+}
+
+fn limits_body() -> usize {
+    hayward_service::limits::BODY
+}
+
+#[tokio::test]
+async fn more_work_than_allowed_is_shed_and_polls_are_not_work() {
+    let limits = Limits {
+        working: 1,
+        ..Limits::default()
+    };
+    let world = world(limits).await;
+    let first = tokio::spawn(world.request(Method::GET, "/v1/work").send());
+    world.entered.notified().await;
+    let response = world.get("/v1/echo").await;
+    assert_eq!(response.headers()["retry-after"], "1");
+    assert_eq!(problem(response).await.1.code, Code::Unavailable);
+    assert_eq!(world.get("/v1/poll?wait=1").await.status(), 200);
+    world.release.notify_one();
+    assert_eq!(first.await.unwrap().unwrap().text().await.unwrap(), "done");
+}

@@ -1,0 +1,192 @@
+//! Clients that take their time (S27), and a server that is told to go.
+
+use std::time::{Duration, Instant};
+
+use hayward_service::{Code, Limits};
+use reqwest::Method;
+use tokio::io::AsyncReadExt as _;
+
+use crate::world::{PATIENCE, problem, rest, say, world};
+
+const SHORT: Duration = Duration::from_millis(300);
+
+#[tokio::test]
+async fn a_head_must_be_complete_in_time_however_it_trickles() {
+    let world = world(Limits {
+        head: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut stream = world.raw().await;
+    let began = Instant::now();
+    let (mut reader, mut writer) = stream.split();
+    // A byte now and then: a deadline per byte would never be met.
+    let trickle = async {
+        loop {
+            if tokio::io::AsyncWriteExt::write_all(&mut writer, b"G")
+                .await
+                .is_err()
+            {
+                std::future::pending::<()>().await;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    let mut byte = [0];
+    tokio::select! {
+        () = trickle => unreachable!("it only ends by the other branch"),
+        read = tokio::time::timeout(PATIENCE, reader.read(&mut byte)) => {
+            let closed = read.expect("the server never closed");
+            assert!(matches!(closed, Ok(0) | Err(_)));
+        }
+    }
+    assert!(began.elapsed() >= SHORT);
+}
+
+#[tokio::test]
+async fn idle_time_is_longer_than_head_time_and_also_ends() {
+    let limits = Limits {
+        head: SHORT,
+        idle: SHORT * 4,
+        ..Limits::default()
+    };
+    let world = world(limits).await;
+    let mut stream = world.raw().await;
+    let began = Instant::now();
+    say(&mut stream, &format!("{}\r\n", world.head("GET /v1/echo"))).await;
+    let all = rest(&mut stream).await;
+    assert!(all.starts_with("HTTP/1.1 200"), "{all}");
+    assert!(began.elapsed() >= SHORT * 4, "idle is its own limit");
+}
+
+#[tokio::test]
+async fn a_body_that_never_comes_is_a_timeout() {
+    let world = world(Limits {
+        body: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let mut stream = world.raw().await;
+    let head = world.head("POST /v1/items");
+    say(
+        &mut stream,
+        &format!("{head}content-type: application/json\r\ncontent-length: 9\r\n\r\n["),
+    )
+    .await;
+    let all = rest(&mut stream).await;
+    assert!(all.starts_with("HTTP/1.1 408"), "{all}");
+    assert!(all.contains("\"code\":\"timeout\""), "{all}");
+}
+
+#[tokio::test]
+async fn work_that_takes_too_long_is_given_up() {
+    let world = world(Limits {
+        work: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let (status, refused) = problem(world.get("/v1/work").await).await;
+    assert_eq!((status, refused.code), (503, Code::Unavailable));
+    // A long poll may take longer than work.
+    assert_eq!(world.get("/v1/poll?wait=1").await.status(), 200);
+}
+
+#[tokio::test]
+async fn whoever_does_not_take_the_answer_is_cut() {
+    // With so long a drain it is only the stall that can end the connection in time.
+    let drain = PATIENCE * 3;
+    let world = world(Limits {
+        write_stall: SHORT,
+        drain,
+        ..Limits::default()
+    })
+    .await;
+    let mut stream = world.raw().await;
+    say(&mut stream, &format!("{}\r\n", world.head("GET /v1/flood"))).await;
+    // Wait until the server gave up: its drain finds nobody left to wait for.
+    let mut first = [0; 16];
+    stream.read_exact(&mut first).await.unwrap();
+    world.shutdown.begin();
+    tokio::time::timeout(PATIENCE, world.served)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    let left = rest(&mut stream).await;
+    assert!(left.len() < 64 << 20, "the whole flood came");
+}
+
+#[tokio::test]
+async fn a_head_too_large_is_refused() {
+    let world = world(Limits::default()).await;
+    let mut stream = world.raw().await;
+    let head = world.head("GET /v1/echo");
+    say(
+        &mut stream,
+        &format!("{head}x-long: {}\r\n\r\n", "x".repeat(20 * 1024)),
+    )
+    .await;
+    let all = rest(&mut stream).await;
+    assert!(all.starts_with("HTTP/1.1 431"), "{all}");
+}
+
+#[tokio::test]
+async fn at_shutdown_work_is_finished_and_polls_are_cut() {
+    let world = world(Limits::default()).await;
+    let work = tokio::spawn(world.request(Method::GET, "/v1/work").send());
+    world.entered.notified().await;
+    let poll = tokio::spawn(world.request(Method::GET, "/v1/poll?wait=25").send());
+    world.entered.notified().await;
+    let began = Instant::now();
+    world.shutdown.begin();
+    let (status, cut) = problem(poll.await.unwrap().unwrap()).await;
+    assert_eq!((status, cut.code), (503, Code::Unavailable));
+    world.release.notify_one();
+    assert_eq!(work.await.unwrap().unwrap().text().await.unwrap(), "done");
+    tokio::time::timeout(PATIENCE, world.served)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "nobody had to be cut by force"
+    );
+}
+
+#[tokio::test]
+async fn at_shutdown_work_without_end_is_cut() {
+    let world = world(Limits {
+        drain: SHORT,
+        ..Limits::default()
+    })
+    .await;
+    let work = tokio::spawn(world.request(Method::GET, "/v1/work").send());
+    world.entered.notified().await;
+    world.shutdown.begin();
+    tokio::time::timeout(PATIENCE, world.served)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+    assert!(work.await.unwrap().is_err());
+}
+
+#[tokio::test]
+async fn a_wait_in_the_body_takes_no_place_and_is_cut_too() {
+    let world = world(Limits {
+        working: 1,
+        ..Limits::default()
+    })
+    .await;
+    let lease = tokio::spawn(world.request(Method::POST, "/v1/lease").send());
+    world.entered.notified().await;
+    assert_eq!(world.get("/v1/echo").await.status(), 200);
+    world.shutdown.begin();
+    assert_eq!(problem(lease.await.unwrap().unwrap()).await.0, 503);
+    tokio::time::timeout(PATIENCE, world.served)
+        .await
+        .unwrap()
+        .unwrap()
+        .unwrap();
+}

@@ -1,0 +1,177 @@
+//! Our client against our frame: ids, traces, addresses that fail, refusals that arrive whole.
+
+use std::time::Duration;
+
+use hayward_service::client::{Client, ClientError, TokenSource};
+use hayward_service::{Code, Frame, Limits, Problem, Shutdown, frame};
+use http::Method;
+use tokio::net::TcpListener;
+
+use crate::world::{World, problem, traced, world};
+
+fn client(urls: &[String], world: &World) -> Client {
+    Client::new(urls, TokenSource::fixed(world.token())).unwrap()
+}
+
+#[tokio::test]
+async fn a13_safe_request_ids_come_back_and_are_in_problems() {
+    let world = world(Limits::default()).await;
+    let ask = |id: &'static str| {
+        let request = world
+            .request(Method::GET, "/v1/nowhere")
+            .header("x-request-id", id);
+        async { request.send().await.unwrap() }
+    };
+    let response = ask("mine-1").await;
+    assert_eq!(response.headers()["x-request-id"], "mine-1");
+    assert_eq!(
+        problem(response).await.1.request_id.as_deref(),
+        Some("mine-1")
+    );
+    let response = ask("not safe <>").await;
+    assert_eq!(response.headers()["x-request-id"].len(), 32);
+}
+
+#[tokio::test]
+async fn the_client_goes_on_to_the_next_address_and_stays_there() {
+    let world = world(Limits::default()).await;
+    // Bound and dropped: nobody listens there any more.
+    let dead = TcpListener::bind("127.0.0.1:0")
+        .await
+        .unwrap()
+        .local_addr()
+        .unwrap();
+    let client = client(&[format!("http://{dead}"), world.url("")], &world);
+    for _ in 0..3 {
+        let sum: u32 = client
+            .call(Method::POST, "/v1/items")
+            .body(&serde_json::json!([{"size": 4}]))
+            .send()
+            .await
+            .unwrap();
+        assert_eq!(sum, 4);
+    }
+}
+
+#[tokio::test]
+async fn a_standby_sends_the_client_on() {
+    let world = world(Limits::default()).await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let standby = format!("http://{}", listener.local_addr().unwrap());
+    let router = axum::Router::new().route(
+        "/v1/items",
+        axum::routing::post(|| async { Problem::standby() }),
+    );
+    let serving = tokio::spawn(async move { axum::serve(listener, router).await });
+    let body = serde_json::json!([{"size": 5}]);
+    let both = client(&[standby.clone(), world.url("")], &world);
+    assert_eq!(
+        both.post::<_, u32>("/v1/items", &body, None).await.unwrap(),
+        5
+    );
+    let alone = client(&[standby], &world);
+    let refused = alone
+        .post::<_, u32>("/v1/items", &body, None)
+        .await
+        .unwrap_err();
+    assert_eq!(
+        refused.problem().map(|problem| problem.code),
+        Some(Code::Standby)
+    );
+    assert!(refused.retryable());
+    serving.abort();
+}
+
+#[tokio::test]
+async fn refusals_arrive_whole_and_silence_has_an_end() {
+    let world = world(Limits::default()).await;
+    let client = client(&[world.url("/")], &world);
+    let refused = client.get::<()>("/v1/nowhere").await.unwrap_err();
+    assert!(refused.is_not_found() && !refused.retryable());
+    let impatient = client
+        .call(Method::GET, "/v1/work")
+        .timeout(Duration::from_millis(100));
+    let silent = impatient.send::<String>().await.unwrap_err();
+    assert!(
+        matches!(silent, ClientError::Unreachable { .. }),
+        "{silent:?}"
+    );
+    let odd = client.get::<u32>("/v1/echo").await.unwrap_err();
+    assert!(matches!(odd, ClientError::Unreadable { .. }), "{odd:?}");
+    assert!(Client::new(Vec::<String>::new(), TokenSource::none()).is_err());
+    assert!(Client::from_list("ftp://x", TokenSource::none()).is_err());
+}
+
+#[tokio::test]
+async fn a_token_file_is_read_again_when_it_changed() {
+    let world = world(Limits::default()).await;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.token");
+    let client = Client::new([world.url("")], TokenSource::file(&path)).unwrap();
+    let unmade = client.get::<()>("/v1/status").await.unwrap_err();
+    assert!(matches!(unmade, ClientError::Unmade(_)), "{unmade:?}");
+    let ask = || client.get::<serde_json::Value>("/v1/status");
+    std::fs::write(&path, world.token_expired()).unwrap();
+    assert_eq!(
+        ask().await.unwrap_err().problem().unwrap().code,
+        Code::Unauthenticated
+    );
+    std::fs::write(&path, format!("{}\n", world.token())).unwrap();
+    // Whatever the resolution of the file system's clock: this is another time.
+    let later = std::fs::metadata(&path).unwrap().modified().unwrap() + Duration::from_secs(1);
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_modified(later)
+        .unwrap();
+    assert_eq!(ask().await.unwrap()["name"], "test");
+}
+
+#[tokio::test]
+async fn s3_a_listener_others_can_reach_is_refused() {
+    let settings = hayward_service::FrameSettings {
+        listen: "0.0.0.0:0".parse().unwrap(),
+        ..Default::default()
+    };
+    assert!(frame::bind(&settings).await.is_err());
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let served = Frame::new("test", None).serve(axum::Router::new(), listener, Shutdown::new());
+    assert!(served.await.is_err());
+}
+
+#[tokio::test]
+async fn a_trace_goes_on_through_server_and_client() {
+    use tracing::Instrument as _;
+    use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+    traced();
+    let world = world(Limits::default()).await;
+    let trace = "4bf92f3577b34da6a3ce929d0e0e4736";
+    let response = world
+        .request(Method::GET, "/v1/nowhere")
+        .header("traceparent", format!("00-{trace}-00f067aa0ba902b7-01"))
+        .send()
+        .await
+        .unwrap();
+    let returned = response.headers()["traceparent"]
+        .to_str()
+        .unwrap()
+        .to_owned();
+    assert!(returned.contains(trace), "{returned}");
+    let refused = problem(response).await.1;
+    assert_eq!(refused.trace_id.as_deref(), Some(trace));
+    assert_eq!(refused.instance.as_deref(), Some("/v1/nowhere"));
+
+    let span = tracing::info_span!("submission");
+    let ours = opentelemetry::trace::TraceContextExt::span(&span.context())
+        .span_context()
+        .trace_id()
+        .to_string();
+    let client = client(&[world.url("")], &world);
+    let seen = client
+        .get::<String>("/v1/traceparent")
+        .instrument(span)
+        .await
+        .unwrap();
+    assert!(seen.contains(&ours), "{seen} does not go on from {ours}");
+}

@@ -1,0 +1,238 @@
+//! A small service behind a real frame, and a client that can misbehave.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::routing::{get, post};
+use hayward_service::auth::Scope;
+use hayward_service::extract::{Json, Query};
+use hayward_service::health::{Health, Standing};
+use hayward_service::{
+    Caller, Clock, Description, Frame, Issuer, Keys, Limits, Problem, Shutdown, SystemClock,
+    documented, frame, limits,
+};
+use hayward_vocabulary::Timestamp;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+
+/// Long enough for a busy machine, short enough to notice.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct World {
+    pub address: SocketAddr,
+    pub issuer: Issuer,
+    pub shutdown: Shutdown,
+    pub served: JoinHandle<anyhow::Result<()>>,
+    /// Handlers wait for these; tests say them.
+    pub entered: Arc<Notify>,
+    pub release: Arc<Notify>,
+    dir: tempfile::TempDir,
+}
+
+#[derive(serde::Deserialize)]
+pub struct Item {
+    pub size: u32,
+}
+
+#[derive(serde::Deserialize)]
+pub struct Page {
+    #[serde(default)]
+    pub wait: u32,
+}
+
+fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
+    let (polled, leased) = (Arc::clone(&entered), Arc::clone(&entered));
+    let (worked, freed) = (entered, release);
+    Router::new()
+        .route(
+            "/v1/echo",
+            get(|caller: Caller| async move { caller.name.clone() }),
+        )
+        .route(
+            "/v1/items",
+            post(|_: Caller, Json(items): Json<Vec<Item>>| async move {
+                Json(items.iter().map(|item| item.size).sum::<u32>())
+            }),
+        )
+        .route(
+            "/v1/bulk",
+            post(|body: axum::body::Bytes| async move { body.len().to_string() })
+                .layer(limits::bulk()),
+        )
+        .route(
+            "/v1/panic",
+            get(|| async { panic!("the tea is cold") as () }),
+        )
+        .route(
+            "/v1/careless",
+            get(|| async { "a handler that does not ask who calls" }),
+        )
+        .route(
+            "/v1/broken",
+            get(|| async { Problem::internal(anyhow::anyhow!("secret host name")) }),
+        )
+        .route(
+            "/v1/poll",
+            get(move |Query(page): Query<Page>| async move {
+                polled.notify_one();
+                tokio::time::sleep(Duration::from_secs(page.wait.into())).await;
+                "news"
+            }),
+        )
+        .route(
+            "/v1/work",
+            get(move || async move {
+                worked.notify_one();
+                freed.notified().await;
+                "done"
+            }),
+        )
+        .route(
+            "/v1/traceparent",
+            get(|headers: http::HeaderMap| async move {
+                Json(headers["traceparent"].to_str().unwrap().to_owned())
+            }),
+        )
+        .route(
+            "/v1/lease",
+            post(move || async move {
+                leased.notify_one();
+                std::future::pending::<()>().await;
+            })
+            .layer(axum::middleware::from_fn(frame::long_poll)),
+        )
+        .route("/v1/flood", get(|| async { vec![b'x'; 64 << 20] }))
+}
+
+pub async fn world(limits: Limits) -> World {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = Keys::create(dir.path()).unwrap();
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let verifier = Arc::new(keys.verifier(Arc::clone(&clock)).unwrap());
+    let issuer = keys.issuer(clock).unwrap();
+    let (entered, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let health = Health::new("test", Arc::new(Standing::default));
+    let about = Description {
+        title: "Test",
+        text: "a service for tests",
+    };
+    let router = documented(health.routes(), about)
+        .merge(routes(Arc::clone(&entered), Arc::clone(&release)));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let shutdown = Shutdown::new();
+    let frame = Frame::new("test", Some(verifier)).limits(limits);
+    let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
+    World {
+        address,
+        issuer,
+        shutdown,
+        served,
+        entered,
+        release,
+        dir,
+    }
+}
+
+impl World {
+    pub fn token(&self) -> String {
+        self.issuer
+            .mint("ann", &[Scope::Submitter], 60_000)
+            .unwrap()
+    }
+
+    /// Claims changed in one place, signed by the right key.
+    pub fn token_expired(&self) -> String {
+        let past = SystemClock.now().unix_ms() - 120_000;
+        let clock = hayward_service::ManualClock::at(Timestamp::from_unix_ms(past));
+        let keys = Keys::open(self.dir.path()).unwrap();
+        keys.issuer(Arc::new(clock))
+            .unwrap()
+            .mint("ann", &[Scope::Submitter], 60_000)
+            .unwrap()
+    }
+
+    pub fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.address)
+    }
+
+    pub fn request(&self, method: reqwest::Method, path: &str) -> reqwest::RequestBuilder {
+        plain()
+            .request(method, self.url(path))
+            .bearer_auth(self.token())
+    }
+
+    pub async fn get(&self, path: &str) -> reqwest::Response {
+        self.request(reqwest::Method::GET, path)
+            .send()
+            .await
+            .unwrap()
+    }
+
+    pub async fn raw(&self) -> TcpStream {
+        TcpStream::connect(self.address).await.unwrap()
+    }
+
+    /// The head of a request with a good token, without its end.
+    pub fn head(&self, line: &str) -> String {
+        format!(
+            "{line} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {}\r\n",
+            self.token()
+        )
+    }
+}
+
+pub fn plain() -> reqwest::Client {
+    hayward_service::client::install_crypto();
+    reqwest::Client::builder()
+        .no_proxy()
+        .timeout(PATIENCE)
+        .build()
+        .unwrap()
+}
+
+pub async fn problem(response: reqwest::Response) -> (u16, Problem) {
+    let status = response.status().as_u16();
+    assert_eq!(
+        response.headers()["content-type"],
+        "application/problem+json"
+    );
+    (status, response.json().await.unwrap())
+}
+
+/// Everything until the other side closes.
+pub async fn rest(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    let read = stream.read_to_end(&mut bytes);
+    // A reset is an end too: the server may close with bytes of ours unread.
+    let _ = tokio::time::timeout(PATIENCE, read)
+        .await
+        .expect("the server never closed");
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+pub async fn say(stream: &mut TcpStream, text: &str) {
+    stream.write_all(text.as_bytes()).await.unwrap();
+}
+
+/// A subscriber that gives spans their ids, as telemetry does when there is a collector.
+pub fn traced() {
+    use opentelemetry::trace::TracerProvider as _;
+    use tracing_subscriber::layer::SubscriberExt as _;
+    use tracing_subscriber::util::SubscriberInitExt as _;
+    static ONCE: std::sync::Once = std::sync::Once::new();
+    ONCE.call_once(|| {
+        opentelemetry::global::set_text_map_propagator(
+            opentelemetry_sdk::propagation::TraceContextPropagator::new(),
+        );
+        let provider = opentelemetry_sdk::trace::SdkTracerProvider::builder().build();
+        tracing_subscriber::registry()
+            .with(tracing_subscriber::filter::LevelFilter::INFO)
+            .with(tracing_opentelemetry::layer().with_tracer(provider.tracer("test")))
+            .init();
+    });
+}

@@ -1,0 +1,157 @@
+//! A fresh, migrated database for each test, on one private server per test process.
+//!
+//! The first test that asks for a set of schemas pays for its migrations; later ones get a copy of
+//! that database, in some tens of milliseconds. Fault tests take a [`TestServer`] of their own.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use hayward_postgres::{Embedded, Schema, create_database, prepare};
+use tokio::sync::{Mutex as AsyncMutex, OnceCell};
+
+use crate::ground::{Ground, settings};
+
+/// A database that belongs to one test. It stays until the server goes.
+#[derive(Clone, Debug)]
+pub struct TestDatabase {
+    name: String,
+    admin: String,
+}
+
+impl TestDatabase {
+    /// The address for a role: `postgres` for the superuser, the name of a schema for its runner.
+    pub fn url(&self, role: &str) -> String {
+        self.admin.replacen("//postgres@", &format!("//{role}@"), 1)
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+/// A fresh database with these schemas, on the server all tests of this process share.
+pub async fn database(schemas: &[Schema<'_>]) -> TestDatabase {
+    static SHARED: OnceCell<TestServer> = OnceCell::const_new();
+    SHARED
+        .get_or_init(TestServer::start)
+        .await
+        .database(schemas)
+        .await
+}
+
+/// A private server for one test, which may stop, kill and start it. Addresses of its databases
+/// stay the same throughout.
+#[derive(Debug)]
+pub struct TestServer {
+    // Before the ground, so that the server is told to stop before its folder is removed.
+    running: AsyncMutex<Option<Embedded>>,
+    ground: Ground,
+    numbers: AtomicU32,
+    templates: Mutex<HashMap<String, Arc<OnceCell<String>>>>,
+}
+
+impl TestServer {
+    /// # Panics
+    /// When there is no Postgres on this machine, or it does not start.
+    pub async fn start() -> Self {
+        let ground = Ground::clear().await.expect("a folder for a test server");
+        let running = Embedded::start(settings(&ground.home))
+            .await
+            .expect("a test server");
+        Self {
+            running: AsyncMutex::new(Some(running)),
+            ground,
+            numbers: AtomicU32::new(0),
+            templates: Mutex::default(),
+        }
+    }
+
+    /// A fresh database with these schemas.
+    ///
+    /// # Panics
+    /// When the server is stopped, or a migration fails.
+    pub async fn database(&self, schemas: &[Schema<'_>]) -> TestDatabase {
+        let cell = {
+            let mut templates = self
+                .templates
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            Arc::clone(templates.entry(fingerprint(schemas)).or_default())
+        };
+        let template = cell
+            .get_or_init(async || {
+                let name = format!("template_{}", self.number());
+                prepare(&self.admin(&name).await, schemas, &BTreeMap::new())
+                    .await
+                    .expect("the schemas of a test database");
+                name
+            })
+            .await;
+        let name = format!("test_{}", self.number());
+        let admin = self.admin(&name).await;
+        create_database(&admin, template)
+            .await
+            .expect("a copy of the prepared database");
+        TestDatabase { name, admin }
+    }
+
+    /// Stops the server as an operator would; it stays down until [`Self::resume`].
+    pub async fn stop(&self) {
+        if let Some(server) = self.running.lock().await.take() {
+            server.stop().await;
+        }
+    }
+
+    /// Ends every connection and the server at once, as a crash would.
+    pub async fn kill(&self) {
+        if let Some(server) = self.running.lock().await.take() {
+            server.kill().await;
+        }
+    }
+
+    /// Starts a stopped or killed server again; it recovers what was committed.
+    ///
+    /// # Panics
+    /// When it does not start.
+    pub async fn resume(&self) {
+        let mut running = self.running.lock().await;
+        if running.is_none() {
+            let server = Embedded::start(settings(&self.ground.home)).await;
+            *running = Some(server.expect("the test server once more"));
+        }
+    }
+
+    pub async fn restart(&self) {
+        self.stop().await;
+        self.resume().await;
+    }
+
+    async fn admin(&self, database: &str) -> String {
+        let running = self.running.lock().await;
+        let server = running.as_ref().expect("the test server is stopped");
+        server.url(database)
+    }
+
+    fn number(&self) -> u32 {
+        self.numbers.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+/// Equal for sets of schemas that lead to the same tables.
+fn fingerprint(schemas: &[Schema<'_>]) -> String {
+    let mut text = String::new();
+    for schema in schemas {
+        let shared = schema
+            .shared
+            .iter()
+            .map(|shared| (shared.name, shared.migrator));
+        for (name, migrator) in shared.chain([(schema.name, schema.migrator)]) {
+            let sums: Vec<_> = migrator.iter().map(|step| &step.checksum).collect();
+            // Writing to a string cannot fail.
+            let _ = writeln!(text, "{name} {sums:?}");
+        }
+    }
+    text
+}

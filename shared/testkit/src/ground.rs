@@ -1,0 +1,147 @@
+//! The folders test servers live in, under the build's target directory.
+//!
+//! - `template-…` holds the data of a server that was initialised once; later servers start from
+//!   a copy of it, which takes a tenth of the time;
+//! - `<process>-<n>` holds one server. Its process keeps it locked, so that a later test run can
+//!   tell an abandoned folder, left behind by any kind of death, and removes it.
+//!
+//! Everything here happens under one lock, because several test processes run at once.
+
+use std::env;
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{self, Command};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use hayward_postgres::{Embedded, Settings, binaries};
+
+use crate::wait::until;
+
+/// A folder for one server, ours until this is dropped.
+#[derive(Debug)]
+pub(crate) struct Ground {
+    pub(crate) home: PathBuf,
+    folder: PathBuf,
+    _alive: File,
+}
+
+impl Ground {
+    pub(crate) async fn clear() -> io::Result<Self> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+
+        let base = base();
+        fs::create_dir_all(&base)?;
+        let _lock = lock(&base.join("lock")).await?;
+        sweep(&base);
+        let template = template(&base).await?;
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let folder = base.join(format!("{}-{number}", process::id()));
+        let home = folder.join("pg");
+        fs::create_dir_all(&home)?;
+        let alive = open(&folder.join("alive"))?;
+        alive.try_lock().map_err(io::Error::from)?;
+        copy(&template, &home.join("data"))?;
+        Ok(Self {
+            home,
+            folder,
+            _alive: alive,
+        })
+    }
+}
+
+impl Drop for Ground {
+    fn drop(&mut self) {
+        // The server may still be writing; what is left over is for the next sweep.
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A test's commits outlive its processes and need not outlive the machine.
+pub(crate) fn settings(home: &Path) -> Settings {
+    Settings {
+        durable: false,
+        max_connections: 400,
+        ..Settings::new(home)
+    }
+}
+
+/// The target directory of this build, or the system's temporary directory where the account of
+/// the server cannot reach the former.
+fn base() -> PathBuf {
+    let target = env::current_exe().ok().and_then(|program| {
+        program
+            .ancestors()
+            .find(|folder| folder.join("CACHEDIR.TAG").is_file())
+            .map(|target| target.join("testkit"))
+    });
+    target
+        .filter(|base| settings(&base.join("4194304-00/pg")).check().is_ok())
+        .unwrap_or_else(|| env::temp_dir().join("hayward-testkit"))
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path)
+}
+
+/// Asks again and again instead of blocking: the holder may be a task of this very thread.
+async fn lock(path: &Path) -> io::Result<File> {
+    let file = open(path)?;
+    let answer = until("the lock of the test folders", async || {
+        match file.try_lock() {
+            Err(fs::TryLockError::WouldBlock) => None,
+            answer => Some(answer),
+        }
+    });
+    answer.await?;
+    Ok(file)
+}
+
+fn sweep(base: &Path) {
+    for entry in fs::read_dir(base).into_iter().flatten().flatten() {
+        let folder = entry.path();
+        // The file exists in folders of servers only, never in the template's.
+        let Ok(alive) = File::open(folder.join("alive")) else {
+            continue;
+        };
+        if alive.try_lock().is_ok() {
+            let _ = fs::remove_dir_all(&folder);
+        }
+    }
+}
+
+/// The data of a server that was initialised and stopped, made by whoever needs it first.
+async fn template(base: &Path) -> io::Result<PathBuf> {
+    let programs = binaries().map_err(io::Error::other)?;
+    let version = programs.to_string_lossy().replace(['/', '.'], "-");
+    let folder = base.join(format!("template{version}"));
+    let (home, ready) = (folder.join("pg"), folder.join("ready"));
+    if !ready.exists() {
+        if folder.exists() {
+            fs::remove_dir_all(&folder)?;
+        }
+        fs::create_dir_all(&folder)?;
+        Embedded::start(settings(&home))
+            .await
+            .map_err(io::Error::other)?
+            .stop()
+            .await;
+        File::create(ready)?;
+    }
+    Ok(home.join("data"))
+}
+
+/// With `cp`, which keeps the owner and shares blocks where the file system can.
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    let said = Command::new("cp").arg("-a").arg(from).arg(to).output()?;
+    if said.status.success() {
+        return Ok(());
+    }
+    Err(io::Error::other(
+        String::from_utf8_lossy(&said.stderr).into_owned(),
+    ))
+}

@@ -1,0 +1,13 @@
+//! Worlds for tests.
+//!
+//! [`database()`] gives a test a migrated database nobody else uses;
+//! [`TestServer`] gives it a whole server that it may stop, kill and start again. Both are gone
+//! when the test process is, however it ends. Failures here panic: a test without its world has
+//! nothing to say.
+
+mod database;
+mod ground;
+mod wait;
+
+pub use database::{TestDatabase, TestServer, database};
+pub use wait::{until, until_within};

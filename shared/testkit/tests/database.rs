@@ -1,0 +1,109 @@
+//! Tests get databases of their own, and a server that comes back with what was committed.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that fails here has found something"
+)]
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use hayward_postgres::Schema;
+use hayward_testkit::{TestServer, database, until};
+use sqlx::migrate::Migrator;
+use sqlx::{Connection, PgConnection};
+
+static NOTES: Migrator = sqlx::migrate!("tests/migrations");
+const SCHEMAS: &[Schema<'static>] = &[Schema {
+    name: "notes",
+    migrator: &NOTES,
+    shared: &[],
+}];
+
+async fn write(url: &str, word: &str) -> Result<(), sqlx::Error> {
+    let mut connection = PgConnection::connect(url).await?;
+    sqlx::query("insert into note (word) values ($1)")
+        .bind(word)
+        .execute(&mut connection)
+        .await?;
+    connection.close().await
+}
+
+async fn words(url: &str) -> Vec<String> {
+    let mut connection = PgConnection::connect(url).await.unwrap();
+    sqlx::query_scalar("select word from note order by word")
+        .fetch_all(&mut connection)
+        .await
+        .unwrap()
+}
+
+#[tokio::test]
+async fn databases_of_one_process_share_a_server_and_no_row() {
+    let (one, two) = tokio::join!(database(SCHEMAS), database(SCHEMAS));
+    assert_ne!(one.name(), two.name());
+    write(&one.url("notes"), "mine").await.unwrap();
+    assert_eq!(words(&one.url("notes")).await, ["mine"]);
+    assert!(words(&two.url("notes")).await.is_empty());
+}
+
+#[tokio::test]
+async fn a_server_of_its_own_can_stop_die_and_come_back() {
+    let server = TestServer::start().await;
+    let url = server.database(SCHEMAS).await.url("notes");
+    write(&url, "first").await.unwrap();
+    server.stop().await;
+    assert!(write(&url, "lost").await.is_err());
+    server.resume().await;
+    write(&url, "second").await.unwrap();
+    server.kill().await;
+    assert!(write(&url, "lost").await.is_err());
+    server.resume().await;
+    server.restart().await;
+    assert_eq!(words(&url).await, ["first", "second"]);
+}
+
+#[tokio::test]
+async fn a_process_that_hangs() {
+    // The body of a child process of the next test; on its own it says nothing.
+    if std::env::var_os("HAYWARD_TEST_HANG").is_none() {
+        return;
+    }
+    let database = database(SCHEMAS).await;
+    let mut connection = PgConnection::connect(&database.url("postgres"))
+        .await
+        .unwrap();
+    let data: String = sqlx::query_scalar("show data_directory")
+        .fetch_one(&mut connection)
+        .await
+        .unwrap();
+    println!("data {data} end");
+    std::future::pending::<()>().await;
+}
+
+#[tokio::test]
+async fn a_killed_test_process_leaves_no_server_and_its_folder_is_swept() {
+    use std::io::BufRead;
+
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["a_process_that_hangs", "--exact", "--nocapture"])
+        .env("HAYWARD_TEST_HANG", "1")
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let data = std::io::BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map_while(Result::ok)
+        .find_map(|line| Some(line.split_once("data ")?.1.strip_suffix(" end")?.to_owned()))
+        .unwrap();
+    let pid = std::fs::read_to_string(Path::new(&data).join("postmaster.pid")).unwrap();
+    let process = Path::new("/proc").join(pid.lines().next().unwrap());
+    child.kill().unwrap();
+    child.wait().unwrap();
+    until("the end of the server", async || {
+        let line = std::fs::read_to_string(process.join("cmdline"));
+        (!line.is_ok_and(|text| text.contains(&data))).then_some(())
+    })
+    .await;
+    let next = TestServer::start().await;
+    assert!(!Path::new(&data).exists());
+    next.stop().await;
+}

@@ -1,0 +1,1 @@
+create table note (word text primary key);

@@ -1,0 +1,68 @@
+//! How a container ended, and whose doing it was (W15).
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::Timestamp;
+
+/// The fixed list of causes. Only user causes may spend a user's retry budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum ExitCause {
+    /// The program ended by itself with status 0.
+    Success,
+    /// The program ended by itself with another status, or by its own signal.
+    UserError,
+    /// The program went over a limit it was given, as with memory.
+    UserLimit,
+    /// The program could not be started: no such file, no permission, no such image.
+    LaunchFailed,
+    /// The node was lost, or rebooted, or its agent lost the process.
+    Node,
+    /// Hayward asked it to end: preemption, eviction, cancellation, a block.
+    Intended,
+    /// It cannot be proven whether the program ever started (I3); it is not started again.
+    LaunchUnknown,
+    #[serde(other)]
+    Unknown,
+}
+
+impl ExitCause {
+    /// True where the end says something about the user's program rather than about the fleet.
+    pub fn is_users(self) -> bool {
+        matches!(
+            self,
+            Self::Success | Self::UserError | Self::UserLimit | Self::LaunchFailed
+        )
+    }
+}
+
+/// The end of a container.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Exit {
+    pub cause: ExitCause,
+    /// Exit status, when the program returned one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub code: Option<i32>,
+    /// Number of the signal that ended the program.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// What a person should know, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// By the node's clock; shown, never compared (R4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+}
+
+impl Exit {
+    pub fn of(cause: ExitCause, message: impl Into<String>) -> Self {
+        Self {
+            cause,
+            code: None,
+            signal: None,
+            message: Some(message.into()),
+            ended_at: None,
+        }
+    }
+}

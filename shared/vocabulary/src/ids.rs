@@ -1,0 +1,192 @@
+//! Identities. Each is a checked string with a typed prefix and a UUIDv7 behind it (A2), except
+//! node and user names, which people choose. An id is never used twice.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A name a person chose that cannot be used as one.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{what} {given:?} must have 1 to {limit} characters, start with a letter or digit, and use \
+     only letters, digits, '.', '_' and '-'"
+)]
+pub struct BadName {
+    pub what: &'static str,
+    pub given: String,
+    pub limit: usize,
+}
+
+/// Longest name of a node or user, in bytes.
+pub const NAME_LIMIT: usize = 128;
+
+fn checked(what: &'static str, given: String) -> Result<String, BadName> {
+    let good = !given.is_empty()
+        && given.len() <= NAME_LIMIT
+        && given.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && given
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-'));
+    if good {
+        Ok(given)
+    } else {
+        Err(BadName {
+            what,
+            given,
+            limit: NAME_LIMIT,
+        })
+    }
+}
+
+macro_rules! text_id {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(
+            Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+        )]
+        #[serde(try_from = "String", into = "String")]
+        #[schema(value_type = String)]
+        pub struct $name(String);
+
+        impl $name {
+            /// # Errors
+            /// When the text is empty, too long, or has a character that does not belong.
+            pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
+                checked($what, text.into()).map(Self)
+            }
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+            fn try_from(text: String) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+        impl std::str::FromStr for $name {
+            type Err = BadName;
+            fn from_str(text: &str) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+        impl From<$name> for String {
+            fn from(id: $name) -> String {
+                id.0
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl AsRef<str> for $name {
+            fn as_ref(&self) -> &str {
+                &self.0
+            }
+        }
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+text_id!(
+    /// The name of a machine in the pool, chosen when its agent enrols.
+    NodeName,
+    "node"
+);
+text_id!(
+    /// The person or account whose share is charged. It comes from the token (D11).
+    UserName,
+    "user"
+);
+text_id!(
+    /// One piece of work: `job_…`, `rsv_…`, or `svc_….N` for instance N of a service.
+    WorkId,
+    "work"
+);
+text_id!(
+    /// Quanta of one node bound to one slot of a piece of work (I1). The container that runs in it
+    /// bears the same id, so that the two can never be paired wrongly.
+    AllocationId,
+    "allocation"
+);
+
+/// What kind of work an id belongs to.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkKind {
+    /// Elastic: many tasks, any number of processes.
+    Job,
+    /// One instance of a program that is kept up.
+    Service,
+    /// A machine held for a user; nothing is started on it.
+    Reservation,
+}
+
+impl WorkKind {
+    pub fn prefix(self) -> &'static str {
+        match self {
+            Self::Job => "job",
+            Self::Service => "svc",
+            Self::Reservation => "rsv",
+        }
+    }
+}
+
+impl WorkId {
+    pub fn fresh(kind: WorkKind, uuid: Uuid) -> Self {
+        Self(format!("{}_{}", kind.prefix(), uuid.simple()))
+    }
+
+    /// Instance `number` of a service: a piece of work of its own (fair-share vocabulary).
+    #[must_use]
+    pub fn instance(&self, number: u32) -> Self {
+        Self(format!("{}.{number}", self.0))
+    }
+
+    /// The service an instance belongs to; for everything else the id itself.
+    #[must_use]
+    pub fn whole(&self) -> Self {
+        Self(self.0.split('.').next().unwrap_or(&self.0).to_owned())
+    }
+}
+
+impl AllocationId {
+    pub fn fresh(uuid: Uuid) -> Self {
+        Self(format!("alc_{}", uuid.simple()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_refuse_what_could_leave_a_path_or_a_header() {
+        for bad in ["", "../etc", "a b", "a\n", ".hidden", "ä", "a/b"] {
+            assert!(NodeName::new(bad).is_err(), "{bad:?}");
+        }
+        assert!(NodeName::new("node-1.rack_2").is_ok());
+        assert!(NodeName::new("n".repeat(NAME_LIMIT + 1)).is_err());
+    }
+
+    #[test]
+    fn an_instance_knows_its_service() {
+        let service = WorkId::fresh(WorkKind::Service, Uuid::nil());
+        assert_eq!(service.instance(3).whole(), service);
+        assert_eq!(service.whole(), service);
+    }
+
+    #[test]
+    fn reading_checks_too() {
+        assert!(serde_json::from_str::<NodeName>("\"a/b\"").is_err());
+    }
+}

@@ -1,0 +1,189 @@
+//! Sizes (D6): a vector of integer amounts. *Fit* is tested on every dimension; *order* counts a
+//! size in quanta and is the number that shares are reckoned in.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+pub const GIB: u64 = 1 << 30;
+
+/// How much of each resource: bytes of memory, thousandths of a cpu and of a gpu, named extras.
+#[derive(
+    Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(deny_unknown_fields)]
+pub struct Size {
+    /// Bytes.
+    #[serde(default)]
+    pub memory_bytes: u64,
+    /// Thousandths of a cpu.
+    #[serde(default)]
+    pub cpu_milli: u64,
+    /// Thousandths of a gpu.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub gpu_milli: u64,
+    /// Anything else that is counted, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub extras: BTreeMap<String, u64>,
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_zero(amount: &u64) -> bool {
+    *amount == 0
+}
+
+impl Size {
+    pub fn memory(memory_bytes: u64) -> Self {
+        Self {
+            memory_bytes,
+            ..Self::default()
+        }
+    }
+
+    /// True when every dimension of `self` is there in `room`.
+    pub fn fits(&self, room: &Self) -> bool {
+        self.memory_bytes <= room.memory_bytes
+            && self.cpu_milli <= room.cpu_milli
+            && self.gpu_milli <= room.gpu_milli
+            && self
+                .extras
+                .iter()
+                .all(|(name, amount)| *amount <= room.extras.get(name).copied().unwrap_or(0))
+    }
+
+    /// Adds every dimension, stopping at the largest number there is.
+    pub fn add(&mut self, other: &Self) {
+        self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
+        self.cpu_milli = self.cpu_milli.saturating_add(other.cpu_milli);
+        self.gpu_milli = self.gpu_milli.saturating_add(other.gpu_milli);
+        for (name, amount) in &other.extras {
+            let mine = self.extras.entry(name.clone()).or_default();
+            *mine = mine.saturating_add(*amount);
+        }
+    }
+
+    /// Takes every dimension away, stopping at zero: what is over-committed has no room.
+    pub fn take(&mut self, other: &Self) {
+        self.memory_bytes = self.memory_bytes.saturating_sub(other.memory_bytes);
+        self.cpu_milli = self.cpu_milli.saturating_sub(other.cpu_milli);
+        self.gpu_milli = self.gpu_milli.saturating_sub(other.gpu_milli);
+        for (name, amount) in &other.extras {
+            if let Some(mine) = self.extras.get_mut(name) {
+                *mine = mine.saturating_sub(*amount);
+            }
+        }
+    }
+}
+
+/// The unit that shares are counted in. The default has memory only, which makes orders the memory
+/// shares of the fair-share specification; naming more dimensions makes it a dominant-share model.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(value_type = Size)]
+pub struct Quantum(pub Size);
+
+impl Default for Quantum {
+    fn default() -> Self {
+        Self(Size::memory(GIB))
+    }
+}
+
+impl Quantum {
+    fn per_dimension<'a>(&'a self, size: &'a Size) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let unit = &self.0;
+        [
+            (size.memory_bytes, unit.memory_bytes),
+            (size.cpu_milli, unit.cpu_milli),
+            (size.gpu_milli, unit.gpu_milli),
+        ]
+        .into_iter()
+        .chain(
+            unit.extras
+                .iter()
+                .map(|(name, unit)| (size.extras.get(name).copied().unwrap_or(0), *unit)),
+        )
+        .filter(|(_, unit)| *unit > 0)
+    }
+
+    /// quanta one process needs, rounded **up**, by its largest dimension; at least one.
+    pub fn work_order(&self, size: &Size) -> u64 {
+        self.per_dimension(size)
+            .map(|(size, unit)| size.div_ceil(unit))
+            .max()
+            .unwrap_or(1)
+            .max(1)
+    }
+
+    /// quanta a node holds, rounded **down**, by its smallest dimension.
+    pub fn node_order(&self, size: &Size) -> u64 {
+        self.per_dimension(size)
+            .map(|(size, unit)| size / unit)
+            .min()
+            .unwrap_or(0)
+    }
+
+    /// what a process of this order is granted. Dimensions the quantum names are granted in
+    /// whole quanta, the others as asked.
+    #[must_use]
+    pub fn granted(&self, asked: &Size) -> Size {
+        let order = self.work_order(asked);
+        let grant = |asked: u64, unit: u64| if unit > 0 { order * unit } else { asked };
+        let mut extras = asked.extras.clone();
+        for (name, unit) in &self.0.extras {
+            extras.insert(name.clone(), order * unit);
+        }
+        Size {
+            memory_bytes: grant(asked.memory_bytes, self.0.memory_bytes),
+            cpu_milli: grant(asked.cpu_milli, self.0.cpu_milli),
+            gpu_milli: grant(asked.gpu_milli, self.0.gpu_milli),
+            extras,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn r_4_1_and_r_4_2_round_nodes_down_and_work_up() {
+        let quantum = Quantum::default();
+        assert_eq!(quantum.node_order(&Size::memory(8 * GIB - 1)), 7);
+        assert_eq!(quantum.work_order(&Size::memory(GIB + 1)), 2);
+        assert_eq!(quantum.work_order(&Size::default()), 1);
+        assert_eq!(quantum.granted(&Size::memory(1)).memory_bytes, GIB);
+    }
+
+    #[test]
+    fn a_quantum_with_cpu_counts_the_dominant_dimension() {
+        let quantum = Quantum(Size {
+            memory_bytes: GIB,
+            cpu_milli: 1000,
+            ..Size::default()
+        });
+        let size = Size {
+            memory_bytes: GIB,
+            cpu_milli: 3500,
+            ..Size::default()
+        };
+        assert_eq!(quantum.work_order(&size), 4);
+        assert_eq!(quantum.node_order(&size), 1);
+    }
+
+    #[test]
+    fn fit_looks_at_every_dimension() {
+        let room = Size {
+            memory_bytes: 10,
+            cpu_milli: 10,
+            ..Size::default()
+        };
+        let mut ask = room.clone();
+        assert!(ask.fits(&room));
+        ask.extras.insert("licence".into(), 1);
+        assert!(!ask.fits(&room));
+    }
+}
