@@ -1,0 +1,196 @@
+//! The words of node-status: what agents tell it, what it answers, and the entries of its
+//! publication `nodes`, which rm-scheduler follows.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, Size, Timestamp};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Name of the publication; its keys are node names.
+pub const NODES: &str = "nodes";
+
+/// One entry of `nodes`: everything the scheduler may know of a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeEntry {
+    pub node: NodeName,
+    /// The nodepool this node belongs to.
+    pub pool: String,
+    /// What may be handed out, already without what the system itself needs.
+    pub capacity: Size,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    /// Runtimes its agent offers: `process`, `docker`, `simulated`.
+    #[serde(default)]
+    pub runtimes: Vec<String>,
+    pub health: Health,
+    /// False while an operator has varied the node off.
+    pub schedulable: bool,
+    /// Why the node is as it is, for people.
+    pub reason: String,
+    /// When health or schedulable last changed, by node-status' clock.
+    pub since: Timestamp,
+    /// Changes with each boot of the machine.
+    pub boot_id: String,
+    /// Changes with each start of the agent.
+    pub agent_instance: String,
+}
+
+impl NodeEntry {
+    /// takes new work.
+    pub fn takes_work(&self) -> bool {
+        self.schedulable && self.health == Health::Healthy
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Health {
+    /// Heartbeats arrive.
+    Healthy,
+    /// Heartbeats are missing, but not for long enough to give the node up. Takes no new work.
+    Suspect,
+    /// Given up: what ran there is gone as far as the scheduler is concerned.
+    Lost,
+    /// The node itself asks for no new work.
+    Quiesced,
+    /// A word of a later version: hold, and report.
+    #[serde(other)]
+    Unknown,
+}
+
+/// `PUT /v1/nodes/{node}/heartbeat`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Heartbeat {
+    pub boot_id: String,
+    pub agent_instance: String,
+    pub inventory: Inventory,
+    #[serde(default)]
+    pub metrics: Metrics,
+    /// True while the node itself asks for no new work.
+    #[serde(default)]
+    pub quiesced: bool,
+}
+
+/// What the machine is. A change of this is news.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Inventory {
+    pub capacity: Size,
+    #[serde(default)]
+    pub pool: Option<String>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+    #[serde(default)]
+    pub runtimes: Vec<String>,
+    /// Version of the agent.
+    #[serde(default)]
+    pub version: String,
+}
+
+/// How the machine feels at the moment. Never news; shown with the node.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Metrics {
+    /// Load average of one minute, in hundredths.
+    #[serde(default)]
+    pub load_centi: u64,
+    #[serde(default)]
+    pub memory_available_bytes: u64,
+    #[serde(default)]
+    pub swap_free_bytes: u64,
+    #[serde(default)]
+    pub disk_free_bytes: u64,
+    /// Containers alive on the node.
+    #[serde(default)]
+    pub containers: u64,
+}
+
+/// What the agent is told in return.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct HeartbeatAnswer {
+    pub health: Health,
+    pub schedulable: bool,
+    /// Milliseconds until the next heartbeat is due.
+    pub heartbeat_ms: u64,
+}
+
+/// `GET /v1/nodes`, `GET /v1/nodes/{node}`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeView {
+    #[serde(flatten)]
+    pub entry: NodeEntry,
+    pub metrics: Metrics,
+    /// Milliseconds since the last heartbeat.
+    pub heartbeat_age_ms: u64,
+    /// Heartbeats missed in a row.
+    pub missed: u64,
+    pub version: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct NodeList {
+    pub nodes: Vec<NodeView>,
+    pub revision: u64,
+    /// Where the next page begins; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// One change of a node, as its history keeps it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeChange {
+    pub at: Timestamp,
+    pub health: Health,
+    pub schedulable: bool,
+    pub reason: String,
+    /// Who caused it; absent where node-status judged.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<String>,
+}
+
+/// `GET /v1/nodes/{node}/history`, newest first.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct NodeHistory {
+    pub changes: Vec<NodeChange>,
+    /// Where the next page begins; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+/// `PUT /v1/nodes/{node}/schedulable`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Schedulable {
+    pub schedulable: bool,
+    /// Why; shown to everyone who asks about the node.
+    #[serde(default)]
+    pub reason: Option<String>,
+}
+
+/// `POST /v1/enrolments`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EnrolmentRequest {
+    pub node: NodeName,
+}
+
+/// A secret that is shown once and can be used once.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Enrolment {
+    pub node: NodeName,
+    pub secret: String,
+    pub expires_at: Timestamp,
+}
+
+/// `POST /v1/nodes/{node}/credentials`: the agent exchanges its secret.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct EnrolmentSecret {
+    pub secret: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AgentCredentials {
+    /// Bearer token with the scope `agent:<node>`.
+    pub token: String,
+    pub expires_at: Timestamp,
+}

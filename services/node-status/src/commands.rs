@@ -1,0 +1,166 @@
+//! Someone asked: one function per request. Each changes the working set, the rows and the
+//! publication together, and refuses before it changes anything.
+
+use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NODES, NodeEntry, Schedulable};
+use hayward_node_status_domain::Health;
+use hayward_publication::{Batch, Moment};
+use hayward_vocabulary::NodeName;
+
+use crate::error::Refusal;
+use crate::ledger::{Ledger, Node};
+use crate::store::Rows;
+use crate::words;
+
+/// What settled a node: shown in its history.
+#[derive(Default)]
+pub(crate) struct Cause {
+    /// Written and published although the judgement stays.
+    pub news: bool,
+    /// A line for the history even so.
+    pub event: Option<&'static str>,
+    pub by: Option<String>,
+    /// The judgement is another one than before.
+    pub turned: bool,
+}
+
+impl Ledger {
+    /// a first report creates the node, a later one updates and revives it.
+    pub(crate) fn heartbeat(
+        &mut self,
+        (name, beat, digest): (NodeName, Heartbeat, u64),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> HeartbeatAnswer {
+        let now_ms = self.now_ms(moment);
+        let mut cause = Cause::default();
+        if !self.nodes.contains_key(&name) {
+            let node = Node::first_heard(name.clone(), &beat, moment.now);
+            self.context.pulses.insert(name.clone(), node.pulse.clone());
+            self.add(node, now_ms);
+            cause = Cause {
+                news: true,
+                event: Some("first heard of"),
+                ..Cause::default()
+            };
+        }
+        let limits = self.context.limits;
+        if let Some(node) = self.nodes.get_mut(&name) {
+            node.pulse.touch(now_ms);
+            node.pulse.feels(beat.metrics.clone());
+            let restarted = node.twins.heard(&beat.agent_instance, now_ms);
+            let twins = node.twins_until(limits).is_some_and(|until| now_ms < until);
+            if twins {
+                // F28: neither of the two is believed before one of them is gone.
+                node.pulse.decided(0);
+            } else {
+                if restarted {
+                    let rebooted = node.boot_id != beat.boot_id;
+                    cause.event = Some(if rebooted { "booted" } else { "agent started" });
+                }
+                let before = node.pool.clone();
+                cause.news |= node.says(beat, restarted);
+                node.pulse.decided(digest);
+                self.moved(&name, &before);
+            }
+        }
+        self.settle(&name, cause, moment, batch);
+        let node = self.nodes.get(&name);
+        HeartbeatAnswer {
+            health: words::published(node.map_or(Health::Suspect, |node| node.health)),
+            schedulable: node.is_none_or(|node| node.schedulable),
+            heartbeat_ms: self.context.heartbeat_ms,
+        }
+    }
+
+    /// Keeps the counts of pools right when a node's pool is no longer `before`.
+    fn moved(&mut self, name: &NodeName, before: &str) {
+        let Some(node) = self.nodes.get(name) else {
+            return;
+        };
+        if node.pool == before {
+            return;
+        }
+        let now = node.pool.clone();
+        self.leave_pool(name, before);
+        self.pools.entry(now.clone()).or_default().size += 1;
+        self.stirred.insert(now);
+    }
+
+    fn leave_pool(&mut self, name: &NodeName, pool: &str) {
+        if let Some(counted) = self.pools.get_mut(pool) {
+            counted.size = counted.size.saturating_sub(1);
+            counted.silent.remove(name);
+            self.stirred.insert(pool.to_owned());
+        }
+    }
+
+    /// begins here: varied off, a node takes nothing new; only varying it on clears that.
+    pub(crate) fn vary(
+        &mut self,
+        (name, change, by): (&NodeName, Schedulable, String),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<NodeEntry, Refusal> {
+        let node = self
+            .nodes
+            .get_mut(name)
+            .ok_or_else(|| Refusal::NoNode(name.clone()))?;
+        let off_reason = match (change.schedulable, change.reason) {
+            (true, _) => String::new(),
+            (false, Some(reason)) => format!("varied off by {by}: {reason}"),
+            (false, None) => format!("varied off by {by}"),
+        };
+        let flips = node.schedulable != change.schedulable;
+        let news = flips || node.off_reason != off_reason;
+        if flips {
+            node.since = moment.now;
+        }
+        node.schedulable = change.schedulable;
+        node.off_reason = off_reason;
+        let event = (flips && change.schedulable).then_some("varied on");
+        self.settle(
+            name,
+            Cause {
+                news,
+                event,
+                by: Some(by),
+                turned: false,
+            },
+            moment,
+            batch,
+        );
+        let node = self
+            .nodes
+            .get(name)
+            .ok_or_else(|| Refusal::NoNode(name.clone()))?;
+        Ok(node.entry())
+    }
+
+    /// Only what was given up may be removed: anything else would come back by itself, or run on
+    /// unseen.
+    pub(crate) fn remove(
+        &mut self,
+        name: &NodeName,
+        by: &str,
+        batch: &mut Batch<Rows>,
+    ) -> Result<(), Refusal> {
+        let node = self
+            .nodes
+            .get(name)
+            .ok_or_else(|| Refusal::NoNode(name.clone()))?;
+        if node.health != Health::Lost {
+            return Err(Refusal::NotLost(name.clone(), words::stored(node.health)));
+        }
+        tracing::info!(node = %name, by, "node removed");
+        let pool = node.pool.clone();
+        if let Some(due_ms) = node.due_ms {
+            self.due.remove(&(due_ms, name.clone()));
+        }
+        self.leave_pool(name, &pool);
+        self.nodes.remove(name);
+        self.context.pulses.remove(name);
+        batch.rows.nodes.insert(name.clone(), None);
+        batch.withdraw(NODES, "", name.as_str());
+        Ok(())
+    }
+}

@@ -1,0 +1,57 @@
+//! The routes of node-status. Handlers check who asks, ask the ledger once, and wrap the answer.
+
+mod credentials;
+mod enrolments;
+mod heartbeat;
+mod nodes;
+mod publication;
+
+use std::sync::Arc;
+
+use axum::http::{HeaderMap, HeaderValue};
+use hayward_publication::{Handle, Publisher};
+use hayward_service::auth::Issuer;
+use hayward_service::idempotency::Memory;
+use sqlx::PgPool;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::ledger::{Command, Context};
+use crate::patience::Patience;
+
+/// What handlers need.
+#[derive(Clone)]
+pub struct App {
+    pub handle: Handle<Command>,
+    pub publisher: Arc<Publisher>,
+    pub context: Arc<Context>,
+    pub pool: PgPool,
+    pub issuer: Arc<Issuer>,
+    /// Answers that held a secret, kept in memory alone so that a repeated request gets it again.
+    pub told: Arc<Memory>,
+    /// How many wrong secrets are still listened to.
+    pub patience: Arc<Patience>,
+}
+
+pub fn routes() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(nodes::list_nodes))
+        .routes(routes!(publication::follow_nodes))
+        .routes(routes!(nodes::show_node, nodes::remove_node))
+        .routes(routes!(nodes::vary_node))
+        .routes(routes!(nodes::list_node_changes))
+        .routes(routes!(heartbeat::put_heartbeat))
+        .routes(routes!(enrolments::create_enrolment))
+        .routes(routes!(
+            credentials::redeem_enrolment,
+            credentials::renew_credentials
+        ))
+}
+
+/// A11: what to ask for to read one's own write.
+fn revision(revision: u64) -> HeaderMap {
+    HeaderMap::from_iter([(
+        axum::http::HeaderName::from_static("hayward-revision"),
+        HeaderValue::from(revision),
+    )])
+}

@@ -1,0 +1,89 @@
+//! `/v1/nodes/{node}/credentials`: how an agent gets its token and keeps it fresh.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use hayward_node_status_api::{AgentCredentials, EnrolmentSecret};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_service::extract::{Json, Path};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::NodeName;
+use sha2::{Digest as _, Sha256};
+
+use super::App;
+use crate::ledger::Command;
+
+/// How long a token of an agent is good. It renews its token well before.
+const TOKEN_MS: u64 = 24 * 60 * 60 * 1000;
+
+/// Exchanges the secret of an enrolment for a token. The only route that takes no token.
+#[utoipa::path(
+    post, path = "/v1/nodes/{node}/credentials", operation_id = "redeem_enrolment",
+    tag = "agents", security(()),
+    params(("node" = String, Path, description = "name of the node")),
+    request_body = EnrolmentSecret,
+    responses(
+        (status = 201, description = "a token for the agent of this node", body = AgentCredentials),
+        (status = 400, description = "not a secret", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "not a good secret for this node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "too many wrong secrets", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn redeem_enrolment(
+    State(app): State<App>,
+    Path(node): Path<NodeName>,
+    Json(EnrolmentSecret { secret }): Json<EnrolmentSecret>,
+) -> Result<(StatusCode, Json<AgentCredentials>), Problem> {
+    if !app.patience.spend(app.context.pulses.now_ms()) {
+        return Err(Problem::new(
+            Code::TooManyRequests,
+            "too many wrong secrets were tried",
+        ));
+    }
+    let secret_digest: [u8; 32] = Sha256::digest(secret.as_bytes()).into();
+    let asked = node.clone();
+    let command = |reply| Command::Redeem {
+        node: asked,
+        secret_digest,
+        reply,
+    };
+    app.handle.ask(command).await?.value?;
+    app.patience.give_back();
+    Ok((StatusCode::CREATED, Json(mint(&app, &node)?)))
+}
+
+/// A fresh token for an agent that still has a good one.
+#[utoipa::path(
+    put, path = "/v1/nodes/{node}/credentials", operation_id = "renew_credentials",
+    tag = "agents",
+    params(("node" = String, Path, description = "name of the node")),
+    responses(
+        (status = 200, description = "a token for the agent of this node", body = AgentCredentials),
+        (status = 403, description = "not the agent of this node", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn renew_credentials(
+    State(app): State<App>,
+    caller: Caller,
+    Path(node): Path<NodeName>,
+) -> Result<Json<AgentCredentials>, Problem> {
+    caller.require_agent(&node)?;
+    Ok(Json(mint(&app, &node)?))
+}
+
+fn mint(app: &App, node: &NodeName) -> Result<AgentCredentials, Problem> {
+    let scopes = [Scope::Agent(node.clone())];
+    let token = app
+        .issuer
+        .mint(&format!("agent-{node}"), &scopes, TOKEN_MS)?;
+    Ok(AgentCredentials {
+        token,
+        expires_at: SystemClock.now().plus_ms(TOKEN_MS),
+    })
+}

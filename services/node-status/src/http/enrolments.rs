@@ -1,0 +1,87 @@
+//! `POST /v1/enrolments`: an operator lets one agent in.
+
+use axum::extract::State;
+use axum::http::{HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use hayward_node_status_api::{Enrolment, EnrolmentRequest};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::clock::random_secret;
+use hayward_service::extract::Json;
+use hayward_service::idempotency::{Answer, Key, digest_of};
+use hayward_service::problem::Problem;
+use sha2::{Digest as _, Sha256};
+
+use super::{App, revision};
+use crate::ledger::{Asked, Command};
+
+/// Makes a secret with which the agent of one node can fetch its first token, once.
+#[utoipa::path(
+    post, path = "/v1/enrolments", operation_id = "create_enrolment", tag = "agents",
+    params(("Idempotency-Key" = String, Header, description = "1 to 128 visible characters")),
+    request_body = EnrolmentRequest,
+    responses(
+        (status = 201, description = "the secret, shown this once", body = Enrolment, headers(
+            ("Location" = String, description = "where the secret is exchanged"),
+            ("Hayward-Revision" = u64, description = "revision of this write"),
+        )),
+        (status = 400, description = "no key, or not a request", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "the first request with this key is under way",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "the key was used with another request", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn create_enrolment(
+    State(app): State<App>,
+    caller: Caller,
+    key: Key,
+    Json(request): Json<EnrolmentRequest>,
+) -> Result<Response, Problem> {
+    caller.require(&[Scope::Operator])?;
+    let request_digest = digest_of(&Method::POST, "/v1/enrolments", &request)?;
+    let location = format!("/v1/nodes/{}/credentials", request.node);
+    let running = match app.told.begin(&caller.name, key.clone(), request_digest) {
+        Ok(running) => running,
+        Err(before) => return Ok(located(before.answer()?.into_response(), &location)),
+    };
+    let (secret, node) = (random_secret(), request.node);
+    let asked = Asked {
+        principal: caller.name.clone(),
+        key: key.as_str().to_owned(),
+        request_digest,
+        node: node.clone(),
+        secret_digest: Sha256::digest(secret.as_bytes()).into(),
+    };
+    let done = app
+        .handle
+        .ask(|reply| Command::Enrol { asked, reply })
+        .await?;
+    let enrolment = Enrolment {
+        node,
+        secret,
+        expires_at: done.value?,
+    };
+    let body = serde_json::to_vec(&enrolment).map_err(Problem::internal)?;
+    running.done(Answer {
+        status: 201,
+        body: body.into(),
+    });
+    let answer = (
+        StatusCode::CREATED,
+        revision(done.revision),
+        Json(enrolment),
+    );
+    Ok(located(answer.into_response(), &location))
+}
+
+fn located(mut response: Response, location: &str) -> Response {
+    if let Ok(location) = HeaderValue::from_str(location) {
+        response.headers_mut().insert(header::LOCATION, location);
+    }
+    response
+}

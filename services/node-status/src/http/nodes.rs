@@ -1,0 +1,284 @@
+//! `/v1/nodes`: nodes as people see and steer them.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use hayward_node_status_api::{
+    Metrics, NODES, NodeEntry, NodeHistory, NodeList, NodeView, Schedulable,
+};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::extract::{Json, Path, Query};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::NodeName;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{App, revision};
+use crate::ledger::Command;
+use crate::store;
+
+/// A11: how long a reader waits for its own write.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A6: entries of one page at most.
+const LARGEST_PAGE: usize = 1000;
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// Entries at most; 100 when absent, no more than 1000.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the page before.
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
+}
+
+impl Page {
+    fn limit(&self) -> Result<usize, Problem> {
+        let limit = self.limit.unwrap_or(100);
+        if (1..=LARGEST_PAGE).contains(&limit) {
+            return Ok(limit);
+        }
+        let detail = format!("takes 1 to {LARGEST_PAGE}");
+        Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail))
+    }
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Since {
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
+}
+
+async fn wait_for(app: &App, least: Option<u64>) -> Result<(), Problem> {
+    app.publisher.leading()?;
+    match least {
+        Some(least) if !app.publisher.reached(least, PATIENCE).await => {
+            let detail = format!("revision {least} is not visible here yet");
+            Err(Problem::new(Code::Unavailable, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn view(app: &App, entry: NodeEntry) -> NodeView {
+    let pulses = &app.context.pulses;
+    let Some(pulse) = pulses.get(entry.node.as_str()) else {
+        let metrics = Metrics::default();
+        return NodeView {
+            entry,
+            metrics,
+            heartbeat_age_ms: 0,
+            missed: 0,
+            version: String::new(),
+        };
+    };
+    let heartbeat_age_ms = pulses.silence_ms(&pulse);
+    NodeView {
+        entry,
+        metrics: pulse.metrics(),
+        heartbeat_age_ms,
+        // the first miss is tolerated silently because of timing.
+        missed: Some(heartbeat_age_ms / app.context.heartbeat_ms)
+            .filter(|n| *n > 1)
+            .unwrap_or(0),
+        version: pulse.version().to_string(),
+    }
+}
+
+/// Nodes in order of name.
+#[utoipa::path(
+    get, path = "/v1/nodes", operation_id = "list_nodes", tag = "nodes",
+    params(Page),
+    responses(
+        (status = 200, description = "a page of nodes", body = NodeList),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_nodes(
+    State(app): State<App>,
+    _caller: Caller,
+    Query(page): Query<Page>,
+) -> Result<Json<NodeList>, Problem> {
+    let limit = page.limit()?;
+    wait_for(&app, page.min_revision).await?;
+    let (mut found, revision) =
+        app.publisher
+            .page::<NodeEntry>(NODES, "", page.cursor.as_deref(), limit + 1);
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = found.last().filter(|_| more).map(|(key, _)| key.clone());
+    let nodes = found
+        .into_iter()
+        .map(|(_, entry)| view(&app, entry))
+        .collect();
+    Ok(Json(NodeList {
+        nodes,
+        revision,
+        next_cursor,
+    }))
+}
+
+/// One node.
+#[utoipa::path(
+    get, path = "/v1/nodes/{node}", operation_id = "show_node", tag = "nodes",
+    params(("node" = String, Path, description = "name of the node"), Since),
+    responses(
+        (status = 200, description = "the node", body = NodeView),
+        (status = 404, description = "no such node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_node(
+    State(app): State<App>,
+    _caller: Caller,
+    Path(node): Path<NodeName>,
+    Query(since): Query<Since>,
+) -> Result<Json<NodeView>, Problem> {
+    wait_for(&app, since.min_revision).await?;
+    let entry = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
+    let entry = entry.ok_or_else(|| Problem::not_found(format!("node {node}")))?;
+    Ok(Json(view(&app, entry)))
+}
+
+/// Varies a node off or on. Off survives everything but being varied on.
+#[utoipa::path(
+    put, path = "/v1/nodes/{node}/schedulable", operation_id = "vary_node", tag = "nodes",
+    params(("node" = String, Path, description = "name of the node")),
+    request_body = Schedulable,
+    responses(
+        (status = 200, description = "the node as it is now", body = NodeEntry,
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "a reason that cannot be kept", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn vary_node(
+    State(app): State<App>,
+    caller: Caller,
+    Path(node): Path<NodeName>,
+    Json(change): Json<Schedulable>,
+) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let reason = change.reason.as_deref().unwrap_or_default();
+    if reason.len() > 4096 || reason.contains('\0') {
+        let detail = "takes up to 4096 bytes without zero characters";
+        return Err(Problem::new(Code::Invalid, "this is no reason").at("/reason", detail));
+    }
+    let by = caller.name.clone();
+    let done = app
+        .handle
+        .ask(|reply| Command::Vary {
+            node,
+            change,
+            by,
+            reply,
+        })
+        .await?;
+    Ok((revision(done.revision), Json(done.value?)))
+}
+
+/// Forgets a node that was given up.
+#[utoipa::path(
+    delete, path = "/v1/nodes/{node}", operation_id = "remove_node", tag = "nodes",
+    params(("node" = String, Path, description = "name of the node")),
+    responses(
+        (status = 204, description = "forgotten",
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "the node is not lost", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn remove_node(
+    State(app): State<App>,
+    caller: Caller,
+    Path(node): Path<NodeName>,
+) -> Result<(StatusCode, HeaderMap), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let by = caller.name.clone();
+    let done = app
+        .handle
+        .ask(|reply| Command::Remove { node, by, reply })
+        .await?;
+    done.value?;
+    Ok((StatusCode::NO_CONTENT, revision(done.revision)))
+}
+
+/// What became of a node, newest first. The last few hundred changes are kept.
+#[utoipa::path(
+    get, path = "/v1/nodes/{node}/history", operation_id = "list_node_changes", tag = "nodes",
+    params(("node" = String, Path, description = "name of the node"), Page),
+    responses(
+        (status = 200, description = "a page of changes", body = NodeHistory),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader, or the database is away", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_node_changes(
+    State(app): State<App>,
+    _caller: Caller,
+    Path(node): Path<NodeName>,
+    Query(page): Query<Page>,
+) -> Result<Json<NodeHistory>, Problem> {
+    let limit = page.limit()?;
+    wait_for(&app, page.min_revision).await?;
+    if app
+        .publisher
+        .get::<NodeEntry>(NODES, "", node.as_str())
+        .is_none()
+    {
+        return Err(Problem::not_found(format!("node {node}")));
+    }
+    let before = page
+        .cursor
+        .as_deref()
+        .map(str::parse::<i64>)
+        .transpose()
+        .map_err(|_| {
+            Problem::new(Code::BadRequest, "this is no page").at("/query/cursor", "not one of ours")
+        })?;
+    let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
+    let mut found = store::history(&app.pool, &node, before, fetch)
+        .await
+        .map_err(|error| Problem::unavailable("the database is away", error))?;
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = found
+        .last()
+        .filter(|_| more)
+        .map(|(serial, _)| serial.to_string());
+    let changes = found.into_iter().map(|(_, change)| change).collect();
+    Ok(Json(NodeHistory {
+        changes,
+        next_cursor,
+    }))
+}

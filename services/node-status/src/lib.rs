@@ -1,0 +1,177 @@
+//! node-status knows which machines exist and how they are.
+//!
+//! It owns nodes, their health and whether an operator has varied them off, the history of both,
+//! and the enrolment of agents. Agents tell it that they are there; it publishes `nodes`, which rm-
+//! scheduler follows. It follows nobody.
+//!
+//! A heartbeat that changes nothing is a number in memory: it takes no commit and leaves no row. A
+//! node is given up only for its silence, by the monotonic clock of this process, and never for a
+//! silence of ours.
+//!
+//! It never tells an agent what to run, and never looks at work.
+
+mod commands;
+mod config;
+mod error;
+mod http;
+mod ledger;
+mod patience;
+mod pulses;
+mod round;
+mod store;
+mod words;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use axum::http::Method;
+use hayward_node_status_api::NODES;
+use hayward_publication::committer;
+use hayward_publication::{Committer, Publisher};
+use hayward_service::clock::{Clock, SystemClock};
+use hayward_service::frame::{self, Frame};
+use hayward_service::health::{Health, Standing, StatusSource};
+use hayward_service::idempotency::Memory;
+use hayward_service::openapi::{Description, documented, golden};
+use hayward_service::shutdown::Shutdown;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use crate::config::Settings;
+use crate::http::App;
+use crate::ledger::{Context, Ledger};
+use crate::patience::Patience;
+use crate::pulses::Pulses;
+
+/// The schema of this service, and the role it works as.
+pub const SCHEMA: &str = "node_status";
+
+pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// The name of this service, of its token and of its scope.
+pub const NAME: &str = "node-status";
+const ABOUT: Description = Description {
+    title: "Hayward node-status",
+    text: "Knows which machines exist and how they are.",
+};
+/// Connections to the database: one commits, the others read history.
+const CONNECTIONS: u32 = 4;
+/// Answers with a secret that are remembered at once.
+const TOLD: usize = 1024;
+
+/// A service that runs.
+pub struct Running {
+    pub address: SocketAddr,
+    pub publisher: Arc<Publisher>,
+    committer: Committer,
+    server: tokio::task::JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Returns after the shutdown, when every request is answered and the lease is given back.
+    ///
+    /// # Errors
+    /// When it stopped serving for another reason.
+    pub async fn stopped(self) -> anyhow::Result<()> {
+        let served = self.server.await.context("the server did not end in order");
+        self.committer.stop().await;
+        served?
+    }
+
+    /// Ends without giving anything back, as a crash would.
+    pub fn kill(self) {
+        self.server.abort();
+        self.committer.kill();
+    }
+}
+
+/// Starts the service; it listens when this returns.
+///
+/// # Errors
+/// When a setting is missing or wrong, or the database or the address cannot be had.
+pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
+    let limits = settings.limits()?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let keys = settings.frame.open_keys()?;
+    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
+    let issuer = Arc::new(keys.issuer(Arc::clone(&clock))?);
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS)
+        .await
+        .context("cannot connect to the database")?;
+
+    let pulses = Pulses::default();
+    let context = Arc::new(Context {
+        pulses,
+        limits,
+        heartbeat_ms: settings.heartbeat_ms,
+    });
+    let holder = format!("{NAME} {}", std::process::id());
+    let lease = Duration::from_millis(settings.frame.lease_ms);
+    let (committer, handle) = Committer::start::<Ledger>(
+        committer::Settings::new(holder, lease),
+        pool.clone(),
+        &[NODES],
+        clock,
+        Arc::clone(&context),
+    );
+    let publisher = Arc::clone(handle.publisher());
+
+    let (told, patience) = (Arc::new(Memory::new(TOLD)), Arc::new(Patience::default()));
+    let app = App {
+        handle,
+        publisher: publisher.clone(),
+        context,
+        pool,
+        issuer,
+        told,
+        patience,
+    };
+    let listener = frame::bind(&settings.frame).await?;
+    let address = listener.local_addr()?;
+    let health = Health::new(NAME, Arc::new(Status(publisher.clone())))
+        .insecure(frame::insecure_modes(address));
+    let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
+    let server = Frame::new(NAME, Some(verifier))
+        .allow_insecure(settings.frame.allow_insecure)
+        .open(Method::POST, "/v1/nodes/{node}/credentials")
+        .serve(router, listener, shutdown);
+    Ok(Running {
+        address,
+        publisher,
+        committer,
+        server: tokio::spawn(server),
+    })
+}
+
+/// The description of the API as it is kept in `openapi/node-status.json`.
+pub fn openapi() -> String {
+    let health = Health::new(NAME, Arc::new(Standing::default));
+    // Only the descriptions are looked at, and those need no state.
+    let (_, document) = http::routes().split_for_parts();
+    golden(
+        OpenApiRouter::with_openapi(document).merge(health.routes()),
+        ABOUT,
+    )
+}
+
+/// How this replica stands, for `/readyz` and `/v1/status`.
+struct Status(Arc<Publisher>);
+
+impl StatusSource for Status {
+    fn standing(&self) -> Standing {
+        let leading = self.0.leading();
+        Standing {
+            not_ready: leading
+                .as_ref()
+                .err()
+                .map(ToString::to_string)
+                .into_iter()
+                .collect(),
+            epoch: leading.as_ref().ok().copied(),
+            leader: leading.is_ok(),
+            revision: Some(self.0.revision()),
+            ..Standing::default()
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! `hayward-node-status`: the service as a process of its own.
+
+use hayward_service::shutdown::Shutdown;
+use hayward_service::{client, settings, telemetry};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    client::install_crypto();
+    let settings: hayward_node_status::Settings =
+        settings::load("node-status", std::env::args_os().skip(1))?;
+    let telemetry = telemetry::init("node-status", &settings.frame)?;
+    let running = hayward_node_status::start(settings, Shutdown::on_signals()?).await?;
+    let ended = running.stopped().await;
+    tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
+    ended
+}

@@ -1,0 +1,45 @@
+//! All SQL of node-status, one file per table. Rows of one batch are written in multi-row
+//! statements.
+
+mod change;
+mod enrolment;
+mod node;
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::NodeName;
+use sqlx::PgConnection;
+
+pub use self::change::{ChangeRow, history};
+pub use self::enrolment::load_enrolments;
+pub use self::node::{NodeRow, load_nodes};
+use crate::ledger::Enrolment;
+
+/// What one batch changes.
+#[derive(Default)]
+pub struct Rows {
+    /// The node as it is now, or that it is gone.
+    pub nodes: BTreeMap<NodeName, Option<NodeRow>>,
+    pub changes: Vec<ChangeRow>,
+    /// Nodes whose history has grown long enough to be trimmed.
+    pub crowded: Vec<NodeName>,
+    pub enrolments: BTreeMap<(String, String), Enrolment>,
+    pub forgotten_enrolments: Vec<(String, String)>,
+}
+
+impl Rows {
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+            && self.changes.is_empty()
+            && self.enrolments.is_empty()
+            && self.forgotten_enrolments.is_empty()
+    }
+}
+
+pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    node::write(rows.nodes, tx).await?;
+    change::append(&rows.changes, tx).await?;
+    change::trim(&rows.crowded, tx).await?;
+    enrolment::write(rows.enrolments, tx).await?;
+    enrolment::forget(rows.forgotten_enrolments, tx).await
+}

@@ -1,0 +1,76 @@
+//! The table `enrolment`.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, Timestamp};
+use sqlx::PgConnection;
+
+use crate::ledger::{Enrolment, Enrolments};
+
+pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::Error> {
+    let rows = sqlx::query!(
+        "select principal, idempotency_key, request_digest, node, secret_digest, created_ms,
+                expires_ms, used
+           from enrolment"
+    )
+    .fetch_all(tx)
+    .await?;
+    let mut enrolments = Enrolments::default();
+    for row in rows {
+        let node = NodeName::new(row.node).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let enrolment = Enrolment {
+            request_digest: row.request_digest,
+            node,
+            secret_digest: row.secret_digest,
+            created: Timestamp::from_unix_ms(row.created_ms),
+            expires: Timestamp::from_unix_ms(row.expires_ms),
+            used: row.used,
+        };
+        enrolments.insert((row.principal, row.idempotency_key), enrolment);
+    }
+    Ok(enrolments)
+}
+
+/// Operators enrol a node at a time, so these are single rows.
+pub async fn write(
+    enrolments: BTreeMap<(String, String), Enrolment>,
+    tx: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
+    for ((principal, key), enrolment) in enrolments {
+        sqlx::query!(
+            "insert into enrolment (principal, idempotency_key, request_digest, node,
+                                    secret_digest, created_ms, expires_ms, used)
+             values ($1, $2, $3, $4, $5, $6, $7, $8)
+             on conflict (principal, idempotency_key) do update
+                set secret_digest = excluded.secret_digest, created_ms = excluded.created_ms,
+                    expires_ms = excluded.expires_ms, used = excluded.used",
+            principal,
+            key,
+            enrolment.request_digest,
+            enrolment.node.as_str(),
+            enrolment.secret_digest,
+            enrolment.created.unix_ms(),
+            enrolment.expires.unix_ms(),
+            enrolment.used
+        )
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
+}
+
+pub async fn forget(keys: Vec<(String, String)>, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    if keys.is_empty() {
+        return Ok(());
+    }
+    let (principals, keys): (Vec<String>, Vec<String>) = keys.into_iter().unzip();
+    sqlx::query!(
+        "delete from enrolment using unnest($1::text[], $2::text[]) as old (principal, key)
+          where enrolment.principal = old.principal and enrolment.idempotency_key = old.key",
+        &principals,
+        &keys
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}

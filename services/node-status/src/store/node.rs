@@ -1,0 +1,157 @@
+//! The table `node`.
+
+use std::collections::BTreeMap;
+
+use hayward_node_status_api::Inventory;
+use hayward_node_status_domain::Twins;
+use hayward_vocabulary::{NodeName, Timestamp};
+use sqlx::PgConnection;
+
+use crate::ledger::Node;
+use crate::words;
+
+/// A node as it is written.
+#[derive(Debug)]
+pub struct NodeRow {
+    pool: String,
+    inventory: String,
+    boot_id: String,
+    agent_instance: String,
+    quiesced: bool,
+    health: &'static str,
+    health_reason: String,
+    schedulable: bool,
+    off_reason: String,
+    since_ms: i64,
+}
+
+impl NodeRow {
+    pub fn of(node: &Node) -> Self {
+        Self {
+            pool: node.pool.clone(),
+            // Texts, numbers and maps keyed by text always have a JSON form.
+            inventory: serde_json::to_string(&node.inventory).unwrap_or_default(),
+            boot_id: node.boot_id.clone(),
+            agent_instance: node.agent_instance.clone(),
+            quiesced: node.quiesced,
+            health: words::stored(node.health),
+            health_reason: node.health_reason.clone(),
+            schedulable: node.schedulable,
+            off_reason: node.off_reason.clone(),
+            since_ms: node.since.unix_ms(),
+        }
+    }
+}
+
+pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select node, pool, inventory::text as "inventory!", boot_id, agent_instance, quiesced,
+                  health, health_reason, schedulable, off_reason, since_ms
+             from node order by node"#
+    )
+    .fetch_all(tx)
+    .await?;
+    let mut nodes = Vec::with_capacity(rows.len());
+    for row in rows {
+        let decode = |error: &dyn std::fmt::Display| sqlx::Error::Decode(error.to_string().into());
+        let inventory: Inventory =
+            serde_json::from_str(&row.inventory).map_err(|error| decode(&error))?;
+        let pulse = std::sync::Arc::<crate::pulses::Pulse>::default();
+        pulse.runs(&inventory.version);
+        nodes.push(Node {
+            name: NodeName::new(row.node).map_err(|error| decode(&error))?,
+            pool: row.pool,
+            inventory,
+            boot_id: row.boot_id,
+            twins: Twins::of(row.agent_instance.clone()),
+            agent_instance: row.agent_instance,
+            quiesced: row.quiesced,
+            health: words::read(&row.health),
+            health_reason: row.health_reason,
+            schedulable: row.schedulable,
+            off_reason: row.off_reason,
+            since: Timestamp::from_unix_ms(row.since_ms),
+            pulse,
+            watched_since_ms: 0,
+            due_ms: None,
+            changes: 0,
+        });
+    }
+    Ok(nodes)
+}
+
+pub async fn write(
+    nodes: BTreeMap<NodeName, Option<NodeRow>>,
+    tx: &mut PgConnection,
+) -> Result<(), sqlx::Error> {
+    let mut gone = Vec::new();
+    let mut kept = Vec::new();
+    for (name, row) in nodes {
+        match row {
+            Some(row) => kept.push((String::from(name), row)),
+            None => gone.push(String::from(name)),
+        }
+    }
+    if !kept.is_empty() {
+        upsert(&kept, tx).await?;
+    }
+    if !gone.is_empty() {
+        delete(&gone, tx).await?;
+    }
+    Ok(())
+}
+
+async fn upsert(rows: &[(String, NodeRow)], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let column = |pick: fn(&NodeRow) -> &str| -> Vec<String> {
+        rows.iter().map(|(_, row)| pick(row).to_owned()).collect()
+    };
+    let names: Vec<String> = rows.iter().map(|(name, _)| name.clone()).collect();
+    let quiesced: Vec<bool> = rows.iter().map(|(_, row)| row.quiesced).collect();
+    let schedulable: Vec<bool> = rows.iter().map(|(_, row)| row.schedulable).collect();
+    let since_ms: Vec<i64> = rows.iter().map(|(_, row)| row.since_ms).collect();
+    sqlx::query!(
+        "insert into node (node, pool, inventory, boot_id, agent_instance, quiesced, health,
+                           health_reason, schedulable, off_reason, since_ms)
+         select new.node, new.pool, new.inventory::json, new.boot_id, new.agent_instance,
+                new.quiesced, new.health, new.health_reason, new.schedulable, new.off_reason,
+                new.since_ms
+           from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[],
+                       $7::text[], $8::text[], $9::boolean[], $10::text[], $11::bigint[])
+             as new (node, pool, inventory, boot_id, agent_instance, quiesced, health,
+                     health_reason, schedulable, off_reason, since_ms)
+         on conflict (node) do update
+            set pool = excluded.pool, inventory = excluded.inventory, boot_id = excluded.boot_id,
+                agent_instance = excluded.agent_instance, quiesced = excluded.quiesced,
+                health = excluded.health, health_reason = excluded.health_reason,
+                schedulable = excluded.schedulable, off_reason = excluded.off_reason,
+                since_ms = excluded.since_ms",
+        &names,
+        &column(|row| &row.pool),
+        &column(|row| &row.inventory),
+        &column(|row| &row.boot_id),
+        &column(|row| &row.agent_instance),
+        &quiesced,
+        &column(|row| row.health),
+        &column(|row| &row.health_reason),
+        &schedulable,
+        &column(|row| &row.off_reason),
+        &since_ms
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+async fn delete(names: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    sqlx::query!("delete from node where node = any($1::text[])", names)
+        .execute(&mut *tx)
+        .await?;
+    // A later node of the same name is another machine, with a history of its own.
+    sqlx::query!(
+        "delete from node_change where node = any($1::text[])",
+        names
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}

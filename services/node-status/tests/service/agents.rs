@@ -1,0 +1,267 @@
+//! What agents meet: enrolment, heartbeats, being given up and coming back.
+
+use hayward_node_status_api::{
+    AgentCredentials, Enrolment, EnrolmentRequest, EnrolmentSecret, Health, Heartbeat, NodeEntry,
+};
+use hayward_publication::{Followed, Update};
+use hayward_service::auth::Scope;
+use hayward_service::client::{Client, TokenSource};
+use hayward_testkit::until;
+
+use crate::world::{SECONDS, World, name, refusal, try_beat, well};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_heartbeat_makes_a_node_and_repeating_it_writes_nothing() {
+    let world = World::calm().await;
+    let answer = world.beat("n1", &well()).await;
+    assert_eq!((answer.health, answer.schedulable), (Health::Healthy, true));
+    assert_eq!(answer.heartbeat_ms, world.settings.heartbeat_ms);
+
+    let revision = world.running().publisher.revision();
+    let mut beat = well();
+    for round in 0..20 {
+        beat.metrics.containers = round;
+        world.beat("n1", &beat).await;
+    }
+    assert_eq!(
+        world.running().publisher.revision(),
+        revision,
+        "metrics are no news"
+    );
+    let node = world.node("n1").await;
+    assert_eq!(
+        (node.metrics.containers, node.version.as_str()),
+        (19, "0.1.0")
+    );
+    assert_eq!((node.entry.pool.as_str(), node.missed), ("default", 0));
+
+    beat.inventory.capacity.cpu_milli = 8000;
+    world.beat("n1", &beat).await;
+    assert!(world.running().publisher.revision() > revision);
+    assert_eq!(world.node("n1").await.entry.capacity.cpu_milli, 8000);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_speaks_for_its_own_node_only() {
+    let world = World::calm().await;
+    let other = world.agent("n2");
+    assert_eq!(refusal(try_beat(&other, "n1", &well()).await).0, 403);
+    assert_eq!(
+        refusal(try_beat(&world.operator(), "n1", &well()).await).0,
+        403
+    );
+    assert_eq!(
+        refusal(try_beat(&world.stranger(), "n1", &well()).await).0,
+        401
+    );
+    let renewed = other
+        .put::<_, AgentCredentials>("/v1/nodes/n1/credentials", &())
+        .await;
+    assert_eq!(refusal(renewed).0, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_agent_claims_is_bounded() {
+    let world = World::calm().await;
+    let mut beat = well();
+    beat.boot_id.clear();
+    beat.inventory.pool = Some("x\u{7}".into());
+    beat.inventory.labels = (0..65).map(|n| (format!("l{n}"), String::new())).collect();
+    let (status, pointers) = refusal(try_beat(&world.agent("n1"), "n1", &beat).await);
+    assert_eq!(status, 422);
+    assert_eq!(
+        pointers,
+        ["/boot_id", "/inventory/pool", "/inventory/labels"]
+    );
+    let half = serde_json::json!({ "boot_id": "b", "agent_instance": 3 });
+    let answer = world
+        .agent("n1")
+        .put::<_, Heartbeat>("/v1/nodes/n1/heartbeat", &half)
+        .await;
+    assert_eq!(refusal(answer), (400, vec!["/agent_instance".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_silent_node_is_suspected_given_up_and_comes_back_with_one_word() {
+    let world = World::with(300, 900).await;
+    world.beat("n1", &well()).await;
+    until("n1 out of favour", async || {
+        let health = world.node("n1").await.entry.health;
+        matches!(health, Health::Suspect | Health::Lost).then_some(())
+    })
+    .await;
+    until("n1 lost", async || {
+        (world.node("n1").await.entry.health == Health::Lost).then_some(())
+    })
+    .await;
+    assert_eq!(
+        world.node("n1").await.entry.reason,
+        "no heartbeat for 900 ms"
+    );
+    // a report for a dead node revives it at once.
+    assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
+    assert_eq!(world.node("n1").await.entry.health, Health::Healthy);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_a_pool_that_falls_silent_as_a_whole_is_not_given_up() {
+    let world = World::with(600, 2400).await;
+    for node in ["n1", "n2", "n3", "n4"] {
+        world.beat(node, &well()).await;
+    }
+    until("the brake", async || {
+        world
+            .node("n4")
+            .await
+            .entry
+            .reason
+            .contains("not given up")
+            .then_some(())
+    })
+    .await;
+    for node in ["n1", "n2", "n3", "n4"] {
+        assert_eq!(world.node(node).await.entry.health, Health::Suspect);
+    }
+    // Two come back for good: what is left is no incident, so the other two are judged as usual.
+    let lost = until("n3 and n4 lost", async || {
+        world.beat("n1", &well()).await;
+        world.beat("n2", &well()).await;
+        let lost = [world.node("n3").await, world.node("n4").await];
+        lost.iter()
+            .all(|node| node.entry.health == Health::Lost)
+            .then_some(lost)
+    })
+    .await;
+    assert!(
+        lost.iter()
+            .all(|node| !node.entry.reason.contains("not given up"))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b2_an_outage_of_ours_is_not_held_against_a_node() {
+    let mut world = World::with(5 * SECONDS, 10 * SECONDS).await;
+    world.beat("n1", &well()).await;
+    world.kill_and_restart().await;
+    let node = world.node("n1").await;
+    assert_eq!(node.entry.health, Health::Healthy);
+    assert!(
+        node.heartbeat_age_ms < 5 * SECONDS,
+        "counted from when we were back"
+    );
+    until("suspect after all", async || {
+        (world.node("n1").await.entry.health == Health::Suspect).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f28_two_agents_as_one_node_are_both_put_aside() {
+    let world = World::calm().await;
+    let (one, mut two) = (well(), well());
+    two.agent_instance = "agent-2".into();
+    world.beat("n1", &one).await;
+    assert_eq!(
+        world.beat("n1", &two).await.health,
+        Health::Healthy,
+        "a restart"
+    );
+    assert_eq!(
+        world.beat("n1", &one).await.health,
+        Health::Quiesced,
+        "a return is a twin"
+    );
+    assert_eq!(world.beat("n1", &two).await.health, Health::Quiesced);
+    assert!(world.node("n1").await.entry.reason.contains("two agents"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_secret_becomes_a_token_once() {
+    let mut world = World::calm().await;
+    let (operator, request) = (world.operator(), EnrolmentRequest { node: name("n1") });
+    let ask = |client: Client, key: &'static str, request: EnrolmentRequest| async move {
+        let call = client
+            .call(axum::http::Method::POST, "/v1/enrolments")
+            .body(&request);
+        call.idempotency_key(key).send::<Enrolment>().await
+    };
+    let first = ask(operator.clone(), "k1", request.clone()).await.unwrap();
+    assert_eq!(
+        ask(operator.clone(), "k1", request.clone()).await.unwrap(),
+        first,
+        "A4"
+    );
+    let other = EnrolmentRequest { node: name("n2") };
+    assert_eq!(refusal(ask(operator.clone(), "k1", other).await).0, 422);
+    assert_eq!(
+        refusal(ask(world.viewer(), "k2", request.clone()).await).0,
+        403
+    );
+
+    world.kill_and_restart().await;
+    let stranger = world.stranger();
+    let redeem = |node: &str, secret: &str| {
+        let (path, stranger) = (format!("/v1/nodes/{node}/credentials"), stranger.clone());
+        let body = EnrolmentSecret {
+            secret: secret.to_owned(),
+        };
+        async move {
+            stranger
+                .post::<_, AgentCredentials>(&path, &body, None)
+                .await
+        }
+    };
+    assert_eq!(refusal(redeem("n1", "hwd_wrong").await).0, 401);
+    assert_eq!(refusal(redeem("n2", &first.secret).await).0, 401);
+    let credentials = redeem("n1", &first.secret).await.unwrap();
+    assert_eq!(refusal(redeem("n1", &first.secret).await).0, 401, "used");
+
+    let agent = Client::new(&[world.url()], TokenSource::fixed(&credentials.token)).unwrap();
+    try_beat(&agent, "n1", &well()).await.unwrap();
+    let renewed = agent
+        .put::<_, AgentCredentials>("/v1/nodes/n1/credentials", &())
+        .await
+        .unwrap();
+    assert!(renewed.expires_at >= credentials.expires_at);
+    let stored = world
+        .rows("select count(*) from node_status.enrolment")
+        .await;
+    assert_eq!(stored, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_follower_holds_what_is_published() {
+    let mut world = World::calm().await;
+    let scheduler =
+        |world: &World| world.client("rm-scheduler", &[Scope::Service("rm-scheduler".into())]);
+    world.beat("n1", &well()).await;
+    let path = "/v1/nodes/publication";
+    let mut followed = Followed::<NodeEntry>::default();
+    let update: Update<NodeEntry> = scheduler(&world).get(path).await.unwrap();
+    assert!(update.full);
+    let cursor = update.cursor.clone();
+    followed.absorb(update, 0);
+    assert!(followed.get("n1").unwrap().takes_work());
+
+    let client = scheduler(&world);
+    let next = format!("{path}?wait=20&since={cursor}");
+    let waiting = tokio::spawn(async move { client.get::<Update<NodeEntry>>(&next).await });
+    world.beat("n2", &well()).await;
+    let update = waiting.await.unwrap().unwrap();
+    assert!(
+        !update.full && update.changed.contains_key("n2"),
+        "{update:?}"
+    );
+    followed.absorb(update, 1);
+
+    world.kill_and_restart().await;
+    let update: Update<NodeEntry> = scheduler(&world).get(path).await.unwrap();
+    assert!(
+        followed.absorb(update, 2).is_empty(),
+        "the same after a crash"
+    );
+    assert_eq!(
+        refusal(world.operator().get::<Update<NodeEntry>>(path).await).0,
+        403
+    );
+}

@@ -1,0 +1,172 @@
+//! What people meet: lists, varying off and on, removing, history.
+
+use hayward_node_status_api::{Health, NodeEntry, NodeHistory, NodeList, Schedulable};
+use hayward_testkit::until;
+
+use crate::world::{World, refusal, well};
+
+fn off(reason: &str) -> Schedulable {
+    Schedulable {
+        schedulable: false,
+        reason: Some(reason.to_owned()),
+    }
+}
+
+const ON: Schedulable = Schedulable {
+    schedulable: true,
+    reason: None,
+};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_6_5_off_stays_off_until_varied_on() {
+    let mut world = World::calm().await;
+    world.beat("n1", &well()).await;
+    let path = "/v1/nodes/n1/schedulable";
+    let entry: NodeEntry = world.operator().put(path, &off("new disk")).await.unwrap();
+    assert!(!entry.takes_work());
+    assert_eq!(
+        entry.reason,
+        "varied off by ann: new disk; heartbeats arrive"
+    );
+    let revision = world.running().publisher.revision();
+    let _: NodeEntry = world.operator().put(path, &off("new disk")).await.unwrap();
+    assert_eq!(
+        world.running().publisher.revision(),
+        revision,
+        "saying it twice is no news"
+    );
+
+    world.kill_and_restart().await;
+    assert!(!world.beat("n1", &well()).await.schedulable);
+    assert!(
+        !world.beat("n1", &well()).await.schedulable,
+        "known without asking the ledger"
+    );
+    assert!(!world.node("n1").await.entry.schedulable);
+    let entry: NodeEntry = world.operator().put(path, &ON).await.unwrap();
+    assert!(entry.takes_work());
+    assert!(world.beat("n1", &well()).await.schedulable);
+
+    assert_eq!(
+        refusal(world.viewer().put::<_, NodeEntry>(path, &ON).await).0,
+        403
+    );
+    let unknown = world
+        .operator()
+        .put::<_, NodeEntry>("/v1/nodes/n9/schedulable", &ON)
+        .await;
+    assert_eq!(refusal(unknown).0, 404);
+    let odd = serde_json::json!({ "schedulable": "no" });
+    let answer = world.operator().put::<_, NodeEntry>(path, &odd).await;
+    assert_eq!(refusal(answer), (400, vec!["/schedulable".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_a_lost_node_can_be_removed() {
+    let world = World::with(500, 1500).await;
+    world.beat("n1", &well()).await;
+    let operator = world.operator();
+    let early = operator.delete::<Option<()>>("/v1/nodes/n1").await;
+    assert_eq!(refusal(early).0, 409);
+    until("n1 lost", async || {
+        (world.node("n1").await.entry.health == Health::Lost).then_some(())
+    })
+    .await;
+    assert_eq!(
+        refusal(world.viewer().delete::<Option<()>>("/v1/nodes/n1").await).0,
+        403
+    );
+    let _: Option<()> = operator.delete("/v1/nodes/n1").await.unwrap();
+    let gone = operator.get::<NodeEntry>("/v1/nodes/n1").await;
+    assert_eq!(refusal(gone).0, 404);
+    assert_eq!(
+        refusal(operator.delete::<Option<()>>("/v1/nodes/n1").await).0,
+        404
+    );
+    // Its agent is still welcome: then it is a new node.
+    assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn history_tells_who_and_why_and_is_bounded() {
+    let world = World::calm().await;
+    world.beat("n1", &well()).await;
+    let (operator, path) = (world.operator(), "/v1/nodes/n1/schedulable");
+    for round in 0..260 {
+        let change = if round % 2 == 0 {
+            off("work on it")
+        } else {
+            ON
+        };
+        let _: NodeEntry = operator.put(path, &change).await.unwrap();
+    }
+    let page = "/v1/nodes/n1/history?limit=2";
+    let first: NodeHistory = world.viewer().get(page).await.unwrap();
+    assert_eq!(first.changes[0].reason, "varied on");
+    assert_eq!(
+        first.changes[1].reason,
+        "varied off by ann: work on it; heartbeats arrive"
+    );
+    assert_eq!(first.changes[0].by.as_deref(), Some("ann"));
+    let next = format!("{page}&cursor={}", first.next_cursor.unwrap());
+    let second: NodeHistory = world.viewer().get(&next).await.unwrap();
+    assert_eq!(second.changes[0].reason, "varied on");
+    let kept = world
+        .rows("select count(*) from node_status.node_change")
+        .await;
+    assert!((200..=250).contains(&kept), "{kept} changes are kept");
+    let unknown = world
+        .viewer()
+        .get::<NodeHistory>("/v1/nodes/n9/history")
+        .await;
+    assert_eq!(refusal(unknown).0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_come_in_pages_and_wait_for_writes() {
+    let world = World::calm().await;
+    for number in 0..5 {
+        world.beat(&format!("n{number}"), &well()).await;
+    }
+    let viewer = world.viewer();
+    let (mut names, mut query) = (Vec::new(), "limit=2".to_owned());
+    loop {
+        let page: NodeList = viewer.get(&format!("/v1/nodes?{query}")).await.unwrap();
+        names.extend(page.nodes.iter().map(|node| node.entry.node.to_string()));
+        let Some(cursor) = page.next_cursor else {
+            break;
+        };
+        query = format!("limit=2&cursor={cursor}");
+    }
+    assert_eq!(names, ["n0", "n1", "n2", "n3", "n4"]);
+
+    let ahead = world.running().publisher.revision() + 1;
+    let waiting = tokio::spawn({
+        let viewer = viewer.clone();
+        async move {
+            viewer
+                .get::<NodeList>(&format!("/v1/nodes?min_revision={ahead}"))
+                .await
+        }
+    });
+    world.beat("n5", &well()).await;
+    let list = waiting.await.unwrap().unwrap();
+    assert_eq!((list.nodes.len(), list.revision), (6, ahead));
+    let odd = viewer.get::<NodeList>("/v1/nodes?limit=0").await;
+    assert_eq!(refusal(odd), (400, vec!["/query/limit".to_owned()]));
+    assert_eq!(
+        refusal(world.stranger().get::<NodeList>("/v1/nodes").await).0,
+        401
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn stopped_in_order_it_gives_its_lease_back() {
+    let mut world = World::calm().await;
+    world.settings.frame.lease_ms = 3_600_000;
+    world.kill_and_restart().await;
+    world.beat("n1", &well()).await;
+    // Were the lease of an hour still held, nobody would lead in time.
+    world.stop_and_restart().await;
+    assert_eq!(world.beat("n1", &well()).await.health, Health::Healthy);
+}

@@ -1,0 +1,192 @@
+//! One node-status on a database of its own, and callers with every kind of token.
+
+use std::sync::Arc;
+
+use hayward_node_status::{MIGRATOR, Running, SCHEMA, Settings, start};
+use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics, NodeView};
+use hayward_postgres::{Schema, Shared};
+use hayward_service::auth::{Issuer, Keys, Scope};
+use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
+use hayward_service::clock::SystemClock;
+use hayward_service::settings::FrameSettings;
+use hayward_service::shutdown::Shutdown;
+use hayward_testkit::{TestDatabase, until};
+use hayward_vocabulary::{NodeName, Size, resources::GIB};
+
+pub struct World {
+    pub running: Option<Running>,
+    shutdown: Shutdown,
+    pub settings: Settings,
+    pub issuer: Issuer,
+    database: TestDatabase,
+    _keys: tempfile::TempDir,
+}
+
+pub const SECONDS: u64 = 1000;
+
+impl World {
+    /// Nobody is ever silent for long enough, unless the test says so.
+    pub async fn calm() -> Self {
+        Self::with(60 * SECONDS, 120 * SECONDS).await
+    }
+
+    pub async fn with(suspect_ms: u64, lost_ms: u64) -> Self {
+        install_crypto();
+        let schema = Schema {
+            name: SCHEMA,
+            migrator: &MIGRATOR,
+            shared: &[Shared {
+                name: "publication",
+                migrator: &hayward_publication::MIGRATOR,
+            }],
+        };
+        let database = hayward_testkit::database(&[schema]).await;
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Keys::create(folder.path().join("keys")).unwrap();
+        let frame = FrameSettings {
+            database_url: Some(database.url(SCHEMA)),
+            keys: Some(keys.dir().to_owned()),
+            lease_ms: 1000,
+            ..FrameSettings::default()
+        };
+        let heartbeat_ms = (suspect_ms / 5).max(1);
+        let settings = Settings {
+            frame,
+            heartbeat_ms,
+            suspect_ms,
+            lost_ms,
+        };
+        let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
+        let mut world = Self {
+            running: None,
+            shutdown: Shutdown::new(),
+            settings,
+            issuer,
+            database,
+            _keys: folder,
+        };
+        world.start().await;
+        world
+    }
+
+    pub async fn start(&mut self) {
+        self.shutdown = Shutdown::new();
+        let running = start(self.settings.clone(), self.shutdown.clone())
+            .await
+            .unwrap();
+        let publisher = running.publisher.clone();
+        until("a leader", async || publisher.leading().ok()).await;
+        self.running = Some(running);
+    }
+
+    /// As an operator would, and up again.
+    pub async fn stop_and_restart(&mut self) {
+        self.shutdown.begin();
+        self.running.take().unwrap().stopped().await.unwrap();
+        self.start().await;
+    }
+
+    /// As a crash would, and up again.
+    pub async fn kill_and_restart(&mut self) {
+        self.running.take().unwrap().kill();
+        self.start().await;
+    }
+
+    pub fn running(&self) -> &Running {
+        self.running.as_ref().unwrap()
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.running().address)
+    }
+
+    pub fn client(&self, name: &str, scopes: &[Scope]) -> Client {
+        let token = self.issuer.mint(name, scopes, 3_600_000).unwrap();
+        Client::new(&[self.url()], TokenSource::fixed(token)).unwrap()
+    }
+
+    pub fn stranger(&self) -> Client {
+        Client::new(&[self.url()], TokenSource::none()).unwrap()
+    }
+
+    pub fn operator(&self) -> Client {
+        self.client("ann", &[Scope::Operator])
+    }
+
+    pub fn viewer(&self) -> Client {
+        self.client("vic", &[Scope::Viewer])
+    }
+
+    pub fn agent(&self, node: &str) -> Client {
+        self.client(&format!("agent-{node}"), &[Scope::Agent(name(node))])
+    }
+
+    pub async fn node(&self, node: &str) -> NodeView {
+        self.viewer()
+            .get(&format!("/v1/nodes/{node}"))
+            .await
+            .unwrap()
+    }
+
+    pub async fn beat(&self, node: &str, beat: &Heartbeat) -> HeartbeatAnswer {
+        try_beat(&self.agent(node), node, beat).await.unwrap()
+    }
+
+    pub async fn rows(&self, sql: &'static str) -> i64 {
+        let pool = hayward_postgres::connect(&self.database.url("postgres"), 1)
+            .await
+            .unwrap();
+        let count = sqlx::query_scalar(sql).fetch_one(&pool).await.unwrap();
+        pool.close().await;
+        count
+    }
+}
+
+pub async fn try_beat(
+    client: &Client,
+    node: &str,
+    beat: &Heartbeat,
+) -> Result<HeartbeatAnswer, ClientError> {
+    client
+        .put(&format!("/v1/nodes/{node}/heartbeat"), beat)
+        .await
+}
+
+pub fn name(node: &str) -> NodeName {
+    NodeName::new(node).unwrap()
+}
+
+/// What a well agent says.
+pub fn well() -> Heartbeat {
+    Heartbeat {
+        boot_id: "boot-1".into(),
+        agent_instance: "agent-1".into(),
+        inventory: Inventory {
+            capacity: Size {
+                memory_bytes: 8 * GIB,
+                cpu_milli: 4000,
+                ..Size::default()
+            },
+            pool: None,
+            labels: [("zone".to_owned(), "a".to_owned())].into(),
+            runtimes: vec!["process".into()],
+            version: "0.1.0".into(),
+        },
+        metrics: Metrics::default(),
+        quiesced: false,
+    }
+}
+
+/// The status and the pointers of a refusal.
+pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
+    let error = answer.unwrap_err();
+    let problem = error
+        .problem()
+        .unwrap_or_else(|| panic!("no problem document: {error}"));
+    let pointers = problem
+        .errors
+        .iter()
+        .map(|fault| fault.pointer.clone())
+        .collect();
+    (problem.status().as_u16(), pointers)
+}
