@@ -1,0 +1,275 @@
+//! `/v1/blocklist/items`: adding, looking, removing.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use hayward_blocklist_api::{
+    BLOCKS, BlockAnswer, BlockBatch, BlockBatchAnswer, BlockEntry, BlockList, BlockOutcome,
+    BlockRequest,
+};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::extract::{Json, Path, Query};
+use hayward_service::problem::{Code, Problem};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::draft::{Draft, Drafts};
+use super::page::{Page, wait_for};
+use super::{App, revision};
+use crate::ledger::{Command, Done, Key, kind};
+
+/// What an unchanged answer gives as its reason for a copy from before a removal (8.4).
+const STALE: &str = "STALE_COPY";
+
+fn answer(done: Done, revision: u64) -> BlockAnswer {
+    let reason = done.stale.then(|| STALE.to_owned());
+    BlockAnswer {
+        outcome: done.outcome,
+        reason,
+        item: done.item,
+        revision,
+    }
+}
+
+fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
+    let kind = kind(kind_text).ok_or_else(|| {
+        Problem::new(Code::BadRequest, "the path cannot be understood").at(
+            "/path/type",
+            format!("{kind_text:?} is neither node nor worker"),
+        )
+    })?;
+    Ok((kind, identifier))
+}
+
+/// Adds an item, or merges it into the one that is there: the stronger action, the later end, all
+/// causes and sources.
+#[utoipa::path(
+    put, path = "/v1/blocklist/items", operation_id = "add_block", tag = "blocks",
+    request_body = BlockRequest,
+    responses(
+        (status = 200, description = "nothing changed", body = BlockAnswer),
+        (status = 201, description = "added", body = BlockAnswer,
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 202, description = "merged into what was there", body = BlockAnswer,
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 400, description = "not an item", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "an item that means nothing", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn add_block(
+    State(app): State<App>,
+    caller: Caller,
+    Json(draft): Json<Draft>,
+) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let by = caller.name.clone();
+    let items = vec![draft.checked(&format!("manual:{by}"))?];
+    let committed = app
+        .handle
+        .ask(|reply| Command::Add { items, by, reply })
+        .await?;
+    let done = committed.value.into_iter().next();
+    let done = done.ok_or_else(|| Problem::internal(anyhow::anyhow!("an add without outcome")))?;
+    let status = match done.outcome {
+        BlockOutcome::Added => StatusCode::CREATED,
+        BlockOutcome::Upgraded | BlockOutcome::Merged => StatusCode::ACCEPTED,
+        BlockOutcome::None | BlockOutcome::Unknown => StatusCode::OK,
+    };
+    let at = committed.revision;
+    Ok((status, revision(at), Json(answer(done, at))))
+}
+
+/// Adds or merges many items, all or none of them. Safe to repeat: merging twice is merging once.
+#[utoipa::path(
+    post, path = "/v1/blocklist/items", operation_id = "add_blocks", tag = "blocks",
+    request_body = BlockBatch,
+    responses(
+        (status = 200, description = "one result per item, in order", body = BlockBatchAnswer,
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 400, description = "not a list of items", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "an item that means nothing", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn add_blocks(
+    State(app): State<App>,
+    caller: Caller,
+    Json(drafts): Json<Drafts>,
+) -> Result<(HeaderMap, Json<BlockBatchAnswer>), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let by = caller.name.clone();
+    let items = drafts.checked(&format!("manual:{by}"))?;
+    let committed = app
+        .handle
+        .ask(|reply| Command::Add { items, by, reply })
+        .await?;
+    let (at, done) = (committed.revision, committed.value);
+    let count = |outcome: BlockOutcome, stale: bool| {
+        let of_kind = done
+            .iter()
+            .filter(|done| done.outcome == outcome && done.stale == stale);
+        u64::try_from(of_kind.count()).unwrap_or(u64::MAX)
+    };
+    let counted = BlockBatchAnswer {
+        results: Vec::new(),
+        added: count(BlockOutcome::Added, false),
+        upgraded: count(BlockOutcome::Upgraded, false),
+        merged: count(BlockOutcome::Merged, false),
+        unchanged: count(BlockOutcome::None, false),
+        stale: count(BlockOutcome::None, true),
+        revision: at,
+    };
+    let results = done.into_iter().map(|done| answer(done, at)).collect();
+    Ok((revision(at), Json(BlockBatchAnswer { results, ..counted })))
+}
+
+/// Items in force, in order of kind and identifier.
+#[utoipa::path(
+    get, path = "/v1/blocklist/items", operation_id = "list_blocks", tag = "blocks",
+    params(Page),
+    responses(
+        (status = 200, description = "a page of items", body = BlockList),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_blocks(
+    State(app): State<App>,
+    _caller: Caller,
+    Query(page): Query<Page>,
+) -> Result<Json<BlockList>, Problem> {
+    let limit = page.limit()?;
+    wait_for(&app.publisher, page.min_revision).await?;
+    let (mut found, revision) =
+        app.publisher
+            .page::<BlockEntry>(BLOCKS, "", page.cursor.as_deref(), limit + 1);
+    let more = found.len() > limit;
+    found.truncate(limit);
+    let next_cursor = found.last().filter(|_| more).map(|(key, _)| key.clone());
+    let now = app.clock.now();
+    let items = found
+        .into_iter()
+        .map(|(_, entry)| entry)
+        .filter(|entry| entry.in_force(now));
+    Ok(Json(BlockList {
+        items: items.collect(),
+        revision,
+        next_cursor,
+    }))
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Since {
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
+}
+
+/// One item, while it is in force.
+#[utoipa::path(
+    get, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "show_block",
+    tag = "blocks",
+    params(
+        ("type" = String, Path, description = "`node` or `worker`"),
+        ("identifier" = String, Path, description = "name of the node, or id of the worker"),
+        Since,
+    ),
+    responses(
+        (status = 200, description = "the item", body = BlockEntry),
+        (status = 400, description = "an unknown type", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not blocked", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_block(
+    State(app): State<App>,
+    _caller: Caller,
+    Path((kind, identifier)): Path<(String, String)>,
+    Query(since): Query<Since>,
+) -> Result<Json<BlockEntry>, Problem> {
+    let (kind, identifier) = key(&kind, identifier)?;
+    wait_for(&app.publisher, since.min_revision).await?;
+    let key = kind.key(&identifier);
+    let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
+    let entry = entry.filter(|entry| entry.in_force(app.clock.now()));
+    entry
+        .map(Json)
+        .ok_or_else(|| Problem::not_found(format!("a block of {key}")))
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Why {
+    /// Kept in the history; up to 1,024 bytes.
+    #[param(required = false, nullable = false)]
+    reason: Option<String>,
+}
+
+/// Takes an item away. Copies from before cannot bring it back.
+#[utoipa::path(
+    delete, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "remove_block",
+    tag = "blocks",
+    params(
+        ("type" = String, Path, description = "`node` or `worker`"),
+        ("identifier" = String, Path, description = "name of the node, or id of the worker"),
+        Why,
+    ),
+    responses(
+        (status = 204, description = "taken away",
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 400, description = "an unknown type", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not blocked", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn remove_block(
+    State(app): State<App>,
+    caller: Caller,
+    Path((kind, identifier)): Path<(String, String)>,
+    Query(Why { reason: why }): Query<Why>,
+) -> Result<(StatusCode, HeaderMap), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let key = key(&kind, identifier)?;
+    if why
+        .as_deref()
+        .is_some_and(|why| why.len() > 1024 || why.chars().any(char::is_control))
+    {
+        let detail = "takes up to 1,024 bytes without control characters";
+        return Err(Problem::new(Code::Invalid, "this is no reason").at("/query/reason", detail));
+    }
+    let by = caller.name.clone();
+    let done = app
+        .handle
+        .ask(|reply| Command::Remove {
+            key,
+            by,
+            why,
+            reply,
+        })
+        .await?;
+    done.value?;
+    Ok((StatusCode::NO_CONTENT, revision(done.revision)))
+}

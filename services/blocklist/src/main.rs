@@ -1,0 +1,16 @@
+//! `hayward-blocklist`: the service as a process of its own.
+
+use hayward_service::shutdown::Shutdown;
+use hayward_service::{client, settings, telemetry};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    client::install_crypto();
+    let settings: hayward_blocklist::Settings =
+        settings::load("blocklist", std::env::args_os().skip(1))?;
+    let telemetry = telemetry::init("blocklist", &settings.frame)?;
+    let running = hayward_blocklist::start(settings, Shutdown::on_signals()?).await?;
+    let ended = running.stopped().await;
+    tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
+    ended
+}

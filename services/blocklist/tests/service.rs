@@ -1,0 +1,27 @@
+//! blocklist as its callers meet it: over HTTP, on a real Postgres, killed and started again.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test says what broke by where it panics"
+)]
+
+#[path = "service/items.rs"]
+mod items;
+#[path = "service/time.rs"]
+mod time;
+#[path = "service/world.rs"]
+mod world;
+
+#[test]
+fn the_description_is_the_one_that_was_agreed() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../openapi/blocklist.json");
+    let now = hayward_blocklist::openapi();
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, &now).unwrap();
+    }
+    let agreed = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        now == agreed,
+        "the API changed; BLESS=1 rewrites {path}, then read the diff"
+    );
+}

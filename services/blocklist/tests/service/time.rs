@@ -1,0 +1,145 @@
+//! Ends, and who is told of them.
+
+use hayward_blocklist::Settings;
+use hayward_blocklist_api::{BlockEntry, BlockEvent, BlockHistory, BlockOutcome, BlockRequest};
+use hayward_publication::{Followed, Update};
+use hayward_service::auth::Scope;
+use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_testkit::until;
+
+use crate::world::{PUBLICATION, World, for_ever, mark, refusal};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_item_ends_by_itself_and_its_removal_is_published() {
+    let world = World::new().await;
+    world.put(&for_ever("k1")).await;
+    let brief = BlockRequest {
+        duration_ms: Some(700),
+        ..mark("k2")
+    };
+    let item = world.put(&brief).await.1.item.unwrap();
+    let mut followed = Followed::<BlockEntry>::default();
+    let update: Update<BlockEntry> = world.scheduler().get(PUBLICATION).await.unwrap();
+    let cursor = update.cursor.clone();
+    followed.absorb(update, 0);
+    assert_eq!(followed.get("node/k2"), Some(&item));
+
+    let next = format!("{PUBLICATION}?wait=20&since={cursor}");
+    let update: Update<BlockEntry> = world.scheduler().get(&next).await.unwrap();
+    assert_eq!(update.removed, ["node/k2"]);
+    assert!(SystemClock.now() >= item.end.unwrap(), "not before its end");
+    followed.absorb(update, 1);
+    assert!(followed.get("node/k2").is_none() && followed.get("node/k1").is_some());
+
+    let history: BlockHistory = world
+        .viewer()
+        .get("/v1/blocklist/history?limit=1")
+        .await
+        .unwrap();
+    assert_eq!(
+        (history.changes[0].event, &history.changes[0].by),
+        (BlockEvent::Expired, &None)
+    );
+    let again = world.put(&brief).await.1;
+    assert_eq!(again.outcome, BlockOutcome::Added);
+    assert_eq!(
+        again.item.unwrap().removal_no,
+        1,
+        "an expiry counts as a removal"
+    );
+    let operator = world
+        .operator()
+        .get::<Update<BlockEntry>>(PUBLICATION)
+        .await;
+    assert_eq!(refusal(operator).0, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_reached_while_we_were_down_is_kept() {
+    let mut world = World::new().await;
+    let item = world
+        .put(&BlockRequest {
+            duration_ms: Some(300),
+            ..mark("k1")
+        })
+        .await
+        .1
+        .item;
+    world.put(&for_ever("k2")).await;
+    world.kill_and_restart().await;
+    until("the end", async || {
+        (SystemClock.now() >= item.as_ref()?.end?).then_some(())
+    })
+    .await;
+    // Exact at read, whether or not the sweep has been there.
+    assert_eq!(refusal(world.show("k1").await).0, 404);
+    assert_eq!(world.show("k2").await.unwrap().end, None);
+    until("the sweep", async || {
+        let update: Update<BlockEntry> = world.scheduler().get(PUBLICATION).await.unwrap();
+        (!update.changed.contains_key("node/k1")).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_end_in_the_past_still_has_its_effect_once() {
+    let world = World::with(Settings {
+        check_interval_ms: 300,
+        ..Settings::default()
+    })
+    .await;
+    let past = SystemClock.now().minus_ms(60_000);
+    let (status, answer) = world
+        .put(&BlockRequest {
+            end: Some(past),
+            ..mark("k1")
+        })
+        .await;
+    assert_eq!((status, answer.outcome), (201, BlockOutcome::Added), "12");
+    let update: Update<BlockEntry> = world.scheduler().get(PUBLICATION).await.unwrap();
+    let next = format!("{PUBLICATION}?wait=20&since={}", update.cursor);
+    if update.changed.contains_key("node/k1") {
+        let update: Update<BlockEntry> = world.scheduler().get(&next).await.unwrap();
+        assert_eq!(update.removed, ["node/k1"], "and is gone at the next check");
+    }
+    let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+    let events: Vec<BlockEvent> = history.changes.iter().map(|change| change.event).collect();
+    assert_eq!(events, [BlockEvent::Expired, BlockEvent::Added]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_an_end_an_item_lasts_as_long_as_the_settings_say() {
+    let world = World::with(Settings {
+        default_duration_ms: 5_000,
+        ..Settings::default()
+    })
+    .await;
+    let item = world.put(&mark("k1")).await.1.item.unwrap();
+    assert_eq!(item.end, Some(item.start.plus_ms(5_000)));
+    let submitter = world.client("sam", Scope::Submitter);
+    let seen: BlockEntry = submitter.get("/v1/blocklist/items/NODE/k1").await.unwrap();
+    assert_eq!(seen, item);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_is_forgotten_in_the_end() {
+    let world = World::with(Settings {
+        tombstone_ttl_ms: 200,
+        ..Settings::default()
+    })
+    .await;
+    world.put(&for_ever("k1")).await;
+    let _: Option<()> = world
+        .operator()
+        .delete("/v1/blocklist/items/node/k1")
+        .await
+        .unwrap();
+    let copy = BlockRequest {
+        removal_no: Some(0),
+        ..for_ever("k1")
+    };
+    until("the copy is as good as new", async || {
+        (world.put(&copy).await.1.outcome == BlockOutcome::Added).then_some(())
+    })
+    .await;
+}
