@@ -1,0 +1,171 @@
+//! The words of job-converter: what submitters write and read, what task runners lease and report,
+//! and the entries of its publications `demand` (followed by rm-scheduler) and `jobs` (followed by
+//! submitters).
+
+pub mod submission;
+pub mod tasks;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{
+    AllocationId, Exit, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Name of the publication; its keys are work ids.
+pub const DEMAND: &str = "demand";
+/// Name of the publication; its keys are ids of jobs, services and reservations.
+pub const JOBS: &str = "jobs";
+
+/// One entry of `demand`: a piece of work that wants room. Withdrawn when the work is over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DemandEntry {
+    pub work: WorkId,
+    pub kind: WorkKind,
+    pub user: UserName,
+    /// As asked for; the scheduler fills in a default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    pub submitted_at: Timestamp,
+    /// What one process needs. For a reservation: the least a machine must have.
+    pub size: Size,
+    /// Most processes at one time; 1 for a service instance and a reservation. 0 holds the work
+    /// back (a retry that waits for its time).
+    pub max_processes: u64,
+    /// Tasks without an outcome. Coarse on purpose: it moves by steps, so that progress is not news
+    /// (never 0 while the work lasts).
+    pub remaining_tasks: u64,
+    /// Tasks run at the same time in one process.
+    pub threads: u32,
+    /// Mean milliseconds of one task, rounded coarsely; absent until one has finished.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_ms: Option<u64>,
+    /// Nodes it may use; empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<NodeName>,
+    /// Instances of one service spread over nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<WorkId>,
+    /// Ended allocations job-converter has taken note of; the scheduler buries them.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub settled: BTreeSet<AllocationId>,
+    /// Absent for a reservation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Launch>,
+}
+
+/// One entry of `jobs`, and the answer to `GET /v1/jobs/{id}` and its siblings.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkView {
+    pub id: WorkId,
+    pub kind: WorkKind,
+    pub name: String,
+    pub user: UserName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    pub state: WorkState,
+    /// Why it is in this state or what it waits for, in one sentence.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    pub submitted_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Timestamp>,
+    pub size: Size,
+    /// Only of jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tasks: Option<TaskCounts>,
+    pub processes: Vec<ProcessView>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// States a user understands. `waiting`, `running` and `stopping` may alternate; the others are
+/// final.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkState {
+    /// Accepted, nothing runs; `reason` says what it waits for.
+    Waiting,
+    /// At least one process runs (a reservation: the machine is held).
+    Running,
+    /// Cancelled; its processes are ending.
+    Stopping,
+    /// All tasks succeeded.
+    Completed,
+    /// Over, and at least one task failed for good.
+    Failed,
+    Cancelled,
+    /// The scheduler will never serve it as it stands; `reason` says why.
+    Refused,
+    #[serde(other)]
+    Unknown,
+}
+
+impl WorkState {
+    pub fn is_final(self) -> bool {
+        matches!(
+            self,
+            Self::Completed | Self::Failed | Self::Cancelled | Self::Refused
+        )
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskCounts {
+    pub total: u64,
+    /// Not leased to any process.
+    pub waiting: u64,
+    /// Leased to a process.
+    pub leased: u64,
+    pub succeeded: u64,
+    /// Failed on every attempt it had.
+    pub failed: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProcessView {
+    pub allocation: AllocationId,
+    pub node: NodeName,
+    pub incarnation: u64,
+    /// As in `allocations`.
+    pub state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkList {
+    pub items: Vec<WorkView>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+    pub revision: u64,
+}
+
+/// `GET /v1/jobs/{id}/explain`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Explanation {
+    pub id: WorkId,
+    pub state: WorkState,
+    /// One of the scheduler's closed list of reasons, or `not_yet_considered`.
+    pub reason: String,
+    pub detail: String,
+    #[serde(default)]
+    pub numbers: BTreeMap<String, u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+}
+
+/// One line of `GET /v1/jobs/{id}/timeline`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TimelineEvent {
+    pub at: Timestamp,
+    pub revision: u64,
+    pub event: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Timeline {
+    pub id: WorkId,
+    pub events: Vec<TimelineEvent>,
+}

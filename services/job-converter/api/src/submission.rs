@@ -1,0 +1,145 @@
+//! What a submitter writes.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, Size, WorkId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// `POST /v1/jobs`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobSubmission {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub class: Option<String>,
+    /// Argument vector of one task. `{task}` stands for the task's number, from 0.
+    pub command: Vec<String>,
+    #[serde(default)]
+    pub tasks: Tasks,
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    /// Absolute path on the node.
+    #[serde(default)]
+    pub working_directory: Option<String>,
+    /// What one process needs. Default: 1 GiB of memory.
+    #[serde(default)]
+    pub size: Option<Size>,
+    /// Most processes at one time. Default: as many as there are tasks.
+    #[serde(default)]
+    pub max_processes: Option<u64>,
+    /// Tasks run at the same time in one process. Default 1.
+    #[serde(default)]
+    pub threads: Option<u32>,
+    /// How often a task may fail before it has failed for good. Default 3.
+    #[serde(default)]
+    pub max_attempts: Option<u32>,
+    /// Nodes it may use; empty means any.
+    #[serde(default)]
+    pub machines: Vec<NodeName>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// How many tasks, or which.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Tasks {
+    /// This many tasks, told apart by `{task}`.
+    Count(u64),
+    /// One task per argument vector, which is appended to the command.
+    Arguments(Vec<Vec<String>>),
+}
+
+impl Default for Tasks {
+    fn default() -> Self {
+        Self::Count(1)
+    }
+}
+
+impl Tasks {
+    pub fn len(&self) -> u64 {
+        match self {
+            Self::Count(count) => *count,
+            Self::Arguments(vectors) => vectors.len() as u64,
+        }
+    }
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// `POST /v1/services`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ServiceSubmission {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub class: Option<String>,
+    /// Argument vector. `{instance}` stands for the instance's number, from 0.
+    pub command: Vec<String>,
+    /// Instances to keep up. Default 1.
+    #[serde(default)]
+    pub instances: Option<u32>,
+    #[serde(default)]
+    pub environment: BTreeMap<String, String>,
+    #[serde(default)]
+    pub working_directory: Option<String>,
+    #[serde(default)]
+    pub size: Option<Size>,
+    #[serde(default)]
+    pub machines: Vec<NodeName>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// `POST /v1/reservations`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ReservationSubmission {
+    #[serde(default)]
+    pub name: Option<String>,
+    #[serde(default)]
+    pub class: Option<String>,
+    /// The least the machine must have. Default: any machine.
+    #[serde(default)]
+    pub size: Option<Size>,
+    #[serde(default)]
+    pub machines: Vec<NodeName>,
+    #[serde(default)]
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Answer to a submission.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Submitted {
+    pub id: WorkId,
+    /// The revision at which the work is visible to everyone.
+    pub revision: u64,
+}
+
+/// `POST /v1/jobs/bulk`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BulkSubmission {
+    /// At most 1,000.
+    pub jobs: Vec<JobSubmission>,
+}
+
+/// One result per job, in order (A16).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BulkSubmitted {
+    pub results: Vec<BulkResult>,
+    pub revision: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BulkResult {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub id: Option<WorkId>,
+    /// What is wrong with this job, when it was not accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}

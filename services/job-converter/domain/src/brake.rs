@@ -1,0 +1,128 @@
+//! Work whose processes end again and again without getting anywhere is held back for a time that
+//! doubles, and a job is given up after too many such ends in a row.
+//!
+//! Processes that end during a hold belong to the wave that caused it and count once: a thousand
+//! processes that fail together on a bad program are one failure.
+
+/// How patient the brake is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Pace {
+    /// First hold; each next one is twice as long.
+    pub first_ms: u64,
+    pub longest_ms: u64,
+    /// Ends in a row after which it is over; 0 never gives up.
+    pub give_up: u32,
+}
+
+impl Pace {
+    pub const JOB: Self = Self {
+        first_ms: 1_000,
+        longest_ms: 60_000,
+        give_up: 10,
+    };
+    /// A service is meant to be kept up: it never gives up.
+    pub const SERVICE: Self = Self {
+        give_up: 0,
+        ..Self::JOB
+    };
+    /// A service process that ran this long was well: its next end starts from the first hold.
+    pub const WELL_AFTER_MS: u64 = 60_000;
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Brake {
+    strikes: u32,
+    held_until_ms: Option<u64>,
+}
+
+impl Brake {
+    /// After a restart: the count is kept, the hold begins anew by the new monotonic clock.
+    pub fn restored(strikes: u32, now_ms: u64, pace: &Pace) -> Self {
+        let mut brake = Self {
+            strikes,
+            held_until_ms: None,
+        };
+        if strikes > 0 {
+            brake.held_until_ms = Some(now_ms.saturating_add(brake.hold_ms(pace)));
+        }
+        brake
+    }
+
+    pub fn strikes(&self) -> u32 {
+        self.strikes
+    }
+
+    fn hold_ms(&self, pace: &Pace) -> u64 {
+        let doubled = self.strikes.saturating_sub(1).min(30);
+        pace.first_ms
+            .saturating_mul(1 << doubled)
+            .min(pace.longest_ms)
+    }
+
+    /// A process ended without progress; true when this begins another hold.
+    pub fn strike(&mut self, now_ms: u64, pace: &Pace) -> bool {
+        if self.is_held(now_ms) {
+            return false;
+        }
+        self.strikes = self.strikes.saturating_add(1);
+        self.held_until_ms = Some(now_ms.saturating_add(self.hold_ms(pace)));
+        true
+    }
+
+    /// Something was achieved; true when that changed anything.
+    pub fn clear(&mut self) -> bool {
+        let any = self.strikes > 0;
+        *self = Self::default();
+        any
+    }
+
+    pub fn is_held(&self, now_ms: u64) -> bool {
+        self.held_until_ms.is_some_and(|until| now_ms < until)
+    }
+
+    pub fn held_until_ms(&self) -> Option<u64> {
+        self.held_until_ms
+    }
+
+    pub fn gives_up(&self, pace: &Pace) -> bool {
+        pace.give_up > 0 && self.strikes >= pace.give_up
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn holds_double_up_to_the_longest_and_a_job_gives_up() {
+        let (mut brake, mut now, mut holds) = (Brake::default(), 0, Vec::new());
+        while !brake.gives_up(&Pace::JOB) {
+            assert!(brake.strike(now, &Pace::JOB));
+            assert!(!brake.strike(now, &Pace::JOB), "one wave counts once");
+            let until = brake.held_until_ms().unwrap();
+            holds.push((until - now) / 1000);
+            now = until;
+            assert!(!brake.is_held(now));
+        }
+        assert_eq!(holds, [1, 2, 4, 8, 16, 32, 60, 60, 60, 60]);
+    }
+
+    #[test]
+    fn progress_forgives_and_a_service_is_never_given_up() {
+        let mut brake = Brake::default();
+        for now in (0..1_000_000).step_by(100_000) {
+            brake.strike(now, &Pace::SERVICE);
+        }
+        assert!(!brake.gives_up(&Pace::SERVICE));
+        assert!(brake.clear());
+        assert!(!brake.clear());
+        assert!(!brake.is_held(0));
+    }
+
+    #[test]
+    fn a_restart_keeps_the_count_and_holds_anew() {
+        let brake = Brake::restored(3, 50, &Pace::JOB);
+        assert_eq!(brake.held_until_ms(), Some(50 + 4_000));
+        assert!(!Brake::restored(0, 50, &Pace::JOB).is_held(50));
+    }
+}

@@ -1,0 +1,102 @@
+//! From the state of a piece of work to what it asks the scheduler for. Numbers are coarse on
+//! purpose: a publication changes when the meaning changes, not with each task.
+
+/// What moves in a demand entry; the rest is fixed at submission.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Want {
+    pub max_processes: u64,
+    pub remaining_tasks: u64,
+    pub task_ms: Option<u64>,
+}
+
+/// What is asked for now, or nothing when the work is over. `held_at` limits work that is held back
+/// to the processes it has; `before` is the mean said last, so that one on the edge between two
+/// steps does not flutter.
+pub fn convert(
+    max_processes: u64,
+    remaining: u64,
+    mean_ms: Option<u64>,
+    held_at: Option<u64>,
+    before: Option<u64>,
+) -> Option<Want> {
+    (remaining > 0).then(|| Want {
+        max_processes: held_at.map_or(max_processes, |alive| alive.min(max_processes)),
+        remaining_tasks: coarse_count(remaining),
+        task_ms: mean_ms.map(|mean| steady_ms(mean, before)),
+    })
+}
+
+/// Exact below 64, else rounded up to two significant bits: 64, 96, 128, 192, 256, …
+pub fn coarse_count(count: u64) -> u64 {
+    if count < 64 {
+        return count;
+    }
+    let unit = 1_u64 << (count.ilog2() - 1);
+    count.div_ceil(unit).saturating_mul(unit)
+}
+
+/// The largest step of 1, 2, 3, 4, 6, 9, 13, … (each half as large again) that is not above `ms`.
+pub fn coarse_ms(ms: u64) -> u64 {
+    let mut step = 1_u64;
+    while let Some(next) = step.checked_add((step / 2).max(1)) {
+        if next > ms {
+            break;
+        }
+        step = next;
+    }
+    step
+}
+
+/// The step said before, as long as the mean is within one step of it.
+fn steady_ms(mean: u64, before: Option<u64>) -> u64 {
+    match before {
+        Some(step) if mean.saturating_mul(3) >= step.saturating_mul(2) && mean < step * 2 => step,
+        _ => coarse_ms(mean),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn counts_are_exact_when_small_and_never_too_small() {
+        assert_eq!(
+            [0, 1, 63, 64, 65, 96, 97, 129].map(coarse_count),
+            [0, 1, 63, 64, 96, 96, 128, 192]
+        );
+    }
+
+    #[test]
+    fn work_without_remaining_tasks_asks_for_nothing() {
+        assert_eq!(convert(4, 0, None, None, None), None);
+        let held = convert(4, 10, Some(70), Some(0), None).unwrap();
+        assert_eq!((held.max_processes, held.remaining_tasks), (0, 10));
+    }
+
+    proptest! {
+        #[test]
+        fn a_million_tasks_make_few_news(total in 1..1_000_000_u64) {
+            let steps: std::collections::BTreeSet<u64> =
+                (0..=total).step_by((total / 5000).max(1) as usize).map(coarse_count).collect();
+            prop_assert!(steps.len() <= 64 + 2 * 20);
+        }
+
+        #[test]
+        fn coarse_is_near(value in 1..u64::from(u32::MAX)) {
+            let count = coarse_count(value);
+            prop_assert!(count >= value && count <= value + value / 2);
+            let ms = coarse_ms(value);
+            prop_assert!(ms <= value && value < ms * 2);
+        }
+
+        #[test]
+        fn a_mean_that_trembles_is_no_news(value in 8..1_000_000_u64) {
+            let said = steady_ms(value, None);
+            prop_assert_eq!(steady_ms(value + value / 10, Some(said)), said);
+            prop_assert_eq!(steady_ms(value - value / 10, Some(said)), said);
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! A set of numbers kept as ranges, so that ten million waiting tasks cost one entry.
+//!
+//! Invariants: ranges are not empty, do not touch each other, and `count` is the sum of their
+//! lengths.
+
+use std::collections::BTreeMap;
+
+/// Numbers by range: first → one past the last.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ranges {
+    spans: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl Ranges {
+    /// 0 to `end`, which is not part of it.
+    pub fn up_to(end: u64) -> Self {
+        let mut ranges = Self::default();
+        ranges.insert_span(0, end);
+        ranges
+    }
+
+    pub fn len(&self) -> u64 {
+        self.count
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    pub fn contains(&self, number: u64) -> bool {
+        self.span_of(number).is_some()
+    }
+
+    /// The range a number lies in.
+    fn span_of(&self, number: u64) -> Option<(u64, u64)> {
+        let (start, end) = self.spans.range(..=number).next_back()?;
+        (number < *end).then_some((*start, *end))
+    }
+
+    /// Adds one number; false when it was there.
+    pub fn insert(&mut self, number: u64) -> bool {
+        !self.contains(number) && {
+            self.insert_span(number, number + 1);
+            true
+        }
+    }
+
+    /// Adds `start..end`, which may overlap what is there.
+    pub fn insert_span(&mut self, start: u64, end: u64) {
+        if start >= end {
+            return;
+        }
+        let (mut from, mut to) = (start, end);
+        // What overlaps or touches is taken in; it starts at or before `to`, and the last one that
+        // starts before `from` may reach into it.
+        while let Some((first, last)) = self
+            .spans
+            .range(..=to)
+            .next_back()
+            .map(|(first, last)| (*first, *last))
+        {
+            if last < from {
+                break;
+            }
+            self.spans.remove(&first);
+            self.count -= last - first;
+            from = from.min(first);
+            to = to.max(last);
+        }
+        self.spans.insert(from, to);
+        self.count += to - from;
+    }
+
+    /// Takes one number out; false when it was not there.
+    pub fn remove(&mut self, number: u64) -> bool {
+        let Some((start, end)) = self.span_of(number) else {
+            return false;
+        };
+        self.spans.remove(&start);
+        if start < number {
+            self.spans.insert(start, number);
+        }
+        if number + 1 < end {
+            self.spans.insert(number + 1, end);
+        }
+        self.count -= 1;
+        true
+    }
+
+    /// Takes out the smallest numbers, at most `want`.
+    pub fn take(&mut self, want: usize) -> Vec<u64> {
+        let mut taken = Vec::with_capacity(want.min(1024));
+        while taken.len() < want {
+            let Some((start, end)) = self.spans.pop_first() else {
+                break;
+            };
+            let room = (want - taken.len()) as u64;
+            let stop = end.min(start.saturating_add(room));
+            taken.extend(start..stop);
+            if stop < end {
+                self.spans.insert(stop, end);
+            }
+            self.count -= stop - start;
+        }
+        taken
+    }
+
+    /// Ranges in order, as first and one past the last.
+    pub fn spans(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.spans.iter().map(|(start, end)| (*start, *end))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[derive(Debug, Clone)]
+    enum Step {
+        Insert(u64),
+        Span(u64, u64),
+        Remove(u64),
+        Take(usize),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            (0..40_u64).prop_map(Step::Insert),
+            (0..40_u64, 0..12_u64).prop_map(|(at, len)| Step::Span(at, at + len)),
+            (0..40_u64).prop_map(Step::Remove),
+            (0..6_usize).prop_map(Step::Take),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(steps in prop::collection::vec(step(), 0..80)) {
+            let (mut ranges, mut plain) = (Ranges::default(), BTreeSet::new());
+            for step in steps {
+                match step {
+                    Step::Insert(n) => prop_assert_eq!(ranges.insert(n), plain.insert(n)),
+                    Step::Span(a, b) => {
+                        ranges.insert_span(a, b);
+                        plain.extend(a..b);
+                    }
+                    Step::Remove(n) => prop_assert_eq!(ranges.remove(n), plain.remove(&n)),
+                    Step::Take(n) => {
+                        let mut first = Vec::new();
+                        while first.len() < n && let Some(number) = plain.pop_first() {
+                            first.push(number);
+                        }
+                        prop_assert_eq!(ranges.take(n), first);
+                    }
+                }
+                prop_assert_eq!(ranges.len(), plain.len() as u64);
+                let all: Vec<u64> = ranges.spans().flat_map(|(a, b)| a..b).collect();
+                prop_assert!(all.iter().eq(plain.iter()));
+                let spans: Vec<_> = ranges.spans().collect();
+                prop_assert!(spans.windows(2).all(|two| two[0].1 < two[1].0), "spans touch");
+            }
+        }
+    }
+
+    #[test]
+    fn ten_million_numbers_are_one_range() {
+        let mut ranges = Ranges::up_to(10_000_000);
+        assert_eq!(ranges.take(2), [0, 1]);
+        assert_eq!((ranges.spans().count(), ranges.len()), (1, 9_999_998));
+    }
+}

@@ -1,0 +1,96 @@
+//! What a user is told about a piece of work, from the facts that are known.
+
+/// States that are not final. How work ends is an event, decided where it happens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    Waiting,
+    Running,
+    Stopping,
+    /// Was told to stop, and nothing of it is alive any more.
+    Gone,
+    /// Nothing of it runs and the scheduler will never serve it.
+    Refused,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Facts {
+    /// Its user told it to stop.
+    pub cancelled: bool,
+    /// Processes that have not ended, whatever they do.
+    pub alive: usize,
+    /// Processes that run, or machines that are held.
+    pub running: usize,
+    /// Tasks leased: a lease proves that a process runs before the news came up the ladder.
+    pub leased: u64,
+    /// The scheduler said that it will never serve it.
+    pub refused: bool,
+}
+
+pub fn status(facts: &Facts) -> State {
+    match facts {
+        Facts {
+            cancelled: true,
+            alive: 0,
+            ..
+        } => State::Gone,
+        Facts {
+            cancelled: true, ..
+        } => State::Stopping,
+        Facts {
+            running, leased, ..
+        } if *running > 0 || *leased > 0 => State::Running,
+        Facts {
+            refused: true,
+            alive: 0,
+            ..
+        } => State::Refused,
+        _ => State::Waiting,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_counts_only_while_nothing_is_alive() {
+        let refused = Facts {
+            refused: true,
+            ..Facts::default()
+        };
+        assert_eq!(status(&refused), State::Refused);
+        assert_eq!(
+            status(&Facts {
+                alive: 1,
+                ..refused
+            }),
+            State::Waiting
+        );
+        assert_eq!(
+            status(&Facts {
+                leased: 1,
+                ..refused
+            }),
+            State::Running
+        );
+    }
+
+    #[test]
+    fn what_was_cancelled_is_gone_when_its_last_process_is() {
+        let cancelled = Facts {
+            cancelled: true,
+            alive: 1,
+            running: 1,
+            ..Facts::default()
+        };
+        assert_eq!(status(&cancelled), State::Stopping);
+        assert_eq!(
+            status(&Facts {
+                alive: 0,
+                running: 0,
+                ..cancelled
+            }),
+            State::Gone
+        );
+    }
+}

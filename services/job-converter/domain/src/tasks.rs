@@ -1,0 +1,295 @@
+//! Who may run which task of one job, and which of its ends counts.
+//!
+//! A task is a number. It is in exactly one place: waiting, leased to one allocation, or done.
+//! Done is final: the first outcome recorded stays, whatever is reported later. A success counts
+//! whoever reports it, because the work was truly done; a failure counts only from the holder of
+//! the lease and for the attempt it was given, because a runner that lost its lease may fail by our
+//! own doing. Only counted failures spend the budget of attempts.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::AllocationId;
+
+use crate::ranges::Ranges;
+
+/// A task handed to an allocation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leased {
+    pub task: u64,
+    /// From 1.
+    pub attempt: u32,
+}
+
+/// How a run of a task ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ending {
+    Succeeded,
+    Failed,
+    /// By Hayward's doing: spends nothing.
+    Interrupted,
+}
+
+/// What a report changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Recorded {
+    /// The task has its outcome.
+    Outcome,
+    /// The attempt failed and was counted; the task waits for its next one.
+    Attempt,
+    /// The task waits again, nothing was counted.
+    Returned,
+    /// Known, or from somebody whose word does not count any more: nothing changed.
+    Nothing,
+    /// The job has no such task.
+    NoSuchTask,
+}
+
+/// The tasks of one job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskBook {
+    total: u64,
+    max_attempts: u32,
+    waiting: Ranges,
+    /// Task → attempt, by holder. No holder is kept with nothing.
+    leases: BTreeMap<AllocationId, BTreeMap<u64, u32>>,
+    leased: u64,
+    done: Ranges,
+    /// Counted failures of tasks without an outcome.
+    failures: BTreeMap<u64, u32>,
+    failed: u64,
+    spent_us: u64,
+}
+
+impl TaskBook {
+    pub fn new(total: u64, max_attempts: u32) -> Self {
+        Self {
+            total,
+            max_attempts: max_attempts.max(1),
+            waiting: Ranges::up_to(total),
+            leases: BTreeMap::new(),
+            leased: 0,
+            done: Ranges::default(),
+            failures: BTreeMap::new(),
+            failed: 0,
+            spent_us: 0,
+        }
+    }
+
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+    pub fn waiting(&self) -> u64 {
+        self.waiting.len()
+    }
+    pub fn leased(&self) -> u64 {
+        self.leased
+    }
+    pub fn done(&self) -> u64 {
+        self.done.len()
+    }
+    /// Tasks that failed for good.
+    pub fn failed(&self) -> u64 {
+        self.failed
+    }
+    pub fn succeeded(&self) -> u64 {
+        self.done.len() - self.failed
+    }
+    /// Tasks without an outcome.
+    pub fn remaining(&self) -> u64 {
+        self.total - self.done.len()
+    }
+    pub fn is_over(&self) -> bool {
+        self.remaining() == 0
+    }
+
+    /// Mean milliseconds of a task with an outcome.
+    pub fn mean_ms(&self) -> Option<u64> {
+        (self.spent_us / 1000).checked_div(self.done.len())
+    }
+
+    /// What an allocation holds, with the attempt of each.
+    pub fn held(&self, holder: &AllocationId) -> Option<&BTreeMap<u64, u32>> {
+        self.leases.get(holder)
+    }
+
+    pub fn holders(&self) -> impl Iterator<Item = &AllocationId> {
+        self.leases.keys()
+    }
+
+    fn attempt(&self, task: u64) -> u32 {
+        self.failures.get(&task).copied().unwrap_or(0) + 1
+    }
+
+    /// Leases waiting tasks, the smallest numbers first.
+    pub fn lease(&mut self, holder: &AllocationId, want: usize) -> Vec<Leased> {
+        let taken = self.waiting.take(want);
+        let given: Vec<Leased> = taken
+            .into_iter()
+            .map(|task| Leased {
+                task,
+                attempt: self.attempt(task),
+            })
+            .collect();
+        if !given.is_empty() {
+            self.leased += given.len() as u64;
+            let held = self.leases.entry(holder.clone()).or_default();
+            held.extend(given.iter().map(|leased| (leased.task, leased.attempt)));
+        }
+        given
+    }
+
+    /// Takes the task away from a holder, wherever the attempt is the one it was given.
+    fn release(&mut self, holder: &AllocationId, task: u64, attempt: Option<u32>) -> bool {
+        let Some(held) = self.leases.get_mut(holder) else {
+            return false;
+        };
+        let matches = held
+            .get(&task)
+            .is_some_and(|given| attempt.is_none_or(|it| it == *given));
+        if matches {
+            held.remove(&task);
+            self.leased -= 1;
+            if held.is_empty() {
+                self.leases.remove(holder);
+            }
+        }
+        matches
+    }
+
+    /// Takes the task from wherever it is; says who held it.
+    fn take_anywhere(&mut self, task: u64, hint: &AllocationId) -> Option<AllocationId> {
+        if self.release(hint, task, None) {
+            return Some(hint.clone());
+        }
+        if self.waiting.remove(task) {
+            return None;
+        }
+        let holder = self
+            .leases
+            .iter()
+            .find_map(|(holder, held)| held.contains_key(&task).then(|| holder.clone()))?;
+        self.release(&holder, task, None);
+        Some(holder)
+    }
+
+    /// Notes how one run ended. Also says which *other* allocation lost its lease of the task.
+    pub fn finish(
+        &mut self,
+        holder: &AllocationId,
+        given: Leased,
+        ending: Ending,
+        duration_us: u64,
+    ) -> (Recorded, Option<AllocationId>) {
+        let Leased { task, attempt } = given;
+        if task >= self.total {
+            return (Recorded::NoSuchTask, None);
+        }
+        if self.done.contains(task) {
+            return (Recorded::Nothing, None);
+        }
+        if ending == Ending::Succeeded {
+            let other = self
+                .take_anywhere(task, holder)
+                .filter(|other| other != holder);
+            self.close(task, duration_us);
+            return (Recorded::Outcome, other);
+        }
+        if !self.release(holder, task, Some(attempt)) {
+            return (Recorded::Nothing, None);
+        }
+        if ending == Ending::Interrupted {
+            self.waiting.insert(task);
+            return (Recorded::Returned, None);
+        }
+        let failures = self.attempt(task);
+        if failures >= self.max_attempts {
+            self.close(task, duration_us);
+            self.failed += 1;
+            return (Recorded::Outcome, None);
+        }
+        self.failures.insert(task, failures);
+        self.waiting.insert(task);
+        (Recorded::Attempt, None)
+    }
+
+    fn close(&mut self, task: u64, duration_us: u64) {
+        self.done.insert(task);
+        self.failures.remove(&task);
+        self.spent_us = self.spent_us.saturating_add(duration_us);
+    }
+
+    /// Takes back what an allocation held: it ended, or did not renew. True when it held any.
+    pub fn end(&mut self, holder: &AllocationId) -> bool {
+        let Some(held) = self.leases.remove(holder) else {
+            return false;
+        };
+        self.leased -= held.len() as u64;
+        for task in held.into_keys() {
+            self.waiting.insert(task);
+        }
+        true
+    }
+
+    /// Takes back some tasks that were not started; true when it held any of them.
+    pub fn give_back(&mut self, holder: &AllocationId, tasks: &[u64]) -> bool {
+        let mut any = false;
+        for task in tasks {
+            if self.release(holder, *task, None) {
+                self.waiting.insert(*task);
+                any = true;
+            }
+        }
+        any
+    }
+
+    /// Takes back what the holder does not know it has. True when there was such a task.
+    pub fn keep_only(&mut self, holder: &AllocationId, known: &[u64]) -> bool {
+        let Some(held) = self.leases.get(holder) else {
+            return false;
+        };
+        let known: std::collections::BTreeSet<u64> = known.iter().copied().collect();
+        let lost: Vec<u64> = held
+            .keys()
+            .filter(|task| !known.contains(task))
+            .copied()
+            .collect();
+        self.give_back(holder, &lost)
+    }
+
+    /// Puts back what rows tell: outcomes as a range. Before leases and attempts.
+    pub fn restore_done(&mut self, start: u64, end: u64) {
+        self.done.insert_span(start, end);
+        for task in start..end {
+            self.waiting.remove(task);
+        }
+    }
+
+    /// Puts back what rows tell: how many of the outcomes are failures, and the time spent.
+    pub fn restore_sums(&mut self, failed: u64, spent_us: u64) {
+        self.failed = failed;
+        self.spent_us = spent_us;
+    }
+
+    /// Puts back what rows tell: counted failures of a task without an outcome.
+    pub fn restore_failures(&mut self, task: u64, failures: u32) {
+        if task < self.total && !self.done.contains(task) {
+            self.failures.insert(task, failures);
+        }
+    }
+
+    /// Puts back what rows tell: a lease.
+    pub fn restore_lease(&mut self, holder: &AllocationId, leased: &[Leased]) {
+        for given in leased {
+            if self.waiting.remove(given.task) {
+                self.leases
+                    .entry(holder.clone())
+                    .or_default()
+                    .insert(given.task, given.attempt);
+                self.leased += 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,228 @@
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn holder(number: u8) -> AllocationId {
+    AllocationId::new(format!("alc_{number}")).unwrap()
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Lease(u8, usize),
+    /// Report one of the runs ever given, by index; perhaps as somebody else, perhaps again.
+    Report(usize, u8, Ending),
+    End(u8),
+    GiveBack(u8, u64),
+    KeepOnly(u8, Vec<u64>),
+    /// Everything is read again from what was recorded.
+    Restart,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let ending = prop_oneof![
+        Just(Ending::Succeeded),
+        Just(Ending::Failed),
+        Just(Ending::Interrupted)
+    ];
+    prop_oneof![
+        3 => (0..4_u8, 1..5_usize).prop_map(|(who, want)| Step::Lease(who, want)),
+        6 => (any::<usize>(), 0..4_u8, ending)
+            .prop_map(|(run, who, how)| Step::Report(run, who, how)),
+        1 => (0..4_u8).prop_map(Step::End),
+        1 => (0..4_u8, 0..12_u64).prop_map(|(who, task)| Step::GiveBack(who, task)),
+        1 => (0..4_u8, prop::collection::vec(0..12_u64, 0..4))
+            .prop_map(|(who, held)| Step::KeepOnly(who, held)),
+        1 => Just(Step::Restart),
+    ]
+}
+
+/// What the rows would hold.
+#[derive(Default)]
+struct Written {
+    outcomes: BTreeMap<u64, bool>,
+    failures: BTreeMap<u64, u32>,
+}
+
+impl Written {
+    fn read_again(&self, old: &TaskBook, total: u64, attempts: u32) -> TaskBook {
+        let mut book = TaskBook::new(total, attempts);
+        for task in self.outcomes.keys() {
+            book.restore_done(*task, task + 1);
+        }
+        let failed = self.outcomes.values().filter(|good| !**good).count() as u64;
+        book.restore_sums(failed, old.spent_us);
+        for (task, failures) in &self.failures {
+            book.restore_failures(*task, *failures);
+        }
+        for (holder, held) in &old.leases {
+            let leased: Vec<Leased> = held
+                .iter()
+                .map(|(task, attempt)| Leased {
+                    task: *task,
+                    attempt: *attempt,
+                })
+                .collect();
+            book.restore_lease(holder, &leased);
+        }
+        book
+    }
+}
+
+fn check(book: &TaskBook, written: &Written) -> Result<(), TestCaseError> {
+    for task in 0..book.total {
+        let places = usize::from(book.waiting.contains(task))
+            + usize::from(book.done.contains(task))
+            + book
+                .leases
+                .values()
+                .filter(|held| held.contains_key(&task))
+                .count();
+        prop_assert_eq!(places, 1, "task {} is in {} places", task, places);
+        prop_assert_eq!(
+            book.done.contains(task),
+            written.outcomes.contains_key(&task)
+        );
+    }
+    prop_assert_eq!(book.waiting() + book.leased() + book.done(), book.total());
+    prop_assert!(book.leases.values().all(|held| !held.is_empty()));
+    let failed = written.outcomes.values().filter(|good| !**good).count() as u64;
+    prop_assert_eq!(book.failed(), failed);
+    Ok(())
+}
+
+fn run(steps: Vec<Step>, total: u64, attempts: u32) -> Result<(), TestCaseError> {
+    let (mut book, mut written) = (TaskBook::new(total, attempts), Written::default());
+    let mut runs: Vec<Leased> = Vec::new();
+    for step in steps {
+        match step {
+            Step::Lease(who, want) => runs.extend(book.lease(&holder(who), want)),
+            Step::Report(run, who, how) if !runs.is_empty() => {
+                let given = runs[run % runs.len()];
+                let held = book
+                    .held(&holder(who))
+                    .and_then(|held| held.get(&given.task))
+                    .copied();
+                let (recorded, _) = book.finish(&holder(who), given, how, 10);
+                match recorded {
+                    Recorded::Outcome => {
+                        let before = written
+                            .outcomes
+                            .insert(given.task, how == Ending::Succeeded);
+                        prop_assert!(before.is_none(), "a second outcome of task {}", given.task);
+                        written.failures.remove(&given.task);
+                    }
+                    Recorded::Attempt => {
+                        let count = written.failures.entry(given.task).or_default();
+                        *count += 1;
+                        prop_assert!(*count < attempts, "the budget was overspent");
+                    }
+                    Recorded::Returned => prop_assert_eq!(how, Ending::Interrupted),
+                    Recorded::Nothing => {
+                        prop_assert!(
+                            held != Some(given.attempt)
+                                || written.outcomes.contains_key(&given.task)
+                        );
+                    }
+                    Recorded::NoSuchTask => prop_assert!(false, "no such task"),
+                }
+            }
+            Step::Report(..) => {}
+            Step::End(who) => {
+                book.end(&holder(who));
+            }
+            Step::GiveBack(who, task) => {
+                book.give_back(&holder(who), &[task]);
+            }
+            Step::KeepOnly(who, held) => {
+                book.keep_only(&holder(who), &held);
+            }
+            Step::Restart => {
+                let again = written.read_again(&book, total, attempts);
+                prop_assert_eq!(&again, &book, "a restart forgets or invents something");
+                book = again;
+            }
+        }
+        check(&book, &written)?;
+    }
+    // Whatever happened, one runner that does its work ends the job.
+    for who in 0..4 {
+        book.end(&holder(who));
+    }
+    let last = holder(9);
+    while !book.is_over() {
+        let given = book.lease(&last, 3);
+        prop_assert!(!given.is_empty(), "a task was lost");
+        for given in given {
+            let (recorded, _) = book.finish(&last, given, Ending::Succeeded, 10);
+            prop_assert_eq!(recorded, Recorded::Outcome);
+            prop_assert!(written.outcomes.insert(given.task, true).is_none());
+        }
+    }
+    prop_assert_eq!(written.outcomes.len() as u64, total);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+    #[test]
+    fn no_task_is_lost_or_recorded_twice(
+        steps in prop::collection::vec(step(), 0..120), total in 1..12_u64, attempts in 1..4_u32,
+    ) {
+        run(steps, total, attempts)?;
+    }
+}
+
+#[test]
+fn a_task_fails_for_good_after_its_last_attempt() {
+    let mut book = TaskBook::new(1, 2);
+    let who = holder(1);
+    let first = book.lease(&who, 1)[0];
+    assert_eq!(
+        book.finish(&who, first, Ending::Failed, 1).0,
+        Recorded::Attempt
+    );
+    assert_eq!(
+        book.finish(&who, first, Ending::Failed, 1).0,
+        Recorded::Nothing
+    );
+    let second = book.lease(&who, 1)[0];
+    assert_eq!(second.attempt, 2);
+    assert_eq!(
+        book.finish(&who, second, Ending::Failed, 1).0,
+        Recorded::Outcome
+    );
+    assert_eq!(
+        (book.failed(), book.succeeded(), book.is_over()),
+        (1, 0, true)
+    );
+}
+
+#[test]
+fn a_late_success_counts_and_a_late_failure_does_not() {
+    let mut book = TaskBook::new(1, 1);
+    let (slow, quick) = (holder(1), holder(2));
+    let late = book.lease(&slow, 1)[0];
+    assert!(book.end(&slow));
+    assert_eq!(book.lease(&quick, 1).len(), 1);
+    assert_eq!(
+        book.finish(&slow, late, Ending::Failed, 1).0,
+        Recorded::Nothing
+    );
+    let (recorded, robbed) = book.finish(&slow, late, Ending::Succeeded, 1);
+    assert_eq!((recorded, robbed), (Recorded::Outcome, Some(quick.clone())));
+    assert_eq!(
+        book.finish(&quick, late, Ending::Succeeded, 1).0,
+        Recorded::Nothing
+    );
+    assert_eq!((book.leased(), book.waiting(), book.done()), (0, 0, 1));
+}
+
+#[test]
+fn what_a_lost_answer_held_comes_back() {
+    let mut book = TaskBook::new(4, 1);
+    let who = holder(1);
+    book.lease(&who, 4);
+    assert!(book.keep_only(&who, &[1]));
+    assert_eq!((book.leased(), book.waiting()), (1, 3));
+}

@@ -1,0 +1,169 @@
+//! How fast one job-converter accepts jobs and hands out tasks, on a private Postgres with `fsync`
+//! on, clients on the same machine:
+//!
+//! ```text
+//! cargo run --release -p hayward-job-converter --example load
+//! ```
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use hayward_job_converter::{MIGRATOR, SCHEMA, Settings, start};
+use hayward_job_converter_api::DemandEntry;
+use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
+use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
+use hayward_postgres::{Schema, Shared};
+use hayward_publication::Update;
+use hayward_service::auth::{Keys, Scope, TokenOrder};
+use hayward_service::client::{Client, TokenSource, install_crypto};
+use hayward_service::clock::{SystemClock, fresh_uuid};
+use hayward_service::settings::FrameSettings;
+use hayward_service::shutdown::Shutdown;
+use hayward_vocabulary::{AllocationId, Program};
+use serde_json::{Value, json};
+
+const CLIENTS: usize = 32;
+const FOR: Duration = Duration::from_secs(5);
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    install_crypto();
+    let publication = Shared {
+        name: "publication",
+        migrator: &hayward_publication::MIGRATOR,
+    };
+    let schema = Schema {
+        name: SCHEMA,
+        migrator: &MIGRATOR,
+        shared: &[publication],
+    };
+    let database = hayward_testkit::database(&[schema]).await;
+    let folder = tempfile::tempdir()?;
+    let keys = Keys::create(folder.path().join("keys"))?;
+    let token = |name: &str, scope: Scope| {
+        let scopes = [scope];
+        let clock = Arc::new(SystemClock);
+        let order = TokenOrder {
+            subject: name,
+            scopes: &scopes,
+            life_ms: 3_600_000,
+            clock,
+        };
+        keys.write_token(name, &order)
+    };
+    let service = token("job-converter", Scope::Service("job-converter".to_owned()))?;
+    let user = token("ann", Scope::Submitter)?;
+    let frame = FrameSettings {
+        database_url: Some(database.url(SCHEMA)),
+        keys: Some(keys.dir().to_owned()),
+        ..FrameSettings::default()
+    };
+    // Nobody schedules: the address answers nothing.
+    let rm_scheduler_url = "http://127.0.0.1:9".to_owned();
+    let settings = Settings {
+        frame,
+        rm_scheduler_url,
+        ..Settings::default()
+    };
+    let running = start(settings, Shutdown::new()).await?;
+    hayward_testkit::until("a leader", async || running.publisher.leading().ok()).await;
+    let url = format!("http://{}", running.address);
+    let client = |token: &str| Client::new([&url], TokenSource::fixed(token));
+
+    let one = json!({ "command": ["/bin/true"] });
+    let ann = client(&user)?;
+    let single = rate(CLIENTS, 1, || post(ann.clone(), "/v1/jobs", one.clone())).await?;
+    println!("jobs, one each, {CLIENTS} clients: {single}/s");
+    let bulk = json!({ "jobs": vec![one; 1_000] });
+    let many = rate(4, 1_000, || post_bulk(ann.clone(), bulk.clone())).await?;
+    println!("jobs, 1,000 each, 4 clients: {many}/s");
+
+    let body = json!({ "command": ["/bin/true"], "tasks": { "count": 10_000_000 } });
+    let job: Submitted = ann.post("/v1/jobs", &body, Some(&key())).await?;
+    let demand: Update<DemandEntry> = client(&service)?.get("/v1/demand/publication").await?;
+    let entry = demand.changed.get(job.id.as_str()).context("no demand")?;
+    let launch = entry.launch.as_ref().context("no launch")?;
+    let Program::RunTasks { token, .. } = &launch.program else {
+        anyhow::bail!("no token")
+    };
+    let runner = client(token)?;
+    let path = format!("/v1/jobs/{}/tasks/leases", job.id);
+    let each = 128;
+    let tasks = rate(4, u64::from(each), || {
+        work(runner.clone(), path.clone(), each)
+    })
+    .await?;
+    println!("tasks leased and reported, {each} at a time, 4 runners: {tasks}/s");
+    running.kill();
+    Ok(())
+}
+
+fn key() -> String {
+    fresh_uuid().simple().to_string()
+}
+
+/// Things done in a second by so many callers, each `weight` at a time.
+async fn rate<F>(callers: usize, weight: u64, call: impl Fn() -> F) -> anyhow::Result<u64>
+where
+    F: Future<Output = anyhow::Result<()>>,
+{
+    let (done, began) = (AtomicU64::new(0), Instant::now());
+    let caller = || async {
+        while began.elapsed() < FOR {
+            call().await?;
+            done.fetch_add(weight, Ordering::Relaxed);
+        }
+        anyhow::Ok(())
+    };
+    let all: Vec<_> = (0..callers).map(|_| caller()).collect();
+    futures_util::future::try_join_all(all).await?;
+    let ms = u64::try_from(began.elapsed().as_millis())?;
+    Ok(done.into_inner() * 1000 / ms.max(1))
+}
+
+async fn post(client: Client, path: &str, body: Value) -> anyhow::Result<()> {
+    let _: Submitted = client.post(path, &body, Some(&key())).await?;
+    Ok(())
+}
+
+async fn post_bulk(client: Client, body: Value) -> anyhow::Result<()> {
+    let done: BulkSubmitted = client.post("/v1/jobs/bulk", &body, Some(&key())).await?;
+    anyhow::ensure!(
+        done.results.iter().all(|result| result.id.is_some()),
+        "refused"
+    );
+    Ok(())
+}
+
+/// One runner's turn: lease some, and report them as succeeded.
+async fn work(client: Client, path: String, want: u32) -> anyhow::Result<()> {
+    let allocation = AllocationId::fresh(fresh_uuid());
+    let mut request = LeaseRequest {
+        allocation,
+        want,
+        finished: Vec::new(),
+        returned: Vec::new(),
+        held: None,
+        wait_ms: 0,
+    };
+    let given: LeaseAnswer = client.post(&path, &request, None).await?;
+    request.want = 0;
+    request.finished = given
+        .tasks
+        .into_iter()
+        .map(|task| TaskReport {
+            task: task.task,
+            attempt: task.attempt,
+            exit_code: Some(0),
+            signal: None,
+            error: None,
+            interrupted: false,
+            duration_us: 1_000,
+            output: String::new(),
+        })
+        .collect();
+    let _: LeaseAnswer = client.post(&path, &request, None).await?;
+    Ok(())
+}

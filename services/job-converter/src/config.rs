@@ -1,0 +1,55 @@
+//! Settings of job-converter.
+
+use std::net::SocketAddr;
+
+use hayward_service::settings::FrameSettings;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    #[serde(flatten)]
+    pub frame: FrameSettings,
+    /// Where rm-scheduler answers; its `allocations` and `verdicts` are followed. Several
+    /// addresses: comma-separated. Default `http://127.0.0.1:7401`.
+    pub rm_scheduler_url: String,
+    /// Milliseconds a runner may keep leased tasks without renewing. Default 60,000: long enough
+    /// for a restart of this service, short enough that a lost node does not hold up a job.
+    pub task_lease_ms: u64,
+    /// Milliseconds between two publications of mere progress of one job. Default 250: it looks
+    /// alive to people and costs four rows a second.
+    pub progress_ms: u64,
+    /// Milliseconds a process has between the request to end and its forced end. Default 10,000.
+    pub stop_grace_ms: u64,
+    /// Work that is over and still readable, at most. Default 50,000.
+    pub keep_final: usize,
+    /// Days work that is over stays readable, at most. Default 7.
+    pub keep_final_days: u64,
+    /// Idempotency keys kept, at most; the oldest go first, none later than after 24 hours (A4).
+    /// Default 500,000, about 60 MiB.
+    pub keep_keys: usize,
+    /// Work that is not over, at most; more is refused (I25). Default 1,000,000.
+    pub max_open_work: usize,
+    /// Connections to the database. Default 6: one commits, the others read history.
+    pub database_connections: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            frame: FrameSettings {
+                listen: SocketAddr::from(([127, 0, 0, 1], 7400)),
+                ..FrameSettings::default()
+            },
+            rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
+            task_lease_ms: 60_000,
+            progress_ms: 250,
+            stop_grace_ms: 10_000,
+            keep_final: 50_000,
+            keep_final_days: 7,
+            keep_keys: 500_000,
+            max_open_work: 1_000_000,
+            database_connections: 6,
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! `/v1/jobs`: tasks to run.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use hayward_job_converter_api::{WorkList, WorkView};
+use hayward_service::auth::Caller;
+use hayward_service::extract::{Json, Path, Query};
+use hayward_service::problem::Problem;
+use hayward_vocabulary::{WorkId, WorkKind};
+
+use super::App;
+use super::work::{self, Filter, Wait};
+
+/// Jobs, by user and then by age.
+#[utoipa::path(
+    get, path = "/v1/jobs", operation_id = "list_jobs", tag = "jobs",
+    params(Filter),
+    responses(
+        (status = 200, description = "a page", body = WorkList),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not for this caller", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_jobs(
+    State(app): State<App>,
+    caller: Caller,
+    Query(filter): Query<Filter>,
+) -> Result<Json<WorkList>, Problem> {
+    work::list(&app, &caller, WorkKind::Job, &filter).await
+}
+
+/// One job; with `wait`, once it is as asked.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}", operation_id = "show_job", tag = "jobs",
+    params(("id" = WorkId, Path, description = "id of the job"), Wait),
+    responses(
+        (status = 200, description = "the job", body = WorkView),
+        (status = 404, description = "not there, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_job(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<WorkId>,
+    Query(wait): Query<Wait>,
+) -> Result<Json<WorkView>, Problem> {
+    work::show(&app, &caller, (WorkKind::Job, id), &wait).await
+}
+
+/// Cancels a job. Repeating it, or cancelling what is over, changes nothing.
+#[utoipa::path(
+    delete, path = "/v1/jobs/{id}", operation_id = "cancel_job", tag = "jobs",
+    params(("id" = WorkId, Path, description = "id of the job")),
+    responses(
+        (status = 200, description = "it is over", body = WorkView),
+        (status = 202, description = "its processes are ending", body = WorkView),
+        (status = 404, description = "not there, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn cancel_job(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<WorkId>,
+) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
+    work::cancel(&app, &caller, (WorkKind::Job, id)).await
+}

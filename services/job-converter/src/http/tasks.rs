@@ -1,0 +1,312 @@
+//! Tasks of a job: leased and reported by its runners, read by its user.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
+use hayward_job_converter_api::submission::{JobSubmission, Tasks};
+use hayward_job_converter_api::tasks::{
+    LeaseAnswer, LeaseRequest, LeasedTask, ReportRequest, TaskList, TaskView,
+};
+use hayward_job_converter_domain::Leased;
+use hayward_service::auth::Caller;
+use hayward_service::extract::{Json, Path, Query};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{App, revision, work};
+use crate::entries::filled;
+use crate::ledger::Command;
+use crate::ledger::tasks::{Grant, Lease};
+use crate::store::tasks::{OutcomeRow, outcomes};
+use crate::work::read_id;
+
+/// Longest wait for tasks.
+const LONGEST_WAIT_MS: u64 = 25_000;
+/// Reports in one request at most; the body is bounded too.
+const MOST_REPORTS: usize = 10_000;
+
+/// Reports finished tasks, renews the lease, and leases more.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/tasks/leases", operation_id = "lease_tasks", tag = "tasks",
+    params(("id" = WorkId, Path, description = "id of the job")),
+    request_body = LeaseRequest,
+    responses(
+        (status = 200, description = "everything reported is recorded; these are leased",
+            body = LeaseAnswer),
+        (status = 403, description = "a token for another job", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such job", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "a task the job does not have", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn lease_tasks(
+    State(app): State<App>,
+    caller: Caller,
+    Path(job): Path<WorkId>,
+    Json(request): Json<LeaseRequest>,
+) -> Result<(HeaderMap, Json<LeaseAnswer>), Problem> {
+    let (grant, revision_now) = lease(&app, &caller, job, request).await?;
+    let tasks = match &grant.job {
+        Some(job) => grant
+            .leased
+            .iter()
+            .map(|leased| task(job, *leased))
+            .collect(),
+        None => Vec::new(),
+    };
+    let lease_ms = app.room.settings.task_lease_ms;
+    Ok((
+        revision(revision_now),
+        Json(LeaseAnswer {
+            tasks,
+            lease_ms,
+            done: grant.done,
+        }),
+    ))
+}
+
+/// Reports finished tasks.
+#[utoipa::path(
+    post, path = "/v1/jobs/{id}/tasks/reports", operation_id = "report_tasks", tag = "tasks",
+    params(("id" = WorkId, Path, description = "id of the job")),
+    request_body = ReportRequest,
+    responses(
+        (status = 200, description = "everything reported is recorded", body = LeaseAnswer),
+        (status = 403, description = "a token for another job", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such job", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "a task the job does not have", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn report_tasks(
+    State(app): State<App>,
+    caller: Caller,
+    Path(job): Path<WorkId>,
+    Json(ReportRequest {
+        allocation,
+        finished,
+    }): Json<ReportRequest>,
+) -> Result<(HeaderMap, Json<LeaseAnswer>), Problem> {
+    let request = LeaseRequest {
+        allocation,
+        finished,
+        want: 0,
+        returned: Vec::new(),
+        held: None,
+        wait_ms: 0,
+    };
+    let (grant, revision_now) = lease(&app, &caller, job, request).await?;
+    let lease_ms = app.room.settings.task_lease_ms;
+    let answer = LeaseAnswer {
+        tasks: Vec::new(),
+        lease_ms,
+        done: grant.done,
+    };
+    Ok((revision(revision_now), Json(answer)))
+}
+
+/// Asks the ledger, and again while there is nothing to lease and time to wait. The first asking
+/// reports; the others only lease.
+async fn lease(
+    app: &App,
+    caller: &Caller,
+    job: WorkId,
+    mut request: LeaseRequest,
+) -> Result<(Grant, u64), Problem> {
+    let runner = caller
+        .runner()
+        .cloned()
+        .ok_or_else(|| Problem::forbidden("this is for the task runners of a job"))?;
+    let (_, uuid, _) = read_id(&job).ok_or_else(|| Problem::not_found(&job))?;
+    if request.finished.len() > MOST_REPORTS {
+        let detail = format!("more than {MOST_REPORTS} reports");
+        return Err(Problem::new(Code::Invalid, "too much at once").at("/finished", detail));
+    }
+    let wait = Duration::from_millis(request.wait_ms.min(LONGEST_WAIT_MS));
+    let deadline = tokio::time::Instant::now() + wait;
+    let mut ear = app.room.tasks.listen(uuid);
+    loop {
+        let again = LeaseRequest {
+            finished: Vec::new(),
+            returned: Vec::new(),
+            ..request.clone()
+        };
+        let lease = Box::new(Lease {
+            job: job.clone(),
+            runner: runner.clone(),
+            request,
+        });
+        let committed = app.handle.ask(|reply| Command::Lease(lease, reply)).await?;
+        let grant = committed.value?;
+        let enough = grant.done || !grant.leased.is_empty() || again.want == 0;
+        if enough
+            || tokio::time::timeout_at(deadline, ear.heard())
+                .await
+                .is_err()
+        {
+            return Ok((grant, committed.revision));
+        }
+        request = again;
+    }
+}
+
+/// A task with its placeholders filled in. Appended arguments stay as they are: a file name may
+/// look like a placeholder.
+fn task(job: &JobSubmission, Leased { task, attempt }: Leased) -> LeasedTask {
+    let mut argv = filled(&job.command, "{task}", task);
+    if let Tasks::Arguments(vectors) = &job.tasks {
+        let own = usize::try_from(task).ok().and_then(|at| vectors.get(at));
+        argv.extend(own.into_iter().flatten().cloned());
+    }
+    LeasedTask {
+        task,
+        attempt,
+        argv,
+        environment: job.environment.clone(),
+        working_directory: job.working_directory.clone(),
+    }
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// Tasks at most; 100 when absent, no more than 1000.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    limit: Option<i64>,
+    /// The `next_cursor` of the page before; also the number of the first task to show.
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
+}
+
+/// Outcomes in order of task, and where the next page begins.
+async fn page(
+    app: &App,
+    caller: &Caller,
+    id: &WorkId,
+    page: &Page,
+) -> Result<(Vec<OutcomeRow>, Option<String>), Problem> {
+    let wrong = |field: &str, detail: &str| {
+        Problem::new(Code::BadRequest, "this is no page").at(format!("/query/{field}"), detail)
+    };
+    let limit = page.limit.unwrap_or(100);
+    if !(1..=1000).contains(&limit) {
+        return Err(wrong("limit", "takes 1 to 1000"));
+    }
+    let from = match page.cursor.as_deref().map(str::parse::<i64>) {
+        None => 0,
+        Some(Ok(from)) if from >= 0 => from,
+        Some(_) => return Err(wrong("cursor", "take it from `next_cursor`")),
+    };
+    work::visible(app, page.min_revision).await?;
+    let (uuid, _) = work::owner(app, caller, (WorkKind::Job, id))?;
+    let lost = |error| Problem::unavailable("the outcomes cannot be read now", error);
+    let mut rows = outcomes(&app.pool, uuid, from, limit + 1)
+        .await
+        .map_err(lost)?;
+    let more = i64::try_from(rows.len()).is_ok_and(|found| found > limit);
+    let next = if more {
+        rows.pop().map(|row| row.task.to_string())
+    } else {
+        None
+    };
+    Ok((rows, next))
+}
+
+/// Tasks that have an outcome, in order.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/tasks", operation_id = "list_tasks", tag = "tasks",
+    params(("id" = WorkId, Path, description = "id of the job"), Page),
+    responses(
+        (status = 200, description = "a page of outcomes", body = TaskList),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not there, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "the outcomes cannot be read now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_tasks(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<WorkId>,
+    Query(asked): Query<Page>,
+) -> Result<Json<TaskList>, Problem> {
+    let (rows, next_cursor) = page(&app, &caller, &id, &asked).await?;
+    let tasks = rows
+        .into_iter()
+        .map(seen)
+        .collect::<Result<_, _>>()
+        .map_err(Problem::internal)?;
+    Ok(Json(TaskList { tasks, next_cursor }))
+}
+
+fn seen(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {
+    Ok(TaskView {
+        task: row.task.unsigned_abs(),
+        attempt: row.attempt.unsigned_abs(),
+        succeeded: row.succeeded,
+        exit_code: row.exit_code,
+        signal: row.signal,
+        error: row.error,
+        duration_us: row.duration_us.unsigned_abs(),
+        // A runner can be quicker than the news of its allocation.
+        node: NodeName::new(row.node.as_deref().unwrap_or("unknown"))?,
+        allocation: AllocationId::new(row.allocation)?,
+        output: row.output,
+    })
+}
+
+/// What the tasks of a job wrote last, in order of task.
+#[utoipa::path(
+    get, path = "/v1/jobs/{id}/logs", operation_id = "read_logs", tag = "tasks",
+    params(("id" = WorkId, Path, description = "id of the job"), Page),
+    responses(
+        (status = 200, description = "the outputs, one after the other", body = String,
+            content_type = "text/plain",
+            headers(("Hayward-Next-Cursor" = String, description = "where it goes on"))),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not there, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "the outcomes cannot be read now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn read_logs(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<WorkId>,
+    Query(asked): Query<Page>,
+) -> Result<(HeaderMap, String), Problem> {
+    let (rows, next) = page(&app, &caller, &id, &asked).await?;
+    let mut text = String::new();
+    for row in rows {
+        text.push_str(&row.output);
+        if !row.output.is_empty() && !row.output.ends_with('\n') {
+            text.push('\n');
+        }
+    }
+    let mut headers = HeaderMap::new();
+    let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+    headers.insert(header::CONTENT_TYPE, plain);
+    if let Some(next) = next.and_then(|next| HeaderValue::try_from(next).ok()) {
+        headers.insert(HeaderName::from_static("hayward-next-cursor"), next);
+    }
+    Ok((headers, text))
+}

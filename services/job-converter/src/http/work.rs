@@ -1,0 +1,307 @@
+//! What jobs, services and reservations have in common for a reader: lists, one view, a wait for a
+//! state, cancellation. Somebody else's work answers as if it were not there (S7).
+
+use std::time::Duration;
+
+use axum::http::{HeaderMap, StatusCode};
+use hayward_job_converter_api::{JOBS, WorkList, WorkState, WorkView};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::extract::Json;
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::{UserName, WorkId, WorkKind};
+use serde::Deserialize;
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+use super::{App, revision};
+use crate::ledger::Command;
+use crate::ledger::commands::Cancel;
+use crate::work::read_id;
+
+/// A11: how long a reader waits for its own write.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for a state, in seconds.
+const LONGEST_WAIT: u64 = 25;
+/// A6: entries of one page at most.
+const LARGEST_PAGE: usize = 1_000;
+/// Entries one request looks at, at most: a page may end early and go on with its cursor.
+const MOST_LOOKED_AT: usize = 5_000;
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Filter {
+    /// Only work in this state.
+    #[param(required = false, nullable = false, inline)]
+    state: Option<WorkState>,
+    /// Only work of this user; others than oneself for operators and viewers.
+    #[param(required = false, nullable = false)]
+    user: Option<UserName>,
+    /// Entries at most; 100 when absent, no more than 1000. A page may have fewer and go on.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the page before.
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Until {
+    /// It is over.
+    #[default]
+    Final,
+    /// It runs, or is over.
+    Running,
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Wait {
+    /// Seconds to wait for the state in `until`; at most 25. Afterwards the view as it is.
+    #[serde(default)]
+    #[serde(rename = "wait")]
+    #[param(rename = "wait", required = false, maximum = 25)]
+    seconds: u64,
+    /// What to wait for; `final` when absent.
+    #[serde(default)]
+    #[param(required = false, inline)]
+    until: Until,
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
+}
+
+pub async fn visible(app: &App, least: Option<u64>) -> Result<(), Problem> {
+    app.publisher.leading()?;
+    match least {
+        Some(least) if !app.publisher.reached(least, PATIENCE).await => {
+            let detail = format!("revision {least} is not visible here yet");
+            Err(Problem::new(Code::Unavailable, detail))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whose work the caller may read: everybody's (`None`), or only their own.
+pub fn only(caller: &Caller) -> Result<Option<&str>, Problem> {
+    caller.require(&[Scope::Submitter, Scope::Operator, Scope::Viewer])?;
+    let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
+    Ok((!all).then_some(caller.name.as_str()))
+}
+
+/// The number and owner of work the caller may read.
+pub fn owner(
+    app: &App,
+    caller: &Caller,
+    (kind, id): (WorkKind, &WorkId),
+) -> Result<(Uuid, UserName), Problem> {
+    let only = only(caller)?;
+    let missing = || Problem::not_found(id);
+    let (found, uuid, instance) = read_id(id).ok_or_else(missing)?;
+    let user = app
+        .room
+        .owners
+        .read()
+        .of(uuid)
+        .cloned()
+        .ok_or_else(missing)?;
+    let theirs = only.is_none_or(|only| only == user.as_str());
+    if found == kind && instance.is_none() && theirs {
+        Ok((uuid, user))
+    } else {
+        Err(missing())
+    }
+}
+
+pub fn look(app: &App, user: &UserName, id: &WorkId) -> Result<WorkView, Problem> {
+    let view = app.publisher.get(JOBS, user.as_str(), id.as_str());
+    view.ok_or_else(|| Problem::not_found(id))
+}
+
+/// The view, once it is as asked or the wait is over.
+pub async fn show(
+    app: &App,
+    caller: &Caller,
+    (kind, id): (WorkKind, WorkId),
+    wait: &Wait,
+) -> Result<Json<WorkView>, Problem> {
+    if wait.seconds > LONGEST_WAIT {
+        let detail = format!("at most {LONGEST_WAIT} seconds");
+        return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
+    }
+    visible(app, wait.min_revision).await?;
+    let (uuid, user) = owner(app, caller, (kind, &id))?;
+    let patience = Duration::from_secs(wait.seconds);
+    let deadline = tokio::time::Instant::now() + patience;
+    let mut ear = app.room.views.listen(uuid);
+    // A bell rings before its commit. One that rang just before we listened belongs to the commit
+    // in flight, so that one is waited for too.
+    let next = app.publisher.revision() + 1;
+    loop {
+        app.publisher.leading()?;
+        // Before the look: a commit between the two must not go unseen.
+        let in_flight = app.publisher.revision() < next;
+        let view = look(app, &user, &id)?;
+        let reached = view.state.is_final()
+            || (wait.until == Until::Running && view.state == WorkState::Running);
+        if reached || tokio::time::Instant::now() >= deadline {
+            return Ok(Json(view));
+        }
+        let news = async {
+            tokio::select! {
+                revision = ear.heard() => app.publisher.reached(revision, PATIENCE).await,
+                seen = app.publisher.reached(next, patience), if in_flight => seen,
+            }
+        };
+        // A timeout only means that the view is looked at a last time.
+        let _ = tokio::time::timeout_at(deadline, news).await;
+    }
+}
+
+/// A page of work of one kind, by user and then by age.
+pub async fn list(
+    app: &App,
+    caller: &Caller,
+    kind: WorkKind,
+    filter: &Filter,
+) -> Result<Json<WorkList>, Problem> {
+    let limit = filter.limit.unwrap_or(100);
+    if !(1..=LARGEST_PAGE).contains(&limit) {
+        let detail = format!("takes 1 to {LARGEST_PAGE}");
+        return Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail));
+    }
+    visible(app, filter.min_revision).await?;
+    let (from, after) = match filter.cursor.as_deref() {
+        None => ("", None),
+        Some(cursor) => cursor
+            .split_once('~')
+            .map(|(user, id)| (user, Some(id)))
+            .ok_or_else(|| {
+                Problem::new(Code::BadRequest, "this is no page")
+                    .at("/query/cursor", "take it from `next_cursor`")
+            })?,
+    };
+    let users = match (only(caller)?, &filter.user) {
+        (Some(own), Some(user)) if user.as_str() != own => {
+            return Err(Problem::forbidden(
+                "this shows other users' work to operators only",
+            ));
+        }
+        (Some(own), _) => vec![own.to_owned()],
+        (None, Some(user)) => vec![user.to_string()],
+        (None, None) => app
+            .room
+            .owners
+            .read()
+            .users_from(from)
+            .into_iter()
+            .map(String::from)
+            .collect(),
+    };
+    let mut page = Page {
+        kind,
+        state: filter.state,
+        limit,
+        looked_at: 0,
+        items: Vec::new(),
+    };
+    let mut next_cursor = None;
+    for user in users.iter().filter(|user| user.as_str() >= from) {
+        let after = after.filter(|_| user == from);
+        next_cursor = page
+            .fill(app, user, after)
+            .map(|last| format!("{user}~{last}"));
+        if next_cursor.is_some() {
+            break;
+        }
+    }
+    let revision = app.publisher.revision();
+    Ok(Json(WorkList {
+        items: page.items,
+        next_cursor,
+        revision,
+    }))
+}
+
+struct Page {
+    kind: WorkKind,
+    state: Option<WorkState>,
+    limit: usize,
+    looked_at: usize,
+    items: Vec<WorkView>,
+}
+
+impl Page {
+    /// Takes work of one user; the last key looked at when the page is full.
+    fn fill(&mut self, app: &App, user: &str, after: Option<&str>) -> Option<String> {
+        let prefix = format!("{}_", self.kind.prefix());
+        let mut after = after.unwrap_or(&prefix).to_owned();
+        loop {
+            let (found, _) =
+                app.publisher
+                    .page::<WorkView>(JOBS, user, Some(&after), LARGEST_PAGE.min(200));
+            if found.is_empty() {
+                return None;
+            }
+            for (key, view) in found {
+                if !key.starts_with(&prefix) {
+                    return None;
+                }
+                self.looked_at += 1;
+                if self.state.is_none_or(|state| state == view.state) {
+                    self.items.push(view);
+                }
+                if self.items.len() >= self.limit || self.looked_at >= MOST_LOOKED_AT {
+                    return Some(key);
+                }
+                after = key;
+            }
+        }
+    }
+}
+
+/// Cancels; repeating it, or cancelling what is over, changes nothing.
+pub async fn cancel(
+    app: &App,
+    caller: &Caller,
+    (kind, id): (WorkKind, WorkId),
+) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
+    caller.require(&[Scope::Submitter, Scope::Operator])?;
+    let missing = || Problem::not_found(&id);
+    let (found, uuid, instance) = read_id(&id).ok_or_else(missing)?;
+    if found != kind || instance.is_some() {
+        return Err(missing());
+    }
+    let any = caller.has(&Scope::Operator);
+    let user = (!any).then(|| caller.name.clone());
+    let order = Cancel {
+        id: id.clone(),
+        user,
+        by: caller.name.clone(),
+    };
+    let committed = app
+        .handle
+        .ask(|reply| Command::Cancel(order, reply))
+        .await?;
+    committed.value?;
+    let owner = app
+        .room
+        .owners
+        .read()
+        .of(uuid)
+        .cloned()
+        .ok_or_else(missing)?;
+    let view = look(app, &owner, &id)?;
+    let status = if view.state.is_final() {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    };
+    Ok((status, revision(committed.revision), Json(view)))
+}

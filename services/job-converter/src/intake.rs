@@ -1,0 +1,147 @@
+//! From a submission to work, before the committer sees it: checked, numbered, and with its rows
+//! and entries already written as text, so that the one committing task only has to carry them.
+
+use std::sync::Arc;
+
+use hayward_job_converter_api::submission::{
+    JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
+};
+use hayward_job_converter_domain::TaskBook;
+use hayward_service::problem::Problem;
+use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
+use serde::Serialize;
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use crate::entries;
+use crate::ledger::tasks::MOST_LEASED;
+use crate::store::work::WorkRow;
+use crate::work::{DEFAULT_ATTEMPTS, Job, Runner, What, Work, kind_name, slots};
+
+/// Who submits, when, and under which trace.
+pub struct Origin {
+    pub user: UserName,
+    pub at: Timestamp,
+    pub traceparent: Option<String>,
+    pub stop_grace_ms: u64,
+}
+
+/// Work that only has to be committed.
+pub struct Prepared {
+    pub work: Work,
+    pub row: WorkRow,
+    pub view: Box<RawValue>,
+    pub demand: Vec<(WorkId, Box<RawValue>)>,
+}
+
+impl Work {
+    pub fn new(id: WorkId, uuid: Uuid, origin: &Origin, what: What) -> Self {
+        let count = match &what {
+            What::Service(service) => service.instances.unwrap_or(1) as usize,
+            _ => 1,
+        };
+        Self {
+            id,
+            uuid,
+            user: origin.user.clone(),
+            submitted_at: origin.at,
+            traceparent: origin.traceparent.clone(),
+            what,
+            slots: slots(count),
+            cancelled: false,
+            events: 0,
+        }
+    }
+}
+
+pub fn job_of(submission: JobSubmission, runner: Runner) -> What {
+    let attempts = submission.max_attempts.unwrap_or(DEFAULT_ATTEMPTS);
+    What::Job(Box::new(Job {
+        most_leased: most_leased(&submission),
+        book: TaskBook::new(submission.tasks.len(), attempts),
+        submission: Arc::new(submission),
+        runner,
+        counted: 0,
+        counted_at_last_end: 0,
+    }))
+}
+
+/// Tasks whose answer stays within some mebibytes, however much each carries.
+fn most_leased(job: &JobSubmission) -> u32 {
+    const ANSWER: usize = 4 << 20;
+    const FRAME: usize = 64;
+    let words = |words: &[String]| words.iter().map(|word| word.len() + 4).sum::<usize>();
+    let own = match &job.tasks {
+        Tasks::Arguments(vectors) => vectors
+            .iter()
+            .map(|vector| words(vector))
+            .max()
+            .unwrap_or(0),
+        Tasks::Count(_) => 0,
+    };
+    let variables: usize = job
+        .environment
+        .iter()
+        .map(|(name, value)| name.len() + value.len() + 8)
+        .sum();
+    let task = FRAME + words(&job.command) + own + variables;
+    u32::try_from(ANSWER / task)
+        .unwrap_or(MOST_LEASED)
+        .clamp(1, MOST_LEASED)
+}
+
+/// `text` is the submission as JSON.
+pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<Prepared, Problem> {
+    let kind = match &what {
+        What::Job(_) => WorkKind::Job,
+        What::Service(_) => WorkKind::Service,
+        What::Reservation(_) => WorkKind::Reservation,
+    };
+    let work = Work::new(WorkId::fresh(kind, uuid), uuid, origin, what);
+    let mut demand = Vec::with_capacity(work.slots.len());
+    for slot in 0..work.slots.len() {
+        if let Some(entry) = entries::demand(&work, slot, 0, origin.stop_grace_ms) {
+            demand.push((entry.work.clone(), raw(&entry)?));
+        }
+    }
+    let row = WorkRow {
+        id: uuid,
+        kind: kind_name(kind),
+        user: origin.user.to_string(),
+        submitted_at_ms: origin.at.unix_ms(),
+        submission: text,
+        traceparent: origin.traceparent.clone(),
+        runner: work.job().map(|job| job.runner.id.to_string()),
+    };
+    Ok(Prepared {
+        view: raw(&entries::view(&work, None))?,
+        work,
+        row,
+        demand,
+    })
+}
+
+fn raw<T: Serialize>(entry: &T) -> Result<Box<RawValue>, Problem> {
+    serde_json::value::to_raw_value(entry).map_err(Problem::internal)
+}
+
+/// What a row of `work` says was submitted.
+pub fn what_was_submitted(
+    kind: &str,
+    text: &str,
+    runner: Option<Runner>,
+) -> Result<What, serde_json::Error> {
+    Ok(match (kind, runner) {
+        ("job", Some(runner)) => job_of(serde_json::from_str::<JobSubmission>(text)?, runner),
+        ("service", _) => What::Service(Box::new(serde_json::from_str::<ServiceSubmission>(text)?)),
+        ("reservation", _) => What::Reservation(Box::new(serde_json::from_str::<
+            ReservationSubmission,
+        >(text)?)),
+        _ => {
+            use serde::de::Error as _;
+            return Err(serde_json::Error::custom(
+                "a job without the token of its runners",
+            ));
+        }
+    })
+}

@@ -1,0 +1,312 @@
+//! News came: what the scheduler granted, what became of it, and why work waits.
+
+use hayward_job_converter_api::WorkState;
+use hayward_job_converter_domain::Pace;
+use hayward_publication::committer::{Batch, Moment};
+use hayward_publication::{Change, Cursor, Update};
+use hayward_rm_scheduler_api::{
+    ALLOCATIONS, AllocationEntry, AllocationState, VERDICTS, VerdictEntry,
+};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
+use uuid::Uuid;
+
+use super::Ledger;
+use crate::store::Rows;
+use crate::store::slots::{BrakeRow, SettledRow};
+use crate::work::{Process, What, Work, read_id};
+
+/// The place of an allocation: which work, which of its slots.
+type Place = (Uuid, usize);
+
+fn place(work: &WorkId) -> Option<Place> {
+    let (_, uuid, instance) = read_id(work)?;
+    Some((uuid, instance.unwrap_or(0)))
+}
+
+impl Ledger {
+    pub(super) fn absorb_allocations(
+        &mut self,
+        update: Update<AllocationEntry>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        // What was there before this term began is not told again in the history.
+        let first = !self.allocations.heard();
+        let changes = self.allocations.absorb(update, moment.monotonic_ms);
+        batch.followed(ALLOCATIONS, self.allocations.cursor());
+        for change in changes {
+            match change {
+                Change::Set { key, before } => {
+                    let Some(entry) = self.allocations.get(&key).cloned() else {
+                        continue;
+                    };
+                    let told = !first || before.is_some();
+                    self.allocation_is(&entry, told, moment, batch);
+                }
+                Change::Removed { before, .. } => self.allocation_left(&before, moment, batch),
+            }
+        }
+        if first {
+            self.first_news(batch);
+        }
+    }
+
+    /// The first full picture of a term: every piece of work is looked at once.
+    fn first_news(&mut self, batch: &mut Batch<Rows>) {
+        self.dirty.extend(self.works.keys());
+        for work in self.works.values_mut() {
+            for slot in &mut work.slots {
+                let known = &self.allocations;
+                slot.settled.retain(|id| {
+                    let stays = known.get(id.as_str()).is_some();
+                    if !stays {
+                        batch.rows.settled_gone.push(id.to_string());
+                    }
+                    stays
+                });
+            }
+        }
+    }
+
+    fn allocation_is(
+        &mut self,
+        entry: &AllocationEntry,
+        told: bool,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some((uuid, slot)) = place(&entry.work) else {
+            return;
+        };
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let Some(state) = work.slots.get_mut(slot) else {
+            return;
+        };
+        let before = state.processes.get(&entry.id);
+        let new = before.is_none();
+        let was = before.map(|process| process.state);
+        let mut process = Process::of(entry);
+        process.running_since_ms = before.and_then(|process| process.running_since_ms);
+        let runs = entry.state == AllocationState::Running;
+        if runs && process.running_since_ms.is_none() {
+            process.running_since_ms = Some(moment.monotonic_ms);
+        }
+        let leaving = process.vacating || !process.alive();
+        let ran_ms = process
+            .running_since_ms
+            .map(|since| moment.monotonic_ms - since);
+        state.processes.insert(entry.id.clone(), process);
+        let ended = entry.state == AllocationState::Ended && !state.settled.contains(&entry.id);
+        if told && new && !ended {
+            work.tell(
+                format!("{} granted on {}", entry.id, entry.node),
+                moment,
+                batch,
+            );
+        } else if told && runs && was != Some(AllocationState::Running) {
+            work.tell(
+                format!("{} runs on {}", entry.id, entry.node),
+                moment,
+                batch,
+            );
+        }
+        if ended {
+            self.process_ended((uuid, slot), (entry, ran_ms), moment, batch);
+        }
+        if leaving {
+            self.room.tasks.ring(uuid, moment.revision);
+        }
+        self.dirty.insert(uuid);
+    }
+
+    /// Takes note of an end, once; the demand then lists it as settled.
+    fn process_ended(
+        &mut self,
+        (uuid, slot): Place,
+        (entry, ran_ms): (&AllocationEntry, Option<u64>),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        self.take_back(uuid, &entry.id);
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let how = entry
+            .exit
+            .as_ref()
+            .map_or_else(|| "ended".to_owned(), how_it_ended);
+        work.tell(
+            format!("{} on {}: {how}", entry.id, entry.node),
+            moment,
+            batch,
+        );
+        work.slots[slot].settled.insert(entry.id.clone());
+        batch.rows.settled.push(SettledRow {
+            allocation: entry.id.to_string(),
+            slot: work.slot_id(slot).to_string(),
+            work: uuid,
+        });
+        let own = by_itself(entry);
+        let struck = brake(work, slot, (own, ran_ms), moment.monotonic_ms);
+        if !struck {
+            return;
+        }
+        let pace = work.pace();
+        let slot_id = work.slot_id(slot).to_string();
+        let state = &mut work.slots[slot];
+        let strikes = state.brake.strikes();
+        let until = state.brake.held_until_ms().unwrap_or(0);
+        let wait_s = until.saturating_sub(moment.monotonic_ms).div_ceil(1000);
+        state.note = Some(format!(
+            "its last process ended: {how}; {strikes} in a row got nowhere, the next start waits \
+             {wait_s} s"
+        ));
+        let gives_up = state.brake.gives_up(&pace);
+        let strikes = i32::try_from(strikes).unwrap_or(i32::MAX);
+        batch.rows.brakes.push(BrakeRow {
+            slot: slot_id,
+            work: uuid,
+            strikes,
+        });
+        self.holds.insert((until, uuid));
+        if gives_up {
+            let reason = format!(
+                "{strikes} processes in a row ended before any task came to an end; the last one: \
+                 {how}"
+            );
+            self.end(uuid, (WorkState::Failed, Some(reason)), moment, batch);
+        }
+    }
+
+    /// Tasks leased to an allocation wait again.
+    pub(super) fn take_back(&mut self, uuid: Uuid, holder: &AllocationId) {
+        self.lease_ends.remove(holder);
+        let Some(job) = self.works.get_mut(&uuid).and_then(|work| work.job_mut()) else {
+            return;
+        };
+        if job.book.end(holder) {
+            self.touched.insert((uuid, holder.clone()));
+            self.dirty.insert(uuid);
+            self.room.tasks.ring(uuid, 0);
+        }
+    }
+
+    fn allocation_left(
+        &mut self,
+        before: &AllocationEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some((uuid, slot)) = place(&before.work) else {
+            return;
+        };
+        self.take_back(uuid, &before.id);
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let Some(state) = work.slots.get_mut(slot) else {
+            return;
+        };
+        let alive = state
+            .processes
+            .remove(&before.id)
+            .is_some_and(|process| process.alive());
+        if state.settled.remove(&before.id) {
+            batch.rows.settled_gone.push(before.id.to_string());
+        }
+        if alive {
+            work.tell(
+                format!("{} on {} was taken back", before.id, before.node),
+                moment,
+                batch,
+            );
+        }
+        self.dirty.insert(uuid);
+    }
+
+    pub(super) fn absorb_verdicts(
+        &mut self,
+        update: Update<VerdictEntry>,
+        batch: &mut Batch<Rows>,
+    ) {
+        self.verdicts_heard = Cursor::parse(&update.cursor);
+        batch.followed(VERDICTS, self.verdicts_heard);
+        let mut touched: Vec<String> = Vec::new();
+        {
+            let mut verdicts = self.room.verdicts.write();
+            if update.full {
+                touched.extend(verdicts.keys().cloned());
+                verdicts.clear();
+            }
+            touched.extend(update.removed.iter().chain(update.changed.keys()).cloned());
+            for key in &update.removed {
+                verdicts.remove(key);
+            }
+            verdicts.extend(update.changed);
+        }
+        for key in touched {
+            if let Some((uuid, _)) = WorkId::new(key).ok().as_ref().and_then(place)
+                && self.works.contains_key(&uuid)
+            {
+                self.dirty.insert(uuid);
+            }
+        }
+    }
+}
+
+/// The end was the program's own doing.
+fn by_itself(entry: &AllocationEntry) -> bool {
+    let cause = entry.exit.as_ref().map(|exit| exit.cause);
+    entry.vacate.is_none() && !matches!(cause, Some(ExitCause::Node | ExitCause::Intended))
+}
+
+/// Judges an end; true when the slot is held back by it from now on.
+fn brake(work: &mut Work, slot: usize, (own, ran_ms): (bool, Option<u64>), now_ms: u64) -> bool {
+    let pace = work.pace();
+    match &mut work.what {
+        What::Reservation(_) => return false,
+        What::Service(_) => {
+            if ran_ms.is_some_and(|ran| ran >= Pace::WELL_AFTER_MS) {
+                work.slots[slot].brake.clear();
+            }
+        }
+        What::Job(job) => {
+            let moved = job.counted != job.counted_at_last_end;
+            job.counted_at_last_end = job.counted;
+            // With nothing left to lease, a process that ends without a task did nothing wrong.
+            if moved || job.book.waiting() == 0 {
+                return false;
+            }
+        }
+    }
+    own && work.slots[slot].brake.strike(now_ms, &pace)
+}
+
+fn how_it_ended(exit: &Exit) -> String {
+    let cause = match exit.cause {
+        ExitCause::Success => "ended well",
+        ExitCause::UserError => "ended with an error",
+        ExitCause::UserLimit => "went over a limit",
+        ExitCause::LaunchFailed => "could not be started",
+        ExitCause::Node => "lost with its node",
+        ExitCause::Intended => "was told to end",
+        ExitCause::LaunchUnknown => "may never have been started",
+        ExitCause::Unknown => "ended",
+    };
+    let code = exit
+        .code
+        .map(|code| format!(", status {code}"))
+        .unwrap_or_default();
+    let signal = exit
+        .signal
+        .map(|signal| format!(", signal {signal}"))
+        .unwrap_or_default();
+    let text = exit
+        .message
+        .as_deref()
+        .map(|text| format!(" ({text})"))
+        .unwrap_or_default();
+    format!("{cause}{code}{signal}{text}")
+}

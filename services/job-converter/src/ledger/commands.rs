@@ -1,0 +1,174 @@
+//! Someone asked: submissions and cancellations.
+
+use std::sync::Arc;
+
+use hayward_job_converter_api::submission::{BulkResult, BulkSubmitted, Submitted};
+use hayward_job_converter_api::{DEMAND, JOBS};
+use hayward_publication::committer::{Batch, Moment};
+use hayward_vocabulary::WorkId;
+
+use super::keys::{Known, Once};
+use super::{Ledger, Shared};
+use crate::error::Refusal;
+use crate::intake::Prepared;
+use crate::store::Rows;
+use crate::store::work::{CancelledRow, RunnerRow};
+use crate::work::{Runner, read_id};
+
+/// One request to accept work.
+pub struct Submit {
+    pub once: Once,
+    /// What was accepted so far, or why it was not, in order.
+    pub items: Vec<Result<Box<Prepared>, String>>,
+    /// Answer with one result per item.
+    pub bulk: bool,
+}
+
+/// The answer as JSON; given again to whoever repeats the request.
+pub struct Accepted {
+    pub answer: Arc<str>,
+    pub replayed: bool,
+}
+
+pub struct Cancel {
+    pub id: WorkId,
+    /// Whose work it must be; anybody's for an operator.
+    pub user: Option<String>,
+    /// For the timeline.
+    pub by: String,
+}
+
+impl Ledger {
+    pub(super) fn submit(
+        &mut self,
+        submit: Submit,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<Accepted, Refusal> {
+        match self.keys.look(submit.once) {
+            Known::Same(answer) => {
+                return Ok(Accepted {
+                    answer,
+                    replayed: true,
+                });
+            }
+            Known::Other => return Err(Refusal::KeyMismatch),
+            Known::Fresh => {}
+        }
+        let limit = self.room.settings.max_open_work;
+        if self.works.len() + submit.items.len() > limit {
+            return Err(Refusal::TooMuchWork { limit });
+        }
+        let mut results = Vec::with_capacity(submit.items.len());
+        for item in submit.items {
+            results.push(match item {
+                Ok(prepared) => {
+                    let id = prepared.work.id.clone();
+                    self.accept(*prepared, moment, batch);
+                    BulkResult {
+                        id: Some(id),
+                        error: None,
+                    }
+                }
+                Err(error) => BulkResult {
+                    id: None,
+                    error: Some(error),
+                },
+            });
+        }
+        let answer = answer(results, submit.bulk, moment.revision);
+        batch
+            .rows
+            .keys
+            .push(self.keys.remember(submit.once, moment.now, &answer));
+        Ok(Accepted {
+            answer,
+            replayed: false,
+        })
+    }
+
+    fn accept(&mut self, prepared: Prepared, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Prepared {
+            work,
+            row,
+            view,
+            demand,
+        } = prepared;
+        batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
+        for (id, entry) in demand {
+            batch.publish(DEMAND, "", id.as_str(), &entry);
+        }
+        if let Some(job) = work.job() {
+            let runner = job.runner.clone();
+            self.use_runner(&runner, batch);
+        }
+        batch.rows.submitted.revision = i64::try_from(moment.revision).unwrap_or(i64::MAX);
+        batch.rows.submitted.rows.push(row);
+        self.room.owners.write().insert(work.uuid, &work.user);
+        self.works.insert(work.uuid, Box::new(work));
+    }
+
+    fn use_runner(&mut self, runner: &Runner, batch: &mut Batch<Rows>) {
+        if let Some(shared) = self.runners.get_mut(&runner.id) {
+            shared.works += 1;
+            return;
+        }
+        let token = runner.token.clone();
+        let row = RunnerRow {
+            id: runner.id.to_string(),
+            token: token.to_string(),
+        };
+        // Given up and taken up again within one batch: the row must not be deleted after all.
+        batch.rows.runners_gone.retain(|gone| *gone != row.id);
+        batch.rows.runners.push(row);
+        self.runners
+            .insert(runner.id.clone(), Shared { token, works: 1 });
+    }
+
+    /// Repeating it, or cancelling what is over, changes nothing.
+    pub(super) fn cancel(
+        &mut self,
+        cancel: &Cancel,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<(), Refusal> {
+        let missing = || Refusal::NoSuchWork(cancel.id.clone());
+        let (_, uuid, _) = read_id(&cancel.id).ok_or_else(missing)?;
+        let may = |owner: &str| cancel.user.as_ref().is_none_or(|user| user == owner);
+        if let Some(over) = self.finals.get(&uuid) {
+            let theirs = may(over.user.as_str()) && over.id == cancel.id;
+            return if theirs { Ok(()) } else { Err(missing()) };
+        }
+        let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
+        if !may(work.user.as_str()) || work.id != cancel.id {
+            return Err(missing());
+        }
+        if work.cancelled {
+            return Ok(());
+        }
+        work.cancelled = true;
+        for slot in 0..work.slots.len() {
+            batch.withdraw(DEMAND, "", work.slot_id(slot).as_str());
+        }
+        batch.rows.cancelled.push(CancelledRow {
+            id: uuid,
+            at_ms: moment.now.unix_ms(),
+        });
+        work.tell(format!("cancelled by {}", cancel.by), moment, batch);
+        self.room.tasks.ring(uuid, moment.revision);
+        self.dirty.insert(uuid);
+        Ok(())
+    }
+}
+
+fn answer(mut results: Vec<BulkResult>, bulk: bool, revision: u64) -> Arc<str> {
+    let single = (!bulk)
+        .then(|| results.pop().and_then(|result| result.id))
+        .flatten();
+    let text = match single {
+        Some(id) => serde_json::to_string(&Submitted { id, revision }),
+        None => serde_json::to_string(&BulkSubmitted { results, revision }),
+    };
+    // Ids, numbers and texts always write.
+    text.unwrap_or_default().into()
+}

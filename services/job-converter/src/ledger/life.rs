@@ -1,0 +1,159 @@
+//! How work ends, and the lines of its history.
+
+use hayward_job_converter_api::{DEMAND, JOBS, WorkState};
+use hayward_publication::committer::{Batch, Moment};
+use uuid::Uuid;
+
+use super::{Final, Ledger};
+use crate::entries::{End, final_view};
+use crate::store::Rows;
+use crate::store::history::EventRow;
+use crate::store::work::EndedRow;
+use crate::work::Work;
+
+/// Lines kept of one piece of work; a job of a thousand processes has a longer life than anyone
+/// reads.
+const MOST_EVENTS: u32 = 1_000;
+
+impl Work {
+    /// Writes a line of history.
+    pub fn tell(&mut self, event: impl Into<String>, moment: &Moment, batch: &mut Batch<Rows>) {
+        if self.events < MOST_EVENTS {
+            self.write_line(&event.into(), moment, batch);
+        } else if self.events == MOST_EVENTS {
+            self.write_line("more happened than is kept here", moment, batch);
+        }
+    }
+
+    fn write_line(&mut self, event: &str, moment: &Moment, batch: &mut Batch<Rows>) {
+        self.events += 1;
+        batch.rows.events.push(EventRow {
+            work: self.uuid,
+            number: i32::try_from(self.events).unwrap_or(i32::MAX),
+            at_ms: moment.now.unix_ms(),
+            revision: i64::try_from(moment.revision).unwrap_or(i64::MAX),
+            event: storable(event),
+        });
+    }
+}
+
+/// Text from outside as Postgres takes it.
+pub fn storable(text: &str) -> String {
+    text.replace('\0', "\u{fffd}")
+}
+
+fn state_name(state: WorkState) -> &'static str {
+    match state {
+        WorkState::Completed => "completed",
+        WorkState::Cancelled => "cancelled",
+        WorkState::Refused => "refused",
+        _ => "failed",
+    }
+}
+
+impl Ledger {
+    /// The job's last outcome is recorded.
+    pub(super) fn complete(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
+            return;
+        };
+        let (failed, total) = (job.book.failed(), job.book.total());
+        let (state, reason) = if failed == 0 {
+            (WorkState::Completed, None)
+        } else {
+            let text = format!("{failed} of {total} tasks failed on every attempt they had");
+            (WorkState::Failed, Some(text))
+        };
+        self.end(uuid, (state, reason), moment, batch);
+    }
+
+    /// Ends a piece of work, once: its demand goes and its view becomes final in one commit.
+    pub(super) fn end(
+        &mut self,
+        uuid: Uuid,
+        (state, reason): (WorkState, Option<String>),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some(mut work) = self.works.remove(&uuid) else {
+            return;
+        };
+        for slot in 0..work.slots.len() {
+            batch.withdraw(DEMAND, "", work.slot_id(slot).as_str());
+        }
+        let end = End {
+            state,
+            reason,
+            at: moment.now,
+        };
+        batch.publish(
+            JOBS,
+            work.user.as_str(),
+            work.id.as_str(),
+            &final_view(&work, &end),
+        );
+        work.tell(state_name(state), moment, batch);
+        let at_ms = moment.now.unix_ms();
+        let reason = end.reason.as_deref().map(storable);
+        batch.rows.ended.push(EndedRow {
+            id: uuid,
+            state: state_name(state),
+            reason,
+            at_ms,
+        });
+        let runner = work.job().map(|job| job.runner.id.clone());
+        if let Some(job) = work.job() {
+            for holder in job.book.holders() {
+                self.lease_ends.remove(holder);
+            }
+        }
+        if let Some(runner) = &runner {
+            self.leave_runner(runner, batch);
+        }
+        self.dirty.remove(&uuid);
+        self.moving.remove(&uuid);
+        self.final_order.push_back((at_ms, uuid));
+        let Work { id, user, .. } = *work;
+        self.finals.insert(uuid, Final { id, user, runner });
+        self.room.views.ring(uuid, moment.revision);
+        self.room.tasks.ring(uuid, moment.revision);
+    }
+
+    fn leave_runner(&mut self, runner: &hayward_vocabulary::WorkId, batch: &mut Batch<Rows>) {
+        let Some(shared) = self.runners.get_mut(runner) else {
+            return;
+        };
+        shared.works -= 1;
+        if shared.works == 0 {
+            self.runners.remove(runner);
+            batch.rows.runners_gone.push(runner.to_string());
+        }
+    }
+
+    /// Forgets what has been over for long enough, a piece at a time; true when there is more.
+    pub(super) fn forget_old(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
+        const PIECE: usize = 500;
+        let settings = &self.room.settings;
+        let days = i64::try_from(settings.keep_final_days).unwrap_or(i64::MAX);
+        let oldest = moment
+            .now
+            .unix_ms()
+            .saturating_sub(days.saturating_mul(24 * 3600 * 1000));
+        let keep = settings.keep_final;
+        for _ in 0..PIECE {
+            match self.final_order.front().copied() {
+                Some((at, uuid)) if self.final_order.len() > keep || at < oldest => {
+                    self.final_order.pop_front();
+                    let Some(over) = self.finals.remove(&uuid) else {
+                        continue;
+                    };
+                    batch.withdraw(JOBS, over.user.as_str(), over.id.as_str());
+                    batch.rows.forgotten.push(uuid);
+                    self.room.owners.write().remove(uuid);
+                }
+                _ => return false,
+            }
+        }
+        true
+    }
+}

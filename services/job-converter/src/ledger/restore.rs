@@ -1,0 +1,198 @@
+//! From rows to the working set: exactly what the commits before had built, but for the clocks,
+//! which all begin anew.
+
+use std::sync::Arc;
+
+use hayward_job_converter_domain::Brake;
+use hayward_publication::Followed;
+use hayward_publication::committer::Moment;
+use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName, WorkId, WorkKind};
+use rustc_hash::FxHashMap;
+use uuid::Uuid;
+
+use super::keys::Keys;
+use super::tasks::held_from_text;
+use super::{Final, Ledger, Shared};
+use crate::intake::{Origin, what_was_submitted};
+use crate::room::{Owners, Room};
+use crate::store::load::{FinalRow, HeldRow, OpenRow, Stored};
+use crate::work::{Job, Runner, Work, read_id};
+
+/// A row that does not mean anything stops the start: going on would lose what it meant.
+fn unreadable(what: &str, error: impl std::error::Error) -> sqlx::Error {
+    sqlx::Error::Protocol(format!("a row of {what} cannot be read: {error}"))
+}
+
+fn named(error: BadName) -> sqlx::Error {
+    unreadable("names", error)
+}
+
+impl Ledger {
+    pub(super) fn restored(
+        stored: Stored,
+        moment: &Moment,
+        room: Arc<Room>,
+    ) -> Result<Self, sqlx::Error> {
+        *room.owners.write() = Owners::default();
+        room.verdicts.write().clear();
+        let mut keys = Keys::default();
+        stored.keys.into_iter().for_each(|row| keys.restore(row));
+        let mut runners = FxHashMap::default();
+        for row in stored.runners {
+            let id = WorkId::new(row.id).map_err(named)?;
+            runners.insert(
+                id,
+                Shared {
+                    token: row.token.into(),
+                    works: 0,
+                },
+            );
+        }
+        let mut ledger = Self {
+            room,
+            works: FxHashMap::default(),
+            finals: FxHashMap::default(),
+            final_order: std::collections::VecDeque::new(),
+            runners,
+            keys,
+            allocations: Followed::default(),
+            verdicts_heard: None,
+            lease_ends: FxHashMap::default(),
+            lease_order: std::collections::BTreeSet::new(),
+            holds: std::collections::BTreeSet::new(),
+            touched: std::collections::BTreeSet::new(),
+            dirty: std::collections::BTreeSet::new(),
+            moving: std::collections::BTreeSet::new(),
+            tell_progress_ms: 0,
+        };
+        for row in stored.open {
+            ledger.restore_open(row)?;
+        }
+        for row in stored.finals {
+            ledger.restore_final(row)?;
+        }
+        for row in stored.done {
+            if let Some(job) = ledger.job(row.job) {
+                job.book.restore_done(number(row.start), number(row.stop));
+            }
+        }
+        for row in stored.sums {
+            if let Some(job) = ledger.job(row.job) {
+                job.book
+                    .restore_sums(number(row.failed), number(row.spent_us));
+            }
+        }
+        for row in stored.failures {
+            if let Some(job) = ledger.job(row.job) {
+                let failures = u32::try_from(row.failures).unwrap_or(u32::MAX);
+                job.book.restore_failures(number(row.task), failures);
+            }
+        }
+        for row in &stored.leases {
+            ledger.restore_lease(row, moment)?;
+        }
+        for row in stored.settled {
+            let id = AllocationId::new(row.allocation).map_err(named)?;
+            if let Some(slot) = ledger.slot(row.work, &row.slot) {
+                slot.settled.insert(id);
+            }
+        }
+        for row in stored.strikes {
+            ledger.restore_brake((row.work, &row.slot), row.strikes, moment);
+        }
+        Ok(ledger)
+    }
+
+    fn restore_open(&mut self, row: OpenRow) -> Result<(), sqlx::Error> {
+        let runner = match row.runner {
+            Some(id) => {
+                let id = WorkId::new(id).map_err(named)?;
+                self.runners.get_mut(&id).map(|shared| {
+                    shared.works += 1;
+                    Runner {
+                        id,
+                        token: shared.token.clone(),
+                    }
+                })
+            }
+            None => None,
+        };
+        let what = what_was_submitted(&row.kind, &row.submission, runner)
+            .map_err(|error| unreadable("work", error))?;
+        let origin = Origin {
+            user: UserName::new(row.user_name).map_err(named)?,
+            at: Timestamp::from_unix_ms(row.submitted_at_ms),
+            traceparent: row.traceparent,
+            stop_grace_ms: self.room.settings.stop_grace_ms,
+        };
+        let id = WorkId::fresh(kind_of(&row.kind), row.id);
+        let mut work = Work::new(id, row.id, &origin, what);
+        work.cancelled = row.cancelled;
+        work.events = u32::try_from(row.events).unwrap_or(0);
+        self.room.owners.write().insert(row.id, &work.user);
+        self.works.insert(row.id, Box::new(work));
+        Ok(())
+    }
+
+    fn restore_final(&mut self, row: FinalRow) -> Result<(), sqlx::Error> {
+        let id = WorkId::fresh(kind_of(&row.kind), row.id);
+        let user = UserName::new(row.user_name).map_err(named)?;
+        let runner = row.runner.map(WorkId::new).transpose().map_err(named)?;
+        self.room.owners.write().insert(row.id, &user);
+        self.final_order.push_back((row.ended_at_ms, row.id));
+        self.finals.insert(row.id, Final { id, user, runner });
+        Ok(())
+    }
+
+    fn restore_lease(&mut self, row: &HeldRow, moment: &Moment) -> Result<(), sqlx::Error> {
+        let holder = AllocationId::new(row.allocation.clone()).map_err(named)?;
+        let leased = held_from_text(&row.tasks).map_err(|error| unreadable("lease", error))?;
+        let grace_ms = self.room.settings.task_lease_ms;
+        let Some(job) = self.job(row.job) else {
+            return Ok(());
+        };
+        job.book.restore_lease(&holder, &leased);
+        let end = moment.monotonic_ms.saturating_add(grace_ms);
+        self.lease_ends.insert(holder.clone(), (row.job, end));
+        self.lease_order.insert((end, holder));
+        Ok(())
+    }
+
+    fn restore_brake(&mut self, (work, slot): (Uuid, &str), strikes: i32, moment: &Moment) {
+        let Some(pace) = self.works.get(&work).map(|work| work.pace()) else {
+            return;
+        };
+        let Some(slot) = self.slot(work, slot) else {
+            return;
+        };
+        let strikes = u32::try_from(strikes).unwrap_or(0);
+        slot.brake = Brake::restored(strikes, moment.monotonic_ms, &pace);
+        if let Some(until) = slot.brake.held_until_ms() {
+            self.holds.insert((until, work));
+        }
+    }
+
+    fn job(&mut self, uuid: Uuid) -> Option<&mut Job> {
+        self.works.get_mut(&uuid)?.job_mut()
+    }
+
+    fn slot(&mut self, uuid: Uuid, slot: &str) -> Option<&mut crate::work::Slot> {
+        let (_, _, instance) = read_id(&WorkId::new(slot).ok()?)?;
+        self.works
+            .get_mut(&uuid)?
+            .slots
+            .get_mut(instance.unwrap_or(0))
+    }
+}
+
+fn number(stored: i64) -> u64 {
+    u64::try_from(stored).unwrap_or(0)
+}
+
+fn kind_of(name: &str) -> WorkKind {
+    match name {
+        "service" => WorkKind::Service,
+        "reservation" => WorkKind::Reservation,
+        _ => WorkKind::Job,
+    }
+}

@@ -1,0 +1,137 @@
+//! Time to decide: leases that ran out, holds that are over, and what changed put in words again.
+
+use std::time::Duration;
+
+use hayward_job_converter_api::{DEMAND, JOBS, WorkState};
+use hayward_job_converter_domain::{State, status};
+use hayward_publication::committer::{Batch, Moment, Wake};
+use uuid::Uuid;
+
+use super::Ledger;
+use crate::entries;
+use crate::store::Rows;
+
+impl Ledger {
+    pub(super) fn take_turn(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        self.end_old_leases(moment, batch);
+        self.end_holds(moment);
+        if moment.monotonic_ms >= self.tell_progress_ms && !self.moving.is_empty() {
+            self.tell_progress_ms = moment.monotonic_ms + self.room.settings.progress_ms;
+            let moving = std::mem::take(&mut self.moving);
+            self.dirty.extend(moving);
+        }
+        self.refresh(moment, batch);
+        self.write_leases(batch);
+        let gone = self.keys.sweep(moment.now, self.room.settings.keep_keys);
+        let more = self.forget_old(moment, batch) || !gone.is_empty();
+        batch.rows.keys_gone = gone;
+        self.wake(more, moment)
+    }
+
+    fn end_old_leases(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        while let Some((due, holder)) = self.lease_order.first().cloned()
+            && due <= moment.monotonic_ms
+        {
+            self.lease_order.pop_first();
+            match self.lease_ends.get(&holder).copied() {
+                // Renewed since.
+                Some((_, end)) if end > moment.monotonic_ms => {
+                    self.lease_order.insert((end, holder));
+                }
+                Some((uuid, _)) => {
+                    if let Some(work) = self.works.get_mut(&uuid) {
+                        let line = format!("{holder} did not renew its tasks; they wait again");
+                        work.tell(line, moment, batch);
+                    }
+                    self.take_back(uuid, &holder);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn end_holds(&mut self, moment: &Moment) {
+        while let Some((due, uuid)) = self.holds.first().copied()
+            && due <= moment.monotonic_ms
+        {
+            self.holds.pop_first();
+            if let Some(work) = self.works.get_mut(&uuid) {
+                for slot in &mut work.slots {
+                    if !slot.brake.is_held(moment.monotonic_ms) {
+                        slot.note = None;
+                    }
+                }
+                self.dirty.insert(uuid);
+            }
+        }
+    }
+
+    /// Publishes anew what may read differently. Before the allocations were heard of in this term
+    /// nothing can be said of processes; what was published before stays.
+    fn refresh(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let heard = self.allocations.heard();
+        let (now, later): (Vec<Uuid>, Vec<Uuid>) = std::mem::take(&mut self.dirty)
+            .into_iter()
+            .partition(|uuid| heard || self.works.get(uuid).is_some_and(|work| work.cancelled));
+        for uuid in now {
+            self.refresh_one(uuid, heard, moment, batch);
+        }
+        self.dirty.extend(later);
+    }
+
+    fn refresh_one(&mut self, uuid: Uuid, heard: bool, moment: &Moment, batch: &mut Batch<Rows>) {
+        self.moving.remove(&uuid);
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let room = self.room.clone();
+        let verdicts = room.verdicts.read();
+        let verdict = (0..work.slots.len())
+            .filter(|slot| work.slots[*slot].alive() == 0)
+            .filter_map(|slot| verdicts.get(work.slot_id(slot).as_str()))
+            .max_by_key(|verdict| verdict.refused);
+        let refused = verdict.filter(|verdict| verdict.refused);
+        let end = match status(&work.facts(refused.is_some())) {
+            State::Gone if heard => Some((WorkState::Cancelled, None)),
+            State::Refused => Some((
+                WorkState::Refused,
+                refused.map(|verdict| verdict.detail.clone()),
+            )),
+            _ => None,
+        };
+        if end.is_none() {
+            let view = entries::view(work, verdict);
+            batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
+        }
+        drop(verdicts);
+        if let Some(end) = end {
+            self.end(uuid, end, moment, batch);
+            return;
+        }
+        if !work.cancelled {
+            for slot in 0..work.slots.len() {
+                let grace_ms = room.settings.stop_grace_ms;
+                if let Some(entry) = entries::demand(work, slot, moment.monotonic_ms, grace_ms) {
+                    batch.publish(DEMAND, "", entry.work.as_str(), &entry);
+                    work.slots[slot].task_ms = entry.task_ms;
+                }
+            }
+        }
+        room.views.ring(uuid, moment.revision);
+    }
+
+    fn wake(&self, more: bool, moment: &Moment) -> Wake {
+        if more {
+            return Wake::After(Duration::from_millis(10));
+        }
+        let lease = self.lease_order.first().map(|(due, _)| *due);
+        let hold = self.holds.first().map(|(due, _)| *due);
+        let progress = (!self.moving.is_empty()).then_some(self.tell_progress_ms);
+        match [lease, hold, progress].into_iter().flatten().min() {
+            None => Wake::OnNews,
+            Some(due) => Wake::After(Duration::from_millis(
+                due.saturating_sub(moment.monotonic_ms).max(1),
+            )),
+        }
+    }
+}

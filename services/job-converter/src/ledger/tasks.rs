@@ -1,0 +1,343 @@
+//! Someone asked: runners lease tasks and report how they ended.
+//!
+//! One request does everything at once, in this order: report, give back, renew, lease. All of it
+//! is in one commit, so an answer that is lost is asked for again without harm.
+
+use std::sync::Arc;
+
+use hayward_job_converter_api::submission::JobSubmission;
+use hayward_job_converter_api::tasks::{LeaseRequest, OUTPUT_LIMIT, TaskReport};
+use hayward_job_converter_domain::{Ending, Leased, Recorded};
+use hayward_publication::committer::{Batch, Moment};
+use hayward_vocabulary::{AllocationId, WorkId};
+use uuid::Uuid;
+
+use super::Ledger;
+use super::life::storable;
+use crate::error::Refusal;
+use crate::store::Rows;
+use crate::store::slots::BrakeRow;
+use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
+use crate::work::{Job, Work, read_id};
+
+/// Tasks in one answer at most.
+pub const MOST_LEASED: u32 = 1_024;
+
+pub struct Lease {
+    pub job: WorkId,
+    /// The work id in the caller's token.
+    pub runner: WorkId,
+    pub request: LeaseRequest,
+}
+
+/// What a runner is told.
+pub struct Grant {
+    pub leased: Vec<Leased>,
+    /// Absent when the job is over.
+    pub job: Option<Arc<JobSubmission>>,
+    pub done: bool,
+}
+
+impl Grant {
+    const OVER: Self = Self {
+        leased: Vec::new(),
+        job: None,
+        done: true,
+    };
+}
+
+impl Ledger {
+    pub(super) fn lease(
+        &mut self,
+        lease: Lease,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<Grant, Refusal> {
+        let Lease {
+            job: id,
+            runner,
+            request,
+        } = lease;
+        let uuid = self.runners_job(&id, &runner)?;
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return Ok(Grant::OVER);
+        };
+        let total = work.job().map_or(0, |job| job.book.total());
+        if let Some(wrong) = request.finished.iter().find(|report| report.task >= total) {
+            return Err(Refusal::NoSuchTask {
+                job: id,
+                task: wrong.task,
+                total,
+            });
+        }
+        let holder = &request.allocation;
+        let mut changed = Changed::default();
+        for report in &request.finished {
+            record(work, holder, report, moment, (batch, &mut changed));
+        }
+        let process = work.process(holder);
+        let ended = process.is_some_and(|process| !process.alive());
+        let leaving = work.cancelled || process.is_some_and(|process| process.vacating || ended);
+        let Some(job) = work.job_mut() else {
+            return Ok(Grant::OVER);
+        };
+        let mut back = job.book.give_back(holder, &request.returned);
+        if let Some(held) = &request.held {
+            back |= job.book.keep_only(holder, held);
+        }
+        if ended {
+            back |= job.book.end(holder);
+        }
+        let over = job.book.is_over();
+        let want = if leaving || over {
+            0
+        } else {
+            request.want.min(job.most_leased)
+        };
+        let leased = job.book.lease(holder, want as usize);
+        let held = job.book.held(holder).is_some();
+        let submission = job.submission.clone();
+        let first = job.book.leased() == leased.len() as u64 && !leased.is_empty();
+        changed.lease |= back || !leased.is_empty();
+        if changed.progress {
+            self.forgive(uuid, moment, batch);
+        }
+        if back || changed.waiting {
+            self.room.tasks.ring(uuid, moment.revision);
+        }
+        self.note_lease(uuid, holder, held, moment);
+        if changed.lease {
+            self.touched.insert((uuid, holder.clone()));
+            self.moving.insert(uuid);
+        }
+        self.touched
+            .extend(changed.robbed.into_iter().map(|other| (uuid, other)));
+        if first {
+            self.dirty.insert(uuid);
+        }
+        if over {
+            self.complete(uuid, moment, batch);
+        }
+        Ok(Grant {
+            leased,
+            job: Some(submission),
+            done: over || leaving,
+        })
+    }
+
+    /// The job, if the token is one of its runners'.
+    fn runners_job(&self, id: &WorkId, runner: &WorkId) -> Result<Uuid, Refusal> {
+        let missing = || Refusal::NoSuchWork(id.clone());
+        let (_, uuid, _) = read_id(id).ok_or_else(missing)?;
+        let (real, theirs) = match (self.works.get(&uuid), self.finals.get(&uuid)) {
+            (Some(work), _) => (&work.id, work.job().map(|job| &job.runner.id)),
+            (None, Some(over)) => (&over.id, over.runner.as_ref()),
+            (None, None) => return Err(missing()),
+        };
+        if real != id {
+            return Err(missing());
+        }
+        let good = theirs.is_some_and(|theirs| theirs == runner || id == runner);
+        if good {
+            Ok(uuid)
+        } else {
+            Err(Refusal::NotItsRunner)
+        }
+    }
+
+    /// A renewal is a matter of memory: rows say who holds what, not until when.
+    fn note_lease(&mut self, uuid: Uuid, holder: &AllocationId, held: bool, moment: &Moment) {
+        if !held {
+            self.lease_ends.remove(holder);
+            return;
+        }
+        let end = moment
+            .monotonic_ms
+            .saturating_add(self.room.settings.task_lease_ms);
+        if self
+            .lease_ends
+            .insert(holder.clone(), (uuid, end))
+            .is_none()
+        {
+            self.lease_order.insert((end, holder.clone()));
+        }
+    }
+
+    /// Progress: whatever held the job back is over.
+    fn forgive(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let slot_id = work.slot_id(0).to_string();
+        let Some(slot) = work.slots.first_mut() else {
+            return;
+        };
+        if slot.brake.clear() {
+            slot.note = None;
+            batch.rows.brakes.push(BrakeRow {
+                slot: slot_id,
+                work: uuid,
+                strikes: 0,
+            });
+            work.tell("tasks come to an end again", moment, batch);
+            self.dirty.insert(uuid);
+        }
+    }
+
+    /// Rows of the leases that changed in this batch.
+    pub(super) fn write_leases(&mut self, batch: &mut Batch<Rows>) {
+        for (uuid, holder) in std::mem::take(&mut self.touched) {
+            // Leases of a job that is over go with it.
+            let Some(job) = self.works.get(&uuid).and_then(|work| work.job()) else {
+                continue;
+            };
+            match held_as_text(job, &holder) {
+                Some(tasks) => batch.rows.leases.push(LeaseRow {
+                    allocation: holder.to_string(),
+                    job: uuid,
+                    tasks,
+                }),
+                None => batch.rows.leases_gone.push(holder.to_string()),
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct Changed {
+    lease: bool,
+    progress: bool,
+    /// A task waits again.
+    waiting: bool,
+    robbed: Vec<AllocationId>,
+}
+
+fn record(
+    work: &mut Work,
+    holder: &AllocationId,
+    report: &TaskReport,
+    moment: &Moment,
+    (batch, changed): (&mut Batch<Rows>, &mut Changed),
+) {
+    let node = work.process(holder).map(|process| process.node.to_string());
+    let uuid = work.uuid;
+    let Some(job) = work.job_mut() else { return };
+    let ending = match report {
+        report if report.succeeded() && report.error.is_none() => Ending::Succeeded,
+        report if report.interrupted => Ending::Interrupted,
+        _ => Ending::Failed,
+    };
+    let given = Leased {
+        task: report.task,
+        attempt: report.attempt,
+    };
+    let before = job.book.leased();
+    let (recorded, robbed) = job.book.finish(holder, given, ending, report.duration_us);
+    changed.lease |= job.book.leased() != before || recorded == Recorded::Outcome;
+    changed.robbed.extend(robbed);
+    match recorded {
+        Recorded::Outcome => {
+            job.counted += 1;
+            changed.progress = true;
+            batch
+                .rows
+                .outcomes
+                .push(outcome(uuid, (holder, node), report, ending, moment));
+        }
+        Recorded::Attempt => {
+            job.counted += 1;
+            changed.progress = true;
+            changed.waiting = true;
+            batch.rows.attempts.push(AttemptRow {
+                job: uuid,
+                task: small(report.task),
+                attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
+                exit_code: report.exit_code,
+                signal: report.signal,
+                error: report.error.as_deref().map(short),
+                node,
+                allocation: holder.to_string(),
+                ended_at_ms: moment.now.unix_ms(),
+            });
+        }
+        Recorded::Returned => changed.waiting = true,
+        Recorded::Nothing | Recorded::NoSuchTask => {}
+    }
+}
+
+fn outcome(
+    job: Uuid,
+    (holder, node): (&AllocationId, Option<String>),
+    report: &TaskReport,
+    ending: Ending,
+    moment: &Moment,
+) -> OutcomeRow {
+    OutcomeRow {
+        job,
+        task: small(report.task),
+        attempt: i32::try_from(report.attempt).unwrap_or(i32::MAX),
+        succeeded: ending == Ending::Succeeded,
+        exit_code: report.exit_code,
+        signal: report.signal,
+        error: report.error.as_deref().map(short),
+        duration_us: small(report.duration_us),
+        node,
+        allocation: holder.to_string(),
+        output: short(&report.output),
+        ended_at_ms: moment.now.unix_ms(),
+    }
+}
+
+fn small(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// The last words, within the limit.
+fn short(text: &str) -> String {
+    let mut start = text.len().saturating_sub(OUTPUT_LIMIT);
+    while !text.is_char_boundary(start) {
+        start += 1;
+    }
+    storable(&text[start..])
+}
+
+/// A lease as stored: `[[first, one past the last, attempt], …]`.
+fn held_as_text(job: &Job, holder: &AllocationId) -> Option<String> {
+    let mut spans: Vec<(u64, u64, u32)> = Vec::new();
+    for (task, attempt) in job.book.held(holder)? {
+        match spans.last_mut() {
+            Some((_, end, same)) if *end == *task && same == attempt => *end += 1,
+            _ => spans.push((*task, *task + 1, *attempt)),
+        }
+    }
+    serde_json::to_string(&spans).ok()
+}
+
+/// The same, read back.
+pub fn held_from_text(text: &str) -> Result<Vec<Leased>, serde_json::Error> {
+    let spans: Vec<(u64, u64, u32)> = serde_json::from_str(text)?;
+    Ok(spans
+        .into_iter()
+        .flat_map(|(start, end, attempt)| (start..end).map(move |task| Leased { task, attempt }))
+        .collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn output_keeps_its_end_and_no_nul() {
+        let long = format!("{}é\0z", "x".repeat(OUTPUT_LIMIT));
+        let kept = short(&long);
+        assert!(kept.ends_with("é\u{fffd}z") && kept.len() <= OUTPUT_LIMIT + 2);
+        assert_eq!(short("short"), "short");
+    }
+
+    #[test]
+    fn a_stored_lease_reads_back() {
+        let read = held_from_text("[[3,5,1],[9,10,2]]").unwrap();
+        let plain: Vec<(u64, u32)> = read.iter().map(|it| (it.task, it.attempt)).collect();
+        assert_eq!(plain, [(3, 1), (4, 1), (9, 2)]);
+    }
+}

@@ -1,0 +1,215 @@
+//! job-converter owns jobs, services and reservations. It turns them into demand, leases the tasks
+//! of jobs to the processes that were granted, records how each task ended, exactly once, and tells
+//! users in their own words how their work stands.
+//!
+//! It follows `allocations` and `verdicts` of rm-scheduler. It publishes `demand`, which
+//! rm-scheduler follows, and `jobs`, a map per user, which submitters follow.
+//!
+//! What waits is kept as ranges of numbers and never as rows: a job of ten million tasks is one row
+//! until its tasks end. It never decides who gets a machine, and never starts anything.
+
+pub mod bells;
+pub mod config;
+mod entries;
+mod error;
+mod http;
+mod intake;
+mod ledger;
+mod room;
+mod runners;
+mod store;
+mod validate;
+mod work;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hayward_job_converter_api::{DEMAND, JOBS};
+use hayward_publication::follower::{Source, follow};
+use hayward_publication::{Committer, Handle, Publisher, committer};
+use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
+use hayward_service::auth::Keys;
+use hayward_service::client::{Client, TokenSource};
+use hayward_service::clock::{Clock, SystemClock};
+use hayward_service::frame::{self, Frame};
+use hayward_service::health::{Health, Standing, StatusSource};
+use hayward_service::openapi::{Description, documented, golden};
+use hayward_service::shutdown::Shutdown;
+use utoipa_axum::router::OpenApiRouter;
+
+pub use crate::config::Settings;
+use crate::http::App;
+use crate::ledger::{Command, Ledger};
+use crate::room::Room;
+use crate::runners::Runners;
+
+pub const NAME: &str = "job-converter";
+
+/// The schema of this service, and the role it works as.
+pub const SCHEMA: &str = "job_converter";
+
+pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+const ABOUT: Description = Description {
+    title: "Hayward job-converter",
+    text: "Owns jobs, services and reservations: submit, watch, explain, cancel.",
+};
+
+/// A service that runs.
+pub struct Running {
+    pub address: SocketAddr,
+    pub publisher: Arc<Publisher>,
+    committer: Committer,
+    server: tokio::task::JoinHandle<anyhow::Result<()>>,
+    /// Ends the followers and the sweeper.
+    rest: Shutdown,
+}
+
+impl Running {
+    /// Returns after the shutdown, when every request is answered and the lease is given back.
+    ///
+    /// # Errors
+    /// When the server could not go on.
+    pub async fn stopped(self) -> anyhow::Result<()> {
+        let served = self.server.await.context("the server did not end in order");
+        self.rest.begin();
+        self.committer.stop().await;
+        served?
+    }
+
+    /// Ends without giving anything back, as a crash would.
+    pub fn kill(self) {
+        self.server.abort();
+        self.rest.begin();
+        self.committer.kill();
+    }
+}
+
+/// Starts the service; it listens when this returns.
+///
+/// # Errors
+/// When a setting is missing or wrong, or the database or the address cannot be had.
+pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let keys = settings.frame.open_keys()?;
+    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
+    let runners = Arc::new(Runners::new(keys.issuer(Arc::clone(&clock))?));
+    let connections = settings.database_connections;
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, connections)
+        .await
+        .context("cannot connect to the database")?;
+
+    let room = Arc::new(Room::new(settings.clone()));
+    let lease = Duration::from_millis(settings.frame.lease_ms);
+    let (committer, handle) = Committer::start::<Ledger>(
+        committer::Settings::new(format!("{NAME} {}", std::process::id()), lease),
+        pool.clone(),
+        &[DEMAND, JOBS],
+        Arc::clone(&clock),
+        Arc::clone(&room),
+    );
+    let publisher = Arc::clone(handle.publisher());
+    let rest = shutdown.child();
+    follow_scheduler(&settings, &keys, &handle, &rest)?;
+    tokio::spawn(store::sweep::run(
+        pool.clone(),
+        publisher.clone(),
+        rest.clone(),
+    ));
+
+    let app = App {
+        handle,
+        publisher: publisher.clone(),
+        room,
+        pool,
+        runners,
+        clock,
+    };
+    let listener = frame::bind(&settings.frame).await?;
+    let address = listener.local_addr()?;
+    let health = Health::new(NAME, Arc::new(Status(publisher.clone())))
+        .insecure(frame::insecure_modes(address));
+    let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
+    let server = Frame::new(NAME, Some(verifier))
+        .allow_insecure(settings.frame.allow_insecure)
+        .serve(router, listener, shutdown);
+    Ok(Running {
+        address,
+        publisher,
+        committer,
+        server: tokio::spawn(server),
+        rest,
+    })
+}
+
+/// Both publications of rm-scheduler, each with its own long poll.
+fn follow_scheduler(
+    settings: &Settings,
+    keys: &Keys,
+    handle: &Handle<Command>,
+    shutdown: &Shutdown,
+) -> anyhow::Result<()> {
+    let token = TokenSource::file(keys.token_path(NAME));
+    let client = Client::from_list(&settings.rm_scheduler_url, token)?;
+    let source = |name: &'static str| Source {
+        name,
+        path: format!("/v1/{name}/publication"),
+    };
+    let (publisher, ask) = (handle.publisher().clone(), handle.clone());
+    tokio::spawn(follow(
+        source(ALLOCATIONS),
+        client.clone(),
+        publisher.clone(),
+        shutdown.clone(),
+        move |update| {
+            let ask = ask.clone();
+            async move { ask.ask(|reply| Command::Allocations(update, reply)).await }
+        },
+    ));
+    let ask = handle.clone();
+    tokio::spawn(follow(
+        source(VERDICTS),
+        client,
+        publisher,
+        shutdown.clone(),
+        move |update| {
+            let ask = ask.clone();
+            async move { ask.ask(|reply| Command::Verdicts(update, reply)).await }
+        },
+    ));
+    Ok(())
+}
+
+/// The description of the API as it is kept in `openapi/job-converter.json`.
+pub fn openapi() -> String {
+    let health = Health::new(NAME, Arc::new(Standing::default));
+    // Only the descriptions are looked at, and those need no state.
+    let (_, document) = http::routes().split_for_parts();
+    golden(
+        OpenApiRouter::with_openapi(document).merge(health.routes()),
+        ABOUT,
+    )
+}
+
+/// How this replica stands, for `/readyz` and `/v1/status`.
+struct Status(Arc<Publisher>);
+
+impl StatusSource for Status {
+    fn standing(&self) -> Standing {
+        let leading = self.0.leading();
+        Standing {
+            not_ready: leading
+                .as_ref()
+                .err()
+                .map(ToString::to_string)
+                .into_iter()
+                .collect(),
+            epoch: leading.as_ref().ok().copied(),
+            leader: leading.is_ok(),
+            revision: Some(self.0.revision()),
+            ..Standing::default()
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Tokens for task runners. Signing one costs more than all the rest of a submission, so jobs that
+//! one user submits within one second share a token: it lets a runner reach tasks of its own user
+//! only, and a job submitted alone has one to itself.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hayward_service::auth::{Issuer, Scope};
+use hayward_vocabulary::{UserName, WorkId};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+
+use crate::work::Runner;
+
+/// A process leases tasks as long as its job lasts, so a token outlives any job we mean to run.
+const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
+const SHARED_FOR: Duration = Duration::from_secs(1);
+const MOST_REMEMBERED: usize = 1_024;
+
+pub struct Runners {
+    issuer: Issuer,
+    last: Mutex<FxHashMap<UserName, (Instant, Runner)>>,
+}
+
+impl Runners {
+    pub fn new(issuer: Issuer) -> Self {
+        Self {
+            issuer,
+            last: Mutex::default(),
+        }
+    }
+
+    /// A token for the runners of `job`.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn for_job(&self, user: &UserName, job: &WorkId) -> anyhow::Result<Runner> {
+        let mut last = self.last.lock();
+        if let Some((since, runner)) = last.get(user)
+            && since.elapsed() < SHARED_FOR
+        {
+            return Ok(runner.clone());
+        }
+        let scopes = [Scope::Runner(job.clone())];
+        let token: Arc<str> = self.issuer.mint(user.as_str(), &scopes, LIFE_MS)?.into();
+        let runner = Runner {
+            id: job.clone(),
+            token,
+        };
+        if last.len() >= MOST_REMEMBERED {
+            last.retain(|_, (since, _)| since.elapsed() < SHARED_FOR);
+        }
+        last.insert(user.clone(), (Instant::now(), runner.clone()));
+        Ok(runner)
+    }
+}

@@ -1,0 +1,76 @@
+//! All SQL of this service. Outcomes, leases and the state of work are rows; which tasks wait is
+//! not stored: it is what has neither an outcome nor a lease.
+//!
+//! One file per table; each statement writes the rows of a whole batch.
+
+pub mod history;
+pub mod keys;
+pub mod load;
+pub mod slots;
+pub mod sweep;
+pub mod tasks;
+pub mod work;
+
+use sqlx::PgConnection;
+
+/// What one batch writes.
+#[derive(Default)]
+pub struct Rows {
+    pub runners: Vec<work::RunnerRow>,
+    pub runners_gone: Vec<String>,
+    pub submitted: work::Submitted,
+    pub cancelled: Vec<work::CancelledRow>,
+    pub ended: Vec<work::EndedRow>,
+    pub forgotten: Vec<uuid::Uuid>,
+    pub outcomes: Vec<tasks::OutcomeRow>,
+    pub attempts: Vec<tasks::AttemptRow>,
+    pub leases: Vec<tasks::LeaseRow>,
+    pub leases_gone: Vec<String>,
+    pub settled: Vec<slots::SettledRow>,
+    pub settled_gone: Vec<String>,
+    pub brakes: Vec<slots::BrakeRow>,
+    pub events: Vec<history::EventRow>,
+    pub keys: Vec<keys::KeyRow>,
+    pub keys_gone: Vec<uuid::Uuid>,
+}
+
+impl Rows {
+    pub fn is_empty(&self) -> bool {
+        self.runners.is_empty()
+            && self.runners_gone.is_empty()
+            && self.submitted.rows.is_empty()
+            && self.cancelled.is_empty()
+            && self.ended.is_empty()
+            && self.forgotten.is_empty()
+            && self.outcomes.is_empty()
+            && self.attempts.is_empty()
+            && self.leases.is_empty()
+            && self.leases_gone.is_empty()
+            && self.settled.is_empty()
+            && self.settled_gone.is_empty()
+            && self.brakes.is_empty()
+            && self.events.is_empty()
+            && self.keys.is_empty()
+            && self.keys_gone.is_empty()
+    }
+}
+
+/// Work is inserted before it is changed, and what belongs to ended work is deleted last.
+pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    keys::insert(tx, &rows.keys).await?;
+    work::insert_runners(tx, &rows.runners).await?;
+    work::insert(tx, &rows.submitted).await?;
+    work::cancel(tx, &rows.cancelled).await?;
+    tasks::insert_outcomes(tx, &rows.outcomes).await?;
+    tasks::insert_attempts(tx, &rows.attempts).await?;
+    tasks::put_leases(tx, &rows.leases).await?;
+    tasks::delete_leases(tx, &rows.leases_gone).await?;
+    slots::insert_settled(tx, &rows.settled).await?;
+    slots::delete_settled(tx, &rows.settled_gone).await?;
+    slots::put_brakes(tx, &rows.brakes).await?;
+    history::insert(tx, &rows.events).await?;
+    work::end(tx, &rows.ended).await?;
+    work::delete_runners(tx, &rows.runners_gone).await?;
+    work::forget(tx, &rows.forgotten).await?;
+    keys::delete(tx, &rows.keys_gone).await
+}

@@ -1,0 +1,77 @@
+//! Ended allocations that were taken note of, and the count of ends without progress.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub struct SettledRow {
+    pub allocation: String,
+    pub slot: String,
+    pub work: Uuid,
+}
+
+pub struct BrakeRow {
+    pub slot: String,
+    pub work: Uuid,
+    pub strikes: i32,
+}
+
+pub async fn insert_settled(tx: &mut PgConnection, rows: &[SettledRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let allocations: Vec<String> = rows.iter().map(|row| row.allocation.clone()).collect();
+    let slots: Vec<String> = rows.iter().map(|row| row.slot.clone()).collect();
+    let works: Vec<Uuid> = rows.iter().map(|row| row.work).collect();
+    sqlx::query!(
+        "insert into settled (allocation, slot, work)
+         select * from unnest($1::text[], $2::text[], $3::uuid[])
+         on conflict (allocation) do nothing",
+        &allocations,
+        &slots,
+        &works
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn delete_settled(tx: &mut PgConnection, gone: &[String]) -> Result<(), sqlx::Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!("delete from settled where allocation = any($1)", gone)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+/// The last count of each slot; none of them twice. A count of 0 deletes the row.
+pub async fn put_brakes(tx: &mut PgConnection, rows: &[BrakeRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let mut last: std::collections::BTreeMap<&str, &BrakeRow> = std::collections::BTreeMap::new();
+    for row in rows {
+        last.insert(&row.slot, row);
+    }
+    let (gone, kept): (Vec<&BrakeRow>, Vec<&BrakeRow>) =
+        last.into_values().partition(|row| row.strikes == 0);
+    let gone: Vec<String> = gone.iter().map(|row| row.slot.clone()).collect();
+    sqlx::query!("delete from brake where slot = any($1)", &gone)
+        .execute(&mut *tx)
+        .await?;
+    let slots: Vec<String> = kept.iter().map(|row| row.slot.clone()).collect();
+    let works: Vec<Uuid> = kept.iter().map(|row| row.work).collect();
+    let strikes: Vec<i32> = kept.iter().map(|row| row.strikes).collect();
+    sqlx::query!(
+        "insert into brake (slot, work, strikes)
+         select * from unnest($1::text[], $2::uuid[], $3::int[])
+         on conflict (slot) do update set strikes = excluded.strikes",
+        &slots,
+        &works,
+        &strikes
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}

@@ -1,0 +1,151 @@
+//! Outcomes, counted attempts and leases of tasks.
+
+use sqlx::{PgConnection, PgPool};
+use uuid::Uuid;
+
+#[derive(Debug, Clone)]
+pub struct OutcomeRow {
+    pub job: Uuid,
+    pub task: i64,
+    pub attempt: i32,
+    pub succeeded: bool,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub error: Option<String>,
+    pub duration_us: i64,
+    pub node: Option<String>,
+    pub allocation: String,
+    pub output: String,
+    pub ended_at_ms: i64,
+}
+
+#[derive(Debug, Clone)]
+pub struct AttemptRow {
+    pub job: Uuid,
+    pub task: i64,
+    pub attempt: i32,
+    pub exit_code: Option<i32>,
+    pub signal: Option<i32>,
+    pub error: Option<String>,
+    pub node: Option<String>,
+    pub allocation: String,
+    pub ended_at_ms: i64,
+}
+
+pub struct LeaseRow {
+    pub allocation: String,
+    pub job: Uuid,
+    pub tasks: String,
+}
+
+fn column<R, T>(rows: &[R], pick: impl Fn(&R) -> T) -> Vec<T> {
+    rows.iter().map(pick).collect()
+}
+
+/// A second outcome of a task breaks the key, and with it the batch: memory was wrong then, and is
+/// read again.
+pub async fn insert_outcomes(
+    tx: &mut PgConnection,
+    rows: &[OutcomeRow],
+) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "insert into outcome (job, task, attempt, succeeded, exit_code, signal, error,
+                              duration_us, node, allocation, output, ended_at_ms)
+         select * from unnest($1::uuid[], $2::bigint[], $3::int[], $4::boolean[], $5::int[],
+                              $6::int[], $7::text[], $8::bigint[], $9::text[], $10::text[],
+                              $11::text[], $12::bigint[])",
+        &column(rows, |row| row.job),
+        &column(rows, |row| row.task),
+        &column(rows, |row| row.attempt),
+        &column(rows, |row| row.succeeded),
+        &column(rows, |row| row.exit_code) as &[Option<i32>],
+        &column(rows, |row| row.signal) as &[Option<i32>],
+        &column(rows, |row| row.error.clone()) as &[Option<String>],
+        &column(rows, |row| row.duration_us),
+        &column(rows, |row| row.node.clone()) as &[Option<String>],
+        &column(rows, |row| row.allocation.clone()),
+        &column(rows, |row| row.output.clone()),
+        &column(rows, |row| row.ended_at_ms)
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn insert_attempts(
+    tx: &mut PgConnection,
+    rows: &[AttemptRow],
+) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "insert into attempt (job, task, attempt, exit_code, signal, error, node, allocation,
+                              ended_at_ms)
+         select * from unnest($1::uuid[], $2::bigint[], $3::int[], $4::int[], $5::int[],
+                              $6::text[], $7::text[], $8::text[], $9::bigint[])",
+        &column(rows, |row| row.job),
+        &column(rows, |row| row.task),
+        &column(rows, |row| row.attempt),
+        &column(rows, |row| row.exit_code) as &[Option<i32>],
+        &column(rows, |row| row.signal) as &[Option<i32>],
+        &column(rows, |row| row.error.clone()) as &[Option<String>],
+        &column(rows, |row| row.node.clone()) as &[Option<String>],
+        &column(rows, |row| row.allocation.clone()),
+        &column(rows, |row| row.ended_at_ms)
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn put_leases(tx: &mut PgConnection, rows: &[LeaseRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "insert into lease (allocation, job, tasks)
+         select new.allocation, new.job, new.tasks::json
+           from unnest($1::text[], $2::uuid[], $3::text[]) as new (allocation, job, tasks)
+         on conflict (allocation) do update set job = excluded.job, tasks = excluded.tasks",
+        &column(rows, |row| row.allocation.clone()),
+        &column(rows, |row| row.job),
+        &column(rows, |row| row.tasks.clone())
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn delete_leases(tx: &mut PgConnection, gone: &[String]) -> Result<(), sqlx::Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!("delete from lease where allocation = any($1)", gone)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+/// Outcomes of a job in order of task, from `from` on.
+pub async fn outcomes(
+    pool: &PgPool,
+    job: Uuid,
+    from: i64,
+    limit: i64,
+) -> Result<Vec<OutcomeRow>, sqlx::Error> {
+    sqlx::query_as!(
+        OutcomeRow,
+        "select job, task, attempt, succeeded, exit_code, signal, error, duration_us, node,
+                allocation, output, ended_at_ms
+           from outcome where job = $1 and task >= $2 order by task limit $3",
+        job,
+        from,
+        limit
+    )
+    .fetch_all(pool)
+    .await
+}

@@ -1,0 +1,181 @@
+//! Work as submitted and how it ended, and the tokens its runners have.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub struct RunnerRow {
+    pub id: String,
+    pub token: String,
+}
+
+pub struct WorkRow {
+    pub id: Uuid,
+    pub kind: &'static str,
+    pub user: String,
+    pub submitted_at_ms: i64,
+    pub submission: String,
+    pub traceparent: Option<String>,
+    pub runner: Option<String>,
+}
+
+/// Work of one batch, accepted at one revision.
+#[derive(Default)]
+pub struct Submitted {
+    pub revision: i64,
+    pub rows: Vec<WorkRow>,
+}
+
+pub struct CancelledRow {
+    pub id: Uuid,
+    pub at_ms: i64,
+}
+
+pub struct EndedRow {
+    pub id: Uuid,
+    pub state: &'static str,
+    pub reason: Option<String>,
+    pub at_ms: i64,
+}
+
+pub async fn insert_runners(tx: &mut PgConnection, rows: &[RunnerRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let (ids, tokens): (Vec<_>, Vec<_>) = rows
+        .iter()
+        .map(|row| (row.id.clone(), row.token.clone()))
+        .unzip();
+    sqlx::query!(
+        "insert into runner (id, token) select * from unnest($1::text[], $2::text[])
+         on conflict (id) do nothing",
+        &ids,
+        &tokens
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn delete_runners(tx: &mut PgConnection, ids: &[String]) -> Result<(), sqlx::Error> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!("delete from runner where id = any($1)", ids)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), sqlx::Error> {
+    let rows = &submitted.rows;
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let kinds: Vec<String> = rows.iter().map(|row| row.kind.to_owned()).collect();
+    let users: Vec<String> = rows.iter().map(|row| row.user.clone()).collect();
+    let at: Vec<i64> = rows.iter().map(|row| row.submitted_at_ms).collect();
+    let texts: Vec<String> = rows.iter().map(|row| row.submission.clone()).collect();
+    let traces: Vec<Option<String>> = rows.iter().map(|row| row.traceparent.clone()).collect();
+    let runners: Vec<Option<String>> = rows.iter().map(|row| row.runner.clone()).collect();
+    sqlx::query!(
+        "insert into work
+            (id, kind, user_name, submitted_at_ms, revision, submission, traceparent, runner)
+         select new.id, new.kind, new.user_name, new.at, $8, new.body::json, new.trace, new.runner
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
+                       $7::text[]) as new (id, kind, user_name, at, body, trace, runner)",
+        &ids,
+        &kinds,
+        &users,
+        &at,
+        &texts,
+        &traces as &[Option<String>],
+        &runners as &[Option<String>],
+        submitted.revision
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn cancel(tx: &mut PgConnection, rows: &[CancelledRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let (ids, at): (Vec<Uuid>, Vec<i64>) = rows.iter().map(|row| (row.id, row.at_ms)).unzip();
+    sqlx::query!(
+        "update work set cancelled_at_ms = new.at
+           from unnest($1::uuid[], $2::bigint[]) as new (id, at) where work.id = new.id",
+        &ids,
+        &at
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// Notes how work ended and deletes what only matters while it lasts.
+pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.id).collect();
+    let states: Vec<String> = rows.iter().map(|row| row.state.to_owned()).collect();
+    let reasons: Vec<Option<String>> = rows.iter().map(|row| row.reason.clone()).collect();
+    let at: Vec<i64> = rows.iter().map(|row| row.at_ms).collect();
+    sqlx::query!(
+        "update work set state = new.state, reason = new.reason, ended_at_ms = new.at
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[])
+             as new (id, state, reason, at)
+          where work.id = new.id",
+        &ids,
+        &states,
+        &reasons as &[Option<String>],
+        &at
+    )
+    .execute(&mut *tx)
+    .await?;
+    sqlx::query!("delete from lease where job = any($1)", &ids)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!("delete from settled where work = any($1)", &ids)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!("delete from brake where work = any($1)", &ids)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+/// Work that is not kept any longer; its history follows piece by piece.
+pub async fn forget(tx: &mut PgConnection, ids: &[Uuid]) -> Result<(), sqlx::Error> {
+    if ids.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "insert into forgotten (work) select * from unnest($1::uuid[])",
+        ids
+    )
+    .execute(&mut *tx)
+    .await?;
+    sqlx::query!("delete from work where id = any($1)", ids)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+/// What the timeline begins with.
+pub struct Beginning {
+    pub submitted_at_ms: i64,
+    pub revision: i64,
+}
+
+pub async fn beginning(pool: &sqlx::PgPool, id: Uuid) -> Result<Option<Beginning>, sqlx::Error> {
+    sqlx::query_as!(
+        Beginning,
+        "select submitted_at_ms, revision from work where id = $1",
+        id
+    )
+    .fetch_optional(pool)
+    .await
+}

@@ -1,0 +1,239 @@
+//! What a submission may say. All faults are told at once, each with a JSON pointer (A8, A9).
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::submission::{
+    JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
+};
+use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_vocabulary::{NodeName, Size};
+
+pub const MOST_TASKS: u64 = 10_000_000;
+pub const MOST_VECTORS: usize = 100_000;
+pub const MOST_LABELS: usize = 64;
+pub const MOST_VARIABLES: usize = 1_024;
+pub const MOST_MACHINES: usize = 10_000;
+pub const MOST_WORDS: usize = 4_096;
+pub const MOST_INSTANCES: u32 = 10_000;
+pub const MOST_ATTEMPTS: u32 = 100;
+pub const MOST_THREADS: u32 = 256;
+pub const LONGEST_TEXT: usize = 4 * 1024;
+const LONGEST_NAME: usize = 256;
+const MOST_EXTRAS: usize = 32;
+/// 64 TiB of memory and 65,536 cpus: more than any machine, and far from overflow.
+const MOST_MEMORY: u64 = 1 << 46;
+const MOST_MILLI: u64 = 1 << 26;
+/// More faults than anyone reads; a list of a million bad words gets a short answer.
+const MOST_FAULTS: usize = 100;
+
+#[derive(Default)]
+struct Faults(Vec<FieldFault>);
+
+impl Faults {
+    fn add(&mut self, pointer: impl Into<String>, detail: impl Into<String>) {
+        if self.0.len() < MOST_FAULTS {
+            self.0.push(FieldFault {
+                pointer: pointer.into(),
+                detail: detail.into(),
+            });
+        }
+    }
+
+    fn check(&mut self, good: bool, pointer: &str, detail: impl FnOnce() -> String) {
+        if !good {
+            self.add(pointer, detail());
+        }
+    }
+
+    fn text(&mut self, pointer: impl FnOnce() -> String, text: &str, limit: usize) {
+        if text.len() > limit {
+            self.add(pointer(), format!("longer than {limit} bytes"));
+        } else if text.contains('\0') {
+            self.add(pointer(), "has a NUL character");
+        }
+    }
+
+    fn words(&mut self, pointer: &str, words: &[String]) {
+        self.check(words.len() <= MOST_WORDS, pointer, || {
+            format!("more than {MOST_WORDS} words")
+        });
+        for (at, word) in words.iter().enumerate().take(MOST_WORDS) {
+            self.text(|| format!("{pointer}/{at}"), word, LONGEST_TEXT);
+        }
+    }
+
+    fn command(&mut self, command: &[String]) {
+        let named = command.first().is_some_and(|program| !program.is_empty());
+        self.check(named, "/command", || "names no program".to_owned());
+        self.words("/command", command);
+    }
+
+    fn names(&mut self, name: Option<&String>, class: Option<&String>) {
+        for (pointer, name) in [("/name", name), ("/class", class)] {
+            if let Some(name) = name {
+                self.check(!name.trim().is_empty(), pointer, || "is empty".to_owned());
+                self.text(|| pointer.to_owned(), name, LONGEST_NAME);
+            }
+        }
+    }
+
+    fn map(&mut self, pointer: &str, map: &BTreeMap<String, String>, limit: usize) {
+        self.check(map.len() <= limit, pointer, || {
+            format!("more than {limit} entries")
+        });
+        for (key, value) in map.iter().take(limit) {
+            let at = || format!("{pointer}/{}", key.replace('~', "~0").replace('/', "~1"));
+            self.text(at, key, LONGEST_NAME);
+            self.text(at, value, LONGEST_TEXT);
+            if key.is_empty() {
+                self.add(at(), "has an empty name");
+            }
+        }
+    }
+
+    fn environment(&mut self, variables: &BTreeMap<String, String>) {
+        self.map("/environment", variables, MOST_VARIABLES);
+        if variables.keys().any(|name| name.contains('=')) {
+            self.add("/environment", "a variable's name has '='");
+        }
+    }
+
+    fn directory(&mut self, directory: Option<&String>) {
+        if let Some(directory) = directory {
+            let pointer = "/working_directory";
+            self.check(directory.starts_with('/'), pointer, || {
+                "is not absolute".to_owned()
+            });
+            self.text(|| pointer.to_owned(), directory, LONGEST_TEXT);
+        }
+    }
+
+    fn size(&mut self, size: Option<&Size>) {
+        let Some(size) = size else { return };
+        self.check(
+            size.memory_bytes <= MOST_MEMORY,
+            "/size/memory_bytes",
+            || format!("more than {MOST_MEMORY} bytes"),
+        );
+        for (pointer, milli) in [
+            ("/size/cpu_milli", size.cpu_milli),
+            ("/size/gpu_milli", size.gpu_milli),
+        ] {
+            self.check(milli <= MOST_MILLI, pointer, || {
+                format!("more than {MOST_MILLI}")
+            });
+        }
+        self.check(size.extras.len() <= MOST_EXTRAS, "/size/extras", || {
+            format!("more than {MOST_EXTRAS} resources")
+        });
+        for (name, amount) in size.extras.iter().take(MOST_EXTRAS) {
+            self.text(|| "/size/extras".to_owned(), name, LONGEST_NAME);
+            self.check(*amount <= MOST_MEMORY, "/size/extras", || {
+                format!("{name} is more than {MOST_MEMORY}")
+            });
+        }
+    }
+
+    fn machines(&mut self, machines: &[NodeName]) {
+        self.check(machines.len() <= MOST_MACHINES, "/machines", || {
+            format!("more than {MOST_MACHINES} machines")
+        });
+    }
+
+    fn tasks(&mut self, tasks: &Tasks) {
+        match tasks {
+            Tasks::Count(count) => {
+                self.check((1..=MOST_TASKS).contains(count), "/tasks/count", || {
+                    format!("must be 1 to {MOST_TASKS}")
+                });
+            }
+            Tasks::Arguments(vectors) => {
+                self.check(
+                    (1..=MOST_VECTORS).contains(&vectors.len()),
+                    "/tasks/arguments",
+                    || format!("must be 1 to {MOST_VECTORS} argument vectors"),
+                );
+                for (at, words) in vectors.iter().enumerate().take(MOST_VECTORS) {
+                    self.words(&format!("/tasks/arguments/{at}"), words);
+                }
+            }
+        }
+    }
+
+    fn end(self) -> Result<(), Vec<FieldFault>> {
+        if self.0.is_empty() {
+            Ok(())
+        } else {
+            Err(self.0)
+        }
+    }
+}
+
+pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
+    let mut faults = Faults::default();
+    faults.names(job.name.as_ref(), job.class.as_ref());
+    faults.command(&job.command);
+    faults.tasks(&job.tasks);
+    faults.environment(&job.environment);
+    faults.directory(job.working_directory.as_ref());
+    faults.size(job.size.as_ref());
+    let processes = job.max_processes.unwrap_or(1);
+    faults.check(
+        (1..=MOST_TASKS).contains(&processes),
+        "/max_processes",
+        || format!("must be 1 to {MOST_TASKS}"),
+    );
+    let threads = job.threads.unwrap_or(1);
+    faults.check((1..=MOST_THREADS).contains(&threads), "/threads", || {
+        format!("must be 1 to {MOST_THREADS}")
+    });
+    let attempts = job.max_attempts.unwrap_or(1);
+    faults.check(
+        (1..=MOST_ATTEMPTS).contains(&attempts),
+        "/max_attempts",
+        || format!("must be 1 to {MOST_ATTEMPTS}"),
+    );
+    faults.machines(&job.machines);
+    faults.map("/labels", &job.labels, MOST_LABELS);
+    faults.end()
+}
+
+pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
+    let mut faults = Faults::default();
+    faults.names(service.name.as_ref(), service.class.as_ref());
+    faults.command(&service.command);
+    let instances = service.instances.unwrap_or(1);
+    faults.check(
+        (1..=MOST_INSTANCES).contains(&instances),
+        "/instances",
+        || format!("must be 1 to {MOST_INSTANCES}"),
+    );
+    faults.environment(&service.environment);
+    faults.directory(service.working_directory.as_ref());
+    faults.size(service.size.as_ref());
+    faults.machines(&service.machines);
+    faults.map("/labels", &service.labels, MOST_LABELS);
+    faults.end()
+}
+
+pub fn reservation(reservation: &ReservationSubmission) -> Result<(), Vec<FieldFault>> {
+    let mut faults = Faults::default();
+    faults.names(reservation.name.as_ref(), reservation.class.as_ref());
+    faults.size(reservation.size.as_ref());
+    faults.machines(&reservation.machines);
+    faults.map("/labels", &reservation.labels, MOST_LABELS);
+    faults.end()
+}
+
+pub fn problem(faults: Vec<FieldFault>) -> Problem {
+    faults.into_iter().fold(
+        Problem::new(
+            Code::Invalid,
+            "some fields do not mean anything that can be done",
+        ),
+        |problem, fault| problem.at(fault.pointer, fault.detail),
+    )
+}
+
+#[cfg(test)]
+mod tests;

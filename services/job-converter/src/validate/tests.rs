@@ -1,0 +1,90 @@
+use super::*;
+
+fn pointers(faults: Result<(), Vec<FieldFault>>) -> Vec<String> {
+    faults
+        .err()
+        .unwrap_or_default()
+        .into_iter()
+        .map(|fault| fault.pointer)
+        .collect()
+}
+
+fn read(json: &str) -> JobSubmission {
+    serde_json::from_str(json).unwrap()
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let bad = read(
+        r#"{"command": [], "tasks": {"count": 0}, "working_directory": "here", "threads": 0,
+            "max_attempts": 101, "environment": {"A=B": "x", "C": "nul\u0000"}, "name": " ",
+            "size": {"memory_bytes": 18446744073709551615}, "max_processes": 0}"#,
+    );
+    let found = pointers(job(&bad));
+    for pointer in [
+        "/command",
+        "/tasks/count",
+        "/working_directory",
+        "/threads",
+        "/max_attempts",
+        "/environment",
+        "/environment/C",
+        "/name",
+        "/size/memory_bytes",
+        "/max_processes",
+    ] {
+        assert!(
+            found.iter().any(|it| it == pointer),
+            "{pointer} is not in {found:?}"
+        );
+    }
+}
+
+#[test]
+fn limits_are_inclusive() {
+    let job_of = |tasks: &str| job(&read(&format!(r#"{{"command":["x"],"tasks":{tasks}}}"#)));
+    assert!(job_of(r#"{"count":10000000}"#).is_ok());
+    assert_eq!(pointers(job_of(r#"{"count":10000001}"#)), ["/tasks/count"]);
+    assert_eq!(
+        pointers(job_of(r#"{"arguments":[]}"#)),
+        ["/tasks/arguments"]
+    );
+    assert_eq!(
+        pointers(job_of(r#"{"arguments":[["a"],["\u0000"]]}"#)),
+        ["/tasks/arguments/1/0"]
+    );
+    let labels: BTreeMap<String, String> = (0..65)
+        .map(|at| (format!("l{at}"), String::new()))
+        .collect();
+    let plain = read(r#"{"command":["x"]}"#);
+    assert_eq!(
+        pointers(job(&JobSubmission {
+            labels,
+            ..plain.clone()
+        })),
+        ["/labels"]
+    );
+    let command = vec!["x".repeat(LONGEST_TEXT), "y".repeat(LONGEST_TEXT + 1)];
+    assert_eq!(
+        pointers(job(&JobSubmission { command, ..plain })),
+        ["/command/1"]
+    );
+}
+
+#[test]
+fn services_and_reservations_are_checked_too() {
+    let bad: ServiceSubmission = serde_json::from_str(r#"{"command":[""],"instances":0}"#).unwrap();
+    assert_eq!(pointers(service(&bad)), ["/command", "/instances"]);
+    let bad: ReservationSubmission = serde_json::from_str(r#"{"class":""}"#).unwrap();
+    assert_eq!(pointers(reservation(&bad)), ["/class"]);
+}
+
+#[test]
+fn a_million_faults_get_a_short_answer() {
+    let vectors = vec![vec!["\0".to_owned()]; 1_000];
+    let bad = JobSubmission {
+        tasks: Tasks::Arguments(vectors),
+        ..read(r#"{"command":["x"]}"#)
+    };
+    assert_eq!(pointers(job(&bad)).len(), MOST_FAULTS);
+}

@@ -1,0 +1,35 @@
+//! job-converter as its callers meet it: over HTTP, on a real Postgres, beside a scheduler that
+//! grants what the test says, killed and started again.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "a world that cannot be made fails its test"
+)]
+
+#[path = "service/life.rs"]
+mod life;
+#[path = "service/scheduler.rs"]
+mod scheduler;
+#[path = "service/submissions.rs"]
+mod submissions;
+#[path = "service/tasks.rs"]
+mod tasks;
+#[path = "service/world.rs"]
+mod world;
+
+#[test]
+fn the_description_is_the_one_that_was_agreed() {
+    let path = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../../openapi/job-converter.json"
+    );
+    let now = hayward_job_converter::openapi();
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(path, &now).unwrap();
+    }
+    let agreed = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        now == agreed,
+        "the API changed; BLESS=1 rewrites {path}, then read the diff"
+    );
+}

@@ -1,0 +1,146 @@
+//! A scheduler that publishes what the test says, over the same routes as the real one.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Path, Query, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use hayward_job_converter_api::DemandEntry;
+use hayward_rm_scheduler_api::{
+    AllocationEntry, AllocationState, Vacate, VacateReason, VerdictEntry, WaitReason,
+};
+use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, WorkId};
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use uuid::Uuid;
+
+#[derive(Clone, Default)]
+struct Maps {
+    revision: u64,
+    maps: BTreeMap<String, BTreeMap<String, Value>>,
+}
+
+pub struct Scheduler {
+    pub url: String,
+    maps: Arc<watch::Sender<Maps>>,
+}
+
+type Shared = (Uuid, Arc<watch::Sender<Maps>>);
+
+async fn publication(
+    State((lineage, maps)): State<Shared>,
+    Path(name): Path<String>,
+    Query(query): Query<BTreeMap<String, String>>,
+) -> Json<Value> {
+    let since = query
+        .get("since")
+        .and_then(|cursor| cursor.split_once('-')?.1.parse().ok());
+    let wait: u64 = query
+        .get("wait")
+        .and_then(|wait| wait.parse().ok())
+        .unwrap_or(0);
+    let mut now = maps.subscribe();
+    let news = now.wait_for(|maps| since.is_none_or(|since: u64| maps.revision > since));
+    let _ = tokio::time::timeout(Duration::from_secs(wait), news).await;
+    let maps = maps.borrow().clone();
+    let changed = maps.maps.get(&name).cloned().unwrap_or_default();
+    let cursor = format!("{}-{}", lineage.simple(), maps.revision);
+    Json(json!({ "cursor": cursor, "full": true, "changed": changed, "removed": [] }))
+}
+
+impl Scheduler {
+    pub async fn start() -> Self {
+        let lineage = hayward_service::clock::fresh_uuid();
+        let maps = Arc::new(watch::Sender::new(Maps {
+            revision: 1,
+            ..Maps::default()
+        }));
+        let router = Router::new()
+            .route("/v1/{name}/publication", get(publication))
+            .with_state((lineage, maps.clone()));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self { url, maps }
+    }
+
+    fn change(&self, name: &str, key: &str, entry: Option<Value>) {
+        self.maps.send_modify(|maps| {
+            maps.revision += 1;
+            let map = maps.maps.entry(name.to_owned()).or_default();
+            match entry {
+                Some(entry) => map.insert(key.to_owned(), entry),
+                None => map.remove(key),
+            };
+        });
+    }
+
+    /// Grants a process for a demand entry and lets it run.
+    pub fn grant(&self, demand: &DemandEntry) -> AllocationEntry {
+        let entry = AllocationEntry {
+            id: AllocationId::fresh(hayward_service::clock::fresh_uuid()),
+            work: demand.work.clone(),
+            kind: demand.kind,
+            user: demand.user.clone(),
+            class: "normal".to_owned(),
+            node: NodeName::new("node-1").unwrap(),
+            order: 1,
+            size: demand.size.clone(),
+            incarnation: 1,
+            granted_at: Timestamp::from_unix_ms(0),
+            state: AllocationState::Running,
+            vacate: None,
+            exit: None,
+            launch: demand.launch.clone(),
+        };
+        self.say(&entry);
+        entry
+    }
+
+    pub fn say(&self, entry: &AllocationEntry) {
+        let value = serde_json::to_value(entry).unwrap();
+        self.change("allocations", entry.id.as_str(), Some(value));
+    }
+
+    pub fn ended(&self, entry: &AllocationEntry, exit: Exit) {
+        let (state, exit) = (AllocationState::Ended, Some(exit));
+        self.say(&AllocationEntry {
+            state,
+            exit,
+            ..entry.clone()
+        });
+    }
+
+    pub fn vacate(&self, entry: &AllocationEntry) {
+        let vacate = Vacate {
+            reason: VacateReason::Preempted,
+            detail: "others are due the room".to_owned(),
+            since: Timestamp::from_unix_ms(0),
+            purge: false,
+        };
+        self.say(&AllocationEntry {
+            vacate: Some(vacate),
+            ..entry.clone()
+        });
+    }
+
+    pub fn bury(&self, entry: &AllocationEntry) {
+        self.change("allocations", entry.id.as_str(), None);
+    }
+
+    pub fn judge(&self, work: &WorkId, reason: WaitReason, refused: bool) {
+        let entry = VerdictEntry {
+            work: work.clone(),
+            reason,
+            refused,
+            class: None,
+            detail: "no node has 99 GiB".to_owned(),
+            numbers: [("largest_node".to_owned(), 8)].into(),
+            since: Timestamp::from_unix_ms(0),
+        };
+        let value = serde_json::to_value(entry).unwrap();
+        self.change("verdicts", work.as_str(), Some(value));
+    }
+}

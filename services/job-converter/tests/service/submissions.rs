@@ -1,0 +1,205 @@
+//! Submitting, reading and finding work again.
+
+use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
+use hayward_job_converter_api::{Timeline, WorkList, WorkState, WorkView};
+use hayward_publication::Update;
+use hayward_service::auth::Scope;
+use http::Method;
+use serde_json::json;
+
+use crate::world::{World, count, fresh_key, refusal, submit};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_accepted_once_per_key_also_after_a_crash() {
+    let mut world = World::mortal().await;
+    let (ann, key, body) = (world.user("ann"), fresh_key(), count(3));
+    let call = ann
+        .call(Method::POST, "/v1/jobs")
+        .body(&body)
+        .idempotency_key(&key);
+    let first = call.answer::<Submitted>().await.unwrap();
+    assert_eq!(first.status, 201);
+    assert_eq!(
+        first.headers["location"],
+        format!("/v1/jobs/{}", first.body.id)
+    );
+    assert_eq!(
+        first.headers["hayward-revision"],
+        first.body.revision.to_string()
+    );
+    assert_eq!(
+        submit(&ann, "/v1/jobs", &body, &key).await.unwrap(),
+        first.body
+    );
+
+    world.kill_and_restart().await;
+    let ann = world.user("ann");
+    let call = ann
+        .call(Method::POST, "/v1/jobs")
+        .body(&body)
+        .idempotency_key(&key);
+    let again = call.answer::<Submitted>().await.unwrap();
+    assert_eq!(again.body, first.body);
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    let other = submit(&ann, "/v1/jobs", &count(4), &key).await;
+    assert_eq!(refusal(other).0, 422);
+    // Keys belong to their user.
+    let bobs = submit(&world.user("bob"), "/v1/jobs", &count(4), &key)
+        .await
+        .unwrap();
+    assert_ne!(bobs.id, first.body.id);
+    assert_eq!(
+        world.rows("select count(*) from job_converter.work").await,
+        2
+    );
+
+    let view = world.view(&first.body.id).await;
+    assert_eq!(
+        (view.state, view.name.as_str()),
+        (WorkState::Waiting, "echo")
+    );
+    assert_eq!(view.tasks.unwrap().waiting, 3);
+    let demand = world.demand_of(&first.body.id).await;
+    assert_eq!(
+        (demand.max_processes, demand.remaining_tasks, demand.threads),
+        (3, 3, 1)
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn bad_input_is_told_field_by_field() {
+    let world = World::new().await;
+    let ann = world.user("ann");
+    let bad = json!({ "command": [], "tasks": { "count": 0 }, "working_directory": "here" });
+    let (status, pointers) = refusal(submit(&ann, "/v1/jobs", &bad, &fresh_key()).await);
+    assert_eq!((status, pointers.len()), (422, 3));
+    assert!(
+        pointers.contains(&"/tasks/count".to_owned()),
+        "{pointers:?}"
+    );
+    let unknown = json!({ "command": ["x"], "comand": 1 });
+    assert_eq!(
+        refusal(submit(&ann, "/v1/jobs", &unknown, &fresh_key()).await).0,
+        400
+    );
+    let none = ann.post::<_, Submitted>("/v1/jobs", &count(1), None).await;
+    assert_eq!(
+        refusal(none),
+        (400, vec!["/header/idempotency-key".to_owned()])
+    );
+    let page = ann.get::<WorkList>("/v1/jobs?limit=0").await;
+    assert_eq!(refusal(page), (400, vec!["/query/limit".to_owned()]));
+    assert_eq!(
+        world.rows("select count(*) from job_converter.work").await,
+        0
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bulk_has_one_result_per_job() {
+    let world = World::new().await;
+    let ann = world.user("ann");
+    let body = json!({ "jobs": [count(1), { "command": [] }, count(2)] });
+    let key = fresh_key();
+    let done: BulkSubmitted = ann.post("/v1/jobs/bulk", &body, Some(&key)).await.unwrap();
+    let good: Vec<bool> = done
+        .results
+        .iter()
+        .map(|result| result.id.is_some())
+        .collect();
+    assert_eq!(good, [true, false, true]);
+    assert!(done.results[1].error.as_ref().unwrap().contains("/command"));
+    let again: BulkSubmitted = ann.post("/v1/jobs/bulk", &body, Some(&key)).await.unwrap();
+    assert_eq!(again, done);
+    assert_eq!(world.demand().await.len(), 2);
+    let many = json!({ "jobs": vec![count(1); 1001] });
+    let refused = ann
+        .post::<_, BulkSubmitted>("/v1/jobs/bulk", &many, Some(&fresh_key()))
+        .await;
+    assert_eq!(refusal(refused), (422, vec!["/jobs".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn others_work_is_as_if_it_were_not_there() {
+    let world = World::new().await;
+    let job = world.submit(count(1)).await;
+    let (bob, path) = (world.user("bob"), format!("/v1/jobs/{}", job.id));
+    assert_eq!(refusal(bob.get::<WorkView>(&path).await).0, 404);
+    assert_eq!(refusal(bob.delete::<WorkView>(&path).await).0, 404);
+    assert_eq!(
+        refusal(bob.get::<Timeline>(&format!("{path}/timeline")).await).0,
+        404
+    );
+    assert_eq!(
+        refusal(bob.get::<WorkList>("/v1/jobs?user=ann").await).0,
+        403
+    );
+    assert!(
+        bob.get::<WorkList>("/v1/jobs")
+            .await
+            .unwrap()
+            .items
+            .is_empty()
+    );
+    let wrong = bob
+        .get::<Update<WorkView>>("/v1/jobs/publication?user=ann")
+        .await;
+    assert_eq!(refusal(wrong).0, 403);
+    let agent = world.client("x", &[Scope::Agent("n".parse().unwrap())]);
+    assert_eq!(
+        refusal(submit(&agent, "/v1/jobs", &count(1), &fresh_key()).await).0,
+        403
+    );
+    assert_eq!(refusal(agent.get::<WorkView>(&path).await).0, 403);
+    // A service's id is not a job's, even with the right number.
+    let other = path.replace("jobs/job_", "services/svc_");
+    assert_eq!(
+        refusal(world.user("ann").get::<WorkView>(&other).await).0,
+        404
+    );
+    let operator = world.client("olga", &[Scope::Operator]);
+    assert_eq!(operator.get::<WorkView>(&path).await.unwrap().id, job.id);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lists_are_paged_over_users_and_filtered() {
+    let world = World::new().await;
+    for user in ["ann", "bob"] {
+        for _ in 0..3 {
+            let client = world.user(user);
+            submit(&client, "/v1/jobs", &count(1), &fresh_key())
+                .await
+                .unwrap();
+        }
+        let body = json!({});
+        submit(&world.user(user), "/v1/reservations", &body, &fresh_key())
+            .await
+            .unwrap();
+    }
+    let operator = world.client("olga", &[Scope::Operator]);
+    let (mut seen, mut path) = (Vec::new(), "/v1/jobs?limit=2".to_owned());
+    loop {
+        let page: WorkList = operator.get(&path).await.unwrap();
+        assert!(page.items.len() <= 2);
+        seen.extend(
+            page.items
+                .into_iter()
+                .map(|view| (view.user.to_string(), view.id)),
+        );
+        let Some(cursor) = page.next_cursor else {
+            break;
+        };
+        path = format!("/v1/jobs?limit=2&cursor={cursor}");
+    }
+    assert_eq!(seen.len(), 6);
+    let mut sorted = seen.clone();
+    sorted.sort();
+    sorted.dedup();
+    assert_eq!(seen, sorted);
+    let own: WorkList = world.user("bob").get("/v1/reservations").await.unwrap();
+    assert_eq!(own.items.len(), 1);
+    let ended: WorkList = operator.get("/v1/jobs?state=completed").await.unwrap();
+    assert!(ended.items.is_empty());
+    let anns: Update<WorkView> = world.user("ann").get("/v1/jobs/publication").await.unwrap();
+    assert_eq!(anns.changed.len(), 4);
+}

@@ -1,0 +1,420 @@
+//! Leasing and reporting tasks.
+
+use hayward_job_converter_api::tasks::LeaseRequest;
+use hayward_job_converter_api::{Timeline, WorkState, WorkView};
+use hayward_testkit::until;
+use hayward_vocabulary::{AllocationId, Exit, ExitCause};
+use serde_json::json;
+
+use crate::world::{Runner, World, count, ended, quiet, refusal};
+
+fn numbers(answer: &hayward_job_converter_api::tasks::LeaseAnswer) -> Vec<u64> {
+    answer.tasks.iter().map(|task| task.task).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs_to_its_end() {
+    let world = World::new().await;
+    let body = json!({
+        "command": ["/bin/echo", "{task}"], "tasks": { "arguments": [["a"], ["{task}"]] },
+        "environment": { "K": "v" }, "working_directory": "/tmp",
+    });
+    let job = world.submit(body).await;
+    let demand = world.demand_of(&job.id).await;
+    let process = world.scheduler.grant(&demand);
+    let view = world.in_state(&job.id, WorkState::Running).await;
+    assert_eq!(view.processes[0].allocation, process.id);
+
+    let runner = world.runner(&demand);
+    let first = runner.lease(&process.id, 10).await;
+    assert_eq!(
+        (first.tasks.len(), first.done, first.lease_ms),
+        (2, false, 60_000)
+    );
+    assert_eq!(first.tasks[0].argv, ["/bin/echo", "0", "a"]);
+    assert_eq!(first.tasks[1].argv, ["/bin/echo", "1", "{task}"]);
+    assert_eq!(first.tasks[0].environment["K"], "v");
+    let half = runner.report(&process.id, vec![ended(0, 1, 0)]).await;
+    assert!(!half.done);
+    let waiter = {
+        let (ann, id) = (world.user("ann"), job.id.clone());
+        tokio::spawn(async move {
+            ann.get::<WorkView>(&format!("/v1/jobs/{id}?wait=20&until=final"))
+                .await
+        })
+    };
+    let last = runner
+        .report(&process.id, vec![ended(0, 1, 0), ended(1, 1, 0)])
+        .await;
+    assert!(last.done);
+    let view = waiter.await.unwrap().unwrap();
+    assert_eq!(
+        (view.state, view.tasks.unwrap().succeeded),
+        (WorkState::Completed, 2)
+    );
+    assert!(view.ended_at.is_some());
+    assert!(
+        world.demand().await.is_empty(),
+        "the demand goes with the last outcome"
+    );
+    let tasks = world.tasks(&job.id).await.tasks;
+    assert_eq!(tasks.len(), 2);
+    assert_eq!(
+        (tasks[1].node.as_str(), tasks[1].output.as_str()),
+        ("node-1", "output of 1\n")
+    );
+    // A late repetition changes nothing.
+    assert!(runner.report(&process.id, vec![ended(1, 1, 7)]).await.done);
+    assert!(world.tasks(&job.id).await.tasks[1].succeeded);
+
+    let logs = reqwest::Client::new()
+        .get(format!("{}/v1/jobs/{}/logs?limit=1", world.url(), job.id))
+        .bearer_auth(world.token("ann", &[hayward_service::Scope::Submitter]))
+        .send()
+        .await
+        .unwrap();
+    assert_eq!(logs.headers()["hayward-next-cursor"], "1");
+    assert_eq!(logs.text().await.unwrap(), "output of 0\n");
+    let path = format!("/v1/jobs/{}/timeline", job.id);
+    let timeline: Timeline = world.user("ann").get(&path).await.unwrap();
+    let events: Vec<&str> = timeline
+        .events
+        .iter()
+        .map(|event| event.event.as_str())
+        .collect();
+    assert_eq!(
+        (events[0], *events.last().unwrap()),
+        ("submitted", "completed")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn failures_are_retried_and_interruptions_cost_nothing() {
+    let world = World::new().await;
+    let mut body = count(2);
+    body["max_attempts"] = json!(2);
+    let job = world.submit(body).await;
+    let demand = world.demand_of(&job.id).await;
+    let (process, runner) = (world.scheduler.grant(&demand), world.runner(&demand));
+    let who = &process.id;
+    runner.lease(who, 2).await;
+    let mut interrupted = ended(1, 1, 0);
+    (
+        interrupted.exit_code,
+        interrupted.signal,
+        interrupted.interrupted,
+    ) = (None, Some(15), true);
+    runner.report(who, vec![ended(0, 1, 3), interrupted]).await;
+    let again = runner.lease(who, 2).await;
+    let attempts: Vec<_> = again
+        .tasks
+        .iter()
+        .map(|task| (task.task, task.attempt))
+        .collect();
+    assert_eq!(attempts, [(0, 2), (1, 1)]);
+    let answer = runner
+        .report(who, vec![ended(0, 2, 3), ended(1, 1, 0)])
+        .await;
+    assert!(answer.done);
+    let view = world.in_state(&job.id, WorkState::Failed).await;
+    let tasks = view.tasks.unwrap();
+    assert_eq!((tasks.failed, tasks.succeeded), (1, 1));
+    assert!(view.reason.unwrap().contains("1 of 2"));
+    assert_eq!(
+        world
+            .rows("select count(*) from job_converter.attempt")
+            .await,
+        1
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_keeps_leases_and_outcomes() {
+    let mut world = World::mortal().await;
+    let job = world.submit(count(100)).await;
+    let demand = world.demand_of(&job.id).await;
+    let process = world.scheduler.grant(&demand);
+    let who = &process.id;
+    let runner = world.runner(&demand);
+    assert_eq!(runner.lease(who, 10).await.tasks.len(), 10);
+    runner
+        .report(
+            who,
+            (0..4)
+                .map(|task| ended(task, 1, i32::from(task == 3)))
+                .collect(),
+        )
+        .await;
+
+    world.kill_and_restart().await;
+    // Progress is told now and then, so the view of before the crash may be older than the rows.
+    let told = until("what is recorded to be told", async || {
+        let tasks = world.view(&job.id).await.tasks.unwrap();
+        (tasks.succeeded == 3).then_some(tasks)
+    })
+    .await;
+    assert_eq!((told.leased, told.waiting), (6, 91));
+    let runner = world.runner(&world.demand_of(&job.id).await);
+    let other = world.scheduler.grant(&demand);
+    let more = runner.lease(&other.id, 3).await;
+    assert_eq!(numbers(&more), [3, 10, 11]);
+    assert_eq!(more.tasks[0].attempt, 2);
+    // The reports of before the crash are repeated, as a runner does that had no answer.
+    runner
+        .report(who, (0..3).map(|task| ended(task, 1, 0)).collect())
+        .await;
+    runner
+        .report(who, (4..10).map(|task| ended(task, 1, 0)).collect())
+        .await;
+    assert_eq!(world.tasks(&job.id).await.tasks.len(), 9);
+    assert_eq!(
+        world
+            .rows("select count(*) from job_converter.outcome")
+            .await,
+        9
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_a_lost_process_go_to_another_that_waits() {
+    let world = World::new().await;
+    let job = world.submit(count(2)).await;
+    let demand = world.demand_of(&job.id).await;
+    let (lost, other) = (
+        world.scheduler.grant(&demand),
+        world.scheduler.grant(&demand),
+    );
+    let runner = world.runner(&demand);
+    assert_eq!(runner.lease(&lost.id, 2).await.tasks.len(), 2);
+    let waiting = {
+        let (runner, who) = (world.runner(&demand), other.id.clone());
+        tokio::spawn(async move {
+            let request = LeaseRequest {
+                want: 2,
+                wait_ms: 20_000,
+                ..quiet(&who)
+            };
+            runner.ask(&request).await
+        })
+    };
+    world
+        .scheduler
+        .ended(&lost, Exit::of(ExitCause::Node, "the node was lost"));
+    let answer = waiting.await.unwrap().unwrap();
+    assert_eq!(numbers(&answer), [0, 1]);
+    assert_eq!(answer.tasks[0].attempt, 1, "a lost node spends nothing");
+    // The end is taken note of, and forgotten when the scheduler buried it.
+    until("the end to be settled", async || {
+        world
+            .demand_of(&job.id)
+            .await
+            .settled
+            .contains(&lost.id)
+            .then_some(())
+    })
+    .await;
+    world.scheduler.bury(&lost);
+    until("the settled one to be dropped", async || {
+        world
+            .demand_of(&job.id)
+            .await
+            .settled
+            .is_empty()
+            .then_some(())
+    })
+    .await;
+    assert_eq!(
+        world
+            .rows("select count(*) from job_converter.settled")
+            .await,
+        0
+    );
+    // What the lost process finished after all is taken.
+    runner.report(&lost.id, vec![ended(0, 1, 0)]).await;
+    assert_eq!(world.tasks(&job.id).await.tasks[0].allocation, lost.id);
+    assert!(
+        runner
+            .report(&other.id, vec![ended(1, 1, 0), ended(0, 1, 0)])
+            .await
+            .done
+    );
+    assert_eq!(world.tasks(&job.id).await.tasks.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leases_end_unrenewed_and_lost_answers_come_back() {
+    let world = World::with(|settings| settings.task_lease_ms = 300).await;
+    let job = world.submit(count(3)).await;
+    let demand = world.demand_of(&job.id).await;
+    let process = world.scheduler.grant(&demand);
+    world.in_state(&job.id, WorkState::Running).await;
+    let runner = world.runner(&demand);
+    let silent = AllocationId::new("alc_silent").unwrap();
+    assert_eq!(numbers(&runner.lease(&silent, 1).await), [0]);
+    // This answer is lost; the next request names what is held.
+    assert_eq!(numbers(&runner.lease(&process.id, 1).await), [1]);
+    let request = LeaseRequest {
+        want: 2,
+        held: Some(Vec::new()),
+        ..quiet(&process.id)
+    };
+    assert_eq!(numbers(&runner.ask(&request).await.unwrap()), [1, 2]);
+    let back = LeaseRequest {
+        want: 1,
+        wait_ms: 20_000,
+        ..quiet(&process.id)
+    };
+    let (first, second) = (runner.ask(&back), async {
+        until("a renewal and an end", async || {
+            runner.report(&process.id, Vec::new()).await;
+            world
+                .view(&job.id)
+                .await
+                .tasks
+                .filter(|tasks| tasks.leased == 3)
+        })
+        .await
+    });
+    let (answer, _) = tokio::join!(first, second);
+    assert_eq!(
+        numbers(&answer.unwrap()),
+        [0],
+        "what was not renewed goes to who asks"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_environment_makes_small_batches() {
+    let world = World::new().await;
+    let mut body = count(2_000);
+    let environment: std::collections::BTreeMap<String, String> = (0..200)
+        .map(|at| (format!("V{at}"), "x".repeat(4_000)))
+        .collect();
+    body["environment"] = json!(environment);
+    let (large, small) = (world.submit(body).await, world.submit(count(2_000)).await);
+    let who = AllocationId::new("alc_any").unwrap();
+    for (job, tasks) in [(large, 5), (small, 1_024)] {
+        let runner = world.runner(&world.demand_of(&job.id).await);
+        assert_eq!(runner.lease(&who, 2_000).await.tasks.len(), tasks);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_to_leave_is_told_so_and_strangers_are_refused() {
+    let world = World::new().await;
+    let (one, two) = (world.submit(count(5)).await, world.submit(count(5)).await);
+    let demand = world.demand_of(&one.id).await;
+    let process = world.scheduler.grant(&demand);
+    let runner = world.runner(&demand);
+    assert_eq!(runner.lease(&process.id, 2).await.tasks.len(), 2);
+    world.scheduler.vacate(&process);
+    let request = LeaseRequest {
+        want: 2,
+        returned: vec![1],
+        wait_ms: 20_000,
+        ..quiet(&process.id)
+    };
+    until("the word to leave", async || {
+        runner.ask(&request).await.unwrap().done.then_some(())
+    })
+    .await;
+    assert_eq!(
+        runner
+            .ask(&LeaseRequest {
+                want: 9,
+                ..quiet(&process.id)
+            })
+            .await
+            .unwrap()
+            .tasks,
+        []
+    );
+
+    let stranger = hayward_service::Scope::Runner(two.id.clone());
+    let path = format!("/v1/jobs/{}/tasks/leases", one.id);
+    let client = world.client("eve", &[stranger]);
+    let refused = client
+        .post::<_, serde_json::Value>(&path, &quiet(&process.id), None)
+        .await;
+    assert_eq!(refusal(refused).0, 403);
+    let user = world.user("ann");
+    let refused = user
+        .post::<_, serde_json::Value>(&path, &quiet(&process.id), None)
+        .await;
+    assert_eq!(refusal(refused).0, 403);
+    let none = LeaseRequest {
+        finished: vec![ended(5, 1, 0)],
+        ..quiet(&process.id)
+    };
+    assert_eq!(refusal(runner.ask(&none).await).0, 422);
+}
+
+/// Works until the job is over or the service does not answer.
+async fn work_on(runner: Runner, who: AllocationId) {
+    let mut finished = Vec::new();
+    loop {
+        // Whatever an answer before a crash leased is not held any more.
+        let held = Some(Vec::new());
+        let request = LeaseRequest {
+            want: 7,
+            held,
+            finished,
+            ..quiet(&who)
+        };
+        match runner.ask(&request).await {
+            Ok(answer) if answer.done => return,
+            Ok(answer) => {
+                finished = answer
+                    .tasks
+                    .iter()
+                    .map(|it| ended(it.task, it.attempt, 0))
+                    .collect();
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_task_is_recorded_once_though_the_service_is_killed_again_and_again() {
+    const TASKS: u64 = 2_000;
+    let mut world = World::mortal().await;
+    let job = world.submit(count(TASKS)).await;
+    let demand = world.demand_of(&job.id).await;
+    let processes: Vec<_> = (0..4).map(|_| world.scheduler.grant(&demand)).collect();
+    for kills in 1..=3 {
+        let at_work: Vec<_> = processes
+            .iter()
+            .map(|process| tokio::spawn(work_on(world.runner(&demand), process.id.clone())))
+            .collect();
+        if kills < 3 {
+            let (id, enough) = (&job.id, kills * 200);
+            until("some progress", async || {
+                world
+                    .view(id)
+                    .await
+                    .tasks
+                    .filter(|tasks| tasks.succeeded >= enough)
+            })
+            .await;
+            world.kill_and_restart().await;
+        }
+        for worker in at_work {
+            worker.await.unwrap();
+        }
+    }
+    let view = world.in_state(&job.id, WorkState::Completed).await;
+    assert_eq!(view.tasks.unwrap().succeeded, TASKS);
+    assert_eq!(
+        world
+            .rows("select count(*) from job_converter.outcome")
+            .await,
+        2_000
+    );
+    assert_eq!(
+        world.rows("select count(*) from job_converter.lease").await,
+        0
+    );
+    let distinct = "select count(distinct task) from job_converter.outcome where succeeded";
+    assert_eq!(world.rows(distinct).await, 2_000);
+}

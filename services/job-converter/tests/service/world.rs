@@ -1,0 +1,271 @@
+//! One job-converter on a database of its own, a scheduler beside it, and callers of every kind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use hayward_job_converter::{MIGRATOR, Running, SCHEMA, Settings, start};
+use hayward_job_converter_api::submission::Submitted;
+use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskList, TaskReport};
+use hayward_job_converter_api::{DemandEntry, WorkState, WorkView};
+use hayward_postgres::{Schema, Shared};
+use hayward_publication::Update;
+use hayward_service::auth::{Issuer, Keys, Scope, TokenOrder};
+use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
+use hayward_service::clock::{SystemClock, fresh_uuid};
+use hayward_service::settings::FrameSettings;
+use hayward_service::shutdown::Shutdown;
+use hayward_testkit::{TestDatabase, until};
+use hayward_vocabulary::{AllocationId, Program, WorkId};
+use serde_json::{Value, json};
+
+use crate::scheduler::Scheduler;
+
+pub struct World {
+    pub running: Option<Running>,
+    pub settings: Settings,
+    pub issuer: Issuer,
+    pub scheduler: Scheduler,
+    database: TestDatabase,
+    _keys: tempfile::TempDir,
+}
+
+impl World {
+    /// One that is not killed: it leads however busy the machine is.
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    /// One that is killed: its successor waits for the lease to run out.
+    pub async fn mortal() -> Self {
+        Self::with(|settings| settings.frame.lease_ms = 3_000).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        install_crypto();
+        let publication = Shared {
+            name: "publication",
+            migrator: &hayward_publication::MIGRATOR,
+        };
+        let schema = Schema {
+            name: SCHEMA,
+            migrator: &MIGRATOR,
+            shared: &[publication],
+        };
+        let database = hayward_testkit::database(&[schema]).await;
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Keys::create(folder.path().join("keys")).unwrap();
+        let order = TokenOrder {
+            subject: "job-converter",
+            scopes: &[Scope::Service("job-converter".to_owned())],
+            life_ms: 3_600_000,
+            clock: Arc::new(SystemClock),
+        };
+        keys.write_token("job-converter", &order).unwrap();
+        let scheduler = Scheduler::start().await;
+        let mut settings = Settings {
+            frame: FrameSettings {
+                database_url: Some(database.url(SCHEMA)),
+                keys: Some(keys.dir().to_owned()),
+                lease_ms: 60_000,
+                ..FrameSettings::default()
+            },
+            rm_scheduler_url: scheduler.url.clone(),
+            progress_ms: 20,
+            ..Settings::default()
+        };
+        change(&mut settings);
+        let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
+        let mut world = Self {
+            running: None,
+            settings,
+            issuer,
+            scheduler,
+            database,
+            _keys: folder,
+        };
+        world.start().await;
+        world
+    }
+
+    pub async fn start(&mut self) {
+        let running = start(self.settings.clone(), Shutdown::new()).await.unwrap();
+        let publisher = running.publisher.clone();
+        until("a leader", async || publisher.leading().ok()).await;
+        self.running = Some(running);
+    }
+
+    /// As a crash would, and up again.
+    pub async fn kill_and_restart(&mut self) {
+        self.running.take().unwrap().kill();
+        self.start().await;
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.running.as_ref().unwrap().address)
+    }
+
+    pub fn token(&self, name: &str, scopes: &[Scope]) -> String {
+        self.issuer.mint(name, scopes, 3_600_000).unwrap()
+    }
+
+    pub fn client(&self, name: &str, scopes: &[Scope]) -> Client {
+        Client::new(&[self.url()], TokenSource::fixed(self.token(name, scopes))).unwrap()
+    }
+
+    pub fn user(&self, name: &str) -> Client {
+        self.client(name, &[Scope::Submitter])
+    }
+
+    pub async fn submit(&self, body: Value) -> Submitted {
+        submit(&self.user("ann"), "/v1/jobs", &body, &fresh_key())
+            .await
+            .unwrap()
+    }
+
+    pub async fn view(&self, id: &WorkId) -> WorkView {
+        let viewer = self.client("vic", &[Scope::Viewer]);
+        let plural = match id.as_str().split_once('_').unwrap().0 {
+            "job" => "jobs",
+            "svc" => "services",
+            _ => "reservations",
+        };
+        viewer.get(&format!("/v1/{plural}/{id}")).await.unwrap()
+    }
+
+    pub async fn in_state(&self, id: &WorkId, state: WorkState) -> WorkView {
+        until(&format!("{id} to be {state:?}"), async || {
+            Some(self.view(id).await).filter(|view| view.state == state)
+        })
+        .await
+    }
+
+    pub async fn demand(&self) -> BTreeMap<String, DemandEntry> {
+        let service = self.client("rm-scheduler", &[Scope::Service("rm-scheduler".to_owned())]);
+        let update: Update<DemandEntry> = service.get("/v1/demand/publication").await.unwrap();
+        update.changed
+    }
+
+    pub async fn demand_of(&self, id: &WorkId) -> DemandEntry {
+        self.demand().await.remove(id.as_str()).unwrap()
+    }
+
+    /// A runner of a demand entry, with the token it was given.
+    pub fn runner(&self, demand: &DemandEntry) -> Runner {
+        let Program::RunTasks { token, .. } = &demand.launch.as_ref().unwrap().program else {
+            panic!("{} runs no tasks", demand.work);
+        };
+        let client = Client::new(&[self.url()], TokenSource::fixed(token)).unwrap();
+        Runner {
+            client,
+            job: demand.work.clone(),
+        }
+    }
+
+    pub async fn tasks(&self, id: &WorkId) -> TaskList {
+        let viewer = self.client("vic", &[Scope::Viewer]);
+        viewer
+            .get(&format!("/v1/jobs/{id}/tasks?limit=1000"))
+            .await
+            .unwrap()
+    }
+
+    pub async fn rows(&self, sql: &'static str) -> i64 {
+        let pool = hayward_postgres::connect(&self.database.url("postgres"), 1)
+            .await
+            .unwrap();
+        let count = sqlx::query_scalar(sql).fetch_one(&pool).await.unwrap();
+        pool.close().await;
+        count
+    }
+}
+
+pub struct Runner {
+    pub client: Client,
+    pub job: WorkId,
+}
+
+impl Runner {
+    pub async fn ask(&self, request: &LeaseRequest) -> Result<LeaseAnswer, ClientError> {
+        let path = format!("/v1/jobs/{}/tasks/leases", self.job);
+        self.client.post(&path, request, None).await
+    }
+
+    pub async fn lease(&self, allocation: &AllocationId, want: u32) -> LeaseAnswer {
+        self.ask(&LeaseRequest {
+            want,
+            ..quiet(allocation)
+        })
+        .await
+        .unwrap()
+    }
+
+    pub async fn report(
+        &self,
+        allocation: &AllocationId,
+        finished: Vec<TaskReport>,
+    ) -> LeaseAnswer {
+        self.ask(&LeaseRequest {
+            finished,
+            ..quiet(allocation)
+        })
+        .await
+        .unwrap()
+    }
+}
+
+/// A request that asks for nothing.
+pub fn quiet(allocation: &AllocationId) -> LeaseRequest {
+    LeaseRequest {
+        allocation: allocation.clone(),
+        want: 0,
+        finished: Vec::new(),
+        returned: Vec::new(),
+        held: None,
+        wait_ms: 0,
+    }
+}
+
+pub fn ended(task: u64, attempt: u32, exit_code: i32) -> TaskReport {
+    TaskReport {
+        task,
+        attempt,
+        exit_code: Some(exit_code),
+        signal: None,
+        error: None,
+        interrupted: false,
+        duration_us: 70_000,
+        output: format!("output of {task}\n"),
+    }
+}
+
+pub async fn submit(
+    client: &Client,
+    path: &str,
+    body: &Value,
+    key: &str,
+) -> Result<Submitted, ClientError> {
+    client.post(path, body, Some(key)).await
+}
+
+pub fn fresh_key() -> String {
+    fresh_uuid().simple().to_string()
+}
+
+pub fn count(count: u64) -> Value {
+    json!({ "command": ["/bin/echo", "{task}"], "tasks": { "count": count } })
+}
+
+/// The status and the pointers of a refusal.
+pub fn refusal<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Vec<String>) {
+    let error = answer.unwrap_err();
+    let problem = error
+        .problem()
+        .unwrap_or_else(|| panic!("no problem document: {error}"))
+        .clone();
+    let pointers = problem
+        .errors
+        .iter()
+        .map(|fault| fault.pointer.clone())
+        .collect();
+    (problem.status().as_u16(), pointers)
+}
