@@ -1,0 +1,161 @@
+//! The words of rm-scheduler: the entries of its publications `allocations` (followed by
+//! job-converter and container-manager) and `verdicts` (followed by job-converter), and what
+//! operators read and write.
+
+pub mod policy;
+pub mod views;
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{
+    AllocationId, Exit, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
+};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Name of the publication; its keys are allocation ids.
+pub const ALLOCATIONS: &str = "allocations";
+/// Name of the publication; its keys are work ids.
+pub const VERDICTS: &str = "verdicts";
+
+/// One entry of `allocations`.
+///
+/// Born when a round grants it. Buried when job-converter has settled it (or withdrawn the work)
+/// *and* nothing of it is alive; container-manager buries its container only after this entry went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AllocationEntry {
+    pub id: AllocationId,
+    pub work: WorkId,
+    pub kind: WorkKind,
+    pub user: UserName,
+    pub class: String,
+    /// Bound once, for its whole life (I1).
+    pub node: NodeName,
+    /// Quanta held.
+    pub order: u64,
+    /// What was granted: the container's limits.
+    pub size: Size,
+    /// Number of this attempt among all attempts of the work; only grows.
+    pub incarnation: u64,
+    pub granted_at: Timestamp,
+    pub state: AllocationState,
+    /// Present from the moment the allocation has to go.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub vacate: Option<Vacate>,
+    /// Present when `state` is `ended`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// Absent for a reservation: nothing is started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launch: Option<Launch>,
+}
+
+impl AllocationEntry {
+    /// Holds its quanta: everything that has not ended, also what was told to leave.
+    pub fn holds(&self) -> bool {
+        self.state != AllocationState::Ended
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AllocationState {
+    /// Granted; no news from below yet.
+    Assigned,
+    /// The agent has been told to start it, or is starting it.
+    Launching,
+    Running,
+    /// Told to end, not yet confirmed gone.
+    Stopping,
+    /// The node cannot answer.
+    Unreachable,
+    /// Proven gone. Terminal.
+    Ended,
+    #[serde(other)]
+    Unknown,
+}
+
+/// An order to leave, with the reason it was given for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Vacate {
+    pub reason: VacateReason,
+    /// For people: who or what it makes room for, which block, which node.
+    pub detail: String,
+    pub since: Timestamp,
+    /// True when the node cannot answer: nothing more is awaited from it (purge).
+    #[serde(default)]
+    pub purge: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum VacateReason {
+    /// Others are due the room (fair share counts fell).
+    Preempted,
+    /// The node is blocked with evacuation.
+    Blocked,
+    /// The node was lost.
+    NodeLost,
+    /// The node was varied off.
+    NodeOffline,
+    /// The work no longer wants it: withdrawn, cancelled or completed.
+    WorkGone,
+    #[serde(other)]
+    Unknown,
+}
+
+/// One entry of `verdicts`: why a piece of work does not have all it asked for. It changes when the
+/// meaning changes, not with every number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct VerdictEntry {
+    pub work: WorkId,
+    pub reason: WaitReason,
+    /// True when it will never be served as it stands.
+    #[serde(default)]
+    pub refused: bool,
+    /// The class the work is served in (a default may have been filled in).
+    #[serde(default)]
+    pub class: Option<String>,
+    /// One sentence with the numbers.
+    pub detail: String,
+    /// The numbers by name, in quanta unless the name says otherwise.
+    #[serde(default)]
+    pub numbers: BTreeMap<String, u64>,
+    pub since: Timestamp,
+}
+
+/// The closed list of reasons to wait or be refused (13.2).
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum WaitReason {
+    /// Has everything it can use.
+    Satisfied,
+    /// Competition leaves it nothing this round.
+    ZeroShare,
+    /// Counted more than it holds; others must leave first.
+    WaitingForPreemption,
+    /// Counted, but the free room is split over nodes.
+    WaitingForDefragmentation,
+    InsufficientResources,
+    NoHostLargeEnough,
+    NoHostOfSize,
+    ResourcesExhausted,
+    AllotmentExceeded,
+    NoListedMachine,
+    /// Everything that could hold it is blocked.
+    AllBlocked,
+    /// Still starting: held to the initialisation cap until the first process has shown a rate.
+    InitializationCap,
+    /// Has its share; the rest belongs to others.
+    AtFairShare,
+    /// The scheduler has not heard from a neighbour for too long and changes nothing.
+    StaleInput,
+    NoClass,
+    UnknownClass,
+    NotAuthorised,
+    PolicyMismatch,
+    #[serde(other)]
+    Unknown,
+}

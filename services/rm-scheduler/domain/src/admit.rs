@@ -1,0 +1,93 @@
+//! Which class serves a piece of work, or why none does.
+
+use hayward_vocabulary::WorkKind;
+
+use crate::{
+    books::Deferral,
+    plan::Reason,
+    snapshot::{Class, Demand, Policy, Snapshot},
+};
+
+/// `holds`: the work already has room; then the allow list is not asked again, so that changing it
+/// never ends what was admitted.
+pub(crate) fn class_of<'a>(
+    snapshot: &'a Snapshot,
+    demand: &Demand,
+    holds: bool,
+) -> Result<&'a str, Deferral> {
+    let (name, class) = match &demand.class {
+        None => default_of(snapshot, natural(demand.kind)).ok_or_else(|| {
+            refuse(
+                Reason::NoClass,
+                "names no class, and there is no default for its kind".into(),
+            )
+        })?,
+        Some(name) => snapshot
+            .classes
+            .get_key_value(name)
+            .ok_or_else(|| refuse(Reason::UnknownClass, format!("there is no class {name:?}")))?,
+    };
+    let (name, class) = substitute(snapshot, demand.kind, name, class)?;
+    if !snapshot.pools.contains_key(&class.pool) {
+        let detail = format!(
+            "class {name:?} lives in pool {:?}, which does not exist",
+            class.pool
+        );
+        return Err(refuse(Reason::UnknownClass, detail));
+    }
+    let allowed = class.users.is_empty() || class.users.contains(demand.user.as_str());
+    if !allowed && !holds {
+        let detail = format!("user {} may not use class {name:?}", demand.user);
+        return Err(refuse(Reason::NotAuthorised, detail));
+    }
+    Ok(name)
+}
+
+fn natural(kind: WorkKind) -> Policy {
+    match kind {
+        WorkKind::Job => Policy::FairShare,
+        WorkKind::Service => Policy::FixedShare,
+        WorkKind::Reservation => Policy::Reserve,
+    }
+}
+
+fn default_of(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> {
+    snapshot
+        .classes
+        .iter()
+        .find(|(_, class)| class.default && class.policy == policy)
+}
+
+/// A service cannot live in a class that takes room back: the fixed default serves it instead
+/// . A reservation is a whole node or nothing.
+fn substitute<'a>(
+    snapshot: &'a Snapshot,
+    kind: WorkKind,
+    name: &'a String,
+    class: &'a Class,
+) -> Result<(&'a String, &'a Class), Deferral> {
+    let mismatch = |kind: &str| {
+        let detail = format!(
+            "a {kind} cannot be served in {:?} class {name:?}",
+            class.policy
+        );
+        refuse(Reason::PolicyMismatch, detail)
+    };
+    match (kind, class.policy) {
+        (WorkKind::Service, Policy::FairShare) => {
+            default_of(snapshot, Policy::FixedShare).ok_or_else(|| mismatch("service"))
+        }
+        (WorkKind::Reservation, Policy::FairShare | Policy::FixedShare) => {
+            Err(mismatch("reservation"))
+        }
+        _ => Ok((name, class)),
+    }
+}
+
+fn refuse(reason: Reason, detail: String) -> Deferral {
+    Deferral {
+        reason,
+        refused: true,
+        detail,
+    }
+}

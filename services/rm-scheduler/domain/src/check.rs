@@ -1,0 +1,375 @@
+//! The second opinion on a plan, written apart from every planner: it knows the snapshot and the
+//! rules, and shares no code with those who plan. It runs in tests and before each commit.
+//!
+//! Each violation names the grant or vacate it concerns, so that the rest of a plan stands.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{AllocationId, NodeName, Size, UserName, WorkId, WorkKind};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::{
+    plan::{Grant, Plan, Vacate, VacateReason},
+    snapshot::{Allocation, BlockEffect, Class, Demand, Node, Policy, Snapshot},
+};
+
+/// The part of a plan a violation concerns, by its place in the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Part {
+    Grant(usize),
+    Vacate(usize),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[error("{part:?}: {fault}")]
+pub struct Violation {
+    pub part: Part,
+    #[source]
+    pub fault: Fault,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Error, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Fault {
+    #[error("work {0} asks for nothing")]
+    UnknownWork(WorkId),
+    #[error("work {0} is not what the grant says it is")]
+    Misdescribed(WorkId),
+    #[error("node {0} is unknown")]
+    UnknownNode(NodeName),
+    #[error("node {0} takes no new work")]
+    NodeClosed(NodeName),
+    #[error("class {0:?} may not serve this work")]
+    WrongClass(String),
+    #[error("class {class:?} may not use node {node}")]
+    OutsidePools { class: String, node: NodeName },
+    #[error("node {0} is not among the machines listed")]
+    NotListed(NodeName),
+    #[error("granted {granted} quanta where {needed} are needed, or another size")]
+    WrongSize { granted: u64, needed: u64 },
+    #[error("node {0} has not that much room")]
+    NoRoom(NodeName),
+    #[error("work {work} would have more than {most} processes")]
+    TooMany { work: WorkId, most: u64 },
+    #[error("user {user} would hold {would_hold} of {limit} quanta that are never taken back")]
+    OverAllotment {
+        user: UserName,
+        would_hold: u64,
+        limit: u64,
+    },
+    #[error("allocation {0} is unknown")]
+    UnknownAllocation(AllocationId),
+    #[error("allocation {0} has been told to leave already")]
+    ToldAlready(AllocationId),
+    #[error("allocation {0} is never taken back for others")]
+    NotTakeable(AllocationId),
+    #[error("the reason given for allocation {0} is not true")]
+    FalseReason(AllocationId),
+    #[error("allocation {0} is purged, and its node can answer")]
+    NeedlessPurge(AllocationId),
+}
+
+/// # Errors
+/// Everything in the plan that the snapshot does not allow, in the order of the plan.
+pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
+    let mut violations = Vec::new();
+    let mut told = BTreeSet::new();
+    for (at, vacate) in plan.vacates.iter().enumerate() {
+        if let Err(fault) = check_vacate(snapshot, vacate, &mut told) {
+            violations.push(Violation {
+                part: Part::Vacate(at),
+                fault,
+            });
+        }
+    }
+    let mut tally = Tally::of(snapshot, &told);
+    for (at, grant) in plan.grants.iter().enumerate() {
+        let allowed = check_grant(snapshot, grant).and_then(|()| tally.add(snapshot, grant));
+        if let Err(fault) = allowed {
+            violations.push(Violation {
+                part: Part::Grant(at),
+                fault,
+            });
+        }
+    }
+    if violations.is_empty() {
+        Ok(())
+    } else {
+        Err(violations)
+    }
+}
+
+/// The plan without what violates, and what was wrong with it. Verdicts and shares stay as they
+/// were said; the next round says them anew.
+pub fn prune(snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
+    let mut plan = plan;
+    let mut refused = Vec::new();
+    // Dropping a vacate can make a grant one too many, so it is looked at again; each look drops at
+    // least one part.
+    while let Err(violations) = check(snapshot, &plan) {
+        let parts: BTreeSet<Part> = violations.iter().map(|violation| violation.part).collect();
+        let mut at = 0;
+        plan.grants.retain(|_| {
+            at += 1;
+            !parts.contains(&Part::Grant(at - 1))
+        });
+        at = 0;
+        plan.vacates.retain(|_| {
+            at += 1;
+            !parts.contains(&Part::Vacate(at - 1))
+        });
+        refused.extend(violations);
+    }
+    (plan, refused)
+}
+
+fn check_vacate<'a>(
+    snapshot: &Snapshot,
+    vacate: &'a Vacate,
+    told: &mut BTreeSet<&'a AllocationId>,
+) -> Result<(), Fault> {
+    let id = &vacate.allocation;
+    let Some(allocation) = snapshot.allocations.get(id) else {
+        return Err(Fault::UnknownAllocation(id.clone()));
+    };
+    let node = snapshot.nodes.get(&allocation.node);
+    let lost = node.is_none_or(|node| node.lost);
+    if vacate.purge && !lost {
+        return Err(Fault::NeedlessPurge(id.clone()));
+    }
+    let already = allocation.purged || (allocation.leaving && !vacate.purge);
+    if already || told.contains(id) {
+        return Err(Fault::ToldAlready(id.clone()));
+    }
+    let demand = snapshot.demand.get(&allocation.work);
+    let withdrawn = demand.is_none();
+    if allocation.kind == WorkKind::Reservation && !withdrawn {
+        return Err(Fault::NotTakeable(id.clone()));
+    }
+    if allocation.fixed && vacate.reason == VacateReason::Preempted {
+        return Err(Fault::NotTakeable(id.clone()));
+    }
+    let block = node.and_then(|node| node.block.as_ref());
+    let is_true = match vacate.reason {
+        VacateReason::Preempted => !withdrawn && !lost,
+        VacateReason::Blocked => block.is_some_and(|b| b.effect == BlockEffect::Evacuate),
+        VacateReason::NodeLost => lost,
+        VacateReason::NodeOffline => node.is_some_and(|node| node.offline) && !allocation.fixed,
+        VacateReason::WorkGone => demand.is_none_or(|demand| {
+            has_no_class(snapshot, demand) || processes(snapshot, allocation) > demand.max_processes
+        }),
+    };
+    if !is_true {
+        return Err(Fault::FalseReason(id.clone()));
+    }
+    told.insert(id);
+    Ok(())
+}
+
+/// Processes the work has that were not told to leave.
+fn processes(snapshot: &Snapshot, one: &Allocation) -> u64 {
+    let of_work = |other: &&Allocation| other.work == one.work && !other.leaving && !other.purged;
+    snapshot.allocations.values().filter(of_work).count() as u64
+}
+
+/// No class there is could serve it as it stands.
+fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
+    let serves = |name: &String, class: &Class| {
+        class_suits(snapshot, demand, name, class) && snapshot.pools.contains_key(&class.pool)
+    };
+    !snapshot
+        .classes
+        .iter()
+        .any(|(name, class)| serves(name, class))
+}
+
+/// The named class, or a default where none is named or where a service named one that takes room
+/// back; and the policy has to suit the kind.
+fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) -> bool {
+    let named = demand.class.as_deref() == Some(name);
+    let suits = match demand.kind {
+        WorkKind::Job => true,
+        WorkKind::Service => class.policy != Policy::FairShare,
+        WorkKind::Reservation => class.policy == Policy::Reserve,
+    };
+    let takes_back = |name: &String| {
+        snapshot
+            .classes
+            .get(name)
+            .is_some_and(|class| class.policy == Policy::FairShare)
+    };
+    let steps_in = match &demand.class {
+        None => true,
+        Some(name) => demand.kind == WorkKind::Service && takes_back(name),
+    };
+    suits && (named || (class.default && steps_in))
+}
+
+fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
+    let Some(demand) = snapshot.demand.get(&grant.work) else {
+        return Err(Fault::UnknownWork(grant.work.clone()));
+    };
+    if demand.user != grant.user || demand.kind != grant.kind {
+        return Err(Fault::Misdescribed(grant.work.clone()));
+    }
+    let Some(node) = snapshot.nodes.get(&grant.node) else {
+        return Err(Fault::UnknownNode(grant.node.clone()));
+    };
+    let open = node.takes_work && !node.lost && !node.offline && node.block.is_none();
+    if !open {
+        return Err(Fault::NodeClosed(grant.node.clone()));
+    }
+    let class = snapshot
+        .classes
+        .get(&grant.class)
+        .filter(|class| {
+            class_suits(snapshot, demand, &grant.class, class) && may_use(snapshot, grant, class)
+        })
+        .ok_or_else(|| Fault::WrongClass(grant.class.clone()))?;
+    if grant.fixed == (class.policy == Policy::FairShare) {
+        return Err(Fault::Misdescribed(grant.work.clone()));
+    }
+    if !reaches(snapshot, class, &node.pool) {
+        let (class, node) = (grant.class.clone(), grant.node.clone());
+        return Err(Fault::OutsidePools { class, node });
+    }
+    if !demand.machines.is_empty() && !demand.machines.contains(&grant.node) {
+        return Err(Fault::NotListed(grant.node.clone()));
+    }
+    check_size(snapshot, grant, (demand, class), node)
+}
+
+/// The allow list is not asked again of work that holds room.
+fn may_use(snapshot: &Snapshot, grant: &Grant, class: &Class) -> bool {
+    class.users.is_empty()
+        || class.users.contains(grant.user.as_str())
+        || snapshot
+            .allocations
+            .values()
+            .any(|allocation| allocation.work == grant.work)
+}
+
+/// fair-share work may go below its home, other work not.
+fn reaches(snapshot: &Snapshot, class: &Class, pool: &str) -> bool {
+    let mut at = Some(pool);
+    for _ in 0..=snapshot.pools.len() {
+        let Some(name) = at else { return false };
+        if name == class.pool {
+            return snapshot.pools.contains_key(name);
+        }
+        if class.policy != Policy::FairShare {
+            return false;
+        }
+        at = snapshot
+            .pools
+            .get(name)
+            .and_then(|pool| pool.parent.as_deref());
+    }
+    false
+}
+
+fn check_size(
+    snapshot: &Snapshot,
+    grant: &Grant,
+    (demand, class): (&Demand, &Class),
+    node: &Node,
+) -> Result<(), Fault> {
+    let quantum = &snapshot.quantum;
+    let right = if class.policy == Policy::Reserve {
+        demand.size.fits(&node.capacity)
+            && grant.order == quantum.node_order(&node.capacity)
+            && grant.size == node.capacity
+    } else {
+        grant.order == quantum.work_order(&demand.size)
+            && grant.size == quantum.granted(&demand.size)
+    };
+    if right {
+        return Ok(());
+    }
+    Err(Fault::WrongSize {
+        granted: grant.order,
+        needed: quantum.work_order(&demand.size),
+    })
+}
+
+/// Sums over everything that is held, to which grants are added one by one.
+struct Tally<'a> {
+    /// What leaves is in here: it occupies its node until it is gone.
+    nodes: BTreeMap<&'a NodeName, (u64, Size)>,
+    /// Processes that stay, by work.
+    work: BTreeMap<&'a WorkId, u64>,
+    fixed: BTreeMap<&'a UserName, u64>,
+}
+
+impl<'a> Tally<'a> {
+    fn of(snapshot: &'a Snapshot, told: &BTreeSet<&AllocationId>) -> Self {
+        let mut tally = Self {
+            nodes: BTreeMap::new(),
+            work: BTreeMap::new(),
+            fixed: BTreeMap::new(),
+        };
+        for (id, allocation) in &snapshot.allocations {
+            let on_node = tally.nodes.entry(&allocation.node).or_default();
+            on_node.0 = on_node.0.saturating_add(allocation.order);
+            on_node.1.add(&allocation.size);
+            let stays = !allocation.leaving && !allocation.purged && !told.contains(id);
+            *tally.work.entry(&allocation.work).or_default() += u64::from(stays);
+            if allocation.fixed {
+                *tally.fixed.entry(&allocation.user).or_default() += allocation.order;
+            }
+        }
+        tally
+    }
+
+    fn add(&mut self, snapshot: &Snapshot, grant: &'a Grant) -> Result<(), Fault> {
+        let (Some(node), Some(demand)) = (
+            snapshot.nodes.get(&grant.node),
+            snapshot.demand.get(&grant.work),
+        ) else {
+            return Err(Fault::UnknownNode(grant.node.clone()));
+        };
+        let single = grant.kind != WorkKind::Job;
+        let most = if single {
+            demand.max_processes.min(1)
+        } else {
+            demand.max_processes
+        };
+        let has = self.work.entry(&grant.work).or_default();
+        if *has >= most {
+            return Err(Fault::TooMany {
+                work: grant.work.clone(),
+                most,
+            });
+        }
+        let on_node = self.nodes.entry(&grant.node).or_default();
+        let mut sum = on_node.clone();
+        sum.0 = sum.0.saturating_add(grant.order);
+        sum.1.add(&grant.size);
+        if sum.0 > snapshot.quantum.node_order(&node.capacity) || !sum.1.fits(&node.capacity) {
+            return Err(Fault::NoRoom(grant.node.clone()));
+        }
+        let would_hold = self.fixed.get(&grant.user).copied().unwrap_or(0) + grant.order;
+        let own = snapshot
+            .users
+            .get(&grant.user)
+            .and_then(|user| user.max_allotment_quanta);
+        let limit = own
+            .or(snapshot.tunables.global_allotment_quanta)
+            .filter(|_| grant.fixed);
+        if let Some(limit) = limit.filter(|limit| would_hold > *limit) {
+            return Err(Fault::OverAllotment {
+                user: grant.user.clone(),
+                would_hold,
+                limit,
+            });
+        }
+        *has += 1;
+        *on_node = sum;
+        if grant.fixed {
+            self.fixed.insert(&grant.user, would_hold);
+        }
+        Ok(())
+    }
+}

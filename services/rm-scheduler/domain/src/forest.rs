@@ -1,0 +1,118 @@
+//! The pools as trees. Fair-share work may use its home and everything below, other work its home
+//! only; trees share nothing.
+
+use std::collections::BTreeMap;
+
+use crate::snapshot::Pool;
+
+pub(crate) struct Forest<'a> {
+    index: BTreeMap<&'a str, usize>,
+    parent: Vec<Option<usize>>,
+    /// By ascending search order, then name.
+    children: Vec<Vec<usize>>,
+    depth: Vec<usize>,
+    root: Vec<usize>,
+}
+
+impl<'a> Forest<'a> {
+    pub fn new(pools: &'a BTreeMap<String, Pool>) -> Self {
+        let index: BTreeMap<&str, usize> = pools
+            .keys()
+            .enumerate()
+            .map(|(at, name)| (name.as_str(), at))
+            .collect();
+        let mut parent: Vec<Option<usize>> = pools
+            .values()
+            .map(|pool| {
+                pool.parent
+                    .as_deref()
+                    .and_then(|name| index.get(name).copied())
+            })
+            .collect();
+        // A policy with a circle is refused before it gets here; if one slips through, its pools
+        // stand alone and the round still ends.
+        let circular: Vec<usize> = (0..parent.len())
+            .filter(|pool| climb(&parent, *pool).is_none())
+            .collect();
+        for pool in circular {
+            parent[pool] = None;
+        }
+        let mut children = vec![Vec::new(); parent.len()];
+        let mut by_search: Vec<(i64, usize)> = pools
+            .values()
+            .enumerate()
+            .map(|(at, pool)| (pool.search_order, at))
+            .collect();
+        by_search.sort_unstable();
+        for (_, pool) in by_search {
+            if let Some(above) = parent[pool] {
+                children[above].push(pool);
+            }
+        }
+        let climbs = (0..parent.len()).map(|pool| climb(&parent, pool).unwrap_or((pool, 0)));
+        let (root, depth) = climbs.unzip();
+        Self {
+            index,
+            parent,
+            children,
+            depth,
+            root,
+        }
+    }
+
+    pub fn find(&self, name: &str) -> Option<usize> {
+        self.index.get(name).copied()
+    }
+
+    pub fn len(&self) -> usize {
+        self.parent.len()
+    }
+
+    pub fn root(&self, pool: usize) -> usize {
+        self.root[pool]
+    }
+
+    pub fn depth(&self, pool: usize) -> usize {
+        self.depth[pool]
+    }
+
+    /// Top-level pools by name.
+    pub fn roots(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.len()).filter(|pool| self.parent[*pool].is_none())
+    }
+
+    /// Is `pool` the pool `home`, or below it?
+    pub fn is_within(&self, pool: usize, home: usize) -> bool {
+        let mut at = Some(pool);
+        while let Some(here) = at {
+            if here == home {
+                return true;
+            }
+            at = self.parent[here];
+        }
+        false
+    }
+
+    /// `home`, then everything below, depth first.
+    pub fn subtree(&self, home: usize) -> Vec<usize> {
+        let mut order = Vec::new();
+        let mut stack = vec![home];
+        while let Some(pool) = stack.pop() {
+            order.push(pool);
+            stack.extend(self.children[pool].iter().rev());
+        }
+        order
+    }
+}
+
+/// The top of a pool's tree and how deep the pool is; `None` in a circle.
+fn climb(parent: &[Option<usize>], pool: usize) -> Option<(usize, usize)> {
+    let mut at = pool;
+    for depth in 0..=parent.len() {
+        match parent[at] {
+            Some(above) => at = above,
+            None => return Some((at, depth)),
+        }
+    }
+    None
+}

@@ -1,0 +1,52 @@
+//! The pure heart of rm-scheduler: `schedule(snapshot) -> plan`, and `check(snapshot, plan)`.
+//!
+//! A [`Snapshot`] holds everything a decision may depend on, a [`Plan`] everything that was
+//! decided, so a round can be kept, replayed and turned into a test. Nothing here reads a clock,
+//! draws a number, talks or stores; amounts are integers, maps are ordered, ties end with an id.
+//!
+//! A reader can rely on this:
+//! * the same snapshot gives the same plan, on every machine;
+//! * with no news, plans become empty and stay so: within three rounds where one order is in play
+//!   (a job that ramps up is news), a few more where mixed orders split each other's room;
+//! * what leaves still occupies its node until it is absent from the snapshot, and does
+//!   not satisfy its request meanwhile;
+//! * room is taken back only where it serves somebody, and idle room is lent out.
+//!
+//! `check` is written apart from every planner: it shares the snapshot with them, and no code.
+
+mod admit;
+mod apportion;
+mod books;
+mod cap;
+pub mod check;
+mod fair_share;
+mod forest;
+mod how_much;
+mod orders;
+mod overage;
+pub mod plan;
+mod reach;
+mod reserve;
+mod shares;
+pub mod snapshot;
+mod turns;
+mod vacate;
+mod verdict;
+mod what_of;
+
+pub use check::{Fault, Part, Violation, check, prune};
+pub use fair_share::FairShare;
+pub use plan::{Plan, Reason, Verdict};
+pub use snapshot::Snapshot;
+
+/// Same snapshot, same plan, on every machine and any number of threads.
+pub trait Planner {
+    fn schedule(&self, snapshot: &Snapshot) -> Plan;
+}
+
+#[cfg(test)]
+mod examples;
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod world;

@@ -1,0 +1,144 @@
+//! Tables of holes: how many nodes have exactly so many quanta free. Kept by size that
+//! occurs, so neither a large order nor a small quantum makes a table large, and a table always
+//! covers every order [C-4].
+
+use std::collections::BTreeMap;
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Holes {
+    /// Size to number of holes; neither is ever 0.
+    by_size: BTreeMap<u64, u64>,
+}
+
+impl Holes {
+    pub fn add(&mut self, size: u64, count: u64) {
+        if size > 0 && count > 0 {
+            *self.by_size.entry(size).or_default() += count;
+        }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        for (size, count) in &other.by_size {
+            self.add(*size, *count);
+        }
+    }
+
+    /// `n[1]`: free quanta.
+    pub fn quanta(&self) -> u64 {
+        self.by_size.iter().map(|(size, count)| size * count).sum()
+    }
+
+    /// `n[order]`: processes of this order that could still be placed.
+    pub fn processes(&self, order: u64) -> u64 {
+        self.by_size
+            .range(order..)
+            .map(|(size, count)| size / order * count)
+            .sum()
+    }
+
+    pub fn largest(&self) -> u64 {
+        self.by_size.last_key_value().map_or(0, |(size, _)| *size)
+    }
+
+    /// Removes one hole of exactly this size; false when there is none.
+    pub fn remove(&mut self, size: u64) -> bool {
+        self.drop_holes(size, 1) == 1
+    }
+
+    fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
+        let Some(there) = self.by_size.get_mut(&size) else {
+            return 0;
+        };
+        let gone = count.min(*there);
+        *there -= gone;
+        if *there == 0 {
+            self.by_size.remove(&size);
+        }
+        gone
+    }
+
+    /// removes `count` processes of this order, exact multiples first.
+    pub fn take(&mut self, count: u64, order: u64) {
+        let multiples: Vec<u64> = self
+            .by_size
+            .range(order..)
+            .map(|(size, _)| *size)
+            .filter(|s| s % order == 0)
+            .collect();
+        let mut left = count;
+        for size in multiples {
+            left -= self.fill(size, left, order);
+        }
+        self.count_out(left, order);
+    }
+
+    /// removes processes from the smallest holes that fit; returns how many it could not.
+    pub fn count_out(&mut self, count: u64, order: u64) -> u64 {
+        let mut left = count;
+        while left > 0 {
+            let Some((&size, _)) = self.by_size.range(order..).next() else {
+                break;
+            };
+            left -= self.fill(size, left, order);
+        }
+        left
+    }
+
+    /// Fills holes of one size, each as far as it goes before the next; returns the processes.
+    fn fill(&mut self, size: u64, count: u64, order: u64) -> u64 {
+        let each = size / order;
+        let there = self.by_size.get(&size).copied().unwrap_or(0);
+        let filled = (count / each).min(there);
+        let part = if filled < there { count % each } else { 0 };
+        self.drop_holes(size, filled + u64::from(part > 0));
+        self.add(size - each * order, filled);
+        if part > 0 {
+            self.add(size - part * order, 1);
+        }
+        filled * each + part
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn holes(sizes: &[u64]) -> Holes {
+        let mut holes = Holes::default();
+        for size in sizes {
+            holes.add(*size, 1);
+        }
+        holes
+    }
+
+    #[test]
+    fn r_4_5_counts_what_fits() {
+        let table = holes(&[5, 5, 5]);
+        let fits: Vec<u64> = (1..=6).map(|order| table.processes(order)).collect();
+        assert_eq!(fits, [15, 6, 3, 3, 3, 0]);
+    }
+
+    #[test]
+    fn r_4_6_uses_exact_multiples_before_anything_else() {
+        let mut table = holes(&[3, 4, 5]);
+        table.take(1, 2);
+        assert_eq!(table, holes(&[3, 2, 5]));
+        table.take(2, 2);
+        assert_eq!(table, holes(&[1, 5]));
+    }
+
+    #[test]
+    fn r_4_6_puts_back_whole_holes_and_at_most_one_part() {
+        let mut table = holes(&[6, 6, 6]);
+        table.take(4, 2);
+        assert_eq!(table, holes(&[4, 6]));
+    }
+
+    #[test]
+    fn r_4_7_drains_the_smallest_hole_that_fits() {
+        let mut table = holes(&[2, 5, 7]);
+        assert_eq!(table.count_out(3, 3), 0);
+        assert_eq!(table, holes(&[2, 2, 1]));
+        assert_eq!(table.count_out(1, 3), 1);
+    }
+}

@@ -1,0 +1,336 @@
+//! What has to hold in any fleet, over several rounds (section 19).
+
+use hayward_vocabulary::{Size, WorkKind};
+use proptest::prelude::*;
+
+use crate::{
+    FairShare, Part, Planner, Snapshot, check,
+    plan::{Grant, Plan, Vacate, VacateReason},
+    prune,
+    reach::fitting,
+    snapshot::{BlockEffect, Policy, Pool},
+    world::World,
+};
+
+#[derive(Debug, Clone)]
+struct Ask {
+    kind: u8,
+    user: u8,
+    class: u8,
+    order: u64,
+    cap: u64,
+    tasks: u64,
+    listed: bool,
+    gpu: bool,
+}
+
+fn asks() -> impl Strategy<Value = Vec<Ask>> {
+    let one = (
+        0..10_u8,
+        0..5_u8,
+        0..4_u8,
+        1..6_u64,
+        prop_oneof![Just(1_000_u64), 0..12_u64],
+        1..40_u64,
+        prop::bool::weighted(0.1),
+        prop::bool::weighted(0.1),
+    )
+        .prop_map(|(kind, user, class, order, cap, tasks, listed, gpu)| Ask {
+            kind,
+            user,
+            class,
+            order,
+            cap,
+            tasks,
+            listed,
+            gpu,
+        });
+    prop::collection::vec(one, 1..14)
+}
+
+fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> World {
+    let mut world = World::new();
+    world.departure = departure;
+    let below = Pool {
+        parent: Some("default".into()),
+        search_order: 1,
+    };
+    world.snapshot.pools.insert("below".into(), below);
+    world.class("heavy", (Policy::FairShare, 10, 300), "default");
+    world.class("low", (Policy::FairShare, 10, 100), "below");
+    world.class("late", (Policy::FairShare, 20, 100), "default");
+    world.snapshot.tunables.global_allotment_quanta = Some(9);
+    for (at, (order, trait_)) in nodes.iter().enumerate() {
+        let name = format!("n{at:02}");
+        world.node_in(
+            if *trait_ == 1 { "below" } else { "default" },
+            &name,
+            *order,
+        );
+        world.node(&name).capacity.gpu_milli = if *trait_ == 2 { 2_000 } else { 0 };
+    }
+    for (at, ask) in asks.iter().enumerate() {
+        add(&mut world, &format!("w{at:02}"), ask);
+    }
+    world
+}
+
+fn add(world: &mut World, id: &str, ask: &Ask) {
+    let user = format!("u{}", ask.user);
+    let demand = match ask.kind {
+        0 => world.reservation(id, &user, ask.order),
+        1 | 2 => world.service(id, &user, ask.order),
+        _ => {
+            let demand = world.job(id, &user, ask.order);
+            demand.class = Some(["fair", "heavy", "low", "late"][usize::from(ask.class)].into());
+            demand.max_processes = ask.cap;
+            demand.remaining_tasks = ask.tasks;
+            demand
+        }
+    };
+    if ask.gpu && demand.kind == WorkKind::Job {
+        demand.size.gpu_milli = 1_000;
+    }
+    if ask.listed {
+        demand.machines = ["n00", "n01"].map(crate::world::node_name).into();
+    }
+}
+
+/// Until nothing changes for three rounds; panics when that never comes.
+fn settle(world: &mut World) {
+    let mut quiet = 0;
+    for _ in 0..40 {
+        quiet = if world.step().is_empty() {
+            quiet + 1
+        } else {
+            0
+        };
+        if quiet == 3 {
+            return;
+        }
+    }
+    panic!("it never comes to rest: {:#?}", world.plan());
+}
+
+fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
+    prop::collection::vec((1..9_u64, 0..4_u8), 1..8)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 200,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// `World::plan` checks every plan; here the fleet also changes under the planner.
+    #[test]
+    fn any_fleet_comes_to_rest_and_every_plan_passes_the_check(
+        nodes in nodes(),
+        before in asks(),
+        after in asks(),
+        departure in 1..4_u64,
+        trouble in 0..8_usize,
+        what in 0..5_u8,
+    ) {
+        let mut world = fleet(&nodes, &before, departure);
+        settle(&mut world);
+        let name = format!("n{:02}", trouble % nodes.len());
+        match what {
+            0 => world.node(&name).lost = true,
+            1 => world.node(&name).offline = true,
+            2 => world.block(&name, BlockEffect::Evacuate),
+            3 => world.block(&name, BlockEffect::Mark),
+            _ => world.node(&name).capacity = Size { cpu_milli: 1_000_000, ..Size::default() },
+        }
+        for (at, ask) in after.iter().enumerate() {
+            add(&mut world, &format!("x{at:02}"), ask);
+        }
+        world.step();
+        world.snapshot.demand.pop_first();
+        settle(&mut world);
+    }
+
+    /// With no ramp-up, immediate departures, one order and no lists, news is digested in three rounds. Of
+    /// mixed orders only rest is promised: who is placed first can split the room of another, and
+    /// then counts move once more.
+    #[test]
+    fn without_ramp_up_plans_are_empty_within_three_rounds(
+        nodes in nodes(),
+        mut before in asks(),
+        mut after in asks(),
+    ) {
+        for ask in before.iter_mut().chain(&mut after) {
+            (ask.order, ask.gpu, ask.listed) = (1, false, false);
+            // A reservation is a whole node, and so another order.
+            ask.kind = ask.kind.max(1);
+        }
+        let mut world = fleet(&nodes, &before, 1);
+        world.snapshot.tunables.initialization_cap = 0;
+        world.snapshot.tunables.expand_by_doubling = false;
+        for _ in 0..3 {
+            world.step();
+        }
+        prop_assert!(world.plan().is_empty(), "{:#?}", world.plan());
+        for (at, ask) in after.iter().enumerate() {
+            add(&mut world, &format!("x{at:02}"), ask);
+        }
+        for _ in 0..3 {
+            world.step();
+        }
+        prop_assert!(world.plan().is_empty(), "{:#?}", world.plan());
+    }
+
+    /// I9 in its strong form: at rest no free room fits a process that anybody could still use.
+    #[test]
+    fn at_rest_nothing_idles_that_somebody_could_use(nodes in nodes(), asks in asks()) {
+        let mut world = fleet(&nodes, &asks, 1);
+        settle(&mut world);
+        let plan = world.plan();
+        for (id, demand) in &world.snapshot.demand {
+            let share = crate::world::share(&plan, id.as_str());
+            if demand.kind != WorkKind::Job || share.current >= share.wanted {
+                continue;
+            }
+            let low = demand.class.as_deref() == Some("low");
+            for (name, node) in &world.snapshot.nodes {
+                let permitted = (demand.machines.is_empty() || demand.machines.contains(name))
+                    && (!low || node.pool == "below");
+                let (order, room) = free(&world.snapshot, name.as_str());
+                let granted = world.snapshot.quantum.granted(&demand.size);
+                prop_assert!(
+                    !permitted || fitting(share.order, &granted, order, &room) == 0,
+                    "{id} could use {name}: {plan:#?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn one_order_and_unlimited_demand_is_divided_evenly(
+        nodes in prop::collection::vec(1..9_u64, 1..8),
+        users in 1..7_u64,
+    ) {
+        let mut world = World::eager().nodes(&nodes);
+        for user in 0..users {
+            world.job(&format!("j{user}"), &format!("u{user}"), 1);
+        }
+        settle(&mut world);
+        let plan = world.plan();
+        let has: Vec<u64> =
+            (0..users).map(|u| crate::world::share(&plan, &format!("j{u}")).current).collect();
+        let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
+        prop_assert!(most - least <= 1, "{has:?}");
+        prop_assert_eq!(has.iter().sum::<u64>(), nodes.iter().sum::<u64>());
+    }
+
+    #[test]
+    fn tampered_plans_are_refused_and_the_rest_stands(
+        nodes in nodes(),
+        asks in asks(),
+        which in 0..6_u8,
+    ) {
+        let mut world = fleet(&nodes, &asks, 1);
+        world.snapshot.tunables.initialization_cap = 0;
+        let plan = world.plan();
+        prop_assume!(!plan.grants.is_empty());
+        let mut tampered = plan.clone();
+        tamper(&mut tampered.grants[0], which);
+        let violations = check(&world.snapshot, &tampered).unwrap_err();
+        prop_assert!(violations.iter().all(|v| matches!(v.part, Part::Grant(_))));
+        let (pruned, refused) = prune(&world.snapshot, tampered);
+        prop_assert!(!refused.is_empty());
+        prop_assert_eq!(check(&world.snapshot, &pruned), Ok(()));
+        prop_assert!(pruned.grants.len() < plan.grants.len());
+    }
+
+    #[test]
+    fn the_same_snapshot_gives_the_same_plan(nodes in nodes(), asks in asks()) {
+        let mut world = fleet(&nodes, &asks, 2);
+        world.step();
+        let text = serde_json::to_string(&world.snapshot).unwrap();
+        let read: Snapshot = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&world.snapshot));
+    }
+}
+
+fn free(snapshot: &Snapshot, name: &str) -> (u64, Size) {
+    let node = &snapshot.nodes[name];
+    let mut room = (
+        snapshot.quantum.node_order(&node.capacity),
+        node.capacity.clone(),
+    );
+    for allocation in snapshot
+        .allocations
+        .values()
+        .filter(|a| a.node.as_str() == name)
+    {
+        room.0 -= allocation.order;
+        room.1.take(&allocation.size);
+    }
+    room
+}
+
+fn tamper(grant: &mut Grant, which: u8) {
+    match which {
+        0 => grant.order += 1,
+        1 => grant.size.memory_bytes += 1,
+        2 => grant.node = crate::world::node_name("nowhere"),
+        3 => grant.work = crate::world::work_id("nothing"),
+        4 => grant.class = "nothing".into(),
+        _ => grant.fixed = !grant.fixed,
+    }
+}
+
+#[test]
+fn untrue_or_forbidden_vacates_are_refused() {
+    let mut world = World::eager().nodes(&[4, 4]);
+    world.reservation("r", "a", 4);
+    world.service("s", "a", 1);
+    world.job("j", "b", 1);
+    world.step();
+    let mut plan = Plan::default();
+    for id in world.snapshot.allocations.keys() {
+        for (reason, purge) in [
+            (VacateReason::Blocked, false),
+            (VacateReason::NodeLost, true),
+            (VacateReason::NodeOffline, false),
+            (VacateReason::WorkGone, false),
+            (VacateReason::Preempted, true),
+        ] {
+            let (allocation, detail) = (id.clone(), String::new());
+            plan.vacates.push(Vacate {
+                allocation,
+                reason,
+                detail,
+                purge,
+            });
+        }
+    }
+    let violations = check(&world.snapshot, &plan).unwrap_err();
+    assert_eq!(violations.len(), plan.vacates.len());
+    assert!(prune(&world.snapshot, plan).0.is_empty());
+}
+
+#[test]
+fn the_check_refuses_more_than_there_is_room_or_leave_for() {
+    let mut world = World::eager().nodes(&[4]);
+    world.job("j", "a", 1).max_processes = 3;
+    world.job("k", "a", 1).max_processes = 9;
+    let plan = world.plan();
+    for id in ["j", "k"] {
+        let mut more = plan.clone();
+        let one = plan
+            .grants
+            .iter()
+            .find(|grant| grant.work.as_str() == id)
+            .unwrap();
+        more.grants.extend(std::iter::repeat_n(one.clone(), 3));
+        let violations = check(&world.snapshot, &more).unwrap_err();
+        assert!(
+            violations
+                .iter()
+                .all(|v| matches!(v.part, Part::Grant(at) if at >= 4))
+        );
+    }
+}

@@ -1,0 +1,149 @@
+//! Why each piece of work has what it has: read off the books the deciding steps left (13.2).
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{Size, WorkId};
+
+use crate::{
+    books::{Books, Deferral, Request},
+    plan::{Reason, Verdict},
+    reach::nowhere,
+    snapshot::Policy,
+};
+
+/// What no node can take, by home pool and size of one process.
+type Known = BTreeMap<(Option<usize>, u64, Size), Deferral>;
+
+pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
+    let mut known = Known::new();
+    (0..books.requests.len())
+        .map(|at| {
+            (
+                books.requests[at].id.clone(),
+                verdict(books, at, &mut known),
+            )
+        })
+        .collect()
+}
+
+fn verdict(books: &Books, at: usize, known: &mut Known) -> Verdict {
+    let request = &books.requests[at];
+    let has = request.current + request.placed;
+    let deferral = match &request.deferral {
+        Some(deferral) => deferral.clone(),
+        None => open(books, at, known),
+    };
+    let numbers = [
+        ("order", request.order),
+        ("wanted_processes", request.cap.now),
+        ("counted_processes", request.counted.max(has)),
+        ("current_processes", has),
+        ("leaving_processes", request.leaving),
+    ];
+    Verdict {
+        reason: deferral.reason,
+        refused: deferral.refused,
+        class: request
+            .class
+            .map(|class| books.classes[class].name.to_owned()),
+        detail: deferral.detail,
+        numbers: numbers
+            .into_iter()
+            .map(|(name, number)| (name.to_owned(), number))
+            .collect(),
+    }
+}
+
+/// The verdict on work that took part.
+fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
+    let request = &books.requests[at];
+    let has = request.current + request.placed;
+    let fair = books.policy(at) == Some(Policy::FairShare);
+    let say = |reason, detail| Deferral {
+        reason,
+        refused: false,
+        detail,
+    };
+    if request.missing() > 0 {
+        return waiting(request, has);
+    }
+    if request.demand.max_processes == 0 {
+        return say(
+            Reason::Satisfied,
+            "holds itself back: it wants no process now".into(),
+        );
+    }
+    if has >= request.cap.base {
+        return say(
+            Reason::Satisfied,
+            format!("has all {has} processes it can use"),
+        );
+    }
+    if has == 0 && fair && request.reach == 0 {
+        if !request.demand.machines.is_empty() {
+            return nowhere(books, at);
+        }
+        let shape = (books.home(at), request.order, request.size.clone());
+        return known
+            .entry(shape)
+            .or_insert_with(|| nowhere(books, at))
+            .clone();
+    }
+    if has >= request.cap.now && has > 0 {
+        return growing(request, has);
+    }
+    if has == 0 {
+        let detail = format!(
+            "competition leaves it no process of {} quanta",
+            request.order
+        );
+        return say(Reason::ZeroShare, detail);
+    }
+    if fair {
+        let detail = format!("has its share of {has} processes; the rest belongs to others");
+        return say(Reason::AtFairShare, detail);
+    }
+    let detail = format!("has {has} of {} processes; no more room", request.cap.base);
+    say(Reason::InsufficientResources, detail)
+}
+
+fn waiting(request: &Request, has: u64) -> Deferral {
+    let due = request.counted;
+    let (reason, detail) = if request.coming > 0 {
+        let detail = format!("due {due} processes, has {has}: others have to leave first");
+        (Reason::WaitingForPreemption, detail)
+    } else {
+        let detail = format!(
+            "due {due} processes of {} quanta, has {has}: the free room is split over nodes",
+            request.order
+        );
+        (Reason::WaitingForDefragmentation, detail)
+    };
+    Deferral {
+        reason,
+        refused: false,
+        detail,
+    }
+}
+
+/// Held back by start-up, by doubling or by prediction.
+fn growing(request: &Request, has: u64) -> Deferral {
+    let (reason, detail) = if request.cap.starting {
+        let detail =
+            format!("has {has} processes until its first task has shown how long one takes");
+        (Reason::InitializationCap, detail)
+    } else if request.cap.steady <= has {
+        (
+            Reason::Satisfied,
+            format!("will be done before more than {has} processes could help"),
+        )
+    } else {
+        let detail = format!("has {has} processes and at most doubles them from round to round");
+        (Reason::InitializationCap, detail)
+    };
+    Deferral {
+        reason,
+        refused: false,
+        detail,
+    }
+}

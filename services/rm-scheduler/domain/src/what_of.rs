@@ -1,0 +1,213 @@
+//! What-Of: puts counted processes on nodes (section 10), and lends what stays idle.
+//!
+//! Nothing is taken back here and nothing given is moved. Fit is tested on quanta and on
+//! the full size vector.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    ops::Bound,
+};
+
+use hayward_vocabulary::Size;
+
+use crate::{books::Books, reach::fitting, reserve, snapshot::Policy, turns::in_turn};
+
+/// Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
+pub(crate) struct FreeRoom {
+    pools: Vec<BTreeMap<u64, BTreeSet<usize>>>,
+    /// What did not fit once does not fit later: in this phase room only shrinks.
+    exhausted: BTreeSet<(usize, u64, Size)>,
+}
+
+impl FreeRoom {
+    fn index(books: &Books, usable: impl Fn(usize) -> bool) -> Self {
+        let mut pools = vec![BTreeMap::<u64, BTreeSet<usize>>::new(); books.forest.len()];
+        for (at, machine) in books.machines.iter().enumerate() {
+            let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
+                continue;
+            };
+            if machine.promised_to.is_none() && machine.free_order > 0 && usable(at) {
+                pools[pool]
+                    .entry(machine.free_order)
+                    .or_default()
+                    .insert(at);
+            }
+        }
+        Self {
+            pools,
+            exhausted: BTreeSet::new(),
+        }
+    }
+
+    fn forget(&mut self, pool: usize, free: u64, machine: usize) {
+        if let Some(nodes) = self.pools[pool].get_mut(&free) {
+            nodes.remove(&machine);
+            if nodes.is_empty() {
+                self.pools[pool].remove(&free);
+            }
+        }
+    }
+
+    /// Nodes of a pool the request may use, smallest hole first, then by name.
+    fn search(&self, books: &Books, pool: usize, request: usize) -> Search {
+        let work = &books.requests[request];
+        if work.demand.machines.is_empty() {
+            return Search::All {
+                pool,
+                free: work.order,
+                after: None,
+            };
+        }
+        let mut listed: Vec<(u64, usize)> = work
+            .demand
+            .machines
+            .iter()
+            .filter_map(|name| books.machine_index.get(name).copied())
+            .map(|at| (books.machines[at].free_order, at))
+            .filter(|(free, at)| self.pools[pool].get(free).is_some_and(|n| n.contains(at)))
+            .collect();
+        listed.sort_unstable();
+        Search::Listed(listed.into_iter())
+    }
+}
+
+/// A walk over free room that may change behind it: what was used moves to smaller holes.
+enum Search {
+    All {
+        pool: usize,
+        free: u64,
+        after: Option<usize>,
+    },
+    Listed(std::vec::IntoIter<(u64, usize)>),
+}
+
+impl Search {
+    fn next(&mut self, room: &FreeRoom) -> Option<usize> {
+        match self {
+            Self::Listed(listed) => listed.next().map(|(_, machine)| machine),
+            Self::All { pool, free, after } => loop {
+                let (size, nodes) = room.pools[*pool].range(*free..).next()?;
+                if *size > *free {
+                    (*free, *after) = (*size, None);
+                }
+                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+                if let Some(machine) = nodes.range((from, Bound::Unbounded)).next() {
+                    *after = Some(*machine);
+                    return Some(*machine);
+                }
+                (*free, *after) = (*size + 1, None);
+            },
+        }
+    }
+}
+
+/// for one tree.
+pub(crate) fn place_counted(books: &mut Books, tree: usize) {
+    let mut room = FreeRoom::index(books, |_| true);
+    for (policy, at) in in_turn(books, tree) {
+        match policy {
+            Policy::Reserve => reserve::place(books, at),
+            Policy::FixedShare => place_fixed(books, &mut room, at),
+            Policy::FairShare => {
+                let need = books.requests[at].missing();
+                place(books, &mut room, at, need);
+            }
+        }
+    }
+}
+
+/// Room that no count claims is lent to whoever can use it: an idle node helps nobody, and it is
+/// taken back as soon as somebody due can stand there. Nodes whose room is spoken for are left out.
+pub(crate) fn lend_idle(books: &mut Books, tree: usize) {
+    let claimed: Vec<bool> = books
+        .machines
+        .iter()
+        .map(|machine| machine.claimed)
+        .collect();
+    let mut room = FreeRoom::index(books, |at| !claimed[at]);
+    for (policy, at) in in_turn(books, tree) {
+        if policy == Policy::FairShare {
+            let request = &books.requests[at];
+            let more = request
+                .cap
+                .now
+                .saturating_sub(request.current + request.placed);
+            place(books, &mut room, at, more);
+        }
+    }
+}
+
+/// one work fills a node before it moves on, home before the pools below.
+fn place(books: &mut Books, room: &mut FreeRoom, at: usize, need: u64) {
+    let Some(home) = books.home(at) else { return };
+    let mut left = need;
+    for pool in books.forest.subtree(home) {
+        if left == 0 {
+            return;
+        }
+        left = place_in(books, room, (at, pool), left, true);
+    }
+}
+
+/// home pool only; first where no instance of the same service is, then anywhere [C-10].
+fn place_fixed(books: &mut Books, room: &mut FreeRoom, at: usize) {
+    let Some(home) = books.home(at) else { return };
+    let mut left = books.requests[at].missing();
+    if left > 0 && books.requests[at].demand.service.is_some() {
+        left = place_in(books, room, (at, home), left, false);
+    }
+    if left > 0 && books.requests[at].current + books.requests[at].placed == 0
+        || books.requests[at].demand.service.is_none()
+    {
+        place_in(books, room, (at, home), left, true);
+    }
+}
+
+/// Places up to `need` processes in one pool; returns how many are left. Unless `beside` says so,
+/// never next to an instance of the same service.
+fn place_in(
+    books: &mut Books,
+    room: &mut FreeRoom,
+    (at, pool): (usize, usize),
+    need: u64,
+    beside: bool,
+) -> u64 {
+    let request = &books.requests[at];
+    let (order, size) = (request.order, request.size.clone());
+    let anywhere = beside && request.demand.machines.is_empty();
+    if need == 0 || (anywhere && room.exhausted.contains(&(pool, order, size.clone()))) {
+        return need;
+    }
+    let mut left = need;
+    let mut search = room.search(books, pool, at);
+    while let Some(machine) = search.next(room) {
+        let place = &books.machines[machine];
+        let free = place.free_order;
+        let shunned = !beside
+            && books.requests[at]
+                .demand
+                .service
+                .iter()
+                .any(|s| place.services.contains(s));
+        let count = fitting(order, &size, free, &place.free).min(left);
+        if shunned || count == 0 {
+            continue;
+        }
+        for _ in 0..count {
+            books.grant(at, machine, order, size.clone());
+        }
+        room.forget(pool, free, machine);
+        let free = books.machines[machine].free_order;
+        if free > 0 {
+            room.pools[pool].entry(free).or_default().insert(machine);
+        }
+        left -= count;
+        if left == 0 {
+            return 0;
+        }
+    }
+    if anywhere {
+        room.exhausted.insert((pool, order, size));
+    }
+    left
+}

@@ -1,0 +1,30 @@
+//! What rm-scheduler says when it refuses.
+
+use hayward_service::problem::{Code, Problem};
+
+use crate::policy::Fault;
+
+#[derive(Debug, Clone, thiserror::Error)]
+pub enum Refusal {
+    /// All faults of a policy document at once (fair-share 3.4).
+    #[error("the policy has {} fault(s); nothing was changed", .0.len())]
+    BadPolicy(Vec<Fault>),
+    #[error("the policy is at generation {now}, not {given}; read it again and repeat your change")]
+    Stale { given: u64, now: u64 },
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let code = match refusal {
+            Refusal::BadPolicy(_) => Code::Invalid,
+            Refusal::Stale { .. } => Code::PreconditionFailed,
+        };
+        let problem = Problem::new(code, refusal.to_string());
+        let Refusal::BadPolicy(faults) = refusal else {
+            return problem;
+        };
+        faults.into_iter().fold(problem, |problem, fault| {
+            problem.at(fault.pointer, fault.detail)
+        })
+    }
+}

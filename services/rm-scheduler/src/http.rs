@@ -1,0 +1,62 @@
+//! The routes of rm-scheduler: a table of contents.
+
+mod allocations;
+mod policy;
+mod publications;
+mod rounds;
+mod shares;
+
+use std::sync::Arc;
+
+use hayward_publication::{Handle, Publisher};
+use hayward_service::health::Health;
+use hayward_service::openapi::Description;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::ledger::{Command, Context};
+
+pub const ABOUT: Description = Description {
+    title: "rm-scheduler",
+    text: "Decides who gets which room on which node, and says why.",
+};
+
+/// What handlers are given.
+#[derive(Clone)]
+pub struct Api {
+    pub handle: Handle<Command>,
+    pub context: Arc<Context>,
+}
+
+impl Api {
+    fn publisher(&self) -> &Publisher {
+        self.handle.publisher()
+    }
+}
+
+pub fn routes(api: Api) -> OpenApiRouter {
+    let publisher = api.handle.publisher().clone();
+    let standing = move || hayward_publication::status::standing(&publisher);
+    let health = Health::new(crate::NAME, Arc::new(standing));
+    described().with_state(api).merge(health.routes())
+}
+
+fn described() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(policy::show_policy, policy::set_policy))
+        .routes(routes!(shares::show_shares))
+        .routes(routes!(allocations::list_allocations))
+        .routes(routes!(allocations::show_allocation))
+        .routes(routes!(rounds::list_rounds))
+        .routes(routes!(rounds::show_round))
+        .routes(routes!(publications::follow_allocations))
+        .routes(routes!(publications::follow_verdicts))
+}
+
+/// The description of the routes, as it is kept in `openapi/rm-scheduler.json`.
+pub fn golden() -> String {
+    let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
+    let mut document = described().into_openapi();
+    document.merge(health.routes().into_openapi());
+    hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
+}

@@ -1,0 +1,110 @@
+//! `/v1/policy`
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, header};
+use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Query, Scope};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Api;
+use crate::commands::SetPolicy;
+use crate::ledger::Command;
+
+const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
+
+/// Read the policy in force.
+#[utoipa::path(
+    get, path = "/v1/policy", operation_id = "show_policy", tag = "policy",
+    responses(
+        (status = 200, description = "the policy in force", body = PolicyView,
+            headers(("ETag" = String, description = "its generation"))),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_policy(
+    State(api): State<Api>,
+    _caller: Caller,
+) -> Result<([(HeaderName, String); 1], Json<PolicyView>), Problem> {
+    api.publisher().leading()?;
+    let policy = api.context.view.read().policy.clone();
+    Ok((
+        [(header::ETAG, format!("\"{}\"", policy.generation))],
+        Json(policy),
+    ))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Change {
+    /// Check only, change nothing.
+    #[serde(default)]
+    #[param(required = false)]
+    dry_run: bool,
+}
+
+/// Replace the policy. Refused as a whole when anything in it is wrong; what runs is not harmed.
+#[utoipa::path(
+    put, path = "/v1/policy", operation_id = "set_policy", tag = "policy",
+    params(
+        Change,
+        ("If-Match" = String, Header, description = "generation the change is made from"),
+    ),
+    request_body = Policy,
+    responses(
+        (status = 200, description = "the policy as it is now, or would be", body = PolicyView,
+            headers(
+                ("ETag" = String, description = "its generation"),
+                ("Hayward-Revision" = u64, description = "revision of this write"),
+            )),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for operators only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 412, description = "somebody changed it meanwhile", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "all its faults at once", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 428, description = "no If-Match", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn set_policy(
+    State(api): State<Api>,
+    caller: Caller,
+    Query(change): Query<Change>,
+    headers: HeaderMap,
+    Json(document): Json<Policy>,
+) -> Result<([(HeaderName, String); 2], Json<PolicyView>), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let change = SetPolicy {
+        document,
+        from_generation: if_match(&headers)?,
+        changed_by: caller.name.clone(),
+        dry_run: change.dry_run,
+    };
+    let answer = api
+        .handle
+        .ask(|reply| Command::SetPolicy(Box::new(change), reply))
+        .await?;
+    let view = answer.value?;
+    let etag = (header::ETAG, format!("\"{}\"", view.generation));
+    Ok(([etag, (REVISION, answer.revision.to_string())], Json(view)))
+}
+
+fn if_match(headers: &HeaderMap) -> Result<u64, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        let detail = "send the ETag of the policy you changed as If-Match";
+        return Err(Problem::new(Code::PreconditionRequired, detail));
+    };
+    let text = value.to_str().unwrap_or_default().trim_matches('"');
+    text.parse().map_err(|_| {
+        let detail = "If-Match is the ETag of the policy, as in \"3\"";
+        Problem::new(Code::BadRequest, detail)
+    })
+}

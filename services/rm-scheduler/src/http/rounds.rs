@@ -1,0 +1,78 @@
+//! `/v1/rounds`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::views::{RoundList, RoundView};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Path, Query};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Api;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// At most so many; 20 by default, 1,000 at most.
+    #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
+    limit: Option<usize>,
+}
+
+/// The newest rounds that changed something.
+#[utoipa::path(
+    get, path = "/v1/rounds", operation_id = "list_rounds", tag = "rounds",
+    params(Page),
+    responses(
+        (status = 200, description = "newest first", body = RoundList),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_rounds(
+    State(api): State<Api>,
+    _caller: Caller,
+    Query(page): Query<Page>,
+) -> Result<Json<RoundList>, Problem> {
+    api.publisher().leading()?;
+    let limit = page.limit.unwrap_or(20).clamp(1, 1_000);
+    let rounds = api
+        .context
+        .view
+        .read()
+        .rounds
+        .iter()
+        .rev()
+        .take(limit)
+        .cloned()
+        .collect();
+    Ok(Json(RoundList { rounds }))
+}
+
+/// What one round decided.
+#[utoipa::path(
+    get, path = "/v1/rounds/{round}", operation_id = "show_round", tag = "rounds",
+    params(("round" = u64, Path, description = "its number")),
+    responses(
+        (status = 200, description = "its decisions", body = RoundView),
+        (status = 400, description = "not a number", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "it changed nothing, or is not kept any more", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_round(
+    State(api): State<Api>,
+    _caller: Caller,
+    Path(round): Path<u64>,
+) -> Result<Json<RoundView>, Problem> {
+    api.publisher().leading()?;
+    let view = api.context.view.read();
+    let found = view.rounds.iter().find(|view| view.round == round).cloned();
+    found
+        .map(Json)
+        .ok_or_else(|| Problem::not_found(format!("round {round}")))
+}

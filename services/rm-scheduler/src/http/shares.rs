@@ -1,0 +1,35 @@
+//! `/v1/shares`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::views::Shares;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json};
+
+use super::Api;
+use crate::translate;
+
+/// Who is due what and who holds what, from capacity to each piece of work.
+#[utoipa::path(
+    get, path = "/v1/shares", operation_id = "show_shares", tag = "shares",
+    responses(
+        (status = 200, description = "as of the newest round", body = Shares),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "no round has been taken yet", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_shares(State(api): State<Api>, _caller: Caller) -> Result<Json<Shares>, Problem> {
+    api.publisher().leading()?;
+    let shares = api
+        .context
+        .view
+        .read()
+        .counted
+        .as_ref()
+        .map(translate::shares);
+    shares.map(Json).ok_or_else(|| {
+        let detail = "no round yet: the scheduler has not heard from all its neighbours";
+        Problem::new(Code::Unavailable, detail).retry_after_ms(1_000)
+    })
+}

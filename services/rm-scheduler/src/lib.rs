@@ -1,0 +1,146 @@
+//! rm-scheduler owns queues, accounts and allocations; it decides who gets what where.
+//!
+//! It follows `nodes`, `demand`, `blocks` and `containers`, and publishes `allocations` and
+//! `verdicts`. A round is: absorb, plan, check, commit. Planning is pure and lives in the domain
+//! crate; this crate keeps the snapshot up to date and carries plans out. It starts nothing, talks
+//! to no agent, and never looks inside a process.
+
+mod absorb;
+mod commands;
+mod config;
+mod error;
+mod http;
+mod ledger;
+mod policy;
+mod round;
+mod store;
+mod translate;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hayward_publication::follower::{Source, follow};
+use hayward_publication::{Committer, Handle, Publisher, Update, committer};
+use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
+use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
+use parking_lot::RwLock;
+use serde::de::DeserializeOwned;
+
+pub use config::Settings;
+use http::Api;
+pub use http::golden as openapi;
+use ledger::{Command, Context, Ledger, View};
+
+pub const NAME: &str = "rm-scheduler";
+pub const SCHEMA: &str = "rm_scheduler";
+pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// Connections: the committer's, and one to spare.
+const CONNECTIONS: u32 = 3;
+
+/// A started rm-scheduler.
+pub struct Running {
+    pub address: SocketAddr,
+    pub publisher: Arc<Publisher>,
+    committer: Committer,
+    server: tokio::task::JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Waits for the shutdown, then ends in order: no more requests, last commit, lease back.
+    pub async fn stopped(self) -> anyhow::Result<()> {
+        let served = self.server.await?;
+        self.committer.stop().await;
+        served
+    }
+}
+
+/// Starts the service: database, committer, followers, routes, in this order.
+///
+/// # Errors
+/// When a setting is wrong or missing, or the address is taken.
+pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
+    let clock = Arc::new(SystemClock);
+    let keys = settings.frame.open_keys()?;
+    let verifier = Arc::new(keys.verifier(clock.clone())?);
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
+    let listener = frame::bind(&settings.frame).await?;
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
+
+    let view = RwLock::new(View::default());
+    let context = Arc::new(Context {
+        settings: settings.clone(),
+        view,
+    });
+    let lease = Duration::from_millis(settings.frame.lease_ms);
+    let holder = format!("{NAME} {address} {}", std::process::id());
+    let office = committer::Settings::new(holder, lease);
+    let names = &[ALLOCATIONS, VERDICTS];
+    let (committer, handle) =
+        Committer::start::<Ledger>(office, pool, names, clock, context.clone());
+
+    let token = TokenSource::file(keys.token_path(NAME));
+    let neighbours = Neighbours {
+        handle: &handle,
+        token,
+        shutdown: &shutdown,
+    };
+    neighbours.follow(&settings.node_status_url, "nodes", Command::Nodes)?;
+    neighbours.follow(&settings.job_converter_url, "demand", Command::Demand)?;
+    neighbours.follow(&settings.blocklist_url, "blocks", Command::Blocks)?;
+    neighbours.follow(
+        &settings.container_manager_url,
+        "containers",
+        Command::Containers,
+    )?;
+
+    let publisher = handle.publisher().clone();
+    let router = documented(http::routes(Api { handle, context }), http::ABOUT);
+    let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
+    let server = tokio::spawn(frame.serve(router, listener, shutdown));
+    Ok(Running {
+        address,
+        publisher,
+        committer,
+        server,
+    })
+}
+
+/// What every follower of this service needs.
+struct Neighbours<'a> {
+    handle: &'a Handle<Command>,
+    token: TokenSource,
+    shutdown: &'a Shutdown,
+}
+
+impl Neighbours<'_> {
+    fn follow<T: DeserializeOwned + Send + 'static>(
+        &self,
+        urls: &str,
+        name: &'static str,
+        command: fn(Update<T>, hayward_publication::Reply<()>) -> Command,
+    ) -> anyhow::Result<()> {
+        let client = Client::from_list(urls, self.token.clone())?;
+        let source = Source {
+            name,
+            path: format!("/v1/{name}/publication"),
+        };
+        let (handle, publisher) = (self.handle.clone(), self.handle.publisher().clone());
+        let absorb = move |update| {
+            let handle = handle.clone();
+            async move { handle.ask(|reply| command(update, reply)).await }
+        };
+        tokio::spawn(follow(
+            source,
+            client,
+            publisher,
+            self.shutdown.clone(),
+            absorb,
+        ));
+        Ok(())
+    }
+}

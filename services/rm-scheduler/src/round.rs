@@ -1,0 +1,190 @@
+//! Time to decide: bring the snapshot to this moment, plan, check, carry out.
+//!
+//! Rounds are driven by news and not closer together than `round_min_ms`. A plan depends on the
+//! snapshot alone, so without news it would be empty and is not made: then time is charged, once
+//! in `round_max_ms`. What a round changes is news for the next one; so jobs grow by doubling. The
+//! plan is checked by code written apart from the planner; what it refuses is dropped, reported and
+//! never carried out.
+
+mod carry_out;
+mod usage;
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use hayward_blocklist_api::{BlockAction, BlockKind};
+use hayward_publication::{Batch, Moment, Wake};
+use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, Reason, plan, prune};
+use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
+
+use crate::ledger::{JOB_CONVERTER, Ledger};
+use crate::store::Rows;
+
+/// What one round did besides its plan.
+pub(crate) struct Made {
+    planning_us: u64,
+    refused: Vec<String>,
+}
+
+impl Ledger {
+    pub(crate) fn take_round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        if !self.informed() {
+            return Wake::OnNews;
+        }
+        self.end_blocks(moment.now);
+        self.notice_silence(moment.monotonic_ms);
+        let (least, most) = (self.pause_ms(), self.context.settings.round_max_ms);
+        let since = self
+            .last_round_ms
+            .map_or(u64::MAX, |at| moment.monotonic_ms - at);
+        let due = if self.news { least } else { most };
+        if since < due {
+            return self.wake(due - since, moment.now);
+        }
+        self.last_round_ms = Some(moment.monotonic_ms);
+        self.account(moment, batch);
+        if !self.news {
+            self.show_time(moment, batch);
+            return self.wake(most, moment.now);
+        }
+        self.news = false;
+        self.round += 1;
+        self.snapshot.round = self.round;
+        let (plan, made) = self.plan();
+        self.planning_ms = made.planning_us / 1_000;
+        self.carry_out(plan, moment, batch, made);
+        self.wake(if self.news { self.pause_ms() } else { most }, moment.now)
+    }
+
+    /// Milliseconds from round to round while there is news: a fleet that is slow to plan for gets
+    /// at least as much time for everything else.
+    fn pause_ms(&self) -> u64 {
+        self.context.settings.round_min_ms.max(self.planning_ms)
+    }
+
+    fn plan(&self) -> (Plan, Made) {
+        let started = Instant::now();
+        let mut plan = FairShare.schedule(&self.snapshot);
+        if self.silent.is_some() {
+            self.revoke_nothing(&mut plan);
+        }
+        let refused = self.refuse_faults(&mut plan);
+        if self.silent.is_none() {
+            // After the check, which knows no single workers.
+            self.vacate_blocked_workers(&mut plan);
+        }
+        let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
+        (
+            plan,
+            Made {
+                planning_us,
+                refused,
+            },
+        )
+    }
+
+    /// A neighbour fell silent or was heard again: what may be done has changed.
+    fn notice_silence(&mut self, now_ms: u64) {
+        let silent = self.stale(now_ms);
+        if silent == self.silent {
+            return;
+        }
+        if let Some(neighbour) = silent {
+            tracing::warn!(
+                neighbour,
+                "silent for too long; nothing is revoked until it is heard"
+            );
+        } else {
+            tracing::info!("all neighbours are heard again");
+        }
+        self.silent = silent;
+        self.news = true;
+    }
+
+    /// No news is not bad news: what is held stays held until all neighbours are heard again. Only
+    /// what its owner has withdrawn goes, because that is known and not concluded.
+    fn revoke_nothing(&self, plan: &mut Plan) {
+        let gone = |work: &WorkId| {
+            self.silent != Some(JOB_CONVERTER) && !self.snapshot.demand.contains_key(work)
+        };
+        let mut spared: BTreeSet<WorkId> = BTreeSet::new();
+        plan.vacates.retain(|vacate| {
+            let Some(held) = self.allocations.get(&vacate.allocation) else {
+                return false;
+            };
+            let goes = gone(&held.entry.work);
+            if !goes {
+                spared.insert(held.entry.work.clone());
+            }
+            goes
+        });
+        // Successors of what stays would run beside it.
+        plan.grants.retain(|grant| !spared.contains(&grant.work));
+        let silent = self.silent.unwrap_or_default();
+        for verdict in plan.verdicts.values_mut() {
+            if verdict.reason == Reason::WaitingForPreemption {
+                verdict.reason = Reason::StaleInput;
+                verdict.detail = format!("nothing is taken back while {silent} is silent");
+            }
+        }
+    }
+
+    /// Wakes for the next round, or earlier when a block comes to its end.
+    fn wake(&self, ms: u64, now: Timestamp) -> Wake {
+        let end = self
+            .block_ends
+            .first()
+            .map_or(u64::MAX, |(end, _)| end.ms_since(now));
+        Wake::After(Duration::from_millis(ms.min(end.max(1))))
+    }
+
+    /// Expiry is exact, also when blocklist is away: an item ends at its end.
+    fn end_blocks(&mut self, now: Timestamp) {
+        self.snapshot.now = now;
+        while let Some((end, key)) = self.block_ends.first().cloned()
+            && end <= now
+        {
+            self.block_ends.remove(&(end, key.clone()));
+            self.refresh_blocked(&key);
+            self.news = true;
+        }
+    }
+
+    /// Blocks on single workers: the planner knows nodes only.
+    fn vacate_blocked_workers(&self, plan: &mut Plan) {
+        let evacuated = self.blocks.iter().map(|(_, item)| item).filter(|item| {
+            item.kind == BlockKind::Worker
+                && item.action == BlockAction::Evacuate
+                && item.in_force(self.snapshot.now)
+        });
+        for item in evacuated {
+            let Some(held) = self.allocations.get(item.identifier.as_str()) else {
+                continue;
+            };
+            let known = plan
+                .vacates
+                .iter()
+                .any(|vacate| vacate.allocation == held.entry.id);
+            let runs = held.entry.holds() && held.entry.kind != WorkKind::Reservation;
+            if runs && held.entry.vacate.is_none() && !known {
+                plan.vacates.push(plan::Vacate {
+                    allocation: held.entry.id.clone(),
+                    reason: plan::VacateReason::Blocked,
+                    detail: format!("the worker is blocked: {}", item.cause),
+                    purge: false,
+                });
+            }
+        }
+    }
+
+    /// The committer distrusts the planner: what `check` refuses is not carried out.
+    fn refuse_faults(&self, plan: &mut Plan) -> Vec<String> {
+        let (sound, violations) = prune(&self.snapshot, std::mem::take(plan));
+        *plan = sound;
+        let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        if !told.is_empty() {
+            tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");
+        }
+        told
+    }
+}

@@ -1,0 +1,203 @@
+//! From a checked plan to rows and publications. Nothing is left to choose.
+
+use std::collections::BTreeMap;
+
+use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_api::views::RoundView;
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
+use hayward_rm_scheduler_domain::{Plan, Verdict, plan};
+use hayward_service::clock::fresh_uuid;
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
+
+use super::Made;
+use crate::ledger::{Counted, Held, Ledger};
+use crate::store::{Rows, rounds};
+use crate::translate;
+
+/// Grants, and verdicts, one round carries out at most. A commit has to end well within the lease;
+/// what is left over is news for the next round, which plans it anew.
+const MOST_AT_ONCE: usize = 10_000;
+
+impl Ledger {
+    pub(crate) fn carry_out(
+        &mut self,
+        plan: Plan,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+        made: Made,
+    ) {
+        let mut vacated = BTreeMap::new();
+        for vacate in plan.vacates {
+            vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
+            self.vacate(vacate, moment, batch);
+        }
+        // Grants are in order of turn, so the first of them stand without the others.
+        let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
+        let grants = grants.map(|g| self.grant(g, moment, batch)).collect();
+        self.set_rates(&plan.shares);
+        let waiting = self.judge(plan.verdicts, moment, batch);
+        let view = RoundView {
+            round: self.round,
+            at: moment.now,
+            planning_us: made.planning_us,
+            grants,
+            vacated,
+            waiting,
+            refused: made.refused,
+        };
+        let changed = !view.grants.is_empty()
+            || !view.vacated.is_empty()
+            || !view.waiting.is_empty()
+            || !view.refused.is_empty();
+        if changed {
+            batch.rows.rounds.push(view.clone());
+        }
+        self.show(changed.then_some(view), plan.shares, moment, batch);
+    }
+
+    fn grant(
+        &mut self,
+        grant: plan::Grant,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> AllocationId {
+        let launch = self
+            .demand
+            .get(grant.work.as_str())
+            .and_then(|demand| demand.launch.clone());
+        // Nothing is started on a reservation: holding the machine is all there is to do.
+        let state = match launch {
+            Some(_) => AllocationState::Assigned,
+            None => AllocationState::Running,
+        };
+        let id = AllocationId::fresh(fresh_uuid());
+        let entry = AllocationEntry {
+            id: id.clone(),
+            incarnation: self.next_incarnation(&grant.work, batch),
+            work: grant.work,
+            kind: grant.kind,
+            user: grant.user,
+            class: grant.class,
+            node: grant.node,
+            order: grant.order,
+            size: grant.size,
+            granted_at: moment.now,
+            state,
+            vacate: None,
+            exit: None,
+            launch,
+        };
+        self.put(
+            Held {
+                entry,
+                fixed: grant.fixed,
+            },
+            batch,
+        );
+        id
+    }
+
+    fn vacate(&mut self, order: plan::Vacate, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Some(held) = self.allocations.get(&order.allocation) else {
+            return;
+        };
+        let mut held = held.clone();
+        let entry = &mut held.entry;
+        entry.vacate = Some(Vacate {
+            reason: translate::vacate_reason(order.reason),
+            detail: order.detail.clone(),
+            since: moment.now,
+            purge: order.purge,
+        });
+        let cause = match entry.launch {
+            // A node that cannot answer is not waited for (purge); nothing runs on a reservation.
+            _ if order.purge => Some(ExitCause::Node),
+            None => Some(ExitCause::Intended),
+            Some(_) => None,
+        };
+        if let Some(cause) = cause {
+            entry.state = AllocationState::Ended;
+            entry.exit = Some(Exit::of(cause, order.detail));
+        }
+        self.put(held, batch);
+        self.bury_if_settled(&order.allocation, batch);
+    }
+
+    /// Publishes the verdicts whose meaning changed, and returns the first of them.
+    fn judge(
+        &mut self,
+        verdicts: BTreeMap<WorkId, Verdict>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Vec<VerdictEntry> {
+        let mut changed = Vec::new();
+        let mut published = 0;
+        for (work, verdict) in verdicts {
+            let reason = translate::wait_reason(verdict.reason);
+            let said = self.verdicts.get(&work).is_some_and(|said| {
+                said.reason == reason
+                    && said.refused == verdict.refused
+                    && said.class == verdict.class
+            });
+            if said {
+                continue;
+            }
+            if published == MOST_AT_ONCE {
+                self.news = true;
+                break;
+            }
+            published += 1;
+            let entry = VerdictEntry {
+                work: work.clone(),
+                reason,
+                refused: verdict.refused,
+                class: verdict.class,
+                detail: verdict.detail,
+                numbers: verdict.numbers,
+                since: moment.now,
+            };
+            batch.publish(VERDICTS, "", work.as_str(), &entry);
+            if changed.len() < rounds::VERDICTS_KEPT {
+                changed.push(entry.clone());
+            }
+            self.verdicts.insert(work, entry);
+        }
+        changed
+    }
+
+    fn show(
+        &self,
+        round: Option<RoundView>,
+        shares: plan::Shares,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let ledger = self.usage.values().cloned().collect();
+        let counted = Counted {
+            round: self.round,
+            at: moment.now,
+            shares,
+            ledger,
+        };
+        let context = self.context.clone();
+        batch.once_committed(move |_| {
+            let mut view = context.view.write();
+            view.counted = Some(counted);
+            view.rounds.extend(round);
+            while view.rounds.len() > rounds::KEPT {
+                view.rounds.pop_front();
+            }
+        });
+    }
+
+    /// Nothing was to be decided; time was charged all the same.
+    pub(crate) fn show_time(&self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let (at, ledger) = (moment.now, self.usage.values().cloned().collect());
+        let context = self.context.clone();
+        batch.once_committed(move |_| {
+            if let Some(counted) = &mut context.view.write().counted {
+                (counted.at, counted.ledger) = (at, ledger);
+            }
+        });
+    }
+}

@@ -1,0 +1,78 @@
+//! All SQL of rm-scheduler: a file per table, multi-row statements, no decisions.
+
+pub mod allocations;
+pub mod policies;
+pub mod rounds;
+pub mod usage;
+pub mod verdicts;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
+use hayward_vocabulary::{AllocationId, WorkId};
+
+use crate::ledger::Held;
+
+/// What one batch changes.
+#[derive(Debug, Default)]
+pub struct Rows {
+    pub allocations: BTreeMap<AllocationId, Held>,
+    pub buried: BTreeSet<AllocationId>,
+    pub incarnations: BTreeMap<WorkId, u64>,
+    pub forgotten_work: BTreeSet<WorkId>,
+    pub policy: Option<NewPolicy>,
+    pub rounds: Vec<RoundView>,
+    pub usage: Vec<LedgerLine>,
+}
+
+#[derive(Debug)]
+pub struct NewPolicy {
+    pub generation: u64,
+    pub document: Policy,
+    pub changed_by: String,
+    pub changed_at_ms: i64,
+}
+
+impl Rows {
+    pub fn is_empty(&self) -> bool {
+        self.allocations.is_empty()
+            && self.buried.is_empty()
+            && self.incarnations.is_empty()
+            && self.forgotten_work.is_empty()
+            && self.policy.is_none()
+            && self.rounds.is_empty()
+            && self.usage.is_empty()
+    }
+
+    pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
+        allocations::upsert(tx, &self.allocations).await?;
+        allocations::delete(tx, &self.buried).await?;
+        allocations::upsert_incarnations(tx, &self.incarnations).await?;
+        allocations::delete_incarnations(tx, &self.forgotten_work).await?;
+        if let Some(policy) = self.policy {
+            policies::insert(tx, &policy).await?;
+        }
+        rounds::insert(tx, &self.rounds).await?;
+        usage::upsert(tx, &self.usage).await
+    }
+}
+
+/// What is written as `json` is our own type; failing to write it is a defect, told as a database
+/// error so that the batch is refused as a whole.
+fn json<T: serde::Serialize>(value: &T) -> Result<String, sqlx::Error> {
+    serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
+}
+
+fn read<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, sqlx::Error> {
+    serde_json::from_str(text).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+/// Amounts in rows are signed; none comes near the limit.
+fn signed(amount: u64) -> i64 {
+    i64::try_from(amount).unwrap_or(i64::MAX)
+}
+
+fn unsigned(amount: i64) -> u64 {
+    u64::try_from(amount).unwrap_or(0)
+}

@@ -1,0 +1,139 @@
+//! Tables `allocation` and `incarnation`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_vocabulary::{AllocationId, WorkId};
+use sqlx::PgConnection;
+
+use super::{json, read, signed, unsigned};
+use crate::ledger::Held;
+
+pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>, sqlx::Error> {
+    sqlx::query!(r#"select fixed, body::text as "body!" from allocation"#)
+        .fetch_all(tx)
+        .await?
+        .into_iter()
+        .map(|row| {
+            let entry: AllocationEntry = read(&row.body)?;
+            Ok((
+                entry.id.clone(),
+                Held {
+                    entry,
+                    fixed: row.fixed,
+                },
+            ))
+        })
+        .collect()
+}
+
+pub async fn upsert(
+    tx: &mut PgConnection,
+    allocations: &BTreeMap<AllocationId, Held>,
+) -> Result<(), sqlx::Error> {
+    if allocations.is_empty() {
+        return Ok(());
+    }
+    let entries = || allocations.values().map(|held| &held.entry);
+    let bodies: Vec<String> = entries().map(json).collect::<Result<_, _>>()?;
+    sqlx::query!(
+        "insert into allocation (id, work, node, quanta, incarnation, live, fixed, body)
+         select new.id, new.work, new.node, new.quanta, new.incarnation, new.live, new.fixed,
+                new.body::json
+           from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::bigint[],
+                       $6::boolean[], $7::boolean[], $8::text[])
+             as new (id, work, node, quanta, incarnation, live, fixed, body)
+         on conflict (id) do update set live = excluded.live, body = excluded.body",
+        &entries()
+            .map(|entry| entry.id.to_string())
+            .collect::<Vec<_>>(),
+        &entries()
+            .map(|entry| entry.work.to_string())
+            .collect::<Vec<_>>(),
+        &entries()
+            .map(|entry| entry.node.to_string())
+            .collect::<Vec<_>>(),
+        &entries()
+            .map(|entry| signed(entry.order))
+            .collect::<Vec<_>>(),
+        &entries()
+            .map(|entry| signed(entry.incarnation))
+            .collect::<Vec<_>>(),
+        &entries().map(AllocationEntry::holds).collect::<Vec<_>>(),
+        &allocations
+            .values()
+            .map(|held| held.fixed)
+            .collect::<Vec<_>>(),
+        &bodies
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn delete(
+    tx: &mut PgConnection,
+    buried: &BTreeSet<AllocationId>,
+) -> Result<(), sqlx::Error> {
+    if buried.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<String> = buried.iter().map(ToString::to_string).collect();
+    sqlx::query!("delete from allocation where id = any($1)", &ids)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+pub async fn load_incarnations(
+    tx: &mut PgConnection,
+) -> Result<BTreeMap<WorkId, u64>, sqlx::Error> {
+    let rows = sqlx::query!("select work, last from incarnation")
+        .fetch_all(tx)
+        .await?;
+    // A name that does not read was never written by us.
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| Some((WorkId::new(row.work).ok()?, unsigned(row.last))))
+        .collect())
+}
+
+pub async fn upsert_incarnations(
+    tx: &mut PgConnection,
+    incarnations: &BTreeMap<WorkId, u64>,
+) -> Result<(), sqlx::Error> {
+    if incarnations.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "insert into incarnation (work, last)
+         select new.work, new.last from unnest($1::text[], $2::bigint[]) as new (work, last)
+         on conflict (work) do update set last = excluded.last",
+        &incarnations
+            .keys()
+            .map(ToString::to_string)
+            .collect::<Vec<_>>(),
+        &incarnations
+            .values()
+            .copied()
+            .map(signed)
+            .collect::<Vec<_>>()
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn delete_incarnations(
+    tx: &mut PgConnection,
+    gone: &BTreeSet<WorkId>,
+) -> Result<(), sqlx::Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let works: Vec<String> = gone.iter().map(ToString::to_string).collect();
+    sqlx::query!("delete from incarnation where work = any($1)", &works)
+        .execute(tx)
+        .await
+        .map(drop)
+}

@@ -1,0 +1,40 @@
+//! Table `round`: the newest rounds that changed something.
+
+use hayward_rm_scheduler_api::views::RoundView;
+use sqlx::PgConnection;
+
+use super::{json, read, signed};
+
+/// Rounds kept.
+pub const KEPT: usize = 1_000;
+/// Verdicts kept of one round; a fleet that starts anew would have one for each piece of work.
+pub const VERDICTS_KEPT: usize = 1_000;
+
+/// Oldest first.
+pub async fn load(tx: &mut PgConnection) -> Result<Vec<RoundView>, sqlx::Error> {
+    sqlx::query!(r#"select body::text as "body!" from round order by round"#)
+        .fetch_all(tx)
+        .await?
+        .into_iter()
+        .map(|row| read(&row.body))
+        .collect()
+}
+
+pub async fn insert(tx: &mut PgConnection, rounds: &[RoundView]) -> Result<(), sqlx::Error> {
+    for round in rounds {
+        sqlx::query!(
+            "insert into round (round, body) values ($1, $2::text::json)",
+            signed(round.round),
+            json(round)?
+        )
+        .execute(&mut *tx)
+        .await?;
+        sqlx::query!(
+            "delete from round where round <= $1",
+            signed(round.round) - signed(KEPT as u64)
+        )
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
+}

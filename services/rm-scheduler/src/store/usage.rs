@@ -1,0 +1,61 @@
+//! Table `usage`: the fairness ledger.
+
+use hayward_rm_scheduler_api::views::LedgerLine;
+use hayward_vocabulary::UserName;
+use sqlx::PgConnection;
+
+use super::{signed, unsigned};
+
+pub async fn load(tx: &mut PgConnection) -> Result<Vec<LedgerLine>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "select username, class, due_quantum_ms, received_quantum_ms from usage
+          order by username, class"
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .filter_map(|row| {
+            Some(LedgerLine {
+                user: UserName::new(row.username).ok()?,
+                class: row.class,
+                due_quantum_ms: unsigned(row.due_quantum_ms),
+                received_quantum_ms: unsigned(row.received_quantum_ms),
+            })
+        })
+        .collect())
+}
+
+pub async fn upsert(tx: &mut PgConnection, lines: &[LedgerLine]) -> Result<(), sqlx::Error> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!(
+        "insert into usage (username, class, due_quantum_ms, received_quantum_ms)
+         select new.username, new.class, new.due, new.received
+           from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[])
+             as new (username, class, due, received)
+         on conflict (username, class)
+         do update set due_quantum_ms = excluded.due_quantum_ms,
+                       received_quantum_ms = excluded.received_quantum_ms",
+        &lines
+            .iter()
+            .map(|line| line.user.to_string())
+            .collect::<Vec<_>>(),
+        &lines
+            .iter()
+            .map(|line| line.class.clone())
+            .collect::<Vec<_>>(),
+        &lines
+            .iter()
+            .map(|line| signed(line.due_quantum_ms))
+            .collect::<Vec<_>>(),
+        &lines
+            .iter()
+            .map(|line| signed(line.received_quantum_ms))
+            .collect::<Vec<_>>()
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}

@@ -1,0 +1,235 @@
+//! From the words that travel to the words the planner thinks in, and back. No decisions.
+
+use std::collections::BTreeMap;
+
+use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
+use hayward_job_converter_api::DemandEntry;
+use hayward_node_status_api::{Health, NodeEntry};
+use hayward_publication::Followed;
+use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
+use hayward_rm_scheduler_api::views::{ClassShare, Shares, UserShare, WorkShare};
+use hayward_rm_scheduler_api::{AllocationState, VacateReason, WaitReason};
+use hayward_rm_scheduler_domain::{plan, snapshot};
+use hayward_vocabulary::{Quantum, Timestamp, UserName};
+
+use crate::ledger::{Counted, Held};
+
+pub fn empty_snapshot() -> snapshot::Snapshot {
+    snapshot::Snapshot {
+        now: Timestamp::default(),
+        round: 0,
+        quantum: Quantum::default(),
+        tunables: snapshot::Tunables::default(),
+        pools: BTreeMap::new(),
+        classes: BTreeMap::new(),
+        users: BTreeMap::new(),
+        nodes: BTreeMap::new(),
+        demand: BTreeMap::new(),
+        allocations: BTreeMap::new(),
+    }
+}
+
+pub fn policy(policy: &Policy, into: &mut snapshot::Snapshot) {
+    into.quantum = policy.quantum.clone();
+    into.tunables = snapshot::Tunables {
+        initialization_cap: policy.tunables.initialization_cap,
+        expand_by_doubling: policy.tunables.expand_by_doubling,
+        use_prediction: policy.tunables.use_prediction,
+        prediction_fudge_ms: policy.tunables.prediction_fudge_ms,
+        global_allotment_quanta: policy.tunables.global_allotment_quanta,
+        ..into.tunables.clone()
+    };
+    let pool = |pool: &hayward_rm_scheduler_api::policy::Pool| snapshot::Pool {
+        parent: pool.parent.clone(),
+        search_order: pool.search_order,
+    };
+    into.pools = policy
+        .pools
+        .iter()
+        .map(|(name, entry)| (name.clone(), pool(entry)))
+        .collect();
+    into.classes = policy
+        .classes
+        .iter()
+        .map(|(name, class)| {
+            let class = snapshot::Class {
+                policy: match class.policy {
+                    SharePolicy::FairShare => snapshot::Policy::FairShare,
+                    SharePolicy::FixedShare => snapshot::Policy::FixedShare,
+                    SharePolicy::Reserve => snapshot::Policy::Reserve,
+                },
+                priority: class.priority,
+                weight: class.weight,
+                pool: class.pool.clone(),
+                default: class.default,
+                users: class.users.iter().cloned().collect(),
+            };
+            (name.clone(), class)
+        })
+        .collect();
+    into.users = policy
+        .users
+        .iter()
+        .filter_map(|(name, user)| {
+            let user = snapshot::User {
+                max_allotment_quanta: user.max_allotment_quanta,
+            };
+            Some((UserName::new(name.clone()).ok()?, user))
+        })
+        .collect();
+}
+
+/// R-2.3 (c): a node that names no pool of the policy belongs to the default pool.
+fn home_pool(entry: &NodeEntry, snapshot: &snapshot::Snapshot) -> String {
+    if snapshot.pools.contains_key(&entry.pool) {
+        return entry.pool.clone();
+    }
+    let tops = || {
+        snapshot
+            .pools
+            .iter()
+            .filter(|(_, pool)| pool.parent.is_none())
+    };
+    tops()
+        .find(|(name, _)| *name == "default")
+        .or_else(|| tops().next())
+        .map_or_else(|| entry.pool.clone(), |(name, _)| name.clone())
+}
+
+pub fn node(
+    entry: &NodeEntry,
+    blocks: &Followed<BlockEntry>,
+    snapshot: &snapshot::Snapshot,
+) -> snapshot::Node {
+    let block = blocks
+        .get(&BlockKind::Node.key(entry.node.as_str()))
+        .filter(|item| item.in_force(snapshot.now))
+        .map(|item| snapshot::Block {
+            effect: match item.action {
+                BlockAction::Mark => snapshot::BlockEffect::Mark,
+                BlockAction::Evacuate => snapshot::BlockEffect::Evacuate,
+            },
+            reason: item.cause.clone(),
+        });
+    snapshot::Node {
+        pool: home_pool(entry, snapshot),
+        capacity: entry.capacity.clone(),
+        takes_work: entry.health == Health::Healthy,
+        lost: entry.health == Health::Lost,
+        offline: !entry.schedulable,
+        block,
+    }
+}
+
+pub fn demand(entry: &DemandEntry) -> snapshot::Demand {
+    snapshot::Demand {
+        kind: entry.kind,
+        user: entry.user.clone(),
+        class: entry.class.clone(),
+        submitted_at: entry.submitted_at,
+        size: entry.size.clone(),
+        max_processes: entry.max_processes,
+        remaining_tasks: entry.remaining_tasks,
+        threads: entry.threads,
+        task_ms: entry.task_ms,
+        machines: entry.machines.iter().cloned().collect(),
+        service: entry.service.clone(),
+    }
+}
+
+pub fn allocation(held: &Held) -> snapshot::Allocation {
+    let entry = &held.entry;
+    let running = entry.state == AllocationState::Running;
+    snapshot::Allocation {
+        work: entry.work.clone(),
+        kind: entry.kind,
+        user: entry.user.clone(),
+        class: entry.class.clone(),
+        node: entry.node.clone(),
+        order: entry.order,
+        size: entry.size.clone(),
+        fixed: held.fixed,
+        granted_at: entry.granted_at,
+        running,
+        started_at: None,
+        running_since: running.then_some(entry.granted_at),
+        leaving: entry.vacate.is_some(),
+        purged: entry.vacate.as_ref().is_some_and(|vacate| vacate.purge),
+    }
+}
+
+pub fn vacate_reason(reason: plan::VacateReason) -> VacateReason {
+    match reason {
+        plan::VacateReason::Preempted => VacateReason::Preempted,
+        plan::VacateReason::Blocked => VacateReason::Blocked,
+        plan::VacateReason::NodeLost => VacateReason::NodeLost,
+        plan::VacateReason::NodeOffline => VacateReason::NodeOffline,
+        plan::VacateReason::WorkGone => VacateReason::WorkGone,
+    }
+}
+
+pub fn wait_reason(reason: plan::Reason) -> WaitReason {
+    use plan::Reason as From;
+    match reason {
+        From::Satisfied => WaitReason::Satisfied,
+        From::ZeroShare => WaitReason::ZeroShare,
+        From::WaitingForPreemption => WaitReason::WaitingForPreemption,
+        From::WaitingForDefragmentation => WaitReason::WaitingForDefragmentation,
+        From::InsufficientResources => WaitReason::InsufficientResources,
+        From::NoHostLargeEnough => WaitReason::NoHostLargeEnough,
+        From::NoHostOfSize => WaitReason::NoHostOfSize,
+        From::ResourcesExhausted => WaitReason::ResourcesExhausted,
+        From::AllotmentExceeded => WaitReason::AllotmentExceeded,
+        From::NoListedMachine => WaitReason::NoListedMachine,
+        From::AllBlocked => WaitReason::AllBlocked,
+        From::InitializationCap => WaitReason::InitializationCap,
+        From::AtFairShare => WaitReason::AtFairShare,
+        From::StaleInput => WaitReason::StaleInput,
+        From::NoClass => WaitReason::NoClass,
+        From::UnknownClass => WaitReason::UnknownClass,
+        From::NotAuthorised => WaitReason::NotAuthorised,
+        From::PolicyMismatch => WaitReason::PolicyMismatch,
+    }
+}
+
+pub fn shares(counted: &Counted) -> Shares {
+    let shares = &counted.shares;
+    Shares {
+        round: counted.round,
+        at: counted.at,
+        capacity: shares.capacity,
+        held: shares.held,
+        free: shares.free,
+        classes: class_shares(shares),
+        ledger: counted.ledger.clone(),
+    }
+}
+
+fn class_shares(shares: &plan::Shares) -> Vec<ClassShare> {
+    let work = |(work, share): (&_, &plan::WorkShare)| WorkShare {
+        work: Clone::clone(work),
+        kind: share.kind,
+        order: share.order,
+        wanted: share.wanted,
+        counted: share.counted,
+        current: share.current,
+        leaving: share.leaving,
+    };
+    let user = |(user, share): (&UserName, &plan::UserShare)| UserShare {
+        user: user.clone(),
+        due: share.due,
+        held: share.held,
+        work: share.work.iter().map(work).collect(),
+    };
+    shares
+        .classes
+        .iter()
+        .map(|(class, share)| ClassShare {
+            class: class.clone(),
+            weight: share.weight,
+            due: share.due,
+            held: share.held,
+            users: share.users.iter().map(user).collect(),
+        })
+        .collect()
+}

@@ -1,0 +1,106 @@
+//! Who may do and see what.
+
+use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_api::views::{AllocationList, AllocationView, RoundView};
+use hayward_service::Code;
+use hayward_service::client::{Client, ClientError};
+use http::Method;
+use http::header::IF_MATCH;
+use serde_json::Value;
+
+use super::neighbours::job;
+use super::world::World;
+
+async fn get(client: &Client, path: &str) -> Option<Code> {
+    let outcome: Result<Value, ClientError> = client.get(path).await;
+    outcome
+        .err()
+        .map(|error| error.problem().expect("a problem document").code)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_see_nothing_and_publications_are_for_services() {
+    let world = World::new(&[2]).await;
+    world.settled().await;
+    let (ann, stranger) = (world.client("ann"), world.stranger());
+    let service = world.client("job-converter");
+    for path in [
+        "/v1/policy",
+        "/v1/shares",
+        "/v1/allocations",
+        "/v1/rounds",
+        "/v1/rounds/1",
+    ] {
+        assert_eq!(
+            get(&stranger, path).await,
+            Some(Code::Unauthenticated),
+            "{path}"
+        );
+    }
+    for path in ["/v1/allocations/publication", "/v1/verdicts/publication"] {
+        assert_eq!(
+            get(&stranger, path).await,
+            Some(Code::Unauthenticated),
+            "{path}"
+        );
+        assert_eq!(get(&ann, path).await, Some(Code::Forbidden), "{path}");
+        assert_eq!(get(&service, path).await, None, "{path}");
+    }
+    assert_eq!(get(&stranger, "/livez").await, None);
+    assert_eq!(get(&stranger, "/readyz").await, None);
+    for who in ["ann", "viewer", "job-converter"] {
+        let call = world
+            .client(who)
+            .call(Method::PUT, "/v1/policy")
+            .header(IF_MATCH, "\"0\"");
+        let refused = call
+            .body(&Policy::default())
+            .send::<Value>()
+            .await
+            .unwrap_err();
+        assert_eq!(refused.problem().unwrap().code, Code::Forbidden, "{who}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn allocations_and_rounds_are_shown_without_what_may_be_secret() {
+    let world = World::new(&[2, 2]).await;
+    for work in ["job_a", "job_b"] {
+        let mut demand = job(work, "ann");
+        demand.max_processes = 2;
+        world.around.ask(&demand);
+    }
+    let all = world.until("four", |all| all.len() == 4).await;
+    let viewer = world.client("viewer");
+    let list: AllocationList = viewer
+        .get("/v1/allocations?work=job_a&node=n1")
+        .await
+        .unwrap();
+    let matching = all
+        .values()
+        .filter(|e| e.work.as_str() == "job_a" && e.node.as_str() == "n1");
+    assert_eq!(list.allocations.len(), matching.count());
+    let text: Value = viewer.get("/v1/allocations").await.unwrap();
+    assert!(!text.to_string().contains("hush"));
+    let one = all.values().next().unwrap();
+    let path = format!("/v1/allocations/{}", one.id);
+    let shown: AllocationView = viewer.get(&path).await.unwrap();
+    assert_eq!(shown, AllocationView::from(one));
+    assert_eq!(
+        get(&viewer, "/v1/allocations/alc_none").await,
+        Some(Code::NotFound)
+    );
+    assert_eq!(
+        get(&viewer, "/v1/rounds/999999").await,
+        Some(Code::NotFound)
+    );
+    assert!(get(&viewer, "/v1/rounds/many").await.is_some());
+    assert!(get(&viewer, "/v1/allocations?colour=red").await.is_some());
+    let shares = world.shares().await.unwrap();
+    let mut granted = 0;
+    for round in 1..=shares.round {
+        let view: Result<RoundView, _> = viewer.get(&format!("/v1/rounds/{round}")).await;
+        granted += view.map_or(0, |view| view.grants.len());
+    }
+    assert_eq!(granted, 4);
+}

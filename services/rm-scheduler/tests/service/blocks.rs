@@ -1,0 +1,98 @@
+//! What must be avoided: until when, and what happens to what is there.
+
+use hayward_blocklist_api::{BlockAction, BlockKind};
+use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::{VacateReason, WaitReason};
+use hayward_service::{Clock, SystemClock};
+
+use super::neighbours::{block, job};
+use super::world::{World, stays};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_node_is_evacuated_and_left_alone() {
+    let world = World::new(&[2, 2]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 1;
+    world.around.ask(&demand);
+    let first = world.until_one("job_a", "is there", |_| true).await;
+    world
+        .around
+        .block(&block(BlockKind::Node, first.node.as_str(), None));
+    let all = world.until("a successor", |all| all.len() == 2).await;
+    let left = all[first.id.as_str()].vacate.as_ref().unwrap();
+    assert_eq!((left.reason, left.purge), (VacateReason::Blocked, false));
+    assert!(left.detail.contains("it smells"), "{}", left.detail);
+    assert!(
+        all.values()
+            .all(|entry| entry.id == first.id || entry.node != first.node)
+    );
+
+    demand.max_processes = 4;
+    world.around.ask(&demand);
+    world
+        .until("the other node full", |all| all.len() == 3)
+        .await;
+    world.settled().await;
+    assert_eq!(world.allocations().await.len(), 3);
+    world.report(&first, ContainerState::Ended);
+    world.around.blocks.remove(&format!("node/{}", first.node));
+    world
+        .until("both nodes in use", |all| {
+            all.values().filter(|e| stays(e)).count() == 4
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_mark_keeps_new_work_away_and_old_work_there() {
+    let world = World::new(&[2]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 1;
+    world.around.ask(&demand);
+    world.until("one", |all| all.len() == 1).await;
+    let mut mark = block(BlockKind::Node, "n1", None);
+    mark.action = BlockAction::Mark;
+    world.around.block(&mark);
+    world.settled().await;
+    demand.max_processes = 2;
+    world.around.ask(&demand);
+    world.settled().await;
+    let all = world.allocations().await;
+    assert!(all.len() == 1 && all.values().all(stays));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_block_counts_until_its_end_and_not_longer_though_blocklist_is_away() {
+    let world = World::new(&[1]).await;
+    let end = SystemClock.now().plus_ms(1_500);
+    world.around.block(&block(BlockKind::Node, "n1", Some(end)));
+    world.settled().await;
+    world.around.ask(&job("job_a", "ann"));
+    world.until_verdict("job_a", WaitReason::AllBlocked).await;
+    world.around.blocks.answer(false);
+    let granted = world.until_one("job_a", "is there", |_| true).await;
+    assert!(granted.granted_at >= end);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_blocked_worker_is_replaced_and_its_neighbours_stay() {
+    let world = World::new(&[4]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 2;
+    world.around.ask(&demand);
+    let all = world.until("two", |all| all.len() == 2).await;
+    let worker = all.values().next().unwrap();
+    world
+        .around
+        .block(&block(BlockKind::Worker, worker.id.as_str(), None));
+    let all = world.until("a successor", |all| all.len() == 3).await;
+    let leaving: Vec<_> = all.values().filter(|entry| !stays(entry)).collect();
+    assert_eq!(leaving.len(), 1);
+    assert_eq!(leaving[0].id, worker.id);
+    assert_eq!(
+        leaving[0].vacate.as_ref().unwrap().reason,
+        VacateReason::Blocked
+    );
+    world.settled().await;
+    assert_eq!(world.allocations().await.len(), 3);
+}

@@ -1,0 +1,106 @@
+//! Many at once. How many is said by `HAYWARD_CROWD_NODES` and `HAYWARD_CROWD_WORK`; the times are
+//! printed, not judged.
+
+use std::time::Instant;
+
+use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::views::RoundList;
+use hayward_testkit::until;
+
+use super::neighbours::{container, job, node};
+use super::world::World;
+
+fn many(variable: &str, otherwise: usize) -> usize {
+    std::env::var(variable)
+        .ok()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(otherwise)
+}
+
+/// Waits for a round that decided nothing. The ledger of a crowd is written with nearly each round.
+async fn undecided(world: &World) {
+    until("a round that decides nothing", async || {
+        world.round().await;
+        let list: RoundList = world
+            .client("viewer")
+            .get("/v1/rounds?limit=1")
+            .await
+            .unwrap();
+        let now = world.shares().await?.round;
+        (list.rounds.first()?.round < now).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_is_served_and_some_news_of_it_is_taken_in() {
+    let (nodes, work) = (
+        many("HAYWARD_CROWD_NODES", 50),
+        many("HAYWARD_CROWD_WORK", 500),
+    );
+    let room = u64::try_from(nodes * 16).unwrap();
+    let mut world = World::prepared(&[]).await;
+    world.settings.frame.lease_ms = 5_000;
+    let fleet: Vec<_> = (0..nodes)
+        .map(|at| (format!("n{at:05}"), node(&format!("n{at:05}"), 16)))
+        .collect();
+    world.around.nodes.put_all(&fleet);
+    let crowd: Vec<_> = (0..work)
+        .map(|at| {
+            let name = format!("job_{at:06}");
+            let mut demand = job(&name, &format!("user{}", at % 97));
+            demand.max_processes = 4;
+            (name, demand)
+        })
+        .collect();
+    world.around.demand.put_all(&crowd);
+    let started = Instant::now();
+    world.start().await;
+    let expected = room.min(u64::try_from(work * 4).unwrap());
+    // A share per ten thousand, so that each step is waited for with a patience of its own.
+    for part in 1..=expected.div_ceil(10_000) {
+        let goal = expected.min(part * 10_000);
+        let held = async || world.shares().await.filter(|shares| shares.held >= goal);
+        until("everything in use", held).await;
+    }
+    println!("full after {:?}", started.elapsed());
+    undecided(&world).await;
+    println!("quiet after {:?}", started.elapsed());
+    let all = world.allocations().await;
+
+    let ended: Vec<_> = all
+        .values()
+        .step_by(100)
+        .map(|entry| {
+            (
+                entry.id.to_string(),
+                container(entry, ContainerState::Ended),
+            )
+        })
+        .collect();
+    let started = Instant::now();
+    world.around.containers.put_all(&ended);
+    let replaced = all.len() + ended.len();
+    until("successors", async || {
+        (world.allocations().await.len() >= replaced.min(all.len())).then_some(())
+    })
+    .await;
+    undecided(&world).await;
+    println!(
+        "{} ends taken in after {:?}",
+        ended.len(),
+        started.elapsed()
+    );
+    let list: RoundList = world.client("viewer").get("/v1/rounds").await.unwrap();
+    for round in list.rounds {
+        println!(
+            "round {}: {} us, {} grants, {} vacated, {} verdicts",
+            round.round,
+            round.planning_us,
+            round.grants.len(),
+            round.vacated.len(),
+            round.waiting.len()
+        );
+        assert!(round.refused.is_empty(), "{:?}", round.refused);
+    }
+}

@@ -1,0 +1,182 @@
+//! From the grant to the burial.
+
+use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::views::RoundList;
+use hayward_rm_scheduler_api::{AllocationState, VacateReason, WaitReason};
+use hayward_service::health::Status;
+use hayward_testkit::until;
+use hayward_vocabulary::ExitCause;
+use hayward_vocabulary::resources::GIB;
+
+use super::neighbours::{job, reservation};
+use super::world::{World, of, stays};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_decided_before_every_neighbour_has_answered() {
+    let mut world = World::prepared(&[4]).await;
+    world.around.containers.answer(false);
+    world.around.ask(&job("job_a", "ann"));
+    world.start().await;
+    let operator = world.client("operator");
+    until("three neighbours to be heard", async || {
+        let status: Status = operator.get("/v1/status").await.unwrap();
+        let heard = status
+            .followers
+            .iter()
+            .filter(|follower| follower.lag_ms.is_some());
+        let faulty = status
+            .followers
+            .iter()
+            .any(|follower| follower.fault.is_some());
+        (heard.count() == 3 && faulty).then_some(())
+    })
+    .await;
+    assert_eq!(world.allocations().await.len(), 0);
+    assert_eq!(world.shares().await, None);
+
+    world.around.containers.answer(true);
+    world
+        .until("four processes", |all| of(all, "job_a").len() == 4)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_allocation_lives_ends_and_is_buried_when_it_is_settled() {
+    let world = World::new(&[4]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 2;
+    world.around.ask(&demand);
+    let all = world.until("two processes", |all| all.len() == 2).await;
+    let first = of(&all, "job_a")
+        .into_iter()
+        .min_by_key(|entry| entry.incarnation)
+        .unwrap();
+    assert_eq!(first.state, AllocationState::Assigned);
+    assert_eq!(
+        (first.class.as_str(), first.order, first.incarnation),
+        ("normal", 1, 1)
+    );
+    assert_eq!(first.size.memory_bytes, GIB);
+    assert_eq!(first.launch, demand.launch);
+    let verdict = world.until_verdict("job_a", WaitReason::Satisfied).await;
+    assert_eq!(verdict.class.as_deref(), Some("normal"));
+
+    for (said, state) in [
+        (ContainerState::Launching, AllocationState::Launching),
+        (ContainerState::Running, AllocationState::Running),
+    ] {
+        world.report(&first, said);
+        world
+            .until_one("job_a", "moved", |e| e.id == first.id && e.state == state)
+            .await;
+    }
+    world.report(&first, ContainerState::Ended);
+    let ended = |all: &super::world::Allocations| {
+        all.get(first.id.as_str())
+            .is_some_and(|e| e.state == AllocationState::Ended)
+    };
+    let all = world
+        .until("a successor", |all| ended(all) && all.len() == 3)
+        .await;
+    assert_eq!(
+        all[first.id.as_str()].exit.as_ref().unwrap().cause,
+        ExitCause::Intended
+    );
+    assert_eq!(
+        of(&all, "job_a")
+            .iter()
+            .map(|entry| entry.incarnation)
+            .max(),
+        Some(3)
+    );
+    // Late news of an earlier state changes nothing: what has ended has ended.
+    world.report(&first, ContainerState::Running);
+    world.settled().await;
+    assert!(ended(&world.allocations().await));
+
+    demand.settled.insert(first.id.clone());
+    world.around.ask(&demand);
+    let all = world
+        .until("the burial", |all| !all.contains_key(first.id.as_str()))
+        .await;
+    assert_eq!(all.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn withdrawn_work_leaves_and_is_forgotten() {
+    let world = World::new(&[4]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 1;
+    world.around.ask(&demand);
+    let held = world.until_one("job_a", "is there", |_| true).await;
+    world.report(&held, ContainerState::Running);
+    world.until_verdict("job_a", WaitReason::Satisfied).await;
+    world.around.demand.remove("job_a");
+    let told = world
+        .until_one("job_a", "told to go", |e| e.vacate.is_some())
+        .await;
+    let vacate = told.vacate.as_ref().unwrap();
+    assert_eq!(
+        (vacate.reason, vacate.purge),
+        (VacateReason::WorkGone, false)
+    );
+    assert!(!world.verdicts().await.contains_key("job_a"));
+
+    world.report(&held, ContainerState::Stopping);
+    world
+        .until_one("job_a", "stops", |e| e.state == AllocationState::Stopping)
+        .await;
+    world.report(&held, ContainerState::Ended);
+    world
+        .until("the burial", std::collections::BTreeMap::is_empty)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reservation_is_held_at_once_and_given_back_at_once() {
+    let world = World::new(&[4, 8]).await;
+    world.around.ask(&reservation("rsv_a", "ann", 6));
+    let held = world.until_one("rsv_a", "is there", |_| true).await;
+    assert_eq!((held.state, held.order), (AllocationState::Running, 8));
+    assert_eq!((held.node.as_str(), held.launch), ("n2", None));
+    world.around.demand.remove("rsv_a");
+    world
+        .until("the machine back", std::collections::BTreeMap::is_empty)
+        .await;
+    let shares = world.shares().await.unwrap();
+    assert_eq!((shares.held, shares.free, shares.capacity), (0, 12, 12));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_starts_small_and_doubles_up_to_its_share() {
+    let world = World::new(&[100, 100]).await;
+    let mut demand = job("job_a", "ann");
+    demand.task_ms = None;
+    world.around.ask(&demand);
+    let verdict = world
+        .until_verdict("job_a", WaitReason::InitializationCap)
+        .await;
+    assert_eq!(verdict.numbers["current_processes"], 2);
+    world.settled().await;
+    assert_eq!(world.allocations().await.len(), 2);
+
+    demand.task_ms = Some(20);
+    world.around.ask(&demand);
+    let all = world.until("its share", |all| all.len() == 200).await;
+    assert!(all.values().all(stays));
+    world.settled().await;
+    let list: RoundList = world.client("viewer").get("/v1/rounds").await.unwrap();
+    let growth: Vec<usize> = list
+        .rounds
+        .iter()
+        .rev()
+        .map(|round| round.grants.len())
+        .filter(|n| *n > 0)
+        .collect();
+    assert_eq!(growth, [2, 2, 4, 8, 16, 32, 64, 72]);
+    assert!(
+        list.rounds
+            .iter()
+            .all(|round| round.refused.is_empty() && round.vacated.is_empty())
+    );
+}

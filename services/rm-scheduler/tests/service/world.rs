@@ -1,0 +1,319 @@
+//! A world of one rm-scheduler and its pretend neighbours.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use hayward_container_manager_api::ContainerState;
+use hayward_postgres::{Schema, Shared};
+use hayward_publication::{Publisher, Update};
+use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
+use hayward_rm_scheduler_api::views::Shares;
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
+use hayward_service::auth::TokenOrder;
+use hayward_service::client::{Client, TokenSource};
+use hayward_service::{Keys, Scope, Shutdown, SystemClock};
+use hayward_testkit::{TestDatabase, until};
+use hayward_vocabulary::{Exit, ExitCause};
+use serde::de::DeserializeOwned;
+use tokio::runtime::Runtime;
+
+use super::neighbours::{Neighbours, container, node};
+
+/// Nothing here takes a tenth of this; it only ends a test that would wait for ever.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub type Allocations = BTreeMap<String, AllocationEntry>;
+
+pub struct World {
+    pub around: Neighbours,
+    pub settings: Settings,
+    keys: Keys,
+    running: Option<Replica>,
+    probes: AtomicU64,
+    _database: TestDatabase,
+    _folder: tempfile::TempDir,
+}
+
+/// A scheduler in a runtime of its own, so that it can be killed without a word.
+pub struct Replica {
+    runtime: Runtime,
+    publisher: Arc<Publisher>,
+    url: String,
+}
+
+impl Replica {
+    async fn start(settings: &Settings) -> Self {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(2).enable_all().build().unwrap();
+        let settings = settings.clone();
+        let started = runtime.spawn(async move {
+            let running = start(settings, Shutdown::new()).await.unwrap();
+            let found = (running.address, running.publisher.clone());
+            tokio::spawn(running.stopped());
+            found
+        });
+        let (address, publisher) = started.await.unwrap();
+        Self {
+            runtime,
+            publisher,
+            url: format!("http://{address}"),
+        }
+    }
+
+    pub async fn leads(&self) {
+        let publisher = &self.publisher;
+        until("the lease", async || publisher.leading().ok()).await;
+    }
+
+    pub fn is_leading(&self) -> bool {
+        self.publisher.leading().is_ok()
+    }
+}
+
+impl World {
+    /// With nodes of so many quanta, named `n1`, `n2` and so on.
+    pub async fn new(quanta: &[u64]) -> Self {
+        let mut world = Self::prepared(quanta).await;
+        world.start().await;
+        world
+    }
+
+    /// The scheduler itself has not been started.
+    pub async fn prepared(quanta: &[u64]) -> Self {
+        let shared = [Shared {
+            name: "publication",
+            migrator: &hayward_publication::MIGRATOR,
+        }];
+        let schema = Schema {
+            name: SCHEMA,
+            migrator: &MIGRATOR,
+            shared: &shared,
+        };
+        let database = hayward_testkit::database(&[schema]).await;
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Keys::create(folder.path().join("keys")).unwrap();
+        for (name, scope) in [
+            ("rm-scheduler", Scope::Service("rm-scheduler".into())),
+            ("job-converter", Scope::Service("job-converter".into())),
+            ("operator", Scope::Operator),
+            ("viewer", Scope::Viewer),
+            ("ann", Scope::Submitter),
+        ] {
+            let clock = Arc::new(SystemClock);
+            let order = TokenOrder {
+                subject: name,
+                scopes: &[scope],
+                life_ms: 3_600_000,
+                clock,
+            };
+            keys.write_token(name, &order).unwrap();
+        }
+        let around = Neighbours::start().await;
+        for (at, quanta) in quanta.iter().enumerate() {
+            around.node(&format!("n{}", at + 1), *quanta);
+        }
+        let url = around.url();
+        let mut settings = Settings {
+            job_converter_url: url.clone(),
+            node_status_url: url.clone(),
+            blocklist_url: url.clone(),
+            container_manager_url: url,
+            round_max_ms: 50,
+            ..Settings::default()
+        };
+        settings.frame.listen = "127.0.0.1:0".parse().unwrap();
+        settings.frame.database_url = Some(database.url(SCHEMA));
+        settings.frame.keys = Some(keys.dir().to_owned());
+        settings.frame.lease_ms = 1_000;
+        Self {
+            around,
+            settings,
+            keys,
+            running: None,
+            probes: AtomicU64::new(0),
+            _database: database,
+            _folder: folder,
+        }
+    }
+
+    pub async fn start(&mut self) {
+        let replica = Replica::start(&self.settings).await;
+        replica.leads().await;
+        self.running = Some(replica);
+    }
+
+    /// Ends the scheduler at whatever instant this is: no last commit, the lease not given back.
+    pub fn kill(&mut self) {
+        if let Some(replica) = self.running.take() {
+            replica.runtime.shutdown_background();
+        }
+    }
+
+    pub async fn restart(&mut self) {
+        self.kill();
+        self.start().await;
+    }
+
+    /// Another replica on the same database.
+    pub async fn beside(&self) -> Replica {
+        Replica::start(&self.settings).await
+    }
+
+    pub fn take_over(&mut self, replica: Replica) {
+        self.kill();
+        self.running = Some(replica);
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.running
+            .as_ref()
+            .map(|replica| replica.publisher.revision())
+            .unwrap()
+    }
+
+    pub fn client(&self, name: &str) -> Client {
+        self.client_of(self.running.as_ref().unwrap(), name)
+    }
+
+    pub fn client_of(&self, replica: &Replica, name: &str) -> Client {
+        Client::new(
+            [&replica.url],
+            TokenSource::fixed(self.keys.token(name).unwrap()),
+        )
+        .unwrap()
+    }
+
+    pub fn stranger(&self) -> Client {
+        Client::new([&self.running.as_ref().unwrap().url], TokenSource::none()).unwrap()
+    }
+
+    /// Follows a publication as a neighbour would, until it is as wanted.
+    async fn follow<T: DeserializeOwned, R>(
+        &self,
+        name: &str,
+        what: &str,
+        look: impl Fn(&BTreeMap<String, T>) -> Option<R>,
+    ) -> R {
+        let client = self.client("job-converter");
+        let looking = async {
+            let mut known: BTreeMap<String, T> = BTreeMap::new();
+            let mut path = format!("/v1/{name}/publication");
+            loop {
+                let update: Update<T> = client.get(&path).await.unwrap();
+                if update.full {
+                    known.clear();
+                }
+                known.extend(update.changed);
+                for gone in update.removed {
+                    known.remove(&gone);
+                }
+                if let Some(found) = look(&known) {
+                    return found;
+                }
+                path = format!("/v1/{name}/publication?wait=5&since={}", update.cursor);
+            }
+        };
+        let found = tokio::time::timeout(PATIENCE, looking).await;
+        found.unwrap_or_else(|_| panic!("never: {what}"))
+    }
+
+    /// Waits until the allocations are as wanted.
+    pub async fn until(&self, what: &str, good: impl Fn(&Allocations) -> bool) -> Allocations {
+        let look = |all: &Allocations| good(all).then(|| all.clone());
+        self.follow("allocations", what, look).await
+    }
+
+    /// Waits until one allocation of this work is as wanted.
+    pub async fn until_one(
+        &self,
+        work: &str,
+        what: &str,
+        good: impl Fn(&AllocationEntry) -> bool,
+    ) -> AllocationEntry {
+        let look = |all: &Allocations| {
+            all.values()
+                .find(|entry| entry.work.as_str() == work && good(entry))
+                .cloned()
+        };
+        self.follow("allocations", &format!("{work} {what}"), look)
+            .await
+    }
+
+    pub async fn until_verdict(&self, work: &str, reason: WaitReason) -> VerdictEntry {
+        let look = |all: &BTreeMap<String, VerdictEntry>| {
+            all.get(work)
+                .filter(|verdict| verdict.reason == reason)
+                .cloned()
+        };
+        self.follow("verdicts", &format!("{work} {reason:?}"), look)
+            .await
+    }
+
+    pub async fn allocations(&self) -> Allocations {
+        let client = self.client("job-converter");
+        let update: Update<_> = client.get("/v1/allocations/publication").await.unwrap();
+        update.changed
+    }
+
+    pub async fn verdicts(&self) -> BTreeMap<String, VerdictEntry> {
+        let client = self.client("job-converter");
+        let update: Update<_> = client.get("/v1/verdicts/publication").await.unwrap();
+        update.changed
+    }
+
+    pub async fn shares(&self) -> Option<Shares> {
+        self.client("viewer").get("/v1/shares").await.ok()
+    }
+
+    /// What container-manager would say once it is told so by the agent.
+    pub fn report(&self, of: &AllocationEntry, state: ContainerState) {
+        let mut entry = container(of, state);
+        if state == ContainerState::Ended {
+            entry.exit = Some(Exit::of(ExitCause::Intended, "asked to"));
+        }
+        self.around.containers.put(of.id.as_str(), &entry);
+    }
+
+    /// Waits until rounds have stopped changing anything, seen from outside: a probe of news was
+    /// taken in and answered with a round, and the revision stayed.
+    pub async fn settled(&self) {
+        until("quiet", async || {
+            let before = self.revision();
+            self.round().await;
+            (self.revision() == before).then_some(())
+        })
+        .await;
+    }
+
+    /// Makes harmless news and waits for the round that has seen it.
+    pub async fn round(&self) {
+        let now = self.shares().await.map_or(0, |shares| shares.round);
+        let mut probe = node("probe", 0);
+        probe.agent_instance = format!("probe {}", self.probes.fetch_add(1, Ordering::Relaxed));
+        self.around.nodes.put("probe", &probe);
+        until("a round", async || {
+            self.shares().await.filter(|shares| shares.round > now)
+        })
+        .await;
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+pub fn of(all: &Allocations, work: &str) -> Vec<AllocationEntry> {
+    all.values()
+        .filter(|entry| entry.work.as_str() == work)
+        .cloned()
+        .collect()
+}
+
+/// Held, and not told to leave.
+pub fn stays(entry: &AllocationEntry) -> bool {
+    entry.state != AllocationState::Ended && entry.vacate.is_none()
+}
