@@ -1,0 +1,188 @@
+//! One fact about one container, and what it makes of it.
+//!
+//! The hard part is absence: *an empty report is not an empty node*. That a node no longer has a
+//! container is proven only by a complete report that answers a revision at or after the one at
+//! which the container was known to be there: such a report was composed later, whatever way and
+//! however often it travelled. A container never heard of is simply not started yet, unless the
+//! node answers an order to stop it: then it will never start.
+
+use hayward_vocabulary::{Exit, ExitCause, Timestamp};
+
+use crate::life::{Life, State};
+
+/// Longest message of an exit that is kept, in characters.
+const MESSAGE_LIMIT: usize = 1024;
+
+/// How the allocation of a container stands above.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standing {
+    Wanted,
+    /// It has to go; its end is awaited.
+    Leaving,
+    /// Its node cannot answer: nothing more is awaited from it.
+    Purged,
+    /// Its entry is no longer there.
+    Gone,
+}
+
+/// What an agent reported of one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sighting {
+    pub incarnation: u64,
+    pub state: State,
+    pub pid: Option<u32>,
+    pub started_at: Option<Timestamp>,
+    pub exit: Option<Exit>,
+    /// Revision of the desired set the report answers, where there is one.
+    pub answers: Option<u64>,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub enum Fact<'a> {
+    Allocation(Standing),
+    Seen(&'a Sighting),
+    /// Not in a complete report that answers this revision.
+    Missing {
+        answers: u64,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing new.
+    Stay,
+    Become(Life),
+    /// Ended, and wanted by nobody: it leaves every set.
+    Bury(Life),
+}
+
+/// Decides about one fact learned at `revision` (the one its consequence will be committed as).
+pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
+    let mut next = life.clone();
+    match fact {
+        Fact::Allocation(standing) => next.hear(standing, revision),
+        Fact::Seen(sighting) => next.see(sighting, revision),
+        Fact::Missing { answers } => next.miss(answers),
+    }
+    if next.has_ended() && next.orphan {
+        Step::Bury(next)
+    } else if next == *life {
+        Step::Stay
+    } else {
+        Step::Become(next)
+    }
+}
+
+impl Life {
+    /// A container whose allocation had to go before anybody was told to start it: the rung above
+    /// still waits to hear that it is over.
+    pub fn never_started(incarnation: u64, standing: Standing) -> Self {
+        let mut life = Self::ordered(incarnation);
+        life.end(match standing {
+            Standing::Purged => {
+                Exit::of(ExitCause::Node, "its node was lost before it was started")
+            }
+            _ => Exit::of(
+                ExitCause::Intended,
+                "it was taken back before it was started",
+            ),
+        });
+        life
+    }
+
+    fn hear(&mut self, standing: Standing, revision: u64) {
+        self.orphan = standing == Standing::Gone;
+        match standing {
+            Standing::Wanted => {}
+            Standing::Leaving | Standing::Gone => self.order_stop(revision),
+            Standing::Purged => {
+                self.end(Exit::of(
+                    ExitCause::Node,
+                    "its node was lost and nothing is awaited from it",
+                ));
+            }
+        }
+    }
+
+    fn order_stop(&mut self, revision: u64) {
+        if !self.has_ended() && self.stop.is_none() {
+            self.stop = Some(revision);
+            self.state = State::Stopping;
+        }
+    }
+
+    fn see(&mut self, sighting: &Sighting, revision: u64) {
+        let heard = !matches!(sighting.state, State::Ordered);
+        if self.has_ended() || sighting.incarnation != self.incarnation || !heard {
+            return;
+        }
+        self.launched.get_or_insert(revision);
+        // Set once, so that a report which arrives late cannot bring an older value back.
+        self.pid = self.pid.or(sighting.pid);
+        self.started_at = self.started_at.or(sighting.started_at);
+        if sighting.state == State::Ended {
+            self.end(self.judge(sighting));
+        } else {
+            self.state = self.state.max(sighting.state);
+        }
+    }
+
+    /// Whose doing the end was (W15). A node that answers the order to stop has carried it out,
+    /// even where the program took the signal well; one that does not know of the order yet tells
+    /// of an end the program came to by itself.
+    fn judge(&self, sighting: &Sighting) -> Exit {
+        let told = self
+            .stop
+            .zip(sighting.answers)
+            .is_some_and(|(stop, answers)| answers >= stop);
+        let mut exit = sighting.exit.clone().unwrap_or_else(|| {
+            Exit::of(
+                ExitCause::Node,
+                "its agent reported the end and nothing about it",
+            )
+        });
+        if told && matches!(exit.cause, ExitCause::Success | ExitCause::UserError) {
+            exit.cause = ExitCause::Intended;
+        }
+        exit.message = exit.message.map(|message| clean(&message));
+        exit
+    }
+
+    fn miss(&mut self, answers: u64) {
+        // The report may be older than the news that the node has it.
+        if self.launched.is_some_and(|known| answers < known) {
+            return;
+        }
+        if self.stop.is_some_and(|stop| answers >= stop) {
+            self.end(Exit::of(
+                ExitCause::Intended,
+                "it was told to end and its node does not have it",
+            ));
+        } else if self.launched.is_some() {
+            self.end(Exit::of(
+                ExitCause::Node,
+                "its node had it and no longer knows it",
+            ));
+        }
+    }
+
+    fn end(&mut self, exit: Exit) {
+        if !self.has_ended() {
+            self.state = State::Ended;
+            self.exit = Some(exit);
+        }
+    }
+}
+
+/// A message comes from a machine that runs other people's programs: short, and nothing in it that
+/// a row cannot hold.
+fn clean(message: &str) -> String {
+    message
+        .chars()
+        .take(MESSAGE_LIMIT)
+        .map(|c| if c == '\0' { '\u{fffd}' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,296 @@
+use super::*;
+use crate::life::Goal;
+use ExitCause::{Intended, Node, UserError};
+use State::{Ended, Launching, Ordered, Running, Stopping};
+use proptest::prelude::*;
+
+const ORDER: u64 = 10;
+
+fn seen(state: State, answers: u64) -> Sighting {
+    let exit = (state == State::Ended).then(|| Exit {
+        code: Some(3),
+        ..Exit::of(ExitCause::UserError, "status 3")
+    });
+    Sighting {
+        incarnation: 1,
+        state,
+        pid: Some(7),
+        started_at: None,
+        exit,
+        answers: Some(answers),
+    }
+}
+
+fn after(life: &Life, fact: Fact<'_>, revision: u64) -> Life {
+    match decide(life, fact, revision) {
+        Step::Stay => life.clone(),
+        Step::Become(next) | Step::Bury(next) => next,
+    }
+}
+
+/// A life in each state, as the ordinary road leads there. Known at 20, told to stop at 30.
+fn at(state: State) -> Life {
+    let life = Life::ordered(1);
+    let road = [State::Launching, State::Running];
+    let mut life = match state {
+        State::Ordered => return life,
+        _ => road.iter().fold(life, |life, state| {
+            after(&life, Fact::Seen(&seen(*state, ORDER)), 20)
+        }),
+    };
+    if state == State::Launching {
+        life = after(
+            &Life::ordered(1),
+            Fact::Seen(&seen(State::Launching, ORDER)),
+            20,
+        );
+    }
+    if state == State::Stopping {
+        life = after(&life, Fact::Allocation(Standing::Leaving), 30);
+    }
+    if state == State::Ended {
+        life = after(&life, Fact::Seen(&seen(State::Ended, ORDER)), 25);
+    }
+    assert_eq!(life.state, state);
+    life
+}
+
+/// The state a fact leads to, the cause of the end where it is one, and whether it is buried.
+type Outcome = (State, Option<ExitCause>, bool);
+
+fn outcome(life: &Life, fact: Fact<'_>) -> Outcome {
+    let step = decide(life, fact, 40);
+    let buried = matches!(step, Step::Bury(_));
+    let life = match step {
+        Step::Stay => life.clone(),
+        Step::Become(next) | Step::Bury(next) => next,
+    };
+    (life.state, life.exit.map(|exit| exit.cause), buried)
+}
+
+fn on(state: State) -> Outcome {
+    (state, None, false)
+}
+
+fn ended(cause: ExitCause) -> Outcome {
+    (Ended, Some(cause), false)
+}
+
+/// One row of the table: what a fact leads to from ordered, launching, running, stopping (told at
+/// 30) and ended (by itself).
+fn row(name: &str, fact: Fact<'_>, expected: [Outcome; 5]) {
+    for (state, expected) in State::ALL.into_iter().zip(expected) {
+        assert_eq!(outcome(&at(state), fact), expected, "{name} from {state:?}");
+    }
+}
+
+#[test]
+fn the_table_of_transitions_by_allocations() {
+    let (kept, node, stopping) = (ended(UserError), ended(Node), on(Stopping));
+    let allocation = Fact::Allocation;
+    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
+    row("wanted", allocation(Standing::Wanted), as_they_are);
+    row(
+        "leaving",
+        allocation(Standing::Leaving),
+        [stopping, stopping, stopping, stopping, kept],
+    );
+    row(
+        "purged",
+        allocation(Standing::Purged),
+        [node, node, node, node, kept],
+    );
+    let buried = (Ended, Some(UserError), true);
+    row(
+        "gone",
+        allocation(Standing::Gone),
+        [stopping, stopping, stopping, stopping, buried],
+    );
+}
+
+#[test]
+fn the_table_of_transitions_by_reports() {
+    let (kept, stopping) = (ended(UserError), on(Stopping));
+    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
+    let report = |state, answers, expected: [Outcome; 5]| {
+        let name = format!("reported {state:?}, answering {answers}");
+        row(&name, Fact::Seen(&seen(state, answers)), expected);
+    };
+    report(Ordered, 35, as_they_are);
+    report(
+        Launching,
+        35,
+        [on(Launching), on(Launching), on(Running), stopping, kept],
+    );
+    report(
+        Running,
+        35,
+        [on(Running), on(Running), on(Running), stopping, kept],
+    );
+    report(Stopping, 35, [stopping, stopping, stopping, stopping, kept]);
+    report(Ended, 29, [kept, kept, kept, kept, kept]);
+    report(Ended, 30, [kept, kept, kept, ended(Intended), kept]);
+}
+
+#[test]
+fn the_table_of_transitions_by_absence() {
+    let (kept, node, stopping) = (ended(UserError), ended(Node), on(Stopping));
+    let as_they_are = [on(Ordered), on(Launching), on(Running), stopping, kept];
+    let missing = |answers, expected: [Outcome; 5]| {
+        row(
+            &format!("missing, answering {answers}"),
+            Fact::Missing { answers },
+            expected,
+        );
+    };
+    missing(19, as_they_are);
+    missing(29, [on(Ordered), node, node, node, kept]);
+    missing(30, [on(Ordered), node, node, ended(Intended), kept]);
+}
+
+#[test]
+fn desired_follows_the_stop_and_ends_with_the_end() {
+    let goals = State::ALL.map(|state| at(state).desired());
+    let (run, stop) = (Some(Goal::Run), Some(Goal::Stop));
+    assert_eq!(goals, [run, run, run, stop, None]);
+}
+
+#[test]
+fn what_was_never_started_and_told_to_stop_is_over_once_the_node_answers() {
+    let told = after(&Life::ordered(1), Fact::Allocation(Standing::Leaving), 30);
+    assert_eq!(
+        outcome(&told, Fact::Missing { answers: 29 }),
+        (State::Stopping, None, false)
+    );
+    let over = outcome(&told, Fact::Missing { answers: 30 });
+    assert_eq!(over, (State::Ended, Some(ExitCause::Intended), false));
+}
+
+#[test]
+fn an_orphan_is_stopped_first_and_buried_when_it_has_ended() {
+    let orphan = after(&at(State::Running), Fact::Allocation(Standing::Gone), 30);
+    assert_eq!(
+        (orphan.state, orphan.desired()),
+        (State::Stopping, Some(Goal::Stop))
+    );
+    assert!(outcome(&orphan, Fact::Seen(&seen(Ended, 31))).2);
+    let back = after(&orphan, Fact::Allocation(Standing::Leaving), 32);
+    assert!(!outcome(&back, Fact::Seen(&seen(Ended, 33))).2);
+}
+
+#[test]
+fn another_incarnation_does_not_concern_it() {
+    let other = Sighting {
+        incarnation: 2,
+        ..seen(State::Ended, 50)
+    };
+    assert_eq!(
+        decide(&at(State::Running), Fact::Seen(&other), 40),
+        Step::Stay
+    );
+}
+
+#[test]
+fn only_ends_that_a_stop_explains_are_called_intended() {
+    use ExitCause::{LaunchFailed, LaunchUnknown, Success, UserLimit};
+    let told = [
+        (Success, Intended),
+        (UserError, Intended),
+        (Intended, Intended),
+        (UserLimit, UserLimit),
+        (LaunchFailed, LaunchFailed),
+        (LaunchUnknown, LaunchUnknown),
+        (Node, Node),
+    ];
+    for (reported, expected) in told {
+        let sighting = Sighting {
+            exit: Some(Exit {
+                signal: Some(15),
+                ..Exit::of(reported, "m")
+            }),
+            ..seen(State::Ended, 30)
+        };
+        let life = after(&at(State::Stopping), Fact::Seen(&sighting), 40);
+        let exit = life.exit.unwrap();
+        assert_eq!(
+            (exit.cause, exit.signal),
+            (expected, Some(15)),
+            "{reported:?}"
+        );
+        assert_eq!(exit.message.as_deref(), Some("m"));
+    }
+}
+
+#[test]
+fn messages_are_short_and_fit_a_row() {
+    let exit = Exit::of(ExitCause::UserError, format!("a\0{}", "x".repeat(5000)));
+    let sighting = Sighting {
+        exit: Some(exit),
+        ..seen(State::Ended, ORDER)
+    };
+    let message = after(&at(State::Running), Fact::Seen(&sighting), 40)
+        .exit
+        .unwrap()
+        .message;
+    let message = message.unwrap();
+    assert!(message.starts_with("a\u{fffd}x") && message.chars().count() == MESSAGE_LIMIT);
+}
+
+fn reports() -> impl Strategy<Value = Vec<Sighting>> {
+    let states = [
+        State::Ordered,
+        State::Launching,
+        State::Running,
+        State::Ended,
+    ];
+    let all: Vec<Sighting> = states.into_iter().map(|state| seen(state, ORDER)).collect();
+    proptest::collection::vec(0..4_usize, 0..12).prop_map(move |picks| {
+        let mut order: Vec<usize> = picks;
+        order.push(3);
+        order.push(2);
+        order.into_iter().map(|at| all[at].clone()).collect()
+    })
+}
+
+proptest! {
+    /// I6: however often and in whatever order reports arrive, the outcome is recorded once.
+    #[test]
+    fn reports_in_any_order_any_number_of_times_end_alike(
+        reports in reports(), late in 0..ORDER
+    ) {
+        let mut life = Life::ordered(1);
+        let mut ends = 0;
+        for (at, report) in reports.iter().enumerate() {
+            let revision = ORDER + 1 + at as u64;
+            let next = after(&life, Fact::Seen(report), revision);
+            ends += usize::from(next.has_ended() && !life.has_ended());
+            prop_assert!(next.state >= life.state);
+            life = after(&next, Fact::Missing { answers: late }, revision);
+        }
+        prop_assert_eq!(ends, 1);
+        prop_assert_eq!(life.exit.unwrap().code, Some(3));
+    }
+
+    /// Whatever happens, an end is final and the state never goes back.
+    #[test]
+    fn terminal_states_absorb(facts in proptest::collection::vec((0..9_u8, 0..60_u64), 0..30)) {
+        let mut life = Life::ordered(1);
+        for (revision, (kind, answers)) in facts.into_iter().enumerate() {
+            let sighting = seen(State::ALL[usize::from(kind % 5)], answers);
+            let fact = match kind {
+                0 => Fact::Allocation(Standing::Wanted),
+                1 => Fact::Allocation(Standing::Leaving),
+                2 => Fact::Allocation(Standing::Purged),
+                3 => Fact::Missing { answers },
+                _ => Fact::Seen(&sighting),
+            };
+            let next = after(&life, fact, revision as u64);
+            prop_assert!(next.state >= life.state);
+            prop_assert_eq!(next.has_ended(), next.exit.is_some());
+            if life.has_ended() {
+                prop_assert_eq!(&next.exit, &life.exit);
+            }
+            life = next;
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Which part of a reported piece of output is new.
+//!
+//! Pieces are placed by the bytes the program wrote before them. An agent repeats a piece until it
+//! is acknowledged, and may cut it elsewhere after a restart; what is kept never overlaps, and only
+//! grows at its end. A gap is what the agent had to drop.
+
+/// A piece of output, or what is left of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Piece {
+    /// Bytes of output before it.
+    pub start: u64,
+    /// Bytes of output it stands for.
+    pub bytes: u64,
+    pub text: String,
+}
+
+impl Piece {
+    pub fn end(&self) -> u64 {
+        self.start.saturating_add(self.bytes)
+    }
+
+    /// The part from `offset` on. Where bytes had to be replaced, text cannot be cut by bytes: then
+    /// all of it stays, because text told twice is better than text lost.
+    #[must_use]
+    pub fn from(mut self, offset: u64) -> Self {
+        let cut = offset.saturating_sub(self.start).min(self.bytes);
+        let exact = self.text.len() as u64 == self.bytes;
+        if let (true, Ok(at)) = (exact, usize::try_from(cut))
+            && self.text.is_char_boundary(at)
+        {
+            self.text.drain(..at);
+        }
+        self.start += cut;
+        self.bytes -= cut;
+        self
+    }
+}
+
+/// What of `piece` comes after the `written` bytes that are already kept.
+pub fn admit(written: u64, piece: Piece) -> Option<Piece> {
+    if piece.bytes == 0 || piece.end() <= written {
+        return None;
+    }
+    let mut piece = piece.from(written);
+    // A row cannot hold it. Replaced last: the replacement is longer, and what is no longer exact
+    // cannot be cut.
+    if piece.text.contains('\0') {
+        piece.text = piece.text.replace('\0', "\u{fffd}");
+    }
+    Some(piece)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(start: u64, text: &str) -> Piece {
+        Piece {
+            start,
+            bytes: text.len() as u64,
+            text: text.to_owned(),
+        }
+    }
+
+    #[test]
+    fn repeats_are_dropped_and_overlaps_are_cut() {
+        assert_eq!(admit(0, piece(0, "abc")), Some(piece(0, "abc")));
+        assert_eq!(admit(3, piece(0, "abc")), None);
+        assert_eq!(admit(2, piece(0, "abcd")), Some(piece(2, "cd")));
+        assert_eq!(
+            admit(2, piece(9, "late")),
+            Some(piece(9, "late")),
+            "a gap is kept a gap"
+        );
+        assert_eq!(admit(0, piece(0, "")), None);
+    }
+
+    #[test]
+    fn text_that_cannot_be_cut_is_kept_whole() {
+        let lossy = Piece {
+            start: 0,
+            bytes: 4,
+            text: "a\u{fffd}b".into(),
+        };
+        let rest = admit(2, lossy).unwrap();
+        assert_eq!(
+            (rest.start, rest.bytes, rest.text.as_str()),
+            (2, 2, "a\u{fffd}b")
+        );
+        let middle = admit(1, piece(0, "äb")).unwrap();
+        assert_eq!(
+            (middle.start, middle.bytes, middle.text.as_str()),
+            (1, 2, "äb")
+        );
+    }
+
+    #[test]
+    fn nothing_a_row_cannot_hold() {
+        assert_eq!(admit(0, piece(0, "a\0b")).unwrap().text, "a\u{fffd}b");
+        assert_eq!(
+            admit(2, piece(0, "ab\0c")),
+            Some(Piece {
+                bytes: 2,
+                ..piece(2, "\u{fffd}c")
+            })
+        );
+    }
+
+    #[test]
+    fn the_end_of_numbers_is_no_panic() {
+        let last = Piece {
+            start: u64::MAX - 1,
+            bytes: u64::MAX,
+            text: "x".into(),
+        };
+        assert!(admit(5, last).is_some());
+    }
+}

@@ -1,0 +1,81 @@
+//! News of `allocations`: births, orders to leave, and burials.
+//!
+//! A full answer and a delta that mean the same leave the same containers. Nothing of the followed
+//! map is kept: the containers themselves are its memory.
+
+use hayward_container_manager_domain::{Fact, Life, Standing};
+use hayward_publication::{Batch, Cursor, Moment, Update};
+use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, AllocationState};
+use hayward_vocabulary::AllocationId;
+
+use crate::ledger::{Container, Ledger, Rows};
+
+impl Ledger {
+    pub(crate) fn absorb_allocations(
+        &mut self,
+        update: Update<AllocationEntry>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        batch.followed(ALLOCATIONS, Cursor::parse(&update.cursor));
+        // Burials first: they need nothing of what is new.
+        let gone: Vec<String> = if update.full {
+            let known = self.containers.keys().map(AllocationId::as_str);
+            let gone = known.filter(|id| !update.changed.contains_key(*id));
+            gone.map(str::to_owned).collect()
+        } else {
+            update.removed
+        };
+        for id in gone {
+            self.learn(&id, Fact::Allocation(Standing::Gone), moment, batch);
+        }
+        for entry in update.changed.into_values() {
+            if entry.state == AllocationState::Unknown {
+                tracing::warn!(allocation = %entry.id, "a state of a later version is held");
+                continue;
+            }
+            let standing = standing(&entry);
+            if self.containers.contains_key(&entry.id) {
+                self.learn(entry.id.as_str(), Fact::Allocation(standing), moment, batch);
+            } else if let Some(container) = born(entry, standing, moment) {
+                self.bear(container, batch);
+            }
+        }
+    }
+}
+
+fn standing(entry: &AllocationEntry) -> Standing {
+    match &entry.vacate {
+        Some(vacate) if vacate.purge => Standing::Purged,
+        Some(_) => Standing::Leaving,
+        // It ended above without an order to leave: then it has ended here too, or should.
+        None if entry.state == AllocationState::Ended => Standing::Leaving,
+        None => Standing::Wanted,
+    }
+}
+
+/// The container of an allocation, where it has one: a reservation starts nothing, and one that has
+/// ended above awaits nothing.
+fn born(entry: AllocationEntry, standing: Standing, moment: &Moment) -> Option<Container> {
+    if entry.state == AllocationState::Ended {
+        return None;
+    }
+    let launch = entry.launch?;
+    let life = match standing {
+        Standing::Wanted => Life::ordered(entry.incarnation),
+        other => Life::never_started(entry.incarnation, other),
+    };
+    Some(Container {
+        id: entry.id,
+        work: entry.work,
+        kind: entry.kind,
+        user: entry.user,
+        node: entry.node,
+        size: entry.size,
+        launch: (!life.has_ended()).then(|| launch.into()),
+        epoch: moment.epoch,
+        ordered_at: moment.now,
+        life,
+        buried_at: None,
+    })
+}

@@ -1,0 +1,87 @@
+//! An agent reported what it knows.
+
+use std::collections::HashSet;
+
+use hayward_container_manager_api::{ContainerReport, ContainerState, Report};
+use hayward_container_manager_domain::{Fact, Sighting, State};
+use hayward_publication::{Batch, Moment};
+use hayward_vocabulary::NodeName;
+
+use crate::ledger::{Ledger, Rows};
+
+impl Ledger {
+    /// Takes a report in that answers revision `answers` of the node's desired set.
+    pub(crate) fn take_report(
+        &mut self,
+        node: &NodeName,
+        (answers, report): (Option<u64>, &Report),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let witness = self.witnesses.entry(node.clone()).or_default();
+        if !witness.admits(&report.agent_instance, report.sequence, answers) {
+            tracing::debug!(%node, sequence = report.sequence, "an older report came late");
+            return;
+        }
+        for item in &report.containers {
+            if self.concerns(node, item)
+                && let Some(sighting) = sighting(item, answers)
+            {
+                self.learn(item.id.as_str(), Fact::Seen(&sighting), moment, batch);
+            }
+        }
+        // An empty report is not an empty node: only a complete one that says which orders it
+        // answers can tell what is not there.
+        if let (true, Some(answers)) = (report.complete, answers) {
+            let named: HashSet<&str> = report
+                .containers
+                .iter()
+                .map(|item| item.id.as_str())
+                .collect();
+            let here = self.by_node.get(node).into_iter().flatten();
+            let missing = here.filter(|id| !named.contains(id.as_str()));
+            for id in missing.cloned().collect::<Vec<_>>() {
+                self.learn(id.as_str(), Fact::Missing { answers }, moment, batch);
+            }
+        }
+    }
+
+    /// S14: an agent speaks of the containers of its own node.
+    fn concerns(&self, node: &NodeName, item: &ContainerReport) -> bool {
+        match self.containers.get(&item.id) {
+            // Buried or given up; the agent sees that it is not desired.
+            None => false,
+            Some(known) if known.node != *node => {
+                tracing::warn!(%node, container = %item.id, "reported by a node it is not on");
+                false
+            }
+            Some(known) if known.life.incarnation != item.incarnation => {
+                tracing::warn!(%node, container = %item.id, "reported of another incarnation");
+                false
+            }
+            Some(_) => true,
+        }
+    }
+}
+
+fn sighting(item: &ContainerReport, answers: Option<u64>) -> Option<Sighting> {
+    let state = match item.state {
+        ContainerState::Ordered => State::Ordered,
+        ContainerState::Launching => State::Launching,
+        ContainerState::Running => State::Running,
+        ContainerState::Stopping => State::Stopping,
+        ContainerState::Ended => State::Ended,
+        ContainerState::Unknown => {
+            tracing::warn!(container = %item.id, "a state of a later version is held");
+            return None;
+        }
+    };
+    Some(Sighting {
+        incarnation: item.incarnation,
+        state,
+        pid: item.pid,
+        started_at: item.started_at,
+        exit: item.exit.clone(),
+        answers,
+    })
+}

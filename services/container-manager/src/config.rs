@@ -1,0 +1,37 @@
+//! Settings of container-manager.
+
+use hayward_service::settings::FrameSettings;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    #[serde(flatten)]
+    pub frame: FrameSettings,
+    /// Where rm-scheduler answers; its `allocations` are followed. Several addresses:
+    /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
+    pub rm_scheduler_url: String,
+    /// Buried containers that people may still read. Default 10,000: a day of a small fleet.
+    pub keep_buried: u64,
+    /// Bytes of output kept of all containers together; the output of those buried longest ago goes
+    /// first. Default 256 MiB.
+    pub keep_output_bytes: u64,
+    /// Milliseconds between two looks at the limits above. Default 30,000: a look reads the sizes
+    /// of all output kept.
+    pub trim_ms: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            frame: FrameSettings {
+                listen: std::net::SocketAddr::from(([127, 0, 0, 1], 7402)),
+                ..FrameSettings::default()
+            },
+            rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
+            keep_buried: 10_000,
+            keep_output_bytes: 256 << 20,
+            trim_ms: 30_000,
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! The routes of container-manager: a table of contents.
+
+mod containers;
+mod logs;
+mod nodes;
+mod publications;
+
+use std::sync::Arc;
+
+use hayward_publication::{Handle, Publisher};
+use hayward_service::health::Health;
+use hayward_service::openapi::Description;
+use hayward_service::{Caller, Problem, Scope};
+use sqlx::PgPool;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::bells::Bells;
+use crate::ledger::Command;
+
+pub const ABOUT: Description = Description {
+    title: "container-manager",
+    text: "Owns containers: tells each node what to run, and everybody else what runs.",
+};
+
+/// What handlers are given.
+#[derive(Clone)]
+pub struct Api {
+    pub handle: Handle<Command>,
+    pub pool: PgPool,
+    pub bells: Arc<Bells>,
+}
+
+impl Api {
+    fn publisher(&self) -> &Publisher {
+        self.handle.publisher()
+    }
+}
+
+fn described() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(containers::list_containers))
+        .routes(routes!(containers::show_container))
+        .routes(routes!(logs::read_logs))
+        .routes(routes!(nodes::report_containers))
+        .routes(routes!(nodes::report_output))
+        .routes(routes!(publications::follow_containers))
+        .routes(routes!(publications::follow_desired))
+}
+
+pub fn routes(api: Api) -> OpenApiRouter {
+    let publisher = api.handle.publisher().clone();
+    let standing = move || hayward_publication::status::standing(&publisher);
+    described()
+        .with_state(api)
+        .merge(Health::new(crate::NAME, Arc::new(standing)).routes())
+}
+
+/// The description of the routes, as it is kept in `openapi/container-manager.json`.
+pub fn golden() -> String {
+    let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
+    let mut document = described().into_openapi();
+    document.merge(health.routes().into_openapi());
+    hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
+}
+
+/// Whose containers a caller may see: one user's own, or with `None` all (S7).
+fn seen_by(caller: &Caller) -> Result<Option<String>, Problem> {
+    caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
+    let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
+    Ok((!all).then(|| caller.name.clone()))
+}
+
+/// The database failed while nothing was changed: asking again does no harm.
+fn unread(error: sqlx::Error) -> Problem {
+    match error {
+        sqlx::Error::Decode(cause) => Problem::internal(sqlx::Error::Decode(cause)),
+        other => Problem::unavailable("the database does not answer; ask again", other),
+    }
+}

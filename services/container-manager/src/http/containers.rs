@@ -1,0 +1,177 @@
+//! `/v1/containers`: what runs, and for a while what ran.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
+use hayward_container_manager_domain::State as LifeState;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Path, Query};
+use hayward_vocabulary::{AllocationId, NodeName, WorkId};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{Api, seen_by, unread};
+use crate::store::container::{self, Filter};
+
+/// Longest a read waits for the revision it asks for (A11).
+const PATIENCE: Duration = Duration::from_secs(5);
+const PAGE: u32 = 100;
+const LARGEST_PAGE: u32 = 1000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Which {
+    /// Only on this node.
+    #[param(value_type = Option<String>, nullable = false, required = false)]
+    node: Option<NodeName>,
+    /// Only of this work.
+    #[param(value_type = Option<String>, nullable = false, required = false)]
+    work: Option<WorkId>,
+    /// Only in this state.
+    #[param(nullable = false, required = false, inline)]
+    state: Option<ContainerState>,
+    /// At most so many; 100 when absent.
+    #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
+    limit: Option<u32>,
+    /// The `next` of the page before.
+    #[param(value_type = Option<String>, nullable = false, required = false)]
+    cursor: Option<AllocationId>,
+    /// Wait until this revision is visible.
+    #[param(nullable = false, required = false)]
+    min_revision: Option<u64>,
+}
+
+impl Which {
+    fn filter(self, user: Option<String>) -> Result<Filter, Problem> {
+        let limit = self.limit.unwrap_or(PAGE);
+        if !(1..=LARGEST_PAGE).contains(&limit) {
+            let problem = Problem::new(Code::Invalid, "a page cannot be of that size");
+            return Err(problem.at("/query/limit", format!("1 to {LARGEST_PAGE}")));
+        }
+        let state = match self.state {
+            Some(ContainerState::Unknown) => {
+                let problem = Problem::new(Code::Invalid, "there is no such state");
+                let known = LifeState::ALL.map(LifeState::as_str);
+                return Err(problem.at("/query/state", format!("one of {}", known.join(", "))));
+            }
+            state => state.and_then(|state| serde_json::to_value(state).ok()),
+        };
+        Ok(Filter {
+            id: None,
+            user,
+            node: self.node.map(Into::into),
+            work: self.work.map(Into::into),
+            state: state.and_then(|state| state.as_str().map(str::to_owned)),
+            after: self.cursor.map(Into::into),
+            limit,
+        })
+    }
+}
+
+/// List containers. Users see those of their own work.
+#[utoipa::path(
+    get, path = "/v1/containers", operation_id = "list_containers", tag = "containers",
+    params(Which),
+    responses(
+        (status = 200, description = "in order of id", body = ContainerList),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not for agents and services", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "a limit or state that there is not", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_containers(
+    State(api): State<Api>,
+    caller: Caller,
+    Query(which): Query<Which>,
+) -> Result<Json<ContainerList>, Problem> {
+    let user = seen_by(&caller)?;
+    wait_for(&api, which.min_revision).await?;
+    let filter = which.filter(user)?;
+    // Taken first: what is read is at least as new.
+    let revision = api.publisher().revision();
+    let containers = container::page(&api.pool, &filter).await.map_err(unread)?;
+    let full = containers.len() as u64 == u64::from(filter.limit);
+    let next = containers
+        .last()
+        .filter(|_| full)
+        .map(|last| last.entry.id.clone());
+    Ok(Json(ContainerList {
+        containers,
+        revision,
+        next,
+    }))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Least {
+    /// Wait until this revision is visible.
+    #[param(nullable = false, required = false)]
+    min_revision: Option<u64>,
+}
+
+/// One container.
+#[utoipa::path(
+    get, path = "/v1/containers/{container}", operation_id = "show_container", tag = "containers",
+    params(("container" = String, Path, description = "the id of its allocation"), Least),
+    responses(
+        (status = 200, description = "as it is now", body = ContainerView),
+        (status = 400, description = "not an id", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not for agents and services", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such container, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_container(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(id): Path<AllocationId>,
+    Query(least): Query<Least>,
+) -> Result<Json<ContainerView>, Problem> {
+    wait_for(&api, least.min_revision).await?;
+    find(&api, &caller, &id).await.map(Json)
+}
+
+/// A container the caller may see.
+pub async fn find(api: &Api, caller: &Caller, id: &AllocationId) -> Result<ContainerView, Problem> {
+    let user = seen_by(caller)?;
+    api.publisher().leading()?;
+    let filter = Filter {
+        id: Some(id.to_string()),
+        user,
+        limit: 1,
+        ..Filter::default()
+    };
+    let found = container::page(&api.pool, &filter).await.map_err(unread)?;
+    found
+        .into_iter()
+        .next()
+        .ok_or_else(|| Problem::not_found(format!("container {id}")))
+}
+
+async fn wait_for(api: &Api, revision: Option<u64>) -> Result<(), Problem> {
+    api.publisher().leading()?;
+    match revision {
+        Some(least) if !api.publisher().reached(least, PATIENCE).await => {
+            let detail = format!("revision {least} is not visible here yet");
+            Err(Problem::new(Code::Unavailable, detail))
+        }
+        _ => Ok(()),
+    }
+}

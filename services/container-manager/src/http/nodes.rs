@@ -1,0 +1,167 @@
+//! `/v1/nodes/{node}`: what an agent has to say about its own node.
+
+use std::collections::BTreeMap;
+
+use axum::extract::State;
+use hayward_container_manager_api::{OutputChunk, OutputReport, Report, ReportAnswer};
+use hayward_container_manager_domain::Piece;
+use hayward_publication::Cursor;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Path};
+use hayward_vocabulary::{AllocationId, NodeName};
+use http::HeaderName;
+
+use super::{Api, unread};
+use crate::ledger::Command;
+use crate::store::output;
+
+/// Containers in one report; a machine that runs more is not ours.
+const CONTAINERS_LIMIT: usize = 4096;
+/// Pieces of output in one report.
+const CHUNKS_LIMIT: usize = 256;
+/// Bytes of text in one piece.
+const TEXT_LIMIT: usize = 64 * 1024;
+/// Bytes of text one byte of output can become when it is replaced.
+const WIDEST: u64 = 3;
+/// Characters of the names an agent gives itself.
+const NAME_LIMIT: usize = 128;
+
+const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
+
+/// Report all containers of a node. Repeats, and reports that come late, change nothing.
+#[utoipa::path(
+    put, path = "/v1/nodes/{node}/report", operation_id = "report_containers", tag = "nodes",
+    params(("node" = String, Path, description = "the agent's own node")),
+    request_body = Report,
+    responses(
+        (status = 200, description = "taken in; visible at this revision", body = ReportAnswer,
+            headers(("Hayward-Revision" = u64, description = "the same number"))),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for the agent of that node only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "more than one report may hold", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn report_containers(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(node): Path<NodeName>,
+    Json(report): Json<Report>,
+) -> Result<([(HeaderName, String); 1], Json<ReportAnswer>), Problem> {
+    caller.require_agent(&node)?;
+    check_report(&report)?;
+    let answers = answered(&api, report.cursor.as_deref());
+    let ask = |reply| Command::Report {
+        node,
+        answers,
+        report,
+        reply,
+    };
+    let revision = api.handle.ask(ask).await?.revision;
+    Ok((
+        [(REVISION, revision.to_string())],
+        Json(ReportAnswer { revision }),
+    ))
+}
+
+/// The revision a cursor stands for. One of another history proves nothing about ours.
+fn answered(api: &Api, cursor: Option<&str>) -> Option<u64> {
+    let cursor = Cursor::parse(cursor?)?;
+    (cursor.lineage == api.publisher().lineage()).then_some(cursor.revision)
+}
+
+fn check_report(report: &Report) -> Result<(), Problem> {
+    let too_much = || Problem::new(Code::Invalid, "this is more than a report may hold");
+    if report.containers.len() > CONTAINERS_LIMIT {
+        return Err(too_much().at("/containers", format!("at most {CONTAINERS_LIMIT}")));
+    }
+    let names = [
+        ("/boot_id", &report.boot_id),
+        ("/agent_instance", &report.agent_instance),
+    ];
+    for (pointer, name) in names {
+        if name.is_empty() || name.len() > NAME_LIMIT {
+            return Err(too_much().at(pointer, format!("1 to {NAME_LIMIT} characters")));
+        }
+    }
+    Ok(())
+}
+
+/// Add to the output of containers of a node. Repeats add nothing.
+#[utoipa::path(
+    put, path = "/v1/nodes/{node}/output", operation_id = "report_output", tag = "nodes",
+    params(("node" = String, Path, description = "the agent's own node")),
+    request_body = OutputReport,
+    responses(
+        (status = 204, description = "kept"),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for the agent of that node only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "more than one report may hold", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn report_output(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(node): Path<NodeName>,
+    Json(report): Json<OutputReport>,
+) -> Result<http::StatusCode, Problem> {
+    caller.require_agent(&node)?;
+    api.publisher().leading()?;
+    check_output(&report.chunks)?;
+    let mut pieces: BTreeMap<AllocationId, Vec<Piece>> = BTreeMap::new();
+    for chunk in report.chunks {
+        let piece = Piece {
+            start: chunk.offset,
+            bytes: chunk.bytes,
+            text: chunk.text,
+        };
+        pieces.entry(chunk.id).or_default().push(piece);
+    }
+    for grown in output::add(&api.pool, &node, pieces)
+        .await
+        .map_err(unread)?
+    {
+        api.bells.ring(&grown);
+    }
+    Ok(http::StatusCode::NO_CONTENT)
+}
+
+fn check_output(chunks: &[OutputChunk]) -> Result<(), Problem> {
+    let too_much = || Problem::new(Code::Invalid, "this is more than a report may hold");
+    if chunks.len() > CHUNKS_LIMIT {
+        return Err(too_much().at("/chunks", format!("at most {CHUNKS_LIMIT}")));
+    }
+    for (at, chunk) in chunks.iter().enumerate() {
+        if chunk.text.len() > TEXT_LIMIT {
+            let detail = format!("at most {TEXT_LIMIT} bytes");
+            return Err(too_much().at(format!("/chunks/{at}/text"), detail));
+        }
+        // Otherwise a little output could be made to take a lot of room.
+        if chunk.text.len() as u64 > chunk.bytes.saturating_mul(WIDEST) {
+            let detail = "fewer than its text can stand for";
+            return Err(too_much().at(format!("/chunks/{at}/bytes"), detail));
+        }
+        if chunk
+            .offset
+            .checked_add(chunk.bytes)
+            .is_none_or(|end| i64::try_from(end).is_err())
+        {
+            let detail = "no output is that long";
+            return Err(too_much().at(format!("/chunks/{at}/offset"), detail));
+        }
+    }
+    Ok(())
+}

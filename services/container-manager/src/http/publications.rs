@@ -1,0 +1,66 @@
+//! What rm-scheduler and agents follow.
+
+use axum::extract::State;
+use axum::response::Response;
+use hayward_container_manager_api::{CONTAINERS, ContainerEntry, DESIRED, DesiredEntry};
+use hayward_publication::Update;
+use hayward_publication::endpoint::{Since, answer};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Path, Query};
+use hayward_vocabulary::NodeName;
+
+use super::Api;
+
+/// Follow the containers.
+#[utoipa::path(
+    get, path = "/v1/containers/publication", operation_id = "follow_containers",
+    tag = "publications", params(Since),
+    responses(
+        (status = 200, description = "everything, or what changed", body = Update<ContainerEntry>),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for services only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn follow_containers(
+    State(api): State<Api>,
+    caller: Caller,
+    Query(since): Query<Since>,
+) -> Result<Response, Problem> {
+    caller.require_service()?;
+    answer(api.publisher(), CONTAINERS, "", &since, true).await
+}
+
+/// Follow what a node should run.
+#[utoipa::path(
+    get, path = "/v1/desired/{node}/publication", operation_id = "follow_desired",
+    tag = "publications",
+    params(("node" = String, Path, description = "an agent names its own"), Since),
+    responses(
+        (status = 200, description = "everything, or what changed", body = Update<DesiredEntry>),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for the agent of that node, and services", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn follow_desired(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(node): Path<NodeName>,
+    Query(since): Query<Since>,
+) -> Result<Response, Problem> {
+    if caller.service().is_none() {
+        caller.require_agent(&node)?;
+    }
+    answer(api.publisher(), DESIRED, node.as_str(), &since, true).await
+}

@@ -1,0 +1,240 @@
+//! The working set: every container that is not buried, by id and by node.
+//!
+//! A container changes in one place, [`Ledger::learn`], by one pure decision; from its life follow
+//! its row, its entry in `containers` and its entry in its node's desired set. What witnesses know
+//! of agents is in memory only: it drops reports that are certainly old, and no decision rests on
+//! it, so a restart may forget it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use hayward_container_manager_api::{
+    CONTAINERS, ContainerEntry, ContainerState, DESIRED, DesiredEntry, Goal, Report,
+};
+use hayward_container_manager_domain as domain;
+use hayward_container_manager_domain::{Fact, Life, State, Step, Witness, decide};
+use hayward_publication::{Batch, Moment, Reply, Update, Wake};
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_vocabulary::{
+    AllocationId, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
+};
+use sqlx::PgConnection;
+
+use crate::store;
+
+/// A container, with everything its row, its entries and its decisions need.
+#[derive(Debug, Clone)]
+pub struct Container {
+    pub id: AllocationId,
+    pub work: WorkId,
+    pub kind: WorkKind,
+    pub user: UserName,
+    pub node: NodeName,
+    pub size: Size,
+    /// Absent once it has ended: it may hold secrets.
+    pub launch: Option<Arc<Launch>>,
+    /// Term of the writer that last changed what the node is told.
+    pub epoch: u64,
+    pub ordered_at: Timestamp,
+    pub life: Life,
+    pub buried_at: Option<Timestamp>,
+}
+
+impl Container {
+    pub fn entry(&self) -> ContainerEntry {
+        ContainerEntry {
+            id: self.id.clone(),
+            work: self.work.clone(),
+            node: self.node.clone(),
+            state: spoken(self.life.state),
+            started_at: self.life.started_at,
+            exit: self.life.exit.clone(),
+        }
+    }
+
+    fn desired(&self) -> Option<DesiredEntry> {
+        let goal = match self.life.desired()? {
+            domain::Goal::Run => Goal::Run,
+            domain::Goal::Stop => Goal::Stop,
+        };
+        Some(DesiredEntry {
+            id: self.id.clone(),
+            work: self.work.clone(),
+            kind: self.kind,
+            user: self.user.clone(),
+            incarnation: self.life.incarnation,
+            epoch: self.epoch,
+            goal,
+            size: self.size.clone(),
+            launch: self.launch.as_deref()?.clone(),
+        })
+    }
+}
+
+/// The word of the contract for a state.
+pub fn spoken(state: State) -> ContainerState {
+    match state {
+        State::Ordered => ContainerState::Ordered,
+        State::Launching => ContainerState::Launching,
+        State::Running => ContainerState::Running,
+        State::Stopping => ContainerState::Stopping,
+        State::Ended => ContainerState::Ended,
+    }
+}
+
+/// Someone asked, or news came.
+pub enum Command {
+    Allocations {
+        update: Update<AllocationEntry>,
+        reply: Reply<()>,
+    },
+    Report {
+        node: NodeName,
+        answers: Option<u64>,
+        report: Report,
+        reply: Reply<()>,
+    },
+}
+
+/// The rows of one batch; of a container that changed twice, the last.
+#[derive(Default)]
+pub struct Rows {
+    pub born: BTreeMap<AllocationId, Container>,
+    pub changed: BTreeMap<AllocationId, Container>,
+}
+
+#[derive(Default)]
+pub struct Ledger {
+    pub(crate) containers: HashMap<AllocationId, Container>,
+    pub(crate) by_node: HashMap<NodeName, BTreeSet<AllocationId>>,
+    pub(crate) witnesses: HashMap<NodeName, Witness>,
+}
+
+impl hayward_publication::Ledger for Ledger {
+    type Command = Command;
+    type Rows = Rows;
+    type Context = ();
+
+    async fn load(
+        tx: &mut PgConnection,
+        _moment: &Moment,
+        _context: &Arc<()>,
+    ) -> Result<Self, sqlx::Error> {
+        let mut ledger = Self::default();
+        for container in store::container::load(tx).await? {
+            ledger.hold(container);
+        }
+        tracing::info!(containers = ledger.containers.len(), "loaded");
+        Ok(ledger)
+    }
+
+    fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
+        match command {
+            Command::Allocations { update, reply } => {
+                self.absorb_allocations(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Report {
+                node,
+                answers,
+                report,
+                reply,
+            } => {
+                self.take_report(&node, (answers, &report), moment, batch);
+                batch.answer(reply, ());
+            }
+        }
+    }
+
+    /// Nothing here is decided by the passing of time.
+    fn round(&mut self, _moment: &Moment, _batch: &mut Batch<Rows>) -> Wake {
+        Wake::OnNews
+    }
+
+    fn is_empty(rows: &Rows) -> bool {
+        rows.born.is_empty() && rows.changed.is_empty()
+    }
+
+    async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+        store::container::insert(tx, &rows.born).await?;
+        store::container::update(tx, &rows.changed).await
+    }
+}
+
+impl Ledger {
+    /// Takes a container in that was not there before.
+    pub(crate) fn bear(&mut self, container: Container, batch: &mut Batch<Rows>) {
+        publish(&container, batch);
+        batch
+            .rows
+            .born
+            .insert(container.id.clone(), container.clone());
+        self.hold(container);
+    }
+
+    fn hold(&mut self, container: Container) {
+        self.by_node
+            .entry(container.node.clone())
+            .or_default()
+            .insert(container.id.clone());
+        self.containers.insert(container.id.clone(), container);
+    }
+
+    /// One fact about one container, and all that follows from it.
+    pub(crate) fn learn(
+        &mut self,
+        id: &str,
+        fact: Fact<'_>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some(container) = self.containers.get_mut(id) else {
+            return;
+        };
+        let (life, bury) = match decide(&container.life, fact, moment.revision) {
+            Step::Stay => return,
+            Step::Become(life) => (life, false),
+            Step::Bury(life) => (life, true),
+        };
+        // An order keeps its epoch until it changes: a new term alone wakes no agent.
+        if life.desired() != container.life.desired() {
+            container.epoch = moment.epoch;
+        }
+        if life.has_ended() {
+            container.launch = None;
+        }
+        container.life = life;
+        publish(container, batch);
+        if bury {
+            container.buried_at = Some(moment.now);
+            batch.withdraw(CONTAINERS, "", container.id.as_str());
+        }
+        let container = container.clone();
+        if bury {
+            self.forget(&container);
+        }
+        batch.rows.changed.insert(container.id.clone(), container);
+    }
+
+    fn forget(&mut self, container: &Container) {
+        self.containers.remove(&container.id);
+        if let Some(there) = self.by_node.get_mut(&container.node) {
+            there.remove(&container.id);
+            if there.is_empty() {
+                self.by_node.remove(&container.node);
+            }
+        }
+    }
+}
+
+fn publish(container: &Container, batch: &mut Batch<Rows>) {
+    let id = container.id.as_str();
+    batch.publish(CONTAINERS, "", id, &container.entry());
+    match container.desired() {
+        Some(entry) => batch.publish(DESIRED, container.node.as_str(), id, &entry),
+        None => batch.withdraw(DESIRED, container.node.as_str(), id),
+    }
+}
+
+#[cfg(test)]
+mod tests;

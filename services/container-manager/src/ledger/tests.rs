@@ -1,0 +1,170 @@
+use hayward_container_manager_api::ContainerReport;
+use hayward_publication::Ledger as _;
+use hayward_rm_scheduler_api::AllocationState;
+use hayward_vocabulary::Program;
+
+use super::*;
+
+fn moment(revision: u64) -> Moment {
+    Moment {
+        now: Timestamp::from_unix_ms(5),
+        monotonic_ms: 5,
+        revision,
+        epoch: 1,
+    }
+}
+
+fn allocation(number: usize) -> AllocationEntry {
+    AllocationEntry {
+        id: AllocationId::new(format!("alc_{number:06}")).unwrap(),
+        work: WorkId::new("job_1").unwrap(),
+        kind: WorkKind::Job,
+        user: UserName::new("ann").unwrap(),
+        class: "normal".into(),
+        node: NodeName::new(format!("n{}", number % 100)).unwrap(),
+        order: 1,
+        size: Size::memory(1 << 30),
+        incarnation: 1,
+        granted_at: Timestamp::from_unix_ms(1),
+        state: AllocationState::Assigned,
+        vacate: None,
+        exit: None,
+        launch: Some(Launch {
+            program: Program::Command {
+                argv: vec!["/bin/true".into()],
+            },
+            environment: BTreeMap::new(),
+            working_directory: None,
+            stop_grace_ms: 1000,
+            traceparent: None,
+        }),
+    }
+}
+
+fn update(
+    full: bool,
+    of: &[AllocationEntry],
+    removed: &[&AllocationEntry],
+) -> Update<AllocationEntry> {
+    Update {
+        cursor: String::new(),
+        full,
+        changed: of
+            .iter()
+            .map(|entry| (entry.id.to_string(), entry.clone()))
+            .collect(),
+        removed: removed.iter().map(|entry| entry.id.to_string()).collect(),
+    }
+}
+
+fn absorb(ledger: &mut Ledger, update: Update<AllocationEntry>, revision: u64) -> Rows {
+    let mut batch = Batch::default();
+    ledger.absorb_allocations(update, &moment(revision), &mut batch);
+    batch.rows
+}
+
+fn lives(ledger: &Ledger) -> BTreeMap<AllocationId, Life> {
+    ledger
+        .containers
+        .iter()
+        .map(|(id, container)| (id.clone(), container.life.clone()))
+        .collect()
+}
+
+#[test]
+fn a_full_answer_and_a_delta_leave_the_same_containers() {
+    let all: Vec<AllocationEntry> = (0..20).map(allocation).collect();
+    let (mut by_delta, mut by_full) = (Ledger::default(), Ledger::default());
+    for ledger in [&mut by_delta, &mut by_full] {
+        absorb(ledger, update(true, &all[..15], &[]), 1);
+    }
+    let gone: Vec<&AllocationEntry> = all[..5].iter().collect();
+    absorb(&mut by_delta, update(false, &all[15..], &gone), 2);
+    absorb(&mut by_full, update(true, &all[5..], &[]), 2);
+    assert_eq!(lives(&by_delta), lives(&by_full));
+    assert!(lives(&by_full).values().filter(|life| life.orphan).count() == 5);
+}
+
+#[test]
+fn what_is_written_is_what_changed() {
+    let mut ledger = Ledger::default();
+    let all: Vec<AllocationEntry> = (0..10_000).map(allocation).collect();
+    assert_eq!(
+        absorb(&mut ledger, update(true, &all, &[]), 1).born.len(),
+        all.len()
+    );
+    assert!(Ledger::is_empty(&absorb(
+        &mut ledger,
+        update(true, &all, &[]),
+        2
+    )));
+
+    let node = NodeName::new("n7").unwrap();
+    let item = |entry: &AllocationEntry| ContainerReport {
+        id: entry.id.clone(),
+        incarnation: 1,
+        state: ContainerState::Running,
+        pid: None,
+        started_at: None,
+        exit: None,
+    };
+    let mut report = Report {
+        boot_id: "boot".into(),
+        agent_instance: "one".into(),
+        sequence: 1,
+        cursor: None,
+        complete: true,
+        containers: vec![item(&all[7]), item(&all[107]), item(&all[8])],
+    };
+    let mut batch = Batch::default();
+    ledger.take_report(&node, (Some(2), &report), &moment(3), &mut batch);
+    let changed: Vec<&str> = batch
+        .rows
+        .changed
+        .keys()
+        .map(AllocationId::as_str)
+        .collect();
+    assert_eq!(
+        changed,
+        ["alc_000007", "alc_000107"],
+        "not that of another node"
+    );
+    report.sequence = 2;
+    let mut batch = Batch::default();
+    ledger.take_report(&node, (Some(2), &report), &moment(4), &mut batch);
+    assert!(Ledger::is_empty(&batch.rows));
+    report.sequence = 3;
+    report.containers.clear();
+    let mut batch = Batch::default();
+    ledger.take_report(&node, (Some(4), &report), &moment(5), &mut batch);
+    assert_eq!(
+        batch.rows.changed.len(),
+        2,
+        "only what had been seen can be missed"
+    );
+}
+
+#[test]
+fn the_buried_leave_nothing_behind() {
+    let mut ledger = Ledger::default();
+    let all: Vec<AllocationEntry> = (0..4).map(allocation).collect();
+    absorb(&mut ledger, update(true, &all, &[]), 1);
+    let mut purged = all.clone();
+    for entry in &mut purged {
+        entry.vacate = Some(hayward_rm_scheduler_api::Vacate {
+            reason: hayward_rm_scheduler_api::VacateReason::NodeLost,
+            detail: String::new(),
+            since: entry.granted_at,
+            purge: true,
+        });
+    }
+    let rows = absorb(&mut ledger, update(false, &purged, &[]), 2);
+    assert!(
+        rows.changed
+            .values()
+            .all(|container| container.launch.is_none()),
+        "secrets go"
+    );
+    absorb(&mut ledger, update(true, &[], &[]), 3);
+    assert!(ledger.containers.is_empty() && ledger.by_node.is_empty());
+}

@@ -1,0 +1,130 @@
+//! container-manager owns containers: from the order to start one to its proven end and burial.
+//!
+//! It follows `allocations` of rm-scheduler and publishes `containers` for it and `desired`, one
+//! scope per node, for that node's agent, whose reports tell what became of the orders. A container
+//! bears the id of its allocation. It never decides what runs where, never calls an agent, and
+//! believes nothing gone before that is proven.
+
+mod absorb;
+mod bells;
+mod commands;
+mod config;
+mod http;
+mod ledger;
+mod store;
+mod trim;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hayward_container_manager_api::{CONTAINERS, DESIRED};
+use hayward_publication::follower::{Source, follow};
+use hayward_publication::{Committer, Handle, Publisher, committer};
+use hayward_rm_scheduler_api::ALLOCATIONS;
+use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
+use tokio::task::JoinHandle;
+
+pub use config::Settings;
+use http::Api;
+pub use http::golden as openapi;
+use ledger::{Command, Ledger};
+
+pub const NAME: &str = "container-manager";
+pub const SCHEMA: &str = "container_manager";
+pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
+
+/// Connections: the committer's, and those of readers and of output.
+const CONNECTIONS: u32 = 8;
+
+/// A started container-manager.
+pub struct Running {
+    pub address: SocketAddr,
+    pub publisher: Arc<Publisher>,
+    committer: Committer,
+    server: JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    /// Waits for the shutdown, then ends in order: no more requests, last commit, lease back.
+    ///
+    /// # Errors
+    /// When the server could not serve.
+    pub async fn stopped(self) -> anyhow::Result<()> {
+        let served = self.server.await?;
+        self.committer.stop().await;
+        served
+    }
+}
+
+/// Starts the service: database, committer, follower, routes, in this order.
+///
+/// # Errors
+/// When a setting is wrong or missing, or the address is taken.
+pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
+    let clock = Arc::new(SystemClock);
+    let keys = settings.frame.open_keys()?;
+    let verifier = Arc::new(keys.verifier(clock.clone())?);
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
+    let listener = frame::bind(&settings.frame).await?;
+    let address = listener
+        .local_addr()
+        .context("the listener has no address")?;
+
+    let lease = Duration::from_millis(settings.frame.lease_ms);
+    let holder = format!("{NAME} {address} {}", std::process::id());
+    let office = committer::Settings::new(holder, lease);
+    let (committer, handle) = Committer::start::<Ledger>(
+        office,
+        pool.clone(),
+        &[CONTAINERS, DESIRED],
+        clock,
+        Arc::new(()),
+    );
+    let publisher = handle.publisher().clone();
+
+    let token = TokenSource::file(keys.token_path(NAME));
+    let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
+    follow_allocations(rm_scheduler, &handle, &shutdown);
+    tokio::spawn(trim::keep_bounded(
+        pool.clone(),
+        publisher.clone(),
+        settings.clone(),
+        shutdown.clone(),
+    ));
+
+    let router = documented(
+        http::routes(Api {
+            handle,
+            pool,
+            bells: Arc::default(),
+        }),
+        http::ABOUT,
+    );
+    let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
+    let server = tokio::spawn(frame.serve(router, listener, shutdown));
+    Ok(Running {
+        address,
+        publisher,
+        committer,
+        server,
+    })
+}
+
+fn follow_allocations(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) {
+    let source = Source {
+        name: ALLOCATIONS,
+        path: format!("/v1/{ALLOCATIONS}/publication"),
+    };
+    let (handle, publisher) = (handle.clone(), handle.publisher().clone());
+    let absorb = move |update| {
+        let handle = handle.clone();
+        async move {
+            handle
+                .ask(|reply| Command::Allocations { update, reply })
+                .await
+        }
+    };
+    tokio::spawn(follow(source, client, publisher, shutdown.clone(), absorb));
+}

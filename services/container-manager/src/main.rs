@@ -1,0 +1,15 @@
+//! The container-manager process: settings, telemetry, start, wait for the signal.
+
+use hayward_container_manager::{NAME, Settings, start};
+use hayward_service::{Shutdown, client, settings, telemetry};
+
+#[tokio::main]
+async fn main() -> anyhow::Result<()> {
+    client::install_crypto();
+    let settings: Settings = settings::load(NAME, std::env::args_os().skip(1))?;
+    let telemetry = telemetry::init(NAME, &settings.frame)?;
+    let running = start(settings, Shutdown::on_signals()?).await?;
+    running.stopped().await?;
+    tokio::task::spawn_blocking(|| telemetry.shutdown()).await?;
+    Ok(())
+}

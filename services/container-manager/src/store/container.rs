@@ -1,0 +1,301 @@
+//! The table `container`.
+
+use std::collections::BTreeMap;
+
+use hayward_container_manager_api::{ContainerEntry, ContainerView};
+use hayward_container_manager_domain::{Life, State};
+use hayward_vocabulary::{AllocationId, Timestamp};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use sqlx::{PgConnection, PgPool};
+
+use super::{signed, unsigned};
+use crate::ledger::{Container, spoken};
+
+type Fault = Box<dyn std::error::Error + Send + Sync>;
+
+struct Row {
+    id: String,
+    work: String,
+    kind: String,
+    user_name: String,
+    node: String,
+    incarnation: i64,
+    size: String,
+    launch: Option<String>,
+    state: String,
+    epoch: i64,
+    ordered_at_ms: i64,
+    launched: Option<i64>,
+    stop: Option<i64>,
+    orphan: bool,
+    pid: Option<i64>,
+    started_at_ms: Option<i64>,
+    exit: Option<String>,
+}
+
+/// Everything that is not buried.
+pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> {
+    let rows = sqlx::query_as!(
+        Row,
+        r#"select id, work, kind, user_name, node, incarnation, size::text as "size!",
+                  launch::text, state, epoch, ordered_at_ms, launched, stop, orphan, pid,
+                  started_at_ms, exit::text
+             from container
+            where buried_at_ms is null"#
+    )
+    .fetch_all(tx)
+    .await?;
+    rows.into_iter()
+        .map(|row| read(row).map_err(sqlx::Error::Decode))
+        .collect()
+}
+
+fn read(row: Row) -> Result<Container, Fault> {
+    let life = Life {
+        state: state(&row.state)?,
+        incarnation: unsigned(row.incarnation),
+        launched: row.launched.map(unsigned),
+        stop: row.stop.map(unsigned),
+        orphan: row.orphan,
+        pid: row.pid.map(u32::try_from).transpose()?,
+        started_at: row.started_at_ms.map(Timestamp::from_unix_ms),
+        exit: optional(row.exit.as_deref())?,
+    };
+    Ok(Container {
+        id: row.id.try_into()?,
+        work: row.work.try_into()?,
+        kind: word(&row.kind)?,
+        user: row.user_name.try_into()?,
+        node: row.node.try_into()?,
+        size: serde_json::from_str(&row.size)?,
+        launch: optional(row.launch.as_deref())?,
+        epoch: unsigned(row.epoch),
+        ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
+        life,
+        buried_at: None,
+    })
+}
+
+fn state(text: &str) -> Result<State, Fault> {
+    State::parse(text).ok_or_else(|| format!("{text:?} is no state of a container").into())
+}
+
+fn optional<T: DeserializeOwned>(json: Option<&str>) -> Result<Option<T>, Fault> {
+    Ok(json.map(serde_json::from_str).transpose()?)
+}
+
+/// A word of the wire, as an enumeration has it.
+fn word<T: DeserializeOwned>(text: &str) -> Result<T, Fault> {
+    Ok(serde_json::from_value(serde_json::Value::from(text))?)
+}
+
+fn json<T: Serialize>(value: &T) -> Result<String, sqlx::Error> {
+    serde_json::to_string(value).map_err(|error| sqlx::Error::Encode(error.into()))
+}
+
+/// The columns that change, one vector each.
+#[derive(Default)]
+struct Columns {
+    id: Vec<String>,
+    state: Vec<String>,
+    epoch: Vec<i64>,
+    launched: Vec<Option<i64>>,
+    stop: Vec<Option<i64>>,
+    orphan: Vec<bool>,
+    pid: Vec<Option<i64>>,
+    started_at_ms: Vec<Option<i64>>,
+    exit: Vec<Option<String>>,
+    buried_at_ms: Vec<Option<i64>>,
+}
+
+impl Columns {
+    fn of(rows: &BTreeMap<AllocationId, Container>) -> Result<Self, sqlx::Error> {
+        let mut columns = Self::default();
+        for (id, container) in rows {
+            let life = &container.life;
+            columns.id.push(id.to_string());
+            columns.state.push(life.state.as_str().to_owned());
+            columns.epoch.push(signed(container.epoch));
+            columns.launched.push(life.launched.map(signed));
+            columns.stop.push(life.stop.map(signed));
+            columns.orphan.push(life.orphan);
+            columns.pid.push(life.pid.map(i64::from));
+            columns
+                .started_at_ms
+                .push(life.started_at.map(Timestamp::unix_ms));
+            columns.exit.push(life.exit.as_ref().map(json).transpose()?);
+            columns
+                .buried_at_ms
+                .push(container.buried_at.map(Timestamp::unix_ms));
+        }
+        Ok(columns)
+    }
+}
+
+/// Writes containers that were not there before, with what never changes.
+pub async fn insert(
+    tx: &mut PgConnection,
+    rows: &BTreeMap<AllocationId, Container>,
+) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = Columns::of(rows)?;
+    let text = |pick: fn(&Container) -> &str| -> Vec<String> {
+        rows.values()
+            .map(|container| pick(container).to_owned())
+            .collect()
+    };
+    let number = |pick: fn(&Container) -> i64| -> Vec<i64> { rows.values().map(pick).collect() };
+    let sizes: Vec<String> = rows
+        .values()
+        .map(|c| json(&c.size))
+        .collect::<Result<_, _>>()?;
+    let launches: Vec<Option<String>> = rows
+        .values()
+        .map(|c| c.launch.as_deref().map(json).transpose())
+        .collect::<Result<_, _>>()?;
+    sqlx::query!(
+        "insert into container (id, work, kind, user_name, node, incarnation, size, launch, state,
+                                epoch, ordered_at_ms, exit)
+         select new.id, new.work, new.kind, new.user_name, new.node, new.incarnation,
+                new.size::json, new.launch::json, new.state, new.epoch, new.ordered_at_ms,
+                new.exit::json
+           from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
+                       $7::text[], $8::text[], $9::text[], $10::bigint[], $11::bigint[],
+                       $12::text[])
+             as new (id, work, kind, user_name, node, incarnation, size, launch, state, epoch,
+                     ordered_at_ms, exit)",
+        &columns.id,
+        &text(|c| c.work.as_str()),
+        &text(|c| kind(c)),
+        &text(|c| c.user.as_str()),
+        &text(|c| c.node.as_str()),
+        &number(|c| signed(c.life.incarnation)),
+        &sizes,
+        &launches as &[Option<String>],
+        &columns.state,
+        &columns.epoch,
+        &number(|c| c.ordered_at.unix_ms()),
+        &columns.exit as &[Option<String>],
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+fn kind(container: &Container) -> &'static str {
+    match container.kind {
+        hayward_vocabulary::WorkKind::Job => "job",
+        hayward_vocabulary::WorkKind::Service => "service",
+        hayward_vocabulary::WorkKind::Reservation => "reservation",
+    }
+}
+
+/// Writes what changed of containers that are there. What to launch goes with the end.
+pub async fn update(
+    tx: &mut PgConnection,
+    rows: &BTreeMap<AllocationId, Container>,
+) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let columns = Columns::of(rows)?;
+    sqlx::query!(
+        "update container
+            set state = new.state, epoch = new.epoch, launched = new.launched, stop = new.stop,
+                orphan = new.orphan, pid = new.pid, started_at_ms = new.started_at_ms,
+                exit = new.exit::json, buried_at_ms = new.buried_at_ms,
+                launch = case when new.state = 'ended' then null else launch end
+           from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[],
+                       $6::boolean[], $7::bigint[], $8::bigint[], $9::text[], $10::bigint[])
+             as new (id, state, epoch, launched, stop, orphan, pid, started_at_ms, exit,
+                     buried_at_ms)
+          where container.id = new.id",
+        &columns.id,
+        &columns.state,
+        &columns.epoch,
+        &columns.launched as &[Option<i64>],
+        &columns.stop as &[Option<i64>],
+        &columns.orphan,
+        &columns.pid as &[Option<i64>],
+        &columns.started_at_ms as &[Option<i64>],
+        &columns.exit as &[Option<String>],
+        &columns.buried_at_ms as &[Option<i64>],
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// Which containers to list; absent means any.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    pub id: Option<String>,
+    pub user: Option<String>,
+    pub node: Option<String>,
+    pub work: Option<String>,
+    pub state: Option<String>,
+    /// The id the page before ended with.
+    pub after: Option<String>,
+    pub limit: u32,
+}
+
+/// Containers in order of id, buried ones too for as long as they are kept.
+pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select id, work, user_name, node, incarnation, state, ordered_at_ms, pid, started_at_ms,
+                  exit::text
+             from container
+            where ($1::text is null or id = $1) and ($2::text is null or user_name = $2)
+              and ($3::text is null or node = $3) and ($4::text is null or work = $4)
+              and ($5::text is null or state = $5) and ($6::text is null or id > $6)
+            order by id
+            limit $7"#,
+        filter.id.as_deref(),
+        filter.user.as_deref(),
+        filter.node.as_deref(),
+        filter.work.as_deref(),
+        filter.state.as_deref(),
+        filter.after.as_deref(),
+        i64::from(filter.limit),
+    )
+    .fetch_all(pool)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let entry = ContainerEntry {
+                id: row.id.try_into()?,
+                work: row.work.try_into()?,
+                node: row.node.try_into()?,
+                state: spoken(state(&row.state)?),
+                started_at: row.started_at_ms.map(Timestamp::from_unix_ms),
+                exit: optional(row.exit.as_deref())?,
+            };
+            Ok(ContainerView {
+                entry,
+                user: row.user_name.try_into()?,
+                incarnation: unsigned(row.incarnation),
+                pid: row.pid.map(u32::try_from).transpose()?,
+                ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
+            })
+        })
+        .collect::<Result<_, Fault>>()
+        .map_err(sqlx::Error::Decode)
+}
+
+/// Forgets those buried longest ago, with their output, until `keep` are left.
+pub async fn trim(pool: &PgPool, keep: u64) -> Result<u64, sqlx::Error> {
+    sqlx::query!(
+        "delete from container
+          where id in (select id from container
+                        where buried_at_ms is not null
+                        order by buried_at_ms desc, id desc
+                       offset $1)",
+        signed(keep),
+    )
+    .execute(pool)
+    .await
+    .map(|done| done.rows_affected())
+}

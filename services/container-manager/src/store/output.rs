@@ -1,0 +1,176 @@
+//! The tables `output_head` and `output`.
+//!
+//! Output is a log, not state: nothing is decided by it and nobody follows it, so it does not pass
+//! through the committer and never delays it. Adding is idempotent and only ever at the end, so
+//! even a writer that has been deposed does no harm here.
+
+use std::collections::BTreeMap;
+
+use hayward_container_manager_domain::{Piece, admit};
+use hayward_vocabulary::{AllocationId, NodeName};
+use sqlx::PgPool;
+
+use super::{signed, unsigned};
+
+/// Bytes of output kept of one container, at least; the oldest pieces beyond them are dropped.
+pub const KEPT_BYTES: u64 = 256 * 1024;
+
+/// Adds what is new of `pieces`, and says whose output grew. Containers that are not on `node` are
+/// passed over.
+pub async fn add(
+    pool: &PgPool,
+    node: &NodeName,
+    pieces: BTreeMap<AllocationId, Vec<Piece>>,
+) -> Result<Vec<AllocationId>, sqlx::Error> {
+    let asked: Vec<String> = pieces.keys().map(ToString::to_string).collect();
+    let mut tx = pool.begin().await?;
+    sqlx::query!(
+        "insert into output_head (id)
+         select id from container where id = any($1) and node = $2 order by id
+         on conflict (id) do nothing",
+        &asked,
+        node.as_str(),
+    )
+    .execute(&mut *tx)
+    .await?;
+    let heads = sqlx::query!(
+        "select head.id, head.written
+           from output_head head join container on container.id = head.id
+          where head.id = any($1) and container.node = $2
+          order by head.id
+            for update of head",
+        &asked,
+        node.as_str(),
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let mut new = New::default();
+    for head in heads {
+        let Some(pieces) = pieces.get(head.id.as_str()) else {
+            continue;
+        };
+        new.take(head.id, unsigned(head.written), pieces);
+    }
+    if !new.heads.is_empty() {
+        new.write(&mut tx).await?;
+        tx.commit().await?;
+    }
+    Ok(new
+        .heads
+        .into_iter()
+        .filter_map(|id| id.try_into().ok())
+        .collect())
+}
+
+/// What of the pieces is new, a vector per column.
+#[derive(Default)]
+struct New {
+    id: Vec<String>,
+    start: Vec<i64>,
+    bytes: Vec<i64>,
+    text: Vec<String>,
+    heads: Vec<String>,
+    written: Vec<i64>,
+}
+
+impl New {
+    fn take(&mut self, id: String, known: u64, pieces: &[Piece]) {
+        let mut written = known;
+        for piece in pieces {
+            let Some(piece) = admit(written, piece.clone()) else {
+                continue;
+            };
+            written = piece.end();
+            self.id.push(id.clone());
+            self.start.push(signed(piece.start));
+            self.bytes.push(signed(piece.bytes));
+            self.text.push(piece.text);
+        }
+        if written > known {
+            self.heads.push(id);
+            self.written.push(signed(written));
+        }
+    }
+
+    async fn write(&self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
+        sqlx::query!(
+            "insert into output (id, start, bytes, text)
+             select * from unnest($1::text[], $2::bigint[], $3::bigint[], $4::text[])",
+            &self.id,
+            &self.start,
+            &self.bytes,
+            &self.text,
+        )
+        .execute(&mut *tx)
+        .await?;
+        sqlx::query!(
+            "update output_head set written = new.written
+               from unnest($1::text[], $2::bigint[]) as new (id, written)
+              where output_head.id = new.id",
+            &self.heads,
+            &self.written,
+        )
+        .execute(&mut *tx)
+        .await?;
+        sqlx::query!(
+            "delete from output using output_head head
+              where head.id = output.id and head.id = any($1)
+                and output.start + output.bytes <= head.written - $2",
+            &self.heads,
+            signed(KEPT_BYTES),
+        )
+        .execute(tx)
+        .await
+        .map(drop)
+    }
+}
+
+/// The kept pieces that end after `offset`, oldest first, without those beyond a gap.
+pub async fn read(
+    pool: &PgPool,
+    id: &AllocationId,
+    offset: u64,
+    limit: u32,
+) -> Result<Vec<Piece>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "select start, bytes, text from output
+          where id = $1 and start + bytes > $2 order by start limit $3",
+        id.as_str(),
+        signed(offset),
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await?;
+    let mut pieces: Vec<Piece> = Vec::with_capacity(rows.len());
+    for row in rows {
+        let piece = Piece {
+            start: unsigned(row.start),
+            bytes: unsigned(row.bytes),
+            text: row.text,
+        };
+        if pieces.last().is_some_and(|last| last.end() != piece.start) {
+            break;
+        }
+        pieces.push(piece);
+    }
+    Ok(pieces)
+}
+
+/// Drops the output of those buried longest ago until `keep` bytes are left of all together.
+pub async fn trim(pool: &PgPool, keep: u64) -> Result<u64, sqlx::Error> {
+    sqlx::query!(
+        "delete from output
+          where id in (
+            select id from (
+              select sized.id,
+                     sum(sized.size) over (order by container.buried_at_ms desc nulls first,
+                                                    sized.id desc) as sum
+                from (select id, sum(octet_length(text)) as size from output group by id) sized
+                join container on container.id = sized.id
+            ) added where added.sum > $1::bigint)",
+        signed(keep),
+    )
+    .execute(pool)
+    .await
+    .map(|done| done.rows_affected())
+}

@@ -1,0 +1,127 @@
+//! A pretend agent: follows its node's desired set and reports what the test tells it to.
+
+use std::collections::BTreeMap;
+
+use hayward_container_manager_api::{
+    ContainerReport, ContainerState, DesiredEntry, Report, ReportAnswer,
+};
+use hayward_publication::Update;
+use hayward_service::client::{Client, ClientError};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause};
+
+use super::world::{PATIENCE, World};
+
+pub struct Agent {
+    pub client: Client,
+    pub node: &'static str,
+    pub instance: String,
+    pub sequence: u64,
+    pub cursor: Option<String>,
+    pub desired: BTreeMap<String, DesiredEntry>,
+}
+
+impl Agent {
+    pub fn of(world: &World, node: &'static str) -> Self {
+        Self {
+            client: world.client(&format!("agent-{node}")),
+            node,
+            instance: "first".into(),
+            sequence: 0,
+            cursor: None,
+            desired: BTreeMap::new(),
+        }
+    }
+
+    /// The same agent process, speaking to a manager that moved.
+    pub fn at(mut self, world: &World) -> Self {
+        self.client = world.client(&format!("agent-{}", self.node));
+        self
+    }
+
+    /// An agent that was started again on the same machine.
+    pub fn restarted(mut self, instance: &str) -> Self {
+        instance.clone_into(&mut self.instance);
+        self.sequence = 0;
+        self.cursor = None;
+        self.desired.clear();
+        self
+    }
+
+    /// Asks once; with `wait` 0 the cursor moves to the present also without news.
+    pub async fn poll(&mut self, wait: u64) {
+        let since = self
+            .cursor
+            .as_ref()
+            .map(|cursor| format!("&since={cursor}"));
+        let path = format!(
+            "/v1/desired/{}/publication?wait={wait}{}",
+            self.node,
+            since.unwrap_or_default()
+        );
+        let update: Update<DesiredEntry> = self.client.get(&path).await.unwrap();
+        if update.full {
+            self.desired.clear();
+        }
+        self.desired.extend(update.changed);
+        for gone in update.removed {
+            self.desired.remove(&gone);
+        }
+        self.cursor = Some(update.cursor);
+    }
+
+    /// Follows until the desired set is as wanted.
+    pub async fn until(
+        &mut self,
+        what: &str,
+        good: impl Fn(&BTreeMap<String, DesiredEntry>) -> bool,
+    ) {
+        let following = async {
+            self.poll(0).await;
+            while !good(&self.desired) {
+                self.poll(5).await;
+            }
+        };
+        let outcome = tokio::time::timeout(PATIENCE, following).await;
+        outcome.unwrap_or_else(|_| panic!("never desired: {what}"));
+    }
+
+    pub fn next(&mut self, containers: Vec<ContainerReport>) -> Report {
+        self.sequence += 1;
+        Report {
+            boot_id: "boot".into(),
+            agent_instance: self.instance.clone(),
+            sequence: self.sequence,
+            cursor: self.cursor.clone(),
+            complete: true,
+            containers,
+        }
+    }
+
+    pub async fn send(&self, report: &Report) -> Result<u64, ClientError> {
+        let path = format!("/v1/nodes/{}/report", self.node);
+        self.client
+            .put(&path, report)
+            .await
+            .map(|answer: ReportAnswer| answer.revision)
+    }
+
+    pub async fn report(&mut self, containers: Vec<ContainerReport>) -> u64 {
+        let report = self.next(containers);
+        self.send(&report).await.unwrap()
+    }
+}
+
+pub fn seen(id: &str, state: ContainerState) -> ContainerReport {
+    let exit = (state == ContainerState::Ended).then(|| Exit {
+        code: Some(3),
+        ..Exit::of(ExitCause::UserError, "status 3")
+    });
+    ContainerReport {
+        id: AllocationId::new(id).unwrap(),
+        incarnation: 1,
+        state,
+        pid: Some(7),
+        started_at: None,
+        exit,
+    }
+}

@@ -1,0 +1,183 @@
+//! What containers write.
+
+use hayward_container_manager_api::{ContainerState, Logs, OutputChunk, OutputReport};
+use hayward_service::Code;
+use hayward_service::client::ClientError;
+use hayward_testkit::until;
+use hayward_vocabulary::AllocationId;
+
+use super::agent::{Agent, seen};
+use super::upstream::allocation;
+use super::world::{PATIENCE, World};
+
+fn chunk(id: &str, offset: u64, text: &str) -> OutputChunk {
+    let id = AllocationId::new(id).unwrap();
+    OutputChunk {
+        id,
+        offset,
+        text: text.to_owned(),
+        bytes: text.len() as u64,
+    }
+}
+
+async fn write(agent: &Agent, chunks: Vec<OutputChunk>) -> Result<(), ClientError> {
+    let path = format!("/v1/nodes/{}/output", agent.node);
+    agent.client.put(&path, &OutputReport { chunks }).await
+}
+
+async fn logs(world: &World, id: &str, query: &str) -> Logs {
+    let path = format!("/v1/containers/{id}/logs{query}");
+    world
+        .client("ann")
+        .get_within(&path, PATIENCE)
+        .await
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_kept_once_in_order_and_outlives_its_container() {
+    let mut world = World::new().await;
+    let mut agent = Agent::of(&world, "n1");
+    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(allocation("alc_2", "n2"));
+    agent
+        .until("alc_1", |desired| desired.contains_key("alc_1"))
+        .await;
+    world.until_state("alc_2", ContainerState::Ordered).await;
+    agent
+        .report(vec![seen("alc_1", ContainerState::Running)])
+        .await;
+
+    write(
+        &agent,
+        vec![chunk("alc_1", 0, "one "), chunk("alc_1", 4, "two ")],
+    )
+    .await
+    .unwrap();
+    // Repeated, cut elsewhere, of a stranger, of another node's container.
+    write(
+        &agent,
+        vec![
+            chunk("alc_1", 0, "one "),
+            chunk("alc_1", 2, "e two three\0"),
+        ],
+    )
+    .await
+    .unwrap();
+    write(&agent, vec![chunk("alc_9", 0, "?"), chunk("alc_2", 0, "!")])
+        .await
+        .unwrap();
+    let all = logs(&world, "alc_1", "").await;
+    assert_eq!(all.text, "one two three\u{fffd}");
+    assert_eq!((all.offset, all.next_offset, all.ended), (0, 14, false));
+    assert_eq!(
+        logs(&world, "alc_1", "?offset=4").await.text,
+        "two three\u{fffd}"
+    );
+    assert_eq!(logs(&world, "alc_2", "").await.text, "");
+
+    // A reader who waits is woken by what comes.
+    let waiting = logs(&world, "alc_1", "?offset=14&wait=25");
+    let later = async {
+        tokio::task::yield_now().await;
+        write(&agent, vec![chunk("alc_1", 14, "four")])
+            .await
+            .unwrap();
+    };
+    let (more, ()) = tokio::join!(waiting, later);
+    assert_eq!((more.text.as_str(), more.next_offset), ("four", 18));
+
+    world.restart().await;
+    let mut agent = agent.at(&world);
+    agent
+        .report(vec![seen("alc_1", ContainerState::Ended)])
+        .await;
+    world.upstream.remove("alc_1");
+    world
+        .until("buried", |all| !all.contains_key("alc_1"))
+        .await;
+    write(&agent, vec![chunk("alc_1", 18, " last words")])
+        .await
+        .unwrap();
+    let all = logs(&world, "alc_1", "?offset=14&wait=25").await;
+    assert_eq!((all.text.as_str(), all.ended), ("four last words", true));
+    let end = logs(&world, "alc_1", "?offset=29&wait=25").await;
+    assert_eq!((end.text.as_str(), end.ended), ("", true));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_the_newest_output_is_kept() {
+    let world = World::with(|settings| {
+        settings.keep_buried = 1;
+        settings.keep_output_bytes = 400 * 1024;
+        settings.trim_ms = 20;
+    })
+    .await;
+    let mut agent = Agent::of(&world, "n1");
+    for id in ["alc_1", "alc_2", "alc_3"] {
+        world.upstream.put(allocation(id, "n1"));
+    }
+    agent.until("three", |desired| desired.len() == 3).await;
+    let size = 32 * 1024_u64;
+    let text = "x".repeat(32 * 1024);
+    for at in 0..10 {
+        write(&agent, vec![chunk("alc_1", at * size, &text)])
+            .await
+            .unwrap();
+    }
+    let kept = logs(&world, "alc_1", "").await;
+    assert_eq!((kept.offset, kept.next_offset), (2 * size, 10 * size));
+    // A gap is what the agent had to drop: an answer ends before it, the next begins after it.
+    write(&agent, vec![chunk("alc_1", 10 * size + 5, "after")])
+        .await
+        .unwrap();
+    let rest = logs(&world, "alc_1", &format!("?offset={}", 10 * size)).await;
+    assert_eq!((rest.offset, rest.text.as_str()), (10 * size + 5, "after"));
+
+    // Together they are over the limit; of what is buried, the first buried goes first.
+    for at in 0..5 {
+        write(&agent, vec![chunk("alc_2", at * size, &text)])
+            .await
+            .unwrap();
+    }
+    for id in ["alc_1", "alc_2"] {
+        agent.report(vec![seen(id, ContainerState::Ended)]).await;
+        world.upstream.remove(id);
+        world.until("buried", |all| !all.contains_key(id)).await;
+    }
+    until("the first one buried is forgotten", async || {
+        world.show("ann", "alc_1").await.is_err().then_some(())
+    })
+    .await;
+    assert_eq!(logs(&world, "alc_2", "").await.next_offset, 5 * size);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn too_much_is_refused_with_its_place() {
+    let world = World::new().await;
+    let agent = Agent::of(&world, "n1");
+    let refusals = [
+        (
+            vec![
+                chunk("alc_1", 0, "a"),
+                chunk("alc_1", 1, &"x".repeat(65 * 1024)),
+            ],
+            "/chunks/1/text",
+        ),
+        (
+            vec![OutputChunk {
+                bytes: 1,
+                ..chunk("alc_1", 0, "abcd")
+            }],
+            "/chunks/0/bytes",
+        ),
+        (vec![chunk("alc_1", u64::MAX, "a")], "/chunks/0/offset"),
+        (vec![chunk("alc_1", 0, "a"); 257], "/chunks"),
+    ];
+    for (chunks, pointer) in refusals {
+        let refused = write(&agent, chunks).await.unwrap_err();
+        let problem = refused.problem().unwrap();
+        assert_eq!(problem.code, Code::Invalid);
+        assert_eq!(problem.errors[0].pointer, pointer);
+    }
+}

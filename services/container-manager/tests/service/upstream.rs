@@ -1,0 +1,185 @@
+//! A pretend rm-scheduler: the publication `allocations`, with deltas, and nothing else.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::routing::get;
+use axum::{Json, Router};
+use hayward_publication::{Cursor, Update};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, Vacate, VacateReason};
+use hayward_vocabulary::{
+    AllocationId, Launch, NodeName, Program, Size, Timestamp, UserName, WorkId, WorkKind,
+};
+use parking_lot::Mutex;
+use serde::Deserialize;
+use tokio::sync::watch;
+
+#[derive(Default)]
+struct Map {
+    entries: BTreeMap<String, (u64, Option<AllocationEntry>)>,
+    revision: u64,
+}
+
+#[derive(Clone)]
+pub struct Upstream {
+    address: SocketAddr,
+    map: Arc<Mutex<Map>>,
+    news: watch::Sender<u64>,
+}
+
+#[derive(Deserialize)]
+struct Since {
+    since: Option<String>,
+    wait: Option<u64>,
+}
+
+impl Upstream {
+    pub async fn start() -> Self {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let upstream = Self {
+            address,
+            map: Arc::default(),
+            news: watch::Sender::new(0),
+        };
+        let router = Router::new()
+            .route("/v1/allocations/publication", get(publication))
+            .with_state(upstream.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        upstream
+    }
+
+    pub fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    pub fn put(&self, entry: AllocationEntry) {
+        self.set(entry.id.to_string(), Some(entry));
+    }
+
+    pub fn remove(&self, id: &str) {
+        self.set(id.to_owned(), None);
+    }
+
+    pub fn change(&self, id: &str, change: impl FnOnce(&mut AllocationEntry)) {
+        let mut entry = self.map.lock().entries[id].1.clone().unwrap();
+        change(&mut entry);
+        self.put(entry);
+    }
+
+    /// Tells it to leave.
+    pub fn vacate(&self, id: &str, purge: bool) {
+        self.change(id, |entry| {
+            let reason = if purge {
+                VacateReason::NodeLost
+            } else {
+                VacateReason::Preempted
+            };
+            let since = Timestamp::from_unix_ms(1);
+            entry.vacate = Some(Vacate {
+                reason,
+                detail: "test".into(),
+                since,
+                purge,
+            });
+            if purge {
+                entry.state = AllocationState::Ended;
+            }
+        });
+    }
+
+    fn set(&self, key: String, entry: Option<AllocationEntry>) {
+        let mut map = self.map.lock();
+        map.revision += 1;
+        let revision = map.revision;
+        map.entries.insert(key, (revision, entry));
+        self.news.send_replace(revision);
+    }
+
+    fn since(&self, known: Option<u64>) -> Update<AllocationEntry> {
+        let map = self.map.lock();
+        let cursor = Cursor {
+            lineage: uuid(),
+            revision: map.revision,
+        }
+        .to_string();
+        let mut update = Update {
+            cursor,
+            full: known.is_none(),
+            changed: BTreeMap::new(),
+            removed: Vec::new(),
+        };
+        for (key, (revision, entry)) in &map.entries {
+            match entry {
+                _ if known.is_some_and(|known| *revision <= known) => {}
+                Some(entry) => {
+                    update.changed.insert(key.clone(), entry.clone());
+                }
+                None if known.is_some() => update.removed.push(key.clone()),
+                None => {}
+            }
+        }
+        update
+    }
+}
+
+/// Any lineage will do, as long as it stays the same.
+fn uuid<T: std::str::FromStr>() -> T
+where
+    T::Err: std::fmt::Debug,
+{
+    "6f1c2a9e-3b7d-4c55-8a10-000000000001".parse().unwrap()
+}
+
+async fn publication(
+    State(upstream): State<Upstream>,
+    Query(query): Query<Since>,
+) -> Json<Update<AllocationEntry>> {
+    let mut news = upstream.news.subscribe();
+    let known = query
+        .since
+        .as_deref()
+        .and_then(Cursor::parse)
+        .map(|cursor| cursor.revision);
+    let wait = Duration::from_secs(query.wait.unwrap_or(0));
+    let until = tokio::time::Instant::now() + wait;
+    loop {
+        let update = upstream.since(known);
+        let rest = until.saturating_duration_since(tokio::time::Instant::now());
+        if !update.is_empty() || rest.is_zero() {
+            return Json(update);
+        }
+        let _ = tokio::time::timeout(rest, news.changed()).await;
+    }
+}
+
+/// An allocation of ann's job on a node, to be started.
+pub fn allocation(id: &str, node: &str) -> AllocationEntry {
+    AllocationEntry {
+        id: AllocationId::new(id).unwrap(),
+        work: WorkId::new("job_1").unwrap(),
+        kind: WorkKind::Job,
+        user: UserName::new("ann").unwrap(),
+        class: "normal".into(),
+        node: NodeName::new(node).unwrap(),
+        order: 1,
+        size: Size::memory(1 << 30),
+        incarnation: 1,
+        granted_at: Timestamp::from_unix_ms(1),
+        state: AllocationState::Assigned,
+        vacate: None,
+        exit: None,
+        launch: Some(Launch {
+            program: Program::Command {
+                argv: vec!["/bin/true".into()],
+            },
+            environment: BTreeMap::from([("SECRET".into(), "hush".into())]),
+            working_directory: None,
+            stop_grace_ms: 1000,
+            traceparent: None,
+        }),
+    }
+}

@@ -1,0 +1,226 @@
+//! A world of one container-manager, a pretend rm-scheduler and pretend agents.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_container_manager::{MIGRATOR, SCHEMA, Settings, start};
+use hayward_container_manager_api::{ContainerEntry, ContainerState, ContainerView};
+use hayward_postgres::{Schema, Shared};
+use hayward_publication::{Publisher, Update};
+use hayward_service::auth::TokenOrder;
+use hayward_service::client::{Client, ClientError, TokenSource};
+use hayward_service::{Keys, Scope, Shutdown, SystemClock};
+use hayward_testkit::{TestDatabase, TestServer};
+use hayward_vocabulary::NodeName;
+use tokio::runtime::Runtime;
+
+use super::upstream::Upstream;
+
+/// Nothing here takes a tenth of this; it only ends a test that would wait for ever.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+
+const SHARED: [Shared<'static>; 1] = [Shared {
+    name: "publication",
+    migrator: &hayward_publication::MIGRATOR,
+}];
+
+fn schema() -> Schema<'static> {
+    Schema {
+        name: SCHEMA,
+        migrator: &MIGRATOR,
+        shared: &SHARED,
+    }
+}
+
+pub struct World {
+    pub upstream: Upstream,
+    settings: Settings,
+    keys: Keys,
+    running: Option<(Runtime, Arc<Publisher>, Shutdown)>,
+    url: String,
+    _database: TestDatabase,
+    _folder: tempfile::TempDir,
+}
+
+impl World {
+    pub async fn new() -> Self {
+        Self::with(|_| {}).await
+    }
+
+    pub async fn with(change: impl FnOnce(&mut Settings)) -> Self {
+        let database = hayward_testkit::database(&[schema()]).await;
+        Self::upon(database, change).await
+    }
+
+    /// On a server the test may stop.
+    pub async fn on(server: &TestServer) -> Self {
+        Self::upon(server.database(&[schema()]).await, |_| {}).await
+    }
+
+    async fn upon(database: TestDatabase, change: impl FnOnce(&mut Settings)) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let keys = Keys::create(folder.path().join("keys")).unwrap();
+        let service = |name: &str| Scope::Service(name.to_owned());
+        for (name, scope) in [
+            ("container-manager", service("container-manager")),
+            ("rm-scheduler", service("rm-scheduler")),
+            ("operator", Scope::Operator),
+            ("viewer", Scope::Viewer),
+            ("ann", Scope::Submitter),
+            ("bob", Scope::Submitter),
+            ("agent-n1", Scope::Agent(NodeName::new("n1").unwrap())),
+            ("agent-n2", Scope::Agent(NodeName::new("n2").unwrap())),
+        ] {
+            let order = TokenOrder {
+                subject: name,
+                scopes: &[scope],
+                life_ms: 3_600_000,
+                clock: Arc::new(SystemClock),
+            };
+            keys.write_token(name, &order).unwrap();
+        }
+        let upstream = Upstream::start().await;
+        let mut settings = Settings {
+            rm_scheduler_url: upstream.url(),
+            ..Settings::default()
+        };
+        settings.frame.listen = "127.0.0.1:0".parse().unwrap();
+        settings.frame.database_url = Some(database.url(SCHEMA));
+        settings.frame.keys = Some(keys.dir().to_owned());
+        settings.frame.lease_ms = 1_000;
+        change(&mut settings);
+        let mut world = Self {
+            upstream,
+            settings,
+            keys,
+            running: None,
+            url: String::new(),
+            _database: database,
+            _folder: folder,
+        };
+        world.start().await;
+        world
+    }
+
+    /// Starts a manager in a runtime of its own, so that it can be killed without a word.
+    pub async fn start(&mut self) {
+        let mut runtime = tokio::runtime::Builder::new_multi_thread();
+        let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+        let shutdown = Shutdown::new();
+        let (settings, word) = (self.settings.clone(), shutdown.clone());
+        let started = runtime.spawn(async move {
+            let running = start(settings, word).await.unwrap();
+            let found = (running.address, running.publisher.clone());
+            tokio::spawn(running.stopped());
+            found
+        });
+        let (address, publisher) = started.await.unwrap();
+        self.url = format!("http://{address}");
+        let leads = async {
+            let mut terms = publisher.terms();
+            drop(terms.wait_for(|_| publisher.leading().is_ok()).await);
+        };
+        tokio::time::timeout(PATIENCE, leads)
+            .await
+            .expect("the manager leads");
+        self.running = Some((runtime, publisher, shutdown));
+    }
+
+    /// Ends the manager at whatever instant this is: no last commit, the lease not given back.
+    pub fn kill(&mut self) {
+        if let Some((runtime, ..)) = self.running.take() {
+            runtime.shutdown_background();
+        }
+    }
+
+    pub async fn restart(&mut self) {
+        self.kill();
+        self.start().await;
+    }
+
+    pub fn revision(&self) -> u64 {
+        self.running
+            .as_ref()
+            .map(|(_, publisher, _)| publisher.revision())
+            .unwrap()
+    }
+
+    pub fn client(&self, name: &str) -> Client {
+        let token = TokenSource::fixed(self.keys.token(name).unwrap());
+        Client::new([&self.url], token).unwrap()
+    }
+
+    pub fn stranger(&self) -> Client {
+        Client::new([&self.url], TokenSource::none()).unwrap()
+    }
+
+    /// A client of another replica on the same database, which can only stand by.
+    pub async fn beside(&self) -> Client {
+        let running = start(self.settings.clone(), Shutdown::new()).await.unwrap();
+        let url = format!("http://{}", running.address);
+        tokio::spawn(running.stopped());
+        Client::new(
+            [url],
+            TokenSource::fixed(self.keys.token("operator").unwrap()),
+        )
+        .unwrap()
+    }
+
+    /// What rm-scheduler would be told: everything published.
+    pub async fn published(&self) -> BTreeMap<String, ContainerEntry> {
+        let client = self.client("rm-scheduler");
+        let update: Result<Update<_>, _> = client.get("/v1/containers/publication").await;
+        update.unwrap().changed
+    }
+
+    /// Waits until the published containers are as wanted.
+    pub async fn until(
+        &self,
+        what: &str,
+        good: impl Fn(&BTreeMap<String, ContainerEntry>) -> bool,
+    ) -> BTreeMap<String, ContainerEntry> {
+        let client = self.client("rm-scheduler");
+        let looking = async {
+            let mut known: BTreeMap<String, ContainerEntry> = BTreeMap::new();
+            let mut path = "/v1/containers/publication".to_owned();
+            loop {
+                let update: Update<ContainerEntry> = client.get(&path).await.unwrap();
+                if update.full {
+                    known.clear();
+                }
+                known.extend(update.changed);
+                for gone in update.removed {
+                    known.remove(&gone);
+                }
+                if good(&known) {
+                    return known;
+                }
+                path = format!("/v1/containers/publication?wait=5&since={}", update.cursor);
+            }
+        };
+        tokio::time::timeout(PATIENCE, looking)
+            .await
+            .unwrap_or_else(|_| panic!("never: {what}"))
+    }
+
+    pub async fn until_state(&self, id: &str, state: ContainerState) -> ContainerEntry {
+        let reached = |all: &BTreeMap<String, ContainerEntry>| {
+            all.get(id).is_some_and(|entry| entry.state == state)
+        };
+        self.until(&format!("{id} {state:?}"), reached)
+            .await
+            .remove(id)
+            .unwrap()
+    }
+
+    pub async fn show(&self, who: &str, id: &str) -> Result<ContainerView, ClientError> {
+        self.client(who).get(&format!("/v1/containers/{id}")).await
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
