@@ -1,0 +1,208 @@
+//! Every setting of the agent, with its default, its unit and its reason.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use hayward_service::settings::LogFormat;
+use hayward_service::{FrameSettings, TokenSource};
+use hayward_vocabulary::NodeName;
+use serde::{Deserialize, Serialize};
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Settings {
+    /// Name of this machine in the pool. No default; with `simulate`, the beginning of the names.
+    pub node: String,
+    /// File with the agent's token. Default `tokens/agent-<node>.token` in the keys directory.
+    pub token_file: Option<PathBuf>,
+    /// Directory with the keys and tokens, where the token is looked for. Default none.
+    pub keys: Option<PathBuf>,
+    /// Where the journal and the containers are. Needed by the `process` runtime: what is not
+    /// remembered could be started twice (I3).
+    pub state_dir: Option<PathBuf>,
+    pub runtime: RuntimeKind,
+    /// Base addresses of node-status, separated by commas. The ports are those of `hayward up`.
+    pub node_status_url: String,
+    pub container_manager_url: String,
+    pub job_converter_url: String,
+    /// Nodepool to be in. Default: the one the operator's policy names.
+    pub pool: Option<String>,
+    /// Labels of the node, as `rack=7,disk=fast`. Default none.
+    pub labels: String,
+    /// Bytes of memory to hand out. Default: all but a sixteenth, at most 2 GiB, of the machine's.
+    pub memory_bytes: Option<u64>,
+    /// Thousandths of a cpu to hand out. Default: all of the machine's.
+    pub cpu_milli: Option<u64>,
+    /// Control group below which containers get theirs; `none` for no groups. Default: the agent's
+    /// own, because what lies outside is not the agent's to limit.
+    pub cgroup_root: Option<String>,
+    /// System user and group of containers. Default: the agent's own (S16 wants another one).
+    pub run_as_uid: Option<u32>,
+    pub run_as_gid: Option<u32>,
+    /// Bytes of output kept of a container. Default 16 MiB (F36).
+    pub output_limit_bytes: u64,
+    /// Most processes and threads of a container, where control groups can say so. Default 4,096.
+    pub processes_limit: u64,
+    /// Ends the containers when the agent ends. Default false: they outlive it (D9).
+    pub end_containers_on_exit: bool,
+    /// Runs this many simulated agents instead of a real one, named `<node>-0001` and so on.
+    pub simulate: u32,
+    /// Milliseconds a pretended command runs; 0, the default, until it is asked to end.
+    pub simulated_container_ms: u64,
+    /// Milliseconds a pretended task takes. Default 100.
+    pub simulated_task_ms: u64,
+    /// Of a hundred pretended tasks, so many fail. Default 0.
+    pub simulated_failure_percent: u32,
+    /// How to start this program again, for supervisors and task runners: `supervise DIR` or
+    /// `run-tasks` is appended. Default: the running program.
+    pub command: Vec<String>,
+    /// Base address of an OTLP/HTTP collector. Default none.
+    pub otlp_endpoint: Option<String>,
+    /// How logs are written. Default `auto`.
+    pub log_format: LogFormat,
+    /// Which events are logged. Default `info`.
+    pub log_filter: String,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RuntimeKind {
+    #[default]
+    Process,
+    Simulated,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            node: String::new(),
+            token_file: None,
+            keys: None,
+            state_dir: None,
+            runtime: RuntimeKind::Process,
+            node_status_url: "http://127.0.0.1:7403".into(),
+            container_manager_url: "http://127.0.0.1:7402".into(),
+            job_converter_url: "http://127.0.0.1:7400".into(),
+            pool: None,
+            labels: String::new(),
+            memory_bytes: None,
+            cpu_milli: None,
+            cgroup_root: None,
+            run_as_uid: None,
+            run_as_gid: None,
+            output_limit_bytes: 16 << 20,
+            processes_limit: 4096,
+            end_containers_on_exit: false,
+            simulate: 0,
+            simulated_container_ms: 0,
+            simulated_task_ms: 100,
+            simulated_failure_percent: 0,
+            command: Vec::new(),
+            otlp_endpoint: None,
+            log_format: LogFormat::Auto,
+            log_filter: "info".into(),
+        }
+    }
+}
+
+impl Settings {
+    pub fn node(&self) -> anyhow::Result<NodeName> {
+        NodeName::new(self.node.as_str()).context("the setting `node`")
+    }
+
+    /// The settings of each simulated agent.
+    #[must_use]
+    pub fn simulated(&self) -> Vec<Self> {
+        let one = |number| Self {
+            node: format!("{}-{number:04}", self.node),
+            runtime: RuntimeKind::Simulated,
+            simulate: 0,
+            token_file: None,
+            state_dir: None,
+            ..self.clone()
+        };
+        (1..=self.simulate).map(one).collect()
+    }
+
+    pub fn token(&self) -> anyhow::Result<TokenSource> {
+        let file = match (&self.token_file, &self.keys) {
+            (Some(file), _) => file.clone(),
+            (None, Some(keys)) => keys
+                .join("tokens")
+                .join(format!("agent-{}.token", self.node)),
+            (None, None) => anyhow::bail!("set `token_file` or `keys`, where the token is"),
+        };
+        Ok(TokenSource::file(file))
+    }
+
+    pub fn label_map(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let pairs = self
+            .labels
+            .split(',')
+            .map(str::trim)
+            .filter(|pair| !pair.is_empty());
+        pairs
+            .map(|pair| {
+                let (name, value) = pair
+                    .split_once('=')
+                    .with_context(|| format!("the setting `labels`: {pair:?} has no `=`"))?;
+                Ok((name.to_owned(), value.to_owned()))
+            })
+            .collect()
+    }
+
+    /// How to start this program again.
+    pub fn command(&self) -> anyhow::Result<Vec<String>> {
+        if !self.command.is_empty() {
+            return Ok(self.command.clone());
+        }
+        let own = std::env::current_exe().context("cannot find the running program")?;
+        let own = own.into_os_string().into_string();
+        let own = own.map_err(|path| anyhow::anyhow!("{} is not text", path.display()))?;
+        Ok(vec![own])
+    }
+
+    /// What telemetry wants to know.
+    pub fn frame(&self) -> FrameSettings {
+        FrameSettings {
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            log_format: self.log_format,
+            log_filter: self.log_filter.clone(),
+            ..FrameSettings::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn simulated_agents_have_names_and_tokens_of_their_own() {
+        let keys = Some(PathBuf::from("/keys"));
+        let settings = Settings {
+            node: "sim".into(),
+            simulate: 2,
+            keys,
+            ..Settings::default()
+        };
+        let names: Vec<_> = settings
+            .simulated()
+            .into_iter()
+            .map(|one| one.node)
+            .collect();
+        assert_eq!(names, ["sim-0001", "sim-0002"]);
+    }
+
+    #[test]
+    fn labels_are_pairs() {
+        let mut settings = Settings {
+            labels: "a=1, b=2=3".into(),
+            ..Settings::default()
+        };
+        assert_eq!(settings.label_map().unwrap()["b"], "2=3");
+        settings.labels = "a".into();
+        assert!(settings.label_map().is_err());
+    }
+}

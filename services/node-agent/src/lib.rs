@@ -1,0 +1,248 @@
+//! The node agent makes one machine match what it should run.
+//!
+//! It listens on no port (S13). It tells node-status that the machine is there ([`heartbeat`]),
+//! follows the node's own desired set ([`follow`]), acts on it ([`agent`]), and tells
+//! container-manager what runs ([`report`]) and what it says ([`output`]). It owns a directory with
+//! its [`journal`] and one directory per container; the containers outlive it, each behind its
+//! [`supervisor`]. It never decides what should run, and ends nothing because a service is down.
+//!
+//! The program has three faces: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), the program
+//! of containers that work through a job's tasks.
+
+mod agent;
+mod config;
+mod files;
+mod follow;
+mod heartbeat;
+mod journal;
+mod machine;
+mod output;
+mod pause;
+mod report;
+mod runtime;
+mod supervisor;
+mod tasks;
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use hayward_node_status_api::Inventory;
+use hayward_service::clock::fresh_uuid;
+use hayward_service::{Client, Shutdown, settings, telemetry};
+use hayward_vocabulary::Size;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+pub use config::{RuntimeKind, Settings};
+
+use agent::{Agent, Board, Ears};
+use journal::Journal;
+use runtime::groups::Groups;
+use runtime::process::{Conditions, Processes};
+use runtime::simulated::{Behaviour, Simulated};
+use runtime::{NewsSender, Runtime};
+
+/// News of containers that may wait to be heard.
+const NEWS: usize = 256;
+
+/// Started agents.
+pub struct Running {
+    parts: Vec<JoinHandle<()>>,
+}
+
+impl Running {
+    /// Until the shutdown was said and obeyed.
+    pub async fn wait(self) {
+        for part in self.parts {
+            if let Err(error) = part.await {
+                tracing::error!(%error, "a part of the agent broke");
+            }
+        }
+    }
+}
+
+/// Starts the agent, or as many simulated ones as the settings ask for.
+///
+/// # Errors
+/// When the settings make no sense or the state directory cannot be used.
+pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
+    let mut parts = Vec::new();
+    if settings.simulate == 0 {
+        start_one(&settings, &shutdown, &mut parts)?;
+    }
+    for one in settings.simulated() {
+        start_one(&one, &shutdown, &mut parts)?;
+        // Many agents at once leave the others of this process their turn.
+        tokio::task::yield_now().await;
+    }
+    Ok(Running { parts })
+}
+
+fn start_one(
+    settings: &Settings,
+    shutdown: &Shutdown,
+    parts: &mut Vec<JoinHandle<()>>,
+) -> anyhow::Result<()> {
+    let node = settings.node()?;
+    let agent_instance = fresh_uuid().simple().to_string();
+    let (says, news) = mpsc::channel(NEWS);
+    let (runtime, boot_id) = machine_of(settings, says)?;
+    let inventory = inventory(settings, runtime.as_ref())?;
+    let state_dir = match settings.runtime {
+        RuntimeKind::Process => settings.state_dir.clone(),
+        RuntimeKind::Simulated => None,
+    };
+    let opened = match &state_dir {
+        Some(dir) => Journal::open(dir).context("cannot open the journal")?,
+        None => Journal::nowhere(),
+    };
+    let (shows, board) = watch::channel(Board::default());
+    let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows)?;
+    let (tells, updates) = mpsc::channel(4);
+    let to = |urls: &str| Client::from_list(urls, settings.token()?);
+    let container_manager = to(&settings.container_manager_url)?;
+
+    let heart = heartbeat::Heart {
+        client: to(&settings.node_status_url)?,
+        node: node.clone(),
+        boot_id: boot_id.clone(),
+        agent_instance: agent_instance.clone(),
+        inventory,
+        state_dir: state_dir.clone(),
+        board: board.clone(),
+    };
+    let follower = follow::Follower {
+        client: container_manager.clone(),
+        node: node.clone(),
+        position: state_dir.as_deref().map(journal::position_file),
+        updates: tells,
+    };
+    let reporter = report::Reporter {
+        client: container_manager.clone(),
+        node: node.clone(),
+        boot_id,
+        agent_instance,
+        board: board.clone(),
+    };
+    let shipper = output::Shipper {
+        client: container_manager,
+        node,
+        runtime,
+        board,
+    };
+
+    // The others speak on until the agent has done its last deed.
+    let over = Shutdown::new();
+    parts.push(tokio::spawn(heart.run(over.clone())));
+    parts.push(tokio::spawn(follower.run(shutdown.clone())));
+    parts.push(tokio::spawn(reporter.run(over.clone())));
+    parts.push(tokio::spawn(shipper.run(over.clone())));
+    let (shutdown, end_containers) = (shutdown.clone(), settings.end_containers_on_exit);
+    parts.push(tokio::spawn(async move {
+        agent
+            .run(Ears { updates, news }, shutdown, end_containers)
+            .await;
+        over.begin();
+    }));
+    Ok(())
+}
+
+/// The machine to run things on, and its boot.
+fn machine_of(settings: &Settings, news: NewsSender) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
+    if settings.runtime == RuntimeKind::Simulated {
+        let behaviour = Behaviour {
+            job_converter_url: settings.job_converter_url.clone(),
+            container_ms: settings.simulated_container_ms,
+            task_ms: settings.simulated_task_ms,
+            failure_percent: settings.simulated_failure_percent,
+        };
+        let boot_id = fresh_uuid().simple().to_string();
+        return Ok((Arc::new(Simulated::new(behaviour, news)), boot_id));
+    }
+    let state_dir = settings
+        .state_dir
+        .as_ref()
+        .context("the setting `state_dir` is missing")?;
+    std::fs::create_dir_all(state_dir)
+        .with_context(|| format!("cannot make {}", state_dir.display()))?;
+    let state_dir = std::path::absolute(state_dir)?;
+    if settings.run_as_uid.is_none() && nix::unistd::geteuid().is_root() {
+        tracing::warn!("containers run as root; set `run_as_uid` to a user made for them");
+    }
+    let conditions = Conditions {
+        state_dir,
+        command: settings.command()?,
+        job_converter_url: settings.job_converter_url.clone(),
+        output_limit_bytes: settings.output_limit_bytes,
+        processes_limit: settings.processes_limit,
+        uid: settings.run_as_uid,
+        gid: settings.run_as_gid,
+        groups: Groups::detect(settings.cgroup_root.as_deref()),
+    };
+    let processes = Processes::new(conditions, news).context("cannot use the state directory")?;
+    Ok((Arc::new(processes), machine::boot_id()))
+}
+
+fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {
+    let real = machine::capacity();
+    let mut labels = settings.label_map()?;
+    labels.extend(runtime.labels());
+    Ok(Inventory {
+        capacity: Size {
+            memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
+            cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
+            ..real
+        },
+        pool: settings.pool.clone(),
+        labels,
+        runtimes: vec![runtime.name().to_owned()],
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+    })
+}
+
+/// The command line of the program: `[agent] [flags]`, `supervise DIR` or `run-tasks`.
+pub fn cli() -> ExitCode {
+    run(std::env::args_os().skip(1))
+}
+
+/// As [`cli`], for a program that has this one inside: `args` begin after its own words.
+pub fn run(args: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut args = args.peekable();
+    match args.peek().and_then(|word| word.to_str()) {
+        Some("supervise") => match args.nth(1).map(PathBuf::from) {
+            Some(dir) => supervisor::main(Path::new(&dir)),
+            None => ExitCode::FAILURE,
+        },
+        Some("run-tasks") => tasks::main(),
+        Some("agent") => serve(args.skip(1)),
+        _ => serve(args),
+    }
+}
+
+fn serve(args: impl Iterator<Item = OsString>) -> ExitCode {
+    match serve_until_stopped(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("hayward-node-agent: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn serve_until_stopped(args: impl Iterator<Item = OsString>) -> anyhow::Result<()> {
+    let settings: Settings = settings::load("node-agent", args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?;
+    let telemetry = telemetry::init("hayward-node-agent", &settings.frame())?;
+    let ended = runtime.block_on(async {
+        let shutdown = Shutdown::on_signals()?;
+        start(settings, shutdown).await?.wait().await;
+        Ok(())
+    });
+    telemetry.shutdown();
+    ended
+}

@@ -1,0 +1,220 @@
+//! A pretended machine. Containers are tasks of this process that pass the time; task runners
+//! lease real tasks, pretend to run them and report them, through the same talk as real ones.
+//! Everything else of the agent is the real thing.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
+use hayward_service::Shutdown;
+use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::sleep;
+
+use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
+use crate::tasks::Assignment;
+use crate::tasks::desk::Desk;
+
+/// How pretended programs behave.
+#[derive(Debug, Clone)]
+pub struct Behaviour {
+    pub job_converter_url: String,
+    /// How long a command runs; 0 means until it is asked to end.
+    pub container_ms: u64,
+    pub task_ms: u64,
+    /// Of a hundred tasks, so many fail.
+    pub failure_percent: u32,
+}
+
+pub struct Simulated {
+    behaviour: Arc<Behaviour>,
+    news: NewsSender,
+    live: Arc<Mutex<HashMap<AllocationId, Shutdown>>>,
+}
+
+impl Simulated {
+    pub fn new(behaviour: Behaviour, news: NewsSender) -> Self {
+        Self {
+            behaviour: Arc::new(behaviour),
+            news,
+            live: Arc::default(),
+        }
+    }
+}
+
+impl Runtime for Simulated {
+    fn name(&self) -> &'static str {
+        "simulated"
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([("hayward.limits".to_owned(), "pretended".to_owned())])
+    }
+
+    /// Each start of the agent is a boot of its machine: nothing is ever left.
+    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
+        Ok(BTreeMap::new())
+    }
+
+    fn launch(&self, container: Container) {
+        let stop = Shutdown::new();
+        self.live.lock().insert(container.id.clone(), stop.clone());
+        let (news, live) = (self.news.clone(), Arc::clone(&self.live));
+        let behaviour = Arc::clone(&self.behaviour);
+        tokio::spawn(async move {
+            let (id, incarnation) = (container.id.clone(), container.incarnation);
+            // A number that cannot be a process here.
+            let started = Event::Started {
+                pid: 0,
+                at: SystemClock.now(),
+            };
+            let _ = news
+                .send(News {
+                    id: id.clone(),
+                    incarnation,
+                    event: started,
+                })
+                .await;
+            let mut exit = pass(&behaviour, &container, stop.clone()).await;
+            if stop.begun() {
+                exit = Exit::of(ExitCause::Intended, "asked to end");
+            }
+            exit.ended_at = Some(SystemClock.now());
+            live.lock().remove(&id);
+            let _ = news
+                .send(News {
+                    id,
+                    incarnation,
+                    event: Event::Ended(exit),
+                })
+                .await;
+        });
+    }
+
+    fn stop(&self, id: &AllocationId) {
+        if let Some(stop) = self.live.lock().get(id) {
+            stop.begin();
+        }
+    }
+
+    fn forget(&self, _id: &AllocationId) {}
+
+    fn output(&self, _: &AllocationId, _: u64, _: u64, _: u64) -> Option<Piece> {
+        None
+    }
+}
+
+async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown) -> Exit {
+    match &container.launch.program {
+        Program::Command { .. } => {
+            tokio::select! {
+                () = stop.wait() => {}
+                () = sleep(Duration::from_millis(behaviour.container_ms)),
+                    if behaviour.container_ms > 0 => {}
+            }
+            ended(0)
+        }
+        Program::RunTasks { token, threads } => {
+            let assignment = Assignment {
+                url: behaviour.job_converter_url.clone(),
+                token: token.clone(),
+                job: container.work.clone(),
+                allocation: container.id.clone(),
+                threads: *threads,
+                stop_grace_ms: container.launch.stop_grace_ms,
+            };
+            match run_tasks(behaviour, &assignment, stop).await {
+                Ok(()) => ended(0),
+                Err(error) => {
+                    let message = Some(format!("{error:#}"));
+                    Exit {
+                        message,
+                        ..ended(1)
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn ended(code: i32) -> Exit {
+    let cause = if code == 0 {
+        ExitCause::Success
+    } else {
+        ExitCause::UserError
+    };
+    Exit {
+        cause,
+        code: Some(code),
+        signal: None,
+        message: None,
+        ended_at: None,
+    }
+}
+
+async fn run_tasks(
+    behaviour: &Arc<Behaviour>,
+    assignment: &Assignment,
+    stop: Shutdown,
+) -> anyhow::Result<()> {
+    let desk = Arc::new(Desk::new(assignment.threads));
+    let interrupted = Arc::new(Notify::new());
+    for _ in 0..desk.threads() {
+        tokio::spawn(work(
+            Arc::clone(behaviour),
+            Arc::clone(&desk),
+            Arc::clone(&interrupted),
+        ));
+    }
+    let grace = Duration::from_millis(assignment.stop_grace_ms);
+    let lending = assignment.lending(Arc::clone(&desk))?;
+    let ended = lending
+        .run(stop, grace, || interrupted.notify_waiters())
+        .await;
+    desk.close();
+    ended
+}
+
+async fn work(behaviour: Arc<Behaviour>, desk: Arc<Desk>, interruption: Arc<Notify>) {
+    while let Some(task) = desk.pick_later().await {
+        let begun = tokio::time::Instant::now();
+        let mut interrupted = false;
+        if behaviour.task_ms > 0 {
+            tokio::select! {
+                () = sleep(Duration::from_millis(behaviour.task_ms)) => {}
+                () = interruption.notified() => interrupted = true,
+            }
+        }
+        let duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        desk.finish(outcome(&behaviour, &task, interrupted, duration_us));
+        // Tasks that take no time leave the others theirs.
+        tokio::task::yield_now().await;
+    }
+}
+
+/// Which tasks fail depends on their number and attempt, so that a run can be repeated.
+fn outcome(
+    behaviour: &Behaviour,
+    task: &LeasedTask,
+    interrupted: bool,
+    duration_us: u64,
+) -> TaskReport {
+    let lot = task
+        .task
+        .wrapping_mul(31)
+        .wrapping_add(u64::from(task.attempt).wrapping_mul(17));
+    let failed = lot % 100 < u64::from(behaviour.failure_percent);
+    TaskReport {
+        task: task.task,
+        attempt: task.attempt,
+        exit_code: (!interrupted).then_some(i32::from(failed)),
+        signal: None,
+        error: None,
+        interrupted,
+        duration_us,
+        output: String::new(),
+    }
+}

@@ -1,0 +1,323 @@
+//! `supervise DIR`: the tiny process around one container. It outlives the agent (D9).
+//!
+//! It starts the program once, keeps its output within a limit, ends it when asked, ends whatever
+//! the program leaves behind, and writes down how it went. It uses no runtime and no network.
+//!
+//! Invariants: a directory is claimed by one supervisor at most, so its program starts at most once
+//! (I3); `exit.json` appears only when nothing of the container is alive any more (I17); being
+//! asked to end before the program started means it does not start.
+
+mod output;
+mod signals;
+
+use std::collections::BTreeMap;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+
+use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, Timestamp};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+use crate::machine::{self, Identity};
+use crate::runtime::groups;
+use output::Output;
+use signals::Signals;
+
+pub const ORDER: &str = "order.json";
+pub const CLAIM: &str = "claim.json";
+pub const STARTED: &str = "started.json";
+pub const EXIT: &str = "exit.json";
+pub const OUTPUT: &str = "output";
+
+/// What to run. Written by the agent, for its owner's eyes only: it may hold tokens.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Order {
+    pub id: AllocationId,
+    pub incarnation: u64,
+    pub epoch: u64,
+    pub argv: Vec<String>,
+    /// The whole environment; nothing is inherited (S17).
+    pub environment: BTreeMap<String, String>,
+    pub working_directory: PathBuf,
+    pub stop_grace_ms: u64,
+    pub output_limit_bytes: u64,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    /// Control groups to be in.
+    pub groups: Vec<PathBuf>,
+}
+
+/// Written once the program runs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Started {
+    pub program: Identity,
+    pub at: Timestamp,
+}
+
+/// Who supervises; an agent that makes sure nobody will has no identity to leave.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Claim {
+    pub supervisor: Option<Identity>,
+}
+
+pub fn main(dir: &Path) -> ExitCode {
+    match begin(dir) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => ExitCode::from(3),
+        Err(error) => {
+            eprintln!("cannot supervise {}: {error}", dir.display());
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn begin(dir: &Path) -> io::Result<()> {
+    // Before anything else: from here on a request to end waits until it can be obeyed.
+    let signals = Signals::listen()?;
+    // The terminal's signals are for the agent alone. It fails for one who leads already.
+    let _ = nix::unistd::setsid();
+    nix::sys::prctl::set_child_subreaper(true)?;
+    files::create_json(
+        &dir.join(CLAIM),
+        &Claim {
+            supervisor: Identity::own(),
+        },
+    )?;
+    let exit = match files::read_json::<Order>(&dir.join(ORDER)) {
+        Some(order) => Supervisor {
+            dir,
+            order,
+            signals,
+            stop: None,
+        }
+        .run(),
+        None => Exit::of(ExitCause::LaunchFailed, "its order cannot be read"),
+    };
+    let exit = Exit {
+        ended_at: Some(SystemClock.now()),
+        ..exit
+    };
+    files::replace_json(&dir.join(EXIT), &exit)
+}
+
+struct Supervisor<'a> {
+    dir: &'a Path,
+    order: Order,
+    signals: Signals,
+    stop: Option<Stop>,
+}
+
+/// A request to end.
+struct Stop {
+    /// When the grace is over; none once it was forced.
+    force_at: Option<Instant>,
+}
+
+impl Supervisor<'_> {
+    fn run(mut self) -> Exit {
+        self.hear();
+        if self.stop.is_some() {
+            return Exit::of(ExitCause::Intended, "it was asked to end before it started");
+        }
+        let started = Output::open(self.dir, self.order.output_limit_bytes)
+            .and_then(|mut output| Ok((self.spawn(&mut output)?, output)));
+        let (mut child, mut output) = match started {
+            Ok(started) => started,
+            Err(error) => {
+                let program = self.order.argv.first().map_or("", String::as_str);
+                let message = format!("{program:?} cannot be started: {error}");
+                return Exit::of(ExitCause::LaunchFailed, message);
+            }
+        };
+        self.tell(&child);
+        let status = self.watch(&mut child, &mut output);
+        self.clear(&mut output);
+        output.finish();
+        self.explain(status)
+    }
+
+    fn spawn(&self, output: &mut Output) -> io::Result<Child> {
+        for group in &self.order.groups {
+            groups::join(group, std::process::id())?;
+        }
+        let [program, arguments @ ..] = self.order.argv.as_slice() else {
+            return Err(io::Error::other("the argument vector is empty"));
+        };
+        let (stdout, stderr) = output.ends()?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(&self.order.environment)
+            .current_dir(&self.order.working_directory)
+            .stdin(Stdio::null())
+            .stdout(stdout)
+            .stderr(stderr)
+            .process_group(0);
+        if let Some(gid) = self.order.gid {
+            command.gid(gid);
+        }
+        if let Some(uid) = self.order.uid {
+            command.uid(uid);
+        }
+        command.spawn()
+    }
+
+    /// The agent first, by the pipe it may be waiting at; then the disk.
+    fn tell(&self, child: &Child) {
+        let Some(program) = Identity::of(child.id()) else {
+            return;
+        };
+        let started = Started {
+            program,
+            at: SystemClock.now(),
+        };
+        if let Ok(mut line) = serde_json::to_vec(&started) {
+            line.push(b'\n');
+            // The agent may be gone; whoever comes after reads the file.
+            let _ = io::stdout()
+                .write_all(&line)
+                .and_then(|()| io::stdout().flush());
+        }
+        // Without it a later agent says `launch_unknown`, which is true enough.
+        let _ = files::replace_json(&self.dir.join(STARTED), &started);
+    }
+
+    fn watch(&mut self, child: &mut Child, output: &mut Output) -> io::Result<ExitStatus> {
+        let leader = pid(child.id());
+        loop {
+            let force_at = self.stop.as_ref().and_then(|stop| stop.force_at);
+            self.wait(
+                output,
+                force_at.map(|at| at.saturating_duration_since(Instant::now())),
+            );
+            let was_asked = self.stop.is_some();
+            self.hear();
+            if let Some(stop) = &mut self.stop {
+                if !was_asked {
+                    let _ = killpg(leader, Signal::SIGTERM);
+                } else if stop.force_at.is_some_and(|at| at <= Instant::now()) {
+                    stop.force_at = None;
+                    let _ = killpg(leader, Signal::SIGKILL);
+                    kill_children();
+                }
+            }
+            if ended(leader) {
+                // Not yet waited for, so the number of the group cannot be anybody else's.
+                let _ = killpg(leader, Signal::SIGKILL);
+                return child.wait();
+            }
+        }
+    }
+
+    /// Ends all that is left. What cannot be killed keeps the container, and so its room (W16).
+    fn clear(&mut self, output: &mut Output) {
+        loop {
+            match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
+                Err(Errno::ECHILD) => return,
+                Ok(WaitStatus::StillAlive) => {
+                    kill_children();
+                    self.wait(output, Some(Duration::from_millis(200)));
+                    self.hear();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Until a signal or output came, or the time is over.
+    fn wait(&self, output: &mut Output, limit: Option<Duration>) {
+        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
+        let ready = {
+            let mut fds = vec![PollFd::from_borrowed_fd(
+                self.signals.as_fd(),
+                PollFlags::IN,
+            )];
+            fds.extend(
+                output
+                    .pipe()
+                    .map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)),
+            );
+            let _ = poll(&mut fds, limit.as_ref());
+            fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
+        };
+        if ready {
+            output.take();
+        }
+    }
+
+    /// Takes in the signals that came.
+    fn hear(&mut self) {
+        if self.signals.asked_to_end() && self.stop.is_none() {
+            let grace = Duration::from_millis(self.order.stop_grace_ms);
+            self.stop = Some(Stop {
+                force_at: Instant::now().checked_add(grace),
+            });
+        }
+    }
+
+    fn explain(&self, status: io::Result<ExitStatus>) -> Exit {
+        let status = match status {
+            Ok(status) => status,
+            Err(error) => return Exit::of(ExitCause::Node, format!("its end was lost: {error}")),
+        };
+        let out_of_memory = self
+            .order
+            .groups
+            .iter()
+            .any(|group| groups::ran_out_of_memory(group));
+        let (cause, message) = match &self.stop {
+            Some(Stop { force_at: Some(_) }) => (ExitCause::Intended, Some("asked to end")),
+            Some(_) => (ExitCause::Intended, Some("asked to end, then forced")),
+            None if !status.success() && out_of_memory => (
+                ExitCause::UserLimit,
+                Some("it used more memory than it was granted"),
+            ),
+            None if status.success() => (ExitCause::Success, None),
+            None => (ExitCause::UserError, None),
+        };
+        let message = message.map(str::to_owned);
+        Exit {
+            cause,
+            code: status.code(),
+            signal: status.signal(),
+            message,
+            ended_at: None,
+        }
+    }
+}
+
+fn pid(number: u32) -> Pid {
+    Pid::from_raw(i32::try_from(number).unwrap_or(i32::MAX))
+}
+
+/// Whether the program is over; it stays waitable. Orphans it left are waited for on the way.
+fn ended(leader: Pid) -> bool {
+    let peek = WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG | WaitPidFlag::WNOWAIT;
+    loop {
+        match waitid(Id::All, peek).map(|status| status.pid()) {
+            Ok(Some(pid)) if pid == leader => return true,
+            Ok(Some(orphan)) => {
+                let _ = waitpid(orphan, Some(WaitPidFlag::WNOHANG));
+            }
+            Ok(None) | Err(_) => return false,
+        }
+    }
+}
+
+/// Children not waited for keep their numbers, so these are nobody else's.
+fn kill_children() {
+    for child in machine::children() {
+        let _ = kill(pid(child), Signal::SIGKILL);
+    }
+}

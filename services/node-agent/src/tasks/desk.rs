@@ -1,0 +1,233 @@
+//! Where tasks lie before and after they are run: between the one who talks and those who work.
+//!
+//! The talker is woken when there is a reason to talk, not for each task: otherwise short tasks
+//! would cost two changes of thread each.
+
+use std::collections::VecDeque;
+
+use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
+use hayward_node_agent_domain::Pace;
+use parking_lot::{Condvar, Mutex};
+use tokio::sync::Notify;
+
+pub struct Desk {
+    inner: Mutex<Inner>,
+    /// There is work.
+    work: Condvar,
+    /// The same, for workers that are not threads.
+    tasks: Notify,
+    /// There is something to talk about.
+    pub news: Notify,
+}
+
+struct Inner {
+    waiting: VecDeque<LeasedTask>,
+    running: Vec<u64>,
+    finished: Vec<TaskReport>,
+    pace: Pace,
+    /// Wake the talker when fewer tasks than this are waiting.
+    low: usize,
+    closed: bool,
+    /// Nothing starts any more.
+    halted: bool,
+}
+
+/// What the talker needs to know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Standing {
+    pub waiting: u32,
+    pub running: u32,
+    pub finished: usize,
+    /// More tasks to ask for.
+    pub want: u32,
+}
+
+impl Standing {
+    pub fn is_idle(self) -> bool {
+        self.waiting == 0 && self.running == 0
+    }
+}
+
+impl Desk {
+    pub fn new(threads: u32) -> Self {
+        let inner = Inner {
+            waiting: VecDeque::new(),
+            running: Vec::new(),
+            finished: Vec::new(),
+            pace: Pace::new(threads),
+            low: 0,
+            closed: false,
+            halted: false,
+        };
+        let (work, tasks, news) = (Condvar::new(), Notify::new(), Notify::new());
+        Self {
+            inner: Mutex::new(inner),
+            work,
+            tasks,
+            news,
+        }
+    }
+
+    pub fn threads(&self) -> u32 {
+        self.inner.lock().pace.threads()
+    }
+
+    /// Puts tasks on the desk.
+    pub fn lay(&self, tasks: Vec<LeasedTask>) {
+        let count = tasks.len();
+        let mut inner = self.inner.lock();
+        inner.waiting.extend(tasks);
+        inner.low = inner.waiting.len() / 2;
+        drop(inner);
+        for _ in 0..count.min(usize::from(u16::MAX)) {
+            if !self.work.notify_one() {
+                break;
+            }
+        }
+        self.tasks.notify_one();
+    }
+
+    /// The next task; waits for one. None when the desk is closed.
+    pub fn pick(&self) -> Option<LeasedTask> {
+        let mut inner = self.inner.lock();
+        loop {
+            if let Some(task) = inner.next() {
+                drop(inner);
+                return Some(task);
+            }
+            if inner.closed {
+                return None;
+            }
+            self.work.wait(&mut inner);
+        }
+    }
+
+    /// As [`Desk::pick`], for workers that are not threads.
+    pub async fn pick_later(&self) -> Option<LeasedTask> {
+        loop {
+            {
+                let mut inner = self.inner.lock();
+                if let Some(task) = inner.next() {
+                    if !inner.waiting.is_empty() {
+                        self.tasks.notify_one();
+                    }
+                    return Some(task);
+                }
+                if inner.closed {
+                    self.tasks.notify_one();
+                    return None;
+                }
+            }
+            self.tasks.notified().await;
+        }
+    }
+
+    pub fn finish(&self, report: TaskReport) {
+        let mut inner = self.inner.lock();
+        if !report.interrupted {
+            inner.pace.learn(report.duration_us);
+        }
+        inner.running.retain(|task| *task != report.task);
+        inner.finished.push(report);
+        let idle = inner.waiting.is_empty() && inner.running.is_empty();
+        // The first one starts the talker's clock; then only what cannot wait for it.
+        let tell = inner.finished.len() == 1 || idle || inner.waiting.len() == inner.low;
+        drop(inner);
+        if tell {
+            self.news.notify_one();
+        }
+    }
+
+    pub fn standing(&self) -> Standing {
+        let inner = self.inner.lock();
+        let waiting = u32::try_from(inner.waiting.len()).unwrap_or(u32::MAX);
+        let running = u32::try_from(inner.running.len()).unwrap_or(u32::MAX);
+        let finished = inner.finished.len();
+        let held = waiting.saturating_add(running);
+        Standing {
+            waiting,
+            running,
+            finished,
+            want: inner.pace.want(held),
+        }
+    }
+
+    /// Outcomes to report, the oldest first, as many as fit into one request; and all tasks that
+    /// are here without being among them. Both of one instant: a task in neither would be leased to
+    /// somebody else.
+    pub fn take_finished(&self, most: usize, most_bytes: usize) -> (Vec<TaskReport>, Vec<u64>) {
+        let mut inner = self.inner.lock();
+        let mut room = most_bytes;
+        let fits = |report: &TaskReport| {
+            let left = room.checked_sub(written_size(report));
+            room = left.unwrap_or(0);
+            left.is_some()
+        };
+        let count = inner
+            .finished
+            .iter()
+            .take(most)
+            .map(fits)
+            .take_while(|fits| *fits)
+            .count();
+        // One alone always fits: its output is limited.
+        let count = count.max(1).min(inner.finished.len());
+        let finished: Vec<_> = inner.finished.drain(..count).collect();
+        let held = inner
+            .waiting
+            .iter()
+            .map(|task| task.task)
+            .chain(inner.running.iter().copied())
+            .chain(inner.finished.iter().map(|report| report.task))
+            .collect();
+        (finished, held)
+    }
+
+    /// Outcomes that were not accepted.
+    pub fn put_back(&self, mut reports: Vec<TaskReport>) {
+        let mut inner = self.inner.lock();
+        reports.append(&mut inner.finished);
+        inner.finished = reports;
+    }
+
+    /// Takes back what has not started; nothing starts until [`Desk::resume`].
+    pub fn halt(&self) -> Vec<u64> {
+        let mut inner = self.inner.lock();
+        inner.halted = true;
+        inner.waiting.drain(..).map(|task| task.task).collect()
+    }
+
+    pub fn resume(&self) {
+        self.inner.lock().halted = false;
+    }
+
+    pub fn close(&self) {
+        self.inner.lock().closed = true;
+        self.work.notify_all();
+        self.tasks.notify_one();
+    }
+}
+
+impl Inner {
+    fn next(&mut self) -> Option<LeasedTask> {
+        if self.halted {
+            return None;
+        }
+        let task = self.waiting.pop_front()?;
+        self.running.push(task.task);
+        Some(task)
+    }
+}
+
+/// Upper bound of what a report takes up when it is written as JSON.
+fn written_size(report: &TaskReport) -> usize {
+    let escaped = |byte: u8| {
+        if byte < 0x20 || matches!(byte, b'"' | b'\\') {
+            6
+        } else {
+            1
+        }
+    };
+    let text = |text: &str| text.bytes().map(escaped).sum::<usize>();
+    200 + text(&report.output) + report.error.as_deref().map_or(0, text)
+}

@@ -1,0 +1,288 @@
+//! Running tasks, one after the other, on a few threads.
+//!
+//! A task is its own process group with its own pipe. Programs are started the cheap way (no code
+//! runs between fork and exec), and nothing is written to disk per task. The leader of a group is
+//! waited for only after the rest of the group was ended, so its number cannot be anybody else's.
+
+use std::fmt;
+use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+use hayward_job_converter_api::tasks::{LeasedTask, OUTPUT_LIMIT, TaskReport};
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+use super::PREFIX;
+use super::desk::Desk;
+use crate::machine;
+
+/// The threads that run tasks.
+pub struct Crew {
+    threads: Vec<(JoinHandle<()>, PipeWriter)>,
+}
+
+impl Crew {
+    pub fn hire(desk: &Arc<Desk>) -> io::Result<Self> {
+        let mut threads = Vec::new();
+        for _ in 0..desk.threads() {
+            let (bell, ringer) = io::pipe()?;
+            let desk = Arc::clone(desk);
+            let work = move || {
+                let mut worker = Worker::new(bell);
+                while let Some(task) = desk.pick() {
+                    desk.finish(worker.run(&task));
+                }
+            };
+            threads.push((
+                std::thread::Builder::new()
+                    .name("tasks".into())
+                    .spawn(work)?,
+                ringer,
+            ));
+        }
+        Ok(Self { threads })
+    }
+
+    /// Ends what runs now.
+    pub fn interrupt(&self) {
+        for (_, ringer) in &self.threads {
+            // A bell nobody hears belongs to a thread that is over.
+            let _ = (&*ringer).write_all(&[1]);
+        }
+    }
+
+    /// Waits for the threads; the desk is closed.
+    pub fn dismiss(self) {
+        self.interrupt();
+        for (thread, _) in self.threads {
+            if thread.join().is_err() {
+                eprintln!("hayward: a thread of the task runner panicked");
+            }
+        }
+    }
+}
+
+struct Worker {
+    bell: PipeReader,
+    environment: Vec<(String, String)>,
+}
+
+impl Worker {
+    fn new(bell: PipeReader) -> Self {
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| !name.starts_with(PREFIX))
+            .collect();
+        Self { bell, environment }
+    }
+
+    fn run(&mut self, task: &LeasedTask) -> TaskReport {
+        self.quiet();
+        let begun = Instant::now();
+        let mut report = TaskReport {
+            task: task.task,
+            attempt: task.attempt,
+            exit_code: None,
+            signal: None,
+            error: None,
+            interrupted: false,
+            duration_us: 0,
+            output: String::new(),
+        };
+        match self
+            .start(task)
+            .and_then(|(child, reader)| self.attend(child, reader))
+        {
+            Ok(end) => {
+                report.exit_code = end.status.code();
+                report.signal = end.status.signal();
+                report.interrupted = end.interrupted;
+                report.output = end.tail.to_string();
+            }
+            Err(error) => {
+                let program = task.argv.first().map_or("", String::as_str);
+                report.error = Some(format!("{program:?} cannot be run: {error}"));
+            }
+        }
+        report.duration_us = u64::try_from(begun.elapsed().as_micros()).unwrap_or(u64::MAX);
+        report
+    }
+
+    /// An interruption meant for a task that is over is not for the next one.
+    fn quiet(&mut self) {
+        while waiting(self.bell.as_fd()) {
+            let mut heard = [0; 16];
+            if !matches!(self.bell.read(&mut heard), Ok(1..)) {
+                return;
+            }
+        }
+    }
+
+    fn start(&self, task: &LeasedTask) -> io::Result<(Child, PipeReader)> {
+        let [program, arguments @ ..] = task.argv.as_slice() else {
+            return Err(io::Error::other("the argument vector is empty"));
+        };
+        let (reader, writer) = io::pipe()?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(self.environment.iter().map(|(name, value)| (name, value)))
+            .envs(&task.environment)
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer)
+            .process_group(0);
+        if let Some(directory) = &task.working_directory {
+            command.current_dir(directory);
+        }
+        Ok((command.spawn()?, reader))
+    }
+
+    /// Until the program is over, whoever else still holds its output.
+    fn attend(&self, mut child: Child, mut reader: PipeReader) -> io::Result<End> {
+        let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
+        let Some(handle) = machine::open(child.id()) else {
+            let _ = killpg(group, Signal::SIGKILL);
+            child.wait()?;
+            return Err(io::Error::other("no handle on it can be had"));
+        };
+        let (mut tail, mut open, mut interrupted) = (Tail::default(), true, false);
+        loop {
+            let (over, rang, readable) = {
+                let mut fds = vec![
+                    PollFd::from_borrowed_fd(handle.as_fd(), PollFlags::IN),
+                    PollFd::from_borrowed_fd(self.bell.as_fd(), PollFlags::IN),
+                ];
+                if interrupted {
+                    fds.truncate(1);
+                }
+                let bell = fds.len() > 1;
+                if open {
+                    fds.push(PollFd::from_borrowed_fd(reader.as_fd(), PollFlags::IN));
+                }
+                let _ = poll(&mut fds, None);
+                let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+                (ready[0], bell && ready[1], open && ready[ready.len() - 1])
+            };
+            if readable {
+                open = tail.take(&mut reader);
+            } else if over {
+                let _ = killpg(group, Signal::SIGKILL);
+                return Ok(End {
+                    status: child.wait()?,
+                    interrupted,
+                    tail,
+                });
+            } else if rang {
+                interrupted = true;
+                let _ = killpg(group, Signal::SIGKILL);
+            }
+        }
+    }
+}
+
+fn waiting(fd: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::IN)];
+    matches!(poll(&mut fds, Some(&Timespec::default())), Ok(1..))
+}
+
+struct End {
+    status: ExitStatus,
+    interrupted: bool,
+    tail: Tail,
+}
+
+/// The last words.
+#[derive(Default)]
+struct Tail {
+    kept: Vec<u8>,
+}
+
+impl Tail {
+    /// Takes what is there; false when the stream is over.
+    fn take(&mut self, reader: &mut PipeReader) -> bool {
+        let mut buffer = [0; 8192];
+        match reader.read(&mut buffer) {
+            Ok(0) => false,
+            Ok(length) => {
+                self.kept.extend_from_slice(&buffer[..length]);
+                if self.kept.len() > 4 * OUTPUT_LIMIT {
+                    self.kept.drain(..self.kept.len() - OUTPUT_LIMIT);
+                }
+                true
+            }
+            Err(error) => error.kind() == io::ErrorKind::Interrupted,
+        }
+    }
+}
+
+impl fmt::Display for Tail {
+    /// As text of at most `OUTPUT_LIMIT` bytes, whatever the program wrote.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = &self.kept[self.kept.len().saturating_sub(OUTPUT_LIMIT)..];
+        // A replaced byte takes up three; a zero byte is no text for a database.
+        let text = String::from_utf8_lossy(last).replace('\0', "\u{fffd}");
+        let mut from = text.len().saturating_sub(OUTPUT_LIMIT);
+        while !text.is_char_boundary(from) {
+            from += 1;
+        }
+        f.write_str(&text[from..])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ran(script: &str) -> TaskReport {
+        let (bell, _ringer) = io::pipe().unwrap();
+        let argv = ["sh", "-c", script].map(str::to_owned).to_vec();
+        let task = LeasedTask {
+            task: 1,
+            attempt: 1,
+            argv,
+            environment: [("COLOUR".to_owned(), "red".to_owned())].into(),
+            working_directory: Some("/".into()),
+        };
+        let environment = vec![("PATH".to_owned(), std::env::var("PATH").unwrap())];
+        Worker { bell, environment }.run(&task)
+    }
+
+    #[test]
+    fn both_streams_code_environment_and_directory() {
+        let report = ran("echo $COLOUR; pwd >&2; exit 7");
+        assert_eq!(
+            (report.exit_code, report.output.as_str()),
+            (Some(7), "red\n/\n")
+        );
+        assert_eq!(ran("kill -9 $$").signal, Some(9));
+    }
+
+    #[test]
+    fn only_the_last_words_are_kept_and_they_are_text() {
+        let report = ran("head -c 300000 /dev/zero; head -c 100000 /dev/urandom; echo end");
+        assert!(report.output.len() <= OUTPUT_LIMIT && report.output.ends_with("end\n"));
+        assert!(!report.output.contains('\0'));
+    }
+
+    #[test]
+    fn a_child_left_behind_holds_nothing_up_and_is_ended() {
+        let begun = Instant::now();
+        let report = ran("sleep 300 & echo $!");
+        assert!(begun.elapsed().as_secs() < 100);
+        let pid = report.output.trim().to_owned();
+        let state = || std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let deadline = Instant::now() + std::time::Duration::from_secs(10);
+        while !(state().is_empty() || state().contains(") Z ")) {
+            assert!(Instant::now() < deadline, "{pid} lives");
+            std::thread::yield_now();
+        }
+    }
+}

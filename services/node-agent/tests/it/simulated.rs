@@ -1,0 +1,95 @@
+//! Pretended machines, in this process.
+
+use hayward_container_manager_api::{ContainerState, Goal};
+use hayward_node_agent::{RuntimeKind, Settings};
+use hayward_service::Shutdown;
+use hayward_vocabulary::{ExitCause, Program};
+
+use crate::control::{Control, id, shell, tasks, wanted};
+
+fn settings(control: &Control) -> Settings {
+    Settings {
+        node: "sim".into(),
+        token_file: Some(control.token_file()),
+        runtime: RuntimeKind::Simulated,
+        node_status_url: control.url.clone(),
+        container_manager_url: control.url.clone(),
+        job_converter_url: control.url.clone(),
+        simulated_task_ms: 1,
+        memory_bytes: Some(7),
+        ..Settings::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pretended_machine_runs_and_stops_and_works_through_tasks() {
+    let control = Control::start().await;
+    control.change(|world| {
+        world.tasks = tasks(300, &["pretend"]);
+        world.total = 300;
+    });
+    let shutdown = Shutdown::new();
+    let running = hayward_node_agent::start(settings(&control), shutdown.clone())
+        .await
+        .unwrap();
+    control.want(wanted("command", shell("never run"), 1000));
+    control
+        .reported(&id("command"), ContainerState::Running)
+        .await;
+    control.want_goal(&id("command"), Goal::Stop);
+    let exit = control
+        .reported(&id("command"), ContainerState::Ended)
+        .await
+        .exit
+        .unwrap();
+    assert_eq!(exit.cause, ExitCause::Intended);
+
+    let program = Program::RunTasks {
+        token: "secret".into(),
+        threads: 4,
+    };
+    control.want(wanted("runner", program, 1000));
+    let exit = control
+        .reported(&id("runner"), ContainerState::Ended)
+        .await
+        .exit
+        .unwrap();
+    assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
+    let world = control.world.borrow().clone();
+    assert_eq!(world.finished.len(), 300);
+    assert_eq!(world.heartbeats[0].inventory.capacity.memory_bytes, 7);
+    shutdown.begin();
+    running.wait().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_pretended_machines_live_in_one_process() {
+    let control = Control::start().await;
+    let keys = control.dir.path().join("keys");
+    std::fs::create_dir_all(keys.join("tokens")).unwrap();
+    for number in 1..=50 {
+        std::fs::write(
+            keys.join(format!("tokens/agent-sim-{number:04}.token")),
+            "t",
+        )
+        .unwrap();
+    }
+    let settings = Settings {
+        simulate: 50,
+        token_file: None,
+        keys: Some(keys),
+        ..settings(&control)
+    };
+    let shutdown = Shutdown::new();
+    let running = hayward_node_agent::start(settings, shutdown.clone())
+        .await
+        .unwrap();
+    let all = |world: &crate::control::World| {
+        let boots: std::collections::BTreeSet<_> =
+            world.heartbeats.iter().map(|beat| &beat.boot_id).collect();
+        boots.len() == 50
+    };
+    control.until("every one speaks", all).await;
+    shutdown.begin();
+    running.wait().await;
+}
