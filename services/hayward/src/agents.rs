@@ -1,0 +1,124 @@
+//! Node agents as children of `hayward up`: each a process of its own, so that killing one is as
+//! real as losing a machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hayward_service::Keys;
+use hayward_vocabulary::NodeName;
+use hayward_vocabulary::resources::GIB;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use tokio::process::{Child, Command};
+
+use crate::fleet::Addresses;
+use crate::prepare;
+
+/// An agent that was asked to end its containers and itself gets so long before it is killed.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Agents to start.
+pub struct Agents<'a> {
+    pub addresses: &'a Addresses,
+    pub keys: &'a Keys,
+    /// Each agent keeps its journal in a directory of its own below this.
+    pub dir: &'a Path,
+    pub log: Stdio,
+}
+
+/// A running agent.
+pub struct Agent {
+    pub node: NodeName,
+    child: Child,
+}
+
+impl Agents<'_> {
+    /// Starts one agent; `share` of the machine's memory is what it offers.
+    pub fn start(self, node: NodeName, share: u64) -> anyhow::Result<Agent> {
+        let dir: PathBuf = self.dir.join(node.as_str());
+        std::fs::create_dir_all(&dir)?;
+        let token = prepare::agent_token(self.keys, &node)?;
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let mut command = Command::new(program);
+        command
+            .args(["node-agent", "agent"])
+            // Settings of this process are not the agent's.
+            .env_clear()
+            .envs(std::env::vars_os().filter(|(name, _)| inherited(name)))
+            .env("HAYWARD_NODE", node.as_str())
+            .env("HAYWARD_TOKEN_FILE", token)
+            .env("HAYWARD_STATE_DIR", dir)
+            .env("HAYWARD_RUNTIME", "process")
+            .env("HAYWARD_MEMORY_BYTES", memory_share(share).to_string())
+            .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
+            .env(
+                "HAYWARD_CONTAINER_MANAGER_URL",
+                &self.addresses.container_manager,
+            )
+            .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
+            .env("HAYWARD_END_CONTAINERS_ON_EXIT", "true")
+            .env(END_WITH_PARENT, "1")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(self.log)
+            // Ctrl-C is for the parent, which ends its agents in order.
+            .process_group(0);
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot start the agent of {node}"))?;
+        Ok(Agent { node, child })
+    }
+}
+
+/// Set for agents that must not outlive the fleet they belong to.
+pub const END_WITH_PARENT: &str = "HAYWARD_INTERNAL_END_WITH_PARENT";
+
+fn inherited(name: &std::ffi::OsStr) -> bool {
+    name.to_str()
+        .is_some_and(|name| !name.starts_with("HAYWARD_") && name != "DATABASE_URL")
+}
+
+/// Whole quanta of an equal part of what the machine has, less a tenth for everything else.
+fn memory_share(parts: u64) -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total_kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.split_whitespace().next())
+        .and_then(|number| number.parse::<u64>().ok())
+        .unwrap_or(4 << 20);
+    let share = total_kib * 1024 / 10 * 9 / parts.max(1);
+    (share / GIB).max(1) * GIB
+}
+
+impl Agent {
+    pub fn pid(&self) -> Option<u32> {
+        self.child.id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = self.pid().and_then(|pid| i32::try_from(pid).ok()) {
+            // It is our child and not yet reaped, so the number is still its own.
+            let _ = kill(Pid::from_raw(pid), signal);
+        }
+    }
+}
+
+/// Ends all of them side by side: politely, then by force.
+pub async fn stop(mut agents: Vec<Agent>) {
+    for agent in &agents {
+        agent.signal(Signal::SIGTERM);
+    }
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    for agent in &mut agents {
+        if tokio::time::timeout_at(deadline, agent.child.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!(node = %agent.node, "the agent did not end in time");
+            drop(agent.child.kill().await);
+        }
+    }
+}

@@ -1,0 +1,194 @@
+//! Amounts as people write them: `2G`, `1.5`, `10m`. All of them end as integers (D6); a fraction
+//! is read digit by digit, never through floating point.
+
+/// A word that is no amount.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadAmount {
+    #[error("{0:?} is not a size; write bytes, or a number with K, M, G or T, as in 1.5G")]
+    Size(String),
+    #[error("{0:?} is not an amount of cpu; write 2, 1.5 or 250m")]
+    Cpu(String),
+    #[error("{0:?} is not a duration; write numbers with d, h, m, s or ms, as in 1h30m")]
+    Duration(String),
+    #[error("{0:?} is not NAME=VALUE")]
+    Pair(String),
+}
+
+/// Bytes. `K`, `M`, `G` and `T` are powers of 1024, with or without `i` and `B` behind them.
+pub fn bytes(text: &str) -> Result<u64, BadAmount> {
+    let bad = || BadAmount::Size(text.to_owned());
+    let (number, unit) = split(text);
+    let unit = unit.to_ascii_uppercase();
+    let letter = unit.strip_suffix('B').unwrap_or(&unit);
+    let letter = letter
+        .strip_suffix('I')
+        .filter(|rest| !rest.is_empty())
+        .unwrap_or(letter);
+    let factor = match letter {
+        "" => 1,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return Err(bad()),
+    };
+    // Half a byte is nothing.
+    times(number, factor)
+        .filter(|_| factor > 1 || !number.contains('.'))
+        .ok_or_else(bad)
+}
+
+/// Thousandths of a cpu.
+pub fn cpu_milli(text: &str) -> Result<u64, BadAmount> {
+    let bad = || BadAmount::Cpu(text.to_owned());
+    match split(text) {
+        (number, "") => times(number, 1000).ok_or_else(bad),
+        (number, "m") if !number.contains('.') => times(number, 1).ok_or_else(bad),
+        _ => Err(bad()),
+    }
+}
+
+/// Milliseconds. A bare number is refused: nobody can tell what it was meant to be.
+pub fn duration_ms(text: &str) -> Result<u64, BadAmount> {
+    let bad = || BadAmount::Duration(text.to_owned());
+    let mut rest = text.trim();
+    let mut total: u64 = 0;
+    while !rest.is_empty() {
+        let digits = rest
+            .find(|c: char| !c.is_ascii_digit() && c != '.')
+            .ok_or_else(bad)?;
+        let (number, tail) = rest.split_at(digits);
+        let letters = tail
+            .find(|c: char| !c.is_ascii_alphabetic())
+            .unwrap_or(tail.len());
+        let (unit, tail) = tail.split_at(letters);
+        let factor = match unit {
+            "ms" => 1,
+            "s" => 1_000,
+            "m" | "min" => 60_000,
+            "h" => 3_600_000,
+            "d" => 86_400_000,
+            _ => return Err(bad()),
+        };
+        let part = times(number, factor).ok_or_else(bad)?;
+        total = total.checked_add(part).ok_or_else(bad)?;
+        rest = tail;
+    }
+    if text.trim().is_empty() {
+        Err(bad())
+    } else {
+        Ok(total)
+    }
+}
+
+/// `NAME=VALUE`; the value may be empty and may have more signs in it.
+pub fn pair(text: &str) -> Result<(String, String), BadAmount> {
+    match text.split_once('=') {
+        Some((name, value)) if !name.is_empty() => Ok((name.to_owned(), value.to_owned())),
+        _ => Err(BadAmount::Pair(text.to_owned())),
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    let text = text.trim();
+    let end = text
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(text.len());
+    (&text[..end], text[end..].trim_start())
+}
+
+/// A decimal number times a factor, rounded down; nothing when it is no number or too large.
+fn times(number: &str, factor: u64) -> Option<u64> {
+    let (whole, fraction) = match number.split_once('.') {
+        Some((_, "")) => return None,
+        Some((whole, fraction)) => (whole, fraction),
+        None => (number, ""),
+    };
+    let whole: u64 = if whole.is_empty() && !fraction.is_empty() {
+        0
+    } else {
+        whole.parse().ok()?
+    };
+    let mut total = u128::from(whole) * u128::from(factor);
+    let mut scale: u128 = 1;
+    let mut part: u128 = 0;
+    // Digits beyond these are less than a unit of anything there is.
+    for digit in fraction.chars().take(18) {
+        scale *= 10;
+        part = part * 10 + u128::from(digit.to_digit(10)?);
+    }
+    if fraction.contains('.') {
+        return None;
+    }
+    total += part * u128::from(factor) / scale;
+    u64::try_from(total).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_powers_of_1024_and_exact() {
+        for (text, expected) in [
+            ("0", 0),
+            ("123", 123),
+            ("1k", 1024),
+            ("2G", 2 << 30),
+            ("2GiB", 2 << 30),
+            ("1.5G", 3 << 29),
+            (".5M", 1 << 19),
+            ("7 MB", 7 << 20),
+            ("1T", 1 << 40),
+        ] {
+            assert_eq!(bytes(text), Ok(expected), "{text}");
+        }
+        for bad in [
+            "",
+            "G",
+            "1.5",
+            "2X",
+            "-1G",
+            "1..5G",
+            "1.2.3G",
+            "1.G",
+            "99999999999T",
+            "i",
+        ] {
+            assert!(bytes(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn cpus_are_thousandths() {
+        assert_eq!(cpu_milli("1.5"), Ok(1500));
+        assert_eq!(cpu_milli("2"), Ok(2000));
+        assert_eq!(cpu_milli("250m"), Ok(250));
+        for bad in ["", "m", "1.5m", "two", "-1"] {
+            assert!(cpu_milli(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn durations_need_a_unit() {
+        for (text, expected) in [
+            ("500ms", 500),
+            ("10m", 600_000),
+            ("1h30m", 5_400_000),
+            ("1.5s", 1_500),
+            ("2d", 172_800_000),
+        ] {
+            assert_eq!(duration_ms(text), Ok(expected), "{text}");
+        }
+        for bad in ["", "10", "10x", "m", "-5m", "1h30"] {
+            assert!(duration_ms(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn pairs_split_at_the_first_sign() {
+        assert_eq!(pair("A=b=c"), Ok(("A".into(), "b=c".into())));
+        assert_eq!(pair("A="), Ok(("A".into(), String::new())));
+        assert!(pair("A").is_err() && pair("=b").is_err());
+    }
+}

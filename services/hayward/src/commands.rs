@@ -1,0 +1,32 @@
+//! One file per thing a person can ask for.
+
+pub mod allocations;
+pub mod bench;
+pub mod block;
+pub mod cancel;
+pub mod completion;
+pub mod containers;
+pub mod demo;
+pub mod enrol;
+pub mod explain;
+pub mod healthcheck;
+pub mod job;
+pub mod jobs;
+pub mod logs;
+pub mod node;
+pub mod node_agent;
+pub mod nodes;
+pub mod policy;
+pub mod prepare;
+pub mod reserve;
+pub mod rounds;
+pub mod service;
+pub mod shares;
+pub mod single;
+pub mod status;
+pub mod submit;
+pub mod tasks;
+pub mod timeline;
+pub mod up;
+pub mod watch;
+pub mod work;

@@ -1,0 +1,109 @@
+//! `hayward allocations`: who holds which room where.
+
+use hayward_rm_scheduler_api::AllocationState;
+use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
+use hayward_vocabulary::{NodeName, WorkId};
+
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{exit, size, word};
+use crate::output::{Cell, Look, Table, Tone, toned};
+
+/// Only some of them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Filter {
+    /// Only on this node.
+    #[arg(long, value_name = "NODE")]
+    pub node: Option<NodeName>,
+    /// Only of this job or reservation, or of this instance of a service.
+    #[arg(long = "job", visible_alias = "work", value_name = "ID")]
+    pub work: Option<WorkId>,
+}
+
+impl Filter {
+    /// With its question mark; empty when nothing is filtered. Names need no escape.
+    pub fn query(&self) -> String {
+        let node = self.node.as_ref().map(|node| format!("node={node}"));
+        let work = self.work.as_ref().map(|work| format!("work={work}"));
+        let parts: Vec<String> = node.into_iter().chain(work).collect();
+        if parts.is_empty() {
+            String::new()
+        } else {
+            format!("?{}", parts.join("&"))
+        }
+    }
+}
+
+pub async fn run(session: Session, filter: Filter) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let answer = client
+        .get(&format!("/v1/allocations{}", filter.query()))
+        .await?;
+    session.out.answer(answer, |list: &AllocationList, look| {
+        table(&list.allocations, look)
+    })
+}
+
+pub fn table(allocations: &[AllocationView], look: &Look) -> String {
+    if allocations.is_empty() {
+        return "no allocations\n".to_owned();
+    }
+    let header = [
+        "allocation",
+        "work",
+        "user",
+        "class",
+        "node",
+        "quanta",
+        "size",
+        "state",
+        "age",
+        "",
+    ];
+    let mut table = Table::new(header).numbers(&[5]);
+    for view in allocations {
+        let leaving = view.vacate.as_ref();
+        let leaving = leaving.map(|it| format!("leaves: {}, {}", word(&it.reason), it.detail));
+        let ended = view.exit.as_ref().map(exit);
+        table.row([
+            (&view.id).into(),
+            (&view.work).into(),
+            (&view.user).into(),
+            (&view.class).into(),
+            (&view.node).into(),
+            view.order.into(),
+            size(&view.size).into(),
+            state(view.state),
+            look.age(view.granted_at).into(),
+            toned(ended.or(leaving).unwrap_or_default(), Tone::Faint),
+        ]);
+    }
+    table.text(look)
+}
+
+fn state(state: AllocationState) -> Cell {
+    let tone = match state {
+        AllocationState::Running => Tone::Good,
+        AllocationState::Unreachable | AllocationState::Unknown => Tone::Bad,
+        AllocationState::Stopping => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    toned(word(&state), tone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn filters_become_a_query() {
+        let mut filter = Filter {
+            node: None,
+            work: None,
+        };
+        assert_eq!(filter.query(), "");
+        filter.node = Some(NodeName::new("node-1").unwrap());
+        assert_eq!(filter.query(), "?node=node-1");
+        filter.work = Some(WorkId::new("job_1").unwrap());
+        assert_eq!(filter.query(), "?node=node-1&work=job_1");
+    }
+}

@@ -1,0 +1,97 @@
+//! `hayward bench`: what this machine does with Hayward, each figure beside a baseline measured in
+//! the same run. It never fails because a clock was slow.
+
+mod commits;
+mod fleet;
+mod latency;
+mod load;
+mod report;
+mod tasks;
+
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use hayward_service::{Shutdown, telemetry};
+
+use self::fleet::BenchFleet;
+use self::report::Report;
+use crate::commands::up;
+
+/// What can be measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Which {
+    /// Publishing commits, one by one and grouped.
+    Commits,
+    /// Jobs accepted, one per request and in bulk.
+    Submissions,
+    /// Heartbeats that change nothing.
+    Heartbeats,
+    /// From submission to the first instruction of the process.
+    Latency,
+    /// Tasks that do nothing, beside bare spawning of the same program.
+    Tasks,
+}
+
+const ALL: [Which; 5] = [
+    Which::Commits,
+    Which::Submissions,
+    Which::Heartbeats,
+    Which::Latency,
+    Which::Tasks,
+];
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// What to measure. Default: everything.
+    #[arg(value_enum)]
+    pub which: Vec<Which>,
+    /// Seconds of load for each figure that is a rate.
+    #[arg(long, default_value_t = 5, value_name = "SECONDS")]
+    pub seconds: u64,
+    /// Tasks that do nothing.
+    #[arg(long, default_value_t = 20_000, value_name = "COUNT")]
+    pub tasks: u64,
+}
+
+pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let _telemetry = telemetry::init("hayward-bench", &up::quiet(None))?;
+    let which = if arguments.which.is_empty() {
+        ALL.to_vec()
+    } else {
+        arguments.which.clone()
+    };
+    let mut report = Report::new();
+    for which in which {
+        // A fresh fleet for each, so that no figure pays for the one before.
+        let shutdown = Shutdown::new();
+        let agents = u32::from(matches!(which, Which::Latency | Which::Tasks));
+        let bench = BenchFleet::start(agents, &shutdown)
+            .await
+            .context("cannot start a fleet")?;
+        let measured = measure(which, &bench, &arguments, &mut report).await;
+        bench.stop(&shutdown).await?;
+        measured?;
+    }
+    report.print();
+    Ok(ExitCode::SUCCESS)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown to people")]
+fn real(count: u64) -> f64 {
+    count as f64
+}
+
+async fn measure(
+    which: Which,
+    bench: &BenchFleet,
+    arguments: &Arguments,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    match which {
+        Which::Commits => commits::measure(bench, arguments.seconds, report).await,
+        Which::Submissions => load::submissions(bench, arguments.seconds, report).await,
+        Which::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
+        Which::Latency => latency::measure(bench, report).await,
+        Which::Tasks => tasks::measure(bench, arguments.tasks, report).await,
+    }
+}

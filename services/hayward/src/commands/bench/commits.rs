@@ -1,0 +1,101 @@
+//! Publishing commits per second: the committer with and without grouping (D3), 64 callers.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use hayward_publication::{Batch, Committer, Handle, Ledger, Moment, Reply, Wake, committer};
+use hayward_service::SystemClock;
+use sqlx::PgConnection;
+
+use super::fleet::BenchFleet;
+use super::real;
+use super::report::Report;
+
+const CALLERS: u64 = 64;
+const NUMBERS: &str = "bench";
+
+/// The smallest ledger there is: one entry per caller, changed again and again.
+struct Numbers;
+
+impl Ledger for Numbers {
+    type Command = (u64, u64, Reply<()>);
+    type Rows = ();
+    type Context = ();
+
+    async fn load(
+        _tx: &mut PgConnection,
+        _moment: &Moment,
+        _context: &Arc<()>,
+    ) -> Result<Self, sqlx::Error> {
+        Ok(Self)
+    }
+
+    fn apply(&mut self, (key, number, reply): Self::Command, _: &Moment, batch: &mut Batch<()>) {
+        batch.publish(NUMBERS, "", &key.to_string(), &number);
+        batch.answer(reply, ());
+    }
+
+    fn round(&mut self, _moment: &Moment, _batch: &mut Batch<()>) -> Wake {
+        Wake::OnNews
+    }
+
+    fn is_empty((): &()) -> bool {
+        true
+    }
+
+    async fn write((): (), _tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+        Ok(())
+    }
+}
+
+pub async fn measure(bench: &BenchFleet, seconds: u64, report: &mut Report) -> anyhow::Result<()> {
+    let grouped = rate(bench, 4096, seconds).await?;
+    let single = rate(bench, 1, seconds).await?;
+    report.rates(
+        "publishing commands, grouped",
+        (grouped, single),
+        "/s",
+        "one commit each",
+    );
+    Ok(())
+}
+
+async fn rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Result<f64> {
+    let pool = hayward_postgres::connect(&bench.scratch().await?, 3).await?;
+    let lease = Duration::from_secs(10);
+    let settings = committer::Settings {
+        max_batch,
+        ..committer::Settings::new("bench", lease)
+    };
+    let clock = Arc::new(SystemClock);
+    let (committer, handle) =
+        Committer::start::<Numbers>(settings, pool, &[NUMBERS], clock, Arc::new(()));
+    let mut terms = handle.publisher().terms();
+    terms
+        .wait_for(|_| handle.publisher().leading().is_ok())
+        .await
+        .context("never led")?;
+    let started = Instant::now();
+    let end = started + Duration::from_secs(seconds);
+    let callers: Vec<_> = (0..CALLERS)
+        .map(|key| tokio::spawn(call(handle.clone(), key, end)))
+        .collect();
+    let mut done = 0;
+    for caller in callers {
+        done += caller.await?;
+    }
+    let took = started.elapsed().as_secs_f64();
+    committer.stop().await;
+    Ok(real(done) / took)
+}
+
+async fn call(handle: Handle<(u64, u64, Reply<()>)>, key: u64, end: Instant) -> u64 {
+    let mut done = 0;
+    while Instant::now() < end {
+        if handle.ask(|reply| (key, done, reply)).await.is_ok() {
+            done += 1;
+        }
+    }
+    done
+}

@@ -1,0 +1,114 @@
+//! From the submission to the first instruction of the process, on an idle fleet: the program is
+//! `date`, whose output is the instant it ran at.
+
+use std::time::Instant;
+
+use anyhow::{Context as _, bail};
+use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::submission::Submitted;
+use hayward_job_converter_api::tasks::TaskList;
+use hayward_service::{Client, Clock as _, SystemClock, clock};
+
+use super::fleet::BenchFleet;
+use super::load::noop;
+use super::report::Report;
+use crate::prepare;
+
+const SAMPLES: usize = 100;
+
+pub async fn measure(bench: &BenchFleet, report: &mut Report) -> anyhow::Result<()> {
+    prepare::user_token(&bench.up.keys, "bench")?;
+    let client = bench
+        .up
+        .client(&bench.up.addresses.job_converter, "user-bench")?;
+    let mut started = Vec::new();
+    let mut ended = Vec::new();
+    for _ in 0..SAMPLES {
+        let (start_us, end_us) = one(&client).await?;
+        started.push(start_us);
+        ended.push(end_us);
+    }
+    let bare = bare().await?;
+    report.figure(
+        "submit → process started, idle fleet",
+        format!("p50 {} p99 {}", ms(&mut started, 50), ms(&mut started, 99)),
+    );
+    report.figure(
+        "submit → outcome recorded, idle fleet",
+        format!(
+            "p50 {} p99 {} (bare spawn and wait: {bare} µs)",
+            ms(&mut ended, 50),
+            ms(&mut ended, 99)
+        ),
+    );
+    Ok(())
+}
+
+/// Microseconds until the process ran, and until its outcome was durable and seen.
+async fn one(client: &Client) -> anyhow::Result<(u64, u64)> {
+    let mut job = noop(1);
+    job.command = vec!["date".into(), "+%s%N".into()];
+    let key = clock::fresh_uuid().to_string();
+    let submitted_ns = now_ns()?;
+    let started = Instant::now();
+    let answer: Submitted = client.post("/v1/jobs", &job, Some(&key)).await?;
+    let path = format!("/v1/jobs/{}", answer.id);
+    let view: WorkView = client.get(&format!("{path}?wait=20&until=final")).await?;
+    let end_us = u64::try_from(started.elapsed().as_micros())?;
+    if !view.state.is_final() {
+        bail!("the job did not end: {view:?}");
+    }
+    let tasks: TaskList = client.get(&format!("{path}/tasks")).await?;
+    let ran_ns: u128 = tasks
+        .tasks
+        .first()
+        .context("no outcome")?
+        .output
+        .trim()
+        .parse()?;
+    // The next one meets an idle fleet: this one's process is gone and buried.
+    settle(client, &path).await?;
+    Ok((
+        u64::try_from(ran_ns.saturating_sub(submitted_ns) / 1000)?,
+        end_us,
+    ))
+}
+
+async fn settle(client: &Client, path: &str) -> anyhow::Result<()> {
+    for _ in 0..200 {
+        let view: WorkView = client.get(path).await?;
+        if view
+            .processes
+            .iter()
+            .all(|process| process.state == "ended")
+        {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
+
+/// Wall time with the resolution that `date` prints.
+fn now_ns() -> anyhow::Result<u128> {
+    // The clock of the house has milliseconds; half of one is the mean error of the figure.
+    Ok(u128::try_from(SystemClock.now().unix_ms())? * 1_000_000 + 500_000)
+}
+
+async fn bare() -> anyhow::Result<u128> {
+    let started = Instant::now();
+    for _ in 0..SAMPLES {
+        tokio::process::Command::new("date")
+            .stdout(std::process::Stdio::null())
+            .status()
+            .await?;
+    }
+    Ok(started.elapsed().as_micros() / SAMPLES as u128)
+}
+
+fn ms(samples: &mut [u64], percent: usize) -> String {
+    samples.sort_unstable();
+    let at = (samples.len() * percent).div_ceil(100).saturating_sub(1);
+    let us = samples.get(at).copied().unwrap_or(0);
+    format!("{}.{} ms", us / 1000, us % 1000 / 100)
+}

@@ -1,0 +1,76 @@
+//! Tasks that do nothing, from submission to the last durable outcome, on two slots; beside bare
+//! spawning and waiting for the same program on two threads.
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::bail;
+use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::submission::Submitted;
+use hayward_service::clock;
+
+use super::fleet::BenchFleet;
+use super::load::noop;
+use super::real;
+use super::report::Report;
+use crate::prepare;
+
+const SLOTS: u64 = 2;
+
+pub async fn measure(bench: &BenchFleet, count: u64, report: &mut Report) -> anyhow::Result<()> {
+    prepare::user_token(&bench.up.keys, "bench")?;
+    let client = bench
+        .up
+        .client(&bench.up.addresses.job_converter, "user-bench")?;
+    let before = bare(count / 4).await?;
+    let mut job = noop(count);
+    job.max_processes = Some(SLOTS);
+    let started = Instant::now();
+    let key = clock::fresh_uuid().to_string();
+    let answer: Submitted = client.post("/v1/jobs", &job, Some(&key)).await?;
+    let path = format!("/v1/jobs/{}?wait=25&until=final", answer.id);
+    let view = loop {
+        let view: WorkView = client
+            .get_within(&path, std::time::Duration::from_secs(40))
+            .await?;
+        if view.state.is_final() {
+            break view;
+        }
+    };
+    let rate = real(count) / started.elapsed().as_secs_f64();
+    if view.tasks.is_none_or(|tasks| tasks.succeeded != count) {
+        bail!("not every task succeeded: {view:?}");
+    }
+    let after = bare(count / 4).await?;
+    let baseline = f64::midpoint(before, after);
+    report.rates(
+        "no-op tasks, two slots, durable",
+        (rate, baseline),
+        "/s",
+        "bare spawn",
+    );
+    Ok(())
+}
+
+/// Spawns and waits on as many threads as there are slots.
+async fn bare(count: u64) -> anyhow::Result<f64> {
+    let started = Instant::now();
+    let each = count / SLOTS;
+    let threads: Vec<_> = (0..SLOTS)
+        .map(|_| {
+            tokio::task::spawn_blocking(move || -> anyhow::Result<()> {
+                for _ in 0..each {
+                    Command::new("true")
+                        .stdin(Stdio::null())
+                        .stdout(Stdio::null())
+                        .status()?;
+                }
+                Ok(())
+            })
+        })
+        .collect();
+    for thread in threads {
+        thread.await??;
+    }
+    Ok(real(each * SLOTS) / started.elapsed().as_secs_f64())
+}

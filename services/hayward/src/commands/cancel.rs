@@ -1,0 +1,27 @@
+//! `hayward cancel ID…`
+
+use hayward_job_converter_api::WorkView;
+use hayward_vocabulary::WorkId;
+
+use crate::commands::work;
+use crate::connection::{Role, Service, Session};
+use crate::output::words::word;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Jobs, services or reservations.
+    #[arg(value_name = "ID", required = true)]
+    pub ids: Vec<WorkId>,
+}
+
+/// Ends each of them; the first refusal ends the command, what was cancelled before stays so.
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    for id in &arguments.ids {
+        let answer = work::cancel(&client, id).await?;
+        session.out.answer(answer, |view: &WorkView, _| {
+            format!("{} is {}\n", view.id, word(&view.state))
+        })?;
+    }
+    Ok(())
+}

@@ -1,0 +1,125 @@
+//! The end: every digest compared, every task accounted for, shares received against shares due.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::Context as _;
+use hayward_job_converter_api::tasks::TaskList;
+use sha2::{Digest as _, Sha256};
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::work::{Owner, Seen, Work};
+
+/// Prints the tables; true when everything is as it should be.
+pub async fn check_and_print(work: &Work, seen: &Seen) -> anyhow::Result<bool> {
+    let mut sound = true;
+    let mut table = Builder::new();
+    table.push_record([
+        "user",
+        "class",
+        "tasks",
+        "seconds",
+        "received",
+        "due",
+        "received/due",
+        "digests",
+    ]);
+    for (owner, job) in work.owners.iter().zip(&seen.jobs) {
+        let faults = check(owner).await?;
+        for fault in &faults {
+            println!("WRONG: {}: {fault}", owner.user);
+        }
+        sound &= faults.is_empty();
+        let lasted = job.ended_at.map_or(0, |end| end.ms_since(job.submitted_at));
+        let (received, due) = ledger(seen, owner);
+        table.push_record([
+            owner.user.to_owned(),
+            owner.class.to_owned(),
+            owner.files.len().to_string(),
+            tenths(lasted),
+            format!("{} quantum-s", tenths(received)),
+            format!("{} quantum-s", tenths(due)),
+            (received * 100)
+                .checked_div(due)
+                .map_or_else(|| "–".to_owned(), |percent| format!("{percent} %")),
+            if faults.is_empty() {
+                "all right".into()
+            } else {
+                format!("{} wrong", faults.len())
+            },
+        ]);
+    }
+    println!("\n{}", table.build().with(Style::rounded()));
+    if sound {
+        println!("Every digest matches, no task was lost, no outcome was recorded twice.");
+    }
+    Ok(sound)
+}
+
+fn tenths(ms: u64) -> String {
+    format!("{}.{}", ms / 1000, ms % 1000 / 100)
+}
+
+fn ledger(seen: &Seen, owner: &Owner) -> (u64, u64) {
+    let lines = seen.shares.iter().flat_map(|shares| &shares.ledger);
+    lines
+        .filter(|line| line.user.as_str() == owner.user && line.class == owner.class)
+        .fold((0, 0), |(received, due), line| {
+            (
+                received + line.received_quantum_ms,
+                due + line.due_quantum_ms,
+            )
+        })
+}
+
+/// What is wrong with the outcomes of one job.
+async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
+    let mut digests: BTreeMap<u64, String> = BTreeMap::new();
+    let mut faults = Vec::new();
+    let mut path = format!("/v1/jobs/{}/tasks?limit=1000", owner.job);
+    loop {
+        let page: TaskList = owner.client.get(&path).await?;
+        for task in page.tasks {
+            if !task.succeeded {
+                faults.push(format!("task {} failed: {}", task.task, task.output.trim()));
+            }
+            let word = task.output.split_whitespace().next().unwrap_or_default();
+            // A digest of a name with a backslash in it begins with one.
+            let digest = word.trim_start_matches('\\').to_owned();
+            if digests.insert(task.task, digest).is_some() {
+                faults.push(format!("task {} has two outcomes", task.task));
+            }
+        }
+        match page.next_cursor {
+            Some(cursor) => {
+                path = format!("/v1/jobs/{}/tasks?limit=1000&cursor={cursor}", owner.job);
+            }
+            None => break,
+        }
+    }
+    for (number, file) in owner.files.iter().enumerate() {
+        match digests.remove(&(number as u64)) {
+            None => faults.push(format!("task {number} was lost")),
+            Some(digest) if digest != sha256(file)? => {
+                faults.push(format!(
+                    "the digest of {} is wrong: {digest:?}",
+                    file.display()
+                ));
+            }
+            Some(_) => {}
+        }
+    }
+    faults.extend(
+        digests
+            .keys()
+            .map(|task| format!("task {task} was never submitted")),
+    );
+    Ok(faults)
+}
+
+fn sha256(file: &Path) -> anyhow::Result<String> {
+    let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let digest = Sha256::digest(&bytes);
+    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+}

@@ -1,0 +1,91 @@
+//! What a person watches: a bar per user, and who holds how much of what is due.
+
+use std::time::{Duration, Instant};
+
+use hayward_rm_scheduler_api::views::{Shares, UserShare};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+
+use super::work::{Seen, Work};
+
+/// A log has a line of it so often.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+pub struct Show {
+    screen: MultiProgress,
+    bars: Vec<(&'static str, ProgressBar)>,
+    plain: bool,
+    said: Option<Instant>,
+}
+
+impl Show {
+    pub fn new(work: &Work) -> Self {
+        let screen = MultiProgress::new();
+        let style = ProgressStyle::with_template("{prefix:>4} {wide_bar} {pos:>6}/{len} {msg}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar());
+        let bars = work.owners.iter().map(|owner| {
+            let bar = screen.add(ProgressBar::new(owner.files.len() as u64));
+            bar.set_style(style.clone());
+            bar.set_prefix(owner.user);
+            (owner.user, bar)
+        });
+        let bars: Vec<_> = bars.collect();
+        let plain = bars.first().is_none_or(|(_, bar)| bar.is_hidden());
+        Self {
+            screen,
+            bars,
+            plain,
+            said: None,
+        }
+    }
+
+    pub fn draw(&mut self, seen: &Seen) {
+        for ((user, bar), job) in self.bars.iter().zip(&seen.jobs) {
+            let tasks = job.tasks.unwrap_or_default();
+            bar.set_position(tasks.succeeded + tasks.failed);
+            bar.set_message(holding(seen.shares.as_ref(), user));
+        }
+        let due = self.said.is_none_or(|said| said.elapsed() >= LINE_EVERY);
+        if self.plain && due {
+            self.said = Some(Instant::now());
+            let lines = self.bars.iter().map(|(user, bar)| {
+                format!(
+                    "{user} {}/{} {}",
+                    bar.position(),
+                    bar.length().unwrap_or(0),
+                    bar.message()
+                )
+            });
+            println!("{}", lines.collect::<Vec<_>>().join(" | "));
+        }
+    }
+
+    pub fn say(&self, line: &str) {
+        if self.plain {
+            println!("{line}");
+        } else {
+            // Without a terminal there is nobody to tell.
+            drop(self.screen.println(line));
+        }
+    }
+
+    pub fn end(&self) {
+        for (_, bar) in &self.bars {
+            bar.finish();
+        }
+    }
+}
+
+/// Fair share only: machines and services are held whatever the weights say.
+fn holding(shares: Option<&Shares>, user: &str) -> String {
+    let theirs = |share: &&UserShare| share.user.as_str() == user;
+    let fair = shares
+        .into_iter()
+        .flat_map(|shares| &shares.classes)
+        .filter(|class| class.class != "service" && class.class != "reserve");
+    let (held, due) = fair
+        .flat_map(|class| class.users.iter().filter(theirs))
+        .fold((0, 0), |(held, due), share| {
+            (held + share.held, due + share.due)
+        });
+    format!("holds {held:>2} of {due:>2} quanta due")
+}

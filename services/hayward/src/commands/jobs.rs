@@ -1,0 +1,8 @@
+//! `hayward jobs`
+
+use crate::commands::work::{self, Listing};
+use crate::connection::Session;
+
+pub async fn run(session: Session, listing: Listing) -> anyhow::Result<()> {
+    work::list(session, "jobs", &listing).await
+}

@@ -1,0 +1,42 @@
+//! `hayward node-agent …`: the agent's own program inside this one.
+//!
+//! It must be asked before anything else is started: the supervisor of a container and its task
+//! runner each make what they need themselves, and keep small.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use nix::sys::prctl::set_pdeathsig;
+use nix::sys::signal::Signal;
+
+use crate::agents::END_WITH_PARENT;
+
+/// The word this program hands over to the agent's.
+pub const WORD: &str = "node-agent";
+
+/// Runs the agent's program with the arguments after [`WORD`].
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let mut arguments: Vec<OsString> = arguments.collect();
+    if arguments.first().is_some_and(|word| word == "agent") {
+        if std::env::var_os(END_WITH_PARENT).is_some() {
+            // The parent spawned us from its main thread, which lasts as long as itself. Without
+            // this the agent would outlive it, which `hayward up` cleans up after in other ways.
+            if let Err(error) = set_pdeathsig(Signal::SIGTERM) {
+                eprintln!("hayward node-agent: cannot be bound to its parent: {error}");
+            }
+        }
+        arguments.splice(1..1, start_again());
+    }
+    hayward_node_agent::run(arguments.into_iter())
+}
+
+/// The agent starts its own program again for each container, and here that takes two words. It is
+/// the first flag, so that one that is given wins.
+fn start_again() -> Vec<OsString> {
+    let own = std::env::current_exe()
+        .ok()
+        .and_then(|path| path.into_os_string().into_string().ok());
+    let Some(own) = own else { return Vec::new() };
+    let command = serde_json::json!([own, WORD]).to_string();
+    vec!["--command".into(), command.into()]
+}

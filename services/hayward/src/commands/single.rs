@@ -1,0 +1,153 @@
+//! One service by its name: to run it as a process of its own, or to check its settings.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use anyhow::Context as _;
+use hayward_service::settings::{self, Outcome};
+use hayward_service::{FrameSettings, Shutdown, client, telemetry};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+
+use crate::output::{Output, note, print};
+
+/// What has settings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum Name {
+    JobConverter,
+    RmScheduler,
+    ContainerManager,
+    NodeStatus,
+    Blocklist,
+    NodeAgent,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Which one.
+    #[arg(value_enum)]
+    pub service: Name,
+    /// Its own flags; `--help` lists them.
+    #[arg(
+        value_name = "FLAGS",
+        trailing_var_arg = true,
+        allow_hyphen_values = true
+    )]
+    pub flags: Vec<OsString>,
+}
+
+/// `hayward config`
+#[derive(Debug, Clone, clap::Args)]
+pub struct Config {
+    #[command(subcommand)]
+    pub command: ConfigCommand,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum ConfigCommand {
+    /// Read the settings of a service as it would, and say what is wrong; starts nothing
+    #[command(disable_help_flag = true)]
+    Check(Arguments),
+}
+
+/// This program's own variables are nobody's setting.
+fn environment() -> BTreeMap<String, OsString> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value)))
+        .filter(|(name, _)| name != "HAYWARD_STATE")
+        .collect()
+}
+
+fn settings_of<T: Serialize + DeserializeOwned>(
+    name: &str,
+    flags: Vec<OsString>,
+) -> anyhow::Result<Option<T>> {
+    match settings::read(name, flags.into_iter(), &environment())? {
+        Outcome::Settings(settings) => Ok(Some(settings)),
+        Outcome::Text(text) => print(&text).map(|()| None),
+    }
+}
+
+/// Runs one service until it is told to end, as its own program does.
+pub async fn run(arguments: Arguments) -> anyhow::Result<()> {
+    client::install_crypto();
+    macro_rules! serve {
+        ($service:ident) => {{
+            let found = settings_of::<$service::Settings>($service::NAME, arguments.flags)?;
+            let Some(settings) = found else { return Ok(()) };
+            let telemetry = telemetry::init($service::NAME, &settings.frame)?;
+            let running = $service::start(settings, Shutdown::on_signals()?).await?;
+            let ended = running.stopped().await;
+            tokio::task::spawn_blocking(move || telemetry.shutdown()).await?;
+            ended
+        }};
+    }
+    match arguments.service {
+        Name::JobConverter => serve!(hayward_job_converter),
+        Name::RmScheduler => serve!(hayward_rm_scheduler),
+        Name::ContainerManager => serve!(hayward_container_manager),
+        Name::NodeStatus => serve!(hayward_node_status),
+        Name::Blocklist => serve!(hayward_blocklist),
+        Name::NodeAgent => anyhow::bail!("the agent is run by `hayward node-agent agent`"),
+    }
+}
+
+/// `hayward config check SERVICE`
+pub fn config(out: Output, config: Config) -> anyhow::Result<()> {
+    let ConfigCommand::Check(arguments) = config.command;
+    let name = named(arguments.service);
+    macro_rules! checked {
+        ($type:ty, $frame:expr) => {{
+            let settings = settings_of::<$type>(name, arguments.flags);
+            let Some(settings) = settings.with_context(|| format!("{name} would not start"))?
+            else {
+                return Ok(());
+            };
+            let frame: fn(&$type) -> Option<&FrameSettings> = $frame;
+            missing(frame(&settings))
+        }};
+    }
+    let missing = match arguments.service {
+        Name::JobConverter => checked!(hayward_job_converter::Settings, |s| Some(&s.frame)),
+        Name::RmScheduler => checked!(hayward_rm_scheduler::Settings, |s| Some(&s.frame)),
+        Name::ContainerManager => checked!(hayward_container_manager::Settings, |s| Some(&s.frame)),
+        Name::NodeStatus => checked!(hayward_node_status::Settings, |s| Some(&s.frame)),
+        Name::Blocklist => checked!(hayward_blocklist::Settings, |s| Some(&s.frame)),
+        Name::NodeAgent => checked!(hayward_node_agent::Settings, |_| None),
+    };
+    if out.json {
+        return out.json(&json!({ "service": name, "ok": true, "not_set": missing }));
+    }
+    for setting in missing {
+        note(&format!("`{setting}` is not set; {name} needs it to start"));
+    }
+    print(&format!("the settings of {name} are good\n"))
+}
+
+/// What every service needs and has no default.
+fn missing(frame: Option<&FrameSettings>) -> Vec<&'static str> {
+    let Some(frame) = frame else {
+        return Vec::new();
+    };
+    let needed = [
+        ("database_url", frame.database_url.is_none()),
+        ("keys", frame.keys.is_none()),
+    ];
+    needed
+        .into_iter()
+        .filter(|(_, missing)| *missing)
+        .map(|(name, _)| name)
+        .collect()
+}
+
+fn named(service: Name) -> &'static str {
+    match service {
+        Name::JobConverter => hayward_job_converter::NAME,
+        Name::RmScheduler => hayward_rm_scheduler::NAME,
+        Name::ContainerManager => hayward_container_manager::NAME,
+        Name::NodeStatus => hayward_node_status::NAME,
+        Name::Blocklist => hayward_blocklist::NAME,
+        Name::NodeAgent => "node-agent",
+    }
+}

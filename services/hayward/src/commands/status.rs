@@ -1,0 +1,179 @@
+//! `hayward status`: how each service is, all asked at the same time.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use hayward_service::health::Status;
+use serde_json::{Map, Value, json};
+
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{clean, duration};
+use crate::output::{Look, Table, Tone, fault, print, toned};
+
+/// A service that takes longer is as good as away.
+const PATIENCE: Duration = Duration::from_secs(3);
+
+/// What a service said, or why it said nothing.
+type Heard = Result<Value, String>;
+
+/// Success only when every service is there and ready.
+pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
+    // Without any address this is one fault, not five.
+    session.url(Service::ALL[0])?;
+    let [jobs, rounds, containers, nodes, blocks] =
+        Service::ALL.map(|service| ask(&session, service));
+    let heard = tokio::join!(jobs, rounds, containers, nodes, blocks);
+    let heard: Vec<(Service, Heard)> = Service::ALL
+        .into_iter()
+        .zip(<[Heard; 5]>::from(heard))
+        .collect();
+    let good = heard.iter().all(|(_, heard)| {
+        heard
+            .as_ref()
+            .is_ok_and(|status| status.get("ready") == Some(&Value::Bool(true)))
+    });
+    if session.out.json {
+        session.out.json(&as_json(heard))?;
+    } else {
+        print(&table(&heard, &session.out.look()))?;
+    }
+    Ok(if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+async fn ask(session: &Session, service: Service) -> Heard {
+    let answer = async {
+        let client = session.client(service, Role::Reader)?;
+        anyhow::Ok(client.get_within("/v1/status", PATIENCE).await?)
+    };
+    answer.await.map_err(|error: anyhow::Error| {
+        fault::describe(&error)
+            .lines()
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    })
+}
+
+fn as_json(heard: Vec<(Service, Heard)>) -> Value {
+    let all: Map<String, Value> = heard
+        .into_iter()
+        .map(|(service, heard)| {
+            (
+                service.name().to_owned(),
+                heard.unwrap_or_else(|error| json!({ "error": error })),
+            )
+        })
+        .collect();
+    Value::Object(all)
+}
+
+fn table(heard: &[(Service, Heard)], look: &Look) -> String {
+    let header = [
+        "service", "state", "up for", "version", "epoch", "revision", "follows", "notes",
+    ];
+    let mut table = Table::new(header).numbers(&[4, 5]);
+    for (service, heard) in heard {
+        let read = heard.clone().and_then(|status| {
+            serde_json::from_value::<Status>(status).map_err(|error| error.to_string())
+        });
+        let status = match read {
+            Ok(status) => status,
+            Err(error) => {
+                let dash = || "-".into();
+                let away = toned("away", Tone::Bad);
+                let name = service.name().into();
+                table.row([
+                    name,
+                    away,
+                    dash(),
+                    dash(),
+                    dash(),
+                    dash(),
+                    dash(),
+                    error.into(),
+                ]);
+                continue;
+            }
+        };
+        let number = |number: Option<u64>| number.map_or_else(|| "-".to_owned(), |n| n.to_string());
+        let (state, tone) = match (status.ready, status.leader) {
+            (true, true) => ("leads", Tone::Good),
+            (true, false) => ("ready", Tone::Good),
+            (false, _) => ("not ready", Tone::Bad),
+        };
+        table.row([
+            service.name().into(),
+            toned(state, tone),
+            duration(status.uptime_ms).into(),
+            (&status.version).into(),
+            number(status.epoch).into(),
+            number(status.revision).into(),
+            follows(&status).into(),
+            toned(notes(&status), Tone::Warning),
+        ]);
+    }
+    table.text(look)
+}
+
+fn follows(status: &Status) -> String {
+    let followed = status.followers.iter().map(|follower| {
+        let stale = if follower.stale { "stale" } else { "ok" };
+        format!("{} {stale}", follower.publication)
+    });
+    let text = followed.collect::<Vec<_>>().join(", ");
+    if text.is_empty() {
+        "-".to_owned()
+    } else {
+        text
+    }
+}
+
+fn notes(status: &Status) -> String {
+    let faults = status.followers.iter().filter_map(|follower| {
+        let fault = follower.fault.as_ref().filter(|_| follower.stale)?;
+        Some(format!("{}: {fault}", follower.publication))
+    });
+    let all = status
+        .not_ready
+        .iter()
+        .cloned()
+        .chain(status.insecure_modes.iter().cloned());
+    clean(&all.chain(faults).collect::<Vec<_>>().join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_table_of_services() {
+        let ready = json!({
+            "name": "rm-scheduler", "version": "0.1.0", "uptime_ms": 192_000, "ready": true,
+            "not_ready": [], "leader": true, "epoch": 3, "revision": 1204, "insecure_modes": [],
+            "followers": [
+                {"publication": "demand", "lag_ms": 4, "stale": false},
+                {"publication": "nodes", "stale": true, "fault": "connection refused"},
+            ],
+        });
+        let standby = json!({
+            "name": "blocklist", "version": "0.1.0", "uptime_ms": 900, "ready": false,
+            "not_ready": ["on standby"], "leader": false, "insecure_modes": [], "followers": [],
+        });
+        let heard = [
+            (Service::RmScheduler, Ok(ready)),
+            (Service::Blocklist, Ok(standby)),
+            (Service::NodeStatus, Err("cannot reach it".to_owned())),
+        ];
+        let look = Look {
+            colour: false,
+            now: Timestamp::default(),
+        };
+        insta::assert_snapshot!(table(&heard, &look));
+    }
+}

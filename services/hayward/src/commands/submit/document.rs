@@ -1,0 +1,117 @@
+//! A submission as a file: the API's own document, in YAML or JSON, with its kind.
+//!
+//! A field that is not known is an error that names it, and where it stands: a misspelled limit
+//! must not become a default in silence.
+
+use anyhow::{Context as _, anyhow, bail};
+use hayward_job_converter_api::submission::{
+    JobSubmission, ReservationSubmission, ServiceSubmission,
+};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    Job,
+    Service,
+    Reservation,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Document {
+    Job(JobSubmission),
+    Service(ServiceSubmission),
+    Reservation(ReservationSubmission),
+}
+
+impl Document {
+    /// JSON is YAML too.
+    pub fn read(text: &str, default: Kind) -> anyhow::Result<Self> {
+        let mut value: Value = yaml_serde::from_str(text).context("this is not YAML")?;
+        let Some(fields) = value.as_object_mut() else {
+            bail!("a submission has fields, as in `command: [\"echo\", \"hello\"]`");
+        };
+        let kind = match fields.remove("kind") {
+            None => default,
+            Some(Value::String(word)) if word == "job" => Kind::Job,
+            Some(Value::String(word)) if word == "service" => Kind::Service,
+            Some(Value::String(word)) if word == "reservation" => Kind::Reservation,
+            Some(other) => bail!("kind: {other} is not job, service or reservation"),
+        };
+        Ok(match kind {
+            Kind::Job => Self::Job(typed(value)?),
+            Kind::Service => Self::Service(typed(value)?),
+            Kind::Reservation => Self::Reservation(typed(value)?),
+        })
+    }
+}
+
+/// A document of a type, or where it is not one.
+pub fn typed<T: DeserializeOwned>(value: Value) -> anyhow::Result<T> {
+    serde_path_to_error::deserialize(value).map_err(|error| {
+        let path = error.path().to_string();
+        let inner = error.into_inner();
+        if path == "." {
+            anyhow!("{inner}")
+        } else {
+            anyhow!("{path}: {inner}")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_job_converter_api::submission::Tasks;
+
+    use super::*;
+
+    #[test]
+    fn yaml_and_json_say_the_same() {
+        let yaml = "name: hash\ncommand: [sha256sum, --]\ntasks:\n  arguments: [[a], [b]]\n\
+                    size:\n  memory_bytes: 1024\n";
+        let json = r#"{"name": "hash", "command": ["sha256sum", "--"], "kind": "job",
+            "tasks": {"arguments": [["a"], ["b"]]}, "size": {"memory_bytes": 1024}}"#;
+        let read = Document::read(yaml, Kind::Job).unwrap();
+        assert_eq!(read, Document::read(json, Kind::Service).unwrap());
+        let Document::Job(job) = read else {
+            panic!("a job")
+        };
+        assert_eq!(
+            job.tasks,
+            Tasks::Arguments(vec![vec!["a".into()], vec!["b".into()]])
+        );
+    }
+
+    #[test]
+    fn the_kind_decides_what_is_known() {
+        let service = "kind: service\ncommand: [sleep, '9']\ninstances: 3\n";
+        assert!(matches!(
+            Document::read(service, Kind::Job),
+            Ok(Document::Service(_))
+        ));
+        let room = Document::read("kind: reservation\n", Kind::Job);
+        assert!(matches!(room, Ok(Document::Reservation(_))));
+        let fault = Document::read("kind: batch\n", Kind::Job)
+            .unwrap_err()
+            .to_string();
+        assert_eq!(fault, "kind: \"batch\" is not job, service or reservation");
+    }
+
+    #[test]
+    fn unknown_and_wrong_fields_are_named_with_their_place() {
+        let fault = |text: &str| Document::read(text, Kind::Job).unwrap_err().to_string();
+        assert!(fault("command: [a]\nmax_procesess: 3\n").contains("max_procesess"));
+        let inside = fault("command: [a]\nsize:\n  memory: 3\n");
+        assert!(
+            inside.starts_with("size") && inside.contains("`memory`"),
+            "{inside}"
+        );
+        let wrong = fault("command: [a]\ntasks:\n  count: many\n");
+        assert!(wrong.starts_with("tasks"), "{wrong}");
+        assert!(fault("- a\n").contains("has fields"));
+        assert!(
+            fault("name: x\n").contains("command"),
+            "what is missing is named too"
+        );
+    }
+}

@@ -1,0 +1,73 @@
+//! What jobs, services and reservations can ask for alike.
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use hayward_vocabulary::{NodeName, Size};
+
+use crate::amounts;
+
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Needs {
+    /// A name for people.
+    #[arg(long, value_name = "TEXT")]
+    pub name: Option<String>,
+    /// The class whose share it uses. Default: the policy's default class.
+    #[arg(long, value_name = "CLASS")]
+    pub class: Option<String>,
+    /// Memory of one process, as 512M or 2G. Default 1G.
+    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    pub memory: Option<u64>,
+    /// Cpus of one process, as 1.5 or 250m.
+    #[arg(long, value_name = "CPUS", value_parser = amounts::cpu_milli)]
+    pub cpu: Option<u64>,
+    /// Only this node. May be repeated.
+    #[arg(long = "machine", value_name = "NODE")]
+    pub machines: Vec<NodeName>,
+    /// A mark for whoever reads it. May be repeated.
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = amounts::pair)]
+    pub labels: Vec<(String, String)>,
+    #[command(flatten)]
+    pub program: Surroundings,
+}
+
+/// What a program finds around itself.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Surroundings {
+    /// A variable of the program's environment. May be repeated.
+    #[arg(long = "env", value_name = "NAME=VALUE", value_parser = amounts::pair)]
+    pub environment: Vec<(String, String)>,
+    /// Where it runs, on the node. Default: a directory of its own.
+    #[arg(long, value_name = "DIR")]
+    pub cwd: Option<PathBuf>,
+}
+
+impl Needs {
+    /// Nothing when nothing was said: the service knows the default.
+    pub fn size(&self) -> Option<Size> {
+        if self.memory.is_none() && self.cpu.is_none() {
+            return None;
+        }
+        let memory_bytes = self.memory.unwrap_or(hayward_vocabulary::resources::GIB);
+        Some(Size {
+            memory_bytes,
+            cpu_milli: self.cpu.unwrap_or(0),
+            ..Size::default()
+        })
+    }
+}
+
+impl Surroundings {
+    /// Absolute, because the node does not know where this command was typed.
+    pub fn working_directory(&self) -> anyhow::Result<Option<String>> {
+        let Some(dir) = &self.cwd else {
+            return Ok(None);
+        };
+        let dir = std::path::absolute(dir)
+            .with_context(|| format!("{} is no directory", dir.display()))?;
+        let text = dir
+            .to_str()
+            .with_context(|| format!("{} is not UTF-8", dir.display()))?;
+        Ok(Some(text.to_owned()))
+    }
+}

@@ -1,0 +1,109 @@
+//! `hayward tasks ID`: how each task ended.
+
+use hayward_job_converter_api::tasks::{TaskList, TaskView};
+use serde_json::Value;
+
+use crate::commands::work::shortened;
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::duration;
+use crate::output::{Look, Table, Tone, toned};
+
+/// How tasks come.
+pub const PAGES: Pages = Pages {
+    list: "tasks",
+    next: "next_cursor",
+};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The job.
+    #[arg(value_name = "ID")]
+    pub id: hayward_vocabulary::WorkId,
+    /// Only those that failed.
+    #[arg(long)]
+    pub failed: bool,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let path = format!("/v1/jobs/{}/tasks", arguments.id);
+    let mut answer = pages::all(&client, &path, PAGES).await?;
+    if arguments.failed
+        && let Some(tasks) = answer.get_mut(PAGES.list).and_then(Value::as_array_mut)
+    {
+        tasks.retain(|task| task.get("succeeded") == Some(&Value::Bool(false)));
+    }
+    session
+        .out
+        .answer(answer, |list: &TaskList, look| table(&list.tasks, look))
+}
+
+pub fn table(tasks: &[TaskView], look: &Look) -> String {
+    if tasks.is_empty() {
+        return "no task has ended\n".to_owned();
+    }
+    let header = ["task", "end", "attempt", "took", "node", "last words"];
+    let mut table = Table::new(header).numbers(&[0, 2]);
+    for task in tasks {
+        let last = task
+            .output
+            .lines()
+            .rev()
+            .find(|line| !line.trim().is_empty());
+        let said = task.error.as_deref().or(last).unwrap_or_default();
+        table.row([
+            task.task.into(),
+            end(task),
+            task.attempt.into(),
+            duration(task.duration_us / 1000).into(),
+            (&task.node).into(),
+            shortened(said, 60).into(),
+        ]);
+    }
+    table.text(look)
+}
+
+fn end(task: &TaskView) -> crate::output::Cell {
+    let text = match (task.exit_code, task.signal) {
+        _ if task.succeeded => return toned("ok", Tone::Good),
+        (_, Some(signal)) => format!("signal {signal}"),
+        (Some(code), None) => format!("status {code}"),
+        (None, None) => "not started".to_owned(),
+    };
+    toned(text, Tone::Bad)
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::{AllocationId, NodeName, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_table_of_tasks() {
+        let task = |number, exit_code, output: &str| TaskView {
+            task: number,
+            attempt: 1,
+            succeeded: exit_code == Some(0),
+            exit_code,
+            signal: None,
+            error: exit_code.is_none().then(|| "no such program".to_owned()),
+            duration_us: 1_250_000,
+            node: NodeName::new("node-1").unwrap(),
+            allocation: AllocationId::new("alc_1").unwrap(),
+            output: output.to_owned(),
+        };
+        let tasks = [
+            task(0, Some(0), "one\ntwo\n\n"),
+            task(11, Some(3), "oh\u{1b}[0m"),
+            task(12, None, ""),
+        ];
+        let look = Look {
+            colour: false,
+            now: Timestamp::default(),
+        };
+        insta::assert_snapshot!(table(&tasks, &look));
+        assert_eq!(table(&[], &look), "no task has ended\n");
+    }
+}

@@ -1,0 +1,33 @@
+//! `hayward timeline ID`: what happened to a piece of work.
+
+use hayward_job_converter_api::Timeline;
+
+use crate::commands::work::Which;
+use crate::connection::pages::route_of;
+use crate::connection::{Role, Service, Session};
+use crate::output::words::duration;
+use crate::output::{Look, Table};
+
+pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let answer = client
+        .get(&format!("{}/timeline", route_of(&which.id)?))
+        .await?;
+    session
+        .out
+        .answer(answer, |timeline: &Timeline, look| text(timeline, look))
+}
+
+pub fn text(timeline: &Timeline, look: &Look) -> String {
+    let mut table = Table::new(["at", "after", "what happened"]).numbers(&[1]);
+    let first = timeline.events.first().map(|event| event.at);
+    for event in &timeline.events {
+        let after = first.map_or(0, |first| event.at.ms_since(first));
+        table.row([
+            event.at.into(),
+            duration(after).into(),
+            (&event.event).into(),
+        ]);
+    }
+    table.text(look)
+}

@@ -1,0 +1,219 @@
+//! `hayward up`: a whole fleet by one command, and nothing left of it afterwards.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{ExitCode, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use hayward_node_status_api::NodeList;
+use hayward_service::{Client, FrameSettings, Keys, Shutdown, TokenSource, telemetry};
+use hayward_vocabulary::NodeName;
+
+use crate::agents::{self, Agent, Agents};
+use crate::database::Database;
+use crate::fleet::{Addresses, Fleet, Plan, Ports};
+use crate::state::State;
+use crate::{prepare, state};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Port of job-converter; the other services take the four after it.
+    #[arg(long, default_value_t = 7400, value_name = "PORT")]
+    pub port: u16,
+    /// Node agents to run on this machine.
+    #[arg(long, default_value_t = 3, value_name = "COUNT")]
+    pub agents: u32,
+    /// A Postgres to use instead of a private one.
+    #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
+    pub database_url: Option<String>,
+    /// Where to send traces, metrics and logs (OTLP over HTTP).
+    #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+}
+
+pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
+    let shutdown = Shutdown::on_signals()?;
+    let _telemetry = telemetry::init("hayward-up", &quiet(arguments.otlp_endpoint.clone()))?;
+    let state = State::open(dir.unwrap_or_else(state::default_dir))?;
+    let ports = Ports::from(arguments.port);
+    let up = Up::start(state, ports, &arguments, &shutdown).await?;
+    let word = Shutdown::clone(&shutdown);
+    println!("{}", greeting(&up));
+    word.wait().await;
+    println!("\nstopping; running work is ended");
+    up.stop(&shutdown).await?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A person is at the terminal: only what goes wrong is worth a line there.
+pub fn quiet(otlp_endpoint: Option<String>) -> FrameSettings {
+    let log_filter = std::env::var("HAYWARD_LOG_FILTER").unwrap_or_else(|_| "warn".into());
+    FrameSettings {
+        otlp_endpoint,
+        log_filter,
+        ..FrameSettings::default()
+    }
+}
+
+/// A fleet with its database and agents.
+pub struct Up {
+    pub state: State,
+    pub keys: Keys,
+    pub addresses: Addresses,
+    pub database: Database,
+    pub agents: Vec<Agent>,
+    fleet: Fleet,
+}
+
+impl Up {
+    pub async fn start(
+        state: State,
+        ports: Ports,
+        arguments: &Arguments,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
+        let nodes: Vec<NodeName> = (1..=arguments.agents)
+            .map(|number| NodeName::new(format!("node-{number}")))
+            .collect::<Result<_, _>>()?;
+        let keys = prepare::keys(&state.keys(), &nodes)?;
+        let user = std::env::var("USER").unwrap_or_else(|_| "me".into());
+        prepare::user_token(&keys, &user)?;
+        let home = state.dir().join("pg");
+        let given = arguments.database_url.as_deref();
+        let database = Database::open(given, &home, &keys).await?;
+        let plan = Plan {
+            ports,
+            keys: state.keys(),
+            databases: database.urls.clone(),
+            // Everything here lives and dies with one process: a short lease costs nothing and
+            // lets the next start lead at once.
+            lease_ms: 1_500,
+            suspect_ms: 3_000,
+            lost_ms: 8_000,
+            otlp_endpoint: arguments.otlp_endpoint.clone(),
+        };
+        let fleet = match Fleet::start(&plan, shutdown).await {
+            Ok(fleet) => fleet,
+            Err(error) => {
+                shutdown.begin();
+                database.stop().await;
+                return Err(error);
+            }
+        };
+        let addresses = fleet.addresses.clone();
+        let mut up = Self {
+            state,
+            keys,
+            addresses,
+            database,
+            agents: Vec::new(),
+            fleet,
+        };
+        if let Err(error) = up.start_agents(nodes).await {
+            up.stop(shutdown).await?;
+            return Err(error);
+        }
+        up.state.write_fleet(&up.addresses)?;
+        Ok(up)
+    }
+
+    async fn start_agents(&mut self, nodes: Vec<NodeName>) -> anyhow::Result<()> {
+        let share = nodes.len() as u64;
+        let dir = self.state.dir().join("agents");
+        for node in nodes {
+            let log = agent_log(&dir, &node)?;
+            let agents = Agents {
+                addresses: &self.addresses,
+                keys: &self.keys,
+                dir: &dir,
+                log,
+            };
+            self.agents.push(agents.start(node, share)?);
+        }
+        self.wait_for_nodes().await
+    }
+
+    /// Ready means: work that is submitted now can start now.
+    async fn wait_for_nodes(&self) -> anyhow::Result<()> {
+        let client = self.client(&self.addresses.node_status, "operator")?;
+        let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+        loop {
+            let seen: Result<NodeList, _> = client.get("/v1/nodes").await;
+            let ready = seen.as_ref().is_ok_and(|list| {
+                let known = |agent: &Agent| {
+                    list.nodes
+                        .iter()
+                        .any(|node| node.entry.node == agent.node && node.entry.takes_work())
+                };
+                self.agents.iter().all(known)
+            });
+            if ready {
+                return Ok(());
+            }
+            if tokio::time::Instant::now() > deadline {
+                bail!(
+                    "the agents did not report within 30 s; their logs are in {}",
+                    self.state.dir().join("agents").display()
+                );
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// A client of one service with one of the fleet's own tokens.
+    pub fn client(&self, url: &str, token: &str) -> anyhow::Result<Client> {
+        Client::from_list(url, TokenSource::file(self.keys.token_path(token)))
+    }
+
+    /// Ends agents and their containers, then the services, then the database.
+    pub async fn stop(self, shutdown: &Shutdown) -> anyhow::Result<()> {
+        self.state.remove_fleet();
+        agents::stop(self.agents).await;
+        shutdown.begin();
+        let stopped = self.fleet.stopped().await;
+        self.database.stop().await;
+        stopped
+    }
+}
+
+fn agent_log(dir: &Path, node: &NodeName) -> anyhow::Result<Stdio> {
+    std::fs::create_dir_all(dir)?;
+    let path = dir.join(format!("{node}.log"));
+    let file =
+        std::fs::File::create(&path).with_context(|| format!("cannot write {}", path.display()))?;
+    Ok(file.into())
+}
+
+fn greeting(up: &Up) -> String {
+    let nodes: Vec<&str> = up.agents.iter().map(|agent| agent.node.as_str()).collect();
+    let mut text = format!(
+        "Hayward is up: {}, agents {}.\n\n",
+        up.database.describe(),
+        nodes.join(", ")
+    );
+    for (name, url) in up.addresses.named() {
+        let _ = writeln!(text, "  {name:<18} {url}   docs: {url}/docs");
+    }
+    let state = up.state.dir().display();
+    let jobs = &up.addresses.job_converter;
+    let _ = write!(
+        text,
+        "
+State is kept in {state}. In another terminal:
+
+  hayward submit --count 4 --wait -- echo 'task {{task}}'
+  hayward jobs; hayward nodes; hayward shares
+
+or with curl:
+
+  TOKEN=$(cat {state}/keys/tokens/user-{user}.token)
+  curl -H \"Authorization: Bearer $TOKEN\" -H 'Idempotency-Key: first' \\
+       -H 'Content-Type: application/json' \\
+       -d '{{\"command\":[\"echo\",\"task {{task}}\"],\"tasks\":{{\"count\":4}}}}' {jobs}/v1/jobs
+
+Ctrl-C stops everything.",
+        user = std::env::var("USER").unwrap_or_else(|_| "me".into()),
+    );
+    text
+}

@@ -1,0 +1,257 @@
+//! `hayward watch ID`: a bar until the end. The service answers when the work is over or a second
+//! has passed, so the end is seen at once and a service that restarts is waited for.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_service::{Client, ClientError};
+use hayward_vocabulary::WorkId;
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::commands::work::{self, Which};
+use crate::connection::pages::route_of;
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{clean, count, duration, word};
+use crate::output::{Look, Tone, note, print};
+
+/// A service may be away so long before the watcher gives up.
+const PATIENCE: Duration = Duration::from_mins(1);
+/// A log has a line of it so often.
+const LINE_EVERY: Duration = Duration::from_secs(2);
+
+/// What is waited for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Until {
+    Over,
+    Running,
+}
+
+pub async fn run(session: Session, which: Which) -> anyhow::Result<ExitCode> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let view = follow(&client, &which.id, Until::Over).await?;
+    tell(&session, &client, &view).await
+}
+
+/// Shows the end of what was watched. Success is a job that completed, or whatever was to run and
+/// runs.
+pub async fn tell(session: &Session, client: &Client, view: &WorkView) -> anyhow::Result<ExitCode> {
+    if session.out.json {
+        session.out.json(&work::fetch(client, &view.id).await?)?;
+    } else {
+        print(&end(view, &session.out.look()))?;
+    }
+    Ok(verdict(view))
+}
+
+pub fn verdict(view: &WorkView) -> ExitCode {
+    let good = matches!(view.state, WorkState::Completed | WorkState::Running);
+    if good {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// One line, and for a failure where to look.
+pub fn end(view: &WorkView, look: &Look) -> String {
+    let (state, tone) = match view.state {
+        WorkState::Completed | WorkState::Running => (word(&view.state), Tone::Good),
+        state => (word(&state), Tone::Bad),
+    };
+    let mut text = look.paint(&state, tone);
+    if let Some(tasks) = view.tasks {
+        let ended = if tasks.succeeded == tasks.total {
+            format!(": {}", count(tasks.total, "task"))
+        } else {
+            format!(
+                ": {} of {} succeeded",
+                tasks.succeeded,
+                count(tasks.total, "task")
+            )
+        };
+        text.push_str(&ended);
+    }
+    if let Some(ended_at) = view.ended_at {
+        let _ = write!(
+            text,
+            " in {}",
+            duration(ended_at.ms_since(view.submitted_at))
+        );
+    }
+    if let Some(reason) = view.reason.as_ref().filter(|_| tone == Tone::Bad) {
+        let _ = write!(text, "; {}", clean(reason));
+    }
+    text.push('\n');
+    if view.state == WorkState::Failed {
+        let _ = writeln!(text, "What they said: hayward tasks --failed {}", view.id);
+    }
+    text
+}
+
+/// Draws until the work is as wished, or over.
+pub async fn follow(client: &Client, id: &WorkId, until: Until) -> anyhow::Result<WorkView> {
+    let route = route_of(id)?;
+    let wish = if until == Until::Running {
+        "running"
+    } else {
+        "final"
+    };
+    let path = format!("{route}?wait=1&until={wish}");
+    let mut drawing = Drawing::new();
+    let mut heard = Instant::now();
+    loop {
+        let view: WorkView = match client.get(&path).await {
+            Ok(view) => view,
+            Err(error) if error.retryable() && heard.elapsed() < PATIENCE => {
+                drawing.trouble(&error);
+                tokio::time::sleep(Duration::from_millis(500)).await;
+                continue;
+            }
+            Err(error) => {
+                drawing.end();
+                return Err(error.into());
+            }
+        };
+        heard = Instant::now();
+        drawing.show(&view);
+        let enough = until == Until::Running && view.state == WorkState::Running;
+        if view.state.is_final() || enough {
+            drawing.end();
+            return Ok(view);
+        }
+    }
+}
+
+/// A bar on a terminal; elsewhere a line when something changed.
+struct Drawing {
+    bar: ProgressBar,
+    said: Option<(String, Instant)>,
+}
+
+impl Drawing {
+    fn new() -> Self {
+        Self {
+            bar: ProgressBar::no_length(),
+            said: None,
+        }
+    }
+
+    fn show(&mut self, view: &WorkView) {
+        let text = line(view);
+        if self.bar.is_hidden() {
+            return self.say(text);
+        }
+        if let Some(tasks) = view.tasks {
+            if self.bar.length().is_none() {
+                self.bar
+                    .set_style(style("{wide_bar} {pos}/{len} {msg} {eta}"));
+                self.bar.set_length(tasks.total);
+            }
+            self.bar.set_position(tasks.succeeded + tasks.failed);
+            self.bar.set_message(clean(&short(view)));
+        } else {
+            self.bar.set_style(style("{spinner} {msg} {elapsed}"));
+            self.bar.set_message(text);
+            self.bar.tick();
+        }
+    }
+
+    fn trouble(&mut self, error: &ClientError) {
+        if self.bar.is_hidden() {
+            self.say(format!("{error}; trying on"));
+        } else {
+            self.bar.set_message(format!("{error}; trying on"));
+        }
+    }
+
+    fn say(&mut self, text: String) {
+        let news = self
+            .said
+            .as_ref()
+            .is_none_or(|(said, at)| *said != text && at.elapsed() >= LINE_EVERY);
+        if news {
+            note(&text);
+            self.said = Some((text, Instant::now()));
+        }
+    }
+
+    fn end(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn style(template: &str) -> ProgressStyle {
+    // The templates are ours; the default would do as well.
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
+}
+
+/// State, and why when it waits.
+fn short(view: &WorkView) -> String {
+    match (&view.reason, view.state) {
+        (Some(reason), WorkState::Waiting) => {
+            format!("waiting: {}", work::shortened(reason, 60))
+        }
+        _ => word(&view.state),
+    }
+}
+
+fn line(view: &WorkView) -> String {
+    let tasks = view
+        .tasks
+        .map(|tasks| format!("{}/{} ", tasks.succeeded + tasks.failed, tasks.total));
+    clean(&format!("{}{}", tasks.unwrap_or_default(), short(view)))
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_job_converter_api::TaskCounts;
+    use hayward_vocabulary::{Size, Timestamp, UserName, WorkKind};
+
+    use super::*;
+
+    #[test]
+    fn the_end_says_how_many_and_how_long_and_where_to_look() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+        let view = |state, succeeded, failed, reason: Option<&str>| WorkView {
+            id: WorkId::new("job_1").unwrap(),
+            kind: WorkKind::Job,
+            name: "n".into(),
+            user: UserName::new("ada").unwrap(),
+            class: None,
+            state,
+            reason: reason.map(String::from),
+            submitted_at: at,
+            ended_at: Some(at.plus_ms(3_200)),
+            size: Size::default(),
+            tasks: Some(TaskCounts {
+                total: 4,
+                succeeded,
+                failed,
+                ..TaskCounts::default()
+            }),
+            processes: Vec::new(),
+            labels: std::collections::BTreeMap::new(),
+        };
+        let look = Look {
+            colour: false,
+            now: at,
+        };
+        let good = view(WorkState::Completed, 4, 0, None);
+        assert_eq!(end(&good, &look), "completed: 4 tasks in 3.2s\n");
+        assert_eq!(verdict(&good), ExitCode::SUCCESS);
+        let bad = view(WorkState::Failed, 3, 1, Some("1 of 4 tasks failed"));
+        assert_eq!(
+            end(&bad, &look),
+            "failed: 3 of 4 tasks succeeded in 3.2s; 1 of 4 tasks failed\n\
+             What they said: hayward tasks --failed job_1\n"
+        );
+        assert_eq!(verdict(&bad), ExitCode::FAILURE);
+        let waiting = WorkView {
+            ended_at: None,
+            ..view(WorkState::Waiting, 0, 0, Some("no\u{1b}room"))
+        };
+        assert_eq!(line(&waiting), "0/4 waiting: no\u{fffd}room");
+    }
+}

@@ -1,0 +1,216 @@
+//! What the commands about jobs, services and reservations share: how a piece of work is shown.
+
+use anyhow::Context as _;
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_service::Client;
+use hayward_vocabulary::{WorkId, WorkKind};
+use serde_json::Value;
+
+use crate::connection::pages::{self, WORK, keep_newest, route_of};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{count, duration, exit, size, word};
+use crate::output::{Cell, Facts, Look, Table, Tone, note, read, toned};
+
+/// A piece of work that is meant.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Which {
+    /// Its id, as `submit` printed it.
+    #[arg(value_name = "ID")]
+    pub id: WorkId,
+}
+
+/// Which of a list.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Listing {
+    /// Everybody's, not only one's own. Asks as the operator.
+    #[arg(long)]
+    pub all: bool,
+    /// Only in this state: waiting, running, stopping, completed, failed, cancelled or refused.
+    #[arg(long = "in", value_name = "STATE", value_parser = state)]
+    pub in_state: Option<WorkState>,
+    /// The newest so many.
+    #[arg(long, value_name = "COUNT", default_value_t = 50)]
+    pub limit: usize,
+}
+
+fn state(text: &str) -> Result<WorkState, String> {
+    match serde_json::from_value(Value::String(text.to_lowercase())) {
+        Ok(WorkState::Unknown) | Err(_) => Err(
+            "a state is waiting, running, stopping, completed, failed, cancelled or refused"
+                .to_owned(),
+        ),
+        Ok(state) => Ok(state),
+    }
+}
+
+/// `GET /v1/jobs` or one of its siblings, as a table.
+pub async fn list(session: Session, what: &str, listing: &Listing) -> anyhow::Result<()> {
+    let session = if listing.all {
+        session.as_operator()
+    } else {
+        session
+    };
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let filter = listing
+        .in_state
+        .map(|state| format!("?state={}", word(&state)));
+    let path = format!("/v1/{what}{}", filter.unwrap_or_default());
+    let mut answer = pages::all(&client, &path, WORK).await?;
+    let left_out = keep_newest(&mut answer, WORK, listing.limit);
+    session.out.answer(
+        answer,
+        |list: &hayward_job_converter_api::WorkList, look| table(&list.items, what, look),
+    )?;
+    if left_out > 0 && !session.out.json {
+        note(&format!(
+            "{} older not shown; see --limit",
+            count(left_out as u64, "one")
+        ));
+    }
+    Ok(())
+}
+
+pub fn table(items: &[WorkView], what: &str, look: &Look) -> String {
+    if items.is_empty() {
+        return format!("no {what}\n");
+    }
+    let mut table = Table::new([
+        "id", "name", "user", "class", "state", "tasks", "on", "age", "why",
+    ]);
+    for view in items {
+        table.row([
+            (&view.id).into(),
+            shortened(&view.name, 24).into(),
+            (&view.user).into(),
+            view.class.as_deref().unwrap_or("-").into(),
+            state_cell(view.state),
+            tasks(view).into(),
+            alive(view).into(),
+            look.age(view.submitted_at).into(),
+            toned(
+                shortened(view.reason.as_deref().unwrap_or_default(), 60),
+                Tone::Faint,
+            ),
+        ]);
+    }
+    table.text(look)
+}
+
+fn tasks(view: &WorkView) -> String {
+    match view.tasks {
+        None => "-".to_owned(),
+        Some(tasks) if tasks.failed > 0 => format!(
+            "{}/{}, {} failed",
+            tasks.succeeded + tasks.failed,
+            tasks.total,
+            tasks.failed
+        ),
+        Some(tasks) => format!("{}/{}", tasks.succeeded, tasks.total),
+    }
+}
+
+/// Processes that have not ended.
+fn alive(view: &WorkView) -> usize {
+    view.processes
+        .iter()
+        .filter(|process| process.exit.is_none())
+        .count()
+}
+
+pub fn state_cell(state: WorkState) -> Cell {
+    let tone = match state {
+        WorkState::Running | WorkState::Completed => Tone::Good,
+        WorkState::Failed | WorkState::Refused => Tone::Bad,
+        WorkState::Stopping | WorkState::Unknown => Tone::Warning,
+        WorkState::Waiting | WorkState::Cancelled => Tone::Plain,
+    };
+    toned(word(&state), tone)
+}
+
+/// Everything there is to say of one piece of work.
+pub fn detail(view: &WorkView, look: &Look) -> String {
+    let mut facts = Facts::default();
+    facts.say("id", &view.id);
+    facts.say("name", &view.name);
+    facts.say("user", &view.user);
+    facts.say("class", view.class.as_deref().unwrap_or("the default"));
+    facts.say("state", state_cell(view.state));
+    if let Some(reason) = &view.reason {
+        facts.say("why", reason);
+    }
+    if let Some(tasks) = view.tasks {
+        facts.say(
+            "tasks",
+            format!(
+                "{} of {} succeeded, {} failed, {} running, {} waiting",
+                tasks.succeeded, tasks.total, tasks.failed, tasks.leased, tasks.waiting
+            ),
+        );
+    }
+    facts.say("process size", size(&view.size));
+    facts.say(
+        "submitted",
+        format!("{}, {}", view.submitted_at, look.ago(view.submitted_at)),
+    );
+    if let Some(ended_at) = view.ended_at {
+        let lasted = duration(ended_at.ms_since(view.submitted_at));
+        facts.say("ended", format!("{ended_at}, after {lasted}"));
+    }
+    for (name, value) in &view.labels {
+        facts.say("label", format!("{name}={value}"));
+    }
+    facts.text(look) + &processes(view, look)
+}
+
+fn processes(view: &WorkView, look: &Look) -> String {
+    if view.processes.is_empty() {
+        return String::new();
+    }
+    let held = if view.kind == WorkKind::Reservation {
+        "machine"
+    } else {
+        "process"
+    };
+    let mut table = Table::new([held, "node", "attempt", "state", "end"]).numbers(&[2]);
+    for process in &view.processes {
+        let end = process.exit.as_ref().map(exit).unwrap_or_default();
+        table.row([
+            (&process.allocation).into(),
+            (&process.node).into(),
+            process.incarnation.into(),
+            process.state.replace('_', " ").into(),
+            end.into(),
+        ]);
+    }
+    format!("\n{}", table.text(look))
+}
+
+/// The view of one piece of work, as it came.
+pub async fn fetch(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
+    Ok(client.get(&route_of(id)?).await?)
+}
+
+pub async fn view(client: &Client, id: &WorkId) -> anyhow::Result<WorkView> {
+    read(fetch(client, id).await?)
+}
+
+/// Ends it; harmless when it is over.
+pub async fn cancel(client: &Client, id: &WorkId) -> anyhow::Result<Value> {
+    let route = route_of(id)?;
+    let cancelled = client.delete(&route).await;
+    cancelled.with_context(|| format!("cannot cancel {id}"))
+}
+
+/// The first `limit` characters, and a sign that there were more.
+pub fn shortened(text: &str, limit: usize) -> String {
+    if text.chars().count() <= limit {
+        return text.to_owned();
+    }
+    text.chars()
+        .take(limit.saturating_sub(1))
+        .chain(['…'])
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

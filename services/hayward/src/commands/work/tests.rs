@@ -1,0 +1,127 @@
+use hayward_job_converter_api::{ProcessView, TaskCounts};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Size, Timestamp, UserName};
+
+use super::*;
+
+const AT: Timestamp = Timestamp::from_unix_ms(1_795_257_720_000);
+
+fn look() -> Look {
+    Look {
+        colour: false,
+        now: AT.plus_ms(192_000),
+    }
+}
+
+fn job() -> WorkView {
+    WorkView {
+        id: WorkId::new("job_0192").unwrap(),
+        kind: WorkKind::Job,
+        name: "hash everything\u{7} there is in this place".into(),
+        user: UserName::new("ada").unwrap(),
+        class: Some("high".into()),
+        state: WorkState::Running,
+        reason: None,
+        submitted_at: AT,
+        ended_at: None,
+        size: Size {
+            memory_bytes: 2 << 30,
+            cpu_milli: 500,
+            ..Size::default()
+        },
+        tasks: Some(TaskCounts {
+            total: 100,
+            waiting: 80,
+            leased: 4,
+            succeeded: 15,
+            failed: 1,
+        }),
+        processes: vec![
+            process("alc_1", "running", None),
+            process(
+                "alc_2",
+                "ended",
+                Some(Exit::of(ExitCause::Intended, "preempted")),
+            ),
+        ],
+        labels: [("project".to_owned(), "x".to_owned())].into(),
+    }
+}
+
+fn process(id: &str, state: &str, exit: Option<Exit>) -> ProcessView {
+    ProcessView {
+        allocation: AllocationId::new(id).unwrap(),
+        node: NodeName::new("node-1").unwrap(),
+        incarnation: 2,
+        state: state.into(),
+        exit,
+    }
+}
+
+fn waiting() -> WorkView {
+    WorkView {
+        id: WorkId::new("svc_0193").unwrap(),
+        kind: WorkKind::Service,
+        name: "clock".into(),
+        class: None,
+        state: WorkState::Waiting,
+        reason: Some("no node is large enough".into()),
+        tasks: None,
+        processes: Vec::new(),
+        labels: std::collections::BTreeMap::new(),
+        ..job()
+    }
+}
+
+#[test]
+fn a_table_of_work() {
+    insta::assert_snapshot!(table(&[job(), waiting()], "jobs", &look()));
+    assert_eq!(table(&[], "services", &look()), "no services\n");
+}
+
+#[test]
+fn everything_about_one_job() {
+    let ended = WorkView {
+        state: WorkState::Failed,
+        ended_at: Some(AT.plus_ms(61_000)),
+        reason: Some("1 task failed".into()),
+        ..job()
+    };
+    insta::assert_snapshot!(detail(&ended, &look()));
+}
+
+#[test]
+fn colours_stay_out_of_the_measures() {
+    let plain = table(&[job(), waiting()], "jobs", &look());
+    let coloured = table(
+        &[job(), waiting()],
+        "jobs",
+        &Look {
+            colour: true,
+            ..look()
+        },
+    );
+    assert!(
+        coloured.contains("\u{1b}[32m"),
+        "running is green: {coloured:?}"
+    );
+    let mut bare = String::new();
+    let mut rest = coloured.as_str();
+    while let Some(start) = rest.find('\u{1b}') {
+        bare.push_str(&rest[..start]);
+        rest = rest[start..].split_once('m').map_or("", |(_, tail)| tail);
+    }
+    bare.push_str(rest);
+    let trimmed = |text: &str| {
+        text.lines()
+            .map(str::trim_end)
+            .map(String::from)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(trimmed(&bare), trimmed(&plain));
+}
+
+#[test]
+fn states_are_read_as_they_are_written() {
+    assert_eq!(state("Running"), Ok(WorkState::Running));
+    assert!(state("done").is_err() && state("unknown").is_err());
+}

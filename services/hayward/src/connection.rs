@@ -1,0 +1,206 @@
+//! How the command line finds a fleet, and whose token it shows.
+//!
+//! Addresses come from `fleet.json` in the state directory, where `hayward up` leaves it, unless a
+//! variable names another. Tokens come from the keys directory beside it. Nothing is guessed: what
+//! cannot be found is named, with the way to give it.
+
+pub mod pages;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, bail};
+use hayward_service::{Client, Keys, TokenSource};
+use hayward_vocabulary::UserName;
+
+use crate::output::Output;
+use crate::{prepare, state};
+
+/// Whose token a command shows.
+#[derive(Debug, Clone, Default, clap::Args)]
+#[command(next_help_heading = "Who asks")]
+pub struct Access {
+    /// Ask as this user. Default: $USER, else `me`.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<UserName>,
+    /// Ask as the operator, who may see and end everybody's work.
+    #[arg(long, global = true, conflicts_with = "user")]
+    pub operator: bool,
+    /// Ask with the token in this file.
+    #[arg(long, global = true, env = "HAYWARD_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
+}
+
+/// Whom a route is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// One's own work.
+    User,
+    /// What only an operator may do.
+    Operator,
+    /// What everybody may read.
+    Reader,
+}
+
+/// The five services a person can ask.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Service {
+    JobConverter,
+    RmScheduler,
+    ContainerManager,
+    NodeStatus,
+    Blocklist,
+}
+
+impl Service {
+    /// In the order of their ports.
+    pub const ALL: [Self; 5] = [
+        Self::JobConverter,
+        Self::RmScheduler,
+        Self::ContainerManager,
+        Self::NodeStatus,
+        Self::Blocklist,
+    ];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::JobConverter => "job-converter",
+            Self::RmScheduler => "rm-scheduler",
+            Self::ContainerManager => "container-manager",
+            Self::NodeStatus => "node-status",
+            Self::Blocklist => "blocklist",
+        }
+    }
+
+    /// The variable that says where it is.
+    pub fn variable(self) -> &'static str {
+        match self {
+            Self::JobConverter => "HAYWARD_JOB_CONVERTER_URL",
+            Self::RmScheduler => "HAYWARD_RM_SCHEDULER_URL",
+            Self::ContainerManager => "HAYWARD_CONTAINER_MANAGER_URL",
+            Self::NodeStatus => "HAYWARD_NODE_STATUS_URL",
+            Self::Blocklist => "HAYWARD_BLOCKLIST_URL",
+        }
+    }
+}
+
+/// What a command needs to ask a fleet and to show its answer.
+#[derive(Debug)]
+pub struct Session {
+    pub out: Output,
+    state: PathBuf,
+    access: Access,
+    /// The variables of this process that speak of Hayward.
+    environment: BTreeMap<String, String>,
+}
+
+impl Session {
+    pub fn new(out: Output, state: Option<PathBuf>, access: Access) -> Self {
+        let wanted = |name: &String| name.starts_with("HAYWARD_") || name == "USER";
+        let environment = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, value)| wanted(name) && !value.is_empty())
+            .collect();
+        let state = state.unwrap_or_else(state::default_dir);
+        Self {
+            out,
+            state,
+            access,
+            environment,
+        }
+    }
+
+    /// The same, but asking as the operator.
+    #[must_use]
+    pub fn as_operator(mut self) -> Self {
+        self.access.operator = true;
+        self
+    }
+
+    /// A client of one service.
+    pub fn client(&self, service: Service, role: Role) -> anyhow::Result<Client> {
+        let url = self.url(service)?;
+        Client::from_list(&url, self.token(role)?)
+    }
+
+    pub fn url(&self, service: Service) -> anyhow::Result<String> {
+        if let Some(url) = self.environment.get(service.variable()) {
+            return Ok(url.clone());
+        }
+        if !self.state.join("fleet.json").exists() {
+            bail!(
+                "no fleet found in {}: start one with `hayward up`, or say where one is with \
+                 --state, HAYWARD_STATE or {}",
+                self.state.display(),
+                service.variable()
+            );
+        }
+        let fleet = state::read_fleet(&self.state)?;
+        let found = fleet
+            .addresses
+            .named()
+            .into_iter()
+            .find(|(name, _)| *name == service.name());
+        let (_, url) = found.with_context(|| format!("the fleet has no {}", service.name()))?;
+        Ok(url.to_owned())
+    }
+
+    fn token(&self, role: Role) -> anyhow::Result<TokenSource> {
+        if let Some(file) = &self.access.token_file {
+            return Ok(TokenSource::file(file));
+        }
+        if let Some(token) = self.environment.get("HAYWARD_TOKEN") {
+            return Ok(TokenSource::fixed(token));
+        }
+        let operator = self.keys().join("tokens").join("operator.token");
+        let reads_all = role == Role::Reader && self.access.user.is_none() && readable(&operator);
+        if !(role == Role::Operator || self.access.operator || reads_all) {
+            return self.user_token();
+        }
+        if !readable(&operator) {
+            bail!(
+                "this needs the operator's token, and {} cannot be read; give one with \
+                 --token-file or HAYWARD_TOKEN",
+                operator.display()
+            );
+        }
+        Ok(TokenSource::file(operator))
+    }
+
+    fn keys(&self) -> PathBuf {
+        let given = self.environment.get("HAYWARD_KEYS");
+        given.map_or_else(|| self.state.join("keys"), PathBuf::from)
+    }
+
+    /// Whoever owns the keys of a fleet may speak for its users: a missing token is made.
+    fn user_token(&self) -> anyhow::Result<TokenSource> {
+        let user = match (&self.access.user, self.environment.get("USER")) {
+            (Some(user), _) => user.clone(),
+            (None, Some(name)) => UserName::new(name.as_str())
+                .context("$USER cannot be used as a name here; give one with --user")?,
+            (None, None) => UserName::new("me")?,
+        };
+        let dir = self.keys();
+        let file = dir.join("tokens").join(format!("user-{user}.token"));
+        if readable(&file) {
+            return Ok(TokenSource::file(file));
+        }
+        if readable(&dir.join("issuer.pem")) {
+            let keys = Keys::open(&dir)?;
+            return prepare::user_token(&keys, user.as_str()).map(TokenSource::fixed);
+        }
+        bail!(
+            "there is no token for {user} in {}; whoever runs the fleet makes one with \
+             `hayward prepare --keys DIR --user {user}`, and it is given with --token-file or \
+             HAYWARD_TOKEN",
+            dir.display()
+        )
+    }
+}
+
+fn readable(file: &std::path::Path) -> bool {
+    std::fs::File::open(file).is_ok()
+}
+
+#[cfg(test)]
+mod tests;

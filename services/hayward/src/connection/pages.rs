@@ -1,0 +1,98 @@
+//! Lists that come in pages, as one.
+
+use hayward_service::{Client, ClientError};
+use hayward_vocabulary::WorkId;
+use serde_json::Value;
+
+/// The names in an answer that comes in pages.
+#[derive(Debug, Clone, Copy)]
+pub struct Pages {
+    /// The list.
+    pub list: &'static str,
+    /// Where the next page begins.
+    pub next: &'static str,
+}
+
+/// Of jobs, services and reservations.
+pub const WORK: Pages = Pages {
+    list: "items",
+    next: "next_cursor",
+};
+
+/// The answer of a route as if it had only one page. `path` may have a query.
+pub async fn all(client: &Client, path: &str, pages: Pages) -> Result<Value, ClientError> {
+    let sign = if path.contains('?') { '&' } else { '?' };
+    let path = format!("{path}{sign}limit=1000");
+    let mut whole: Value = client.get(&path).await?;
+    while let Some(cursor) = take_cursor(&mut whole, pages) {
+        let call = client
+            .call(http::Method::GET, path.as_str())
+            .query("cursor", cursor);
+        let mut page: Value = call.send().await?;
+        let cursor = page.get(pages.next).cloned().unwrap_or(Value::Null);
+        if let Some(more) = page.get_mut(pages.list).and_then(Value::as_array_mut)
+            && let Some(list) = whole.get_mut(pages.list).and_then(Value::as_array_mut)
+        {
+            list.append(more);
+        }
+        if let Some(fields) = whole.as_object_mut() {
+            fields.insert(pages.next.to_owned(), cursor);
+        }
+    }
+    Ok(whole)
+}
+
+fn take_cursor(whole: &mut Value, pages: Pages) -> Option<String> {
+    let cursor = whole.as_object_mut()?.remove(pages.next)?;
+    cursor.as_str().map(str::to_owned)
+}
+
+/// Keeps the newest `limit` of a list by id, which sorts by age. Returns how many were left out.
+pub fn keep_newest(whole: &mut Value, pages: Pages, limit: usize) -> usize {
+    let Some(list) = whole.get_mut(pages.list).and_then(Value::as_array_mut) else {
+        return 0;
+    };
+    list.sort_by(|one, other| id_of(one).cmp(id_of(other)));
+    let over = list.len().saturating_sub(limit);
+    list.drain(..over);
+    over
+}
+
+fn id_of(item: &Value) -> &str {
+    item.get("id").and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The route of one piece of work, by what its id begins with.
+pub fn route_of(id: &WorkId) -> anyhow::Result<String> {
+    let what = match id.as_str().split_once('_') {
+        Some(("job", _)) => "jobs",
+        Some(("svc", _)) => "services",
+        Some(("rsv", _)) => "reservations",
+        _ => anyhow::bail!("{id} is no id of work: those begin with job_, svc_ or rsv_"),
+    };
+    Ok(format!("/v1/{what}/{}", id.whole()))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_newest_are_kept_by_their_ids() {
+        let mut whole = json!({"items": [{"id": "job_3"}, {"id": "job_1"}, {"id": "job_2"}]});
+        assert_eq!(keep_newest(&mut whole, WORK, 2), 1);
+        assert_eq!(whole, json!({"items": [{"id": "job_2"}, {"id": "job_3"}]}));
+        assert_eq!(keep_newest(&mut whole, WORK, 5), 0);
+    }
+
+    #[test]
+    fn ids_say_where_they_belong() {
+        let route = |text: &str| route_of(&WorkId::new(text).unwrap());
+        assert_eq!(route("job_1").unwrap(), "/v1/jobs/job_1");
+        assert_eq!(route("svc_1.3").unwrap(), "/v1/services/svc_1");
+        assert_eq!(route("rsv_1").unwrap(), "/v1/reservations/rsv_1");
+        assert!(route("alc_1").is_err() && route("7").is_err());
+    }
+}

@@ -1,0 +1,161 @@
+//! The five services in one process, each on its own port, as `hayward up` and the tests run them.
+//! They talk to each other over HTTP as they do anywhere else.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use hayward_service::{FrameSettings, Shutdown};
+use serde::{Deserialize, Serialize};
+
+/// Base addresses of the five services.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Addresses {
+    pub job_converter: String,
+    pub rm_scheduler: String,
+    pub container_manager: String,
+    pub node_status: String,
+    pub blocklist: String,
+}
+
+impl Addresses {
+    /// In the order of their ports.
+    pub fn named(&self) -> [(&'static str, &str); 5] {
+        [
+            ("job-converter", &self.job_converter),
+            ("rm-scheduler", &self.rm_scheduler),
+            ("container-manager", &self.container_manager),
+            ("node-status", &self.node_status),
+            ("blocklist", &self.blocklist),
+        ]
+    }
+}
+
+/// Ports of the five services on loopback.
+#[derive(Debug, Clone, Copy)]
+pub struct Ports([u16; 5]);
+
+impl Ports {
+    /// `first` and the four after it, as in architecture section 3.
+    pub fn from(first: u16) -> Self {
+        Self([0, 1, 2, 3, 4].map(|step| first.saturating_add(step)))
+    }
+
+    /// Five that are free at this moment.
+    pub fn free() -> anyhow::Result<Self> {
+        let listeners: Vec<TcpListener> = (0..5)
+            .map(|_| TcpListener::bind((Ipv4Addr::LOCALHOST, 0)))
+            .collect::<Result<_, _>>()
+            .context("cannot find free ports")?;
+        let mut ports = [0; 5];
+        for (port, listener) in ports.iter_mut().zip(&listeners) {
+            *port = listener.local_addr()?.port();
+        }
+        Ok(Self(ports))
+    }
+
+    pub fn addresses(self) -> Addresses {
+        let [
+            job_converter,
+            rm_scheduler,
+            container_manager,
+            node_status,
+            blocklist,
+        ] = self.0.map(|port| format!("http://127.0.0.1:{port}"));
+        Addresses {
+            job_converter,
+            rm_scheduler,
+            container_manager,
+            node_status,
+            blocklist,
+        }
+    }
+}
+
+/// How a fleet is to be started.
+#[derive(Debug, Clone)]
+pub struct Plan {
+    pub ports: Ports,
+    pub keys: PathBuf,
+    /// Address of the database by role.
+    pub databases: BTreeMap<String, String>,
+    /// Milliseconds a writer's lease lasts. Short where everything dies together.
+    pub lease_ms: u64,
+    /// Milliseconds of silence after which a node is suspect, and lost.
+    pub suspect_ms: u64,
+    pub lost_ms: u64,
+    pub otlp_endpoint: Option<String>,
+}
+
+/// A started fleet.
+pub struct Fleet {
+    pub addresses: Addresses,
+    services: Vec<tokio::task::JoinHandle<anyhow::Result<()>>>,
+}
+
+impl Fleet {
+    /// Starts all five. None waits for another: each serves what it can until its neighbours are up.
+    pub async fn start(plan: &Plan, shutdown: &Shutdown) -> anyhow::Result<Self> {
+        let addresses = plan.ports.addresses();
+        let mut services = Vec::new();
+        let [jobs, rounds, containers, nodes, blocks] = plan.ports.0;
+        macro_rules! start {
+            ($service:ident, $port:expr, $($field:ident: $value:expr),*) => {{
+                let settings = $service::Settings {
+                    frame: plan.frame($port, $service::SCHEMA)?,
+                    $($field: $value,)*
+                    ..$service::Settings::default()
+                };
+                let running = $service::start(settings, shutdown.clone())
+                    .await
+                    .with_context(|| format!("cannot start {}", $service::NAME))?;
+                services.push(tokio::spawn(running.stopped()));
+            }};
+        }
+        start!(hayward_node_status, nodes, suspect_ms: plan.suspect_ms, lost_ms: plan.lost_ms);
+        start!(hayward_blocklist, blocks,);
+        start!(hayward_job_converter, jobs, rm_scheduler_url: addresses.rm_scheduler.clone());
+        start!(
+            hayward_container_manager, containers,
+            rm_scheduler_url: addresses.rm_scheduler.clone()
+        );
+        start!(
+            hayward_rm_scheduler, rounds,
+            job_converter_url: addresses.job_converter.clone(),
+            node_status_url: addresses.node_status.clone(),
+            blocklist_url: addresses.blocklist.clone(),
+            container_manager_url: addresses.container_manager.clone()
+        );
+        Ok(Self {
+            addresses,
+            services,
+        })
+    }
+
+    /// Waits until all have ended in order, after the shutdown began.
+    pub async fn stopped(self) -> anyhow::Result<()> {
+        for service in self.services {
+            service.await??;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    fn frame(&self, port: u16, role: &str) -> anyhow::Result<FrameSettings> {
+        let url = self.databases.get(role);
+        Ok(FrameSettings {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
+            database_url: Some(
+                url.with_context(|| format!("no database for {role}"))?
+                    .clone(),
+            ),
+            keys: Some(self.keys.clone()),
+            lease_ms: self.lease_ms,
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            ..FrameSettings::default()
+        })
+    }
+}

@@ -1,0 +1,101 @@
+//! The `hayward` program: reads the command line and hands over.
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use hayward::cli::{Asking, Cli, Command};
+use hayward::commands::{
+    allocations, bench, block, cancel, completion, containers, demo, enrol, explain, healthcheck,
+    job, jobs, logs, node, node_agent, nodes, policy, prepare, reserve, rounds, service, shares,
+    single, status, submit, tasks, timeline, up, watch,
+};
+use hayward::connection::{Access, Session};
+use hayward::output::{Output, fault, nobody_reads, note};
+
+fn main() -> ExitCode {
+    // The agent's programs make their own runtime, or none; see there.
+    let mut words = std::env::args_os().skip(1);
+    if words.next().is_some_and(|word| word == node_agent::WORD) {
+        return node_agent::run(words);
+    }
+    let cli = Cli::parse();
+    if let Command::Healthcheck(arguments) = &cli.command {
+        return ended(healthcheck::run(arguments).map(|()| ExitCode::SUCCESS));
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+    {
+        Ok(runtime) => runtime,
+        Err(error) => return ended(Err(error.into())),
+    };
+    // On this thread, which lasts as long as the process: agents end with the thread that made
+    // them.
+    let result = runtime.block_on(dispatch(cli));
+    // A blocked read of standard input must not keep the program.
+    runtime.shutdown_background();
+    ended(result)
+}
+
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
+    match result {
+        Ok(code) => code,
+        Err(error) if nobody_reads(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            note(&format!("hayward: {}", fault::describe(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
+    let out = Output::new(cli.json);
+    match cli.command {
+        Command::Up(arguments) => return up::run(arguments, cli.state).await,
+        Command::Demo(arguments) => return demo::run(arguments).await,
+        Command::Bench(arguments) => return bench::run(arguments).await,
+        Command::Prepare(arguments) => return prepare::run(arguments).await,
+        Command::Asking(asking) => {
+            return ask(*asking, |access| {
+                Session::new(out, cli.state.clone(), access)
+            })
+            .await;
+        }
+        Command::Run(arguments) => single::run(arguments).await?,
+        Command::Config(arguments) => single::config(out, arguments)?,
+        Command::Completion(arguments) => completion::run(&arguments)?,
+        Command::Healthcheck(arguments) => healthcheck::run(&arguments)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Result<ExitCode> {
+    match asking {
+        Asking::Submit(it) => return submit::run(session(it.access), it.arguments).await,
+        Asking::Watch(it) => return watch::run(session(it.access), it.arguments).await,
+        Asking::Service(it) => return service::run(session(it.access), it.arguments).await,
+        Asking::Reserve(it) => return reserve::run(session(it.access), it.arguments).await,
+        Asking::Status(it) => return status::run(session(it.access)).await,
+        Asking::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,
+        Asking::Job(it) => job::run(session(it.access), it.arguments).await?,
+        Asking::Logs(it) => logs::run(session(it.access), it.arguments).await?,
+        Asking::Tasks(it) => tasks::run(session(it.access), it.arguments).await?,
+        Asking::Cancel(it) => cancel::run(session(it.access), it.arguments).await?,
+        Asking::Explain(it) => explain::run(session(it.access), it.arguments).await?,
+        Asking::Timeline(it) => timeline::run(session(it.access), it.arguments).await?,
+        Asking::Reservations(it) => reserve::list(session(it.access), it.arguments).await?,
+        Asking::Release(it) => reserve::release(session(it.access), it.arguments).await?,
+        Asking::Nodes(it) => nodes::run(session(it.access)).await?,
+        Asking::Node(it) => node::run(session(it.access), it.arguments).await?,
+        Asking::Enrol(it) => enrol::run(session(it.access), it.arguments).await?,
+        Asking::Block(it) => block::block(session(it.access), it.arguments).await?,
+        Asking::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,
+        Asking::Blocks(it) => block::list(session(it.access)).await?,
+        Asking::Shares(it) => shares::run(session(it.access)).await?,
+        Asking::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,
+        Asking::Containers(it) => containers::run(session(it.access), it.arguments).await?,
+        Asking::Rounds(it) => rounds::run(session(it.access), it.arguments).await?,
+        Asking::Policy(it) => policy::run(session(it.access), it.arguments).await?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

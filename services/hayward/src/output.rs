@@ -1,0 +1,131 @@
+//! What goes to the terminal: tables for people, JSON for programs, colours only where somebody
+//! sees them. Answers go to standard output; everything about them goes to standard error.
+
+pub mod bars;
+pub mod fault;
+pub mod table;
+pub mod words;
+
+use std::io::{IsTerminal as _, Write as _};
+
+use anyhow::Context as _;
+use hayward_service::{Clock as _, SystemClock};
+use hayward_vocabulary::Timestamp;
+use owo_colors::OwoColorize as _;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+pub use table::{Cell, Facts, Table, Tone, toned};
+
+/// How a text is to look; the same look and answer give the same text.
+#[derive(Debug, Clone, Copy)]
+pub struct Look {
+    pub colour: bool,
+    /// What ages are reckoned from.
+    pub now: Timestamp,
+}
+
+impl Look {
+    pub fn paint(&self, text: &str, tone: Tone) -> String {
+        match tone {
+            _ if !self.colour => text.to_owned(),
+            Tone::Plain => text.to_owned(),
+            Tone::Good => text.green().to_string(),
+            Tone::Bad => text.red().to_string(),
+            Tone::Warning => text.yellow().to_string(),
+            Tone::Faint => text.bright_black().to_string(),
+        }
+    }
+
+    pub fn title(&self, text: &str) -> String {
+        if self.colour {
+            text.bold().to_string()
+        } else {
+            text.to_owned()
+        }
+    }
+
+    pub fn age(&self, at: Timestamp) -> String {
+        words::age(at, self.now)
+    }
+
+    /// As part of a sentence.
+    pub fn ago(&self, at: Timestamp) -> String {
+        match self.age(at).as_str() {
+            "now" => "just now".to_owned(),
+            age => format!("{age} ago"),
+        }
+    }
+}
+
+/// Where answers go, and in which form.
+#[derive(Debug, Clone, Copy)]
+pub struct Output {
+    pub json: bool,
+    colour: bool,
+}
+
+impl Output {
+    pub fn new(json: bool) -> Self {
+        // https://no-color.org: any value that is not empty.
+        let wanted = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
+        Self {
+            json,
+            colour: wanted && std::io::stdout().is_terminal(),
+        }
+    }
+
+    pub fn look(&self) -> Look {
+        Look {
+            colour: self.colour,
+            now: SystemClock.now(),
+        }
+    }
+
+    /// Shows an answer: as it came, or in the words of `human`.
+    pub fn answer<T: DeserializeOwned>(
+        &self,
+        answer: Value,
+        human: impl FnOnce(&T, &Look) -> String,
+    ) -> anyhow::Result<()> {
+        if self.json {
+            return self.json(&answer);
+        }
+        let typed = read(answer)?;
+        print(&human(&typed, &self.look()))
+    }
+
+    pub fn json(&self, answer: &Value) -> anyhow::Result<()> {
+        print(&format!("{}\n", serde_json::to_string_pretty(answer)?))
+    }
+}
+
+/// An answer as its type.
+pub fn read<T: DeserializeOwned>(answer: Value) -> anyhow::Result<T> {
+    serde_json::from_value(answer)
+        .context("the answer is not what this version of the command expects")
+}
+
+/// To standard output, at once. That nobody reads any more is an error of its own kind, which ends
+/// the program quietly; see [`nobody_reads`].
+pub fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()?;
+    Ok(())
+}
+
+/// To standard error: what a person may want to know beside the answer.
+pub fn note(text: &str) {
+    // Without a reader there is nobody to tell.
+    let _ = writeln!(std::io::stderr().lock(), "{text}");
+}
+
+/// True when an error only says that the reader of our output left, as `head` does.
+pub fn nobody_reads(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        cause
+            .downcast_ref::<std::io::Error>()
+            .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    })
+}

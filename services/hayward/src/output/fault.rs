@@ -1,0 +1,92 @@
+//! What went wrong, as a person wants to read it: the service's own words, each field that is
+//! wrong on a line of its own, and what to try when there is something to try.
+
+use std::fmt::Write as _;
+
+use hayward_service::{ClientError, Code, Problem};
+
+use super::words::clean;
+
+/// Lines without a break at the end.
+pub fn describe(error: &anyhow::Error) -> String {
+    let mut context = Vec::new();
+    for cause in error.chain() {
+        match cause.downcast_ref::<ClientError>() {
+            Some(ClientError::Problem(problem)) => return refused(&context, problem),
+            Some(ClientError::Unreachable { url, source }) => {
+                context.push(format!("cannot reach {url}"));
+                context.push(innermost(source));
+                return joined(&context)
+                    + "\nIs the fleet running? `hayward status` asks every service.";
+            }
+            _ => context.push(clean(&cause.to_string())),
+        }
+    }
+    joined(&context)
+}
+
+fn refused(context: &[String], problem: &Problem) -> String {
+    let mut parts = context.to_vec();
+    parts.push(clean(&problem.detail));
+    let mut text = joined(&parts);
+    for fault in &problem.errors {
+        // Writing to a string never fails.
+        let _ = write!(
+            text,
+            "\n  {}: {}",
+            clean(&fault.pointer),
+            clean(&fault.detail)
+        );
+    }
+    match problem.code {
+        Code::Unauthenticated => {
+            text.push_str("\nAnother token: --user, --operator, --token-file or HAYWARD_TOKEN.");
+        }
+        Code::Internal => {
+            if let Some(id) = &problem.request_id {
+                let _ = write!(text, "\nrequest id: {}", clean(id));
+            }
+        }
+        _ => {}
+    }
+    text
+}
+
+/// The middle of such a chain repeats itself; its end says what the system said.
+fn innermost(error: &dyn std::error::Error) -> String {
+    let mut last = error;
+    while let Some(source) = last.source() {
+        last = source;
+    }
+    last.to_string()
+}
+
+fn joined(parts: &[String]) -> String {
+    parts.join(": ")
+}
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context as _;
+
+    use super::*;
+
+    #[test]
+    fn a_problem_shows_its_fields_below_its_detail() {
+        let problem = Problem::new(Code::Invalid, "some fields mean nothing")
+            .at("/command", "names no program")
+            .at("/tasks/count", "is 0");
+        let error = Err::<(), _>(ClientError::Problem(problem)).context("cannot submit");
+        assert_eq!(
+            describe(&error.unwrap_err()),
+            "cannot submit: some fields mean nothing\n  /command: names no program\n  \
+             /tasks/count: is 0"
+        );
+    }
+
+    #[test]
+    fn an_ordinary_error_is_its_chain() {
+        let error = anyhow::anyhow!("no such file").context("cannot read job.yaml");
+        assert_eq!(describe(&error), "cannot read job.yaml: no such file");
+    }
+}

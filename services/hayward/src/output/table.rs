@@ -1,0 +1,136 @@
+//! Tables without lines: columns by blanks, so that they read well and `awk` does too. Colours are
+//! laid over when the table is already measured.
+
+use tabled::builder::Builder;
+use tabled::settings::object::{Columns, Rows};
+use tabled::settings::{Alignment, Color, Padding, Style};
+
+use super::Look;
+use super::words::clean;
+
+/// What a cell wants to tell before it is read.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Tone {
+    #[default]
+    Plain,
+    Good,
+    Bad,
+    Warning,
+    Faint,
+}
+
+impl Tone {
+    fn colour(self) -> Option<Color> {
+        match self {
+            Self::Plain => None,
+            Self::Good => Some(Color::FG_GREEN),
+            Self::Bad => Some(Color::FG_RED),
+            Self::Warning => Some(Color::FG_YELLOW),
+            Self::Faint => Some(Color::FG_BRIGHT_BLACK),
+        }
+    }
+}
+
+/// One cell.
+#[derive(Debug, Clone)]
+pub struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl<T: std::fmt::Display> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self {
+            text: clean(&text.to_string()),
+            tone: Tone::Plain,
+        }
+    }
+}
+
+/// A cell that wants to be seen.
+pub fn toned(text: impl std::fmt::Display, tone: Tone) -> Cell {
+    Cell {
+        tone,
+        ..Cell::from(text)
+    }
+}
+
+/// Rows of as many cells as the header has.
+#[derive(Debug)]
+pub struct Table<const N: usize> {
+    header: [&'static str; N],
+    rows: Vec<[Cell; N]>,
+    numbers: Vec<usize>,
+}
+
+impl<const N: usize> Table<N> {
+    pub fn new(header: [&'static str; N]) -> Self {
+        Self {
+            header,
+            rows: Vec::new(),
+            numbers: Vec::new(),
+        }
+    }
+
+    /// These columns are numbers: their units stand below each other.
+    #[must_use]
+    pub fn numbers(mut self, columns: &[usize]) -> Self {
+        self.numbers = columns.to_vec();
+        self
+    }
+
+    pub fn row(&mut self, cells: [Cell; N]) {
+        self.rows.push(cells);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// Ends with a line break, and no line ends with blanks.
+    pub fn text(&self, look: &Look) -> String {
+        let mut builder = Builder::default();
+        builder.push_record(self.header);
+        for row in &self.rows {
+            builder.push_record(row.iter().map(|cell| cell.text.as_str()));
+        }
+        let mut table = builder.build();
+        table.with(Style::blank()).with(Padding::new(0, 1, 0, 0));
+        for column in &self.numbers {
+            table.modify(Columns::one(*column), Alignment::right());
+        }
+        if look.colour {
+            table.modify(Rows::first(), Color::BOLD);
+            for (at, row) in self.rows.iter().enumerate() {
+                for (column, cell) in row.iter().enumerate() {
+                    if let Some(colour) = cell.tone.colour() {
+                        table.modify((at + 1, column), colour);
+                    }
+                }
+            }
+        }
+        table
+            .to_string()
+            .lines()
+            .fold(String::new(), |text, line| text + line.trim_end() + "\n")
+    }
+}
+
+/// Names and values, one below the other.
+#[derive(Debug, Default)]
+pub struct Facts(Vec<(&'static str, Cell)>);
+
+impl Facts {
+    pub fn say(&mut self, name: &'static str, value: impl Into<Cell>) {
+        self.0.push((name, value.into()));
+    }
+
+    pub fn text(&self, look: &Look) -> String {
+        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let lines = self.0.iter().map(|(name, cell)| {
+            let value = look.paint(&cell.text, cell.tone);
+            format!("{name:<width$}  {value}").trim_end().to_owned() + "\n"
+        });
+        lines.collect()
+    }
+}

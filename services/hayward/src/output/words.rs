@@ -1,0 +1,159 @@
+//! Numbers as people read them. Nothing here decides anything, so a tenth is cut off and not
+//! rounded.
+
+use std::fmt::Write as _;
+
+use hayward_vocabulary::{Exit, Size, Timestamp};
+use serde::Serialize;
+
+/// `450ms`, `3.2s`, `42s`, `3m 12s`, `2h 5m`, `4d 1h`.
+pub fn duration(ms: u64) -> String {
+    let seconds = ms / 1000;
+    match seconds {
+        0 => format!("{ms}ms"),
+        1..10 => format!("{seconds}.{}s", ms % 1000 / 100),
+        10..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, seconds % 60),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, seconds / 60 % 60),
+        _ => format!("{}d {}h", seconds / 86_400, seconds / 3600 % 24),
+    }
+}
+
+/// How long ago, in whole seconds at least: the clocks of two machines are never closer.
+pub fn age(at: Timestamp, now: Timestamp) -> String {
+    match now.ms_since(at) / 1000 {
+        0 => "now".to_owned(),
+        seconds @ 1..60 => format!("{seconds}s"),
+        seconds => duration(seconds * 1000),
+    }
+}
+
+/// `2 GiB`, `1.5 GiB`, `512 MiB`, `100 B`.
+pub fn bytes(bytes: u64) -> String {
+    const UNITS: [(u64, &str); 4] = [
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1 << 20, "MiB"),
+        (1 << 10, "KiB"),
+    ];
+    match UNITS.into_iter().find(|(unit, _)| bytes >= *unit) {
+        None => format!("{bytes} B"),
+        Some((unit, name)) => match bytes % unit * 10 / unit {
+            0 => format!("{} {name}", bytes / unit),
+            tenth => format!("{}.{tenth} {name}", bytes / unit),
+        },
+    }
+}
+
+/// Thousandths as `2`, `1.5` or `0.25`.
+pub fn thousandths(milli: u64) -> String {
+    let text = format!("{}.{:03}", milli / 1000, milli % 1000);
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+pub fn size(size: &Size) -> String {
+    let mut parts = vec![bytes(size.memory_bytes)];
+    if size.cpu_milli > 0 {
+        parts.push(format!("{} cpu", thousandths(size.cpu_milli)));
+    }
+    if size.gpu_milli > 0 {
+        parts.push(format!("{} gpu", thousandths(size.gpu_milli)));
+    }
+    parts.extend(
+        size.extras
+            .iter()
+            .map(|(name, amount)| format!("{amount} {name}")),
+    );
+    parts.join(", ")
+}
+
+/// A word of a closed list as it stands on the wire, with blanks.
+pub fn word<T: Serialize>(of: &T) -> String {
+    match serde_json::to_value(of) {
+        Ok(serde_json::Value::String(word)) => word.replace('_', " ").to_lowercase(),
+        _ => "unknown".to_owned(),
+    }
+}
+
+/// How something ended, in a few words.
+pub fn exit(exit: &Exit) -> String {
+    let mut text = word(&exit.cause);
+    if let Some(code) = exit.code.filter(|code| *code != 0) {
+        let _ = write!(text, ", status {code}");
+    }
+    if let Some(signal) = exit.signal {
+        let _ = write!(text, ", signal {signal}");
+    }
+    if let Some(message) = &exit.message {
+        let _ = write!(text, ": {message}");
+    }
+    text
+}
+
+/// `1 task`, `2 tasks`.
+pub fn count(number: u64, one: &str) -> String {
+    if number == 1 {
+        format!("1 {one}")
+    } else {
+        format!("{number} {one}s")
+    }
+}
+
+/// What others wrote, safe for a terminal: no character of it moves the cursor or changes colours.
+pub fn clean(text: &str) -> String {
+    text.chars()
+        .map(|c| if c.is_control() { '\u{fffd}' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::ExitCause;
+
+    use super::*;
+
+    #[test]
+    fn durations_have_two_units_at_most() {
+        let said: Vec<String> = [0, 450, 3_260, 42_999, 192_000, 7_500_000, 349_200_000]
+            .map(duration)
+            .into();
+        assert_eq!(
+            said,
+            ["0ms", "450ms", "3.2s", "42s", "3m 12s", "2h 5m", "4d 1h"]
+        );
+    }
+
+    #[test]
+    fn ages_do_not_pretend_to_milliseconds() {
+        let at = Timestamp::from_unix_ms(10_000);
+        assert_eq!(age(at, at.plus_ms(900)), "now");
+        assert_eq!(age(at, at.plus_ms(2_900)), "2s");
+        assert_eq!(age(at, at.plus_ms(61_000)), "1m 1s");
+        assert_eq!(age(at, at.minus_ms(5_000)), "now", "a clock ahead of ours");
+    }
+
+    #[test]
+    fn sizes_name_what_there_is() {
+        let full = Size {
+            memory_bytes: 3 << 29,
+            cpu_milli: 1_500,
+            gpu_milli: 250,
+            extras: [("licence".to_owned(), 2)].into(),
+        };
+        assert_eq!(size(&full), "1.5 GiB, 1.5 cpu, 0.25 gpu, 2 licence");
+        assert_eq!(size(&Size::memory(1 << 29)), "512 MiB");
+        assert_eq!(bytes(1023), "1023 B");
+    }
+
+    #[test]
+    fn ends_say_what_differs_from_the_ordinary() {
+        let mut end = Exit::of(ExitCause::UserError, "it stopped");
+        end.code = Some(3);
+        assert_eq!(exit(&end), "user error, status 3: it stopped");
+    }
+
+    #[test]
+    fn texts_of_others_cannot_drive_the_terminal() {
+        assert_eq!(clean("a\u{1b}[2Jb\n"), "a\u{fffd}[2Jb\u{fffd}");
+    }
+}

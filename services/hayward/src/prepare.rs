@@ -1,0 +1,167 @@
+//! Makes what a fleet needs before its first start: keys, tokens, database roles, schemas. All of
+//! it idempotent: what is there stays, what is missing is made.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use hayward_postgres::{Schema, Shared, prepare as prepare_database, role_url};
+use hayward_service::auth::TokenOrder;
+use hayward_service::clock::random_secret;
+use hayward_service::{Clock, Keys, Scope, SystemClock};
+use hayward_vocabulary::NodeName;
+
+const DAY_MS: u64 = 24 * 60 * 60 * 1000;
+/// Tokens of services and of the local operator are made anew at each start of `hayward up`, and
+/// by `hayward prepare`; between two of those they have to last.
+const LIFE_MS: u64 = 30 * DAY_MS;
+
+const PUBLICATION: Shared<'static> = Shared {
+    name: "publication",
+    migrator: &hayward_publication::MIGRATOR,
+};
+
+/// The five services: name of the token, schema and role, migrations.
+pub const SERVICES: [(&str, Schema<'static>); 5] = [
+    schema(
+        hayward_job_converter::NAME,
+        hayward_job_converter::SCHEMA,
+        &hayward_job_converter::MIGRATOR,
+    ),
+    schema(
+        hayward_rm_scheduler::NAME,
+        hayward_rm_scheduler::SCHEMA,
+        &hayward_rm_scheduler::MIGRATOR,
+    ),
+    schema(
+        hayward_container_manager::NAME,
+        hayward_container_manager::SCHEMA,
+        &hayward_container_manager::MIGRATOR,
+    ),
+    schema(
+        hayward_node_status::NAME,
+        hayward_node_status::SCHEMA,
+        &hayward_node_status::MIGRATOR,
+    ),
+    schema(
+        hayward_blocklist::NAME,
+        hayward_blocklist::SCHEMA,
+        &hayward_blocklist::MIGRATOR,
+    ),
+];
+
+const fn schema(
+    service: &'static str,
+    name: &'static str,
+    migrator: &'static sqlx::migrate::Migrator,
+) -> (&'static str, Schema<'static>) {
+    (
+        service,
+        Schema {
+            name,
+            migrator,
+            shared: &[PUBLICATION],
+        },
+    )
+}
+
+/// Keys and tokens: of the services, of the local operator, of these nodes.
+pub fn keys(dir: &Path, nodes: &[NodeName]) -> anyhow::Result<Keys> {
+    let keys = Keys::create(dir)?;
+    for (service, _) in SERVICES {
+        write_token(
+            &keys,
+            service,
+            service,
+            &[Scope::Service(service.to_owned())],
+        )?;
+    }
+    write_token(
+        &keys,
+        "operator",
+        "operator",
+        &[Scope::Operator, Scope::Viewer],
+    )?;
+    for node in nodes {
+        agent_token(&keys, node)?;
+    }
+    Ok(keys)
+}
+
+pub fn agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
+    let name = format!("agent-{node}");
+    write_token(keys, &name, &name, &[Scope::Agent(node.clone())])?;
+    Ok(keys.token_path(&name))
+}
+
+/// A token for a person: submits work in their own name, and sees what everybody may see.
+pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
+    write_token(keys, &format!("user-{user}"), user, &[Scope::Submitter])
+}
+
+fn write_token(keys: &Keys, name: &str, who: &str, scopes: &[Scope]) -> anyhow::Result<String> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let order = TokenOrder {
+        subject: who,
+        scopes,
+        life_ms: LIFE_MS,
+        clock,
+    };
+    keys.write_token(name, &order)
+        .with_context(|| format!("cannot write the token of {name}"))
+}
+
+/// Roles, schemas and migrations. Returns the address each service uses, by role, and keeps it in
+/// `<keys>/database/<role>.url`, which only its owner can read.
+pub async fn database(
+    keys: &Keys,
+    admin_url: &str,
+    trusted: bool,
+) -> anyhow::Result<BTreeMap<String, String>> {
+    let dir = keys.dir().join("database");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    fs::set_permissions(&dir, fs::Permissions::from_mode(0o700))?;
+    let mut passwords = BTreeMap::new();
+    let mut urls = BTreeMap::new();
+    for (_, schema) in SERVICES {
+        // A private server trusts its own socket; everywhere else each role has its own password.
+        let password = if trusted {
+            None
+        } else {
+            Some(password(&dir, schema.name)?)
+        };
+        let url = role_url(admin_url, schema.name, password.as_deref())?;
+        write_secret(&dir.join(format!("{}.url", schema.name)), &url)?;
+        urls.insert(schema.name.to_owned(), url);
+        passwords.extend(password.map(|password| (schema.name.to_owned(), password)));
+    }
+    let schemas = SERVICES.map(|(_, schema)| schema);
+    prepare_database(admin_url, &schemas, &passwords).await?;
+    Ok(urls)
+}
+
+fn password(dir: &Path, role: &str) -> anyhow::Result<String> {
+    let path = dir.join(format!("{role}.password"));
+    if let Ok(password) = fs::read_to_string(&path) {
+        return Ok(password.trim().to_owned());
+    }
+    let password = random_secret();
+    write_secret(&path, &password)?;
+    Ok(password)
+}
+
+/// For its owner's eyes alone, also while it is being written.
+pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
+    use std::io::Write as _;
+    let written = fs::OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
