@@ -1,0 +1,15 @@
+//! Fleets of real processes for tests: each service and each agent a process of its own on a
+//! private Postgres, so that `kill -9` means what it says.
+//!
+//! A [`World`] ends everything it started when it is dropped, whatever happened to the test.
+//! Failures here panic: a test without its world has nothing to say.
+
+mod program;
+mod work;
+mod world;
+
+pub use work::{
+    Witness, all_right, ends, is_running, job, job_of, outcomes, reaches, reservation, service,
+    submit,
+};
+pub use world::{Agent, Pace, World};

@@ -1,0 +1,397 @@
+//! A fleet of separate processes.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use hayward::fleet::Ports;
+use hayward::{fleet::Addresses, prepare};
+use hayward_node_status_api::NodeList;
+use hayward_service::{Client, Keys, TokenSource};
+use hayward_testkit::{TestServer, until, until_within};
+use hayward_vocabulary::NodeName;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::program::hayward;
+
+/// How an agent is run.
+#[derive(Debug, Clone)]
+pub struct Agent {
+    pub runtime: &'static str,
+    pub memory_bytes: u64,
+}
+
+impl Default for Agent {
+    fn default() -> Self {
+        Self {
+            runtime: "process",
+            memory_bytes: 4 << 30,
+        }
+    }
+}
+
+/// How soon things are noticed, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Pace {
+    /// A writer's lease: short, so that a killed leader is followed soon.
+    pub lease: u64,
+    pub heartbeat: u64,
+    pub suspect: u64,
+    pub lost: u64,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        Self {
+            lease: 1_000,
+            heartbeat: 300,
+            suspect: 1_500,
+            lost: 4_000,
+        }
+    }
+}
+
+impl Pace {
+    /// For more processes and agents than this machine serves at the pace of the others.
+    pub fn crowded() -> Self {
+        Self {
+            lease: 5_000,
+            heartbeat: 2_000,
+            suspect: 15_000,
+            lost: 60_000,
+        }
+    }
+}
+
+pub struct World {
+    pub server: TestServer,
+    pub addresses: Addresses,
+    pub keys: Keys,
+    pub dir: tempfile::TempDir,
+    pace: Pace,
+    databases: BTreeMap<String, String>,
+    processes: BTreeMap<String, Child>,
+}
+
+impl World {
+    /// Postgres, keys and the five services; no agents yet.
+    pub async fn start() -> Self {
+        Self::at(Pace::default()).await
+    }
+
+    /// The same with other times.
+    pub async fn at(pace: Pace) -> Self {
+        let server = TestServer::start().await;
+        let dir = tempfile::tempdir().expect("a folder");
+        let keys = prepare::keys(&dir.path().join("keys"), &[]).expect("keys");
+        for user in ["ada", "ben"] {
+            prepare::user_token(&keys, user).expect("a token");
+        }
+        let schemas = prepare::SERVICES.map(|(_, schema)| schema);
+        let database = server.database(&schemas).await;
+        let roles = schemas.iter().map(|schema| schema.name.to_owned());
+        let databases = roles
+            .map(|role| (role.clone(), database.url(&role)))
+            .collect();
+        let addresses = Ports::free().expect("free ports").addresses();
+        let processes = BTreeMap::new();
+        let mut world = Self {
+            server,
+            addresses,
+            keys,
+            dir,
+            pace,
+            databases,
+            processes,
+        };
+        for (service, _) in prepare::SERVICES {
+            world.start_service(service);
+        }
+        world.services_are_ready().await;
+        world
+    }
+
+    /// The same with agents `node-1` … on it.
+    pub async fn with_agents(count: u32) -> Self {
+        let mut world = Self::start().await;
+        for number in 1..=count {
+            world.start_agent(&format!("node-{number}"), &Agent::default());
+        }
+        world.nodes_take_work(count as usize).await;
+        world
+    }
+
+    pub fn start_service(&mut self, name: &str) {
+        let port = self
+            .url(name)
+            .rsplit(':')
+            .next()
+            .expect("a port")
+            .to_owned();
+        self.start_replica(name, name, &port);
+    }
+
+    /// A second process of a service, known as `alias`, on a port of its own.
+    pub fn start_second(&mut self, name: &str, alias: &str) -> String {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let port = listener.local_addr().expect("an address").port();
+        drop(listener);
+        self.start_replica(name, alias, &port.to_string());
+        format!("http://127.0.0.1:{port}")
+    }
+
+    fn start_replica(&mut self, name: &str, alias: &str, port: &str) {
+        let schema = prepare::SERVICES
+            .iter()
+            .find(|(service, _)| *service == name);
+        let role = schema.expect("a service").1.name;
+        let mut command = self.command(alias);
+        command
+            .args(["run", name])
+            .env("HAYWARD_LISTEN", format!("127.0.0.1:{port}"))
+            .env("HAYWARD_DATABASE_URL", &self.databases[role])
+            .env("HAYWARD_KEYS", self.keys.dir())
+            .env("HAYWARD_LEASE_MS", self.pace.lease.to_string());
+        if name == "node-status" {
+            command
+                .env("HAYWARD_HEARTBEAT_MS", self.pace.heartbeat.to_string())
+                .env("HAYWARD_SUSPECT_MS", self.pace.suspect.to_string())
+                .env("HAYWARD_LOST_MS", self.pace.lost.to_string());
+        }
+        self.spawn(alias, command);
+    }
+
+    pub fn start_agent(&mut self, node: &str, agent: &Agent) {
+        let name = NodeName::new(node).expect("a node name");
+        let token = prepare::agent_token(&self.keys, &name).expect("a token");
+        let state = self.dir.path().join("agents").join(node);
+        std::fs::create_dir_all(&state).expect("a folder");
+        let mut command = self.command(node);
+        command
+            .args(["node-agent", "agent"])
+            .env("HAYWARD_NODE", node)
+            .env("HAYWARD_TOKEN_FILE", token)
+            .env("HAYWARD_STATE_DIR", state)
+            .env("HAYWARD_RUNTIME", agent.runtime)
+            .env("HAYWARD_MEMORY_BYTES", agent.memory_bytes.to_string());
+        self.spawn(node, command);
+    }
+
+    /// One process with many agents on pretended machines of one quantum each.
+    pub fn start_simulated(&mut self, prefix: &str, count: u32) {
+        for number in 1..=count {
+            let node = NodeName::new(format!("{prefix}-{number:04}")).expect("a node name");
+            prepare::agent_token(&self.keys, &node).expect("a token");
+        }
+        let alias = format!("node-{prefix}");
+        let mut command = self.command(&alias);
+        command
+            .args(["node-agent", "agent"])
+            .env("HAYWARD_NODE", prefix)
+            .env("HAYWARD_KEYS", self.keys.dir())
+            .env("HAYWARD_SIMULATE", count.to_string())
+            .env("HAYWARD_SIMULATED_TASK_MS", "2000")
+            .env("HAYWARD_MEMORY_BYTES", (1_u64 << 30).to_string());
+        self.spawn(&alias, command);
+    }
+
+    /// A command with the addresses of the fleet and nothing of this process' own settings.
+    pub fn command(&self, alias: &str) -> Command {
+        let mut command = Command::new(hayward());
+        let log = std::fs::OpenOptions::new()
+            .append(true)
+            .create(true)
+            .open(self.log(alias))
+            .expect("a log file");
+        let kept =
+            std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
+        command
+            .env_clear()
+            .envs(kept)
+            .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
+            .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
+            .env(
+                "HAYWARD_CONTAINER_MANAGER_URL",
+                &self.addresses.container_manager,
+            )
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        if alias.starts_with("node-") && !alias.starts_with("node-status") {
+            return command;
+        }
+        command
+            .env("HAYWARD_RM_SCHEDULER_URL", &self.addresses.rm_scheduler)
+            .env("HAYWARD_BLOCKLIST_URL", &self.addresses.blocklist);
+        command
+    }
+
+    fn log(&self, alias: &str) -> PathBuf {
+        self.dir.path().join(format!("{alias}.log"))
+    }
+
+    pub fn spawn(&mut self, alias: &str, mut command: Command) {
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {alias}: {error}"));
+        self.processes.insert(alias.to_owned(), child);
+    }
+
+    /// `kill -9`, and waits until the process is gone.
+    pub fn kill(&mut self, alias: &str) {
+        let mut child = self
+            .processes
+            .remove(alias)
+            .unwrap_or_else(|| panic!("no {alias}"));
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+    }
+
+    /// Asks a process to end, and waits until it is gone.
+    pub fn terminate(&mut self, alias: &str) {
+        let mut child = self
+            .processes
+            .remove(alias)
+            .unwrap_or_else(|| panic!("no {alias}"));
+        let pid = i32::try_from(child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("asked");
+        child.wait().expect("gone");
+    }
+
+    pub fn url(&self, service: &str) -> &str {
+        let named = self.addresses.named();
+        let found = named.iter().find(|(name, _)| *name == service);
+        let (_, url) = found.unwrap_or_else(|| panic!("no service {service}"));
+        url
+    }
+
+    /// A client of one service with the token of that name.
+    pub fn client(&self, service: &str, token: &str) -> Client {
+        let token = TokenSource::file(self.keys.token_path(token));
+        Client::from_list(self.url(service), token).expect("a client")
+    }
+
+    pub async fn services_are_ready(&self) {
+        for (service, _) in prepare::SERVICES {
+            let client = self.client(service, "operator");
+            until(&format!("{service} to be ready"), async || {
+                client
+                    .get::<hayward_service::health::Word>("/readyz")
+                    .await
+                    .ok()
+            })
+            .await;
+        }
+    }
+
+    pub async fn nodes_take_work(&self, count: usize) {
+        let client = self.client("node-status", "operator");
+        let limit = Duration::from_secs(30 + count as u64 / 4);
+        until_within(&format!("{count} nodes to take work"), limit, async || {
+            let list: NodeList = client.get("/v1/nodes?limit=1000").await.ok()?;
+            let ready = list
+                .nodes
+                .iter()
+                .filter(|node| node.entry.takes_work())
+                .count();
+            (ready >= count).then_some(())
+        })
+        .await;
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for entry in std::fs::read_dir(self.dir.path())
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let path = entry.path();
+                if path.extension().is_some_and(|kind| kind == "log") {
+                    let text = std::fs::read_to_string(&path).unwrap_or_default();
+                    let lines: Vec<&str> = text.lines().rev().take(15).collect();
+                    eprintln!("--- the end of {}", path.display());
+                    lines.iter().rev().for_each(|line| eprintln!("{line}"));
+                }
+            }
+        }
+        // Agents first and politely: they end their containers.
+        let agents: Vec<String> = self
+            .processes
+            .keys()
+            .filter(|alias| alias.starts_with("node-") && *alias != "node-status")
+            .cloned()
+            .collect();
+        self.end_containers();
+        for alias in agents {
+            self.kill(&alias);
+        }
+        for child in self.processes.values_mut() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
+
+impl World {
+    /// A machine that is gone: its agent and everything the agent started, all at once.
+    pub fn lose(&mut self, node: &str) {
+        let below = self.dir.path().join("agents").join(node);
+        self.kill(node);
+        let supervisors = supervisors_below(&below.to_string_lossy());
+        for pid in supervisors {
+            for descendant in descendants(pid) {
+                let _ = kill(Pid::from_raw(descendant), Signal::SIGKILL);
+            }
+        }
+    }
+
+    /// Asks the supervisors of this world's containers to end what they supervise.
+    fn end_containers(&self) {
+        for pid in supervisors_below(&self.dir.path().to_string_lossy()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+    }
+}
+
+/// Supervisors name their container's folder in their arguments.
+fn supervisors_below(folder: &str) -> Vec<i32> {
+    let supervises = |pid: &i32| {
+        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let arguments = String::from_utf8_lossy(&arguments).into_owned();
+        arguments.contains("supervise") && arguments.contains(folder)
+    };
+    processes().filter(supervises).collect()
+}
+
+fn processes() -> impl Iterator<Item = i32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
+}
+
+/// A process and all below it, parents first.
+fn descendants(root: i32) -> Vec<i32> {
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name may hold anything, so fields are counted after its closing bracket.
+        stat.rsplit_once(')')?
+            .1
+            .split_whitespace()
+            .nth(1)?
+            .parse()
+            .ok()
+    };
+    let mut found = vec![root];
+    let mut at = 0;
+    while at < found.len() {
+        let above = found[at];
+        found.extend(processes().filter(|pid| parent(*pid) == Some(above)));
+        at += 1;
+    }
+    found
+}

@@ -1,0 +1,128 @@
+//! `kill -9` of everything in turn, while tasks run: no outcome is lost or doubled, and nothing
+//! that could go on is interrupted (I3, I5, I6, F1, F7, F26, W4).
+
+use std::time::Duration;
+
+use hayward_job_converter_api::WorkState;
+use hayward_tests_fleet::{
+    Agent, Witness, World, all_right, ends, job, outcomes, reaches, service, submit,
+};
+
+const LIMIT: Duration = Duration::from_mins(2);
+const TASKS: u64 = 400;
+
+/// Waits until at least `share` of a hundred tasks are done.
+async fn done(client: &hayward_service::Client, path: &str, share: u64) {
+    reaches(client, path, LIMIT, |view| {
+        let tasks = view.tasks.unwrap_or_default();
+        (tasks.succeeded + tasks.failed) * 100 >= share * tasks.total
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_service_and_every_agent_in_turn() {
+    let mut world = World::with_agents(2).await;
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    let mut work = job(&[], TASKS);
+    work.command = witness.command("0.2");
+    let id = submit(&ada, "jobs", &work).await;
+    let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
+    let service_path = format!("/v1/services/{up}");
+    let running = |view: &hayward_job_converter_api::WorkView| {
+        view.processes
+            .iter()
+            .any(|process| process.state == "running")
+    };
+    let before = reaches(&ada, &service_path, LIMIT, running).await;
+    let path = format!("/v1/jobs/{id}");
+    let victims = [
+        "job-converter",
+        "node-1",
+        "rm-scheduler",
+        "container-manager",
+        "node-2",
+        "node-status",
+        "blocklist",
+    ];
+    for (turn, victim) in victims.into_iter().enumerate() {
+        done(&ada, &path, 5 + 10 * turn as u64).await;
+        world.kill(victim);
+        if matches!(victim, "node-1" | "node-2") {
+            world.start_agent(victim, &Agent::default());
+        } else {
+            world.start_service(victim);
+        }
+        world.services_are_ready().await;
+    }
+    let view = ends(&ada, &id, LIMIT).await;
+    assert_eq!(view.state, WorkState::Completed, "{view:?}");
+    all_right(&outcomes(&ada, &id).await, TASKS);
+    for task in 0..TASKS {
+        assert_eq!(witness.times(task), 1, "task {task} ran more than once");
+    }
+    let after = reaches(&ada, &service_path, LIMIT, running).await;
+    assert_eq!(
+        before.processes[0].allocation, after.processes[0].allocation,
+        "the service was never interrupted"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn postgres_in_the_middle_of_it() {
+    let world = World::with_agents(2).await;
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    let mut work = job(&[], 200);
+    work.command = witness.command("0.1");
+    let id = submit(&ada, "jobs", &work).await;
+    let path = format!("/v1/jobs/{id}");
+    done(&ada, &path, 20).await;
+    world.server.restart().await;
+    done(&ada, &path, 50).await;
+    world.server.kill().await;
+    world.server.resume().await;
+    let view = ends(&ada, &id, LIMIT).await;
+    assert_eq!(view.state, WorkState::Completed, "{view:?}");
+    all_right(&outcomes(&ada, &id).await, 200);
+    for task in 0..200 {
+        assert_eq!(witness.times(task), 1, "task {task} ran more than once");
+    }
+}
+
+/// A node that dies with everything on it: its tasks run elsewhere, the others once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_node_costs_its_own_tasks_a_second_run() {
+    let mut world = World::with_agents(2).await;
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    let mut work = job(&[], 200);
+    work.command = witness.command("0.1");
+    let id = submit(&ada, "jobs", &work).await;
+    done(&ada, &format!("/v1/jobs/{id}"), 20).await;
+    world.lose("node-1");
+    let view = ends(&ada, &id, LIMIT).await;
+    assert_eq!(view.state, WorkState::Completed, "{view:?}");
+    all_right(&outcomes(&ada, &id).await, 200);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_schedulers_one_leads_and_both_survive() {
+    let mut world = World::start().await;
+    let second = world.start_second("rm-scheduler", "rm-scheduler-2");
+    let both = format!("{},{second}", world.addresses.rm_scheduler);
+    world.addresses.rm_scheduler = both;
+    for neighbour in ["job-converter", "container-manager"] {
+        world.kill(neighbour);
+        world.start_service(neighbour);
+    }
+    world.start_agent("node-1", &Agent::default());
+    world.nodes_take_work(1).await;
+    let ada = world.client("job-converter", "user-ada");
+    let first = submit(&ada, "jobs", &job(&["true"], 5)).await;
+    assert_eq!(ends(&ada, &first, LIMIT).await.state, WorkState::Completed);
+    world.kill("rm-scheduler");
+    let after = submit(&ada, "jobs", &job(&["true"], 5)).await;
+    assert_eq!(ends(&ada, &after, LIMIT).await.state, WorkState::Completed);
+}

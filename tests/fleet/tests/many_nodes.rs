@@ -1,0 +1,69 @@
+//! Three hundred nodes in one process: the same agent code, a pretended machine under each.
+
+use std::time::Duration;
+
+use hayward_job_converter_api::submission::Tasks;
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_rm_scheduler_api::AllocationState;
+use hayward_rm_scheduler_api::views::{AllocationList, AllocationView, Shares};
+use hayward_testkit::until_within;
+use hayward_tests_fleet::{Pace, World, ends, job_of, submit};
+
+const NODES: u32 = 300;
+const LIMIT: Duration = Duration::from_mins(3);
+
+#[tokio::test(flavor = "multi_thread")]
+async fn three_hundred_nodes_share_by_weight() {
+    let mut world = World::at(Pace::crowded()).await;
+    world.start_simulated("sim", NODES);
+    world.nodes_take_work(NODES as usize).await;
+    let mut jobs = Vec::new();
+    for (user, class) in [("user-ada", "high"), ("user-ben", "normal")] {
+        let client = world.client("job-converter", user);
+        let mut work = job_of(&["pretend"], Tasks::Count(100_000));
+        work.class = Some(class.into());
+        jobs.push((submit(&client, "jobs", &work).await, client));
+    }
+    let scheduler = world.client("rm-scheduler", "operator");
+    until_within(
+        "both to hold their shares of 300 quanta",
+        LIMIT,
+        async || {
+            let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
+            let held = |class: &str| -> u64 {
+                shares
+                    .classes
+                    .iter()
+                    .filter(|share| share.class == class)
+                    .map(|share| share.held)
+                    .sum()
+            };
+            ((held("high"), held("normal")) == (200, 100)).then_some(())
+        },
+    )
+    .await;
+    // I2: no node holds more than it has.
+    let list: AllocationList = scheduler.get("/v1/allocations").await.expect("allocations");
+    let mut held = std::collections::BTreeMap::<String, u64>::new();
+    let live = |view: &&AllocationView| view.state != AllocationState::Ended;
+    for allocation in list.allocations.iter().filter(live) {
+        *held.entry(allocation.node.to_string()).or_default() += allocation.order;
+    }
+    assert!(
+        held.values().all(|quanta| *quanta <= 1),
+        "a node is over-committed"
+    );
+    for (id, client) in &jobs {
+        let _: WorkView = client
+            .delete(&format!("/v1/jobs/{id}"))
+            .await
+            .expect("cancelled");
+        assert_eq!(ends(client, id, LIMIT).await.state, WorkState::Cancelled);
+    }
+    // The room is free again, and is used.
+    let (_, ada) = &jobs[0];
+    let last = submit(ada, "jobs", &job_of(&["pretend"], Tasks::Count(600))).await;
+    let view = ends(ada, &last, LIMIT).await;
+    assert_eq!(view.state, WorkState::Completed, "{view:?}");
+    assert_eq!(view.tasks.map(|tasks| tasks.succeeded), Some(600));
+}

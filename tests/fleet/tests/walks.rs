@@ -1,0 +1,143 @@
+//! The walks a newcomer reads about, on a fleet of real processes.
+
+use std::time::Duration;
+
+use hayward_blocklist_api::{BlockAction, BlockAnswer, BlockKind, BlockRequest};
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_rm_scheduler_api::views::{AllocationList, Shares};
+use hayward_testkit::until;
+use hayward_tests_fleet::{
+    Witness, World, all_right, ends, is_running, job, outcomes, reaches, reservation, service,
+    submit,
+};
+use hayward_vocabulary::NodeName;
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Architecture D8 and section 10: four rungs down, four up.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_runs() {
+    let world = World::with_agents(2).await;
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    let mut work = job(&[], 40);
+    work.command = witness.command("0.01");
+    let id = submit(&ada, "jobs", &work).await;
+    let view = ends(&ada, &id, LIMIT).await;
+    assert_eq!(view.state, WorkState::Completed, "{view:?}");
+    all_right(&outcomes(&ada, &id).await, 40);
+    for task in 0..40 {
+        assert_eq!(witness.times(task), 1, "task {task}");
+    }
+    // Nothing is left behind on any rung.
+    let scheduler = world.client("rm-scheduler", "operator");
+    until("the burial of every allocation", async || {
+        let list: AllocationList = scheduler.get("/v1/allocations").await.ok()?;
+        list.allocations.is_empty().then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_fails_says_so_and_one_that_is_cancelled_stops() {
+    let world = World::with_agents(1).await;
+    let ada = world.client("job-converter", "user-ada");
+    let mut failing = job(&["sh", "-c", "echo no; exit 3"], 2);
+    failing.max_attempts = Some(2);
+    let failing = submit(&ada, "jobs", &failing).await;
+    let endless = submit(&ada, "jobs", &job(&["sleep", "1000"], 3)).await;
+    let view = ends(&ada, &failing, LIMIT).await;
+    assert_eq!(view.state, WorkState::Failed, "{view:?}");
+    let outcomes = outcomes(&ada, &failing).await;
+    assert!(
+        outcomes
+            .iter()
+            .all(|outcome| outcome.exit_code == Some(3) && outcome.attempt == 2)
+    );
+    let path = format!("/v1/jobs/{endless}");
+    reaches(&ada, &path, LIMIT, is_running).await;
+    let _: WorkView = ada.delete(&path).await.expect("cancelled");
+    let view = ends(&ada, &endless, LIMIT).await;
+    assert_eq!(view.state, WorkState::Cancelled);
+}
+
+/// Weights 2 and 1 over nine quanta that both could fill.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_users_share_by_weight() {
+    let world = World::with_agents(3).await;
+    let mut jobs = Vec::new();
+    for (user, class) in [("user-ada", "high"), ("user-ben", "normal")] {
+        let client = world.client("job-converter", user);
+        let mut work = job(&["sleep", "0.2"], 100_000);
+        work.class = Some(class.into());
+        jobs.push((submit(&client, "jobs", &work).await, client));
+    }
+    let scheduler = world.client("rm-scheduler", "operator");
+    until("eight quanta for ada and four for ben", async || {
+        let shares: Shares = scheduler.get("/v1/shares").await.ok()?;
+        let held = |class: &str| {
+            shares
+                .classes
+                .iter()
+                .filter(|share| share.class == class)
+                .map(|share| share.held)
+                .sum()
+        };
+        let (ada, ben): (u64, u64) = (held("high"), held("normal"));
+        ((ada, ben) == (8, 4)).then_some(())
+    })
+    .await;
+    for (id, client) in jobs {
+        let _: WorkView = client
+            .delete(&format!("/v1/jobs/{id}"))
+            .await
+            .expect("cancelled");
+    }
+}
+
+/// Section 10: the everyday road with one new edge.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_is_blocked_and_emptied_and_comes_back() {
+    let world = World::with_agents(2).await;
+    let ada = world.client("job-converter", "user-ada");
+    let operator = world.client("blocklist", "operator");
+    let script = "while :; do echo up; sleep 0.2; done";
+    let id = submit(&ada, "services", &service(&["sh", "-c", script], 2)).await;
+    let path = format!("/v1/services/{id}");
+    let spread = |view: &WorkView| {
+        let running = view
+            .processes
+            .iter()
+            .filter(|process| process.state == "running");
+        running
+            .map(|process| process.node.clone())
+            .collect::<Vec<NodeName>>()
+    };
+    // instances of one service go to different nodes while they can.
+    let view = reaches(&ada, &path, LIMIT, |view| spread(view).len() == 2).await;
+    let nodes = spread(&view);
+    assert_ne!(nodes[0], nodes[1]);
+    let item = BlockRequest {
+        kind: BlockKind::Node,
+        identifier: nodes[0].to_string(),
+        action: BlockAction::Evacuate,
+        cause: "test".into(),
+        end: None,
+        duration_ms: Some(3_000),
+        permanent: false,
+        removal_no: None,
+    };
+    let _: BlockAnswer = operator
+        .put("/v1/blocklist/items", &item)
+        .await
+        .expect("blocked");
+    let elsewhere = |view: &WorkView| {
+        let now = spread(view);
+        now.len() == 2 && now.iter().all(|node| *node == nodes[1])
+    };
+    reaches(&ada, &path, LIMIT, elsewhere).await;
+    // It ends by itself: a machine can be reserved only where nothing fixed runs.
+    let held = submit(&ada, "reservations", &reservation()).await;
+    let view = reaches(&ada, &format!("/v1/reservations/{held}"), LIMIT, is_running).await;
+    assert_eq!(view.processes[0].node, nodes[0]);
+}

@@ -1,0 +1,220 @@
+//! What the house checks look at: the workspace as cargo describes it, and its files.
+//!
+//! The checks are the tests of this crate: `arrows` (who may depend on whom), `tidy` (sizes and
+//! manners), `openapi` (the checked-in API documents) and `commands` (what the README tells
+//! people to type). They read the repository and run nothing but `cargo metadata`, so they are
+//! quick, need no server, and say the same on every machine. They depend on no other crate of
+//! the house: a house that does not compile can still be inspected.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::{env, fs};
+
+use serde_json::Value;
+
+/// The folder that holds the whole repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    here.ancestors()
+        .nth(2)
+        .expect("tests/house lies two levels below the root")
+        .to_path_buf()
+}
+
+/// One crate of the workspace.
+#[derive(Debug)]
+pub struct Package {
+    pub name: String,
+    /// Its folder, relative to the root: `services/node-status/api`.
+    pub folder: String,
+    pub description: String,
+    pub dependencies: Vec<Dependency>,
+    /// The root file of each library and binary, relative to the repository.
+    pub roots: Vec<PathBuf>,
+}
+
+#[derive(Debug)]
+pub struct Dependency {
+    pub name: String,
+    pub kind: Kind,
+    /// Whether it is a crate of this repository.
+    pub ours: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Normal,
+    Build,
+    Dev,
+}
+
+impl Package {
+    /// A program or service itself, not its `api` or `domain`: `services/<name>` and no deeper.
+    #[must_use]
+    pub fn is_service(&self) -> bool {
+        self.folder
+            .strip_prefix("services/")
+            .is_some_and(|rest| !rest.contains('/'))
+    }
+
+    #[must_use]
+    pub fn is_domain(&self) -> bool {
+        self.folder.starts_with("services/") && self.folder.ends_with("/domain")
+    }
+
+    #[must_use]
+    pub fn is_api(&self) -> bool {
+        self.folder.starts_with("services/") && self.folder.ends_with("/api")
+    }
+
+    #[must_use]
+    pub fn is_shared(&self) -> bool {
+        self.folder.starts_with("shared/")
+    }
+}
+
+/// Every crate of the workspace by name, as `cargo metadata` tells it.
+#[must_use]
+pub fn packages() -> BTreeMap<String, Package> {
+    let cargo = env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+    let output = Command::new(cargo)
+        .args([
+            "metadata",
+            "--no-deps",
+            "--offline",
+            "--format-version",
+            "1",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs, for it ran this test");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    let metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo prints JSON");
+    let packages = list(&metadata, "packages").iter().map(package);
+    packages
+        .map(|package| (package.name.clone(), package))
+        .collect()
+}
+
+fn package(said: &Value) -> Package {
+    let manifest = PathBuf::from(text(said, "manifest_path"));
+    let folder = manifest.parent().expect("a manifest lies in a folder");
+    let roots = list(said, "targets").iter().filter(|target| {
+        let kinds = list(target, "kind");
+        kinds.iter().any(|kind| kind == "lib" || kind == "bin")
+    });
+    Package {
+        name: text(said, "name").to_owned(),
+        folder: from_root(folder).display().to_string(),
+        description: said["description"].as_str().unwrap_or_default().to_owned(),
+        dependencies: list(said, "dependencies").iter().map(dependency).collect(),
+        roots: roots
+            .map(|target| from_root(Path::new(text(target, "src_path"))))
+            .collect(),
+    }
+}
+
+fn dependency(said: &Value) -> Dependency {
+    let kind = match said["kind"].as_str() {
+        None => Kind::Normal,
+        Some("build") => Kind::Build,
+        Some(_) => Kind::Dev,
+    };
+    Dependency {
+        name: text(said, "name").to_owned(),
+        kind,
+        ours: said["path"].is_string(),
+    }
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key]
+        .as_str()
+        .unwrap_or_else(|| panic!("cargo says no {key}"))
+}
+
+fn from_root(path: &Path) -> PathBuf {
+    path.strip_prefix(root())
+        .expect("a crate of the workspace lies in it")
+        .to_path_buf()
+}
+
+/// Every file of the repository that people write, relative to the root, in order.
+///
+/// Build output and version control are left out; so is what an interrupted golden test left.
+#[must_use]
+pub fn files() -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    walk(&root(), &mut found);
+    found.sort();
+    found
+}
+
+fn walk(folder: &Path, found: &mut Vec<PathBuf>) {
+    let entries = fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
+    for entry in entries.filter_map(Result::ok) {
+        let path = entry.path();
+        let name = entry.file_name();
+        if path.is_symlink() || [".git", "target", ".sqlx"].iter().any(|skip| name == *skip) {
+            continue;
+        }
+        if path.is_dir() {
+            walk(&path, found);
+        } else if path.extension().is_none_or(|end| end != "pending-snap") {
+            found.push(from_root(&path));
+        }
+    }
+}
+
+/// The text of a file of the repository, or nothing when it is not text.
+#[must_use]
+pub fn read(relative: &Path) -> Option<String> {
+    String::from_utf8(fs::read(root().join(relative)).ok()?).ok()
+}
+
+/// Compares with a checked-in file; with `BLESS=1` (`just bless`) writes it instead.
+///
+/// # Panics
+/// When they differ, with the lines that do.
+pub fn compare_with_golden(relative: &str, found: &str) {
+    let path = root().join(relative);
+    if env::var_os("BLESS").is_some() {
+        fs::write(&path, found).unwrap_or_else(|e| panic!("{relative}: {e}"));
+        return;
+    }
+    let wanted = fs::read_to_string(&path).unwrap_or_default();
+    if wanted != found {
+        let gone = wanted
+            .lines()
+            .filter(|line| !found.lines().any(|other| other == *line));
+        let come = found
+            .lines()
+            .filter(|line| !wanted.lines().any(|other| other == *line));
+        let difference: Vec<String> = gone
+            .map(|line| format!("- {line}"))
+            .chain(come.map(|l| format!("+ {l}")))
+            .collect();
+        panic!(
+            "{relative} differs; if that is meant, run `just bless` and read the diff\n{}",
+            difference.join("\n")
+        );
+    }
+}
+
+/// Fails with all findings at once, so that one run shows the whole work.
+///
+/// # Panics
+/// When there are any.
+pub fn assert_none(rule: &str, findings: &[String]) {
+    assert!(findings.is_empty(), "{rule}\n  {}", findings.join("\n  "));
+}

@@ -1,0 +1,160 @@
+//! Which way the arrows between crates point. The picture is a golden file, so a new arrow is a
+//! visible diff; the rules that no picture may break are asserted beside it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+use hayward_tests_house::{Kind, Package, assert_none, compare_with_golden, packages};
+
+#[test]
+fn the_picture_is_the_one_checked_in() {
+    let mut picture =
+        String::from("# Who depends on whom in this repository. Rewrite: just bless\n");
+    for (name, package) in packages() {
+        for (kind, word) in [
+            (Kind::Normal, ""),
+            (Kind::Build, " [build]"),
+            (Kind::Dev, " [dev]"),
+        ] {
+            let mut ours: Vec<&str> = package
+                .dependencies
+                .iter()
+                .filter(|dependency| dependency.ours && dependency.kind == kind)
+                .map(|dependency| dependency.name.as_str())
+                .collect();
+            ours.sort_unstable();
+            ours.dedup();
+            if kind == Kind::Normal || !ours.is_empty() {
+                let line = format!("{name}{word} -> {}", ours.join(" "));
+                writeln!(picture, "{}", line.trim_end()).expect("a string takes text");
+            }
+        }
+    }
+    compare_with_golden("tests/house/arrows.txt", &picture);
+}
+
+/// Each arrow that `forbidden` names, of every kind: a test that leans on a neighbour's inside
+/// ties the two together as surely as the code would.
+fn arrows(forbidden: impl Fn(&Package, &Package) -> bool) -> Vec<String> {
+    let all = packages();
+    let mut findings = Vec::new();
+    for package in all.values() {
+        for dependency in package
+            .dependencies
+            .iter()
+            .filter(|dependency| dependency.ours)
+        {
+            if forbidden(package, &all[&dependency.name]) {
+                findings.push(format!("{} -> {}", package.name, dependency.name));
+            }
+        }
+    }
+    findings
+}
+
+#[test]
+fn no_service_depends_on_a_service() {
+    let found = arrows(|from, to| {
+        from.folder.starts_with("services/") && from.name != "hayward" && to.is_service()
+    });
+    assert_none("only `hayward` links services, for `up`", &found);
+}
+
+#[test]
+fn a_domain_is_its_own_service_s_affair() {
+    let found = arrows(|from, to| {
+        let own = to.name.strip_suffix("-domain") == Some(&from.name);
+        let bench_or_test = from.name == "hayward" || from.folder.starts_with("tests/");
+        to.is_domain() && !own && !bench_or_test
+    });
+    assert_none(
+        "a neighbour uses the `api` crate, never the `domain`",
+        &found,
+    );
+}
+
+#[test]
+fn domains_know_only_words() {
+    let allowed = ["hayward-vocabulary", "serde", "thiserror"];
+    let all = packages();
+    let mut found = Vec::new();
+    for package in all.values().filter(|package| package.is_domain()) {
+        for dependency in &package.dependencies {
+            if dependency.kind != Kind::Dev && !allowed.contains(&dependency.name.as_str()) {
+                found.push(format!("{} -> {}", package.name, dependency.name));
+            }
+        }
+    }
+    assert_none(
+        "decisions are pure: no i/o, clock, randomness or environment",
+        &found,
+    );
+}
+
+#[test]
+fn contracts_stand_on_shared_words_alone() {
+    let allowed = [
+        "hayward-vocabulary",
+        "hayward-publication",
+        "hayward-service",
+    ];
+    let found = arrows(|from, to| from.is_api() && !allowed.contains(&to.name.as_str()));
+    assert_none("an `api` crate holds types and a thin client", &found);
+}
+
+#[test]
+fn shared_never_depends_on_services() {
+    let found = arrows(|from, to| {
+        from.is_shared() && from.name != "hayward-testkit" && to.folder.starts_with("services/")
+    });
+    assert_none(
+        "shared/ stands below services/; only the testkit stands above both",
+        &found,
+    );
+}
+
+#[test]
+fn nothing_depends_on_the_tests() {
+    let found = arrows(|_, to| to.folder.starts_with("tests/"));
+    assert_none("tests/ is the top of the picture", &found);
+    let testkit = arrows_of_kind("hayward-testkit", Kind::Normal);
+    let found: Vec<String> = testkit
+        .into_iter()
+        .filter(|(_, folder)| !folder.starts_with("tests/"))
+        .map(|(name, _)| name)
+        .collect();
+    assert_none("the testkit is linked by tests only", &found);
+}
+
+fn arrows_of_kind(to: &str, kind: Kind) -> BTreeMap<String, String> {
+    let all = packages().into_iter();
+    let pointing = all.filter(|(_, package)| {
+        package
+            .dependencies
+            .iter()
+            .any(|d| d.name == to && d.kind == kind)
+    });
+    pointing
+        .map(|(name, package)| (name, package.folder))
+        .collect()
+}
+
+#[test]
+fn few_may_name_the_database() {
+    let named = ["hayward-postgres", "hayward-publication", "hayward-testkit"];
+    let mut found = Vec::new();
+    for package in packages().values() {
+        let may = package.is_service() || named.contains(&package.name.as_str());
+        let does = package
+            .dependencies
+            .iter()
+            .any(|d| d.name.starts_with("sqlx"));
+        if does && !may {
+            found.push(package.name.clone());
+        }
+    }
+    assert_none(
+        "sqlx belongs to services, postgres, publication and the testkit",
+        &found,
+    );
+}

@@ -1,0 +1,260 @@
+//! What the README tells people to type exists: recipes of the justfile, subcommands of the
+//! program, and routes for `curl` with their methods.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use hayward_tests_house::{assert_none, files, read};
+use serde_json::Value;
+
+/// Ports of `up` and of the compose stack.
+const PORTS: [(&str, &str); 5] = [
+    ("7400", "job-converter"),
+    ("7401", "rm-scheduler"),
+    ("7402", "container-manager"),
+    ("7403", "node-status"),
+    ("7404", "blocklist"),
+];
+/// What every service answers beside its own API.
+const EVERYWHERE: [&str; 5] = [
+    "/livez",
+    "/readyz",
+    "/v1/status",
+    "/v1/openapi.json",
+    "/docs",
+];
+
+/// The commands of the README: lines of fenced blocks, joined where a backslash ends them, and
+/// what stands in backquotes. Output shown in a block looks like no command and is passed over.
+fn commands() -> Vec<String> {
+    let text = read(Path::new("README.md")).expect("the repository has a README.md");
+    let mut all = Vec::new();
+    let mut fenced = false;
+    let mut open = String::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+            continue;
+        }
+        if !fenced {
+            all.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+            continue;
+        }
+        open.push_str(line.trim().trim_start_matches("$ ").trim_end_matches('\\'));
+        if !line.ends_with('\\') {
+            all.push(std::mem::take(&mut open));
+        }
+    }
+    all
+}
+
+/// The words after each place where the program is called in the command.
+fn calls<'a>(command: &'a str, program: &str) -> Vec<Vec<&'a str>> {
+    let parts = command.split(['|', ';', '&', '(', ')']);
+    let words = parts.map(|part| part.split_whitespace().collect::<Vec<_>>());
+    let called = words.filter_map(|words| {
+        let skip = words.iter().take_while(|word| word.contains('=')).count();
+        (words.get(skip) == Some(&program)).then(|| words[skip + 1..].to_vec())
+    });
+    called.collect()
+}
+
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_lowercase())
+        && word
+            .chars()
+            .all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-')
+}
+
+#[test]
+fn recipes_exist() {
+    let text = read(Path::new("justfile")).expect("the repository has a justfile");
+    let recipes: BTreeSet<&str> = text
+        .lines()
+        .filter(|line| !line.starts_with([' ', '#', '\t']) && !line.contains(":="))
+        .filter_map(|line| line.split_once(':')?.0.split_whitespace().next())
+        .collect();
+    let mut found = Vec::new();
+    for command in commands() {
+        for words in calls(&command, "just") {
+            if let Some(recipe) = words.first().filter(|word| is_name(word))
+                && !recipes.contains(recipe)
+            {
+                found.push(format!("just {recipe}"));
+            }
+        }
+    }
+    assert_none("the README names recipes that the justfile lacks", &found);
+}
+
+/// The subcommands, read from the enums that derive them: asking the program itself would mean
+/// building the whole house before it can be inspected.
+fn subcommands() -> BTreeSet<String> {
+    let here = Path::new("services/hayward/src");
+    let mut names = BTreeSet::from(["help".to_owned()]);
+    for path in files().into_iter().filter(|path| path.starts_with(here)) {
+        let text = read(&path).unwrap_or_default();
+        let mut derived = false;
+        let mut inside = false;
+        for line in text.lines() {
+            if line.starts_with("#[derive(") {
+                derived = line.contains("Subcommand");
+            } else if line == "}" {
+                (derived, inside) = (false, false);
+            } else if derived && line.contains("enum ") {
+                inside = true;
+            } else if inside {
+                names.extend(variant(line).or_else(|| attribute(line)));
+            }
+        }
+    }
+    names
+}
+
+/// `    ConfigCheck(…),` is `config-check`.
+fn variant(line: &str) -> Option<String> {
+    let name = line.strip_prefix("    ")?;
+    if !name.starts_with(|c: char| c.is_ascii_uppercase()) {
+        return None;
+    }
+    let name = name.chars().take_while(char::is_ascii_alphanumeric);
+    let kebab = name.flat_map(|c| {
+        let dash = c.is_ascii_uppercase().then_some('-');
+        dash.into_iter()
+            .chain(std::iter::once(c.to_ascii_lowercase()))
+    });
+    Some(kebab.skip(1).collect())
+}
+
+/// `    #[command(name = "run-tasks")]` is `run-tasks`.
+fn attribute(line: &str) -> Option<String> {
+    let rest = line
+        .strip_prefix("    #[command(")?
+        .split_once("name = \"")?
+        .1;
+    Some(rest.split('"').next()?.to_owned())
+}
+
+#[test]
+fn subcommands_exist() {
+    let known = subcommands();
+    let mut found = Vec::new();
+    for command in commands() {
+        let mut called = calls(&command, "hayward");
+        // `cargo run --release -p hayward -- demo` calls it as well.
+        called.extend(calls(&command, "cargo").into_iter().filter_map(|words| {
+            let ours = words.contains(&"run") && words.contains(&"hayward");
+            let at = words.iter().position(|word| *word == "--")?;
+            ours.then(|| words[at + 1..].to_vec())
+        }));
+        for words in called {
+            if let Some(name) = words.first().filter(|word| is_name(word))
+                && !known.contains(*name)
+            {
+                found.push(format!("hayward {name}"));
+            }
+        }
+    }
+    assert_none(
+        "the README names subcommands that the program lacks",
+        &found,
+    );
+}
+
+/// Method, service where the port tells it, and path.
+fn request(words: &[&str]) -> Option<(String, Option<&'static str>, String)> {
+    let bare = |word: &str| word.trim_matches(['"', '\'']).to_owned();
+    let url = words
+        .iter()
+        .map(|word| bare(word))
+        .find(|word| word.contains("/v1/"))?;
+    let (before, after) = url.split_at(url.find("/v1/")?);
+    let path = after.split(['?', '"', '\'']).next()?.to_owned();
+    let service = PORTS
+        .iter()
+        .find(|(port, _)| before.ends_with(port))
+        .map(|(_, name)| *name);
+    let mut method = "GET".to_owned();
+    for (at, word) in words.iter().enumerate() {
+        match *word {
+            "-X" | "--request" | "-sX" => return Some((bare(words.get(at + 1)?), service, path)),
+            "-d" | "--data" | "--json" | "--data-binary" | "--data-raw" => {
+                "POST".clone_into(&mut method);
+            }
+            "-T" | "--upload-file" => "PUT".clone_into(&mut method),
+            "-I" | "--head" => "HEAD".clone_into(&mut method),
+            joined if joined.len() > 2 && joined.starts_with("-X") => {
+                joined[2..].clone_into(&mut method);
+            }
+            _ => {}
+        }
+    }
+    Some((method, service, path))
+}
+
+/// `/v1/jobs/$ID/tasks` is answered by `/v1/jobs/{id}/tasks`.
+fn matches(template: &str, path: &str) -> bool {
+    let template: Vec<&str> = template.split('/').collect();
+    let path: Vec<&str> = path.split('/').collect();
+    let same = |(wanted, given): (&&str, &&str)| wanted.starts_with('{') || wanted == given;
+    template.len() == path.len() && template.iter().zip(&path).all(same)
+}
+
+fn is_answered(method: &str, service: &str, path: &str) -> bool {
+    let text = read(Path::new(&format!("openapi/{service}.json"))).unwrap_or_default();
+    let document: Value = serde_json::from_str(&text).unwrap_or_default();
+    let mut paths = document["paths"].as_object().into_iter().flatten();
+    paths.any(|(template, item)| {
+        matches(template, path) && item.get(method.to_lowercase()).is_some()
+    })
+}
+
+#[test]
+fn routes_exist() {
+    let mut found = Vec::new();
+    for command in commands() {
+        for words in calls(&command, "curl") {
+            let Some((method, service, path)) = request(&words) else {
+                continue;
+            };
+            let known = service.map_or_else(
+                || {
+                    PORTS
+                        .iter()
+                        .any(|(_, service)| is_answered(&method, service, &path))
+                },
+                |service| is_answered(&method, service, &path),
+            );
+            if !known && !EVERYWHERE.contains(&path.as_str()) {
+                found.push(format!("{method} {} {path}", service.unwrap_or("anywhere")));
+            }
+        }
+    }
+    assert_none("the README names routes that no document has", &found);
+}
+
+#[test]
+fn the_reading_of_commands_is_right() {
+    let words = [
+        "-s",
+        "-X",
+        "PUT",
+        "\"http://127.0.0.1:7404/v1/blocklist/items/$ID?x=1\"",
+    ];
+    let path = "/v1/blocklist/items/$ID".to_owned();
+    assert_eq!(
+        request(&words),
+        Some(("PUT".to_owned(), Some("blocklist"), path))
+    );
+    assert!(matches("/v1/jobs/{id}/tasks", "/v1/jobs/$JOB/tasks"));
+    assert!(!matches("/v1/jobs/{id}", "/v1/jobs"));
+    assert_eq!(
+        variant("    ConfigCheck(Check),").as_deref(),
+        Some("config-check")
+    );
+    assert_eq!(
+        attribute("    #[command(name = \"run-tasks\")]").as_deref(),
+        Some("run-tasks")
+    );
+    assert_eq!(calls("id=$(hayward submit -- sleep 1)", "hayward").len(), 1);
+}

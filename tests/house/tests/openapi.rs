@@ -1,0 +1,103 @@
+//! The checked-in API documents. Each service compares its own with its code; here they are read
+//! as a client would: five documents, 3.1, every operation named, grouped and answered in words.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hayward_tests_house::{assert_none, read};
+use serde_json::Value;
+
+const SERVICES: [&str; 5] = [
+    "blocklist",
+    "container-manager",
+    "job-converter",
+    "node-status",
+    "rm-scheduler",
+];
+const METHODS: [&str; 7] = ["get", "put", "post", "delete", "patch", "head", "options"];
+
+/// The document of a service, or the reason it cannot be read.
+fn document(service: &str) -> Result<Value, String> {
+    let path = format!("openapi/{service}.json");
+    let text = read(Path::new(&path)).ok_or_else(|| format!("{path} is missing"))?;
+    serde_json::from_str(&text).map_err(|error| format!("{path}: {error}"))
+}
+
+/// Every operation with its place, `GET /v1/jobs`.
+fn operations(document: &Value) -> Vec<(String, Value)> {
+    let paths = document["paths"].as_object().into_iter().flatten();
+    let mut all = Vec::new();
+    for (path, item) in paths {
+        for method in METHODS {
+            if let Some(operation) = item.get(method) {
+                all.push((
+                    format!("{} {path}", method.to_uppercase()),
+                    operation.clone(),
+                ));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn five_documents_of_the_right_kind() {
+    let mut found = Vec::new();
+    for service in SERVICES {
+        match document(service) {
+            Err(reason) => found.push(reason),
+            Ok(document) => {
+                let version = document["openapi"].as_str().unwrap_or_default();
+                if !version.starts_with("3.1.") {
+                    found.push(format!("{service}: openapi {version:?}"));
+                }
+                if operations(&document).is_empty() {
+                    found.push(format!("{service}: no operations"));
+                }
+            }
+        }
+    }
+    assert_none("openapi/ holds a 3.1 document for each service", &found);
+}
+
+#[test]
+fn operations_are_named_grouped_and_answered() {
+    let mut found = Vec::new();
+    for service in SERVICES {
+        let Ok(document) = document(service) else {
+            continue;
+        };
+        let mut seen: BTreeMap<String, String> = BTreeMap::new();
+        for (place, operation) in operations(&document) {
+            let mut complain = |what: &str| found.push(format!("{service}: {place}: {what}"));
+            match operation["operationId"].as_str() {
+                None | Some("") => complain("no operationId"),
+                Some(id) => {
+                    if let Some(other) = seen.insert(id.to_owned(), place.clone()) {
+                        complain(&format!("operationId {id} is taken by {other}"));
+                    }
+                }
+            }
+            if operation["tags"].as_array().is_none_or(Vec::is_empty) {
+                complain("no tag");
+            }
+            let empty = serde_json::Map::new();
+            let responses = operation["responses"].as_object().unwrap_or(&empty);
+            if responses.is_empty() {
+                complain("no responses");
+            }
+            for (status, response) in responses {
+                let described = response["description"]
+                    .as_str()
+                    .is_some_and(|t| !t.is_empty());
+                if !described && response.get("$ref").is_none() {
+                    complain(&format!("response {status} is not described"));
+                }
+            }
+        }
+    }
+    assert_none(
+        "a client generated from the document must be able to name everything",
+        &found,
+    );
+}
