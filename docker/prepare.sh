@@ -1,0 +1,41 @@
+#!/bin/sh
+# Makes keys, roles and schemas, then hands each container what is its own and nothing more.
+#
+# Agents run other people's programs. If they saw the whole keys directory, any job could read the
+# issuer's private key and make itself operator; so each container gets a volume with the public
+# key, its own token, and for a service the address of its own database role.
+#
+# usage: prepare.sh AGENT...
+set -eu
+umask 077
+
+agents=$*
+set --
+for agent in $agents; do set -- "$@" --agent "$agent"; done
+# In the environment and not among the arguments, which every process on the host can read.
+HAYWARD_ADMIN_URL=$(cat /secrets/admin.url)
+export HAYWARD_ADMIN_URL
+hayward prepare --keys /own/keys --user ada --user ben "$@"
+
+give() { # volume file...
+  to=/own/keys-$1
+  shift
+  for file in "$@"; do
+    mkdir -p "$(dirname "$to/$file")"
+    # Beside and renamed, for a service that is running reads some of these again.
+    cp -p "/own/keys/$file" "$to/$file.new"
+    mv "$to/$file.new" "$to/$file"
+  done
+}
+
+common=issuer.pub.pem
+[ ! -e /own/keys/revoked ] || common="$common revoked"
+for service in job-converter rm-scheduler container-manager node-status blocklist; do
+  role=$(echo "$service" | tr - _)
+  # shellcheck disable=SC2086
+  give "$service" $common "tokens/$service.token" "database/$role.url"
+done
+# These two sign tokens themselves: for the runners of jobs, and for nodes that enrol.
+for service in job-converter node-status; do give "$service" issuer.pem; done
+for agent in $agents; do give "$agent" "tokens/agent-$agent.token"; done
+echo "keys, roles and schemas are ready"
