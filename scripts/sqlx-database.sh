@@ -1,0 +1,36 @@
+#!/bin/sh
+# The database against which sqlx checks queries while compiling: a private server under
+# target/sqlx-pg with one schema per service, migrated from the migrations in this tree.
+#
+#   eval "$(scripts/sqlx-database.sh)"    starts it if needed, applies what changed, sets the
+#                                         *_SQLX_URL variables
+#   scripts/sqlx-database.sh stop         ends it
+#
+# Run it again after editing a migration: a schema whose applied migrations changed is made anew.
+set -eu
+
+root=$(cd "$(dirname "$0")/.." && pwd)
+target=${CARGO_TARGET_DIR:-$root/target}
+home=$target/sqlx-pg
+program=$target/debug/examples/sqlx_database
+
+mkdir -p "$target"
+if [ "${1:-}" = stop ]; then
+    [ -f "$home/server.pid" ] || exit 0
+    kill "$(cat "$home/server.pid")"
+    rm -f "$home/server.pid"
+    exit 0
+fi
+
+# The program itself checks nothing at compile time, so it builds without a database.
+cargo build --quiet --manifest-path "$root/Cargo.toml" -p hayward-postgres \
+    --example sqlx_database >&2
+
+# `serve` leaves at once when another one already holds the folder.
+if ! { [ -f "$home/server.pid" ] && kill -0 "$(cat "$home/server.pid")" 2>/dev/null; }; then
+    setsid nohup "$program" serve "$home" >"$target/sqlx-pg.log" 2>&1 </dev/null &
+    served=$!
+    mkdir -p "$home"
+    echo "$served" >"$home/server.pid"
+fi
+RUST_BACKTRACE=0 exec "$program" apply "$home" "$root"

@@ -1,0 +1,41 @@
+# Sourced by the scripts that run steps one after the other: headers, timings, one verdict.
+# shellcheck shell=bash
+
+failed_steps=()
+skipped_steps=()
+current_step=
+
+step() { # title command...
+  current_step=$1; shift
+  local begun=$SECONDS
+  printf '\n=== %s\n' "$current_step"
+  if "$@"; then
+    printf -- '--- %s: done in %d s\n' "$current_step" $((SECONDS - begun))
+  else
+    printf -- '--- %s: FAILED after %d s\n' "$current_step" $((SECONDS - begun))
+    failed_steps+=("$current_step")
+  fi
+}
+
+# A step that cannot be taken here says so where it stands and again at the end.
+skipped() { # reason
+  printf 'SKIPPED: %s\n' "$1"
+  skipped_steps+=("$current_step: $1")
+}
+
+# The last word; its status is that of the script which ends with it.
+verdict() {
+  printf '\n=== after %d s\n' "$SECONDS"
+  local each
+  for each in "${skipped_steps[@]}"; do printf 'skipped: %s\n' "$each"; done
+  for each in "${failed_steps[@]}"; do printf 'FAILED: %s\n' "$each"; done
+  [ ${#failed_steps[@]} -eq 0 ] && echo "all steps passed"
+}
+
+# Makes cargo compile every file with a checked query again.
+touch_queries() {
+  local files
+  files=$(grep -rlE --include='*.rs' 'query(_as|_scalar)?!' services shared tests)
+  # shellcheck disable=SC2086
+  [ -z "$files" ] || touch -c $files
+}
