@@ -96,7 +96,7 @@ pub struct Fleet {
 }
 
 impl Fleet {
-    /// Starts all five. None waits for another: each serves what it can until its neighbours are up.
+    /// Starts all five. None waits for another: each serves what it can until the others are up.
     pub async fn start(plan: &Plan, shutdown: &Shutdown) -> anyhow::Result<Self> {
         let addresses = plan.ports.addresses();
         let mut services = Vec::new();

@@ -1,4 +1,4 @@
-//! The `hayward` command: a fleet by one word (`up`, `demo`), and everything a person does with one.
+//! The `hayward` command: a fleet by one word (`up`, `demo`), and all a person does with one.
 //!
 //! It links all services, and is the only crate that does. What it does to a fleet it does over the
 //! same HTTP as everybody else, with tokens from the state directory.

@@ -2,8 +2,8 @@
 //!
 //! A bell exists only while somebody listens. Ringing says that something *may* have changed; the
 //! listener looks for itself, so a bell too many does no harm. Bells ring when a change is applied,
-//! which is before it is committed: who reads what is published waits for the revision rung, and for
-//! the commit in flight when it began to listen.
+//! which is before it is committed: who reads what is published waits for the revision rung, and
+//! for the commit in flight when it began to listen.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -83,7 +83,8 @@ impl<T: PartialEq> Followed<T> {
         self.entries.is_empty()
     }
 
-    /// True once the publisher has been heard in this term: no news of nodes is not news of no nodes.
+    /// True once the publisher has been heard in this term: no news of nodes is not news of no
+    /// nodes.
     pub fn heard(&self) -> bool {
         self.heard_ms.is_some()
     }

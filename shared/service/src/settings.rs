@@ -1,9 +1,9 @@
 //! Settings of a process: defaults, then a TOML file, then the environment, then flags.
 //!
 //! What is set and not known is an error that names it, wherever it was set: a misspelled limit
-//! must not become a default in silence (S4). The known names are those of the default value when it is
-//! serialised, because `flatten` and `deny_unknown_fields` do not go together; so a settings struct
-//! needs `#[serde(default)]` and may not skip fields when it is serialised.
+//! must not become a default in silence (S4). The known names are those of the default value when
+//! it is serialised, because `flatten` and `deny_unknown_fields` do not go together; so a settings
+//! struct needs `#[serde(default)]` and may not skip fields when it is serialised.
 //!
 //! One environment may serve several services: see [`read`] for whose variable is whose.
 

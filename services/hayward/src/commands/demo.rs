@@ -63,7 +63,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let outcome = tokio::select! {
         outcome = play(&up, &files, arguments.pace) => outcome,
-        () = shutdown.wait() => Err(anyhow::anyhow!("stopped before the end; nothing is left running")),
+        () = shutdown.wait() => {
+            Err(anyhow::anyhow!("stopped before the end; nothing is left running"))
+        }
     };
     let stopped = up.stop(&end).await;
     let whole = outcome?;

@@ -151,9 +151,9 @@ proptest! {
         settle(&mut world);
     }
 
-    /// With no ramp-up, immediate departures, one order and no lists, news is digested in three rounds. Of
-    /// mixed orders only rest is promised: who is placed first can split the room of another, and
-    /// then counts move once more.
+    /// With no ramp-up, immediate departures, one order and no lists, news is digested in three
+    /// rounds. Of mixed orders only rest is promised: who is placed first can split the room of
+    /// another, and then counts move once more.
     #[test]
     fn without_ramp_up_plans_are_empty_within_three_rounds(
         nodes in nodes(),

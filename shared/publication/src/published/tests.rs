@@ -105,12 +105,15 @@ proptest! {
         before in prop::collection::btree_map("[a-e]", 0..4_u32, 0..5),
         after in prop::collection::btree_map("[a-e]", 0..4_u32, 0..5),
     ) {
+        let whole = |changed| Update {
+            cursor: String::new(),
+            full: true,
+            changed,
+            removed: vec![],
+        };
         let start = || {
             let mut reader = Followed::default();
-            reader.absorb(
-                Update { cursor: String::new(), full: true, changed: before.clone(), removed: vec![] },
-                0,
-            );
+            reader.absorb(whole(before.clone()), 0);
             reader
         };
         let delta = Update {
@@ -119,7 +122,7 @@ proptest! {
             changed: after.clone().into_iter().filter(|(k, v)| before.get(k) != Some(v)).collect(),
             removed: before.keys().filter(|key| !after.contains_key(*key)).cloned().collect(),
         };
-        let full = Update { cursor: String::new(), full: true, changed: after.clone(), removed: vec![] };
+        let full = whole(after.clone());
         let (mut by_delta, mut by_full) = (start(), start());
         let (told_delta, told_full) = (by_delta.absorb(delta, 0), by_full.absorb(full.clone(), 0));
         prop_assert_eq!(told_delta, told_full);
