@@ -1,6 +1,7 @@
 //! The end: every digest compared, every task accounted for, shares received against shares due.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
@@ -120,6 +121,9 @@ async fn check(owner: &Owner) -> anyhow::Result<Vec<String>> {
 
 fn sha256(file: &Path) -> anyhow::Result<String> {
     let bytes = std::fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-    let digest = Sha256::digest(&bytes);
-    Ok(digest.iter().map(|byte| format!("{byte:02x}")).collect())
+    let mut text = String::with_capacity(64);
+    for byte in Sha256::digest(&bytes) {
+        write!(text, "{byte:02x}").expect("a string takes any text");
+    }
+    Ok(text)
 }
