@@ -12,6 +12,7 @@
 mod account;
 mod binaries;
 mod child;
+mod group;
 mod pidfile;
 
 use std::fs::{self, File, OpenOptions};
@@ -22,7 +23,6 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::Signal;
 use sqlx::Connection;
 use sqlx::postgres::PgConnection;
-use tokio::process::Command;
 use tokio::time::sleep;
 
 use account::Account;
@@ -371,8 +371,7 @@ async fn init(settings: &Settings, account: Account, programs: &Path) -> Result<
     if !settings.durable {
         command.arg("--no-sync");
     }
-    let said = Command::from(command)
-        .output()
+    let said = group::output(command)
         .await
         .map_err(|source| EmbeddedError::Run { program, source })?;
     if !said.status.success() {
