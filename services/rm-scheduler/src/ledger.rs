@@ -94,8 +94,8 @@ pub struct Ledger {
     pub(crate) usage_written_ms: u64,
     pub(crate) round: u64,
     pub(crate) last_round_ms: Option<u64>,
-    /// What the last plan cost.
-    pub(crate) planning_ms: u64,
+    /// What the last round cost.
+    pub(crate) cost_ms: u64,
     /// The neighbour that has not been heard for too long.
     pub(crate) silent: Option<&'static str>,
     /// Something happened since the last round that a plan could depend on.
@@ -248,7 +248,7 @@ impl hayward_publication::Ledger for Ledger {
             usage_written_ms: moment.monotonic_ms,
             round: rounds.last().map_or(0, |round| round.round),
             last_round_ms: None,
-            planning_ms: 0,
+            cost_ms: 0,
             silent: None,
             news: true,
         };

@@ -15,10 +15,14 @@ use std::time::{Duration, Instant};
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, Reason, plan, prune};
+use hayward_service::lengthy;
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use crate::ledger::{JOB_CONVERTER, Ledger};
 use crate::store::Rows;
+
+/// The part of the time that rounds take at most, however long the queue.
+const ROUNDS_TAKE_ONE_IN: u64 = 5;
 
 /// What one round did besides its plan.
 pub(crate) struct Made {
@@ -50,16 +54,21 @@ impl Ledger {
         self.news = false;
         self.round += 1;
         self.snapshot.round = self.round;
-        let (plan, made) = self.plan();
-        self.planning_ms = made.planning_us / 1_000;
-        self.carry_out(plan, moment, batch, made);
+        let started = Instant::now();
+        lengthy(|| {
+            let (plan, made) = self.plan();
+            self.carry_out(plan, moment, batch, made);
+        });
+        self.cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.wake(if self.news { self.pause_ms() } else { most }, moment.now)
     }
 
-    /// Milliseconds from round to round while there is news: a fleet that is slow to plan for gets
-    /// at least as much time for everything else.
+    /// Milliseconds from the start of a round to the next while there is news: a fleet that is
+    /// slow to plan for leaves most of the time to absorbing what comes in and to its neighbours.
     fn pause_ms(&self) -> u64 {
-        self.context.settings.round_min_ms.max(self.planning_ms)
+        let settings = &self.context.settings;
+        let rest = self.cost_ms.saturating_mul(ROUNDS_TAKE_ONE_IN);
+        settings.round_min_ms.max(rest.min(settings.round_max_ms))
     }
 
     fn plan(&self) -> (Plan, Made) {

@@ -15,6 +15,7 @@ pub mod extract;
 pub mod frame;
 pub mod health;
 pub mod idempotency;
+pub mod lengthy;
 pub mod limits;
 pub mod openapi;
 pub mod problem;
@@ -29,9 +30,15 @@ pub use clock::{Clock, ManualClock, SystemClock};
 pub use extract::{Json, Path, Query};
 pub use frame::{Frame, serve};
 pub use health::{FollowerStanding, Health, Standing, StatusSource};
+pub use lengthy::lengthy;
 pub use limits::Limits;
 pub use openapi::{Description, documented};
 pub use problem::{Code, FieldFault, Problem};
 pub use settings::FrameSettings;
 pub use shutdown::Shutdown;
 pub use telemetry::Telemetry;
+
+/// The allocator of every Hayward program: a service allocates for each request and each entry,
+/// and the system's allocator was a seventh of its time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;

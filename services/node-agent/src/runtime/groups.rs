@@ -116,6 +116,32 @@ impl Groups {
         }
     }
 
+    /// Moves the agent to where it is already, in the background.
+    ///
+    /// The first move into a group after a while waits until every processor was seen idle, about
+    /// 10 ms; asked for when a launch begins, that wait is over when the supervisor moves in.
+    pub fn stir(&self) {
+        let folder = match self {
+            Self::Unified(folder) => folder,
+            Self::Split(places) => match places.first() {
+                Some((_, folder)) => folder,
+                None => return,
+            },
+            Self::Off { .. } => return,
+        };
+        let Some(home) = folder.parent().map(Path::to_owned) else {
+            return;
+        };
+        let pid = std::process::id();
+        std::thread::spawn(move || {
+            let members = read(home.join("cgroup.procs"));
+            // A root that was set is not where the agent is, and stays so.
+            if members.lines().any(|member| member.parse() == Ok(pid)) {
+                let _ = join(&home, pid);
+            }
+        });
+    }
+
     /// The groups of one container, whether or not they are there.
     pub fn of(&self, id: &AllocationId) -> Vec<PathBuf> {
         match self {

@@ -255,6 +255,7 @@ impl Runtime for Processes {
     fn launch(&self, container: Container) {
         let (id, incarnation) = (container.id.clone(), container.incarnation);
         self.0.live.lock().insert(id.clone(), Live::default());
+        self.0.conditions.groups.stir();
         let runtime = self.clone();
         tokio::spawn(async move {
             match runtime.prepare(&container) {
