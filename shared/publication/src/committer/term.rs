@@ -98,6 +98,8 @@ async fn serve<L: Ledger>(
     loop {
         let limit = office.settings.max_batch;
         let due = match wake {
+            // A commit took longer than the lease lasts: if nobody else took it, it is ours again.
+            _ if writer.term.until <= Instant::now() => Duration::ZERO,
             Wake::After(pause) => pause.min(office.settings.lease / 3),
             Wake::OnNews => office.settings.lease / 3,
         };

@@ -1,7 +1,7 @@
 //! One call: refined step by step, then sent to one address after another.
 
 use std::fmt::Write as _;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -13,6 +13,10 @@ use super::{Client, ClientError, PATIENCE};
 use crate::clock::fresh_uuid;
 use crate::problem::{Code, Problem};
 use crate::request::{REQUEST_ID, current_id, inject_trace};
+
+/// How long a call outlasts answers of 503: a leader that was killed is followed within that time.
+const BETWEEN_LEADERS: Duration = Duration::from_secs(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A request that was not sent yet.
 #[must_use = "a call does nothing until it is sent"]
@@ -103,6 +107,7 @@ impl Call {
         self.surround();
         let addresses = self.client.0.urls.len();
         let mut tried = 0;
+        let patient_until = Instant::now() + BETWEEN_LEADERS;
         loop {
             tried += 1;
             let at = self.client.now_at();
@@ -113,8 +118,16 @@ impl Call {
                     if elsewhere {
                         self.client.leave(at);
                     }
-                    if !again || tried >= addresses {
+                    if !again {
                         return Err(error);
+                    }
+                    if tried >= addresses {
+                        // Whoever answers that nobody leads will know better in a moment.
+                        let answered = matches!(error, ClientError::Problem(_));
+                        if !answered || Instant::now() >= patient_until {
+                            return Err(error);
+                        }
+                        tokio::time::sleep(LOOK_AGAIN).await;
                     }
                     tracing::debug!(
                         error = format!("{:#}", anyhow::Error::new(error)),
