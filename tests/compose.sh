@@ -105,7 +105,7 @@ said() { # id words tasks
   echo "job $1: all $3 tasks said what they should"
 }
 
-id=$(as user-ada -X POST "$jobs/v1/jobs" -d '{"name": "by-curl",
+id=$(as user-ada -H 'Idempotency-Key: by-curl' "$jobs/v1/jobs" -d '{"name": "by-curl",
   "command": ["sh", "-c", "echo curl-{task}-done"], "tasks": {"count": 12}}' | field id)
 [ -n "$id" ] || fail "no id for the job submitted with curl"
 until_true "job by curl" finished "$id"
