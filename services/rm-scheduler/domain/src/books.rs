@@ -56,9 +56,8 @@ pub(crate) struct Machine<'a> {
     pub pending: Vec<usize>,
     /// The request this whole node is kept for in this round.
     pub promised_to: Option<usize>,
-    /// Room that is leaving and meant for somebody, as (order, size, gpus): nothing else may slip
-    /// into it.
-    pub spoken: Vec<(u64, Size, Vec<u64>)>,
+    /// Room that is leaving and meant for somebody: nothing else may slip into it.
+    pub spoken: Vec<Spoken>,
     /// Services with an instance here.
     pub services: BTreeSet<&'a WorkId>,
 }
@@ -86,6 +85,14 @@ pub(crate) struct Pending {
     pub gpus: Vec<u64>,
     /// False once it was cancelled.
     pub live: bool,
+}
+
+/// Room meant for one process of a request.
+pub(crate) struct Spoken {
+    pub request: usize,
+    pub order: u64,
+    pub size: Size,
+    pub gpus: Vec<u64>,
 }
 
 pub(crate) struct ClassBook<'a> {
@@ -219,6 +226,10 @@ impl<'a> Books<'a> {
     pub fn grant(&mut self, request: usize, machine: usize, order: u64, size: Size) {
         let place = &mut self.machines[machine];
         let work = &mut self.requests[request];
+        if let Some(own) = place.spoken.iter().position(|it| it.request == request) {
+            place.spoken.remove(own);
+            work.coming = work.coming.saturating_sub(1);
+        }
         let gpus = place.free.choose_gpus(size.gpu_milli);
         place.free.take(order, &size, &gpus);
         place.pending.push(self.pending.len());
@@ -257,7 +268,10 @@ impl<'a> Books<'a> {
     /// Tells a share to leave. It keeps its room, and no longer satisfies its request.
     pub fn vacate(&mut self, held: usize, reason: VacateReason, detail: String) {
         let share = &mut self.held[held];
-        let purge = reason == VacateReason::NodeLost;
+        // Nothing more is awaited from a node that cannot answer.
+        let purge = share
+            .machine
+            .is_none_or(|machine| self.machines[machine].node.lost);
         if !share.leaving {
             share.leaving = true;
             if let Some(request) = share.request {
@@ -381,6 +395,11 @@ impl<'a> Books<'a> {
     /// Room on a node once everything that leaves has left, without what was granted and what is
     /// meant for somebody.
     pub fn coming_room(&self, machine: usize) -> Room {
+        self.coming_room_for(machine, None)
+    }
+
+    /// The same with what is meant for this request.
+    pub fn coming_room_for(&self, machine: usize, except: Option<usize>) -> Room {
         let machine = &self.machines[machine];
         let mut room = Room::new(machine.order, &machine.node.capacity);
         for share in machine.held.iter().map(|held| &self.held[*held]) {
@@ -392,8 +411,8 @@ impl<'a> Books<'a> {
         for share in machine.pending.iter().map(|at| &self.pending[*at]) {
             room.take(share.order, &share.size, &share.gpus);
         }
-        for (order, size, gpus) in &machine.spoken {
-            room.take(*order, size, gpus);
+        for meant in machine.spoken.iter().filter(|it| Some(it.request) != except) {
+            room.take(meant.order, &meant.size, &meant.gpus);
         }
         room
     }
@@ -405,7 +424,12 @@ impl<'a> Books<'a> {
             self.requests[request].size.clone(),
         );
         let gpus = self.coming_room(machine).choose_gpus(size.gpu_milli);
-        self.machines[machine].spoken.push((order, size, gpus));
+        self.machines[machine].spoken.push(Spoken {
+            request,
+            order,
+            size,
+            gpus,
+        });
         self.requests[request].coming += 1;
     }
 

@@ -42,6 +42,10 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
     let threshold = books.snapshot.tunables.fragmentation_threshold;
     let mut found = Vec::new();
     for (policy, classes) in groups(books, tree) {
+        if policy == Policy::Reserve && books.settings.clear_promised {
+            // Its nodes are cleared whole already.
+            continue;
+        }
         let requests = classes.iter().map(|class| &books.classes[*class].requests);
         let mut group: Vec<Need> = requests
             .flatten()

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::WorkId;
+use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     Planner,
@@ -31,12 +31,18 @@ impl Planner for FairShare {
         for tree in books.forest.roots().to_vec() {
             // 4. How many processes each is due.
             how_much::count(&mut books, tree);
+            books.renew_claims(tree);
             // 5. On which nodes.
             what_of::place_counted(&mut books, tree);
             // 6. Who has to make room.
             overage::evict(&mut books, tree);
             // 7. Room that is there but split.
             defrag::mend(&mut books, tree);
+            if books.settings.evict_for_somebody {
+                // Who gave for that gets its own back in the same round, where others have more
+                // than their counts.
+                overage::evict(&mut books, tree);
+            }
             // 8. What nobody is due is lent.
             if books.settings.lend_idle {
                 what_of::lend_idle(&mut books, tree);
@@ -75,8 +81,21 @@ fn carried(books: &Books) -> Carried {
             .map(|request| request.id.clone())
             .collect(),
         deficits: books.deficits.clone(),
+        claims: claims(books),
         last_hit: last_hit(books),
     }
+}
+
+/// W-14: room that was made is not cleared twice.
+fn claims(books: &Books) -> BTreeMap<WorkId, Vec<NodeName>> {
+    let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
+    for machine in &books.machines {
+        for meant in &machine.spoken {
+            let work = books.requests[meant.request].id.clone();
+            claims.entry(work).or_default().push(machine.name.clone());
+        }
+    }
+    claims
 }
 
 /// W-32: when each piece of work last gave something up, as long as that matters.

@@ -67,6 +67,9 @@ pub struct Carried {
     /// What rounding kept from each class and user (W-4).
     #[serde(default)]
     pub deficits: Deficits,
+    /// Nodes on which room was made for work that still waits, once for each process (W-14).
+    #[serde(default)]
+    pub claims: BTreeMap<WorkId, Vec<NodeName>>,
     /// When work last had to give something up for others (W-32).
     #[serde(default)]
     pub last_hit: BTreeMap<WorkId, u64>,

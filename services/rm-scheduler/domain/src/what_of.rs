@@ -243,7 +243,12 @@ fn place_in(
                 .service
                 .iter()
                 .any(|s| place.services.contains(s));
-        let count = place.free.fitting(order, &size).min(left);
+        let mut count = place.free.fitting(order, &size).min(left);
+        if count > 0 && place.spoken.iter().any(|meant| meant.request != at) {
+            // What is leaving here is meant for others.
+            let room = books.coming_room_for(machine, Some(at));
+            count = count.min(room.fitting(order, &size));
+        }
         if shunned || count == 0 {
             continue;
         }

@@ -202,6 +202,38 @@ impl<'a> Books<'a> {
         }
     }
 
+    /// Room that was made for work which still waits stays meant for it, as long as it suffices.
+    pub fn renew_claims(&mut self, tree: usize) {
+        if !self.settings.count_leaving_room {
+            return;
+        }
+        let snapshot = self.snapshot;
+        let requests: BTreeMap<&WorkId, usize> = match snapshot.carried.claims.is_empty() {
+            true => return,
+            false => (0..).zip(&self.requests).map(|(at, it)| (it.id, at)).collect(),
+        };
+        for (work, nodes) in &snapshot.carried.claims {
+            let Some(at) = requests.get(work).copied() else {
+                continue;
+            };
+            for node in nodes {
+                let Some(machine) = self.machine_index.get(node).copied() else {
+                    continue;
+                };
+                let request = &self.requests[at];
+                let waits = !request.is_out() && request.missing() > request.coming;
+                let machine_is_open = self.in_tree(machine, tree)
+                    && self.machines[machine].is_schedulable()
+                    && self.machines[machine].promised_to.is_none()
+                    && self.is_permitted(at, machine);
+                let room = self.coming_room(machine);
+                if waits && machine_is_open && room.fitting(request.order, &request.size) > 0 {
+                    self.speak_for(at, machine);
+                }
+            }
+        }
+    }
+
     /// room held by work that belongs to no class, or may not be there any more
     /// and cannot be moved, closes its node until it goes.
     fn close_nodes_of_the_classless(&mut self) {

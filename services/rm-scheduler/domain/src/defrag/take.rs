@@ -65,9 +65,11 @@ fn candidates(books: &Books, tree: usize, at: usize) -> (BTreeSet<usize>, BTreeS
                 continue;
             }
             let runs = |held: &usize| books.held[*held].allocation.running;
+            // What was granted a moment ago costs nothing to give.
+            let fresh = books.settings.spare_donors && request.placed > 0;
             let is_rich = !request.actually_needy
                 && request.has() >= threshold
-                && request.held.iter().any(runs);
+                && (fresh || request.held.iter().any(runs));
             if is_rich {
                 rich.insert(*donor);
             } else if class.priority < book.class.priority {

@@ -31,7 +31,7 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
         let request = &books.requests[at];
         let fair = books.policy(at) == Some(Policy::FairShare);
         let shape = (books.home(at), fair, request.order, request.size.clone());
-        for _ in 0..request.missing() {
+        for _ in request.coming..request.missing() {
             looks += nodes.len() as u64;
             if looks > LOOKS || hopeless.contains(&shape) {
                 break;
