@@ -52,6 +52,8 @@ pub trait Planner {
 #[cfg(test)]
 mod examples;
 #[cfg(test)]
+mod invariants;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod world;

@@ -295,8 +295,10 @@ fn give_back(books: &Books, room: &mut crate::room::Room, share: Share) {
     }
 }
 
+/// Of the same vector, and where the request may be.
 fn is_alike(books: &Books, pending: usize, at: usize) -> bool {
-    books.pending[pending].size == books.requests[at].size
+    let share = &books.pending[pending];
+    share.size == books.requests[at].size && books.is_permitted(at, share.machine)
 }
 
 /// returns the processes that room is made for.
