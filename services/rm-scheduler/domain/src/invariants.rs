@@ -273,7 +273,8 @@ proptest! {
         prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&world.snapshot));
     }
 
-    /// I7
+    /// I7. Remainders go by the sort and not by the fraction, so a class may be a whole process
+    /// off, and no more.
     #[test]
     fn i7_one_order_is_divided_to_within_one_process(
         nodes in prop::collection::vec(1..9_u64, 1..8),
@@ -298,7 +299,7 @@ proptest! {
                 .collect();
             let given: u64 = has.iter().sum();
             let off = (given * sum).abs_diff(total * weight);
-            prop_assert!(off < sum, "class {class} has {given} of {total} at {weight}/{sum}");
+            prop_assert!(off <= sum, "class {class} has {given} of {total} at {weight}/{sum}");
             let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
             prop_assert!(most - least <= 1, "{has:?}");
         }

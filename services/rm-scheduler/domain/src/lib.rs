@@ -22,6 +22,7 @@ pub mod check;
 mod deficit;
 mod defrag;
 mod fair_share;
+mod explain;
 mod forest;
 mod how_much;
 mod orders;

@@ -6,6 +6,7 @@ use hayward_vocabulary::{Size, WorkId};
 
 use crate::{
     books::{Books, Deferral, Request},
+    explain::Explainer,
     plan::{Reason, Verdict},
     reach::{never, nowhere},
     snapshot::Policy,
@@ -16,17 +17,23 @@ type Known = BTreeMap<(Option<usize>, u64, Size), Deferral>;
 
 pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
     let mut known = Known::new();
+    let mut explainer = Explainer::default();
     (0..books.requests.len())
         .map(|at| {
             (
                 books.requests[at].id.clone(),
-                verdict(books, at, &mut known),
+                verdict(books, at, &mut known, &mut explainer),
             )
         })
         .collect()
 }
 
-fn verdict(books: &Books, at: usize, known: &mut Known) -> Verdict {
+fn verdict(
+    books: &Books,
+    at: usize,
+    known: &mut Known,
+    explainer: &mut Explainer,
+) -> Verdict {
     let request = &books.requests[at];
     let has = request.has();
     let deferral = match &request.deferral {
@@ -35,6 +42,12 @@ fn verdict(books: &Books, at: usize, known: &mut Known) -> Verdict {
     };
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
     let waits = request.deferral.is_some() || request.waits.is_some_and(told);
+    let (also, unblock) = if waits {
+        let reason = deferral.reason;
+        (explainer.also(books, at, reason), explainer.unblock(books, at, reason))
+    } else {
+        (Vec::new(), None)
+    };
     let numbers = [
         ("order", request.order),
         ("wanted_processes", request.cap.now),
@@ -54,8 +67,8 @@ fn verdict(books: &Books, at: usize, known: &mut Known) -> Verdict {
             .into_iter()
             .map(|(name, number)| (name.to_owned(), number))
             .collect(),
-        also: Vec::new(),
-        unblock: None,
+        also,
+        unblock,
     }
 }
 

@@ -233,6 +233,7 @@ fn place_in(
         return need;
     }
     let mut left = need;
+    let mut kept_for_others = false;
     let mut search = room.search(books, pool, at);
     while let Some(machine) = search.next(room) {
         let place = &books.machines[machine];
@@ -245,9 +246,11 @@ fn place_in(
                 .any(|s| place.services.contains(s));
         let mut count = place.free.fitting(order, &size).min(left);
         if count > 0 && place.spoken.iter().any(|meant| meant.request != at) {
-            // What is leaving here is meant for others.
+            // What is leaving here is meant for others, who may find it where this one does not.
             let room = books.coming_room_for(machine, Some(at));
-            count = count.min(room.fitting(order, &size));
+            let unmeant = room.fitting(order, &size);
+            kept_for_others |= unmeant < count;
+            count = count.min(unmeant);
         }
         if shunned || count == 0 {
             continue;
@@ -265,7 +268,7 @@ fn place_in(
             return 0;
         }
     }
-    if anywhere {
+    if anywhere && !kept_for_others {
         room.exhausted.insert((pool, order, size));
     }
     left
