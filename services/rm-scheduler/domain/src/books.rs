@@ -411,7 +411,11 @@ impl<'a> Books<'a> {
         for share in machine.pending.iter().map(|at| &self.pending[*at]) {
             room.take(share.order, &share.size, &share.gpus);
         }
-        for meant in machine.spoken.iter().filter(|it| Some(it.request) != except) {
+        for meant in machine
+            .spoken
+            .iter()
+            .filter(|it| Some(it.request) != except)
+        {
             room.take(meant.order, &meant.size, &meant.gpus);
         }
         room

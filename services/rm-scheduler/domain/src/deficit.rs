@@ -12,7 +12,8 @@ use hayward_vocabulary::UserName;
 
 use crate::{
     books::Books,
-    snapshot::{Account, Standing},
+    how_much::groups,
+    snapshot::{Account, Policy, Standing},
 };
 
 /// A quantum owed for this long is paid. Shorter would be fairer and cost more preemptions.
@@ -54,18 +55,26 @@ pub(crate) fn settle(books: &mut Books) {
     }
 }
 
-/// Someone with a weight, a demand and what was counted, the latter two in quanta.
+/// Someone with a weight, a demand and what is had, the latter two in quanta.
 struct Claim {
     weight: u64,
     wants: u64,
     has: u64,
 }
 
-/// Notes how fast each account grows from now on.
-pub(crate) fn note(books: &mut Books, classes: &[usize]) {
+/// Notes how fast each account of a tree grows from now on, by what everyone has after the round.
+pub(crate) fn note(books: &mut Books, tree: usize) {
     if !books.settings.carry_remainders {
         return;
     }
+    for (policy, classes) in groups(books, tree) {
+        if policy == Policy::FairShare {
+            note_group(books, &classes);
+        }
+    }
+}
+
+fn note_group(books: &mut Books, classes: &[usize]) {
     let claims: Vec<Claim> = classes.iter().map(|at| of_book(books, *at)).collect();
     let rates = rates(&claims);
     let mut fresh = BTreeMap::new();
@@ -102,7 +111,7 @@ fn sums(books: &Books, requests: &[usize]) -> (u64, u64) {
         let request = &books.requests[*at];
         (
             wants.saturating_add(request.cap.now.saturating_mul(request.order)),
-            has.saturating_add(request.counted.saturating_mul(request.order)),
+            has.saturating_add(request.has().saturating_mul(request.order)),
         )
     })
 }

@@ -111,7 +111,10 @@ impl Explainer {
             return nearest(books, at);
         }
         let shape = shape(books, at);
-        *self.nearest.entry(shape).or_insert_with(|| nearest(books, at))
+        *self
+            .nearest
+            .entry(shape)
+            .or_insert_with(|| nearest(books, at))
     }
 
     fn largest(&mut self, books: &Books, at: usize) -> u64 {
@@ -120,7 +123,10 @@ impl Explainer {
             let orders = machines.map(|machine| books.machines[machine].order);
             orders.max().unwrap_or(0)
         };
-        *self.largest.entry(shape(books, at)).or_insert_with(permitted)
+        *self
+            .largest
+            .entry(shape(books, at))
+            .or_insert_with(permitted)
     }
 }
 
@@ -200,6 +206,11 @@ mod tests {
         // Up for half a second of the one that passed.
         assert_eq!(receipt.lost_ms, 500);
         let unblock = plan.verdicts["new"].unblock.clone();
-        assert_eq!(unblock, Some(Unblock::Wait { leaving_processes: 1 }));
+        assert_eq!(
+            unblock,
+            Some(Unblock::Wait {
+                leaving_processes: 1
+            })
+        );
     }
 }

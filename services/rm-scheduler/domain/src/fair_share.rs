@@ -47,6 +47,7 @@ impl Planner for FairShare {
             if books.settings.lend_idle {
                 what_of::lend_idle(&mut books, tree);
             }
+            deficit::note(&mut books, tree);
         }
         // 9. Why each has what it has, and what the next round has to know.
         Plan {

@@ -7,7 +7,7 @@ pub(crate) mod fixed;
 
 use std::collections::BTreeMap;
 
-use crate::{books::Books, deficit, orders::Holes, reserve, snapshot::Policy};
+use crate::{books::Books, orders::Holes, reserve, snapshot::Policy};
 
 /// Free room by pool, without what nobody may take back. Consumed from group to group.
 pub(crate) struct Tables {
@@ -88,10 +88,7 @@ pub(crate) fn count(books: &mut Books, tree: usize) {
     let mut tables = Tables::build(books);
     for (policy, classes) in groups(books, tree) {
         match policy {
-            Policy::FairShare => {
-                fair::count(books, &mut tables, &classes);
-                deficit::note(books, &classes);
-            }
+            Policy::FairShare => fair::count(books, &mut tables, &classes),
             Policy::FixedShare => fixed::count(books, &mut tables, &classes),
             Policy::Reserve => reserve::promise(books, &mut tables, &classes),
         }

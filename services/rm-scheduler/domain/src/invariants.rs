@@ -131,12 +131,20 @@ fn add(world: &mut World, id: &str, ask: &Ask) {
 fn happen(world: &mut World, at: usize, news: &News) {
     let mut node = |number: &u8| {
         let name = format!("n{:02}", usize::from(*number));
-        world.snapshot.nodes.get_mut(name.as_str()).cloned().map(|node| (name, node))
+        world
+            .snapshot
+            .nodes
+            .get_mut(name.as_str())
+            .cloned()
+            .map(|node| (name, node))
     };
     match news {
         News::Arrives(ask) => add(world, &format!("w{at:02}"), ask),
         News::Leaves(number) => {
-            world.snapshot.demand.remove(format!("w{number:02}").as_str());
+            world
+                .snapshot
+                .demand
+                .remove(format!("w{number:02}").as_str());
         }
         News::Dies(number) => {
             if let Some((name, _)) = node(number) {
@@ -167,7 +175,9 @@ fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
         let verdict = &plan.verdicts[*id];
         !verdict.refused
     });
-    known.map(|id| (id.to_string(), share(plan, id.as_str()))).collect()
+    known
+        .map(|id| (id.to_string(), share(plan, id.as_str())))
+        .collect()
 }
 
 /// I3, I4
@@ -180,7 +190,10 @@ fn nothing_out_of_bounds(world: &World, plan: &Plan, before: &BTreeMap<String, W
         if demand.kind == WorkKind::Job {
             assert!(share.counted <= share.wanted, "I3 {id}: {share:?}");
         }
-        assert!(share.current <= share.counted.max(known), "I3 {id}: {share:?}");
+        assert!(
+            share.current <= share.counted.max(known),
+            "I3 {id}: {share:?}"
+        );
         assert!(held >= share.current);
     }
     for vacate in &plan.vacates {
@@ -199,24 +212,33 @@ fn no_hole_is_left(world: &World, plan: &Plan) {
     for (name, node) in &snapshot.nodes {
         let held = snapshot.allocations.values().filter(|it| it.node == *name);
         let granted = plan.grants.iter().filter(|it| it.node == *name);
-        let used: u64 = held.map(|it| it.order).chain(granted.map(|it| it.order)).sum();
+        let used: u64 = held
+            .map(|it| it.order)
+            .chain(granted.map(|it| it.order))
+            .sum();
         let order = snapshot.quantum.node_order(&node.capacity);
         if node.is_schedulable() {
             free.insert(name.as_str(), order.saturating_sub(used));
         }
     }
     for (id, demand) in &snapshot.demand {
-        let class = demand.class.as_deref().filter(|_| demand.kind == WorkKind::Job);
-        let Some(class) = class.map(|name| &snapshot.classes[name]) else { continue };
+        let class = demand
+            .class
+            .as_deref()
+            .filter(|_| demand.kind == WorkKind::Job);
+        let Some(class) = class.map(|name| &snapshot.classes[name]) else {
+            continue;
+        };
         if class.policy != Policy::FairShare || class.pool == "below" {
             continue;
         }
         let share = share(plan, id.as_str());
         // What mending cancels in this cycle is free again, and belongs to who needs it.
         let mended = plan.receipts.iter().any(|it| it.beneficiary.is_some())
-            || plan.verdicts.values().any(|v| {
-                v.reason == crate::Reason::WaitingForDefragmentation
-            });
+            || plan
+                .verdicts
+                .values()
+                .any(|v| v.reason == crate::Reason::WaitingForDefragmentation);
         if share.counted <= share.current || mended || !demand.machines.is_empty() {
             continue;
         }

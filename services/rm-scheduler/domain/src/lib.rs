@@ -21,8 +21,8 @@ mod cap;
 pub mod check;
 mod deficit;
 mod defrag;
-mod fair_share;
 mod explain;
+mod fair_share;
 mod forest;
 mod how_much;
 mod orders;
@@ -50,6 +50,8 @@ pub trait Planner {
     fn schedule(&self, snapshot: &Snapshot) -> Plan;
 }
 
+#[cfg(test)]
+mod differences;
 #[cfg(test)]
 mod examples;
 #[cfg(test)]

@@ -27,6 +27,9 @@ pub(crate) fn evict(books: &mut Books, tree: usize) {
         for (_, at) in &turns {
             shrink_to_count(books, *at);
         }
+        if books.settings.squatters_go_home {
+            make_room::send_all_home(books, &turns);
+        }
         return;
     }
     for (policy, at) in &turns {

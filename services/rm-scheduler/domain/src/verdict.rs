@@ -28,12 +28,7 @@ pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
         .collect()
 }
 
-fn verdict(
-    books: &Books,
-    at: usize,
-    known: &mut Known,
-    explainer: &mut Explainer,
-) -> Verdict {
+fn verdict(books: &Books, at: usize, known: &mut Known, explainer: &mut Explainer) -> Verdict {
     let request = &books.requests[at];
     let has = request.has();
     let deferral = match &request.deferral {
@@ -44,7 +39,10 @@ fn verdict(
     let waits = request.deferral.is_some() || request.waits.is_some_and(told);
     let (also, unblock) = if waits {
         let reason = deferral.reason;
-        (explainer.also(books, at, reason), explainer.unblock(books, at, reason))
+        (
+            explainer.also(books, at, reason),
+            explainer.unblock(books, at, reason),
+        )
     } else {
         (Vec::new(), None)
     };

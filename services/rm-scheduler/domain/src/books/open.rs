@@ -210,7 +210,10 @@ impl<'a> Books<'a> {
         let snapshot = self.snapshot;
         let requests: BTreeMap<&WorkId, usize> = match snapshot.carried.claims.is_empty() {
             true => return,
-            false => (0..).zip(&self.requests).map(|(at, it)| (it.id, at)).collect(),
+            false => (0..)
+                .zip(&self.requests)
+                .map(|(at, it)| (it.id, at))
+                .collect(),
         };
         for (work, nodes) in &snapshot.carried.claims {
             let Some(at) = requests.get(work).copied() else {

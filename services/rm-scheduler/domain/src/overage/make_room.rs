@@ -132,6 +132,16 @@ fn victims(
     None
 }
 
+/// W-13 alone, for all work that waits.
+pub(super) fn send_all_home(books: &mut Books, turns: &[(Policy, usize)]) {
+    for (policy, at) in turns {
+        let request = &books.requests[*at];
+        if *policy != Policy::Reserve && !request.is_out() && request.missing() > 0 {
+            send_squatters_home(books, *at);
+        }
+    }
+}
+
 /// W-13: squatters on the nodes of work that still waits move to their own pool, where it has room
 /// for them. They keep their number.
 fn send_squatters_home(books: &mut Books, at: usize) {
