@@ -4,7 +4,7 @@
 //! hundred pieces of work was replaced, both beside a naive best fit over the same requests in the
 //! same run. Figures are printed, never judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use hayward_rm_scheduler_domain::snapshot::{
@@ -15,7 +15,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, Work
 
 const GIB: u64 = 1 << 30;
 const USERS: u64 = 97;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 
 fn main() {
     println!(
@@ -102,7 +102,7 @@ fn fleet(nodes: u64, requests: u64) -> Snapshot {
             weight,
             pool: "default".into(),
             default: false,
-            users: std::collections::BTreeSet::new(),
+            users: BTreeSet::new(),
             place: 0,
             debug: None,
             growth: Growth::default(),
@@ -145,7 +145,7 @@ fn add_request(snapshot: &mut Snapshot, at: u64) {
         remaining_tasks: 1_000,
         threads: 1,
         task_ms: Some(1_000),
-        machines: std::collections::BTreeSet::new(),
+        machines: BTreeSet::new(),
         service: None,
         managed: false,
         runnable: true,
@@ -204,11 +204,11 @@ fn replace_one_in_a_hundred(snapshot: &mut Snapshot, requests: u64) {
 
 /// Every request in order of age into the smallest hole that fits, memory alone, no shares.
 fn naive_best_fit(snapshot: &Snapshot) -> u64 {
-    let mut holes: BTreeMap<(u64, usize), ()> = snapshot
+    let mut holes: BTreeSet<(u64, usize)> = snapshot
         .nodes
         .values()
         .enumerate()
-        .map(|(at, node)| ((node.capacity.memory_bytes / GIB, at), ()))
+        .map(|(at, node)| (node.capacity.memory_bytes / GIB, at))
         .collect();
     let mut requests: Vec<&Demand> = snapshot.demand.values().collect();
     requests.sort_by_key(|demand| demand.submitted_at);
@@ -216,11 +216,11 @@ fn naive_best_fit(snapshot: &Snapshot) -> u64 {
     for demand in requests {
         let order = demand.size.memory_bytes.div_ceil(GIB);
         for _ in 0..demand.max_processes {
-            let Some((&(free, at), ())) = holes.range((order, 0)..).next() else {
+            let Some(&(free, at)) = holes.range((order, 0)..).next() else {
                 break;
             };
             holes.remove(&(free, at));
-            holes.insert((free - order, at), ());
+            holes.insert((free - order, at));
             placed += 1;
         }
     }

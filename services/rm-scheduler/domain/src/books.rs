@@ -190,7 +190,7 @@ impl Request<'_> {
     }
 }
 
-impl<'a> Books<'a> {
+impl Books<'_> {
     pub fn policy(&self, request: usize) -> Option<Policy> {
         self.requests[request]
             .class
@@ -297,13 +297,13 @@ impl<'a> Books<'a> {
             self.requests[owner].hit = true;
         }
         self.vacate(held, VacateReason::Preempted, detail);
-        self.receipts.extend(receipt);
+        self.receipts.push(receipt);
     }
 
-    fn receipt(&self, held: usize, beneficiary: Option<usize>) -> Option<Receipt> {
+    fn receipt(&self, held: usize, beneficiary: Option<usize>) -> Receipt {
         let share = &self.held[held];
         let allocation = share.allocation;
-        Some(Receipt {
+        Receipt {
             allocation: share.id.clone(),
             work: allocation.work.clone(),
             user: allocation.user.clone(),
@@ -312,7 +312,7 @@ impl<'a> Books<'a> {
             lost_ms: self.invested_ms(held),
             beneficiary: beneficiary.map(|at| self.requests[at].id.clone()),
             for_user: beneficiary.map(|at| self.requests[at].demand.user.clone()),
-        })
+        }
     }
 
     /// Milliseconds that would be lost with this share, of starting or of tasks in flight.

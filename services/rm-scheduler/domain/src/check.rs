@@ -231,11 +231,10 @@ fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) 
     let named = demand.class.as_deref() == Some(name);
     let suits = match demand.kind {
         WorkKind::Job => true,
-        WorkKind::Service => class.policy != Policy::FairShare,
         WorkKind::Reservation if snapshot.tunables.settings.reserve_whole_nodes => {
             class.policy == Policy::Reserve
         }
-        WorkKind::Reservation => class.policy != Policy::FairShare,
+        WorkKind::Service | WorkKind::Reservation => class.policy != Policy::FairShare,
     };
     let takes_back = |name: &String| {
         snapshot

@@ -5,6 +5,9 @@ mod take;
 
 use crate::{books::Books, how_much::groups, orders::Holes, plan::Reason, snapshot::Policy};
 
+/// Pieces of work that are helped in one round where churn has a budget.
+const HELPED_IN_A_ROUND: usize = 16;
+
 /// One piece of work and the processes it lacks.
 #[derive(Clone, Copy)]
 struct Need {
@@ -27,7 +30,13 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
     for need in &actual {
         books.requests[need.request].actually_needy = true;
     }
-    for need in actual {
+    // Where churn has a budget, the rest is mended in later rounds: a round has to end soon, and a
+    // fleet that is mended everywhere at once does nothing else.
+    let helped = match books.settings.churn_rounds {
+        Some(_) => HELPED_IN_A_ROUND,
+        None => usize::MAX,
+    };
+    for need in actual.into_iter().take(helped) {
         let given = take::from_donors(books, tree, need.request, need.processes);
         let request = &mut books.requests[need.request];
         //

@@ -324,7 +324,7 @@ fn x28_a_reservation_has_a_node_cleared() {
 #[test]
 fn x29_a_promised_node_is_promised_once() {
     let mut world = World::new().nodes(&[5, 4]);
-    world.snapshot.tunables.reserve_overage_bytes = Some(1 * GIB);
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
     world.reservation("r1", "a", 4);
     world.reservation("r2", "a", 3);
     let plan = world.step();

@@ -37,8 +37,9 @@ impl Planner for FairShare {
             // 6. Who has to make room.
             overage::evict(&mut books, tree);
             // 7. Room that is there but split.
+            let taken = books.receipts.len();
             defrag::mend(&mut books, tree);
-            if books.settings.evict_for_somebody {
+            if books.settings.evict_for_somebody && books.receipts.len() > taken {
                 // Who gave for that gets its own back in the same round, where others have more
                 // than their counts.
                 overage::evict(&mut books, tree);

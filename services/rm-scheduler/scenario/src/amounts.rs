@@ -53,6 +53,35 @@ impl<'de> Deserialize<'de> for Milliseconds {
     }
 }
 
+/// Tells `null` from absence: a later document may take a limit away.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Said<T> {
+    #[default]
+    Nothing,
+    None,
+    Some(T),
+}
+
+impl<T> Said<T> {
+    /// What holds from now on, given what held before.
+    pub fn or(self, before: Option<T>) -> Option<T> {
+        match self {
+            Self::Nothing => before,
+            Self::None => None,
+            Self::Some(value) => Some(value),
+        }
+    }
+}
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Said<T> {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        Ok(match Option::deserialize(from)? {
+            None => Self::None,
+            Some(value) => Self::Some(value),
+        })
+    }
+}
+
 /// A limit that may be negative, which says "what it holds now".
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limit {

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use crate::amounts::{Gigabytes, Limit, Milliseconds};
+use crate::amounts::{Gigabytes, Limit, Milliseconds, Said};
 
 pub const FORMAT: &str = "hayward-scenario/1";
 
@@ -38,8 +38,8 @@ pub struct SettingsDocument {
     pub prediction_fudge_ms: Option<Milliseconds>,
     pub fragmentation_threshold: Option<u64>,
     pub defragmentation: Option<bool>,
-    #[serde(default, deserialize_with = "said")]
-    pub global_allotment_gb: Option<Option<Gigabytes>>,
+    #[serde(default)]
+    pub global_allotment_gb: Said<Gigabytes>,
     pub use_global_allotment: Option<bool>,
     pub reserve_overage_gb: Option<Gigabytes>,
     #[serde(alias = "node_reserved_gb")]
@@ -55,11 +55,6 @@ pub struct SettingsDocument {
     #[serde(alias = "cycle_every_n_publications")]
     pub rm_publish_ratio: Option<u64>,
     pub profile: Option<Profile>,
-}
-
-/// Tells `null` from absence: a later document may take a limit away.
-fn said<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option<Option<Gigabytes>>, D::Error> {
-    Option::deserialize(from).map(Some)
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
@@ -177,8 +172,8 @@ pub enum Event {
         job: String,
         #[serde(default)]
         work_remaining: Option<u64>,
-        #[serde(default, deserialize_with = "told")]
-        time_per_item_ms: Option<Option<Milliseconds>>,
+        #[serde(default)]
+        time_per_item_ms: Said<Milliseconds>,
         #[serde(default)]
         max_processes: Option<Limit>,
     },
@@ -200,13 +195,10 @@ pub enum Event {
     },
 }
 
-/// As [`said`], for a time.
-fn told<'de, D: serde::Deserializer<'de>>(
-    from: D,
-) -> Result<Option<Option<Milliseconds>>, D::Error> {
-    Option::deserialize(from).map(Some)
-}
-
+#[expect(
+    clippy::struct_field_names,
+    reason = "the names of the scenario page, on the wire and here"
+)]
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Submit {

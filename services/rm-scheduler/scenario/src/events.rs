@@ -6,7 +6,8 @@ use serde_json::Value;
 
 use crate::{
     Error,
-    document::{Event, PoolDocument, Submit},
+    amounts::{Limit, Milliseconds},
+    document::{ClassDocument, Event, PoolDocument, SettingsDocument, Submit},
     fleet::Fleet,
     policy,
 };
@@ -49,18 +50,11 @@ impl Fleet {
                 max_processes,
             } => {
                 let work = self.work(job)?;
-                if let Some(told) = time_per_item_ms {
-                    self.item_ms.insert(work.clone(), told.map(|time| time.0));
-                }
-                if let Some(demand) = self.snapshot.demand.get_mut(&work) {
-                    demand.remaining_tasks = work_remaining.unwrap_or(demand.remaining_tasks);
-                    if let Some(limit) = max_processes
-                        && demand.kind == WorkKind::Job
-                    {
-                        demand.max_processes = limit.processes;
-                        demand.keeps_what_it_holds = limit.keeps;
-                    }
-                }
+                let known = self.item_ms.get(&work).copied().flatten();
+                let item_ms = time_per_item_ms.or(known.map(Milliseconds));
+                self.item_ms
+                    .insert(work.clone(), item_ms.map(|time| time.0));
+                self.progress(&work, *work_remaining, *max_processes);
             }
             Event::JobCompleting { job } => {
                 let work = self.work(job)?;
@@ -75,28 +69,52 @@ impl Fleet {
                 users,
                 settings,
             } => {
-                if let Some(settings) = settings {
-                    policy::settings(settings, &mut self.snapshot, &mut self.defaults)?;
-                }
-                if let Some(pools) = nodepools {
-                    self.snapshot.pools = policy::pools(pools)?;
-                    self.pools.clone_from(pools);
-                }
-                if let Some(classes) = classes {
-                    self.snapshot.classes = policy::classes(classes)?;
-                }
+                let settings = settings.as_deref();
+                self.reconfigure(settings, nodepools.as_deref(), classes.as_deref())?;
                 if let Some(users) = users {
                     self.snapshot.users = policy::users(users)?;
                 }
-                policy::homes(&self.snapshot)?;
-                self.settle_nodes();
-                self.recount_shares();
             }
         }
         Ok(())
     }
 
-    fn wrong(&self, what: impl ToString) -> Error {
+    /// New values hold until they change again.
+    fn progress(&mut self, work: &WorkId, remaining: Option<u64>, limit: Option<Limit>) {
+        let Some(demand) = self.snapshot.demand.get_mut(work) else {
+            return;
+        };
+        demand.remaining_tasks = remaining.unwrap_or(demand.remaining_tasks);
+        if let Some(limit) = limit.filter(|_| demand.kind == WorkKind::Job) {
+            demand.max_processes = limit.processes;
+            demand.keeps_what_it_holds = limit.keeps;
+        }
+    }
+
+    ///
+    fn reconfigure(
+        &mut self,
+        settings: Option<&SettingsDocument>,
+        pools: Option<&[PoolDocument]>,
+        classes: Option<&[ClassDocument]>,
+    ) -> Result<(), Error> {
+        if let Some(settings) = settings {
+            policy::settings(settings, &mut self.snapshot, &mut self.defaults)?;
+        }
+        if let Some(pools) = pools {
+            self.snapshot.pools = policy::pools(pools)?;
+            self.pools = pools.to_vec();
+        }
+        if let Some(classes) = classes {
+            self.snapshot.classes = policy::classes(classes)?;
+        }
+        policy::homes(&self.snapshot)?;
+        self.settle_nodes();
+        self.recount_shares();
+        Ok(())
+    }
+
+    fn wrong(&self, what: &impl ToString) -> Error {
         Error::Event {
             cycle: self.cycle,
             what: what.to_string(),
@@ -104,11 +122,11 @@ impl Fleet {
     }
 
     fn work(&self, name: &str) -> Result<WorkId, Error> {
-        WorkId::new(name).map_err(|error| self.wrong(error))
+        WorkId::new(name).map_err(|error| self.wrong(&error))
     }
 
     fn node_name(&self, name: &str) -> Result<NodeName, Error> {
-        NodeName::new(name).map_err(|error| self.wrong(error))
+        NodeName::new(name).map_err(|error| self.wrong(&error))
     }
 
     /// A node that never reported is nobody's business.
@@ -203,9 +221,9 @@ impl Fleet {
     fn submit(&mut self, submit: &Submit) -> Result<(), Error> {
         let work = self.work(&submit.job)?;
         if self.snapshot.demand.contains_key(&work) {
-            return Err(self.wrong(format!("{work} is there already")));
+            return Err(self.wrong(&format!("{work} is there already")));
         }
-        let user = UserName::new(submit.user.clone()).map_err(|error| self.wrong(error))?;
+        let user = UserName::new(submit.user.clone()).map_err(|error| self.wrong(&error))?;
         let (kind, managed) = match submit.kind.as_str() {
             "job" => (WorkKind::Job, false),
             "service" => (WorkKind::Service, false),

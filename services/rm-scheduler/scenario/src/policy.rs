@@ -93,9 +93,9 @@ pub fn settings(
     });
     let length = said.cycle_length_ms.map(|time| time.0).or(product);
     set(&mut tunables.cycle_ms, length);
-    if let Some(limit) = said.global_allotment_gb {
-        tunables.global_allotment_bytes = limit.map(|limit| limit.0);
-    }
+    let before = tunables.global_allotment_bytes.map(Gigabytes);
+    let limit = said.global_allotment_gb.or(before);
+    tunables.global_allotment_bytes = limit.map(|limit| limit.0);
     if said.use_global_allotment == Some(false) {
         tunables.global_allotment_bytes = None;
     }

@@ -208,13 +208,13 @@ impl<'a> Books<'a> {
             return;
         }
         let snapshot = self.snapshot;
-        let requests: BTreeMap<&WorkId, usize> = match snapshot.carried.claims.is_empty() {
-            true => return,
-            false => (0..)
-                .zip(&self.requests)
-                .map(|(at, it)| (it.id, at))
-                .collect(),
-        };
+        if snapshot.carried.claims.is_empty() {
+            return;
+        }
+        let requests: BTreeMap<&WorkId, usize> = (0..)
+            .zip(&self.requests)
+            .map(|(at, it)| (it.id, at))
+            .collect();
         for (work, nodes) in &snapshot.carried.claims {
             let Some(at) = requests.get(work).copied() else {
                 continue;

@@ -196,9 +196,12 @@ fn user_level<'a>(
     let mut users: Vec<(&UserName, Vec<usize>)> = by_user(books, class).into_iter().collect();
     // What is wanted moves with what is held. Where counts are to stand still, the sort goes by
     // what could be used at all.
-    let total = |at: &usize| match books.settings.steady_counts {
-        true => books.requests[*at].cap.base,
-        false => limits.of(*at),
+    let total = |at: &usize| {
+        if books.settings.steady_counts {
+            books.requests[*at].cap.base
+        } else {
+            limits.of(*at)
+        }
     };
     users.sort_by_cached_key(|(user, requests)| {
         let wanted = requests.iter().map(total).fold(0, u64::saturating_add);

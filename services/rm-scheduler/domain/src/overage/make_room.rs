@@ -24,6 +24,7 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
     if waiting.is_empty() {
         return;
     }
+    let squatted = squatted(books);
     let mut nodes = stirred(books, tree);
     let mut looks = 0;
     let mut hopeless: BTreeSet<(Option<usize>, bool, u64, Size)> = BTreeSet::new();
@@ -43,9 +44,7 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
                 break;
             }
         }
-        if books.settings.squatters_go_home {
-            send_squatters_home(books, at);
-        }
+        send_squatters_home(books, at, &squatted);
     }
 }
 
@@ -67,27 +66,7 @@ fn stirred(books: &Books, tree: usize) -> Vec<(usize, Room)> {
 
 /// Speaks for room for one process where the fewest shares have to leave; false when nowhere.
 fn clear_best(books: &mut Books, at: usize, nodes: &mut [(usize, Room)]) -> bool {
-    let (order, size) = (books.requests[at].order, books.requests[at].size.clone());
-    let mut best: Option<(usize, Vec<usize>)> = None;
-    for (position, (machine, room)) in nodes.iter().enumerate() {
-        if !books.is_permitted(at, *machine) {
-            continue;
-        }
-        let Some(victims) = victims(books, *machine, room, (order, &size)) else {
-            continue;
-        };
-        if best
-            .as_ref()
-            .is_none_or(|(_, fewest)| victims.len() < fewest.len())
-        {
-            let free = victims.is_empty();
-            best = Some((position, victims));
-            if free {
-                break;
-            }
-        }
-    }
-    let Some((position, victims)) = best else {
+    let Some((position, victims)) = best(books, at, nodes) else {
         return false;
     };
     let (work, user) = (books.requests[at].id, &books.requests[at].demand.user);
@@ -99,6 +78,36 @@ fn clear_best(books: &mut Books, at: usize, nodes: &mut [(usize, Room)]) -> bool
     books.speak_for(at, *machine);
     *room = books.coming_room(*machine);
     true
+}
+
+/// The node where nobody has to leave, or else the fewest. One share is the fewest there can be
+/// once no node does without, so the search ends there.
+fn best(books: &Books, at: usize, nodes: &[(usize, Room)]) -> Option<(usize, Vec<usize>)> {
+    let (order, size) = (books.requests[at].order, &books.requests[at].size);
+    let fits = |(machine, room): &(usize, Room)| {
+        room.fitting(order, size) > 0 && books.is_permitted(at, *machine)
+    };
+    if let Some(position) = nodes.iter().position(fits) {
+        return Some((position, Vec::new()));
+    }
+    let mut best: Option<(usize, Vec<usize>)> = None;
+    for (position, (machine, room)) in nodes.iter().enumerate() {
+        if books.machines[*machine].order < order || !books.is_permitted(at, *machine) {
+            continue;
+        }
+        let Some(victims) = victims(books, *machine, room, (order, size)) else {
+            continue;
+        };
+        let fewest = best.as_ref().map_or(usize::MAX, |(_, best)| best.len());
+        if victims.len() < fewest {
+            let single = victims.len() == 1;
+            best = Some((position, victims));
+            if single {
+                break;
+            }
+        }
+    }
+    best
 }
 
 /// The shares that have to leave this node so that one process fits; `None` when it never will.
@@ -132,24 +141,45 @@ fn victims(
     None
 }
 
+/// Nodes on which somebody squats, where squatters go home.
+fn squatted(books: &Books) -> Vec<usize> {
+    if !books.settings.squatters_go_home {
+        return Vec::new();
+    }
+    let squats = |held: &usize| {
+        let share = &books.held[*held];
+        let home = share.request.and_then(|request| books.home(request));
+        let pool = share
+            .machine
+            .and_then(|machine| books.machines[machine].pool);
+        !share.leaving && !share.allocation.fixed && home.is_some() && home != pool
+    };
+    (0..books.machines.len())
+        .filter(|at| books.machines[*at].held.iter().any(squats))
+        .collect()
+}
+
 /// W-13 alone, for all work that waits.
 pub(super) fn send_all_home(books: &mut Books, turns: &[(Policy, usize)]) {
+    let squatted = squatted(books);
     for (policy, at) in turns {
         let request = &books.requests[*at];
         if *policy != Policy::Reserve && !request.is_out() && request.missing() > 0 {
-            send_squatters_home(books, *at);
+            send_squatters_home(books, *at, &squatted);
         }
     }
 }
 
 /// W-13: squatters on the nodes of work that still waits move to their own pool, where it has room
 /// for them. They keep their number.
-fn send_squatters_home(books: &mut Books, at: usize) {
-    let Some(home) = books.home(at) else { return };
+fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) {
+    let Some(home) = books.home(at).filter(|_| !squatted.is_empty()) else {
+        return;
+    };
     let mut wanting = books.requests[at]
         .missing()
         .saturating_sub(books.requests[at].coming);
-    for machine in 0..books.machines.len() {
+    for machine in squatted.iter().copied() {
         if wanting == 0 {
             return;
         }

@@ -38,8 +38,9 @@ pub(super) fn count(
 
 /// What is left of a cap after the shares that rest outside the tables.
 fn allowance(books: &Books, request: usize, cap: u64) -> u64 {
-    match books.settings.rest_on_closed {
-        true => cap.saturating_sub(books.requests[request].resting),
-        false => cap,
+    if books.settings.rest_on_closed {
+        cap.saturating_sub(books.requests[request].resting)
+    } else {
+        cap
     }
 }
