@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node,
+    allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node, plan,
     policy, prepare, reserve, rounds, service, single, submit, tasks, up, work,
 };
 use crate::connection::Access;
@@ -53,6 +53,8 @@ pub enum Command {
     Prepare(prepare::Arguments),
     #[command(flatten)]
     Asking(Box<Asking>),
+    /// Drive the planner through a scenario, cycle by cycle, without a fleet
+    Plan(plan::Arguments),
     /// Check the settings of a service
     Config(single::Config),
     /// Print a script that completes this command in a shell

@@ -16,6 +16,7 @@ pub mod logs;
 pub mod node;
 pub mod node_agent;
 pub mod nodes;
+pub mod plan;
 pub mod policy;
 pub mod prepare;
 pub mod reserve;

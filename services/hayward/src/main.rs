@@ -6,8 +6,8 @@ use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
     allocations, bench, block, cancel, completion, containers, demo, enrol, explain, healthcheck,
-    job, jobs, logs, node, node_agent, nodes, policy, prepare, reserve, rounds, service, shares,
-    single, status, submit, tasks, timeline, up, watch,
+    job, jobs, logs, node, node_agent, nodes, plan, policy, prepare, reserve, rounds, service,
+    shares, single, status, submit, tasks, timeline, up, watch,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -55,6 +55,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Demo(arguments) => return demo::run(arguments).await,
         Command::Bench(arguments) => return bench::run(arguments).await,
         Command::Prepare(arguments) => return prepare::run(arguments).await,
+        Command::Plan(arguments) => return plan::run(&arguments),
         Command::Asking(asking) => {
             return ask(*asking, |access| {
                 Session::new(out, cli.state.clone(), access)

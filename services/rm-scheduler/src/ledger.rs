@@ -34,6 +34,8 @@ pub struct Held {
     pub entry: AllocationEntry,
     /// Not preemptable.
     pub fixed: bool,
+    /// The gpus of its node it sits on.
+    pub gpus: Vec<u64>,
 }
 
 /// What readers see that is not published: refreshed when a batch is committed.

@@ -1,7 +1,5 @@
 //! From the words that travel to the words the planner thinks in, and back. No decisions.
 
-use std::collections::BTreeMap;
-
 use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::{Health, NodeEntry};
@@ -10,38 +8,30 @@ use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 use hayward_rm_scheduler_api::views::{ClassShare, Shares, UserShare, WorkShare};
 use hayward_rm_scheduler_api::{AllocationState, VacateReason, WaitReason};
 use hayward_rm_scheduler_domain::{plan, snapshot};
-use hayward_vocabulary::{Quantum, Timestamp, UserName};
+use hayward_vocabulary::UserName;
 
 use crate::ledger::{Counted, Held};
 
 pub fn empty_snapshot() -> snapshot::Snapshot {
-    snapshot::Snapshot {
-        now: Timestamp::default(),
-        round: 0,
-        quantum: Quantum::default(),
-        tunables: snapshot::Tunables::default(),
-        pools: BTreeMap::new(),
-        classes: BTreeMap::new(),
-        users: BTreeMap::new(),
-        nodes: BTreeMap::new(),
-        demand: BTreeMap::new(),
-        allocations: BTreeMap::new(),
-    }
+    snapshot::Snapshot::empty()
 }
 
 pub fn policy(policy: &Policy, into: &mut snapshot::Snapshot) {
     into.quantum = policy.quantum.clone();
+    let quantum_bytes = policy.quantum.0.memory_bytes;
+    let bytes = |quanta: u64| quanta.saturating_mul(quantum_bytes);
     into.tunables = snapshot::Tunables {
         initialization_cap: policy.tunables.initialization_cap,
         expand_by_doubling: policy.tunables.expand_by_doubling,
         use_prediction: policy.tunables.use_prediction,
         prediction_fudge_ms: policy.tunables.prediction_fudge_ms,
-        global_allotment_quanta: policy.tunables.global_allotment_quanta,
+        global_allotment_bytes: policy.tunables.global_allotment_quanta.map(bytes),
         ..into.tunables.clone()
     };
     let pool = |pool: &hayward_rm_scheduler_api::policy::Pool| snapshot::Pool {
         parent: pool.parent.clone(),
         search_order: pool.search_order,
+        ..snapshot::Pool::default()
     };
     into.pools = policy
         .pools
@@ -63,6 +53,9 @@ pub fn policy(policy: &Policy, into: &mut snapshot::Snapshot) {
                 pool: class.pool.clone(),
                 default: class.default,
                 users: class.users.iter().cloned().collect(),
+                place: 0,
+                debug: None,
+                growth: snapshot::Growth::default(),
             };
             (name.clone(), class)
         })
@@ -72,7 +65,8 @@ pub fn policy(policy: &Policy, into: &mut snapshot::Snapshot) {
         .iter()
         .filter_map(|(name, user)| {
             let user = snapshot::User {
-                max_allotment_quanta: user.max_allotment_quanta,
+                max_allotment_bytes: user.max_allotment_quanta.map(bytes),
+                ..snapshot::User::default()
             };
             Some((UserName::new(name.clone()).ok()?, user))
         })
@@ -134,6 +128,10 @@ pub fn demand(entry: &DemandEntry) -> snapshot::Demand {
         task_ms: entry.task_ms,
         machines: entry.machines.iter().cloned().collect(),
         service: entry.service.clone(),
+        managed: false,
+        runnable: true,
+        completing: false,
+        keeps_what_it_holds: false,
     }
 }
 
@@ -153,6 +151,8 @@ pub fn allocation(held: &Held) -> snapshot::Allocation {
         running,
         started_at: None,
         running_since: running.then_some(entry.granted_at),
+        investment_ms: None,
+        gpus: held.gpus.clone(),
         leaving: entry.vacate.is_some(),
         purged: entry.vacate.as_ref().is_some_and(|vacate| vacate.purge),
     }
@@ -160,11 +160,11 @@ pub fn allocation(held: &Held) -> snapshot::Allocation {
 
 pub fn vacate_reason(reason: plan::VacateReason) -> VacateReason {
     match reason {
-        plan::VacateReason::Preempted => VacateReason::Preempted,
+        plan::VacateReason::Preempted | plan::VacateReason::Misplaced => VacateReason::Preempted,
         plan::VacateReason::Blocked => VacateReason::Blocked,
         plan::VacateReason::NodeLost => VacateReason::NodeLost,
         plan::VacateReason::NodeOffline => VacateReason::NodeOffline,
-        plan::VacateReason::WorkGone => VacateReason::WorkGone,
+        plan::VacateReason::OwnLimit | plan::VacateReason::WorkGone => VacateReason::WorkGone,
     }
 }
 

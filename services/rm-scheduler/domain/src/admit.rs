@@ -59,7 +59,7 @@ fn default_of(snapshot: &Snapshot, policy: Policy) -> Option<(&String, &Class)> 
 }
 
 /// A service cannot live in a class that takes room back: the fixed default serves it instead
-/// . A reservation is a whole node or nothing.
+///
 fn substitute<'a>(
     snapshot: &'a Snapshot,
     kind: WorkKind,
@@ -75,9 +75,17 @@ fn substitute<'a>(
     };
     match (kind, class.policy) {
         (WorkKind::Service, Policy::FairShare) => {
-            default_of(snapshot, Policy::FixedShare).ok_or_else(|| mismatch("service"))
+            let debug = class.debug.as_ref();
+            let named = debug.and_then(|name| snapshot.classes.get_key_value(name));
+            named
+                .filter(|(_, class)| class.policy != Policy::FairShare)
+                .or_else(|| default_of(snapshot, Policy::FixedShare))
+                .ok_or_else(|| mismatch("service"))
         }
-        (WorkKind::Reservation, Policy::FairShare | Policy::FixedShare) => {
+        (WorkKind::Reservation, Policy::FairShare) => Err(mismatch("reservation")),
+        (WorkKind::Reservation, Policy::FixedShare)
+            if snapshot.tunables.settings.reserve_whole_nodes =>
+        {
             Err(mismatch("reservation"))
         }
         _ => Ok((name, class)),

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::orders::Holes;
+use crate::{orders::Holes, snapshot::Standing};
 
 /// Processes per order.
 pub(crate) type Amounts = BTreeMap<u64, u64>;
@@ -14,6 +14,7 @@ pub(crate) struct Entity {
     pub weight: u64,
     pub want: Amounts,
     pub given: Amounts,
+    standing: Standing,
 }
 
 impl Entity {
@@ -22,7 +23,14 @@ impl Entity {
             weight: weight.max(1),
             want,
             given: Amounts::new(),
+            standing: Standing::Even,
         }
+    }
+
+    /// Who is behind is served first with what rounding leaves, who is ahead last (W-4).
+    pub fn owed(mut self, standing: Standing) -> Self {
+        self.standing = standing;
+        self
     }
 
     fn give(&mut self, order: u64, count: u64) {
@@ -57,8 +65,8 @@ pub(crate) fn apportion(mut holes: Holes, entities: &mut [Entity]) {
             wanting.entry(*order).or_default().push(at);
         }
     }
+    // Everyone is in the first pass, also who wants nothing.
     let mut active: Vec<usize> = (0..entities.len()).collect();
-    retain_able(&mut active, entities, &holes);
     while !active.is_empty() && holes.quanta() > 0 {
         if !pass(&mut holes, entities, &active, &wanting) {
             break;
@@ -106,12 +114,13 @@ impl Pass {
             pass.open[*at] = true;
             rest -= due;
         }
-        for at in active {
-            if rest == 0 {
-                break;
+        for standing in [Standing::Behind, Standing::Even, Standing::Ahead] {
+            for at in active {
+                if rest > 0 && entities[*at].standing == standing {
+                    pass.deserved[*at] += 1;
+                    rest -= 1;
+                }
             }
-            pass.deserved[*at] += 1;
-            rest -= 1;
         }
         pass
     }
@@ -171,8 +180,10 @@ fn pass(
             let entity = &mut entities[*at];
             let quota = scaled(fitting * order, entity.weight, state.weight, true);
             let due = quota.min(state.deserved[*at].saturating_sub(state.got[*at]));
-            // Rounding up to one process keeps large work from starving.
-            let count = if due > 0 { (due / order).max(1) } else { 0 };
+            // Rounding up to one process keeps large work from starving. Who had too much
+            // that way waits until the others had theirs (W-6).
+            let least = u64::from(due > 0 && entity.standing != Standing::Ahead);
+            let count = (due / order).max(least);
             let count = count.min(entity.wants(*order)).min(fitting - taken);
             if count > 0 {
                 entity.give(*order, count);

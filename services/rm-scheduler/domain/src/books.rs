@@ -4,31 +4,41 @@
 //! Invariant: `free` of a node is what is left after everything that is held there, leaving or not,
 //! and everything granted in this round.
 
+mod open;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, UserName, WorkId};
 
 use crate::{
-    admit,
     apportion::Amounts,
     cap::Cap,
     forest::Forest,
-    plan::{Grant, Reason, Vacate},
+    plan::{Grant, Reason, Receipt, Vacate, VacateReason},
+    room::Room,
+    settings::Settings,
     snapshot::{Allocation, Class, Demand, Node, Policy, Snapshot},
 };
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
+    pub settings: &'a Settings,
     pub forest: Forest<'a>,
+    /// By pool: the quantum of its tree.
+    pub quanta: Vec<&'a Quantum>,
     pub machines: Vec<Machine<'a>>,
     pub machine_index: BTreeMap<&'a NodeName, usize>,
     pub held: Vec<Held<'a>>,
     pub classes: Vec<ClassBook<'a>>,
     pub requests: Vec<Request<'a>>,
-    pub grants: Vec<Grant>,
+    pub pending: Vec<Pending>,
     pub vacates: BTreeMap<&'a AllocationId, Vacate>,
-    /// Quanta of non-preemptable room by user: held, and counted in this round [C-5].
-    pub fixed_used: BTreeMap<&'a UserName, u64>,
+    pub receipts: Vec<Receipt>,
+    /// Bytes of non-preemptable room by user and class: held, and counted in this round [C-5].
+    pub fixed_used: BTreeMap<&'a UserName, BTreeMap<&'a str, u64>>,
+    /// For the next round.
+    pub needy: BTreeSet<usize>,
+    pub deficits: crate::snapshot::Deficits,
 }
 
 pub(crate) struct Machine<'a> {
@@ -36,23 +46,25 @@ pub(crate) struct Machine<'a> {
     pub node: &'a Node,
     pub pool: Option<usize>,
     pub order: u64,
-    pub free_order: u64,
-    pub free: Size,
-    /// Quanta and vector without what nobody may take back.
-    pub room_order: u64,
-    pub room: Size,
+    /// and nothing of work without a class lies on it.
+    pub schedulable: bool,
+    pub free: Room,
+    /// Room without what nobody may take back.
+    pub room: Room,
     pub held: Vec<usize>,
+    /// Granted in this round.
+    pub pending: Vec<usize>,
     /// The request this whole node is kept for in this round.
     pub promised_to: Option<usize>,
-    /// What leaves here is spoken for: nothing else may slip into it.
-    pub claimed: bool,
+    /// Room that is leaving and meant for somebody: nothing else may slip into it.
+    pub spoken: Vec<Spoken>,
     /// Services with an instance here.
     pub services: BTreeSet<&'a WorkId>,
 }
 
 impl Machine<'_> {
     pub fn is_schedulable(&self) -> bool {
-        self.pool.is_some() && self.node.is_schedulable()
+        self.schedulable
     }
 }
 
@@ -64,6 +76,25 @@ pub(crate) struct Held<'a> {
     pub leaving: bool,
 }
 
+/// Placed in this round. What mending takes from one and hands to another changes its request.
+pub(crate) struct Pending {
+    pub request: usize,
+    pub machine: usize,
+    pub order: u64,
+    pub size: Size,
+    pub gpus: Vec<u64>,
+    /// False once it was cancelled.
+    pub live: bool,
+}
+
+/// Room meant for one process of a request.
+pub(crate) struct Spoken {
+    pub request: usize,
+    pub order: u64,
+    pub size: Size,
+    pub gpus: Vec<u64>,
+}
+
 pub(crate) struct ClassBook<'a> {
     pub name: &'a str,
     pub class: &'a Class,
@@ -71,6 +102,8 @@ pub(crate) struct ClassBook<'a> {
     pub pool: Option<usize>,
     pub requests: Vec<usize>,
     pub given: Amounts,
+    /// Quanta by weights alone, for section 12.
+    pub pure: u64,
     /// Quanta by user.
     pub user_due: BTreeMap<&'a UserName, u64>,
 }
@@ -83,6 +116,10 @@ pub(crate) struct Deferral {
     pub detail: String,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what a round notes about a request"
+)]
 pub(crate) struct Request<'a> {
     pub id: &'a WorkId,
     pub demand: &'a Demand,
@@ -91,7 +128,7 @@ pub(crate) struct Request<'a> {
     /// Size of one process as granted.
     pub size: Size,
     pub held: Vec<usize>,
-    /// Held, not leaving.
+    /// Held, not leaving, at the start of the round and after every order to leave.
     pub current: u64,
     /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
     pub resting: u64,
@@ -102,23 +139,45 @@ pub(crate) struct Request<'a> {
     pub counted: u64,
     pub placed: u64,
     pub deferral: Option<Deferral>,
+    /// Said by the step that left it waiting.
+    pub waits: Option<Reason>,
     /// Whole nodes kept for it (RESERVE).
     pub promised: Vec<usize>,
     /// Room for it is on its way: processes that leaving shares will make place for.
     pub coming: u64,
+    /// Quanta by weights alone.
+    pub pure: u64,
+    /// Its order is that of a node it was promised.
+    pub upgraded: bool,
+    /// Never gets anything again.
+    pub ended: bool,
+    /// Section 12 found that what it lacks cannot come by itself.
+    pub actually_needy: bool,
+    /// It gave something up for others in this round.
+    pub hit: bool,
 }
 
 impl Request<'_> {
+    /// What it will have once things settle.
+    pub fn has(&self) -> u64 {
+        self.current + self.placed
+    }
+
     pub fn missing(&self) -> u64 {
-        self.counted.saturating_sub(self.current + self.placed)
+        self.counted.saturating_sub(self.has())
     }
 
     pub fn excess(&self) -> u64 {
-        (self.current + self.placed).saturating_sub(self.counted)
+        self.has().saturating_sub(self.counted)
     }
 
     pub fn admits(&self, machine: &Machine) -> bool {
         self.demand.machines.is_empty() || self.demand.machines.contains(machine.name)
+    }
+
+    /// Left out of placing: deferred, refused or over.
+    pub fn is_out(&self) -> bool {
+        self.deferral.is_some() || self.ended
     }
 
     /// Submit time, then larger order, then id.
@@ -131,120 +190,7 @@ impl Request<'_> {
     }
 }
 
-impl<'a> Books<'a> {
-    pub fn open(snapshot: &'a Snapshot) -> Self {
-        let forest = Forest::new(&snapshot.pools);
-        let class_pool = |class: &Class| forest.find(&class.pool);
-        let classes = snapshot
-            .classes
-            .iter()
-            .map(|(name, class)| ClassBook {
-                name,
-                class,
-                pool: class_pool(class),
-                requests: Vec::new(),
-                given: Amounts::new(),
-                user_due: BTreeMap::new(),
-            })
-            .collect();
-        let machines: Vec<Machine> = snapshot
-            .nodes
-            .iter()
-            .map(|(name, node)| machine(snapshot, &forest, name, node))
-            .collect();
-        let machine_index = snapshot
-            .nodes
-            .keys()
-            .enumerate()
-            .map(|(at, name)| (name, at))
-            .collect();
-        let mut books = Self {
-            snapshot,
-            forest,
-            machines,
-            machine_index,
-            held: Vec::new(),
-            classes,
-            requests: Vec::new(),
-            grants: Vec::new(),
-            vacates: BTreeMap::new(),
-            fixed_used: BTreeMap::new(),
-        };
-        books.enter_requests();
-        books.enter_held();
-        books
-    }
-
-    fn enter_requests(&mut self) {
-        let mut holders: BTreeSet<&WorkId> = BTreeSet::new();
-        holders.extend(
-            self.snapshot
-                .allocations
-                .values()
-                .map(|allocation| &allocation.work),
-        );
-        let class_names: BTreeMap<&str, usize> = self
-            .classes
-            .iter()
-            .enumerate()
-            .map(|(at, class)| (class.name, at))
-            .collect();
-        for (id, demand) in &self.snapshot.demand {
-            let admitted = admit::class_of(self.snapshot, demand, holders.contains(id));
-            let (class, deferral) = match admitted {
-                Ok(name) => (class_names.get(name).copied(), None),
-                Err(deferral) => (None, Some(deferral)),
-            };
-            if let Some(class) = class {
-                self.classes[class].requests.push(self.requests.len());
-            }
-            self.requests
-                .push(request(id, demand, class, deferral, &self.snapshot.quantum));
-        }
-    }
-
-    fn enter_held(&mut self) {
-        let works: BTreeMap<&WorkId, usize> = self
-            .requests
-            .iter()
-            .enumerate()
-            .map(|(at, request)| (request.id, at))
-            .collect();
-        for (id, allocation) in &self.snapshot.allocations {
-            let at = self.held.len();
-            let machine = self.machine_index.get(&allocation.node).copied();
-            let request = works.get(&allocation.work).copied();
-            let leaving = allocation.leaving || allocation.purged;
-            if let Some(machine) = machine {
-                let machine = &mut self.machines[machine];
-                machine.free_order = machine.free_order.saturating_sub(allocation.order);
-                machine.free.take(&allocation.size);
-                machine.held.push(at);
-                if let Some(service) =
-                    request.and_then(|r| self.requests[r].demand.service.as_ref())
-                {
-                    machine.services.insert(service);
-                }
-            }
-            if let Some(request) = request {
-                let request = &mut self.requests[request];
-                request.held.push(at);
-                request.leaving += u64::from(leaving);
-                request.current += u64::from(!leaving);
-            }
-            if allocation.fixed {
-                *self.fixed_used.entry(&allocation.user).or_default() += allocation.order;
-            }
-            self.held.push(Held {
-                id,
-                allocation,
-                machine,
-                request,
-                leaving,
-            });
-        }
-    }
-
+impl Books<'_> {
     pub fn policy(&self, request: usize) -> Option<Policy> {
         self.requests[request]
             .class
@@ -258,47 +204,74 @@ impl<'a> Books<'a> {
             .and_then(|class| self.classes[class].pool)
     }
 
-    /// May this request ever use this node, by pool and list?
-    pub fn is_permitted(&self, request: usize, machine: usize) -> bool {
-        let (Some(home), Some(pool)) = (self.home(request), self.machines[machine].pool) else {
+    /// May this request ever use nodes of this pool?
+    pub fn may_use(&self, request: usize, pool: usize) -> bool {
+        let Some(home) = self.home(request) else {
             return false;
         };
-        let in_pool = match self.policy(request) {
+        match self.policy(request) {
             Some(Policy::FairShare) => self.forest.is_within(pool, home),
             _ => pool == home,
-        };
-        in_pool && self.requests[request].admits(&self.machines[machine])
+        }
+    }
+
+    /// May this request ever use this node, by pool and list?
+    pub fn is_permitted(&self, request: usize, machine: usize) -> bool {
+        let machine = &self.machines[machine];
+        machine.pool.is_some_and(|pool| self.may_use(request, pool))
+            && self.requests[request].admits(machine)
     }
 
     /// Gives one process of `order` quanta and `size` on this node.
     pub fn grant(&mut self, request: usize, machine: usize, order: u64, size: Size) {
-        let fixed = self.policy(request) != Some(Policy::FairShare);
-        let Some(class) = self.requests[request].class else {
-            return;
-        };
         let place = &mut self.machines[machine];
         let work = &mut self.requests[request];
-        place.free_order = place.free_order.saturating_sub(order);
-        place.free.take(&size);
+        if let Some(own) = place.spoken.iter().position(|it| it.request == request) {
+            place.spoken.remove(own);
+            work.coming = work.coming.saturating_sub(1);
+        }
+        let gpus = place.free.choose_gpus(size.gpu_milli);
+        place.free.take(order, &size, &gpus);
+        place.pending.push(self.pending.len());
         if let Some(service) = &work.demand.service {
             place.services.insert(service);
         }
         work.placed += 1;
-        self.grants.push(Grant {
-            work: work.id.clone(),
-            kind: work.demand.kind,
-            user: work.demand.user.clone(),
-            class: self.classes[class].name.to_owned(),
-            node: place.name.clone(),
+        self.pending.push(Pending {
+            request,
+            machine,
             order,
             size,
-            fixed,
+            gpus,
+            live: true,
         });
     }
 
+    /// Takes back what was granted in this round.
+    pub fn cancel(&mut self, pending: usize) {
+        let share = &mut self.pending[pending];
+        share.live = false;
+        let place = &mut self.machines[share.machine];
+        place.free.give(share.order, &share.size, &share.gpus);
+        place.pending.retain(|other| *other != pending);
+        self.requests[share.request].placed -= 1;
+    }
+
+    /// Hands what was granted in this round to another request of the same order.
+    pub fn hand_over(&mut self, pending: usize, to: usize) {
+        let share = &mut self.pending[pending];
+        self.requests[share.request].placed -= 1;
+        self.requests[to].placed += 1;
+        share.request = to;
+    }
+
     /// Tells a share to leave. It keeps its room, and no longer satisfies its request.
-    pub fn vacate(&mut self, held: usize, vacate: Vacate) {
+    pub fn vacate(&mut self, held: usize, reason: VacateReason, detail: String) {
         let share = &mut self.held[held];
+        // Nothing more is awaited from a node that cannot answer.
+        let purge = share
+            .machine
+            .is_none_or(|machine| self.machines[machine].node.lost);
         if !share.leaving {
             share.leaving = true;
             if let Some(request) = share.request {
@@ -306,78 +279,181 @@ impl<'a> Books<'a> {
                 self.requests[request].leaving += 1;
             }
         }
-        self.vacates.insert(share.id, vacate);
+        self.vacates.insert(
+            share.id,
+            Vacate {
+                allocation: share.id.clone(),
+                reason,
+                detail,
+                purge,
+            },
+        );
     }
 
-    /// The user's own limit on non-preemptable quanta, or the global one.
-    pub fn allotment(&self, user: &UserName) -> Option<u64> {
-        self.snapshot
-            .users
-            .get(user)
-            .and_then(|user| user.max_allotment_quanta)
-            .or(self.snapshot.tunables.global_allotment_quanta)
+    /// As [`Books::vacate`], for the sake of others; leaves a receipt.
+    pub fn preempt(&mut self, held: usize, beneficiary: Option<usize>, detail: String) {
+        let receipt = self.receipt(held, beneficiary);
+        if let Some(owner) = self.held[held].request {
+            self.requests[owner].hit = true;
+        }
+        self.vacate(held, VacateReason::Preempted, detail);
+        self.receipts.push(receipt);
     }
 
-    /// Quanta the user may still take of non-preemptable room.
-    pub fn allotment_left(&self, user: &UserName) -> u64 {
-        let holds = self.fixed_used.get(user).copied().unwrap_or(0);
-        self.allotment(user)
-            .map_or(u64::MAX, |limit| limit.saturating_sub(holds))
+    fn receipt(&self, held: usize, beneficiary: Option<usize>) -> Receipt {
+        let share = &self.held[held];
+        let allocation = share.allocation;
+        Receipt {
+            allocation: share.id.clone(),
+            work: allocation.work.clone(),
+            user: allocation.user.clone(),
+            node: allocation.node.clone(),
+            order: allocation.order,
+            lost_ms: self.invested_ms(held),
+            beneficiary: beneficiary.map(|at| self.requests[at].id.clone()),
+            for_user: beneficiary.map(|at| self.requests[at].demand.user.clone()),
+        }
     }
-}
 
-fn machine<'a>(
-    snapshot: &Snapshot,
-    forest: &Forest,
-    name: &'a NodeName,
-    node: &'a Node,
-) -> Machine<'a> {
-    let order = snapshot.quantum.node_order(&node.capacity);
-    Machine {
-        name,
-        node,
-        pool: forest.find(&node.pool),
-        order,
-        free_order: order,
-        free: node.capacity.clone(),
-        room_order: order,
-        room: node.capacity.clone(),
-        held: Vec::new(),
-        promised_to: None,
-        claimed: false,
-        services: BTreeSet::new(),
+    /// Milliseconds that would be lost with this share, of starting or of tasks in flight.
+    pub fn invested_ms(&self, held: usize) -> u64 {
+        let allocation = self.held[held].allocation;
+        let started = allocation.started_at.unwrap_or(allocation.granted_at);
+        let since = allocation.running_since.filter(|_| allocation.running);
+        match (allocation.running, allocation.investment_ms) {
+            (true, Some(invested)) => invested,
+            _ => self.snapshot.now.ms_since(since.unwrap_or(started)),
+        }
     }
-}
 
-fn request<'a>(
-    id: &'a WorkId,
-    demand: &'a Demand,
-    class: Option<usize>,
-    deferral: Option<Deferral>,
-    quantum: &Quantum,
-) -> Request<'a> {
-    // A reservation that names no size takes any machine; its order is known with its node.
-    let order = quantum.work_order(&demand.size);
-    let size = match demand.kind {
-        WorkKind::Reservation => demand.size.clone(),
-        _ => quantum.granted(&demand.size),
-    };
-    Request {
-        id,
-        demand,
-        class,
-        order,
-        size,
-        held: Vec::new(),
-        current: 0,
-        resting: 0,
-        leaving: 0,
-        cap: Cap::default(),
-        reach: 0,
-        counted: 0,
-        placed: 0,
-        deferral,
-        promised: Vec::new(),
-        coming: 0,
+    /// Bytes of one quantum in the tree of this request's class.
+    pub fn quantum_bytes(&self, request: usize) -> u64 {
+        self.home(request)
+            .map_or(&self.snapshot.quantum, |home| self.quanta[home])
+            .0
+            .memory_bytes
+    }
+
+    /// Bytes the user of this request may hold for it, and those held and counted already.
+    pub fn allotment(&self, request: usize) -> Option<(u64, u64)> {
+        let user = &self.requests[request].demand.user;
+        let class = self.requests[request].class.map(|c| self.classes[c].name);
+        let own = self.snapshot.users.get(user);
+        let used = self.fixed_used.get(user);
+        let of_class = class.and_then(|class| {
+            let limit = own?.max_allotment_by_class.get(class)?;
+            let used = used.and_then(|used| used.get(class)).copied().unwrap_or(0);
+            Some((*limit, used))
+        });
+        let limit = own
+            .and_then(|user| user.max_allotment_bytes)
+            .or(self.snapshot.tunables.global_allotment_bytes);
+        of_class.or_else(|| {
+            let used = used.map_or(0, |used| used.values().sum());
+            limit.map(|limit| (limit, used))
+        })
+    }
+
+    /// Processes of this many quanta the user may still take of non-preemptable room.
+    pub fn allotment_left(&self, request: usize, order: u64) -> u64 {
+        let each = order.saturating_mul(self.quantum_bytes(request)).max(1);
+        self.allotment(request)
+            .map_or(u64::MAX, |(limit, used)| limit.saturating_sub(used) / each)
+    }
+
+    /// Counts processes of this many quanta against the allotment [C-5].
+    pub fn use_allotment(&mut self, request: usize, order: u64, count: u64) {
+        let bytes = order
+            .saturating_mul(count)
+            .saturating_mul(self.quantum_bytes(request));
+        let class = self.requests[request].class.map(|c| self.classes[c].name);
+        let used = self
+            .fixed_used
+            .entry(&self.requests[request].demand.user)
+            .or_default()
+            .entry(class.unwrap_or_default())
+            .or_default();
+        *used = used.saturating_add(bytes);
+    }
+
+    /// Processes a request is due, as people read it: what is lent to it is due to it as well.
+    pub fn due(&self, request: usize) -> u64 {
+        let request = &self.requests[request];
+        if self.settings.lend_idle {
+            request.counted.max(request.has())
+        } else {
+            request.counted
+        }
+    }
+
+    pub fn in_tree(&self, machine: usize, tree: usize) -> bool {
+        self.machines[machine]
+            .pool
+            .is_some_and(|pool| self.forest.root(pool) == tree)
+    }
+
+    /// Room on a node once everything that leaves has left, without what was granted and what is
+    /// meant for somebody.
+    pub fn coming_room(&self, machine: usize) -> Room {
+        self.coming_room_for(machine, None)
+    }
+
+    /// The same with what is meant for this request.
+    pub fn coming_room_for(&self, machine: usize, except: Option<usize>) -> Room {
+        let machine = &self.machines[machine];
+        let mut room = Room::new(machine.order, &machine.node.capacity);
+        for share in machine.held.iter().map(|held| &self.held[*held]) {
+            if !share.leaving {
+                let it = share.allocation;
+                room.take(it.order, &it.size, &it.gpus);
+            }
+        }
+        for share in machine.pending.iter().map(|at| &self.pending[*at]) {
+            room.take(share.order, &share.size, &share.gpus);
+        }
+        for meant in machine
+            .spoken
+            .iter()
+            .filter(|it| Some(it.request) != except)
+        {
+            room.take(meant.order, &meant.size, &meant.gpus);
+        }
+        room
+    }
+
+    /// Means this much of what will be free on a node for a request.
+    pub fn speak_for(&mut self, request: usize, machine: usize) {
+        let (order, size) = (
+            self.requests[request].order,
+            self.requests[request].size.clone(),
+        );
+        let gpus = self.coming_room(machine).choose_gpus(size.gpu_milli);
+        self.machines[machine].spoken.push(Spoken {
+            request,
+            order,
+            size,
+            gpus,
+        });
+        self.requests[request].coming += 1;
+    }
+
+    pub fn grants(&self) -> Vec<Grant> {
+        let live = self.pending.iter().filter(|share| share.live);
+        live.filter_map(|share| {
+            let request = &self.requests[share.request];
+            let class = &self.classes[request.class?];
+            Some(Grant {
+                work: request.id.clone(),
+                kind: request.demand.kind,
+                user: request.demand.user.clone(),
+                class: class.name.to_owned(),
+                node: self.machines[share.machine].name.clone(),
+                order: share.order,
+                size: share.size.clone(),
+                fixed: class.class.policy != Policy::FairShare,
+                gpus: share.gpus.clone(),
+            })
+        })
+        .collect()
     }
 }

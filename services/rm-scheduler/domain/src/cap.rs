@@ -4,7 +4,7 @@ use hayward_vocabulary::WorkKind;
 
 use crate::{
     books::{Books, Request},
-    snapshot::{Policy, Tunables},
+    snapshot::{Growth, Policy, Tunables},
 };
 
 /// The cap, and what it is made of.
@@ -23,27 +23,70 @@ pub(crate) struct Cap {
     pub starting: bool,
 }
 
+impl Cap {
+    fn all(processes: u64) -> Self {
+        Self {
+            base: processes,
+            steady: processes,
+            now: processes,
+            own: processes,
+            starting: false,
+        }
+    }
+}
+
+/// The tunables of growth as they are for one class (3.1).
+struct Rules {
+    initial: u64,
+    doubling: bool,
+    prediction: bool,
+    fudge_ms: u64,
+    cycle_ms: u64,
+    /// What left a node had been reached before: its successors need not double their way again.
+    keep_reached: bool,
+}
+
+impl Rules {
+    fn of(tunables: &Tunables, growth: &Growth) -> Self {
+        Self {
+            initial: growth
+                .initialization_cap
+                .unwrap_or(tunables.initialization_cap),
+            doubling: growth
+                .expand_by_doubling
+                .unwrap_or(tunables.expand_by_doubling),
+            prediction: growth.use_prediction.unwrap_or(tunables.use_prediction),
+            fudge_ms: growth
+                .prediction_fudge_ms
+                .unwrap_or(tunables.prediction_fudge_ms),
+            cycle_ms: tunables.cycle_ms,
+            keep_reached: tunables.settings.steady_counts,
+        }
+    }
+}
+
 /// Caps of everything that was admitted.
 pub(crate) fn set_caps(books: &mut Books) {
+    let everywhere = Rules::of(&books.snapshot.tunables, &Growth::default());
+    let by_class: Vec<Rules> = books
+        .classes
+        .iter()
+        .map(|book| Rules::of(&books.snapshot.tunables, &book.class.growth))
+        .collect();
     for at in 0..books.requests.len() {
-        if books.requests[at].class.is_none() {
+        let Some(class) = books.requests[at].class else {
             continue;
-        }
-        let fair = books.policy(at) == Some(Policy::FairShare);
+        };
+        let fair = books.classes[class].class.policy == Policy::FairShare;
+        // the growth of other work goes by the fleet's values.
+        let rules = if fair { &by_class[class] } else { &everywhere };
         let request = &books.requests[at];
-        let mean_start = mean_start_ms(books, request);
         let cap = match request.demand.kind {
-            WorkKind::Job => cap_of_job(request, &books.snapshot.tunables, mean_start),
+            _ if request.demand.completing => Cap::all(request.current),
+            WorkKind::Job => cap_of_job(books, request, rules),
             // Instances and reservations are one process; those held are never cut by start-up.
             WorkKind::Service | WorkKind::Reservation => {
-                let one = request.demand.max_processes.min(1);
-                Cap {
-                    base: one,
-                    steady: one,
-                    now: one,
-                    own: one,
-                    starting: false,
-                }
+                Cap::all(request.demand.max_processes.min(1))
             }
         };
         let reach = if fair {
@@ -59,51 +102,47 @@ pub(crate) fn set_caps(books: &mut Books) {
     }
 }
 
-fn cap_of_job(request: &Request, tunables: &Tunables, mean_start_ms: u64) -> Cap {
+fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
     let demand = request.demand;
     let current = request.current;
     let threads = u64::from(demand.threads.max(1));
+    // work is never asked to shrink because its tasks run out.
     let want = demand.remaining_tasks.div_ceil(threads).max(current);
-    let base = want.min(demand.max_processes);
-    let task_ms = demand.task_ms.unwrap_or(0);
-    let starting = task_ms == 0;
-    let potential = if tunables.use_prediction && !starting {
-        let horizon = mean_start_ms + tunables.cycle_ms + tunables.prediction_fudge_ms;
+    let limit = if demand.keeps_what_it_holds {
+        current
+    } else {
+        demand.max_processes
+    };
+    let base = want.min(limit);
+    let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
+    let mut potential = base;
+    if rules.prediction && !starting {
+        let horizon = mean_start_ms(books, request) + rules.cycle_ms + rules.fudge_ms;
         let predicted = predicted(request, horizon, base);
         if predicted < base {
-            predicted.max(current).min(base)
-        } else {
-            base
+            potential = predicted.max(current);
         }
-    } else {
-        base
-    };
-    let initial = tunables.initialization_cap;
-    if starting {
-        let now = if initial > 0 {
-            potential.min(initial)
-        } else {
-            potential
-        };
-        return Cap {
-            base,
-            steady: now,
-            now,
-            own: now,
-            starting,
-        };
+        if rules.keep_reached {
+            // A lowered limit counts whatever was predicted.
+            potential = potential.min(base);
+        }
     }
-    // What was just told to leave a node had been reached before: its successors need not double
-    // their way up again.
-    let reached = current + request.leaving;
-    let now = match (tunables.expand_by_doubling, reached) {
-        (false, _) => potential,
-        (true, 0) => base.min(initial.max(1)),
-        (true, _) => potential.min(reached.saturating_mul(2)),
+    //
+    let reached = current
+        + if rules.keep_reached {
+            request.leaving
+        } else {
+            0
+        };
+    let now = match (starting, rules.doubling) {
+        (true, _) if rules.initial > 0 => potential.min(rules.initial),
+        (true, _) | (false, false) => potential,
+        (false, true) if reached == 0 => base.min(rules.initial.max(1)),
+        (false, true) => potential.min(reached.saturating_mul(2)),
     };
     Cap {
         base,
-        steady: potential.max(now),
+        steady: if starting { now } else { potential.max(now) },
         now,
         own: now,
         starting,
@@ -116,7 +155,8 @@ fn predicted(request: &Request, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
     let task_ms = u128::from(demand.task_ms.unwrap_or(1).max(1));
     let done = u128::from(horizon_ms) * u128::from(request.current) * u128::from(threads);
-    let done_then = (done + task_ms / 2) / task_ms;
+    // Rounded half up, in exact integers.
+    let done_then = (2 * done + task_ms) / (2 * task_ms);
     let left = u128::from(demand.remaining_tasks).saturating_sub(done_then);
     let left = u64::try_from(left).unwrap_or(u64::MAX);
     match (left.div_ceil(threads), request.current) {

@@ -5,13 +5,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::{AllocationId, NodeName, Size, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
     plan::{Grant, Plan, Vacate, VacateReason},
-    snapshot::{Allocation, BlockEffect, Class, Demand, Node, Policy, Snapshot},
+    snapshot::{Allocation, BlockEffect, Class, Demand, GPU_MILLI, Node, Policy, Snapshot},
 };
 
 /// The part of a plan a violation concerns, by its place in the plan.
@@ -53,7 +53,9 @@ pub enum Fault {
     NoRoom(NodeName),
     #[error("work {work} would have more than {most} processes")]
     TooMany { work: WorkId, most: u64 },
-    #[error("user {user} would hold {would_hold} of {limit} quanta that are never taken back")]
+    #[error("gpus {gpus:?} of node {node} cannot take that")]
+    WrongGpus { node: NodeName, gpus: Vec<u64> },
+    #[error("user {user} would hold {would_hold} of {limit} bytes that are never taken back")]
     OverAllotment {
         user: UserName,
         would_hold: u64,
@@ -154,12 +156,14 @@ fn check_vacate<'a>(
     let block = node.and_then(|node| node.block.as_ref());
     let is_true = match vacate.reason {
         VacateReason::Preempted => !withdrawn && !lost,
+        VacateReason::Misplaced => {
+            demand.is_some_and(|demand| is_misplaced(snapshot, demand, allocation))
+        }
+        VacateReason::OwnLimit => demand.is_some_and(|demand| may_shrink(snapshot, demand)),
         VacateReason::Blocked => block.is_some_and(|b| b.effect == BlockEffect::Evacuate),
         VacateReason::NodeLost => lost,
         VacateReason::NodeOffline => node.is_some_and(|node| node.offline) && !allocation.fixed,
-        VacateReason::WorkGone => demand.is_none_or(|demand| {
-            has_no_class(snapshot, demand) || processes(snapshot, allocation) > demand.max_processes
-        }),
+        VacateReason::WorkGone => demand.is_none_or(|demand| has_no_class(snapshot, demand)),
     };
     if !is_true {
         return Err(Fault::FalseReason(id.clone()));
@@ -168,10 +172,46 @@ fn check_vacate<'a>(
     Ok(())
 }
 
-/// Processes the work has that were not told to leave.
-fn processes(snapshot: &Snapshot, one: &Allocation) -> u64 {
-    let of_work = |other: &&Allocation| other.work == one.work && !other.leaving && !other.purged;
-    snapshot.allocations.values().filter(of_work).count() as u64
+/// Work loses processes on its own account when its limit is below what it has, when it starts
+/// anew, or when it is over.
+fn may_shrink(snapshot: &Snapshot, demand: &Demand) -> bool {
+    let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
+    let limited = || {
+        let mine = |(_, allocation): &(&AllocationId, &Allocation)| {
+            let of_work = snapshot.demand.get(&allocation.work);
+            let stays = !allocation.leaving && !allocation.purged;
+            stays && of_work.is_some_and(|other| std::ptr::eq(other, demand))
+        };
+        let has = snapshot.allocations.iter().filter(mine).count() as u64;
+        has > demand.max_processes
+    };
+    demand.kind != WorkKind::Job || starting || limited()
+}
+
+///
+fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -> bool {
+    let Some(node) = snapshot.nodes.get(&allocation.node) else {
+        return false;
+    };
+    let here = |(name, class): (&String, &Class)| {
+        class_suits(snapshot, demand, name, class) && reaches(snapshot, class, &node.pool)
+    };
+    let moves = !allocation.fixed || (demand.kind == WorkKind::Service && !demand.managed);
+    moves && !snapshot.classes.iter().any(here)
+}
+
+/// The quantum of the tree a pool stands in.
+fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
+    let mut at = snapshot.pools.get(pool);
+    for _ in 0..snapshot.pools.len() {
+        let above = at.and_then(|pool| pool.parent.as_ref());
+        let Some(above) = above.and_then(|name| snapshot.pools.get(name)) else {
+            break;
+        };
+        at = Some(above);
+    }
+    at.and_then(|top| top.quantum.as_ref())
+        .unwrap_or(&snapshot.quantum)
 }
 
 /// No class there is could serve it as it stands.
@@ -191,8 +231,10 @@ fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) 
     let named = demand.class.as_deref() == Some(name);
     let suits = match demand.kind {
         WorkKind::Job => true,
-        WorkKind::Service => class.policy != Policy::FairShare,
-        WorkKind::Reservation => class.policy == Policy::Reserve,
+        WorkKind::Reservation if snapshot.tunables.settings.reserve_whole_nodes => {
+            class.policy == Policy::Reserve
+        }
+        WorkKind::Service | WorkKind::Reservation => class.policy != Policy::FairShare,
     };
     let takes_back = |name: &String| {
         snapshot
@@ -204,7 +246,15 @@ fn class_suits(snapshot: &Snapshot, demand: &Demand, name: &str, class: &Class) 
         None => true,
         Some(name) => demand.kind == WorkKind::Service && takes_back(name),
     };
-    suits && (named || (class.default && steps_in))
+    let stands_in = demand.class.as_ref().is_some_and(|asked| {
+        let asked = snapshot.classes.get(asked);
+        takes_back_named(asked) && asked.and_then(|a| a.debug.as_deref()) == Some(name)
+    });
+    suits && (named || (class.default && steps_in) || (stands_in && steps_in))
+}
+
+fn takes_back_named(class: Option<&Class>) -> bool {
+    class.is_some_and(|class| class.policy == Policy::FairShare)
 }
 
 fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
@@ -276,7 +326,7 @@ fn check_size(
     (demand, class): (&Demand, &Class),
     node: &Node,
 ) -> Result<(), Fault> {
-    let quantum = &snapshot.quantum;
+    let quantum = quantum_of(snapshot, &node.pool);
     let right = if class.policy == Policy::Reserve {
         demand.size.fits(&node.capacity)
             && grant.order == quantum.node_order(&node.capacity)
@@ -297,10 +347,38 @@ fn check_size(
 /// Sums over everything that is held, to which grants are added one by one.
 struct Tally<'a> {
     /// What leaves is in here: it occupies its node until it is gone.
-    nodes: BTreeMap<&'a NodeName, (u64, Size)>,
+    nodes: BTreeMap<&'a NodeName, Load>,
     /// Processes that stay, by work.
     work: BTreeMap<&'a WorkId, u64>,
-    fixed: BTreeMap<&'a UserName, u64>,
+    /// Bytes, by user and class.
+    fixed: BTreeMap<(&'a UserName, &'a str), u64>,
+}
+
+/// What lies on one node.
+#[derive(Clone, Default)]
+struct Load {
+    order: u64,
+    size: Size,
+    /// Thousandths in use, by gpu.
+    gpus: BTreeMap<u64, u64>,
+}
+
+impl Load {
+    fn add(&mut self, order: u64, size: &Size, gpus: &[u64]) {
+        self.order = self.order.saturating_add(order);
+        self.size.add(size);
+        for gpu in gpus {
+            *self.gpus.entry(*gpu).or_default() += size.gpu_milli.min(GPU_MILLI);
+        }
+    }
+
+    /// Every gpu is there and takes no more than it has.
+    fn gpus_suffice(&self, capacity: &Size) -> bool {
+        self.gpus.iter().all(|(gpu, used)| {
+            let before = gpu.saturating_mul(GPU_MILLI);
+            *used <= capacity.gpu_milli.saturating_sub(before).min(GPU_MILLI)
+        })
+    }
 }
 
 impl<'a> Tally<'a> {
@@ -312,12 +390,13 @@ impl<'a> Tally<'a> {
         };
         for (id, allocation) in &snapshot.allocations {
             let on_node = tally.nodes.entry(&allocation.node).or_default();
-            on_node.0 = on_node.0.saturating_add(allocation.order);
-            on_node.1.add(&allocation.size);
+            on_node.add(allocation.order, &allocation.size, &allocation.gpus);
             let stays = !allocation.leaving && !allocation.purged && !told.contains(id);
             *tally.work.entry(&allocation.work).or_default() += u64::from(stays);
             if allocation.fixed {
-                *tally.fixed.entry(&allocation.user).or_default() += allocation.order;
+                let key = (&allocation.user, allocation.class.as_str());
+                let bytes = bytes_of(snapshot, &allocation.class, allocation.order);
+                *tally.fixed.entry(key).or_default() += bytes;
             }
         }
         tally
@@ -345,31 +424,62 @@ impl<'a> Tally<'a> {
         }
         let on_node = self.nodes.entry(&grant.node).or_default();
         let mut sum = on_node.clone();
-        sum.0 = sum.0.saturating_add(grant.order);
-        sum.1.add(&grant.size);
-        if sum.0 > snapshot.quantum.node_order(&node.capacity) || !sum.1.fits(&node.capacity) {
+        sum.add(grant.order, &grant.size, &grant.gpus);
+        let holds = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        if sum.order > holds || !sum.size.fits(&node.capacity) {
             return Err(Fault::NoRoom(grant.node.clone()));
         }
-        let would_hold = self.fixed.get(&grant.user).copied().unwrap_or(0) + grant.order;
-        let own = snapshot
-            .users
-            .get(&grant.user)
-            .and_then(|user| user.max_allotment_quanta);
-        let limit = own
-            .or(snapshot.tunables.global_allotment_quanta)
-            .filter(|_| grant.fixed);
-        if let Some(limit) = limit.filter(|limit| would_hold > *limit) {
-            return Err(Fault::OverAllotment {
-                user: grant.user.clone(),
-                would_hold,
-                limit,
-            });
+        let distinct = grant.gpus.iter().collect::<BTreeSet<_>>().len() as u64;
+        let needed = grant.size.gpu_milli.div_ceil(GPU_MILLI);
+        let enough = distinct == needed && grant.gpus.len() as u64 == needed;
+        let whole = grant.fixed && grant.size == node.capacity;
+        if !(enough || whole) || !sum.gpus_suffice(&node.capacity) {
+            let (node, gpus) = (grant.node.clone(), grant.gpus.clone());
+            return Err(Fault::WrongGpus { node, gpus });
+        }
+        let bytes = bytes_of(snapshot, &grant.class, grant.order);
+        if grant.fixed {
+            check_allotment(snapshot, grant, bytes, &self.fixed)?;
         }
         *has += 1;
         *on_node = sum;
         if grant.fixed {
-            self.fixed.insert(&grant.user, would_hold);
+            *self.fixed.entry((&grant.user, &grant.class)).or_default() += bytes;
         }
         Ok(())
+    }
+}
+
+fn bytes_of(snapshot: &Snapshot, class: &str, order: u64) -> u64 {
+    let pool = snapshot.classes.get(class).map(|class| class.pool.as_str());
+    let quantum = quantum_of(snapshot, pool.unwrap_or_default());
+    order.saturating_mul(quantum.0.memory_bytes)
+}
+
+/// the limit of the class alone where the user has one there, else of everything together.
+fn check_allotment(
+    snapshot: &Snapshot,
+    grant: &Grant,
+    bytes: u64,
+    fixed: &BTreeMap<(&UserName, &str), u64>,
+) -> Result<(), Fault> {
+    let own = snapshot.users.get(&grant.user);
+    let of_class = own.and_then(|user| user.max_allotment_by_class.get(&grant.class));
+    let of_user = own.and_then(|user| user.max_allotment_bytes);
+    let mine = fixed.iter().filter(|((user, class), _)| {
+        **user == grant.user && (of_class.is_none() || *class == grant.class)
+    });
+    let would_hold = mine.map(|(_, bytes)| bytes).sum::<u64>() + bytes;
+    let limit = of_class
+        .copied()
+        .or(of_user)
+        .or(snapshot.tunables.global_allotment_bytes);
+    match limit {
+        Some(limit) if would_hold > limit => Err(Fault::OverAllotment {
+            user: grant.user.clone(),
+            would_hold,
+            limit,
+        }),
+        _ => Ok(()),
     }
 }

@@ -251,6 +251,7 @@ fn x24_a_squatter_makes_way_for_residents() {
     let fast = Pool {
         parent: Some("top".into()),
         search_order: 100,
+        ..Pool::default()
     };
     world.snapshot.pools.insert("fast".into(), fast);
     world.class("on-top", (Policy::FairShare, 10, 100), "top");
@@ -286,7 +287,7 @@ fn x26_a_service_gets_room_from_a_job() {
 #[test]
 fn x27_c_5_the_allotment_counts_what_was_promised_in_the_round() {
     let mut world = World::new().nodes(&[5; 2]);
-    world.snapshot.tunables.global_allotment_quanta = Some(3);
+    world.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
     world.service("s1", "a", 2);
     world.service("s2", "a", 2);
     world.service("s3", "a", 1);
@@ -323,7 +324,7 @@ fn x28_a_reservation_has_a_node_cleared() {
 #[test]
 fn x29_a_promised_node_is_promised_once() {
     let mut world = World::new().nodes(&[5, 4]);
-    world.snapshot.tunables.reserve_overage_quanta = Some(1);
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
     world.reservation("r1", "a", 4);
     world.reservation("r2", "a", 3);
     let plan = world.step();

@@ -1,7 +1,16 @@
 //! The round of the fair-share planner, as a table of contents.
 
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, WorkId};
+
 use crate::{
-    Planner, books::Books, cap, how_much, overage, plan::Plan, reach, shares, snapshot::Snapshot,
+    Planner,
+    books::Books,
+    cap, deficit, defrag, how_much, overage,
+    plan::Plan,
+    reach, shares,
+    snapshot::{Carried, Policy, Snapshot},
     vacate, verdict, what_of,
 };
 
@@ -11,32 +20,95 @@ pub struct FairShare;
 
 impl Planner for FairShare {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
-        // 1. Who asks, what is held where, which class serves whom.
+        // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
         let mut books = Books::open(snapshot);
+        deficit::settle(&mut books);
         // 2. What has to leave whatever anybody is due.
         vacate::faults(&mut books);
         // 3. What each piece of work could hold, and how much of it it may use now.
         reach::measure(&mut books);
         cap::set_caps(&mut books);
-        let trees: Vec<usize> = books.forest.roots().collect();
-        for tree in trees {
+        for tree in books.forest.roots().to_vec() {
             // 4. How many processes each is due.
             how_much::count(&mut books, tree);
+            books.renew_claims(tree);
             // 5. On which nodes.
             what_of::place_counted(&mut books, tree);
             // 6. Who has to make room.
             overage::evict(&mut books, tree);
-            // 7. What nobody is due is lent.
-            what_of::lend_idle(&mut books, tree);
+            // 7. Room that is there but split.
+            let taken = books.receipts.len();
+            defrag::mend(&mut books, tree);
+            if books.settings.evict_for_somebody && books.receipts.len() > taken {
+                // Who gave for that gets its own back in the same round, where others have more
+                // than their counts.
+                overage::evict(&mut books, tree);
+            }
+            // 8. What nobody is due is lent.
+            if books.settings.lend_idle {
+                what_of::lend_idle(&mut books, tree);
+            }
+            deficit::note(&mut books, tree);
         }
-        // 8. Why each has what it has.
+        // 9. Why each has what it has, and what the next round has to know.
         Plan {
             round: snapshot.round,
             at: snapshot.now,
             verdicts: verdict::all(&books),
             shares: shares::of(&books),
+            grants: books.grants(),
+            carried: carried(&books),
+            receipts: books.receipts,
             vacates: books.vacates.into_values().collect(),
-            grants: books.grants,
         }
     }
+}
+
+/// 14.1
+fn carried(books: &Books) -> Carried {
+    let needy = books.needy.iter().map(|at| books.requests[*at].id.clone());
+    let of = |keep: fn(&crate::books::Request) -> bool| {
+        books.requests.iter().filter(move |request| keep(request))
+    };
+    let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
+    let upgraded = books.requests.iter().enumerate().filter(|(at, request)| {
+        configured && request.upgraded && books.policy(*at) == Some(Policy::Reserve)
+    });
+    Carried {
+        needy: needy.collect(),
+        upgrades: upgraded
+            .map(|(_, request)| (request.id.clone(), request.order))
+            .collect(),
+        ended: of(|request| request.ended)
+            .map(|request| request.id.clone())
+            .collect(),
+        deficits: books.deficits.clone(),
+        claims: claims(books),
+        last_hit: last_hit(books),
+    }
+}
+
+/// W-14: room that was made is not cleared twice.
+fn claims(books: &Books) -> BTreeMap<WorkId, Vec<NodeName>> {
+    let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
+    for machine in &books.machines {
+        for meant in &machine.spoken {
+            let work = books.requests[meant.request].id.clone();
+            claims.entry(work).or_default().push(machine.name.clone());
+        }
+    }
+    claims
+}
+
+/// W-32: when each piece of work last gave something up, as long as that matters.
+fn last_hit(books: &Books) -> BTreeMap<WorkId, u64> {
+    let Some(rounds) = books.settings.churn_rounds else {
+        return BTreeMap::new();
+    };
+    let round = books.snapshot.round;
+    let mut hits = books.snapshot.carried.last_hit.clone();
+    hits.retain(|_, last| round.saturating_sub(*last) < rounds);
+    let hit = books.requests.iter().filter(|request| request.hit);
+    hits.extend(hit.map(|request| (request.id.clone(), round)));
+    hits
 }

@@ -12,6 +12,10 @@ pub(crate) struct Forest<'a> {
     children: Vec<Vec<usize>>,
     depth: Vec<usize>,
     root: Vec<usize>,
+    /// Place in a walk that serves children before their parent.
+    turn: Vec<usize>,
+    /// Top-level pools in the order of their definition.
+    tops: Vec<usize>,
 }
 
 impl<'a> Forest<'a> {
@@ -38,16 +42,29 @@ impl<'a> Forest<'a> {
             parent[pool] = None;
         }
         let mut children = vec![Vec::new(); parent.len()];
-        let mut by_search: Vec<(i64, usize)> = pools
+        let mut by_search: Vec<(i64, u64, usize)> = pools
             .values()
             .enumerate()
-            .map(|(at, pool)| (pool.search_order, at))
+            .map(|(at, pool)| (pool.search_order, pool.place, at))
             .collect();
         by_search.sort_unstable();
-        for (_, pool) in by_search {
+        for (_, _, pool) in by_search {
             if let Some(above) = parent[pool] {
                 children[above].push(pool);
             }
+        }
+        let mut tops: Vec<(u64, usize)> = pools
+            .values()
+            .enumerate()
+            .filter(|(at, _)| parent[*at].is_none())
+            .map(|(at, pool)| (pool.place, at))
+            .collect();
+        tops.sort_unstable();
+        let tops: Vec<usize> = tops.into_iter().map(|(_, at)| at).collect();
+        let mut turn = vec![0; parent.len()];
+        let mut next = 0;
+        for top in &tops {
+            number(*top, &children, &mut turn, &mut next);
         }
         let climbs = (0..parent.len()).map(|pool| climb(&parent, pool).unwrap_or((pool, 0)));
         let (root, depth) = climbs.unzip();
@@ -57,6 +74,8 @@ impl<'a> Forest<'a> {
             children,
             depth,
             root,
+            turn,
+            tops,
         }
     }
 
@@ -76,21 +95,23 @@ impl<'a> Forest<'a> {
         self.depth[pool]
     }
 
-    /// Top-level pools by name.
-    pub fn roots(&self) -> impl Iterator<Item = usize> + '_ {
-        (0..self.len()).filter(|pool| self.parent[*pool].is_none())
+    /// Top-level pools in the order of their definition.
+    pub fn roots(&self) -> &[usize] {
+        &self.tops
+    }
+
+    pub fn turn(&self, pool: usize) -> usize {
+        self.turn[pool]
+    }
+
+    /// `pool`, then what is above it.
+    pub fn upwards(&self, pool: usize) -> impl Iterator<Item = usize> + '_ {
+        std::iter::successors(Some(pool), |at| self.parent[*at])
     }
 
     /// Is `pool` the pool `home`, or below it?
     pub fn is_within(&self, pool: usize, home: usize) -> bool {
-        let mut at = Some(pool);
-        while let Some(here) = at {
-            if here == home {
-                return true;
-            }
-            at = self.parent[here];
-        }
-        false
+        self.upwards(pool).any(|above| above == home)
     }
 
     /// `home`, then everything below, depth first.
@@ -103,6 +124,15 @@ impl<'a> Forest<'a> {
         }
         order
     }
+}
+
+/// Numbers the pools of a tree, each after everything below it.
+fn number(pool: usize, children: &[Vec<usize>], turn: &mut [usize], next: &mut usize) {
+    for child in &children[pool] {
+        number(*child, children, turn, next);
+    }
+    turn[pool] = *next;
+    *next += 1;
 }
 
 /// The top of a pool's tree and how deep the pool is; `None` in a circle.

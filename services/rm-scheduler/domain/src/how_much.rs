@@ -2,7 +2,7 @@
 //! priority first. It sees everything that preemption could provide; where the room is, and whose
 //! it is now, is decided later.
 
-mod fair;
+pub(crate) mod fair;
 pub(crate) mod fixed;
 
 use std::collections::BTreeMap;
@@ -23,7 +23,7 @@ impl Tables {
             .filter(|machine| machine.is_schedulable())
         {
             if let Some(pool) = machine.pool {
-                pools[pool].add(machine.room_order, 1);
+                pools[pool].add(machine.room.order, 1);
             }
         }
         Self { pools }
@@ -52,10 +52,36 @@ pub(crate) fn groups(books: &Books, tree: usize) -> Vec<(Policy, Vec<usize>)> {
                 .push(at);
         }
     }
+    let in_order = |classes: &mut Vec<usize>| {
+        classes.sort_by_key(|at| (books.classes[*at].class.place, books.classes[*at].name));
+    };
     groups
         .into_iter()
-        .map(|((_, policy), classes)| (policy, classes))
+        .map(|((_, policy), mut classes)| {
+            in_order(&mut classes);
+            (policy, classes)
+        })
         .collect()
+}
+
+/// Work of a group whose turn goes by class and then by age. With the settings that count
+/// what fits, classes of one priority are merged by age (W-17).
+pub(crate) fn by_class_and_age(books: &Books, classes: &[usize]) -> Vec<usize> {
+    let of = |class: &usize| books.classes[*class].requests.iter().copied();
+    let by_age = |work: &mut Vec<usize>| {
+        work.sort_by(|a, b| books.requests[*a].age().cmp(&books.requests[*b].age()));
+    };
+    if books.settings.count_what_fits {
+        let mut work = classes.iter().flat_map(of).collect();
+        by_age(&mut work);
+        return work;
+    }
+    let one_class = classes.iter().map(|class| {
+        let mut work = of(class).collect();
+        by_age(&mut work);
+        work
+    });
+    one_class.flatten().collect()
 }
 
 pub(crate) fn count(books: &mut Books, tree: usize) {

@@ -19,14 +19,20 @@ mod apportion;
 mod books;
 mod cap;
 pub mod check;
+mod deficit;
+mod defrag;
+mod explain;
 mod fair_share;
 mod forest;
 mod how_much;
 mod orders;
 mod overage;
+mod pack;
 pub mod plan;
 mod reach;
 mod reserve;
+mod room;
+pub mod settings;
 mod shares;
 pub mod snapshot;
 mod turns;
@@ -45,7 +51,11 @@ pub trait Planner {
 }
 
 #[cfg(test)]
+mod differences;
+#[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod invariants;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]

@@ -6,6 +6,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 
+use crate::snapshot::Carried;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     pub round: u64,
@@ -16,6 +18,12 @@ pub struct Plan {
     /// One for every piece of work in the demand.
     pub verdicts: BTreeMap<WorkId, Verdict>,
     pub shares: Shares,
+    /// One for every share that was taken back for the sake of others.
+    #[serde(default)]
+    pub receipts: Vec<Receipt>,
+    /// What the next round has to know of this one.
+    #[serde(default)]
+    pub carried: Carried,
 }
 
 impl Plan {
@@ -37,6 +45,26 @@ pub struct Grant {
     pub size: Size,
     /// Not preemptable.
     pub fixed: bool,
+    /// The gpus it sits on, by number.
+    #[serde(default)]
+    pub gpus: Vec<u64>,
+}
+
+/// Who gave up what for whom, and what was lost with it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    pub allocation: AllocationId,
+    pub work: WorkId,
+    pub user: UserName,
+    pub node: NodeName,
+    pub order: u64,
+    /// Milliseconds of starting, or of tasks in flight.
+    pub lost_ms: u64,
+    /// Absent when the counts alone said so, in nobody's favour in particular.
+    #[serde(default)]
+    pub beneficiary: Option<WorkId>,
+    #[serde(default)]
+    pub for_user: Option<UserName>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,13 +80,17 @@ pub struct Vacate {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VacateReason {
-    /// Others are due the room, or its class may not be there any more.
+    /// Others are due the room.
     Preempted,
+    /// Its class may not be in this pool any more.
+    Misplaced,
     /// The node is blocked with evacuation.
     Blocked,
     NodeLost,
     NodeOffline,
-    /// The work is withdrawn, wants fewer processes, or lost its class.
+    /// The work itself may have fewer processes now, whatever others want.
+    OwnLimit,
+    /// The work is withdrawn, or lost its class.
     WorkGone,
 }
 
@@ -66,6 +98,9 @@ pub enum VacateReason {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     pub reason: Reason,
+    /// True when it has no process, or less than it is due in spite of section 12.
+    #[serde(default)]
+    pub waits: bool,
     /// True when it will never be served as it stands.
     #[serde(default)]
     pub refused: bool,
@@ -76,6 +111,34 @@ pub struct Verdict {
     /// In quanta unless the name says otherwise.
     #[serde(default)]
     pub numbers: BTreeMap<String, u64>,
+    /// What would keep it waiting if the reason above were gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<Reason>,
+    /// The smallest change that would let one more process of it start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unblock: Option<Unblock>,
+}
+
+/// A change that would let waiting work start, smallest first in this list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Unblock {
+    /// Nothing has to change: what leaves is on its way.
+    Wait { leaving_processes: u64 },
+    /// Quanta missing on the node that comes nearest.
+    FreeRoom { node: NodeName, quanta: u64 },
+    /// Raise the owner's allotment by this much.
+    RaiseAllotment { bytes: u64 },
+    /// Ask for at most this many quanta a process.
+    AskForLess { quanta: u64 },
+    /// Add a node of at least this many quanta to its pool.
+    AddNode { quanta: u64 },
+    /// Take the mark or the block off this node.
+    OpenNode { node: NodeName },
+    /// Let the class have this many more quanta, by weight or by others wanting less.
+    RaiseShare { quanta: u64 },
+    /// Name a class that may serve it.
+    NameClass,
 }
 
 /// The closed list of section 13.2 and what Hayward adds, by the names of the wire.

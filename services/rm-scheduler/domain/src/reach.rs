@@ -9,55 +9,28 @@ use hayward_vocabulary::Size;
 use crate::{
     books::{Books, Deferral},
     plan::Reason,
+    room::Room,
     snapshot::Policy,
 };
 
-/// How many of `size` fit into `room` at the same time.
-pub(crate) fn times(size: &Size, room: &Size) -> u64 {
-    let ratio = |size: u64, room: u64| room.checked_div(size).unwrap_or(u64::MAX);
-    let extras = size
-        .extras
-        .iter()
-        .map(|(name, amount)| ratio(*amount, room.extras.get(name).copied().unwrap_or(0)));
-    [
-        ratio(size.memory_bytes, room.memory_bytes),
-        ratio(size.cpu_milli, room.cpu_milli),
-        ratio(size.gpu_milli, room.gpu_milli),
-    ]
-    .into_iter()
-    .chain(extras)
-    .min()
-    .unwrap_or(u64::MAX)
-}
-
-/// How many processes of this order and size fit into this many quanta and this room.
-pub(crate) fn fitting(order: u64, size: &Size, quanta: u64, room: &Size) -> u64 {
-    (quanta / order.max(1)).min(times(size, room))
-}
-
-/// Takes what may not be taken back out of each node's room, then measures every request.
+/// Measures every request against the room that is not held for good.
 pub(crate) fn measure(books: &mut Books) {
-    for share in &books.held {
-        let Some(machine) = share.machine else {
-            continue;
-        };
-        if share.allocation.fixed && !share.leaving {
-            let machine = &mut books.machines[machine];
-            machine.room_order = machine.room_order.saturating_sub(share.allocation.order);
-            machine.room.take(&share.allocation.size);
-        }
+    if books.settings.rest_on_closed {
+        rest(books);
     }
-    // Nodes alike are counted once: (pool, quanta, vector) to number of nodes.
-    let mut kinds: BTreeMap<(usize, u64, &Size), u64> = BTreeMap::new();
+    take_what_stays(books);
+    if !books.settings.count_what_fits {
+        return;
+    }
+    // Nodes alike are counted once: (pool, room) to number of nodes.
+    let mut kinds: BTreeMap<(usize, &Room), u64> = BTreeMap::new();
     for machine in books
         .machines
         .iter()
         .filter(|machine| machine.is_schedulable())
     {
         if let Some(pool) = machine.pool {
-            *kinds
-                .entry((pool, machine.room_order, &machine.room))
-                .or_default() += 1;
+            *kinds.entry((pool, &machine.room)).or_default() += 1;
         }
     }
     let mut known: BTreeMap<(usize, bool, u64, &Size), u64> = BTreeMap::new();
@@ -71,12 +44,13 @@ pub(crate) fn measure(books: &mut Books) {
         let below = books.policy(at) == Some(Policy::FairShare);
         let key = (home, below, request.order, &request.size);
         found[at] = *known.entry(key).or_insert_with(|| {
-            let usable = kinds.iter().filter(|((pool, ..), _)| {
+            let usable = kinds.iter().filter(|((pool, _), _)| {
                 *pool == home || (below && books.forest.is_within(*pool, home))
             });
             usable
-                .map(|((_, quanta, room), nodes)| {
-                    fitting(request.order, &request.size, *quanta, room).saturating_mul(*nodes)
+                .map(|((_, room), nodes)| {
+                    room.fitting(request.order, &request.size)
+                        .saturating_mul(*nodes)
                 })
                 .fold(0, u64::saturating_add)
         });
@@ -86,7 +60,22 @@ pub(crate) fn measure(books: &mut Books) {
     for (request, reach) in books.requests.iter_mut().zip(found) {
         request.reach = reach;
     }
-    rest(books);
+}
+
+/// what nobody may take back is not there for anybody else. Room that fixed shares leave
+/// can be counted on where that is looked at so closely.
+fn take_what_stays(books: &mut Books) {
+    let early = books.settings.count_what_fits;
+    for share in &books.held {
+        if let Some(machine) = share.machine
+            && share.allocation.fixed
+            && !(share.leaving && early)
+        {
+            let it = share.allocation;
+            let room = &mut books.machines[machine].room;
+            room.take(it.order, &it.size, &it.gpus);
+        }
+    }
 }
 
 fn among_listed(books: &Books, request: usize) -> u64 {
@@ -96,10 +85,7 @@ fn among_listed(books: &Books, request: usize) -> u64 {
         .iter()
         .filter_map(|name| books.machine_index.get(name))
         .filter(|at| books.machines[**at].is_schedulable() && books.is_permitted(request, **at))
-        .map(|at| {
-            let machine = &books.machines[*at];
-            fitting(work.order, &work.size, machine.room_order, &machine.room)
-        })
+        .map(|at| books.machines[*at].room.fitting(work.order, &work.size))
         .fold(0, u64::saturating_add)
 }
 
@@ -119,41 +105,66 @@ fn rest(books: &mut Books) {
 /// Why no node can take even one process of it. Every node of its pools is looked at, whatever its
 /// state: too large is for ever, blocked is not [C-8].
 pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
-    let request = &books.requests[at];
-    let mut permitted = (0..books.machines.len())
-        .filter(|machine| books.is_permitted(at, *machine))
-        .peekable();
-    let listed = !request.demand.machines.is_empty();
-    let deferral = |reason, detail: &str| {
-        let detail = format!("one process needs {} quanta: {detail}", request.order);
-        Deferral {
-            reason,
-            refused: false,
-            detail,
+    let order = books.requests[at].order;
+    let (reason, detail) = if !books.settings.count_what_fits {
+        by_order_alone(books, at)
+    } else if let Some(never) = never(books, at) {
+        never
+    } else {
+        let blocked = |machine: &usize| books.machines[*machine].node.block.is_some();
+        let mut large_enough = large_enough(books, at).peekable();
+        if large_enough.peek().is_some() && large_enough.all(|machine| blocked(&machine)) {
+            let detail = "every node that could hold it is blocked";
+            (Reason::AllBlocked, detail)
+        } else {
+            let detail = "no node has that much room that is free or could be freed";
+            (Reason::InsufficientResources, detail)
         }
     };
-    if listed && permitted.peek().is_none() {
-        return deferral(
-            Reason::NoListedMachine,
-            "none of the listed machines is in its pool",
-        );
+    Deferral {
+        reason,
+        refused: false,
+        detail: format!("one process needs {order} quanta: {detail}"),
     }
-    let mut large_enough = permitted
-        .map(|machine| &books.machines[machine])
-        .filter(|m| m.order >= request.order && request.size.fits(&m.node.capacity))
-        .peekable();
-    if large_enough.peek().is_none() {
-        return deferral(
-            Reason::NoHostLargeEnough,
-            "no node it may use is large enough",
-        );
+}
+
+/// machine lists are no matter of counting.
+fn by_order_alone(books: &Books, at: usize) -> (Reason, &'static str) {
+    let may_use = |pool: usize| books.may_use(at, pool);
+    let order = books.requests[at].order;
+    let mut machines = books.machines.iter();
+    if machines.any(|m| m.order >= order && m.pool.is_some_and(may_use)) {
+        let detail = "no node has that much room that is free or could be freed";
+        (Reason::InsufficientResources, detail)
+    } else {
+        let detail = "no node it may use is large enough";
+        (Reason::NoHostLargeEnough, detail)
     }
-    if large_enough.all(|machine| machine.node.block.is_some()) {
-        return deferral(
-            Reason::AllBlocked,
-            "every node that could hold it is blocked",
-        );
+}
+
+/// What no passing of time changes: no node it may use is listed, or none is large enough.
+pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, &'static str)> {
+    let request = &books.requests[at];
+    let listed = !request.demand.machines.is_empty();
+    if listed && permitted(books, at).next().is_none() {
+        let detail = "none of the listed machines is in its pool";
+        return Some((Reason::NoListedMachine, detail));
     }
-    let detail = "no node has that much room that is free or could be freed";
-    deferral(Reason::InsufficientResources, detail)
+    if large_enough(books, at).next().is_none() {
+        let detail = "no node it may use is large enough";
+        return Some((Reason::NoHostLargeEnough, detail));
+    }
+    None
+}
+
+fn permitted<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + 'b {
+    (0..books.machines.len()).filter(move |machine| books.is_permitted(at, *machine))
+}
+
+fn large_enough<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + 'b {
+    let request = &books.requests[at];
+    permitted(books, at).filter(move |machine| {
+        let place = &books.machines[*machine];
+        place.order >= request.order && request.size.fits(&place.node.capacity)
+    })
 }

@@ -1,8 +1,7 @@
 //! RESERVE groups: whole nodes.
 //!
 //! A request is counted only for a node that is promised to it: free, or holding nothing but what
-//! may be taken back. A promised node is out of the tables and of placement for everyone else
-//! [C-7], so that what leaves it is not replaced by others.
+//! may be taken back. A promised node is out of the tables for everyone else [C-7].
 
 use std::collections::BTreeSet;
 
@@ -10,17 +9,17 @@ use hayward_vocabulary::{Size, WorkKind};
 
 use crate::{
     books::{Books, Deferral, Machine},
-    how_much::{Tables, fixed::over_allotment},
-    plan::{Reason, Vacate, VacateReason},
+    how_much::{
+        Tables, by_class_and_age,
+        fixed::{defer, over_allotment},
+    },
+    overage::cheapest,
+    plan::Reason,
 };
 
 /// How-Much: finds nodes and promises them.
 pub(crate) fn promise(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let mut work: Vec<usize> = classes
-        .iter()
-        .flat_map(|class| books.classes[*class].requests.iter().copied())
-        .collect();
-    work.sort_by(|a, b| books.requests[*a].age().cmp(&books.requests[*b].age()));
+    let work = by_class_and_age(books, classes);
     let homes: BTreeSet<usize> = work.iter().filter_map(|at| books.home(*at)).collect();
     for home in homes {
         // Sorted once per pool; a promise only takes nodes away from the list.
@@ -33,8 +32,8 @@ pub(crate) fn promise(books: &mut Books, tables: &mut Tables, classes: &[usize])
     }
 }
 
-/// Nodes nobody's fixed share stands on: free ones, then those that are emptying anyway, then those
-/// that would have to be cleared, each smallest first, then by least time invested.
+/// Nodes nobody's fixed share stands on: free ones, then those that would have to be cleared, each
+/// smallest first, then by least time invested, then by name.
 fn clearable(books: &Books, home: usize) -> Vec<usize> {
     let mut found: Vec<_> = (0..books.machines.len())
         .filter(|at| {
@@ -43,10 +42,7 @@ fn clearable(books: &Books, home: usize) -> Vec<usize> {
                 && machine.is_schedulable()
                 && machine.promised_to.is_none()
                 && machine.order > 0
-                && machine.held.iter().all(|held| {
-                    let share = &books.held[*held];
-                    share.leaving || !share.allocation.fixed
-                })
+                && machine.held.iter().all(|held| is_clearable(books, *held))
         })
         .map(|at| (rank(books, at), at))
         .collect();
@@ -54,17 +50,21 @@ fn clearable(books: &Books, home: usize) -> Vec<usize> {
     found.into_iter().map(|(_, at)| at).collect()
 }
 
+fn is_clearable(books: &Books, held: usize) -> bool {
+    let share = &books.held[held];
+    !share.allocation.fixed || (books.settings.clear_promised && share.leaving)
+}
+
+/// With the setting that clears promised nodes at once, nodes that empty anyway come before those
+/// that would have to be cleared.
 fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
     let machine = &books.machines[at];
-    let staying = machine
-        .held
-        .iter()
-        .map(|held| &books.held[*held])
-        .filter(|s| !s.leaving);
+    let clears = books.settings.clear_promised;
+    let counts = |held: &&usize| !clears || !books.held[**held].leaving;
+    let staying = machine.held.iter().filter(counts);
     let invested = staying
         .clone()
-        .filter_map(|share| share.allocation.running_since)
-        .map(|since| books.snapshot.now.ms_since(since))
+        .map(|held| books.invested_ms(*held))
         .fold(0, u64::saturating_add);
     let stage = match (machine.held.is_empty(), staying.count()) {
         (true, _) => 0,
@@ -76,26 +76,33 @@ fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
 
 fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, candidates: &mut Vec<usize>) {
     let Some(home) = books.home(at) else { return };
-    let wanted = books.requests[at].cap.now;
-    let current = books.requests[at].current;
-    books.requests[at].counted = match books.requests[at].demand.kind {
+    let request = &books.requests[at];
+    let (wanted, current, order) = (request.cap.now, request.current, request.order);
+    if request.ended {
+        return;
+    }
+    books.requests[at].counted = match request.demand.kind {
         WorkKind::Reservation => current,
-        _ => current.min(books.requests[at].demand.max_processes),
+        _ => current.min(wanted),
     };
+    if current == 0 && wanted > 0 && books.allotment_left(at, order) == 0 {
+        defer(books, at, |books, at| over_allotment(books, at, order));
+        return;
+    }
     while books.requests[at].counted < wanted {
         let chosen = candidates.iter().position(|machine| {
             let place = &books.machines[*machine];
             // A better group may already count on this room.
-            accepts(books, at, place) && tables.of(home).processes(place.order) > 0
+            accepts(books, at, place)
+                && (!books.settings.count_what_fits || tables.of(home).processes(place.order) > 0)
         });
         let Some(position) = chosen else {
-            defer_if_empty(books, at, |books| no_node(books, at, home));
+            defer_if_empty(books, at, |books, at| no_node(books, at, home));
             return;
         };
         let order = books.machines[candidates[position]].order;
-        let user = &books.requests[at].demand.user;
-        if books.allotment_left(user) < order {
-            defer_if_empty(books, at, |books| over_allotment(books, at, order));
+        if books.allotment_left(at, order) == 0 {
+            defer_if_empty(books, at, |books, at| over_allotment(books, at, order));
             return;
         }
         let machine = candidates.remove(position);
@@ -103,54 +110,74 @@ fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, candidates: &m
         if !holes.remove(order) {
             holes.count_out(1, order);
         }
-        *books.fixed_used.entry(user).or_default() += order;
+        books.use_allotment(at, order, 1);
         books.machines[machine].promised_to = Some(at);
-        books.requests[at].promised.push(machine);
-        books.requests[at].counted += 1;
+        let request = &mut books.requests[at];
+        request.promised.push(machine);
+        request.counted += 1;
+        if books.snapshot.tunables.reserve_overage_bytes.is_some() {
+            // from now on only this order.
+            (request.order, request.upgraded) = (order, true);
+        }
     }
 }
 
-fn defer_if_empty(books: &mut Books, at: usize, deferral: impl FnOnce(&Books) -> Deferral) {
+fn defer_if_empty(books: &mut Books, at: usize, why: impl FnOnce(&Books, usize) -> Deferral) {
     if books.requests[at].counted == 0 {
-        books.requests[at].deferral = Some(deferral(books));
+        defer(books, at, why);
     }
+}
+
+/// Orders of nodes that are acceptable. Where the fleet names no overage, any larger node is.
+fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
+    let request = &books.requests[at];
+    let asked = &request.demand.size;
+    let least = if *asked == Size::default() {
+        1
+    } else {
+        request.order
+    };
+    if request.upgraded && books.snapshot.tunables.reserve_overage_bytes.is_some() {
+        return request.order..=request.order;
+    }
+    let most = match books.snapshot.tunables.reserve_overage_bytes {
+        None => u64::MAX,
+        Some(_) if request.demand.kind != WorkKind::Reservation => least,
+        Some(_) if *asked == Size::default() => u64::MAX,
+        Some(overage) => {
+            let mut larger = asked.clone();
+            larger.memory_bytes = larger.memory_bytes.saturating_add(overage);
+            let home = books.home(at);
+            let quantum = home.map_or(&books.snapshot.quantum, |home| books.quanta[home]);
+            quantum.work_order(&larger)
+        }
+    };
+    least..=most
 }
 
 /// Is this node's size acceptable, and is it listed? The state of the node does not matter here.
 fn accepts(books: &Books, at: usize, machine: &Machine) -> bool {
     let request = &books.requests[at];
-    let least = if request.demand.size == Size::default() {
-        1
-    } else {
-        request.order
-    };
-    let most = match (
-        request.demand.kind,
-        books.snapshot.tunables.reserve_overage_quanta,
-    ) {
-        (WorkKind::Reservation, Some(overage)) if request.demand.size != Size::default() => {
-            least.saturating_add(overage)
-        }
-        _ => u64::MAX,
-    };
-    (least..=most).contains(&machine.order)
+    acceptable(books, at).contains(&machine.order)
         && request.demand.size.fits(&machine.node.capacity)
         && request.admits(machine)
 }
 
 fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
-    let mut acceptable = books
+    let range = acceptable(books, at);
+    let mut of_size = books
         .machines
         .iter()
-        .filter(|m| m.pool == Some(home) && accepts(books, at, m))
+        .filter(|m| m.pool == Some(home) && range.contains(&m.order))
+        .filter(|m| !books.settings.count_what_fits || accepts(books, at, m))
         .peekable();
     let order = books.requests[at].order;
-    let (reason, detail) = if acceptable.peek().is_none() {
+    let (reason, detail) = if of_size.peek().is_none() {
         (
             Reason::NoHostOfSize,
             format!("no node of its pool has an acceptable size ({order})"),
         )
-    } else if acceptable.all(|machine| machine.node.block.is_some()) {
+    } else if of_size.all(|machine| machine.node.block.is_some()) {
         (
             Reason::AllBlocked,
             "every node that could be reserved is blocked".into(),
@@ -166,36 +193,96 @@ fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
     }
 }
 
-/// What-Of: takes promised nodes that are empty, clears the others.
-///
-/// All shares of a promised node leave at once: clearing only what exceeds its owner's count would
-/// shed the rest elsewhere and take several rounds (W-33).
+/// What-Of for work in RESERVE classes.
 pub(crate) fn place(books: &mut Books, at: usize) {
+    if books.requests[at].is_out() {
+        return;
+    }
+    if books.settings.clear_promised {
+        take_or_clear(books, at);
+        return;
+    }
+    take_free(books, at);
+    let promised = books.requests[at].promised.clone();
+    for machine in promised {
+        if books.requests[at].missing() > 0 {
+            shed_overage(books, at, machine);
+        }
+    }
+}
+
+/// free nodes of exactly its order; those promised to it before those of others.
+fn take_free(books: &mut Books, at: usize) {
+    let Some(home) = books.home(at) else { return };
+    if books.requests[at].missing() == 0 {
+        return;
+    }
+    let order = books.requests[at].order;
+    let mut free: Vec<(u8, usize)> = (0..books.machines.len())
+        .filter(|machine| {
+            let place = &books.machines[*machine];
+            place.pool == Some(home)
+                && place.order == order
+                && place.is_schedulable()
+                && place.held.is_empty()
+                && place.pending.is_empty()
+                && accepts(books, at, place)
+        })
+        .map(|machine| match books.machines[machine].promised_to {
+            Some(request) if request == at => (0, machine),
+            None => (1, machine),
+            Some(_) => (2, machine),
+        })
+        .collect();
+    free.sort_unstable();
+    let missing = usize::try_from(books.requests[at].missing()).unwrap_or(usize::MAX);
+    for (_, machine) in free.into_iter().take(missing) {
+        take(books, at, machine);
+    }
+}
+
+fn take(books: &mut Books, at: usize, machine: usize) {
+    let order = books.machines[machine].order;
+    let size = books.machines[machine].node.capacity.clone();
+    books.grant(at, machine, order, size);
+}
+
+/// Shares there leave as far as their owners have more than their counts.
+fn shed_overage(books: &mut Books, at: usize, machine: usize) {
+    let mut shares = books.machines[machine].held.clone();
+    shares.retain(|held| !books.held[*held].leaving && !books.held[*held].allocation.fixed);
+    shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
+    for held in shares {
+        let owner = books.held[held].request;
+        if owner.is_some_and(|owner| books.requests[owner].excess() > 0) {
+            let detail = clearing(books, at, machine);
+            books.preempt(held, Some(at), detail);
+        }
+    }
+}
+
+fn clearing(books: &Books, at: usize, machine: usize) -> String {
+    format!(
+        "node {} is cleared for {}",
+        books.machines[machine].name, books.requests[at].id
+    )
+}
+
+/// Takes promised nodes that are empty, clears the others. All shares leave at once: clearing only
+/// what exceeds its owner's count would shed the rest elsewhere and take several rounds (W-33).
+fn take_or_clear(books: &mut Books, at: usize) {
     for machine in books.requests[at].promised.clone() {
+        if books.requests[at].missing() == 0 {
+            return;
+        }
         if books.machines[machine].held.is_empty() {
-            let order = books.machines[machine].order;
-            let size = books.machines[machine].node.capacity.clone();
-            books.grant(at, machine, order, size);
+            take(books, at, machine);
             continue;
         }
-        let detail = format!(
-            "node {} is cleared for {}",
-            books.machines[machine].name, books.requests[at].id
-        );
+        let detail = clearing(books, at, machine);
         for held in books.machines[machine].held.clone() {
             if !books.held[held].leaving {
-                let allocation = books.held[held].id.clone();
-                let reason = VacateReason::Preempted;
-                let detail = detail.clone();
-                books.vacate(
-                    held,
-                    Vacate {
-                        allocation,
-                        reason,
-                        detail,
-                        purge: false,
-                    },
-                );
+                books.preempt(held, Some(at), detail.clone());
             }
         }
         books.requests[at].coming += 1;

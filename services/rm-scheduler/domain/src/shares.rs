@@ -16,7 +16,7 @@ pub(crate) fn of(books: &Books) -> Shares {
     let mut shares = Shares {
         capacity: usable().map(|machine| machine.order).sum(),
         held: held_quanta(books),
-        free: usable().map(|machine: &Machine| machine.free_order).sum(),
+        free: usable().map(|machine: &Machine| machine.free.order).sum(),
         ..Shares::default()
     };
     for book in &books.classes {
@@ -41,7 +41,8 @@ pub(crate) fn of(books: &Books) -> Shares {
 
 fn held_quanta(books: &Books) -> u64 {
     let before: u64 = books.held.iter().map(|share| share.allocation.order).sum();
-    before + books.grants.iter().map(|grant| grant.order).sum::<u64>()
+    let live = books.pending.iter().filter(|share| share.live);
+    before + live.map(|share| share.order).sum::<u64>()
 }
 
 fn add_request(books: &Books, class: &mut ClassShare, at: usize) {
@@ -66,7 +67,7 @@ fn add_request(books: &Books, class: &mut ClassShare, at: usize) {
         .filter(|_| books.policy(at) == Some(Policy::Reserve))
         .unwrap_or(request.order);
     let held = old + request.placed * order;
-    let counted = request.counted.max(has);
+    let counted = books.due(at);
     let user = class.users.entry(request.demand.user.clone()).or_default();
     user.held += held;
     user.due += counted * order;

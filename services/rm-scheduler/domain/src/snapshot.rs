@@ -10,6 +10,8 @@ use hayward_vocabulary::{
 };
 use serde::{Deserialize, Serialize};
 
+use crate::settings::Settings;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     pub now: Timestamp,
@@ -26,23 +28,105 @@ pub struct Snapshot {
     pub demand: BTreeMap<WorkId, Demand>,
     /// All that exist and hold; what has ended is absent.
     pub allocations: BTreeMap<AllocationId, Allocation>,
+    /// What the round before left for this one (14.1).
+    #[serde(default)]
+    pub carried: Carried,
+}
+
+impl Snapshot {
+    /// A fleet without anything in it.
+    pub fn empty() -> Self {
+        Self {
+            now: Timestamp::default(),
+            round: 0,
+            quantum: Quantum::default(),
+            tunables: Tunables::default(),
+            pools: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            users: BTreeMap::new(),
+            nodes: BTreeMap::new(),
+            demand: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+            carried: Carried::default(),
+        }
+    }
+}
+
+/// Memory between rounds (14.1). Everything else is built anew each time, so errors cannot grow.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Carried {
+    /// Placed first in this round.
+    #[serde(default)]
+    pub needy: BTreeSet<WorkId>,
+    /// Orders of nodes that requests for whole nodes were promised.
+    #[serde(default)]
+    pub upgrades: BTreeMap<WorkId, u64>,
+    /// Work that is not a job and lost its process: it is never given another.
+    #[serde(default)]
+    pub ended: BTreeSet<WorkId>,
+    /// What rounding kept from each class and user (W-4).
+    #[serde(default)]
+    pub deficits: Deficits,
+    /// Nodes on which room was made for work that still waits, once for each process (W-14).
+    #[serde(default)]
+    pub claims: BTreeMap<WorkId, Vec<NodeName>>,
+    /// When work last had to give something up for others (W-32).
+    #[serde(default)]
+    pub last_hit: BTreeMap<WorkId, u64>,
+}
+
+/// What rounding kept from whom, over time.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Deficits {
+    /// When it was reckoned last.
+    #[serde(default)]
+    pub at: Timestamp,
+    #[serde(default)]
+    pub classes: BTreeMap<String, Account>,
+    /// By class, then user.
+    #[serde(default)]
+    pub users: BTreeMap<String, BTreeMap<UserName, Account>>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Account {
+    /// Thousandths of a quantum, times milliseconds: owed when positive, had in advance when not.
+    pub owed: i64,
+    /// What is added to it each millisecond until the next round.
+    pub rate: i64,
+    #[serde(default)]
+    pub standing: Standing,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Is paid: gets remainders before the others.
+    Behind,
+    #[default]
+    Even,
+    /// Pays back: its processes are not rounded up.
+    Ahead,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Tunables {
     /// Processes of a job before its first task has finished; 0 disables.
     pub initialization_cap: u64,
     pub expand_by_doubling: bool,
     pub use_prediction: bool,
     pub prediction_fudge_ms: u64,
-    /// Quanta of non-preemptable room one user may hold; absent means no limit.
-    #[serde(default)]
-    pub global_allotment_quanta: Option<u64>,
+    /// Bytes of non-preemptable room one user may hold, over all trees; absent means no limit.
+    pub global_allotment_bytes: Option<u64>,
     /// Milliseconds from round to round; the horizon of the prediction.
     pub cycle_ms: u64,
-    /// Quanta by which a node may exceed what a reservation asked for; absent means any.
-    #[serde(default)]
-    pub reserve_overage_quanta: Option<u64>,
+    /// Bytes by which a node may exceed what a reservation asked for; absent means any.
+    pub reserve_overage_bytes: Option<u64>,
+    /// Split room is mended for work below this many processes (section 12).
+    pub fragmentation_threshold: u64,
+    pub defragmentation: bool,
+    pub settings: Settings,
 }
 
 impl Default for Tunables {
@@ -52,9 +136,12 @@ impl Default for Tunables {
             expand_by_doubling: true,
             use_prediction: true,
             prediction_fudge_ms: 10_000,
-            global_allotment_quanta: None,
+            global_allotment_bytes: None,
             cycle_ms: 1_000,
-            reserve_overage_quanta: None,
+            reserve_overage_bytes: None,
+            fragmentation_threshold: 8,
+            defragmentation: true,
+            settings: Settings::default(),
         }
     }
 }
@@ -63,9 +150,15 @@ impl Default for Tunables {
 pub struct Pool {
     #[serde(default)]
     pub parent: Option<String>,
-    /// Children are searched in ascending order, ties by name.
+    /// Children are searched in ascending order, ties by place, then by name.
     #[serde(default)]
     pub search_order: i64,
+    /// The place of its definition; top-level pools are planned in this order.
+    #[serde(default)]
+    pub place: u64,
+    /// Of a top-level pool only; absent means the snapshot's own.
+    #[serde(default)]
+    pub quantum: Option<Quantum>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -80,6 +173,28 @@ pub struct Class {
     /// Who may use it; empty means everyone.
     #[serde(default)]
     pub users: BTreeSet<String>,
+    /// The place of its definition.
+    #[serde(default)]
+    pub place: u64,
+    /// The class that serves what may not be taken back when it is sent here.
+    #[serde(default)]
+    pub debug: Option<String>,
+    /// What this class says of growth; absent values are the fleet's.
+    #[serde(default)]
+    pub growth: Growth,
+}
+
+/// Start-up and growth of one class (3.1).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growth {
+    #[serde(default)]
+    pub initialization_cap: Option<u64>,
+    #[serde(default)]
+    pub expand_by_doubling: Option<bool>,
+    #[serde(default)]
+    pub use_prediction: Option<bool>,
+    #[serde(default)]
+    pub prediction_fudge_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -95,9 +210,12 @@ pub enum Policy {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Absent means the global value.
+    /// Bytes; absent means the global value.
     #[serde(default)]
-    pub max_allotment_quanta: Option<u64>,
+    pub max_allotment_bytes: Option<u64>,
+    /// Bytes by class, in place of the value above and for that class only (W-23).
+    #[serde(default)]
+    pub max_allotment_by_class: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +234,9 @@ pub struct Node {
     #[serde(default)]
     pub block: Option<Block>,
 }
+
+/// Thousandths of one gpu; a node's gpus are devices of this size.
+pub const GPU_MILLI: u64 = 1_000;
 
 impl Node {
     /// may take new work.
@@ -140,7 +261,15 @@ pub enum BlockEffect {
     Evacuate,
 }
 
+fn yes() -> bool {
+    true
+}
+
 /// A piece of work that wants room.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is said by another service on its own"
+)]
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Demand {
     pub kind: WorkKind,
@@ -163,6 +292,18 @@ pub struct Demand {
     /// Instances of one service spread over nodes.
     #[serde(default)]
     pub service: Option<WorkId>,
+    /// A process of its own, and no instance of a service.
+    #[serde(default)]
+    pub managed: bool,
+    /// One of its processes has come up at least once.
+    #[serde(default = "yes")]
+    pub runnable: bool,
+    /// It keeps what it holds and gets nothing more.
+    #[serde(default)]
+    pub completing: bool,
+    /// Its limit is what it holds now; `max_processes` says nothing then.
+    #[serde(default)]
+    pub keeps_what_it_holds: bool,
 }
 
 /// Room that is held.
@@ -188,6 +329,12 @@ pub struct Allocation {
     pub started_at: Option<Timestamp>,
     #[serde(default)]
     pub running_since: Option<Timestamp>,
+    /// Milliseconds spent on the tasks now in flight; absent means since it came up.
+    #[serde(default)]
+    pub investment_ms: Option<u64>,
+    /// The gpus it sits on, by number; a part of one gpu sits on one (D6).
+    #[serde(default)]
+    pub gpus: Vec<u64>,
     /// Told to go; occupies its node until it is absent from the snapshot.
     #[serde(default)]
     pub leaving: bool,

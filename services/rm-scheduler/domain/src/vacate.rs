@@ -7,7 +7,7 @@ use hayward_vocabulary::WorkKind;
 
 use crate::{
     books::{Books, Held},
-    plan::{Vacate, VacateReason},
+    plan::VacateReason,
     snapshot::{BlockEffect, Policy},
 };
 
@@ -26,17 +26,19 @@ pub(crate) fn faults(books: &mut Books) {
             continue;
         }
         if let Some((reason, detail)) = fault(books, share, lost) {
-            let allocation = share.id.clone();
-            books.vacate(
-                at,
-                Vacate {
-                    allocation,
-                    reason,
-                    detail,
-                    purge: lost,
-                },
-            );
+            books.vacate(at, reason, detail);
         }
+    }
+    if !books.settings.replace_lost {
+        end_what_lost_its_process(books);
+    }
+}
+
+/// work other than jobs is over once its process is; its owner asks anew.
+fn end_what_lost_its_process(books: &mut Books) {
+    for request in &mut books.requests {
+        let single = request.demand.kind != WorkKind::Job;
+        request.ended |= single && request.leaving > 0 && request.current == 0;
     }
 }
 
@@ -57,7 +59,9 @@ fn fault(books: &Books, share: &Held, lost: bool) -> Option<(VacateReason, Strin
     }
     let request = &books.requests[request];
     if let (None, Some(deferral)) = (request.class, &request.deferral) {
-        return Some((VacateReason::WorkGone, deferral.detail.clone()));
+        // a managed reservation is left alone; its node is closed instead.
+        let gone = (VacateReason::WorkGone, deferral.detail.clone());
+        return (!request.demand.managed).then_some(gone);
     }
     let machine = share.machine?;
     let node = books.machines[machine].node;
@@ -69,23 +73,27 @@ fn fault(books: &Books, share: &Held, lost: bool) -> Option<(VacateReason, Strin
         let detail = format!("node {} is evacuated: {}", allocation.node, block.reason);
         return Some((VacateReason::Blocked, detail));
     }
-    if allocation.fixed {
-        return None;
-    }
-    if node.offline {
+    if node.offline && !allocation.fixed {
         return Some((
             VacateReason::NodeOffline,
             format!("node {} was varied off", allocation.node),
         ));
     }
-    let class = &books.classes[request.class?];
-    let outside = match (class.pool, books.machines[machine].pool) {
-        (Some(home), Some(pool)) => !books.forest.is_within(pool, home),
-        _ => false,
-    };
-    if outside && class.class.policy == Policy::FairShare {
-        let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
-        return Some((VacateReason::Preempted, detail));
+    misplaced(books, share)
+}
+
+/// fair shares and instances of services leave where their class may not be any more.
+fn misplaced(books: &Books, share: &Held) -> Option<(VacateReason, String)> {
+    let (request, machine) = (share.request?, share.machine?);
+    let class = &books.classes[books.requests[request].class?];
+    let pool = books.machines[machine].pool?;
+    let fair = class.class.policy == Policy::FairShare;
+    let demand = books.requests[request].demand;
+    let instance = demand.kind == WorkKind::Service && !demand.managed;
+    if books.may_use(request, pool) || !(fair || instance) {
+        return None;
     }
-    None
+    let node = books.machines[machine].node;
+    let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
+    Some((VacateReason::Misplaced, detail))
 }

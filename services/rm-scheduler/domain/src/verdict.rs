@@ -6,8 +6,9 @@ use hayward_vocabulary::{Size, WorkId};
 
 use crate::{
     books::{Books, Deferral, Request},
+    explain::Explainer,
     plan::{Reason, Verdict},
-    reach::nowhere,
+    reach::{never, nowhere},
     snapshot::Policy,
 };
 
@@ -16,32 +17,45 @@ type Known = BTreeMap<(Option<usize>, u64, Size), Deferral>;
 
 pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
     let mut known = Known::new();
+    let mut explainer = Explainer::default();
     (0..books.requests.len())
         .map(|at| {
             (
                 books.requests[at].id.clone(),
-                verdict(books, at, &mut known),
+                verdict(books, at, &mut known, &mut explainer),
             )
         })
         .collect()
 }
 
-fn verdict(books: &Books, at: usize, known: &mut Known) -> Verdict {
+fn verdict(books: &Books, at: usize, known: &mut Known, explainer: &mut Explainer) -> Verdict {
     let request = &books.requests[at];
-    let has = request.current + request.placed;
+    let has = request.has();
     let deferral = match &request.deferral {
         Some(deferral) => deferral.clone(),
         None => open(books, at, known),
     };
+    let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
+    let waits = request.deferral.is_some() || request.waits.is_some_and(told);
+    let (also, unblock) = if waits {
+        let reason = deferral.reason;
+        (
+            explainer.also(books, at, reason),
+            explainer.unblock(books, at, reason),
+        )
+    } else {
+        (Vec::new(), None)
+    };
     let numbers = [
         ("order", request.order),
         ("wanted_processes", request.cap.now),
-        ("counted_processes", request.counted.max(has)),
+        ("counted_processes", books.due(at)),
         ("current_processes", has),
         ("leaving_processes", request.leaving),
     ];
     Verdict {
         reason: deferral.reason,
+        waits,
         refused: deferral.refused,
         class: request
             .class
@@ -51,21 +65,33 @@ fn verdict(books: &Books, at: usize, known: &mut Known) -> Verdict {
             .into_iter()
             .map(|(name, number)| (name.to_owned(), number))
             .collect(),
+        also,
+        unblock,
     }
 }
 
 /// The verdict on work that took part.
 fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
     let request = &books.requests[at];
-    let has = request.current + request.placed;
+    let has = request.has();
     let fair = books.policy(at) == Some(Policy::FairShare);
     let say = |reason, detail| Deferral {
         reason,
         refused: false,
         detail,
     };
+    if request.ended {
+        let detail = "its process is gone; its owner has to ask anew";
+        return say(Reason::Satisfied, detail.into());
+    }
+    if matches!(
+        request.waits,
+        Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
+    ) {
+        return why_never(books, at, known);
+    }
     if request.missing() > 0 {
-        return waiting(request, has);
+        return waiting(request, has, !books.settings.evict_for_somebody);
     }
     if request.demand.max_processes == 0 {
         return say(
@@ -80,14 +106,7 @@ fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
         );
     }
     if has == 0 && fair && request.reach == 0 {
-        if !request.demand.machines.is_empty() {
-            return nowhere(books, at);
-        }
-        let shape = (books.home(at), request.order, request.size.clone());
-        return known
-            .entry(shape)
-            .or_insert_with(|| nowhere(books, at))
-            .clone();
+        return why_never(books, at, known);
     }
     if has >= request.cap.now && has > 0 {
         return growing(request, has);
@@ -107,9 +126,27 @@ fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
     say(Reason::InsufficientResources, detail)
 }
 
-fn waiting(request: &Request, has: u64) -> Deferral {
+fn why_never(books: &Books, at: usize, known: &mut Known) -> Deferral {
+    let request = &books.requests[at];
+    let here = || match never(books, at) {
+        Some((reason, detail)) => Deferral {
+            reason,
+            refused: false,
+            detail: format!("one process needs {} quanta: {detail}", request.order),
+        },
+        None => nowhere(books, at),
+    };
+    if !request.demand.machines.is_empty() {
+        return here();
+    }
+    let shape = (books.home(at), request.order, request.size.clone());
+    known.entry(shape).or_insert_with(here).clone()
+}
+
+fn waiting(request: &Request, has: u64, literal: bool) -> Deferral {
     let due = request.counted;
-    let (reason, detail) = if request.coming > 0 {
+    let counts_alone = request.waits == Some(Reason::WaitingForPreemption);
+    let (reason, detail) = if request.coming > 0 || (counts_alone && literal) {
         let detail = format!("due {due} processes, has {has}: others have to leave first");
         (Reason::WaitingForPreemption, detail)
     } else {

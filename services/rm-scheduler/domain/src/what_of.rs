@@ -1,7 +1,7 @@
 //! What-Of: puts counted processes on nodes (section 10), and lends what stays idle.
 //!
-//! Nothing is taken back here and nothing given is moved. Fit is tested on quanta and on
-//! the full size vector.
+//! Nothing is taken back here and nothing given is moved. Fit is tested on quanta, on the
+//! full size vector and on single gpus.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,9 @@ use std::{
 
 use hayward_vocabulary::Size;
 
-use crate::{books::Books, reach::fitting, reserve, snapshot::Policy, turns::in_turn};
+use crate::{
+    books::Books, pack, plan::Reason, reach::never, reserve, snapshot::Policy, turns::in_turn,
+};
 
 /// Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
 pub(crate) struct FreeRoom {
@@ -26,9 +28,9 @@ impl FreeRoom {
             let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
                 continue;
             };
-            if machine.promised_to.is_none() && machine.free_order > 0 && usable(at) {
+            if machine.free.order > 0 && usable(at) {
                 pools[pool]
-                    .entry(machine.free_order)
+                    .entry(machine.free.order)
                     .or_default()
                     .insert(at);
             }
@@ -36,6 +38,14 @@ impl FreeRoom {
         Self {
             pools,
             exhausted: BTreeSet::new(),
+        }
+    }
+
+    /// A node that was given away as a whole before this walk came to know of it.
+    fn forget_whole(&mut self, books: &Books, machine: usize) {
+        let machine_order = books.machines[machine].order;
+        if let Some(pool) = books.machines[machine].pool {
+            self.forget(pool, machine_order, machine);
         }
     }
 
@@ -63,7 +73,7 @@ impl FreeRoom {
             .machines
             .iter()
             .filter_map(|name| books.machine_index.get(name).copied())
-            .map(|at| (books.machines[at].free_order, at))
+            .map(|at| (books.machines[at].free.order, at))
             .filter(|(free, at)| self.pools[pool].get(free).is_some_and(|n| n.contains(at)))
             .collect();
         listed.sort_unstable();
@@ -103,35 +113,80 @@ impl Search {
 
 /// for one tree.
 pub(crate) fn place_counted(books: &mut Books, tree: usize) {
-    let mut room = FreeRoom::index(books, |_| true);
-    for (policy, at) in in_turn(books, tree) {
+    let turns = in_turn(books, tree);
+    let needy = &books.snapshot.carried.needy;
+    let first: Vec<(Policy, usize)> = turns
+        .iter()
+        .filter(|(_, at)| needy.contains(books.requests[*at].id))
+        .copied()
+        .collect();
+    let placed_before = books.pending.len();
+    place_in_order(books, &first);
+    place_in_order(books, &turns);
+    if books.settings.pack {
+        pack::improve(books, &turns, placed_before);
+    }
+    for (_, at) in turns {
+        books.requests[at].waits = why_nothing(books, at);
+    }
+}
+
+pub(crate) fn place_in_order(books: &mut Books, turns: &[(Policy, usize)]) {
+    let kept = books.settings.clear_promised;
+    let promised = |books: &Books, at: usize| kept && books.machines[at].promised_to.is_some();
+    let mut room = FreeRoom::index(books, |at| !promised(books, at));
+    for (policy, at) in turns {
+        if books.requests[*at].is_out() {
+            continue;
+        }
         match policy {
-            Policy::Reserve => reserve::place(books, at),
-            Policy::FixedShare => place_fixed(books, &mut room, at),
+            Policy::Reserve => {
+                let before = books.pending.len();
+                reserve::place(books, *at);
+                for share in before..books.pending.len() {
+                    room.forget_whole(books, books.pending[share].machine);
+                }
+            }
+            Policy::FixedShare => place_fixed(books, &mut room, *at),
             Policy::FairShare => {
-                let need = books.requests[at].missing();
-                place(books, &mut room, at, need);
+                let need = books.requests[*at].missing();
+                place(books, &mut room, *at, need);
             }
         }
     }
 }
 
+/// why it has no process after its turn.
+fn why_nothing(books: &Books, at: usize) -> Option<Reason> {
+    let request = &books.requests[at];
+    if request.has() > 0 || request.is_out() || request.cap.now == 0 && request.reach > 0 {
+        return None;
+    }
+    if let Some((reason, _)) = never(books, at) {
+        let fair = books.policy(at) == Some(Policy::FairShare);
+        if fair || reason == Reason::NoListedMachine {
+            return Some(reason);
+        }
+    }
+    Some(match request.counted {
+        0 => Reason::ZeroShare,
+        _ => Reason::WaitingForPreemption,
+    })
+}
+
 /// Room that no count claims is lent to whoever can use it: an idle node helps nobody, and it is
 /// taken back as soon as somebody due can stand there. Nodes whose room is spoken for are left out.
 pub(crate) fn lend_idle(books: &mut Books, tree: usize) {
-    let claimed: Vec<bool> = books
+    let open: Vec<bool> = books
         .machines
         .iter()
-        .map(|machine| machine.claimed)
+        .map(|machine| machine.spoken.is_empty() && machine.promised_to.is_none())
         .collect();
-    let mut room = FreeRoom::index(books, |at| !claimed[at]);
+    let mut room = FreeRoom::index(books, |at| open[at]);
     for (policy, at) in in_turn(books, tree) {
-        if policy == Policy::FairShare {
+        if policy == Policy::FairShare && !books.requests[at].demand.completing {
             let request = &books.requests[at];
-            let more = request
-                .cap
-                .now
-                .saturating_sub(request.current + request.placed);
+            let more = request.cap.now.saturating_sub(request.has());
             place(books, &mut room, at, more);
         }
     }
@@ -153,14 +208,13 @@ fn place(books: &mut Books, room: &mut FreeRoom, at: usize, need: u64) {
 fn place_fixed(books: &mut Books, room: &mut FreeRoom, at: usize) {
     let Some(home) = books.home(at) else { return };
     let mut left = books.requests[at].missing();
-    if left > 0 && books.requests[at].demand.service.is_some() {
+    if books.requests[at].demand.service.is_some() {
         left = place_in(books, room, (at, home), left, false);
+        if books.requests[at].has() > 0 {
+            return;
+        }
     }
-    if left > 0 && books.requests[at].current + books.requests[at].placed == 0
-        || books.requests[at].demand.service.is_none()
-    {
-        place_in(books, room, (at, home), left, true);
-    }
+    place_in(books, room, (at, home), left, true);
 }
 
 /// Places up to `need` processes in one pool; returns how many are left. Unless `beside` says so,
@@ -179,17 +233,25 @@ fn place_in(
         return need;
     }
     let mut left = need;
+    let mut kept_for_others = false;
     let mut search = room.search(books, pool, at);
     while let Some(machine) = search.next(room) {
         let place = &books.machines[machine];
-        let free = place.free_order;
+        let free = place.free.order;
         let shunned = !beside
             && books.requests[at]
                 .demand
                 .service
                 .iter()
                 .any(|s| place.services.contains(s));
-        let count = fitting(order, &size, free, &place.free).min(left);
+        let mut count = place.free.fitting(order, &size).min(left);
+        if count > 0 && place.spoken.iter().any(|meant| meant.request != at) {
+            // What is leaving here is meant for others, who may find it where this one does not.
+            let room = books.coming_room_for(machine, Some(at));
+            let unmeant = room.fitting(order, &size);
+            kept_for_others |= unmeant < count;
+            count = count.min(unmeant);
+        }
         if shunned || count == 0 {
             continue;
         }
@@ -197,7 +259,7 @@ fn place_in(
             books.grant(at, machine, order, size.clone());
         }
         room.forget(pool, free, machine);
-        let free = books.machines[machine].free_order;
+        let free = books.machines[machine].free.order;
         if free > 0 {
             room.pools[pool].entry(free).or_default().insert(machine);
         }
@@ -206,7 +268,7 @@ fn place_in(
             return 0;
         }
     }
-    if anywhere {
+    if anywhere && !kept_for_others {
         room.exhausted.insert((pool, order, size));
     }
     left

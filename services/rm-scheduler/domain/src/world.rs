@@ -40,15 +40,10 @@ impl World {
         };
         let snapshot = Snapshot {
             now: Timestamp::from_unix_ms(1_000_000),
-            round: 0,
             quantum: Quantum(Size::memory(GIB)),
             tunables,
             pools: BTreeMap::from([("default".into(), Pool::default())]),
-            classes: BTreeMap::new(),
-            users: BTreeMap::new(),
-            nodes: BTreeMap::new(),
-            demand: BTreeMap::new(),
-            allocations: BTreeMap::new(),
+            ..Snapshot::empty()
         };
         let mut world = Self {
             snapshot,
@@ -86,6 +81,9 @@ impl World {
             pool: pool.into(),
             default: false,
             users: std::collections::BTreeSet::new(),
+            place: 0,
+            debug: None,
+            growth: crate::snapshot::Growth::default(),
         };
         self.snapshot.classes.insert(name.into(), class);
     }
@@ -138,6 +136,10 @@ impl World {
             task_ms: None,
             machines: std::collections::BTreeSet::new(),
             service: None,
+            managed: false,
+            runnable: true,
+            completing: false,
+            keeps_what_it_holds: false,
         };
         self.snapshot.demand.entry(work_id(id)).or_insert(demand)
     }
@@ -188,6 +190,8 @@ impl World {
                 running: true,
                 started_at: Some(self.snapshot.now),
                 running_since: Some(self.snapshot.now.plus_ms(self.start_ms)),
+                investment_ms: None,
+                gpus: grant.gpus.clone(),
                 leaving: false,
                 purged: false,
             };
@@ -222,6 +226,7 @@ impl World {
             self.told.remove(&id);
             self.snapshot.allocations.remove(&id);
         }
+        self.snapshot.carried = plan.carried.clone();
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(self.snapshot.tunables.cycle_ms);
         plan

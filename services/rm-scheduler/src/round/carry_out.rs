@@ -26,6 +26,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
+        self.snapshot.carried = plan.carried;
         let mut vacated = BTreeMap::new();
         for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
@@ -91,6 +92,7 @@ impl Ledger {
             Held {
                 entry,
                 fixed: grant.fixed,
+                gpus: grant.gpus,
             },
             batch,
         );

@@ -4,10 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_vocabulary::{AllocationId, WorkId};
+use serde::{Deserialize, Serialize};
 use sqlx::PgConnection;
 
 use super::{json, read, signed, unsigned};
 use crate::ledger::Held;
+
+/// What a body says beside the published entry.
+#[derive(Default, Serialize, Deserialize)]
+struct Beside {
+    #[serde(default)]
+    gpus: Vec<u64>,
+}
+
+/// The entry, and the gpus it sits on. The entry carries raw JSON, which serde does not flatten, so
+/// the two objects are joined as text.
+fn body(held: &Held) -> Result<String, sqlx::Error> {
+    let entry = json(&held.entry)?;
+    if held.gpus.is_empty() {
+        return Ok(entry);
+    }
+    let beside = json(&Beside {
+        gpus: held.gpus.clone(),
+    })?;
+    Ok(format!("{},{}", &entry[..entry.len() - 1], &beside[1..]))
+}
 
 pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>, sqlx::Error> {
     sqlx::query!(r#"select fixed, body::text as "body!" from allocation"#)
@@ -16,13 +37,9 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>,
         .into_iter()
         .map(|row| {
             let entry: AllocationEntry = read(&row.body)?;
-            Ok((
-                entry.id.clone(),
-                Held {
-                    entry,
-                    fixed: row.fixed,
-                },
-            ))
+            let Beside { gpus } = read(&row.body)?;
+            let fixed = row.fixed;
+            Ok((entry.id.clone(), Held { entry, fixed, gpus }))
         })
         .collect()
 }
@@ -35,7 +52,7 @@ pub async fn upsert(
         return Ok(());
     }
     let entries = || allocations.values().map(|held| &held.entry);
-    let bodies: Vec<String> = entries().map(json).collect::<Result<_, _>>()?;
+    let bodies: Vec<String> = allocations.values().map(body).collect::<Result<_, _>>()?;
     sqlx::query!(
         "insert into allocation (id, work, node, quanta, incarnation, live, fixed, body)
          select new.id, new.work, new.node, new.quanta, new.incarnation, new.live, new.fixed,

@@ -10,62 +10,95 @@ use crate::{
 };
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let mut work: Vec<usize> = classes
-        .iter()
-        .flat_map(|class| books.classes[*class].requests.iter().copied())
-        .collect();
-    // Classes of one priority are merged by age: their order among themselves is arbitrary (W-17).
-    work.sort_by(|a, b| books.requests[*a].age().cmp(&books.requests[*b].age()));
-    for at in work {
-        count_one(books, tables, at);
+    for at in super::by_class_and_age(books, classes) {
+        books.requests[at].counted = match books.requests[at].demand.kind {
+            WorkKind::Job => count_job(books, tables, at),
+            WorkKind::Service | WorkKind::Reservation => count_single(books, tables, at),
+        };
     }
 }
 
-fn count_one(books: &mut Books, tables: &mut Tables, at: usize) {
-    let Some(home) = books.home(at) else { return };
+/// R-9.9
+fn count_job(books: &mut Books, tables: &mut Tables, at: usize) -> u64 {
+    let Some(home) = books.home(at) else { return 0 };
     let request = &books.requests[at];
     let (order, current) = (request.order, request.current);
-    let wanted = request.cap.now;
-    if wanted <= current {
-        books.requests[at].counted = keep(request);
-        return;
-    }
+    let wanted = if books.settings.count_what_fits {
+        // Fixed work shrinks by its own limit only, never by start-up rules.
+        request.cap.now.max(keeps(request))
+    } else {
+        request.cap.now
+    };
     let free = tables.of(home).processes(order).min(request.reach);
-    if free == 0 {
-        books.requests[at].counted = current;
-        books.requests[at].deferral = (current == 0).then(|| nowhere(books, at));
-        return;
+    if free == 0 && current == 0 {
+        return defer(books, at, nowhere);
     }
-    let allowed = books.allotment_left(&request.demand.user) / order;
-    if allowed == 0 {
-        books.requests[at].counted = current;
-        books.requests[at].deferral = (current == 0).then(|| over_allotment(books, at, order));
-        return;
+    let more = books.allotment_left(at, order);
+    if more == 0 && current == 0 && wanted > 0 {
+        return defer(books, at, |books, at| over_allotment(books, at, order));
     }
-    // Counting more than the room there is would only promise what cannot come.
-    let more = (wanted - current).min(allowed).min(free);
-    books.requests[at].counted = current + more;
-    *books
-        .fixed_used
-        .entry(&books.requests[at].demand.user)
-        .or_default() += more * order;
-    tables.of_mut(home).count_out(more, order);
+    let mut counted = wanted.min(current.saturating_add(more));
+    if books.settings.count_what_fits {
+        // Counting more than the room there is would only promise what cannot come.
+        counted = counted.min(current.saturating_add(free));
+    }
+    let fresh = counted.saturating_sub(current);
+    books.use_allotment(at, order, fresh);
+    // [C-17]: child pools are not touched.
+    tables.of_mut(home).count_out(fresh, order);
+    counted
 }
 
-/// Fixed work shrinks by its own limit only, never by start-up rules or by others.
-fn keep(request: &Request) -> u64 {
-    match request.demand.kind {
-        WorkKind::Job => request.current.min(request.demand.max_processes),
-        WorkKind::Service | WorkKind::Reservation => request.current.min(request.cap.base),
+fn keeps(request: &Request) -> u64 {
+    let limit = if request.demand.keeps_what_it_holds || request.demand.completing {
+        request.current
+    } else {
+        request.demand.max_processes
+    };
+    request.current.min(limit)
+}
+
+/// R-9.10
+fn count_single(books: &mut Books, tables: &mut Tables, at: usize) -> u64 {
+    let Some(home) = books.home(at) else { return 0 };
+    let request = &books.requests[at];
+    let order = request.order;
+    if request.ended {
+        return 0;
     }
+    if request.current > 0 {
+        return request.cap.now.min(1);
+    }
+    if request.cap.now == 0 {
+        return 0;
+    }
+    if tables.of(home).processes(order).min(request.reach) == 0 {
+        return defer(books, at, nowhere);
+    }
+    if books.allotment_left(at, order) == 0 {
+        return defer(books, at, |books, at| over_allotment(books, at, order));
+    }
+    books.use_allotment(at, order, 1);
+    tables.of_mut(home).count_out(1, order);
+    1
+}
+
+pub(crate) fn defer(
+    books: &mut Books,
+    at: usize,
+    why: impl FnOnce(&Books, usize) -> Deferral,
+) -> u64 {
+    books.requests[at].deferral = Some(why(books, at));
+    0
 }
 
 pub(crate) fn over_allotment(books: &Books, at: usize, order: u64) -> Deferral {
     let user = &books.requests[at].demand.user;
-    let holds = books.fixed_used.get(user).copied().unwrap_or(0);
-    let limit = books.allotment(user).unwrap_or(u64::MAX);
+    let (limit, used) = books.allotment(at).unwrap_or((u64::MAX, 0));
+    let quantum = books.quantum_bytes(at).max(1);
+    let (limit, used) = (limit / quantum, used / quantum);
     let detail = format!(
-        "user {user} holds {holds} of {limit} quanta of room that is never taken back; \
+        "user {user} holds {used} of {limit} quanta of room that is never taken back; \
          this needs {order} more"
     );
     Deferral {

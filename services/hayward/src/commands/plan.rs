@@ -1,0 +1,69 @@
+//! `hayward plan`: drives the production planner through a scenario, cycle by cycle, without a
+//! fleet, and prints one line of JSON per cycle.
+
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use hayward_rm_scheduler_scenario::{Scenario, Shown};
+use serde_json::json;
+
+use crate::output::{note, print};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The scenario, or `-` for standard input.
+    #[arg(value_name = "SCENARIO.json")]
+    pub file: PathBuf,
+    /// Compare with what the scenario expects, and print differences instead of cycles.
+    #[arg(long)]
+    pub check: bool,
+    /// Say which nodes the processes of each job are on.
+    #[arg(long)]
+    pub places: bool,
+    /// Say why work waits, what would let it start, and who gave up what for whom.
+    #[arg(long)]
+    pub explain: bool,
+}
+
+pub fn run(arguments: &Arguments) -> anyhow::Result<ExitCode> {
+    let name = arguments.file.display();
+    let text = read(&arguments.file).with_context(|| format!("cannot read {name}"))?;
+    let scenario = Scenario::read(&text).with_context(|| format!("{name} is no scenario"))?;
+    let shown = Shown {
+        places: arguments.places,
+        explain: arguments.explain,
+    };
+    let outcomes = scenario.run(shown).with_context(|| name.to_string())?;
+    if !arguments.check {
+        for outcome in &outcomes {
+            print(&format!("{}\n", serde_json::to_string(outcome)?))?;
+        }
+        return Ok(ExitCode::SUCCESS);
+    }
+    let differences = scenario.check(&outcomes);
+    let summary = json!({
+        "cycles": outcomes.len(),
+        "expectations": scenario.expects(),
+        "differences": differences,
+    });
+    print(&format!("{summary}\n"))?;
+    for difference in &differences {
+        note(&format!("{name}: {difference}"));
+    }
+    Ok(if differences.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn read(file: &Path) -> std::io::Result<String> {
+    if file == Path::new("-") {
+        let mut text = String::new();
+        std::io::stdin().read_to_string(&mut text)?;
+        return Ok(text);
+    }
+    std::fs::read_to_string(file)
+}

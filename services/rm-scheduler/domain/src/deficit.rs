@@ -1,0 +1,193 @@
+//! What rounding keeps from a class or user, paid back over time (W-4, W-5, W-6).
+//!
+//! A count is whole processes, a due is not. The difference is kept as an account in
+//! quantum-milliseconds. Only when it has grown to a quantum for [`PATIENCE_MS`] is it paid, by
+//! handing remainders to who is behind before others and by not rounding up who is ahead, and then
+//! until it is even again. So a steady fleet stands still from round to round, and is fair over
+//! hours.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::UserName;
+
+use crate::{
+    books::Books,
+    how_much::groups,
+    snapshot::{Account, Policy, Standing},
+};
+
+/// A quantum owed for this long is paid. Shorter would be fairer and cost more preemptions.
+const PATIENCE_MS: i64 = 600_000;
+const MILLI: i64 = 1_000;
+const LIMIT: i64 = 100 * PATIENCE_MS * MILLI;
+
+pub(crate) fn of_class(books: &Books, class: usize) -> Standing {
+    let account = books.deficits.classes.get(books.classes[class].name);
+    account.map_or(Standing::Even, |account| account.standing)
+}
+
+pub(crate) fn of_user(books: &Books, class: usize, user: &UserName) -> Standing {
+    let users = books.deficits.users.get(books.classes[class].name);
+    let account = users.and_then(|users| users.get(user));
+    account.map_or(Standing::Even, |account| account.standing)
+}
+
+/// Brings the accounts to this moment.
+pub(crate) fn settle(books: &mut Books) {
+    if !books.settings.carry_remainders {
+        return;
+    }
+    let now = books.snapshot.now;
+    let elapsed = i64::try_from(now.ms_since(books.deficits.at)).unwrap_or(0);
+    let deficits = &mut books.deficits;
+    deficits.at = now;
+    let users = deficits.users.values_mut().flat_map(BTreeMap::values_mut);
+    for account in deficits.classes.values_mut().chain(users) {
+        let grown = account.rate.saturating_mul(elapsed);
+        account.owed = account.owed.saturating_add(grown).clamp(-LIMIT, LIMIT);
+        account.standing = match account.standing {
+            _ if account.owed >= PATIENCE_MS * MILLI => Standing::Behind,
+            _ if account.owed <= -PATIENCE_MS * MILLI => Standing::Ahead,
+            Standing::Behind if account.owed > 0 => Standing::Behind,
+            Standing::Ahead if account.owed < 0 => Standing::Ahead,
+            _ => Standing::Even,
+        };
+    }
+}
+
+/// Someone with a weight, a demand and what is had, the latter two in quanta.
+struct Claim {
+    weight: u64,
+    wants: u64,
+    has: u64,
+}
+
+/// Notes how fast each account of a tree grows from now on, by what everyone has after the round.
+pub(crate) fn note(books: &mut Books, tree: usize) {
+    if !books.settings.carry_remainders {
+        return;
+    }
+    for (policy, classes) in groups(books, tree) {
+        if policy == Policy::FairShare {
+            note_group(books, &classes);
+        }
+    }
+}
+
+fn note_group(books: &mut Books, classes: &[usize]) {
+    let claims: Vec<Claim> = classes.iter().map(|at| of_book(books, *at)).collect();
+    let rates = rates(&claims);
+    let mut fresh = BTreeMap::new();
+    let mut fresh_users = BTreeMap::new();
+    for (class, rate) in classes.iter().zip(rates) {
+        let name = books.classes[*class].name;
+        let old = books.deficits.classes.get(name).copied();
+        fresh.insert(name.to_owned(), noted(old, rate));
+        fresh_users.insert(name.to_owned(), users(books, *class));
+    }
+    books.deficits.classes.extend(fresh);
+    books.deficits.users.extend(fresh_users);
+}
+
+fn noted(old: Option<Account>, rate: i64) -> Account {
+    Account {
+        rate,
+        ..old.unwrap_or_default()
+    }
+}
+
+fn of_book(books: &Books, class: usize) -> Claim {
+    let book = &books.classes[class];
+    let (wants, has) = sums(books, &book.requests);
+    Claim {
+        weight: book.class.weight.max(1),
+        wants,
+        has,
+    }
+}
+
+fn sums(books: &Books, requests: &[usize]) -> (u64, u64) {
+    requests.iter().fold((0_u64, 0_u64), |(wants, has), at| {
+        let request = &books.requests[*at];
+        (
+            wants.saturating_add(request.cap.now.saturating_mul(request.order)),
+            has.saturating_add(request.has().saturating_mul(request.order)),
+        )
+    })
+}
+
+fn users(books: &Books, class: usize) -> BTreeMap<UserName, Account> {
+    let mut by_user: BTreeMap<&UserName, Vec<usize>> = BTreeMap::new();
+    for at in &books.classes[class].requests {
+        let user = &books.requests[*at].demand.user;
+        by_user.entry(user).or_default().push(*at);
+    }
+    let claims: Vec<Claim> = by_user
+        .values()
+        .map(|requests| {
+            let (wants, has) = sums(books, requests);
+            Claim {
+                weight: 1,
+                wants,
+                has,
+            }
+        })
+        .collect();
+    let known = books.deficits.users.get(books.classes[class].name);
+    by_user
+        .keys()
+        .zip(rates(&claims))
+        .map(|(user, rate)| {
+            let old = known.and_then(|users| users.get(*user)).copied();
+            ((*user).clone(), noted(old, rate))
+        })
+        .collect()
+}
+
+/// Thousandths of a quantum each is short of its exact part of what they have together: by weight,
+/// nobody above what it wants. The rates of all add up to nothing, but for rounding.
+fn rates(claims: &[Claim]) -> Vec<i64> {
+    let total: u128 = claims.iter().map(|claim| u128::from(claim.has)).sum();
+    let mut left = total * 1_000;
+    let mut due = vec![0_u128; claims.len()];
+    let mut open: Vec<usize> = (0..claims.len()).collect();
+    // Whoever wants less per weight than the rest is filled first; so one walk is enough.
+    open.sort_by(|a, b| {
+        let (a, b) = (&claims[*a], &claims[*b]);
+        let (x, y) = (
+            u128::from(a.wants) * u128::from(b.weight),
+            u128::from(b.wants) * u128::from(a.weight),
+        );
+        x.cmp(&y)
+    });
+    let mut weights: u128 = claims.iter().map(|claim| u128::from(claim.weight)).sum();
+    for at in open {
+        let claim = &claims[at];
+        let part = left * u128::from(claim.weight) / weights.max(1);
+        due[at] = part.min(u128::from(claim.wants) * 1_000);
+        left -= due[at];
+        weights -= u128::from(claim.weight);
+    }
+    due.iter()
+        .zip(claims)
+        .map(|(due, claim)| {
+            let due = i64::try_from(*due).unwrap_or(i64::MAX);
+            let has = i64::try_from(u128::from(claim.has) * 1_000).unwrap_or(i64::MAX);
+            due.saturating_sub(has)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w_4_exact_parts_by_weight_and_never_above_what_is_wanted() {
+        let claim = |weight, wants, has| Claim { weight, wants, has };
+        let light_and_heavy = [claim(1, 100, 0), claim(400, 100, 12)];
+        assert_eq!(rates(&light_and_heavy), [30, -30]);
+        let capped = [claim(1, 2, 2), claim(1, 100, 5), claim(1, 100, 4)];
+        assert_eq!(rates(&capped), [0, -500, 500]);
+    }
+}

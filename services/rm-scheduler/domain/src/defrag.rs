@@ -1,0 +1,155 @@
+//! Mending split room (section 12): counted work that no node can take because free room is spread
+//! in pieces. Churn is kept low by helping only up to a small threshold.
+
+mod take;
+
+use crate::{books::Books, how_much::groups, orders::Holes, plan::Reason, snapshot::Policy};
+
+/// Pieces of work that are helped in one round where churn has a budget.
+const HELPED_IN_A_ROUND: usize = 16;
+
+/// One piece of work and the processes it lacks.
+#[derive(Clone, Copy)]
+struct Need {
+    request: usize,
+    processes: u64,
+}
+
+pub(crate) fn mend(books: &mut Books, tree: usize) {
+    if !books.snapshot.tunables.defragmentation {
+        return;
+    }
+    let potential = potentially_needy(books, tree);
+    books
+        .needy
+        .extend(potential.iter().map(|need| need.request));
+    if potential.is_empty() {
+        return;
+    }
+    let actual = actually_needy(books, &potential);
+    for need in &actual {
+        books.requests[need.request].actually_needy = true;
+    }
+    // Where churn has a budget, the rest is mended in later rounds: a round has to end soon, and a
+    // fleet that is mended everywhere at once does nothing else.
+    let helped = match books.settings.churn_rounds {
+        Some(_) => HELPED_IN_A_ROUND,
+        None => usize::MAX,
+    };
+    for need in actual.into_iter().take(helped) {
+        let given = take::from_donors(books, tree, need.request, need.processes);
+        let request = &mut books.requests[need.request];
+        //
+        if request.has() == 0 || given < need.processes {
+            request.waits = Some(Reason::WaitingForDefragmentation);
+        }
+    }
+}
+
+/// by priority, then age [C-16].
+fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
+    let threshold = books.snapshot.tunables.fragmentation_threshold;
+    let mut found = Vec::new();
+    for (policy, classes) in groups(books, tree) {
+        if policy == Policy::Reserve && books.settings.clear_promised {
+            // Its nodes are cleared whole already.
+            continue;
+        }
+        let requests = classes.iter().map(|class| &books.classes[*class].requests);
+        let mut group: Vec<Need> = requests
+            .flatten()
+            .filter_map(|at| {
+                let request = &books.requests[*at];
+                let missing = request.missing().saturating_sub(request.coming);
+                if request.is_out() || missing == 0 {
+                    return None;
+                }
+                let processes = match policy {
+                    Policy::FairShare if request.has() >= threshold => return None,
+                    // [C-13]: the pure share is in quanta.
+                    Policy::FairShare if request.has() >= request.pure.div_ceil(request.order) => {
+                        return None;
+                    }
+                    Policy::FairShare => missing.min(threshold),
+                    Policy::FixedShare | Policy::Reserve => missing,
+                };
+                Some(Need {
+                    request: *at,
+                    processes,
+                })
+            })
+            .collect();
+        group.sort_by(|a, b| {
+            let age = |need: &Need| books.requests[need.request].age();
+            age(a).cmp(&age(b))
+        });
+        found.extend(group);
+    }
+    found
+}
+
+/// What will be free, by pool: with everything below it, and its own nodes alone.
+struct Eventual {
+    within: Vec<Holes>,
+    own: Vec<Holes>,
+}
+
+impl Eventual {
+    ///
+    fn of(books: &Books) -> Self {
+        let mut within = vec![Holes::default(); books.forest.len()];
+        let mut own = within.clone();
+        for (at, machine) in books.machines.iter().enumerate() {
+            let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
+                continue;
+            };
+            let hole = books.coming_room(at).order;
+            own[pool].add(hole, 1);
+            for above in books.forest.upwards(pool) {
+                within[above].add(hole, 1);
+            }
+        }
+        Self { within, own }
+    }
+
+    /// Takes out what covers the need; returns what is lacking.
+    fn cover(&mut self, books: &Books, need: Need) -> u64 {
+        let Some(home) = books.home(need.request) else {
+            return 0;
+        };
+        let order = books.requests[need.request].order;
+        // Other work than fair shares cannot use the pools below [C-15].
+        let fair = books.policy(need.request) == Some(Policy::FairShare);
+        let table = if fair { &self.within } else { &self.own };
+        let covered = table[home].processes(order).min(need.processes);
+        self.own[home].take(covered, order);
+        for above in books.forest.upwards(home) {
+            self.within[above].take(covered, order);
+        }
+        need.processes - covered
+    }
+}
+
+/// from the deepest pools upwards; what fits into freed room consumes it [C-6].
+fn actually_needy(books: &Books, potential: &[Need]) -> Vec<Need> {
+    let mut eventual = Eventual::of(books);
+    let mut lacking = vec![0; potential.len()];
+    let mut by_pool: Vec<(usize, usize)> = potential
+        .iter()
+        .enumerate()
+        .map(|(at, need)| {
+            let home = books.home(need.request);
+            (home.map_or(0, |home| books.forest.turn(home)), at)
+        })
+        .collect();
+    by_pool.sort_unstable();
+    for (_, at) in by_pool {
+        lacking[at] = eventual.cover(books, potential[at]);
+    }
+    potential
+        .iter()
+        .zip(lacking)
+        .filter(|(_, processes)| *processes > 0)
+        .map(|(need, processes)| Need { processes, ..*need })
+        .collect()
+}

@@ -1,0 +1,341 @@
+//! Who gives, and what is taken from them (12.3, 12.4).
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
+
+use hayward_vocabulary::UserName;
+
+use crate::{books::Books, overage::cheapest, snapshot::Policy};
+
+/// A share that could be cleared: held, or granted in this round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Share {
+    Held(usize),
+    Pending(usize),
+}
+
+/// Candidate donors of one step, and what their users hold through them.
+struct Donors<'a> {
+    requests: BTreeSet<usize>,
+    wealth: BTreeMap<&'a UserName, u64>,
+    /// Outranked work may be stripped, other donors not (W-21).
+    spare: bool,
+}
+
+/// Clears room for some processes of a request; returns for how many.
+pub(super) fn from_donors(books: &mut Books, tree: usize, at: usize, need: u64) -> u64 {
+    let (rich, poor) = candidates(books, tree, at);
+    let mut donors = donors(books, rich.clone(), books.settings.spare_donors);
+    let mut given = take(books, at, need, &mut donors);
+    if given < need && !poor.is_empty() {
+        //
+        let all = rich.union(&poor).copied().collect();
+        let mut donors = self::donors(books, all, false);
+        given += take(books, at, need - given, &mut donors);
+    }
+    given
+}
+
+/// the rich, and the poor that the request outranks.
+fn candidates(books: &Books, tree: usize, at: usize) -> (BTreeSet<usize>, BTreeSet<usize>) {
+    let threshold = books.snapshot.tunables.fragmentation_threshold;
+    let (mut rich, mut poor) = (BTreeSet::new(), BTreeSet::new());
+    let class_of = |at: usize| {
+        books.requests[at]
+            .class
+            .map(|class| books.classes[class].class)
+    };
+    let (Some(home), Some(class)) = (books.home(at), class_of(at)) else {
+        return (rich, poor);
+    };
+    for book in &books.classes {
+        let Some(pool) = book.pool.filter(|pool| books.forest.root(*pool) == tree) else {
+            continue;
+        };
+        let related = books.forest.is_within(pool, home) || books.forest.is_within(home, pool);
+        let fair = book.class.policy == Policy::FairShare;
+        if !related || !fair || book.class.priority < class.priority {
+            continue;
+        }
+        for donor in &book.requests {
+            let request = &books.requests[*donor];
+            if request.has() == 0 || was_hit_lately(books, *donor) {
+                continue;
+            }
+            let runs = |held: &usize| books.held[*held].allocation.running;
+            // What was granted a moment ago costs nothing to give.
+            let fresh = books.settings.spare_donors && request.placed > 0;
+            let is_rich = !request.actually_needy
+                && request.has() >= threshold
+                && (fresh || request.held.iter().any(runs));
+            if is_rich {
+                rich.insert(*donor);
+            } else if class.priority < book.class.priority {
+                poor.insert(*donor);
+            }
+        }
+    }
+    (rich, poor)
+}
+
+/// W-32: who gave lately is left alone for a while.
+fn was_hit_lately(books: &Books, donor: usize) -> bool {
+    let Some(rounds) = books.settings.churn_rounds else {
+        return false;
+    };
+    let last = books
+        .snapshot
+        .carried
+        .last_hit
+        .get(books.requests[donor].id);
+    last.is_some_and(|last| books.snapshot.round.saturating_sub(*last) <= rounds)
+}
+
+fn donors<'a>(books: &Books<'a>, requests: BTreeSet<usize>, spare: bool) -> Donors<'a> {
+    let mut wealth = BTreeMap::new();
+    for at in &requests {
+        let request = &books.requests[*at];
+        *wealth.entry(&request.demand.user).or_default() += request.has() * request.order;
+    }
+    Donors {
+        requests,
+        wealth,
+        spare,
+    }
+}
+
+///
+fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
+    let mut nodes = eligible(books, at, donors);
+    let mut given = 0;
+    while given < need && !nodes.is_empty() {
+        //
+        nodes.sort_by_cached_key(|machine| {
+            let place = &books.machines[*machine];
+            let memory = place.node.capacity.memory_bytes;
+            (
+                Reverse(wealth_on(books, *machine, donors)),
+                Reverse(memory),
+                *machine,
+            )
+        });
+        let found = nodes
+            .iter()
+            .enumerate()
+            .find_map(|(position, machine)| Some((position, chosen(books, at, *machine, donors)?)));
+        let Some((position, shares)) = found else {
+            return given;
+        };
+        let machine = nodes[position];
+        // Nodes before it did not work, and nothing that is taken makes them work.
+        nodes.drain(..position);
+        given += clear(books, at, machine, &shares, donors);
+    }
+    given
+}
+
+///
+fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
+    let order = books.requests[at].order;
+    let whole = books.policy(at) == Some(Policy::Reserve);
+    (0..books.machines.len())
+        .filter(|machine| {
+            let place = &books.machines[*machine];
+            let fits = if whole {
+                place.order == order && all_are_candidates(books, *machine, donors)
+            } else {
+                place.order >= order
+            };
+            let listed = !books.settings.count_what_fits || books.requests[at].admits(place);
+            // [C-12], [C-15]
+            fits && listed
+                && place.is_schedulable()
+                && place.pool.is_some_and(|pool| books.may_use(at, pool))
+                && (place.promised_to.is_none_or(|other| other == at)
+                    || !books.settings.clear_promised)
+        })
+        .filter(|machine| chosen(books, at, *machine, donors).is_some())
+        .collect()
+}
+
+fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
+    let place = &books.machines[machine];
+    let held = place.held.iter().map(|held| books.held[*held].request);
+    let pending = place
+        .pending
+        .iter()
+        .map(|at| Some(books.pending[*at].request));
+    held.chain(pending)
+        .all(|owner| owner.is_some_and(|owner| donors.requests.contains(&owner)))
+}
+
+/// The greatest wealth of any user with a share there.
+fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
+    let place = &books.machines[machine];
+    let held = place.held.iter().map(|at| &books.held[*at].allocation.user);
+    let pending = place.pending.iter().map(|at| {
+        let owner = books.pending[*at].request;
+        &books.requests[owner].demand.user
+    });
+    held.chain(pending)
+        .filter_map(|user| donors.wealth.get(user))
+        .max()
+        .copied()
+        .unwrap_or(0)
+}
+
+fn owner(books: &Books, share: Share) -> Option<usize> {
+    match share {
+        Share::Held(held) => books.held[held].request,
+        Share::Pending(pending) => Some(books.pending[pending].request),
+    }
+}
+
+fn order_of(books: &Books, share: Share) -> u64 {
+    match share {
+        Share::Held(held) => books.held[held].allocation.order,
+        Share::Pending(pending) => books.pending[pending].order,
+    }
+}
+
+/// Candidates' shares there by wealth, then cheapest first; granted ones have cost nothing yet.
+fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
+    let place = &books.machines[machine];
+    let held = place.held.iter().filter(|held| {
+        let share = &books.held[**held];
+        !share.leaving && !share.allocation.fixed
+    });
+    let mut shares: Vec<Share> = held
+        .map(|held| Share::Held(*held))
+        .chain(place.pending.iter().map(|pending| Share::Pending(*pending)))
+        .filter(|share| owner(books, *share).is_some_and(|owner| donors.requests.contains(&owner)))
+        .collect();
+    let wealth = |share: Share| {
+        let user = owner(books, share).map(|owner| &books.requests[owner].demand.user);
+        user.and_then(|user| donors.wealth.get(user)).copied()
+    };
+    shares.sort_by(|a, b| {
+        let by_wealth = wealth(*b).cmp(&wealth(*a));
+        by_wealth.then_with(|| match (a, b) {
+            (Share::Held(a), Share::Held(b)) => cheapest(books, *a).cmp(&cheapest(books, *b)),
+            (Share::Pending(_), Share::Held(_)) => std::cmp::Ordering::Less,
+            (Share::Held(_), Share::Pending(_)) => std::cmp::Ordering::Greater,
+            (Share::Pending(a), Share::Pending(b)) => b.cmp(a),
+        })
+    });
+    shares
+}
+
+/// The shares to clear so that one process fits, or `None` when that is not enough.
+fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<Vec<Share>> {
+    let request = &books.requests[at];
+    let (order, size) = (request.order, &request.size);
+    let early = books.settings.count_leaving_room;
+    let place = &books.machines[machine];
+    let mut room = if early {
+        books.coming_room(machine)
+    } else {
+        place.free.clone()
+    };
+    let fits = |room: &crate::room::Room| {
+        if books.settings.count_what_fits {
+            room.fitting(order, size) > 0
+        } else {
+            room.order >= order
+        }
+    };
+    let start = room.clone();
+    let mut collected = Vec::new();
+    let mut left: BTreeMap<usize, u64> = BTreeMap::new();
+    for share in takeable(books, machine, donors) {
+        if fits(&room) {
+            break;
+        }
+        let giver = owner(books, share)?;
+        let has = left
+            .entry(giver)
+            .or_insert_with(|| books.requests[giver].has());
+        if donors.spare && *has <= books.snapshot.tunables.fragmentation_threshold {
+            continue;
+        }
+        *has -= 1;
+        give_back(books, &mut room, share);
+        collected.push(share);
+    }
+    // Without anything to take the rules find nothing here, though room may be on its way.
+    if !fits(&room) || collected.is_empty() && !early {
+        return None;
+    }
+    // What has exactly the right order goes first, and may be enough alone.
+    collected.sort_by_key(|share| order_of(books, *share) != order);
+    let mut room = start;
+    let mut enough = Vec::new();
+    for share in collected {
+        if fits(&room) {
+            break;
+        }
+        give_back(books, &mut room, share);
+        enough.push(share);
+    }
+    Some(enough)
+}
+
+fn give_back(books: &Books, room: &mut crate::room::Room, share: Share) {
+    match share {
+        Share::Held(held) => {
+            let it = books.held[held].allocation;
+            room.give(it.order, &it.size, &it.gpus);
+        }
+        Share::Pending(pending) => {
+            let it = &books.pending[pending];
+            room.give(it.order, &it.size, &it.gpus);
+        }
+    }
+}
+
+/// Of the same vector, and where the request may be.
+fn is_alike(books: &Books, pending: usize, at: usize) -> bool {
+    let share = &books.pending[pending];
+    share.size == books.requests[at].size && books.is_permitted(at, share.machine)
+}
+
+/// returns the processes that room is made for.
+fn clear(
+    books: &mut Books,
+    at: usize,
+    machine: usize,
+    shares: &[Share],
+    donors: &mut Donors,
+) -> u64 {
+    let order = books.requests[at].order;
+    let mut room = books.machines[machine].free.order;
+    let mut handed = false;
+    let detail = format!("split room is mended for {}", books.requests[at].id);
+    for share in shares {
+        let lost = order_of(books, *share);
+        room += lost;
+        if let Some(giver) = owner(books, *share) {
+            let user = &books.requests[giver].demand.user;
+            if let Some(wealth) = donors.wealth.get_mut(user) {
+                *wealth = wealth.saturating_sub(lost);
+            }
+        }
+        match *share {
+            Share::Held(held) => books.preempt(held, Some(at), detail.clone()),
+            Share::Pending(pending) if lost == order && is_alike(books, pending, at) => {
+                books.hand_over(pending, at);
+                handed = true;
+            }
+            Share::Pending(pending) => books.cancel(pending),
+        }
+    }
+    if books.settings.count_leaving_room {
+        if !handed {
+            books.speak_for(at, machine);
+        }
+        return 1;
+    }
+    (room / order).max(1)
+}

@@ -1,0 +1,190 @@
+//! What each setting changes: the same fleet without it and with it.
+
+use crate::{
+    Plan,
+    plan::Reason,
+    settings::Settings,
+    snapshot::{Policy, Pool},
+    world::{World, node_name, share},
+};
+
+/// The rules, and one change to them.
+fn rules(change: impl FnOnce(&mut Settings)) -> World {
+    let mut world = World::eager();
+    let tunables = &mut world.snapshot.tunables;
+    tunables.fragmentation_threshold = 2;
+    tunables.settings = Settings::reference();
+    change(&mut tunables.settings);
+    world
+}
+
+fn has(plan: &Plan, id: &str) -> u64 {
+    share(plan, id).current
+}
+
+/// Processes times rounds of one piece of work over a long time.
+fn over_time(mut world: World, id: &str, rounds: usize) -> u64 {
+    world.snapshot.tunables.cycle_ms = 60_000;
+    (0..rounds).map(|_| has(&world.step(), id)).sum()
+}
+
+#[test]
+fn w_4_a_light_class_gets_its_due_over_time() {
+    let run = |carry| {
+        let mut world = rules(|settings| settings.carry_remainders = carry).nodes(&[4; 3]);
+        world.class("light", (Policy::FairShare, 10, 1), "default");
+        world.class("heavy", (Policy::FairShare, 10, 400), "default");
+        world.job_in("light", "small", "a", 1);
+        world.job_in("heavy", "large", "b", 1);
+        over_time(world, "small", 4_000)
+    };
+    assert_eq!(run(false), 0);
+    // Twelve quanta, one part of 401, over 4000 rounds, are 120.
+    assert!((90..=130).contains(&run(true)), "{}", run(true));
+}
+
+#[test]
+fn w_6_a_large_process_pays_back_what_rounding_gave_it() {
+    let run = |carry, id| {
+        let mut world = rules(|settings| settings.carry_remainders = carry).nodes(&[4]);
+        world.job("large", "a", 4);
+        world.job("small", "b", 1);
+        over_time(world, id, 400)
+    };
+    assert_eq!((run(false, "large"), run(false, "small")), (400, 0));
+    // Half each, less what passing the node over costs.
+    let (large, small) = (run(true, "large") * 4, run(true, "small"));
+    assert!(small * 3 > large && small < large, "{large} {small}");
+}
+
+#[test]
+fn w_2_large_processes_are_placed_first_where_somebody_would_be_left_out() {
+    let run = |pack| {
+        let mut world = rules(|settings| settings.pack = pack).nodes(&[4, 5]);
+        for (id, order) in [("j3", 3), ("j2", 2), ("j4", 4)] {
+            world.job(id, id, order).max_processes = 1;
+        }
+        let plan = world.plan();
+        assert_eq!(share(&plan, "j4").counted, 1);
+        has(&plan, "j4")
+    };
+    assert_eq!((run(false), run(true)), (0, 1));
+}
+
+#[test]
+fn w_12_machine_lists_are_counted_before_they_are_placed() {
+    let run = |fits| {
+        let mut world = rules(|settings| settings.count_what_fits = fits).nodes(&[4]);
+        world.job("pinned", "a", 1).machines = [node_name("elsewhere")].into();
+        world.job("plain", "b", 1);
+        let plan = world.step();
+        assert_eq!(plan.verdicts["pinned"].reason, Reason::NoListedMachine);
+        has(&plan, "plain")
+    };
+    assert_eq!((run(false), run(true)), (2, 4));
+}
+
+#[test]
+fn w_13_squatters_go_home_when_there_is_room() {
+    let run = |home| {
+        let mut world = rules(|settings| settings.squatters_go_home = home);
+        for (name, parent) in [("top", None), ("fast", Some("top".to_owned()))] {
+            let pool = Pool {
+                parent,
+                ..Pool::default()
+            };
+            world.snapshot.pools.insert(name.into(), pool);
+        }
+        world.class("p", (Policy::FairShare, 10, 100), "top");
+        world.class("q", (Policy::FairShare, 10, 100), "fast");
+        world.node_in("top", "t0", 8);
+        world.node_in("fast", "f0", 8);
+        world.node("t0").lost = true;
+        world.job_in("p", "squats", "a", 1).max_processes = 4;
+        world.step();
+        world.job_in("q", "lives", "b", 1);
+        for _ in 0..4 {
+            world.step();
+        }
+        world.node("t0").lost = false;
+        for _ in 0..4 {
+            world.step();
+        }
+        let plan = world.plan();
+        assert_eq!(has(&plan, "squats"), 4);
+        has(&plan, "lives")
+    };
+    assert_eq!((run(false), run(true)), (4, 8));
+}
+
+/// X31 when the newcomer arrives.
+fn split_room(threshold: u64, change: impl FnOnce(&mut Settings)) -> World {
+    let mut world = rules(change).nodes(&[3; 4]);
+    world.snapshot.tunables.initialization_cap = 2;
+    world.snapshot.tunables.fragmentation_threshold = threshold;
+    world.job("j1", "a", 2);
+    world.current("j1", 3);
+    world.job("j2", "b", 1);
+    world.current("j2", 6);
+    world.job("j3", "c", 3);
+    world
+}
+
+#[test]
+fn w_14_space_that_is_leaving_counts_when_room_is_mended() {
+    let run = |leaving| {
+        let mut world = split_room(2, |settings| settings.count_leaving_room = leaving);
+        let rounds = world.current("j3", 6);
+        rounds.iter().position(|has| *has == 2).unwrap()
+    };
+    assert_eq!((run(false), run(true)), (2, 1));
+}
+
+#[test]
+fn w_21_a_donor_is_never_taken_below_the_threshold() {
+    let run = |spare| {
+        let mut world = split_room(3, |settings| settings.spare_donors = spare);
+        world.current("j2", 4).into_iter().min().unwrap()
+    };
+    assert_eq!((run(false), run(true)), (2, 3));
+}
+
+#[test]
+fn w_20_a_node_that_shrank_is_relieved_itself() {
+    let run = |relieve| {
+        let mut world = rules(|settings| settings.relieve_shrunken = relieve).nodes(&[4, 4]);
+        world.job("j", "a", 1);
+        world.step();
+        world.node("n00").capacity.memory_bytes /= 2;
+        let plan = world.step();
+        let node = node_name("n00");
+        let left = |id| world.snapshot.allocations.get(id).map(|it| &it.node);
+        let gone = 4 - world
+            .snapshot
+            .allocations
+            .values()
+            .filter(|it| it.node == node)
+            .count();
+        assert!(
+            plan.vacates
+                .iter()
+                .all(|vacate| left(&vacate.allocation).is_none())
+        );
+        (plan.vacates.len(), gone)
+    };
+    assert_eq!((run(false), run(true)), ((2, 0), (2, 2)));
+}
+
+#[test]
+fn w_32_who_gave_lately_is_left_alone() {
+    let run = |rounds| {
+        let mut world = split_room(2, |settings| settings.churn_rounds = rounds);
+        world.step();
+        let receipts = world.step().receipts;
+        receipts
+            .iter()
+            .filter(|it| it.beneficiary.is_some())
+            .count()
+    };
+    assert_eq!((run(None), run(Some(3))), (2, 0));
+}

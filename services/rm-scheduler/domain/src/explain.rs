@@ -1,0 +1,216 @@
+//! What else keeps waiting work back, and the smallest change that would let one more process of it
+//! start. Read off the same books and asked of the same steps that decided.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::Size;
+
+use crate::{
+    books::Books,
+    plan::{Reason, Unblock},
+    reach::never,
+    snapshot::Policy,
+};
+
+/// Home pool, whether pools below count, quanta and size of one process.
+type Shape = (Option<usize>, bool, u64, Size);
+
+/// Answers that many pieces of work share.
+#[derive(Default)]
+pub(crate) struct Explainer {
+    /// The node that comes nearest to holding a process, and the quanta it lacks.
+    nearest: BTreeMap<Shape, Option<(usize, u64)>>,
+    largest: BTreeMap<Shape, u64>,
+    never: BTreeMap<Shape, Option<Reason>>,
+}
+
+impl Explainer {
+    pub fn also(&mut self, books: &Books, at: usize, primary: Reason) -> Vec<Reason> {
+        let request = &books.requests[at];
+        if request.class.is_none() {
+            return Vec::new();
+        }
+        let mut also = Vec::new();
+        also.extend(self.never(books, at));
+        let fair = books.policy(at) == Some(Policy::FairShare);
+        if !fair && request.has() == 0 && books.allotment_left(at, request.order) == 0 {
+            also.push(Reason::AllotmentExceeded);
+        }
+        if fair && request.counted == 0 && request.cap.now > 0 {
+            also.push(Reason::ZeroShare);
+        }
+        if let Some((_, lacking)) = self.nearest(books, at)
+            && lacking > 0
+        {
+            also.push(match books.policy(at) {
+                Some(Policy::FairShare) => Reason::WaitingForPreemption,
+                Some(Policy::Reserve) => Reason::ResourcesExhausted,
+                _ => Reason::InsufficientResources,
+            });
+        }
+        also.retain(|reason| *reason != primary);
+        also
+    }
+
+    pub fn unblock(&mut self, books: &Books, at: usize, primary: Reason) -> Option<Unblock> {
+        let request = &books.requests[at];
+        let order = request.order;
+        Some(match primary {
+            Reason::NoClass
+            | Reason::UnknownClass
+            | Reason::NotAuthorised
+            | Reason::PolicyMismatch => Unblock::NameClass,
+            Reason::AllotmentExceeded => {
+                let (limit, used) = books.allotment(at)?;
+                let needed = order.saturating_mul(books.quantum_bytes(at));
+                let bytes = used.saturating_add(needed).saturating_sub(limit);
+                Unblock::RaiseAllotment { bytes }
+            }
+            Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
+                let quanta = self.largest(books, at);
+                if (1..order).contains(&quanta) {
+                    Unblock::AskForLess { quanta }
+                } else {
+                    Unblock::AddNode { quanta: order }
+                }
+            }
+            Reason::NoListedMachine => Unblock::AddNode { quanta: order },
+            Reason::AllBlocked => Unblock::OpenNode {
+                node: blocked(books, at)?,
+            },
+            Reason::ZeroShare => Unblock::RaiseShare { quanta: order },
+            Reason::WaitingForPreemption if request.coming > 0 => Unblock::Wait {
+                leaving_processes: request.coming,
+            },
+            Reason::WaitingForPreemption
+            | Reason::WaitingForDefragmentation
+            | Reason::InsufficientResources
+            | Reason::ResourcesExhausted => match self.nearest(books, at)? {
+                (_, 0) => Unblock::Wait {
+                    leaving_processes: 1,
+                },
+                (machine, quanta) => Unblock::FreeRoom {
+                    node: books.machines[machine].name.clone(),
+                    quanta,
+                },
+            },
+            _ => return None,
+        })
+    }
+
+    fn never(&mut self, books: &Books, at: usize) -> Option<Reason> {
+        let reason = || never(books, at).map(|(reason, _)| reason);
+        if !books.requests[at].demand.machines.is_empty() {
+            return reason();
+        }
+        *self.never.entry(shape(books, at)).or_insert_with(reason)
+    }
+
+    fn nearest(&mut self, books: &Books, at: usize) -> Option<(usize, u64)> {
+        if !books.requests[at].demand.machines.is_empty() {
+            return nearest(books, at);
+        }
+        let shape = shape(books, at);
+        *self
+            .nearest
+            .entry(shape)
+            .or_insert_with(|| nearest(books, at))
+    }
+
+    fn largest(&mut self, books: &Books, at: usize) -> u64 {
+        let permitted = || {
+            let machines = (0..books.machines.len()).filter(|m| books.is_permitted(at, *m));
+            let orders = machines.map(|machine| books.machines[machine].order);
+            orders.max().unwrap_or(0)
+        };
+        *self
+            .largest
+            .entry(shape(books, at))
+            .or_insert_with(permitted)
+    }
+}
+
+fn shape(books: &Books, at: usize) -> Shape {
+    let request = &books.requests[at];
+    let fair = books.policy(at) == Some(Policy::FairShare);
+    (books.home(at), fair, request.order, request.size.clone())
+}
+
+/// By what will be free once everything that leaves has left.
+fn nearest(books: &Books, at: usize) -> Option<(usize, u64)> {
+    let request = &books.requests[at];
+    let whole = books.policy(at) == Some(Policy::Reserve);
+    (0..books.machines.len())
+        .filter(|machine| {
+            let place = &books.machines[*machine];
+            let large = place.order >= request.order && (!whole || place.order == request.order);
+            large && place.is_schedulable() && books.is_permitted(at, *machine)
+        })
+        .map(|machine| {
+            let room = books.coming_room_for(machine, Some(at));
+            (machine, request.order.saturating_sub(room.order))
+        })
+        .min_by_key(|(machine, lacking)| (*lacking, *machine))
+}
+
+fn blocked(books: &Books, at: usize) -> Option<hayward_vocabulary::NodeName> {
+    let request = &books.requests[at];
+    let found = (0..books.machines.len()).find(|machine| {
+        let place = &books.machines[*machine];
+        place.node.block.is_some()
+            && place.order >= request.order
+            && books.is_permitted(at, *machine)
+    });
+    found.map(|machine| books.machines[machine].name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        plan::{Reason, Unblock},
+        world::{GIB, World, node_name},
+    };
+
+    #[test]
+    fn the_smallest_change_and_what_else_would_block() {
+        let mut world = World::eager().nodes(&[4, 4]);
+        world.snapshot.tunables.global_allotment_bytes = Some(3 * GIB);
+        world.service("holds", "a", 2);
+        world.service("over", "a", 2);
+        world.job("huge", "b", 9);
+        world.service("late", "c", 3);
+        world.step();
+        world.service("later", "e", 3);
+        let plan = world.step();
+        let unblock = |id: &str| plan.verdicts[id].unblock.clone().unwrap();
+        assert_eq!(plan.verdicts["over"].reason, Reason::AllotmentExceeded);
+        assert_eq!(unblock("over"), Unblock::RaiseAllotment { bytes: GIB });
+        assert_eq!(unblock("huge"), Unblock::AskForLess { quanta: 4 });
+        assert_eq!(plan.verdicts["later"].reason, Reason::InsufficientResources);
+        let (node, quanta) = (node_name("n00"), 1);
+        assert_eq!(unblock("later"), Unblock::FreeRoom { node, quanta });
+    }
+
+    #[test]
+    fn a_receipt_says_who_gave_what_for_whom() {
+        let mut world = World::eager().nodes(&[2]);
+        world.job("old", "a", 1);
+        world.step();
+        world.job("new", "b", 1);
+        let plan = world.step();
+        let receipt = &plan.receipts[0];
+        assert_eq!(plan.receipts.len(), 1);
+        assert_eq!((receipt.work.as_str(), receipt.user.as_str()), ("old", "a"));
+        assert_eq!(receipt.beneficiary.as_ref().unwrap().as_str(), "new");
+        assert_eq!(receipt.for_user.as_ref().unwrap().as_str(), "b");
+        // Up for half a second of the one that passed.
+        assert_eq!(receipt.lost_ms, 500);
+        let unblock = plan.verdicts["new"].unblock.clone();
+        assert_eq!(
+            unblock,
+            Some(Unblock::Wait {
+                leaving_processes: 1
+            })
+        );
+    }
+}

@@ -1,0 +1,347 @@
+//! Section 19 for the rules alone: what has to hold in every cycle of any fleet, with departures
+//! confirmed at any delay. `World::plan` runs the check on each plan as well (I1, I2, I5).
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::WorkKind;
+use proptest::prelude::*;
+
+use crate::{
+    FairShare, Plan, Planner, Snapshot,
+    plan::{VacateReason, WorkShare},
+    settings::Settings,
+    snapshot::{Policy, Pool},
+    world::{GIB, World, share},
+};
+
+#[derive(Debug, Clone)]
+struct Ask {
+    kind: u8,
+    user: u8,
+    class: u8,
+    order: u64,
+    cap: u64,
+    tasks: u64,
+    listed: bool,
+}
+
+#[derive(Debug, Clone)]
+enum News {
+    Arrives(Ask),
+    Leaves(u8),
+    Dies(u8),
+    Returns(u8),
+    Off(u8),
+    Shrinks(u8, u64),
+    Nothing,
+}
+
+fn ask() -> impl Strategy<Value = Ask> {
+    let cap = prop_oneof![Just(1_000_u64), 0..12_u64];
+    let listed = prop::bool::weighted(0.1);
+    (0..10_u8, 0..6_u8, 0..5_u8, 1..6_u64, cap, 1..60_u64, listed).prop_map(
+        |(kind, user, class, order, cap, tasks, listed)| Ask {
+            kind,
+            user,
+            class,
+            order,
+            cap,
+            tasks,
+            listed,
+        },
+    )
+}
+
+fn news() -> impl Strategy<Value = Vec<News>> {
+    let one = prop_oneof![
+        4 => ask().prop_map(News::Arrives),
+        1 => (0..12_u8).prop_map(News::Leaves),
+        1 => (0..8_u8).prop_map(News::Dies),
+        1 => (0..8_u8).prop_map(News::Returns),
+        1 => (0..8_u8).prop_map(News::Off),
+        1 => (0..8_u8, 0..9_u64).prop_map(|(node, order)| News::Shrinks(node, order)),
+        3 => Just(News::Nothing),
+    ];
+    prop::collection::vec(one, 4..24)
+}
+
+/// Pools of three levels, classes of random weights, a second tree beside them.
+fn fleet(nodes: &[(u64, u8)], weights: &[u64], departure: u64) -> World {
+    let mut world = World::new();
+    world.departure = departure;
+    world.snapshot.tunables.settings = Settings::reference();
+    world.snapshot.tunables.fragmentation_threshold = 2;
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    world.snapshot.tunables.global_allotment_bytes = Some(9 * GIB);
+    for (place, (name, parent)) in (1_u64..).zip([
+        ("below", Some("default")),
+        ("deep", Some("below")),
+        ("beside", Some("default")),
+        ("other", None),
+    ]) {
+        let pool = Pool {
+            parent: parent.map(str::to_owned),
+            search_order: i64::try_from(place).unwrap(),
+            place,
+            quantum: None,
+        };
+        world.snapshot.pools.insert(name.into(), pool);
+    }
+    for (name, priority, pool) in [
+        ("a", 10, "default"),
+        ("b", 10, "below"),
+        ("c", 20, "default"),
+        ("d", 10, "other"),
+    ] {
+        let weight = weights[usize::try_from(priority).unwrap() % weights.len()];
+        world.class(name, (Policy::FairShare, priority, weight), pool);
+    }
+    for (at, (order, pool)) in nodes.iter().enumerate() {
+        let pool = ["default", "below", "deep", "beside", "other"][usize::from(*pool % 5)];
+        world.node_in(pool, &format!("n{at:02}"), *order);
+    }
+    world
+}
+
+fn add(world: &mut World, id: &str, ask: &Ask) {
+    let user = format!("u{}", ask.user);
+    let demand = match ask.kind {
+        0 => world.reservation(id, &user, ask.order),
+        1 | 2 => world.service(id, &user, ask.order),
+        3 => {
+            let demand = world.job(id, &user, ask.order);
+            demand.class = Some("fixed".into());
+            demand
+        }
+        _ => {
+            let demand = world.job(id, &user, ask.order);
+            let class = ["fair", "a", "b", "c", "d"][usize::from(ask.class % 5)];
+            demand.class = Some(class.into());
+            demand
+        }
+    };
+    if demand.kind == WorkKind::Job {
+        (demand.max_processes, demand.remaining_tasks) = (ask.cap, ask.tasks);
+    }
+    if ask.listed {
+        demand.machines = ["n00", "n01"].map(crate::world::node_name).into();
+    }
+}
+
+fn happen(world: &mut World, at: usize, news: &News) {
+    let mut node = |number: &u8| {
+        let name = format!("n{:02}", usize::from(*number));
+        world
+            .snapshot
+            .nodes
+            .get_mut(name.as_str())
+            .cloned()
+            .map(|node| (name, node))
+    };
+    match news {
+        News::Arrives(ask) => add(world, &format!("w{at:02}"), ask),
+        News::Leaves(number) => {
+            world
+                .snapshot
+                .demand
+                .remove(format!("w{number:02}").as_str());
+        }
+        News::Dies(number) => {
+            if let Some((name, _)) = node(number) {
+                world.node(&name).lost = true;
+            }
+        }
+        News::Returns(number) => {
+            if let Some((name, _)) = node(number) {
+                (world.node(&name).lost, world.node(&name).offline) = (false, false);
+            }
+        }
+        News::Off(number) => {
+            if let Some((name, _)) = node(number) {
+                world.node(&name).offline = true;
+            }
+        }
+        News::Shrinks(number, order) => {
+            if let Some((name, _)) = node(number) {
+                world.node(&name).capacity.memory_bytes = order * GIB;
+            }
+        }
+        News::Nothing => {}
+    }
+}
+
+fn shares(plan: &Plan, snapshot: &Snapshot) -> BTreeMap<String, WorkShare> {
+    let known = snapshot.demand.keys().filter(|id| {
+        let verdict = &plan.verdicts[*id];
+        !verdict.refused
+    });
+    known
+        .map(|id| (id.to_string(), share(plan, id.as_str())))
+        .collect()
+}
+
+/// I3, I4
+fn nothing_out_of_bounds(world: &World, plan: &Plan, before: &BTreeMap<String, WorkShare>) {
+    let now = shares(plan, &world.snapshot);
+    for (id, share) in &now {
+        let demand = &world.snapshot.demand[id.as_str()];
+        let known = before.get(id).map_or(0, |before| before.current);
+        let held = share.current + share.leaving;
+        if demand.kind == WorkKind::Job {
+            assert!(share.counted <= share.wanted, "I3 {id}: {share:?}");
+        }
+        assert!(
+            share.current <= share.counted.max(known),
+            "I3 {id}: {share:?}"
+        );
+        assert!(held >= share.current);
+    }
+    for vacate in &plan.vacates {
+        let allocation = &world.snapshot.allocations[&vacate.allocation];
+        assert!(
+            !allocation.fixed || vacate.reason != VacateReason::Preempted,
+            "I4 {vacate:?}"
+        );
+    }
+}
+
+/// I9: what is counted and waits would fit nowhere.
+fn no_hole_is_left(world: &World, plan: &Plan) {
+    let snapshot = &world.snapshot;
+    let mut free: BTreeMap<&str, u64> = BTreeMap::new();
+    for (name, node) in &snapshot.nodes {
+        let held = snapshot.allocations.values().filter(|it| it.node == *name);
+        let granted = plan.grants.iter().filter(|it| it.node == *name);
+        let used: u64 = held
+            .map(|it| it.order)
+            .chain(granted.map(|it| it.order))
+            .sum();
+        let order = snapshot.quantum.node_order(&node.capacity);
+        if node.is_schedulable() {
+            free.insert(name.as_str(), order.saturating_sub(used));
+        }
+    }
+    for (id, demand) in &snapshot.demand {
+        let class = demand
+            .class
+            .as_deref()
+            .filter(|_| demand.kind == WorkKind::Job);
+        let Some(class) = class.map(|name| &snapshot.classes[name]) else {
+            continue;
+        };
+        if class.policy != Policy::FairShare || class.pool == "below" {
+            continue;
+        }
+        let share = share(plan, id.as_str());
+        // What mending cancels in this cycle is free again, and belongs to who needs it.
+        let mended = plan.receipts.iter().any(|it| it.beneficiary.is_some())
+            || plan
+                .verdicts
+                .values()
+                .any(|v| v.reason == crate::Reason::WaitingForDefragmentation);
+        if share.counted <= share.current || mended || !demand.machines.is_empty() {
+            continue;
+        }
+        let home_only = class.pool == "other";
+        let fits = free.iter().any(|(name, free)| {
+            let other = snapshot.nodes[*name].pool == "other";
+            other == home_only && *free >= share.order
+        });
+        assert!(!fits, "I9 {id} could start: {share:?} {free:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn i1_to_i5_and_i9_hold_in_every_cycle(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        weights in prop::collection::vec(1..400_u64, 4),
+        news in news(),
+        departure in 1..4_u64,
+    ) {
+        let mut world = fleet(&nodes, &weights, departure);
+        let mut before = BTreeMap::new();
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            before.retain(|id: &String, _| world.snapshot.demand.contains_key(id.as_str()));
+            let plan = world.plan();
+            nothing_out_of_bounds(&world, &plan, &before);
+            no_hole_is_left(&world, &plan);
+            before = shares(&plan, &world.snapshot);
+            world.step();
+        }
+    }
+
+    /// I11, I12: a plan depends on the snapshot alone; one that was written and read again gives
+    /// the same, so a restart changes nothing.
+    #[test]
+    fn i11_i12_a_restart_changes_nothing(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        news in news(),
+    ) {
+        let mut world = fleet(&nodes, &[100, 50, 7, 300], 1);
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            world.step();
+        }
+        let text = serde_json::to_string(&world.snapshot).unwrap();
+        let read: Snapshot = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&world.snapshot));
+    }
+
+    /// I7. Remainders go by the sort and not by the fraction, so a class may be a whole process
+    /// off, and no more.
+    #[test]
+    fn i7_one_order_is_divided_to_within_one_process(
+        nodes in prop::collection::vec(1..9_u64, 1..8),
+        weights in prop::collection::vec(1..400_u64, 1..4),
+        users in 1..5_usize,
+    ) {
+        let mut world = World::eager().nodes(&nodes);
+        world.snapshot.tunables.settings = Settings::reference();
+        for (class, weight) in weights.iter().enumerate() {
+            let name = format!("c{class}");
+            world.class(&name, (Policy::FairShare, 10, *weight), "default");
+            for user in 0..users {
+                world.job_in(&name, &format!("j{class}.{user}"), &format!("u{user}"), 1);
+            }
+        }
+        let plan = world.plan();
+        let total: u64 = nodes.iter().sum();
+        let sum: u64 = weights.iter().sum();
+        for (class, weight) in weights.iter().enumerate() {
+            let has: Vec<u64> = (0..users)
+                .map(|user| share(&plan, &format!("j{class}.{user}")).counted)
+                .collect();
+            let given: u64 = has.iter().sum();
+            let off = (given * sum).abs_diff(total * weight);
+            prop_assert!(off <= sum, "class {class} has {given} of {total} at {weight}/{sum}");
+            let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
+            prop_assert!(most - least <= 1, "{has:?}");
+        }
+    }
+
+    /// I6: a worse priority gets nothing that a better one could use.
+    #[test]
+    fn i6_better_priorities_are_counted_first(
+        nodes in prop::collection::vec(1..9_u64, 1..8),
+        order in 1..5_u64,
+    ) {
+        let mut world = World::eager().nodes(&nodes);
+        world.snapshot.tunables.settings = Settings::reference();
+        world.class("late", (Policy::FairShare, 20, 400), "default");
+        world.job("first", "a", order);
+        world.job_in("late", "second", "b", 1);
+        let plan = world.plan();
+        let fits: u64 = nodes.iter().map(|node| node / order).sum();
+        let rest: u64 = nodes.iter().map(|node| node % order).sum();
+        prop_assert_eq!(share(&plan, "first").counted, fits);
+        prop_assert_eq!(share(&plan, "second").counted, rest);
+    }
+}

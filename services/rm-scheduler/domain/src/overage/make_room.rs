@@ -1,0 +1,251 @@
+//! Clears nodes of what others hold beyond their counts, where that lets counted work in; and sends
+//! squatters home for whoever lives there (W-13).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::Size;
+
+use super::takeable;
+use crate::{books::Books, room::Room, snapshot::Policy};
+
+/// Nodes looked at in one round at most; what remains is found in the next one.
+const LOOKS: u64 = 400_000;
+
+pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
+    let is_waiting = |books: &Books, policy: Policy, at: usize| {
+        let request = &books.requests[at];
+        policy != Policy::Reserve && !request.is_out() && request.missing() > 0
+    };
+    let waiting: Vec<usize> = turns
+        .iter()
+        .filter(|(policy, at)| is_waiting(books, *policy, *at))
+        .map(|(_, at)| *at)
+        .collect();
+    if waiting.is_empty() {
+        return;
+    }
+    let squatted = squatted(books);
+    let mut nodes = stirred(books, tree);
+    let mut looks = 0;
+    let mut hopeless: BTreeSet<(Option<usize>, bool, u64, Size)> = BTreeSet::new();
+    for at in waiting {
+        let request = &books.requests[at];
+        let fair = books.policy(at) == Some(Policy::FairShare);
+        let shape = (books.home(at), fair, request.order, request.size.clone());
+        for _ in request.coming..request.missing() {
+            looks += nodes.len() as u64;
+            if looks > LOOKS || hopeless.contains(&shape) {
+                break;
+            }
+            if !clear_best(books, at, &mut nodes) {
+                if books.requests[at].demand.machines.is_empty() {
+                    hopeless.insert(shape.clone());
+                }
+                break;
+            }
+        }
+        send_squatters_home(books, at, &squatted);
+    }
+}
+
+/// Nodes where something leaves or could leave, with what will be free there.
+fn stirred(books: &Books, tree: usize) -> Vec<(usize, Room)> {
+    let stirs = |at: &usize| {
+        let machine = &books.machines[*at];
+        let leaves = || machine.held.iter().any(|held| books.held[*held].leaving);
+        books.in_tree(*at, tree)
+            && machine.is_schedulable()
+            && machine.promised_to.is_none()
+            && (leaves() || !takeable(books, *at).is_empty())
+    };
+    (0..books.machines.len())
+        .filter(stirs)
+        .map(|at| (at, books.coming_room(at)))
+        .collect()
+}
+
+/// Speaks for room for one process where the fewest shares have to leave; false when nowhere.
+fn clear_best(books: &mut Books, at: usize, nodes: &mut [(usize, Room)]) -> bool {
+    let Some((position, victims)) = best(books, at, nodes) else {
+        return false;
+    };
+    let (work, user) = (books.requests[at].id, &books.requests[at].demand.user);
+    let detail = format!("makes room for {work} of {user}, which is due more");
+    for held in victims {
+        books.preempt(held, Some(at), detail.clone());
+    }
+    let (machine, room) = &mut nodes[position];
+    books.speak_for(at, *machine);
+    *room = books.coming_room(*machine);
+    true
+}
+
+/// The node where nobody has to leave, or else the fewest. One share is the fewest there can be
+/// once no node does without, so the search ends there.
+fn best(books: &Books, at: usize, nodes: &[(usize, Room)]) -> Option<(usize, Vec<usize>)> {
+    let (order, size) = (books.requests[at].order, &books.requests[at].size);
+    let fits = |(machine, room): &(usize, Room)| {
+        room.fitting(order, size) > 0 && books.is_permitted(at, *machine)
+    };
+    if let Some(position) = nodes.iter().position(fits) {
+        return Some((position, Vec::new()));
+    }
+    let mut best: Option<(usize, Vec<usize>)> = None;
+    for (position, (machine, room)) in nodes.iter().enumerate() {
+        if books.machines[*machine].order < order || !books.is_permitted(at, *machine) {
+            continue;
+        }
+        let Some(victims) = victims(books, *machine, room, (order, size)) else {
+            continue;
+        };
+        let fewest = best.as_ref().map_or(usize::MAX, |(_, best)| best.len());
+        if victims.len() < fewest {
+            let single = victims.len() == 1;
+            best = Some((position, victims));
+            if single {
+                break;
+            }
+        }
+    }
+    best
+}
+
+/// The shares that have to leave this node so that one process fits; `None` when it never will.
+fn victims(
+    books: &Books,
+    machine: usize,
+    room: &Room,
+    (order, size): (u64, &Size),
+) -> Option<Vec<usize>> {
+    let mut chosen = Vec::new();
+    if room.fitting(order, size) > 0 {
+        return Some(chosen);
+    }
+    let mut room = room.clone();
+    let mut spent = BTreeMap::<usize, u64>::new();
+    for held in takeable(books, machine) {
+        let share = &books.held[held];
+        let Some(owner) = share.request else { continue };
+        let taken = spent.entry(owner).or_default();
+        if *taken >= books.requests[owner].excess() {
+            continue;
+        }
+        *taken += 1;
+        let it = share.allocation;
+        room.give(it.order, &it.size, &it.gpus);
+        chosen.push(held);
+        if room.fitting(order, size) > 0 {
+            return Some(chosen);
+        }
+    }
+    None
+}
+
+/// Nodes on which somebody squats, where squatters go home.
+fn squatted(books: &Books) -> Vec<usize> {
+    if !books.settings.squatters_go_home {
+        return Vec::new();
+    }
+    let squats = |held: &usize| {
+        let share = &books.held[*held];
+        let home = share.request.and_then(|request| books.home(request));
+        let pool = share
+            .machine
+            .and_then(|machine| books.machines[machine].pool);
+        !share.leaving && !share.allocation.fixed && home.is_some() && home != pool
+    };
+    (0..books.machines.len())
+        .filter(|at| books.machines[*at].held.iter().any(squats))
+        .collect()
+}
+
+/// W-13 alone, for all work that waits.
+pub(super) fn send_all_home(books: &mut Books, turns: &[(Policy, usize)]) {
+    let squatted = squatted(books);
+    for (policy, at) in turns {
+        let request = &books.requests[*at];
+        if *policy != Policy::Reserve && !request.is_out() && request.missing() > 0 {
+            send_squatters_home(books, *at, &squatted);
+        }
+    }
+}
+
+/// W-13: squatters on the nodes of work that still waits move to their own pool, where it has room
+/// for them. They keep their number.
+fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) {
+    let Some(home) = books.home(at).filter(|_| !squatted.is_empty()) else {
+        return;
+    };
+    let mut wanting = books.requests[at]
+        .missing()
+        .saturating_sub(books.requests[at].coming);
+    for machine in squatted.iter().copied() {
+        if wanting == 0 {
+            return;
+        }
+        let place = &books.machines[machine];
+        if place.pool != Some(home) || !place.is_schedulable() || !books.is_permitted(at, machine) {
+            continue;
+        }
+        if clear_of_squatters(books, at, machine) {
+            wanting -= 1;
+        }
+    }
+}
+
+/// True when one process of the request will fit on the node once the squatters are gone.
+fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
+    let (order, size) = (books.requests[at].order, books.requests[at].size.clone());
+    let mut room = books.coming_room(machine);
+    let mut moves: Vec<(usize, usize)> = Vec::new();
+    for held in books.machines[machine].held.clone() {
+        if room.fitting(order, &size) > 0 {
+            break;
+        }
+        if let Some(target) = way_home(books, held, machine, &moves) {
+            let it = books.held[held].allocation;
+            room.give(it.order, &it.size, &it.gpus);
+            moves.push((held, target));
+        }
+    }
+    if moves.is_empty() || room.fitting(order, &size) == 0 {
+        return false;
+    }
+    for (held, target) in moves {
+        let Some(owner) = books.held[held].request else {
+            continue;
+        };
+        let detail = format!("goes home and leaves room to {}", books.requests[at].id);
+        books.preempt(held, Some(at), detail);
+        let (order, size) = (
+            books.requests[owner].order,
+            books.requests[owner].size.clone(),
+        );
+        books.grant(owner, target, order, size);
+    }
+    books.speak_for(at, machine);
+    true
+}
+
+/// The node of its own pool a squatter can move to, if there is one beside those of `moves`.
+fn way_home(books: &Books, held: usize, machine: usize, moves: &[(usize, usize)]) -> Option<usize> {
+    let share = &books.held[held];
+    let owner = share.request.filter(|_| !share.leaving)?;
+    let own = books.home(owner)?;
+    let pool = books.machines[machine].pool?;
+    let squats = books.policy(owner) == Some(Policy::FairShare) && pool != own;
+    if !squats || !books.forest.is_within(pool, own) {
+        return None;
+    }
+    let (order, size) = (books.requests[owner].order, &books.requests[owner].size);
+    (0..books.machines.len()).find(|at| {
+        let place = &books.machines[*at];
+        place.pool == Some(own)
+            && place.is_schedulable()
+            && place.promised_to.is_none()
+            && place.spoken.is_empty()
+            && !moves.iter().any(|(_, target)| target == at)
+            && books.requests[owner].admits(place)
+            && place.free.fitting(order, size) > 0
+    })
+}

@@ -1,0 +1,76 @@
+//! A second attempt at placing what was counted, largest processes first (W-2, W-3).
+//!
+//! Serving by age is fair and can leave the last hole a quantum too small. Where it left counted
+//! processes without a place, the round's own fair-share placements are taken up again and laid out
+//! anew; what is held is never moved. The attempt that leaves less waiting stands.
+
+use std::cmp::Reverse;
+
+use crate::{books::Books, snapshot::Policy, what_of::place_in_order};
+
+pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize) {
+    let fair: Vec<usize> = turns
+        .iter()
+        .filter(|(policy, _)| *policy == Policy::FairShare)
+        .map(|(_, at)| *at)
+        .collect();
+    let before = waiting(books, &fair);
+    if before == 0 || books.pending.len() == since {
+        return;
+    }
+    let first = lift(books, since);
+    let mut by_size: Vec<(i64, Reverse<u64>, usize)> = fair
+        .iter()
+        .enumerate()
+        .map(|(turn, at)| {
+            (
+                priority(books, *at),
+                Reverse(books.requests[*at].order),
+                turn,
+            )
+        })
+        .collect();
+    by_size.sort_unstable();
+    let order: Vec<(Policy, usize)> = by_size
+        .into_iter()
+        .map(|(_, _, turn)| (Policy::FairShare, fair[turn]))
+        .collect();
+    let second = books.pending.len();
+    place_in_order(books, &order);
+    if waiting(books, &fair) >= before {
+        lift(books, second);
+        for (request, machine) in first {
+            let (order, size) = (books.requests[request].order, &books.requests[request].size);
+            let size = size.clone();
+            books.grant(request, machine, order, size);
+        }
+    }
+}
+
+fn priority(books: &Books, at: usize) -> i64 {
+    let class = books.requests[at].class;
+    class.map_or(i64::MAX, |class| books.classes[class].class.priority)
+}
+
+/// Quanta that were counted and have no place, among what could have one at all.
+fn waiting(books: &Books, requests: &[usize]) -> u64 {
+    requests
+        .iter()
+        .map(|at| &books.requests[*at])
+        .map(|request| request.missing().min(request.reach) * request.order)
+        .sum()
+}
+
+/// Takes this round's fair-share placements up again; returns where they were, in their order.
+fn lift(books: &mut Books, since: usize) -> Vec<(usize, usize)> {
+    let mut lifted = Vec::new();
+    for at in since..books.pending.len() {
+        let share = &books.pending[at];
+        let (request, machine, live) = (share.request, share.machine, share.live);
+        if live && books.policy(request) == Some(Policy::FairShare) {
+            lifted.push((request, machine));
+            books.cancel(at);
+        }
+    }
+    lifted
+}

@@ -1,0 +1,301 @@
+//! What happens before a cycle's plan, event by event in the order they are told.
+
+use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
+use hayward_vocabulary::{NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
+use serde_json::Value;
+
+use crate::{
+    Error,
+    amounts::{Limit, Milliseconds},
+    document::{ClassDocument, Event, PoolDocument, SettingsDocument, Submit},
+    fleet::Fleet,
+    policy,
+};
+
+impl Fleet {
+    pub fn apply(&mut self, event: &Event) -> Result<(), Error> {
+        match event {
+            Event::NodeReport {
+                node,
+                memory_gb,
+                quiesced,
+                cpu_milli,
+                gpu_milli,
+                _labels: _,
+            } => {
+                let size = Size {
+                    memory_bytes: memory_gb.0,
+                    cpu_milli: cpu_milli.unwrap_or(0),
+                    gpu_milli: gpu_milli.unwrap_or(0),
+                    ..Size::default()
+                };
+                self.report(node, size, quiesced.unwrap_or(false))?;
+            }
+            Event::NodeDead { node } => {
+                if let Some(node) = self.node(node)? {
+                    node.lost = true;
+                }
+            }
+            Event::VaryOff { node } => {
+                if let Some(node) = self.node(node)? {
+                    node.offline = true;
+                }
+            }
+            Event::VaryOn { node } => self.vary_on(node)?,
+            Event::Submit(submit) => self.submit(submit)?,
+            Event::JobProgress {
+                job,
+                work_remaining,
+                time_per_item_ms,
+                max_processes,
+            } => {
+                let work = self.work(job)?;
+                let known = self.item_ms.get(&work).copied().flatten();
+                let item_ms = time_per_item_ms.or(known.map(Milliseconds));
+                self.item_ms
+                    .insert(work.clone(), item_ms.map(|time| time.0));
+                self.progress(&work, *work_remaining, *max_processes);
+            }
+            Event::JobCompleting { job } => {
+                let work = self.work(job)?;
+                if let Some(demand) = self.snapshot.demand.get_mut(&work) {
+                    demand.completing = true;
+                }
+            }
+            Event::JobDone { job } => self.done(job)?,
+            Event::Policy {
+                classes,
+                nodepools,
+                users,
+                settings,
+            } => {
+                let settings = settings.as_deref();
+                self.reconfigure(settings, nodepools.as_deref(), classes.as_deref())?;
+                if let Some(users) = users {
+                    self.snapshot.users = policy::users(users)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// New values hold until they change again.
+    fn progress(&mut self, work: &WorkId, remaining: Option<u64>, limit: Option<Limit>) {
+        let Some(demand) = self.snapshot.demand.get_mut(work) else {
+            return;
+        };
+        demand.remaining_tasks = remaining.unwrap_or(demand.remaining_tasks);
+        if let Some(limit) = limit.filter(|_| demand.kind == WorkKind::Job) {
+            demand.max_processes = limit.processes;
+            demand.keeps_what_it_holds = limit.keeps;
+        }
+    }
+
+    ///
+    fn reconfigure(
+        &mut self,
+        settings: Option<&SettingsDocument>,
+        pools: Option<&[PoolDocument]>,
+        classes: Option<&[ClassDocument]>,
+    ) -> Result<(), Error> {
+        if let Some(settings) = settings {
+            policy::settings(settings, &mut self.snapshot, &mut self.defaults)?;
+        }
+        if let Some(pools) = pools {
+            self.snapshot.pools = policy::pools(pools)?;
+            self.pools = pools.to_vec();
+        }
+        if let Some(classes) = classes {
+            self.snapshot.classes = policy::classes(classes)?;
+        }
+        policy::homes(&self.snapshot)?;
+        self.settle_nodes();
+        self.recount_shares();
+        Ok(())
+    }
+
+    fn wrong(&self, what: &impl ToString) -> Error {
+        Error::Event {
+            cycle: self.cycle,
+            what: what.to_string(),
+        }
+    }
+
+    fn work(&self, name: &str) -> Result<WorkId, Error> {
+        WorkId::new(name).map_err(|error| self.wrong(&error))
+    }
+
+    fn node_name(&self, name: &str) -> Result<NodeName, Error> {
+        NodeName::new(name).map_err(|error| self.wrong(&error))
+    }
+
+    /// A node that never reported is nobody's business.
+    fn node(&mut self, name: &str) -> Result<Option<&mut Node>, Error> {
+        let name = self.node_name(name)?;
+        Ok(self.snapshot.nodes.get_mut(&name))
+    }
+
+    fn vary_on(&mut self, name: &str) -> Result<(), Error> {
+        if let Some(node) = self.node(name)? {
+            node.offline = false;
+        }
+        Ok(())
+    }
+
+    /// the first report creates the node in its pool, later ones update it and
+    /// bring it back from the dead.
+    fn report(&mut self, name: &str, size: Size, quiesced: bool) -> Result<(), Error> {
+        let name = self.node_name(name)?;
+        self.reported.insert(name.clone(), size.memory_bytes);
+        let capacity = Size {
+            memory_bytes: self.usable(size.memory_bytes),
+            ..size
+        };
+        let lost = self.snapshot.nodes.get(&name).is_some_and(|node| node.lost);
+        if lost {
+            self.lose_everything_on(&name);
+        }
+        let pool = self.pool_of(&name);
+        let node = self.snapshot.nodes.entry(name).or_insert_with(|| Node {
+            pool,
+            capacity: Size::default(),
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+        });
+        node.capacity = capacity;
+        node.takes_work = !quiesced;
+        node.lost = false;
+        Ok(())
+    }
+
+    fn usable(&self, reported: u64) -> u64 {
+        let bytes = self.defaults.override_bytes.unwrap_or(reported);
+        bytes.saturating_sub(self.defaults.reserved_bytes)
+    }
+
+    /// by name, with and without domain; else the default pool.
+    fn pool_of(&self, node: &NodeName) -> String {
+        let is_short = |text: &str| !text.contains('.');
+        let short = |text: &str| text.split('.').next().unwrap_or_default().to_owned();
+        let names = |listed: &String| {
+            listed == node.as_str()
+                || ((is_short(listed) || is_short(node.as_str()))
+                    && short(listed) == short(node.as_str()))
+        };
+        let named = |pool: &&PoolDocument| pool.nodes.iter().any(names);
+        let first = || self.pools.iter().find(|pool| pool.parent.is_none());
+        let pool = self.pools.iter().find(named).or_else(first);
+        pool.map(|pool| pool.name.clone()).unwrap_or_default()
+    }
+
+    /// a changed configuration moves nodes, and what is withheld on them.
+    fn settle_nodes(&mut self) {
+        let names: Vec<NodeName> = self.snapshot.nodes.keys().cloned().collect();
+        for name in names {
+            let pool = self.pool_of(&name);
+            let usable = self.usable(self.reported.get(&name).copied().unwrap_or(0));
+            if let Some(node) = self.snapshot.nodes.get_mut(&name) {
+                node.pool = pool;
+                node.capacity.memory_bytes = usable;
+            }
+        }
+    }
+
+    fn done(&mut self, job: &str) -> Result<(), Error> {
+        let work = self.work(job)?;
+        self.snapshot.demand.remove(&work);
+        self.item_ms.remove(&work);
+        let held = self.snapshot.allocations.iter();
+        let held: Vec<_> = held
+            .filter(|(_, allocation)| allocation.work == work)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in held {
+            self.forget(&id);
+        }
+        Ok(())
+    }
+
+    fn submit(&mut self, submit: &Submit) -> Result<(), Error> {
+        let work = self.work(&submit.job)?;
+        if self.snapshot.demand.contains_key(&work) {
+            return Err(self.wrong(&format!("{work} is there already")));
+        }
+        let user = UserName::new(submit.user.clone()).map_err(|error| self.wrong(&error))?;
+        let (kind, managed) = match submit.kind.as_str() {
+            "job" => (WorkKind::Job, false),
+            "service" => (WorkKind::Service, false),
+            "ap" => (WorkKind::Service, true),
+            "reservation" => (WorkKind::Reservation, false),
+            _ => {
+                self.unknown_kinds.insert(work);
+                return Ok(());
+            }
+        };
+        let machines = submit.machine_list.iter().flatten();
+        let machines = machines.map(|name| self.listed(name));
+        let memory = submit.memory_gb.map(|memory| memory.0);
+        let job = kind == WorkKind::Job;
+        let limit = submit.max_processes.filter(|_| job);
+        let demand = Demand {
+            kind,
+            user,
+            class: submit.class.clone(),
+            submitted_at: Timestamp::from_unix_ms(submit.submit_time.unwrap_or(0)),
+            size: Size {
+                memory_bytes: memory
+                    .filter(|bytes| *bytes > 0)
+                    .unwrap_or(self.defaults.memory_bytes),
+                cpu_milli: submit.cpu_milli.unwrap_or(0),
+                gpu_milli: submit.gpu_milli.unwrap_or(0),
+                ..Size::default()
+            },
+            // one rule, 10 until stated otherwise.
+            max_processes: limit.map_or(if job { 10 } else { 1 }, |limit| limit.processes),
+            keeps_what_it_holds: limit.is_some_and(|limit| limit.keeps),
+            remaining_tasks: submit.work_items.unwrap_or(self.defaults.work_items).max(1),
+            threads: submit
+                .threads
+                .filter(|threads| *threads > 0)
+                .unwrap_or(self.defaults.threads),
+            task_ms: None,
+            machines: machines.collect::<Result<_, _>>()?,
+            service: self.service(submit.service_id.as_ref())?,
+            managed,
+            runnable: !job,
+            completing: false,
+        };
+        let item_ms = submit.time_per_item_ms.map(|time| time.0);
+        self.item_ms.insert(work.clone(), item_ms);
+        self.snapshot.demand.insert(work, demand);
+        Ok(())
+    }
+
+    /// Full or short names of machines; those that reported are known by their own.
+    fn listed(&self, name: &str) -> Result<NodeName, Error> {
+        let name = self.node_name(name)?;
+        let short = |name: &NodeName| name.as_str().split('.').next().map(str::to_owned);
+        let mut known = self.snapshot.nodes.keys();
+        let alike = known.find(|node| {
+            **node != name
+                && short(node) == short(&name)
+                && !self.snapshot.nodes.contains_key(&name)
+        });
+        Ok(alike.cloned().unwrap_or(name))
+    }
+
+    /// Service 0 is no service [C-10].
+    fn service(&self, id: Option<&Value>) -> Result<Option<WorkId>, Error> {
+        let text = match id {
+            None | Some(Value::Null) => return Ok(None),
+            Some(Value::String(text)) => text.clone(),
+            Some(other) => other.to_string(),
+        };
+        if text == "0" || text.is_empty() {
+            return Ok(None);
+        }
+        self.work(&format!("service.{text}")).map(Some)
+    }
+}

@@ -1,0 +1,250 @@
+//! A pretended fleet: what is told happens, what is planned is carried out, and processes start and
+//! end after as many cycles as the document says.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_domain::{
+    FairShare, Plan, Planner,
+    plan::Grant,
+    snapshot::{Allocation, Policy, Snapshot},
+};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, WorkKind};
+
+use crate::{
+    Error,
+    document::{Document, Event, Investment, PoolDocument, Simulation},
+    outcome::{self, Outcome, Shown},
+    policy::{self, Defaults},
+};
+
+pub struct Fleet {
+    pub snapshot: Snapshot,
+    pub simulation: Simulation,
+    pub defaults: Defaults,
+    pub pools: Vec<PoolDocument>,
+    /// Reported memory in bytes, before anything is withheld.
+    pub reported: BTreeMap<NodeName, u64>,
+    /// Time per item, as told; the planner knows it from the first refresh on.
+    pub item_ms: BTreeMap<WorkId, Option<u64>>,
+    /// Work of an unknown kind, which is refused before it gets to the planner.
+    pub unknown_kinds: BTreeSet<WorkId>,
+    pub cycle: u64,
+    /// The cycle each process was placed in.
+    placed: BTreeMap<AllocationId, u64>,
+    /// The cycle each process was told to leave in.
+    pub told: BTreeMap<AllocationId, u64>,
+    known: BTreeSet<WorkId>,
+    refused: BTreeSet<WorkId>,
+    born: u64,
+}
+
+impl Fleet {
+    pub fn new(document: &Document) -> Result<Self, Error> {
+        let mut snapshot = Snapshot::empty();
+        snapshot.tunables = policy::shipped();
+        let mut defaults = Defaults::default();
+        policy::settings(&document.settings, &mut snapshot, &mut defaults)?;
+        snapshot.pools = policy::pools(&document.nodepools)?;
+        snapshot.classes = policy::classes(&document.classes)?;
+        snapshot.users = policy::users(&document.users)?;
+        policy::homes(&snapshot)?;
+        Ok(Self {
+            snapshot,
+            simulation: document.simulation.clone(),
+            defaults,
+            pools: document.nodepools.clone(),
+            reported: BTreeMap::new(),
+            item_ms: BTreeMap::new(),
+            unknown_kinds: BTreeSet::new(),
+            cycle: 0,
+            placed: BTreeMap::new(),
+            told: BTreeMap::new(),
+            known: BTreeSet::new(),
+            refused: BTreeSet::new(),
+            born: 0,
+        })
+    }
+
+    pub fn cycle(&mut self, cycle: u64, events: &[Event], shown: Shown) -> Result<Outcome, Error> {
+        self.cycle = cycle;
+        self.snapshot.round = cycle;
+        let now = cycle.saturating_mul(self.simulation.cycle_ms.0);
+        self.snapshot.now = Timestamp::from_unix_ms(i64::try_from(now).unwrap_or(i64::MAX));
+        self.confirm_departures();
+        self.drop_refused();
+        for event in events {
+            self.apply(event)?;
+        }
+        self.refresh();
+        let plan = FairShare.schedule(&self.snapshot);
+        self.carry_out(&plan);
+        let outcome = outcome::of(self, &plan, shown);
+        self.snapshot.carried = plan.carried;
+        self.known = self.snapshot.demand.keys().cloned().collect();
+        Ok(outcome)
+    }
+
+    ///
+    fn confirm_departures(&mut self) {
+        let lag = self.simulation.release_lag_cycles;
+        let (told, cycle) = (&mut self.told, self.cycle);
+        let gone: Vec<AllocationId> = told
+            .iter()
+            .filter(|(_, since)| since.saturating_add(lag) <= cycle)
+            .map(|(id, _)| id.clone())
+            .collect();
+        for id in gone {
+            self.forget(&id);
+        }
+    }
+
+    pub fn forget(&mut self, id: &AllocationId) {
+        self.told.remove(id);
+        self.placed.remove(id);
+        self.snapshot.allocations.remove(id);
+    }
+
+    /// published once as refused, then dropped; what it still holds is waited for.
+    fn drop_refused(&mut self) {
+        self.unknown_kinds.clear();
+        let holders: BTreeSet<WorkId> = self
+            .snapshot
+            .allocations
+            .values()
+            .map(|it| it.work.clone())
+            .collect();
+        let gone: Vec<WorkId> = self.refused.difference(&holders).cloned().collect();
+        for work in gone {
+            self.refused.remove(&work);
+            self.snapshot.demand.remove(&work);
+            self.item_ms.remove(&work);
+        }
+    }
+
+    /// The state of every job that was known before this cycle.
+    fn refresh(&mut self) {
+        for (id, allocation) in &mut self.snapshot.allocations {
+            let placed = self.placed.get(id).copied().unwrap_or(self.cycle);
+            let age = self.cycle.saturating_sub(placed);
+            if !self.known.contains(&allocation.work) {
+                continue;
+            }
+            let lag = self.simulation.init_lag_cycles;
+            allocation.running = age >= lag;
+            let started = allocation.granted_at;
+            allocation.running_since = allocation
+                .running
+                .then(|| started.plus_ms(self.simulation.init_time_ms.0));
+            allocation.investment_ms =
+                allocation
+                    .running
+                    .then(|| match self.simulation.investment {
+                        Investment::Age => (age - lag).saturating_mul(self.simulation.cycle_ms.0),
+                        Investment::Zero => 0,
+                    });
+            if let Some(demand) = self.snapshot.demand.get_mut(&allocation.work)
+                && allocation.running
+            {
+                demand.runnable = true;
+            }
+        }
+        for (id, demand) in &mut self.snapshot.demand {
+            let item_ms = self.item_ms.get(id).copied().flatten();
+            demand.task_ms = item_ms.filter(|_| demand.runnable);
+        }
+    }
+
+    fn carry_out(&mut self, plan: &Plan) {
+        for vacate in &plan.vacates {
+            if let Some(allocation) = self.snapshot.allocations.get_mut(&vacate.allocation) {
+                let before = allocation.leaving;
+                allocation.leaving = true;
+                allocation.purged |= vacate.purge;
+                if !before {
+                    self.told.insert(vacate.allocation.clone(), self.cycle);
+                }
+            }
+        }
+        for grant in &plan.grants {
+            self.born += 1;
+            let Ok(id) = AllocationId::new(format!("s{:09}", self.born)) else {
+                continue;
+            };
+            self.placed.insert(id.clone(), self.cycle);
+            self.snapshot.allocations.insert(id, self.started(grant));
+        }
+        let refused = plan.verdicts.iter().filter(|(_, verdict)| verdict.refused);
+        self.refused = refused.map(|(work, _)| work.clone()).collect();
+    }
+
+    fn started(&self, grant: &Grant) -> Allocation {
+        Allocation {
+            work: grant.work.clone(),
+            kind: grant.kind,
+            user: grant.user.clone(),
+            class: grant.class.clone(),
+            node: grant.node.clone(),
+            order: grant.order,
+            size: grant.size.clone(),
+            fixed: grant.fixed,
+            granted_at: self.snapshot.now,
+            running: false,
+            started_at: Some(self.snapshot.now),
+            running_since: None,
+            investment_ms: None,
+            gpus: grant.gpus.clone(),
+            leaving: false,
+            purged: false,
+        }
+    }
+
+    /// for a node that is declared dead and reports again before the cycle's plan: what was
+    /// there is lost all the same.
+    pub fn lose_everything_on(&mut self, node: &NodeName) {
+        for (id, allocation) in &mut self.snapshot.allocations {
+            let reservation = allocation.kind == WorkKind::Reservation;
+            if allocation.node == *node && !reservation && !allocation.leaving {
+                allocation.leaving = true;
+                allocation.purged = true;
+                self.told.insert(id.clone(), self.cycle);
+            }
+        }
+    }
+
+    /// after a reconfiguration shares are counted by what their class says now.
+    pub fn recount_shares(&mut self) {
+        let mut allocations = std::mem::take(&mut self.snapshot.allocations);
+        for allocation in allocations.values_mut() {
+            let Some(demand) = self.snapshot.demand.get(&allocation.work) else {
+                continue;
+            };
+            let class = demand.class.as_ref();
+            let Some(class) = class.and_then(|name| self.snapshot.classes.get(name)) else {
+                continue;
+            };
+            let quantum = quantum_of(&self.snapshot, &class.pool);
+            allocation.fixed = class.policy != Policy::FairShare;
+            if class.policy == Policy::Reserve {
+                if let Some(node) = self.snapshot.nodes.get(&allocation.node) {
+                    allocation.order = quantum.node_order(&node.capacity);
+                }
+            } else {
+                allocation.order = quantum.work_order(&demand.size);
+                allocation.size = quantum.granted(&demand.size);
+            }
+        }
+        self.snapshot.allocations = allocations;
+        self.snapshot.carried.needy.clear();
+        self.snapshot.carried.upgrades.clear();
+    }
+}
+
+/// The quantum of the tree a pool stands in.
+pub fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
+    let mut at = snapshot.pools.get(pool);
+    while let Some(parent) = at.and_then(|pool| pool.parent.as_ref()) {
+        at = snapshot.pools.get(parent);
+    }
+    at.and_then(|top| top.quantum.as_ref())
+        .unwrap_or(&snapshot.quantum)
+}

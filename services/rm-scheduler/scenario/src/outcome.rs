@@ -1,0 +1,214 @@
+//! What one cycle came to, in the form of the scenario page.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::{
+    Plan, Reason, Verdict,
+    plan::{Receipt, Unblock, WorkShare},
+};
+use hayward_vocabulary::{AllocationId, Size, WorkId};
+use serde::{Deserialize, Serialize};
+
+use crate::fleet::{Fleet, quantum_of};
+
+/// What is shown beside the numbers.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The nodes of every process.
+    pub places: bool,
+    /// Why work waits, and who gave up what for whom.
+    pub explain: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    pub cycle: u64,
+    pub jobs: BTreeMap<WorkId, JobOutcome>,
+    /// By pool: order and free quanta of each node, with a trailing `x` where it takes no work.
+    pub pools: BTreeMap<String, Vec<String>>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobOutcome {
+    pub order: u64,
+    pub cap: u64,
+    pub counted: u64,
+    /// Held less leaving, after the plan.
+    pub processes: u64,
+    pub held: u64,
+    pub evicting: u64,
+    pub added: u64,
+    pub evicted_now: u64,
+    pub reason: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub places: Option<Vec<String>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explain: Option<Explanation>,
+}
+
+/// The primary reason with its numbers, what else would block, and the smallest change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    pub reason: Reason,
+    pub refused: bool,
+    pub detail: String,
+    pub numbers: BTreeMap<String, u64>,
+    pub also: Vec<Reason>,
+    pub unblock: Option<Unblock>,
+}
+
+impl From<&Verdict> for Explanation {
+    fn from(verdict: &Verdict) -> Self {
+        Self {
+            reason: verdict.reason,
+            refused: verdict.refused,
+            detail: verdict.detail.clone(),
+            numbers: verdict.numbers.clone(),
+            also: verdict.also.clone(),
+            unblock: verdict.unblock.clone(),
+        }
+    }
+}
+
+pub fn of(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
+    let shares = shares(plan);
+    let mut jobs: BTreeMap<WorkId, JobOutcome> = fleet
+        .snapshot
+        .demand
+        .iter()
+        .map(|(work, demand)| {
+            let share = shares.get(work).copied();
+            let job = JobOutcome {
+                order: share.map_or_else(|| order(fleet, &demand.size), |share| share.order),
+                cap: share.map_or(0, |share| share.wanted),
+                counted: share.map_or(0, |share| share.counted),
+                ..JobOutcome::default()
+            };
+            (work.clone(), job)
+        })
+        .collect();
+    for (id, allocation) in &fleet.snapshot.allocations {
+        if let Some(job) = jobs.get_mut(&allocation.work) {
+            let leaving = u64::from(allocation.leaving);
+            job.held += 1;
+            job.evicting += leaving;
+            job.processes += 1 - leaving;
+            job.evicted_now += u64::from(is_told_now(fleet, id));
+        }
+    }
+    for grant in &plan.grants {
+        if let Some(job) = jobs.get_mut(&grant.work) {
+            job.added += 1;
+        }
+    }
+    for (work, verdict) in &plan.verdicts {
+        if let Some(job) = jobs.get_mut(work) {
+            job.reason = code(verdict);
+            job.explain = shown.explain.then(|| verdict.into());
+        }
+    }
+    if shown.places {
+        add_places(fleet, &mut jobs);
+    }
+    for work in &fleet.unknown_kinds {
+        let job = JobOutcome {
+            reason: Some("unknown_kind".to_owned()),
+            ..JobOutcome::default()
+        };
+        jobs.insert(work.clone(), job);
+    }
+    Outcome {
+        cycle: fleet.cycle,
+        jobs,
+        pools: pools(fleet),
+        receipts: if shown.explain {
+            plan.receipts.clone()
+        } else {
+            Vec::new()
+        },
+    }
+}
+
+fn order(fleet: &Fleet, size: &Size) -> u64 {
+    fleet.snapshot.quantum.work_order(size)
+}
+
+fn is_told_now(fleet: &Fleet, id: &AllocationId) -> bool {
+    fleet.told.get(id) == Some(&fleet.cycle)
+}
+
+fn shares(plan: &Plan) -> BTreeMap<&WorkId, &WorkShare> {
+    let users = plan
+        .shares
+        .classes
+        .values()
+        .flat_map(|class| class.users.values());
+    users.flat_map(|user| user.work.iter()).collect()
+}
+
+/// A code of section 13.2, where the work waits.
+fn code(verdict: &Verdict) -> Option<String> {
+    if !verdict.waits && !verdict.refused {
+        return None;
+    }
+    let reason = match verdict.reason {
+        // Names that section 13.2 does not have.
+        Reason::AllBlocked => Reason::ResourcesExhausted,
+        Reason::Satisfied
+        | Reason::InitializationCap
+        | Reason::AtFairShare
+        | Reason::StaleInput => return None,
+        other => other,
+    };
+    let code = serde_json::to_value(reason).ok()?;
+    code.as_str().map(str::to_owned)
+}
+
+fn add_places(fleet: &Fleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
+    for job in jobs.values_mut() {
+        job.places = Some(Vec::new());
+    }
+    for allocation in fleet.snapshot.allocations.values().filter(|it| !it.leaving) {
+        let job = jobs.get_mut(&allocation.work);
+        if let Some(places) = job.and_then(|job| job.places.as_mut()) {
+            places.push(allocation.node.to_string());
+        }
+    }
+    for places in jobs.values_mut().filter_map(|job| job.places.as_mut()) {
+        places.sort_unstable();
+    }
+}
+
+fn pools(fleet: &Fleet) -> BTreeMap<String, Vec<String>> {
+    let snapshot = &fleet.snapshot;
+    let mut used: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut closed: Vec<&str> = Vec::new();
+    for allocation in snapshot.allocations.values() {
+        *used.entry(allocation.node.as_str()).or_default() += allocation.order;
+        let demand = snapshot.demand.get(&allocation.work);
+        let class = demand.and_then(|demand| demand.class.as_ref());
+        if class.is_some_and(|class| !snapshot.classes.contains_key(class)) {
+            // a class that is gone closes the node until its work has left.
+            closed.push(allocation.node.as_str());
+        }
+    }
+    let mut pools: BTreeMap<String, Vec<String>> = snapshot
+        .pools
+        .keys()
+        .map(|name| (name.clone(), Vec::new()))
+        .collect();
+    for (name, node) in &snapshot.nodes {
+        let order = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        let used = used.get(name.as_str()).copied().unwrap_or(0);
+        let open = node.is_schedulable() && !closed.contains(&name.as_str());
+        let mark = if open { "" } else { "x" };
+        let text = format!("{order}:{}{mark}", order.saturating_sub(used));
+        pools.entry(node.pool.clone()).or_default().push(text);
+    }
+    for nodes in pools.values_mut() {
+        nodes.sort_unstable();
+    }
+    pools
+}
