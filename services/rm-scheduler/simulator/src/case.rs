@@ -18,11 +18,25 @@ pub struct Case<'a> {
 }
 
 impl<'a> Case<'a> {
-    pub fn new(workload: &'a Workload, nodes: &'a [Node]) -> Self {
+    /// Jobs whose tasks run all at once.
+    pub fn rigid(workload: &'a Workload, nodes: &'a [Node]) -> Self {
+        Self::of(workload, nodes, |job| job.tasks)
+    }
+
+    /// Jobs whose tasks may run one after the other.
+    pub fn malleable(workload: &'a Workload, nodes: &'a [Node]) -> Self {
+        Self::of(workload, nodes, |_| 1)
+    }
+
+    fn of(
+        workload: &'a Workload,
+        nodes: &'a [Node],
+        together: impl Fn(&Job) -> u64,
+    ) -> Self {
         let cluster = Cluster::new(nodes);
         let mut jobs = workload.runnable();
         let known = jobs.len();
-        jobs.retain(|job| cluster.could_hold(job, &cluster.rooms));
+        jobs.retain(|job| cluster.could_hold(&job.need) >= together(job));
         Self {
             workload,
             nodes,

@@ -232,10 +232,10 @@ impl Cluster {
         Some(parts)
     }
 
-    /// False when the cluster could not hold the job even if nothing else ran.
-    pub fn could_hold(&self, job: &Job, empty: &[Room]) -> bool {
-        let fitting = (0..empty.len()).map(|node| self.fitting(empty, node, &job.need));
-        fitting.fold(0, u64::saturating_add) >= job.tasks
+    /// Tasks of this need that a cluster on which nothing runs yet could hold.
+    pub fn could_hold(&self, need: &Need) -> u64 {
+        let fitting = (0..self.rooms.len()).map(|node| self.fitting(&self.rooms, node, need));
+        fitting.fold(0, u64::saturating_add)
     }
 }
 

@@ -12,6 +12,7 @@
 pub mod batch;
 pub mod case;
 mod cluster;
+pub mod malleable;
 pub mod measure;
 mod share;
 pub mod trace;

@@ -13,7 +13,7 @@ pub use summary::{Spread, Summary};
 
 use crate::{
     cluster::Capacity,
-    share::{Claim, Share, Whole, max_min},
+    share::{Member, Share, Whole, two_levels},
     trace::{Job, Workload},
 };
 
@@ -34,6 +34,19 @@ pub enum Fairness {
     /// By weight among classes, then equally among the users of a class. A class that is not named
     /// weighs 1.
     Classes(BTreeMap<String, u64>),
+}
+
+impl Fairness {
+    /// The class that a job is reckoned in, with its weight.
+    pub(crate) fn class_of(&self, workload: &Workload, job: &Job) -> (usize, u64) {
+        match self {
+            Self::Users => (0, 1),
+            Self::Classes(weights) => {
+                let name = workload.classes.name(job.class);
+                (job.class, weights.get(name).copied().unwrap_or(1))
+            }
+        }
+    }
 }
 
 /// What happened to one job.
@@ -62,7 +75,6 @@ struct Account {
 pub struct Ledger {
     whole: Whole,
     capacity: Capacity,
-    fairness: Fairness,
     /// By job: its account and what one of its tasks weighs.
     account_of: Vec<usize>,
     weight_of: Vec<Share>,
@@ -108,7 +120,6 @@ impl Ledger {
             tasks_of: jobs.iter().map(|job| job.tasks).collect(),
             whole,
             capacity,
-            fairness: fairness.clone(),
             accounts: Vec::new(),
             class_of: Vec::new(),
             active: BTreeSet::new(),
@@ -126,20 +137,14 @@ impl Ledger {
             outcomes: Vec::new(),
             series: Series::new(workload, first, last),
         };
-        ledger.open_accounts(workload, jobs);
+        ledger.open_accounts(workload, jobs, fairness);
         ledger
     }
 
-    fn open_accounts(&mut self, workload: &Workload, jobs: &[&Job]) {
+    fn open_accounts(&mut self, workload: &Workload, jobs: &[&Job], fairness: &Fairness) {
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         for job in jobs {
-            let (class, weight) = match &self.fairness {
-                Fairness::Users => (0, 1),
-                Fairness::Classes(weights) => {
-                    let name = workload.classes.name(job.class);
-                    (job.class, weights.get(name).copied().unwrap_or(1))
-                }
-            };
+            let (class, weight) = fairness.class_of(workload, job);
             let at = *known.entry((class, job.user)).or_insert_with(|| {
                 self.accounts.push(Account::default());
                 self.class_of.push((class, weight));
@@ -229,27 +234,14 @@ impl Ledger {
 
     /// What each account ought to have at this moment.
     fn fair(&self) -> Vec<(usize, Share)> {
-        let mut classes: BTreeMap<usize, (Claim, Vec<usize>)> = BTreeMap::new();
-        for at in &self.active {
-            let (class, weight) = self.class_of[*at];
-            let (claim, members) = classes
-                .entry(class)
-                .or_insert((Claim { weight, demand: 0 }, Vec::new()));
-            claim.demand += self.accounts[*at].demand;
-            members.push(*at);
-        }
-        let claims: Vec<Claim> = classes.values().map(|(claim, _)| *claim).collect();
-        let parts = max_min(self.whole.parts, &claims);
-        let mut all = Vec::with_capacity(self.active.len());
-        for ((_, members), part) in classes.into_values().zip(parts) {
-            let demand = |at: &usize| Claim {
-                weight: 1,
-                demand: self.accounts[*at].demand,
-            };
-            let claims: Vec<Claim> = members.iter().map(demand).collect();
-            all.extend(members.into_iter().zip(max_min(part, &claims)));
-        }
-        all
+        let member = |at: &usize| Member {
+            class: self.class_of[*at].0,
+            class_weight: self.class_of[*at].1,
+            demand: self.accounts[*at].demand,
+        };
+        let members: Vec<Member> = self.active.iter().map(member).collect();
+        let parts = two_levels(self.whole.parts, &members);
+        self.active.iter().copied().zip(parts).collect()
     }
 
     /// Looks taken at the end of the window, and everything as it was at the very end.

@@ -4,6 +4,8 @@
 //! chosen as the product of the capacities, every such part is a whole number, so a division that
 //! comes out even in the real numbers comes out even here.
 
+use std::collections::BTreeMap;
+
 use crate::{cluster::Capacity, trace::Need};
 
 /// Parts of the cluster.
@@ -72,6 +74,46 @@ pub fn max_min(amount: Share, claims: &[Claim]) -> Vec<Share> {
         given[at] = part;
         left -= part;
         weights -= weight;
+    }
+    given
+}
+
+/// Who takes part in a division of two levels.
+#[derive(Debug, Clone, Copy)]
+pub struct Member {
+    /// Classes divide first, by weight.
+    pub class: usize,
+    pub class_weight: u64,
+    /// Then the members of a class, equally.
+    pub demand: Share,
+}
+
+/// Weighted max-min among classes, then equal max-min among the members of each.
+pub fn two_levels(amount: Share, members: &[Member]) -> Vec<Share> {
+    let mut classes: BTreeMap<usize, (Claim, Vec<usize>)> = BTreeMap::new();
+    for (at, member) in members.iter().enumerate() {
+        let claim = Claim {
+            weight: member.class_weight,
+            demand: 0,
+        };
+        let (claim, those) = classes.entry(member.class).or_insert((claim, Vec::new()));
+        claim.demand += member.demand;
+        those.push(at);
+    }
+    let claims: Vec<Claim> = classes.values().map(|(claim, _)| *claim).collect();
+    let parts = max_min(amount, &claims);
+    let mut given = vec![0; members.len()];
+    for ((_, those), part) in classes.into_values().zip(parts) {
+        let claims: Vec<Claim> = those
+            .iter()
+            .map(|at| Claim {
+                weight: 1,
+                demand: members[*at].demand,
+            })
+            .collect();
+        for (at, share) in those.into_iter().zip(max_min(part, &claims)) {
+            given[at] = share;
+        }
     }
     given
 }

@@ -20,13 +20,13 @@ fn folder(name: &str) -> Option<PathBuf> {
 
 fn trace(name: &str) -> Option<(Workload, Vec<Node>)> {
     let folder = folder(name)?;
-    let workload = open_jobs(&folder.join("jobs.csv.gz"), Bad::Refuse).unwrap();
-    let nodes = read_nodes(open(&folder.join("nodes.csv")).unwrap()).unwrap();
-    Some((workload, nodes))
+    let workload = open_jobs(&folder.join("jobs.csv.gz"), Bad::Refuse).expect("a whole trace");
+    let nodes = open(&folder.join("nodes.csv")).and_then(read_nodes);
+    Some((workload, nodes.expect("whole nodes")))
 }
 
 fn rigid(workload: &Workload, nodes: &[Node], discipline: Discipline) -> Summary {
-    let case = Case::new(workload, nodes);
+    let case = Case::rigid(workload, nodes);
     simulate(&case, discipline, &Fairness::Users, &mut |_| {}).summary
 }
 

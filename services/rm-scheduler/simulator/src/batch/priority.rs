@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn half_powers_are_exact_enough() {
         let workload = Workload::default();
-        let priorities = Priorities::new(&Case::new(&workload, &[]));
+        let priorities = Priorities::new(&Case::rigid(&workload, &[]));
         assert_eq!(priorities.half_power(0), ONE);
         assert_eq!(priorities.half_power(3 * ONE), ONE / 8);
         // 2^(−0.5)² = 1/2

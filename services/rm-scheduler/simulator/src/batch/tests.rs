@@ -30,7 +30,7 @@ fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> B
             gpu_model: String::new(),
         })
         .collect();
-    let case = Case::new(&workload, &nodes);
+    let case = Case::rigid(&workload, &nodes);
     simulate(&case, discipline, &Fairness::Users, &mut |_| {})
 }
 
