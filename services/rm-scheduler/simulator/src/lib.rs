@@ -14,7 +14,9 @@ pub mod case;
 mod cluster;
 pub mod malleable;
 pub mod measure;
+pub mod packing;
 mod share;
+pub mod splitmix;
 pub mod trace;
 
 pub use case::Case;
