@@ -239,6 +239,56 @@ impl Cluster {
     }
 }
 
+/// A copy of the rooms from which running work is taken away, with how many tasks of one need would
+/// fit at each moment.
+pub struct Emptying<'a> {
+    cluster: &'a Cluster,
+    need: &'a Need,
+    pub rooms: Vec<Room>,
+    each: Vec<u64>,
+    fitting: u64,
+}
+
+impl<'a> Emptying<'a> {
+    pub fn new(cluster: &'a Cluster, need: &'a Need) -> Self {
+        let rooms = cluster.rooms.clone();
+        let nodes = 0..rooms.len();
+        let each: Vec<u64> = nodes.map(|node| cluster.fitting(&rooms, node, need)).collect();
+        Self {
+            cluster,
+            need,
+            fitting: each.iter().fold(0, |sum: u64, more| sum.saturating_add(*more)),
+            rooms,
+            each,
+        }
+    }
+
+    pub fn fits(&self, tasks: u64) -> bool {
+        self.fitting >= tasks
+    }
+
+    pub fn remove(&mut self, need: &Need, parts: &[Part]) {
+        release(&mut self.rooms, need, parts);
+        self.count(parts);
+    }
+
+    /// Undoes a removal.
+    pub fn put_back(&mut self, need: &Need, parts: &[Part]) {
+        for part in parts {
+            self.rooms[part.node].take_these(need, part.tasks, &part.gpus);
+        }
+        self.count(parts);
+    }
+
+    fn count(&mut self, parts: &[Part]) {
+        for Part { node, .. } in parts {
+            let now = self.cluster.fitting(&self.rooms, *node, self.need);
+            self.fitting = self.fitting.saturating_sub(self.each[*node]).saturating_add(now);
+            self.each[*node] = now;
+        }
+    }
+}
+
 /// Takes room for every part, and notes the gpus.
 pub fn occupy(rooms: &mut [Room], need: &Need, parts: &mut [Part]) {
     for part in parts {

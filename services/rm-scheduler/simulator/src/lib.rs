@@ -12,6 +12,7 @@
 pub mod batch;
 pub mod case;
 mod cluster;
+pub mod gang;
 pub mod malleable;
 pub mod measure;
 pub mod packing;

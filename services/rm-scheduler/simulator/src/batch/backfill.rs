@@ -3,7 +3,7 @@
 
 use super::Batch;
 use crate::{
-    cluster::{Part, Room, occupy, release},
+    cluster::{Emptying, Part, Room, occupy},
     trace::Job,
 };
 
@@ -19,26 +19,17 @@ pub(super) struct Reservation {
 impl Reservation {
     pub fn of(batch: &Batch, head: &Job) -> Self {
         let cluster = &batch.cluster;
-        let mut rooms = cluster.rooms.clone();
-        let fitting = |rooms: &[Room], node| cluster.fitting(rooms, node, &head.need);
-        let mut each: Vec<u64> = (0..rooms.len()).map(|node| fitting(&rooms, node)).collect();
-        let mut sum = each
-            .iter()
-            .fold(0_u64, |sum, more| sum.saturating_add(*more));
+        let mut then = Emptying::new(cluster, &head.need);
         let mut at = batch.now;
         for (&(expected, job), parts) in &batch.running {
             // All with the same expected end go together.
-            if expected != at && sum >= head.tasks {
+            if expected != at && then.fits(head.tasks) {
                 break;
             }
             at = expected;
-            release(&mut rooms, &batch.job(job).need, parts);
-            for part in parts {
-                let more = fitting(&rooms, part.node);
-                sum = sum.saturating_sub(each[part.node]).saturating_add(more);
-                each[part.node] = more;
-            }
+            then.remove(&batch.job(job).need, parts);
         }
+        let mut rooms = then.rooms;
         let mut parts = cluster
             .lay(head, &rooms, &cluster.rooms)
             .expect("an empty cluster holds every job that is simulated");
