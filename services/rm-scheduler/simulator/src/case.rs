@@ -28,11 +28,7 @@ impl<'a> Case<'a> {
         Self::of(workload, nodes, |_| 1)
     }
 
-    fn of(
-        workload: &'a Workload,
-        nodes: &'a [Node],
-        together: impl Fn(&Job) -> u64,
-    ) -> Self {
+    fn of(workload: &'a Workload, nodes: &'a [Node], together: impl Fn(&Job) -> u64) -> Self {
         let cluster = Cluster::new(nodes);
         let mut jobs = workload.runnable();
         let known = jobs.len();

@@ -253,11 +253,15 @@ impl<'a> Emptying<'a> {
     pub fn new(cluster: &'a Cluster, need: &'a Need) -> Self {
         let rooms = cluster.rooms.clone();
         let nodes = 0..rooms.len();
-        let each: Vec<u64> = nodes.map(|node| cluster.fitting(&rooms, node, need)).collect();
+        let each: Vec<u64> = nodes
+            .map(|node| cluster.fitting(&rooms, node, need))
+            .collect();
         Self {
             cluster,
             need,
-            fitting: each.iter().fold(0, |sum: u64, more| sum.saturating_add(*more)),
+            fitting: each
+                .iter()
+                .fold(0, |sum: u64, more| sum.saturating_add(*more)),
             rooms,
             each,
         }
@@ -283,7 +287,10 @@ impl<'a> Emptying<'a> {
     fn count(&mut self, parts: &[Part]) {
         for Part { node, .. } in parts {
             let now = self.cluster.fitting(&self.rooms, *node, self.need);
-            self.fitting = self.fitting.saturating_sub(self.each[*node]).saturating_add(now);
+            self.fitting = self
+                .fitting
+                .saturating_sub(self.each[*node])
+                .saturating_add(now);
             self.each[*node] = now;
         }
     }

@@ -12,10 +12,14 @@
 pub mod batch;
 pub mod case;
 mod cluster;
+mod draw;
 pub mod gang;
 pub mod malleable;
 pub mod measure;
 pub mod packing;
+pub mod plots;
+pub mod published;
+pub mod report;
 mod share;
 pub mod splitmix;
 pub mod trace;

@@ -40,7 +40,11 @@ pub fn simulate(
     let mut done = 0;
     loop {
         let arrival = arrivals.peek().map(|job| case.submit_s(*job) * 1000);
-        let Some(now) = [arrival, world.next_end(), tick].into_iter().flatten().min() else {
+        let Some(now) = [arrival, world.next_end(), tick]
+            .into_iter()
+            .flatten()
+            .min()
+        else {
             break;
         };
         world.advance(now);

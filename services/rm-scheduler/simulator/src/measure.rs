@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use series::{Bucket, Series};
 pub use summary::{Spread, Summary};
+pub(crate) use summary::{flow_ms, real, slowdown, wait_ms};
 
 use crate::{
     cluster::Capacity,

@@ -41,7 +41,11 @@ mod tests {
         // From the reference implementation with seed 1234567.
         let mut random = SplitMix::new(1_234_567);
         let drawn = [random.draw(), random.draw(), random.draw()];
-        let published = [6_457_827_717_110_365_317, 3_203_168_211_198_807_973, 9_817_491_932_198_370_423];
+        let published = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+        ];
         assert_eq!(drawn, published);
     }
 }

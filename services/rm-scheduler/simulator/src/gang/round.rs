@@ -31,7 +31,10 @@ fn fair(state: &State) -> Vec<Share> {
 
 /// How well served an account is: the least goes first.
 fn turn(state: &State, fair: &[Share], account: usize) -> (Share, usize) {
-    ((state.accounts[account].held << 32) / fair[account].max(1), account)
+    (
+        (state.accounts[account].held << 32) / fair[account].max(1),
+        account,
+    )
 }
 
 fn turns(state: &State, fair: &[Share]) -> BTreeSet<(Share, usize)> {

@@ -71,7 +71,9 @@ impl<'a> State<'a> {
             cluster,
             now: 0,
             checkpoint_ms: checkpoint_s.map(|seconds| seconds.max(1) * 1000),
-            left: (0..case.jobs.len()).map(|job| case.run_s(job) * 1000).collect(),
+            left: (0..case.jobs.len())
+                .map(|job| case.run_s(job) * 1000)
+                .collect(),
             starts: vec![0; case.jobs.len()],
             case,
         }

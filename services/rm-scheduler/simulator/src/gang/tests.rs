@@ -34,7 +34,9 @@ fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) ->
 
 fn times(books: &Books) -> Vec<(u64, u64)> {
     let outcomes = books.outcomes.iter();
-    outcomes.map(|o| (o.started.unwrap() / 1000, o.ended.unwrap() / 1000)).collect()
+    outcomes
+        .map(|o| (o.started.unwrap() / 1000, o.ended.unwrap() / 1000))
+        .collect()
 }
 
 #[test]
@@ -66,6 +68,10 @@ fn only_who_is_needed_goes() {
     let jobs = [a[0], a[1], a[2], ("b", 95, 100, 3), ("b", 95, 100, 3)];
     let books = run(12, &jobs, None);
     // The small one costs least and is looked at first, but the room of the second is enough.
-    let went: Vec<u64> = books.outcomes.iter().map(|outcome| outcome.evictions).collect();
+    let went: Vec<u64> = books
+        .outcomes
+        .iter()
+        .map(|outcome| outcome.evictions)
+        .collect();
     assert_eq!((times(&books)[3], went), ((100, 200), vec![0, 1, 0, 0, 0]));
 }

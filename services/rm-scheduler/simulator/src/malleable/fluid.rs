@@ -123,7 +123,11 @@ impl<'w, 'a> Round<'w, 'a> {
             self.accounts[at].fair = part;
             self.divide_part(at, part);
         }
-        let given: Share = self.dues.iter().map(|due| due.weight * Share::from(due.count)).sum();
+        let given: Share = self
+            .dues
+            .iter()
+            .map(|due| due.weight * Share::from(due.count))
+            .sum();
         self.give_rest(self.world.whole.parts.saturating_sub(given));
     }
 
@@ -169,7 +173,12 @@ impl<'w, 'a> Round<'w, 'a> {
             let due = &self.dues[*at];
             let account = &self.accounts[due.account];
             let loses = due.held > due.count;
-            (!loses, account.counted > 0, std::cmp::Reverse(account.remainder), due.job)
+            (
+                !loses,
+                account.counted > 0,
+                std::cmp::Reverse(account.remainder),
+                due.job,
+            )
         });
         for at in turns {
             self.give_one(at, &mut left);
@@ -239,7 +248,12 @@ impl<'w, 'a> Round<'w, 'a> {
     fn cheapest(&self, job: usize) -> Option<(usize, Vec<(usize, usize)>)> {
         let need = &self.world.job(job).need;
         let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
-        for (at, due) in self.dues.iter().enumerate().filter(|(_, due)| due.held > due.count) {
+        for (at, due) in self
+            .dues
+            .iter()
+            .enumerate()
+            .filter(|(_, due)| due.held > due.count)
+        {
             for process in self.world.running(due.job) {
                 let node = self.world.process(*process).node;
                 let loss = self.world.loss(*process);

@@ -33,7 +33,9 @@ const ROUNDS: usize = 6;
 pub enum BadPolicy {
     #[error("the policy has no pool without a parent")]
     NoPool,
-    #[error("the policy has no FAIR_SHARE class that serves class {class:?} of the trace: name it, or mark a default")]
+    #[error(
+        "the policy has no FAIR_SHARE class that serves class {class:?} of the trace: name it, or mark a default"
+    )]
     NoClass { class: String },
 }
 
@@ -64,7 +66,11 @@ impl Production {
         let mut node_index = BTreeMap::new();
         for (at, node) in case.nodes.iter().enumerate() {
             let name = node_name(at, node);
-            let pool = if policy.pools.contains_key(&node.pool) { &node.pool } else { &top };
+            let pool = if policy.pools.contains_key(&node.pool) {
+                &node.pool
+            } else {
+                &top
+            };
             snapshot.nodes.insert(name.clone(), node_of(node, pool));
             node_index.insert(name, at);
         }
@@ -85,9 +91,13 @@ impl Production {
 
     /// Among whom this policy divides: its FAIR_SHARE classes by their weights.
     pub fn fairness(policy: &Policy) -> Fairness {
-        let fair = policy.classes.iter().filter(|(_, c)| c.policy == SharePolicy::FairShare);
-        let weights: BTreeMap<String, u64> =
-            fair.map(|(name, class)| (name.clone(), class.weight)).collect();
+        let fair = policy
+            .classes
+            .iter()
+            .filter(|(_, c)| c.policy == SharePolicy::FairShare);
+        let weights: BTreeMap<String, u64> = fair
+            .map(|(name, class)| (name.clone(), class.weight))
+            .collect();
         if weights.len() < 2 {
             return Fairness::Users;
         }
@@ -125,7 +135,11 @@ impl Production {
             }
         }
         // What would be lost is the item in flight, not all that the process ever did.
-        let pairs = self.snapshot.allocations.values_mut().zip(self.processes.values());
+        let pairs = self
+            .snapshot
+            .allocations
+            .values_mut()
+            .zip(self.processes.values());
         for (allocation, process) in pairs {
             allocation.running_since = Some(moment(world.now() - world.loss(*process)));
         }
@@ -137,7 +151,11 @@ impl Production {
         snapshot::Demand {
             kind: WorkKind::Job,
             user: user_name(world.case, it),
-            class: self.snapshot.classes.contains_key(name).then(|| name.to_owned()),
+            class: self
+                .snapshot
+                .classes
+                .contains_key(name)
+                .then(|| name.to_owned()),
             submitted_at: moment(world.now()),
             size: size_of(it),
             max_processes: it.tasks,
@@ -199,7 +217,11 @@ impl Production {
             return None;
         }
         let shown = |(job, at): (&usize, &Moment)| at + world.item_ms(*job);
-        self.first.iter().map(shown).filter(|at| *at > world.now()).min()
+        self.first
+            .iter()
+            .map(shown)
+            .filter(|at| *at > world.now())
+            .min()
     }
 }
 
@@ -216,7 +238,11 @@ impl Sharing for Production {
                 break;
             }
         }
-        if quiet || !self.grows_with_time { self.wakes(world) } else { Some(world.now() + 1) }
+        if quiet || !self.grows_with_time {
+            self.wakes(world)
+        } else {
+            Some(world.now() + 1)
+        }
     }
 }
 
@@ -238,8 +264,16 @@ fn empty(policy: &Policy) -> Snapshot {
             global_allotment_quanta: tunables.global_allotment_quanta,
             ..snapshot::Tunables::default()
         },
-        pools: policy.pools.iter().map(|(name, it)| (name.clone(), pool(it))).collect(),
-        classes: policy.classes.iter().map(|(name, it)| (name.clone(), class(it))).collect(),
+        pools: policy
+            .pools
+            .iter()
+            .map(|(name, it)| (name.clone(), pool(it)))
+            .collect(),
+        classes: policy
+            .classes
+            .iter()
+            .map(|(name, it)| (name.clone(), class(it)))
+            .collect(),
         users: BTreeMap::new(),
         nodes: BTreeMap::new(),
         demand: BTreeMap::new(),
@@ -263,30 +297,46 @@ fn class(class: &hayward_rm_scheduler_api::policy::Class) -> snapshot::Class {
 }
 
 fn top_pool(policy: &Policy) -> Result<String, BadPolicy> {
-    let mut tops = policy.pools.iter().filter(|(_, pool)| pool.parent.is_none());
-    let named = policy.pools.get_key_value("default").filter(|(_, pool)| pool.parent.is_none());
+    let mut tops = policy
+        .pools
+        .iter()
+        .filter(|(_, pool)| pool.parent.is_none());
+    let named = policy
+        .pools
+        .get_key_value("default")
+        .filter(|(_, pool)| pool.parent.is_none());
     let top = named.or_else(|| tops.next());
     top.map(|(name, _)| name.clone()).ok_or(BadPolicy::NoPool)
 }
 
 fn class_of(case: &Case, policy: &Policy, job: &Job) -> Result<(), BadPolicy> {
     let name = case.workload.classes.name(job.class);
-    let fair = |class: &hayward_rm_scheduler_api::policy::Class| {
-        class.policy == SharePolicy::FairShare
-    };
+    let fair =
+        |class: &hayward_rm_scheduler_api::policy::Class| class.policy == SharePolicy::FairShare;
     let serves = policy.classes.get(name).map_or_else(
-        || policy.classes.values().any(|class| class.default && fair(class)),
+        || {
+            policy
+                .classes
+                .values()
+                .any(|class| class.default && fair(class))
+        },
         fair,
     );
     if serves {
         Ok(())
     } else {
-        Err(BadPolicy::NoClass { class: name.to_owned() })
+        Err(BadPolicy::NoClass {
+            class: name.to_owned(),
+        })
     }
 }
 
 fn node_of(node: &Node, pool: &str) -> snapshot::Node {
-    let memory = if node.memory_mib == 0 { PLENTY } else { node.memory_mib * MIB };
+    let memory = if node.memory_mib == 0 {
+        PLENTY
+    } else {
+        node.memory_mib * MIB
+    };
     snapshot::Node {
         pool: pool.to_owned(),
         capacity: Size {

@@ -39,7 +39,11 @@ fn world(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>)
 }
 
 fn ends(books: &Books) -> Vec<u64> {
-    books.outcomes.iter().map(|outcome| outcome.ended.unwrap()).collect()
+    books
+        .outcomes
+        .iter()
+        .map(|outcome| outcome.ended.unwrap())
+        .collect()
 }
 
 #[test]
@@ -73,7 +77,12 @@ fn idle_room_is_lent() {
 
 #[test]
 fn equal_inputs_give_equal_books() {
-    let jobs = [("a", 0, 700, 9), ("b", 3, 50, 4), ("c", 3, 10, 8), ("a", 44, 90, 3)];
+    let jobs = [
+        ("a", 0, 700, 9),
+        ("b", 3, 50, 4),
+        ("c", 3, 10, 8),
+        ("a", 44, 90, 3),
+    ];
     let (one, two) = (run(&[4, 3], &jobs), run(&[4, 3], &jobs));
     assert_eq!((one.outcomes, one.summary), (two.outcomes, two.summary));
 }

@@ -108,7 +108,9 @@ impl<'a> World<'a> {
     }
 
     pub fn process(&self, process: usize) -> &Process {
-        self.processes[process].as_ref().expect("the process is there")
+        self.processes[process]
+            .as_ref()
+            .expect("the process is there")
     }
 
     /// Process-milliseconds that are left to be done at this moment.
@@ -150,7 +152,8 @@ impl<'a> World<'a> {
     /// The fullest node with room.
     pub fn tightest(&self, need: &Need) -> Option<usize> {
         let able = self.by_free.range((need.cpu_milli, 0)..);
-        able.map(|(_, node)| *node).find(|node| self.fitting(*node, need) > 0)
+        able.map(|(_, node)| *node)
+            .find(|node| self.fitting(*node, need) > 0)
     }
 
     pub fn start(&mut self, job: usize, node: usize) -> usize {
@@ -187,7 +190,9 @@ impl<'a> World<'a> {
 
     /// A process goes because there is no more work for it: nothing is lost.
     fn remove(&mut self, process: usize) {
-        let gone = self.processes[process].take().expect("the process is there");
+        let gone = self.processes[process]
+            .take()
+            .expect("the process is there");
         self.vacant.push(process);
         self.runs[gone.job].processes.retain(|at| *at != process);
         let need = &self.job(gone.job).need;
@@ -195,11 +200,7 @@ impl<'a> World<'a> {
         self.ledger.gave_up(gone.job, 1);
     }
 
-    fn change_room<T>(
-        &mut self,
-        node: usize,
-        change: impl FnOnce(&mut Room) -> T,
-    ) -> T {
+    fn change_room<T>(&mut self, node: usize, change: impl FnOnce(&mut Room) -> T) -> T {
         let room = &mut self.cluster.rooms[node];
         self.by_free.remove(&(room.cpu_milli, node));
         let answer = change(room);

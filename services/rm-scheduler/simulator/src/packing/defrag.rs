@@ -42,9 +42,18 @@ pub fn thin_out(sites: &mut Sites, placed: Vec<Placed>, seed: u64) -> Vec<Placed
 
 /// Empties large nodes with at most `budget` percent of the pods moved.
 pub fn defragment(sites: &mut Sites, pods: &mut [Placed], budget: u64) -> Defragmented {
-    let largest = sites.empty.iter().map(|site| site.gpus.len()).max().unwrap_or(0);
+    let largest = sites
+        .empty
+        .iter()
+        .map(|site| site.gpus.len())
+        .max()
+        .unwrap_or(0);
     let mut on_node: Vec<Vec<usize>> = vec![Vec::new(); sites.list.len()];
-    for (at, it) in pods.iter().enumerate().filter(|(_, it)| it.pod.shape.gpu_milli > 0) {
+    for (at, it) in pods
+        .iter()
+        .enumerate()
+        .filter(|(_, it)| it.pod.shape.gpu_milli > 0)
+    {
         on_node[it.node].push(at);
     }
     let is_large = |node: &usize| sites.empty[*node].gpus.len() == largest;

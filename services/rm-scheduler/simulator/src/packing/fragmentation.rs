@@ -49,10 +49,16 @@ impl Demand {
             if shape.gpu_milli == 0 || !site.accepts(shape) {
                 return free;
             }
-            let small = site.gpus.iter().filter(|free| **free < shape.gpu_milli.min(WHOLE));
+            let small = site
+                .gpus
+                .iter()
+                .filter(|free| **free < shape.gpu_milli.min(WHOLE));
             small.sum()
         };
-        self.shapes.iter().map(|(shape, count)| lost(shape) * count).sum()
+        self.shapes
+            .iter()
+            .map(|(shape, count)| lost(shape) * count)
+            .sum()
     }
 }
 
@@ -85,10 +91,18 @@ mod tests {
 
     #[test]
     fn what_is_free_and_of_no_use_counts() {
-        let demand = Demand::of(&[pod(1, 1, 500), pod(1, 1, 500), pod(1, 1, 1000), pod(9, 0, 0)]);
+        let demand = Demand::of(&[
+            pod(1, 1, 500),
+            pod(1, 1, 500),
+            pod(1, 1, 1000),
+            pod(9, 0, 0),
+        ]);
         assert_eq!(demand.weight, 4);
         // Halves cannot use the 300, a whole one only the whole gpu, the last wants none.
-        assert_eq!(demand.fragmentation(&site(8, &[300, 1000])), 2 * 300 + 300 + 1300);
+        assert_eq!(
+            demand.fragmentation(&site(8, &[300, 1000])),
+            2 * 300 + 300 + 1300
+        );
         // Without cpu nobody can use anything.
         assert_eq!(demand.fragmentation(&site(0, &[300, 1000])), 4 * 1300);
         assert_eq!(demand.fragmentation(&site(8, &[0, 0])), 0);

@@ -58,8 +58,17 @@ impl Scorer {
             random: SplitMix::new(seed),
             step,
             demand,
-            largest_cpu: sites.iter().map(|site| site.cpu_milli).max().unwrap_or(1).max(1),
-            largest_gpus: sites.iter().map(|site| site.gpus.len() as u64).max().unwrap_or(1),
+            largest_cpu: sites
+                .iter()
+                .map(|site| site.cpu_milli)
+                .max()
+                .unwrap_or(1)
+                .max(1),
+            largest_gpus: sites
+                .iter()
+                .map(|site| site.gpus.len() as u64)
+                .max()
+                .unwrap_or(1),
             versions: vec![0; sites.len()],
             kept: BTreeMap::new(),
         }
@@ -78,13 +87,19 @@ impl Scorer {
     }
 
     fn choose_any(&mut self, sites: &[Site], pod: &Pod) -> Option<(usize, Vec<usize>)> {
-        let able: Vec<usize> = (0..sites.len()).filter(|node| sites[*node].fits(pod)).collect();
+        let able: Vec<usize> = (0..sites.len())
+            .filter(|node| sites[*node].fits(pod))
+            .collect();
         if able.is_empty() {
             return None;
         }
         let node = able[self.random.below(able.len())];
         let least = pod.shape.gpu_milli;
-        let free = sites[node].gpus.iter().enumerate().filter(|(_, free)| **free >= least);
+        let free = sites[node]
+            .gpus
+            .iter()
+            .enumerate()
+            .filter(|(_, free)| **free >= least);
         let mut gpus: Vec<usize> = free.map(|(at, _)| at).collect();
         self.random.shuffle(&mut gpus);
         gpus.truncate(usize::try_from(pod.shape.gpu_count).unwrap_or(0));
@@ -184,6 +199,10 @@ impl Scorer {
 /// The first gpus that fit.
 fn first_gpus(site: &Site, shape: &Shape) -> Vec<usize> {
     let count = usize::try_from(shape.gpu_count).unwrap_or(0);
-    let able = site.gpus.iter().enumerate().filter(|(_, free)| **free >= shape.gpu_milli.max(1));
+    let able = site
+        .gpus
+        .iter()
+        .enumerate()
+        .filter(|(_, free)| **free >= shape.gpu_milli.max(1));
     able.map(|(at, _)| at).take(count).collect()
 }

@@ -86,11 +86,25 @@ impl Site {
     /// The tightest gpu for a share, the lowest-numbered free ones for whole gpus.
     pub fn usual_gpus(&self, shape: &Shape) -> Vec<usize> {
         if shape.is_shared() {
-            let able = self.gpus.iter().enumerate().filter(|(_, free)| **free >= shape.gpu_milli);
-            return able.min_by_key(|(at, free)| (**free, *at)).map(|(at, _)| at).into_iter().collect();
+            let able = self
+                .gpus
+                .iter()
+                .enumerate()
+                .filter(|(_, free)| **free >= shape.gpu_milli);
+            return able
+                .min_by_key(|(at, free)| (**free, *at))
+                .map(|(at, _)| at)
+                .into_iter()
+                .collect();
         }
-        let free = self.gpus.iter().enumerate().filter(|(_, free)| **free == WHOLE);
-        free.map(|(at, _)| at).take(usize::try_from(shape.gpu_count).unwrap_or(0)).collect()
+        let free = self
+            .gpus
+            .iter()
+            .enumerate()
+            .filter(|(_, free)| **free == WHOLE);
+        free.map(|(at, _)| at)
+            .take(usize::try_from(shape.gpu_count).unwrap_or(0))
+            .collect()
     }
 }
 
@@ -117,13 +131,19 @@ impl Sites {
         nodes.sort_by(|a, b| a.id.cmp(&b.id));
         let mut models = BTreeMap::new();
         for node in &nodes {
-            let bit = u32::try_from(models.len()).ok().and_then(|place| 1_u64.checked_shl(place))?;
+            let bit = u32::try_from(models.len())
+                .ok()
+                .and_then(|place| 1_u64.checked_shl(place))?;
             models.entry(node.gpu_model.clone()).or_insert(bit);
         }
         let site = |node: &&Node| Site {
             model: models[&node.gpu_model],
             cpu_milli: node.cpu_milli,
-            memory_mib: if node.memory_mib == 0 { u64::MAX / 2 } else { node.memory_mib },
+            memory_mib: if node.memory_mib == 0 {
+                u64::MAX / 2
+            } else {
+                node.memory_mib
+            },
             gpus: vec![WHOLE; usize::try_from(node.gpu_count).unwrap_or(0)],
         };
         let list: Vec<Site> = nodes.iter().map(site).collect();
@@ -137,7 +157,11 @@ impl Sites {
     pub fn pod(&self, job: &Job) -> Pod {
         let named = job.need.gpu_models.iter();
         let bits = named.map(|model| self.models.get(model).copied().unwrap_or(0));
-        let models = if job.need.gpu_models.is_empty() { u64::MAX } else { bits.fold(0, |a, b| a | b) };
+        let models = if job.need.gpu_models.is_empty() {
+            u64::MAX
+        } else {
+            bits.fold(0, |a, b| a | b)
+        };
         Pod {
             id: job.id.clone(),
             class: job.class,

@@ -36,7 +36,11 @@ fn list() -> Workload {
                 memory_mib: 10,
                 gpu_count,
                 gpu_milli,
-                gpu_models: if at % 7 == 0 { vec!["A".to_owned()] } else { Vec::new() },
+                gpu_models: if at % 7 == 0 {
+                    vec!["A".to_owned()]
+                } else {
+                    Vec::new()
+                },
                 ..Need::default()
             },
         };
@@ -65,7 +69,11 @@ const ALL: [Policy; 5] = [
 fn adds_up(sites: &Sites, placed: &[Placed]) {
     let mut free = sites.empty.clone();
     for it in placed {
-        assert_ne!(sites.empty[it.node].model & it.pod.shape.models, 0, "an accepted model");
+        assert_ne!(
+            sites.empty[it.node].model & it.pod.shape.models,
+            0,
+            "an accepted model"
+        );
         assert_eq!(it.gpus.len() as u64, it.pod.shape.gpu_count);
         free[it.node].take(&it.pod, &it.gpus);
     }
@@ -88,7 +96,10 @@ fn arrivals_ask_for_a_third_more_than_there_is() {
     let order = arrivals(&list, &sites, 1);
     let asked: u64 = order.iter().map(|pod| pod.shape.gpu_total()).sum();
     let capacity = sites.capacity().gpu_milli;
-    assert!(asked * 10 > capacity * 12 && asked * 10 <= capacity * 13 + 20_000, "{asked}");
+    assert!(
+        asked * 10 > capacity * 12 && asked * 10 <= capacity * 13 + 20_000,
+        "{asked}"
+    );
     assert_ne!(order, arrivals(&list, &sites, 2));
     assert_eq!(order, arrivals(&list, &sites, 1));
 }
@@ -117,8 +128,14 @@ fn moved_pods_stay_whole_and_nodes_become_free() {
     let pods_before: Vec<String> = left.iter().map(|it| it.pod.id.clone()).collect();
     let result = defragment(&mut sites, &mut left, 100);
     adds_up(&sites, &left);
-    assert_eq!(pods_before, left.iter().map(|it| it.pod.id.clone()).collect::<Vec<_>>());
+    assert_eq!(
+        pods_before,
+        left.iter().map(|it| it.pod.id.clone()).collect::<Vec<_>>()
+    );
     assert!(result.whole_after > result.whole_before, "{result:?}");
     let nothing = defragment(&mut sites, &mut left, 0);
-    assert_eq!((nothing.moved, nothing.whole_after), (0, nothing.whole_before));
+    assert_eq!(
+        (nothing.moved, nothing.whole_after),
+        (0, nothing.whole_before)
+    );
 }
