@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::path::Path;
 
 use hayward_tests_house::{Kind, Package, assert_none, compare_with_golden, packages};
 
@@ -63,7 +64,9 @@ fn no_service_depends_on_a_service() {
 #[test]
 fn a_domain_is_its_own_service_s_affair() {
     let found = arrows(|from, to| {
-        let own = to.name.strip_suffix("-domain") == Some(&from.name);
+        // The service itself, and what lives in its folder.
+        let own = to.folder.strip_suffix("/domain");
+        let own = own.is_some_and(|service| Path::new(&from.folder).starts_with(service));
         let bench_or_test = from.name == "hayward" || from.folder.starts_with("tests/");
         to.is_domain() && !own && !bench_or_test
     });

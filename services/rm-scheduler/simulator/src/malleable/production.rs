@@ -13,7 +13,9 @@ use hayward_rm_scheduler_domain::{
     plan::{Grant, Plan},
     snapshot::{self, Snapshot},
 };
-use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{
+    AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
+};
 
 use super::{Sharing, World};
 use crate::{
@@ -33,8 +35,14 @@ const ROUNDS: usize = 6;
 pub enum BadPolicy {
     #[error("the policy has no pool without a parent")]
     NoPool,
+    #[error("pool {pool:?} hangs below a pool that does not exist, or below itself")]
+    BadTree { pool: String },
+    #[error("class {class:?} lives in pool {pool:?}, which does not exist")]
+    UnknownPool { class: String, pool: String },
+    #[error("class {class:?} has no weight")]
+    NoWeight { class: String },
     #[error(
-        "the policy has no FAIR_SHARE class that serves class {class:?} of the trace: name it, or mark a default"
+        "no FAIR_SHARE class serves class {class:?} of the trace: name one so, or mark a default"
     )]
     NoClass { class: String },
 }
@@ -58,8 +66,9 @@ pub struct Production {
 
 impl Production {
     pub fn new(case: &Case, policy: &Policy) -> Result<Self, BadPolicy> {
-        let mut snapshot = empty(policy);
         let top = top_pool(policy)?;
+        check(policy)?;
+        let mut snapshot = empty(policy);
         for job in &case.jobs {
             class_of(case, policy, job)?;
         }
@@ -87,6 +96,33 @@ impl Production {
             known: 0,
             serial: 0,
         })
+    }
+
+    /// One class in which all users are equal, whose quantum is a core with its part of the memory
+    /// of a node; no caps on growth, for what runs here needs no time to start.
+    pub fn even(case: &Case) -> Policy {
+        let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
+        let memory = case
+            .nodes
+            .iter()
+            .filter_map(part)
+            .min()
+            .filter(|part| *part > 0);
+        let mut policy = Policy {
+            quantum: Quantum(Size {
+                memory_bytes: memory.map_or(1 << 30, |memory| memory * MIB),
+                cpu_milli: 1000,
+                ..Size::default()
+            }),
+            ..Policy::default()
+        };
+        policy
+            .classes
+            .retain(|_, class| class.default && class.policy == SharePolicy::FairShare);
+        policy.tunables.initialization_cap = 0;
+        policy.tunables.expand_by_doubling = false;
+        policy.tunables.use_prediction = false;
+        policy
     }
 
     /// Among whom this policy divides: its FAIR_SHARE classes by their weights.
@@ -307,6 +343,33 @@ fn top_pool(policy: &Policy) -> Result<String, BadPolicy> {
         .filter(|(_, pool)| pool.parent.is_none());
     let top = named.or_else(|| tops.next());
     top.map(|(name, _)| name.clone()).ok_or(BadPolicy::NoPool)
+}
+
+fn check(policy: &Policy) -> Result<(), BadPolicy> {
+    for name in policy.pools.keys() {
+        let above = |name: &String| policy.pools.get(name).map(|pool| pool.parent.clone());
+        let mut at = Some(name.clone());
+        let mut steps = 0;
+        while let Some(pool) = at {
+            steps += 1;
+            let bad = || BadPolicy::BadTree { pool: name.clone() };
+            at = above(&pool)
+                .filter(|_| steps <= policy.pools.len())
+                .ok_or_else(bad)?;
+        }
+    }
+    for (name, class) in &policy.classes {
+        if !policy.pools.contains_key(&class.pool) {
+            let (class, pool) = (name.clone(), class.pool.clone());
+            return Err(BadPolicy::UnknownPool { class, pool });
+        }
+        if class.weight == 0 {
+            return Err(BadPolicy::NoWeight {
+                class: name.clone(),
+            });
+        }
+    }
+    Ok(())
 }
 
 fn class_of(case: &Case, policy: &Policy, job: &Job) -> Result<(), BadPolicy> {
