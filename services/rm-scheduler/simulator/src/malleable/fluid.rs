@@ -1,9 +1,10 @@
 //! Fair shares as if machines were a fluid, rounded to whole processes as late as possible: the
 //! model of a fair scheduler with preemption that others are compared with.
 //!
-//! 1. the cluster is divided among users by max-min, 2. each user's part among the user's jobs,
-//! rounded down, and what rounding left over goes first to who would otherwise lose a process;
-//! 3. jobs below their number grow, into free room or in place of what others have beyond theirs.
+//! First the cluster is divided among users by max-min; then each user's part among the user's
+//! jobs, rounded down, and what rounding left over goes first to who would otherwise lose a
+//! process; then jobs below their number grow, into free room or in place of what others have
+//! beyond theirs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -62,6 +63,9 @@ struct Due {
     /// No node can take another one in this round, whoever goes.
     stuck: bool,
 }
+
+/// Who goes: the place of its due, and the process.
+type Victims = Vec<(usize, usize)>;
 
 struct Round<'w, 'a> {
     world: &'w mut World<'a>,
@@ -245,7 +249,7 @@ impl<'w, 'a> Round<'w, 'a> {
     }
 
     /// The node where evicting costs least, and who goes there.
-    fn cheapest(&self, job: usize) -> Option<(usize, Vec<(usize, usize)>)> {
+    fn cheapest(&self, job: usize) -> Option<(usize, Victims)> {
         let need = &self.world.job(job).need;
         let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
         for (at, due) in self
@@ -260,7 +264,7 @@ impl<'w, 'a> Round<'w, 'a> {
                 nodes.entry(node).or_default().push((loss, *process, at));
             }
         }
-        let mut best: Option<(u64, usize, Vec<(usize, usize)>)> = None;
+        let mut best: Option<(u64, usize, Victims)> = None;
         for (node, mut candidates) in nodes {
             candidates.sort_unstable();
             let mut taken: BTreeMap<usize, u64> = BTreeMap::new();

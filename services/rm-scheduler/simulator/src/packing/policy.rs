@@ -177,23 +177,23 @@ impl Scorer {
     fn best_fit(&self, site: &Site, pod: &Pod) -> i64 {
         let cpu = site.cpu_milli - pod.shape.cpu_milli;
         let gpu = site.gpu_free() - pod.shape.gpu_total();
-        // 100 · (1 − ½·cpu/largest − ½·gpu/largest), rounded down, over a common divisor.
-        self.halves(cpu, gpu, self.largest_cpu, self.largest_gpus * WHOLE)
-    }
-
-    fn halves(&self, cpu: u64, gpu: u64, cpu_whole: u64, gpu_whole: u64) -> i64 {
-        let (cpu_whole, gpu_whole) = (i128::from(cpu_whole), i128::from(gpu_whole));
-        let whole = 2 * cpu_whole * gpu_whole;
-        let part = i128::from(cpu) * gpu_whole + i128::from(gpu) * cpu_whole;
-        i64::try_from((100 * (whole - part)).div_euclid(whole)).unwrap_or(i64::MIN)
+        halves(cpu, gpu, self.largest_cpu, self.largest_gpus * WHOLE)
     }
 
     fn dot_product(&self, site: &Site, shape: &Shape) -> i64 {
         let (cpu, gpu) = (self.largest_cpu, self.largest_gpus * WHOLE);
         let cpu_part = site.cpu_milli * shape.cpu_milli;
         let gpu_part = site.gpu_free() * shape.gpu_total();
-        self.halves(cpu_part, gpu_part, cpu * cpu, gpu * gpu)
+        halves(cpu_part, gpu_part, cpu * cpu, gpu * gpu)
     }
+}
+
+/// 100 · (1 − ½·cpu/cpu_whole − ½·gpu/gpu_whole), rounded down, over a common divisor.
+fn halves(cpu: u64, gpu: u64, cpu_whole: u64, gpu_whole: u64) -> i64 {
+    let (cpu_whole, gpu_whole) = (i128::from(cpu_whole), i128::from(gpu_whole));
+    let whole = 2 * cpu_whole * gpu_whole;
+    let part = i128::from(cpu) * gpu_whole + i128::from(gpu) * cpu_whole;
+    i64::try_from((100 * (whole - part)).div_euclid(whole)).unwrap_or(i64::MIN)
 }
 
 /// The first gpus that fit.

@@ -12,7 +12,7 @@ fn nodes() -> Vec<Node> {
         cpu_milli: 16_000,
         memory_mib: 1000,
         gpu_count: if at < 6 { 4 } else { 2 },
-        gpu_model: if at % 2 == 0 { "A" } else { "B" }.to_owned(),
+        gpu_model: if at.is_multiple_of(2) { "A" } else { "B" }.to_owned(),
     };
     (0..10).map(node).collect()
 }
@@ -36,7 +36,7 @@ fn list() -> Workload {
                 memory_mib: 10,
                 gpu_count,
                 gpu_milli,
-                gpu_models: if at % 7 == 0 {
+                gpu_models: if at.is_multiple_of(7) {
                     vec!["A".to_owned()]
                 } else {
                     Vec::new()
