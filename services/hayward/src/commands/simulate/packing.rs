@@ -33,7 +33,10 @@ pub struct Inflation {
     #[arg(long, value_name = "NAME")]
     pub list: Vec<String>,
     /// Orders of arrival, with seeds from 42 up.
-    #[arg(long, default_value_t = 10, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long, default_value_t = 10, value_name = "COUNT",
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
     pub seeds: u64,
 }
 
@@ -144,7 +147,7 @@ fn inflated(lines: &[Line], out: Output) -> String {
         "rejected %",
     ];
     let mut table = Table::new(header).numbers(&[2, 3, 4, 5, 6, 7, 8]);
-    let known = |figure: Option<f64>| figure.map_or("-".into(), |figure| two(figure));
+    let known = |figure: Option<f64>| figure.map_or("-".into(), two);
     for line in lines {
         let (published, here) = published::inflation(&line.list, line.kind);
         table.row([
