@@ -26,3 +26,6 @@ pub mod trace;
 
 pub use case::Case;
 pub use trace::{Job, Node, Workload};
+
+#[cfg(test)]
+mod properties;
