@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node, plan,
-    policy, prepare, reserve, rounds, service, single, submit, tasks, up, work,
+    policy, prepare, reserve, rounds, service, simulate, single, submit, tasks, up, work,
 };
 use crate::connection::Access;
 
@@ -49,6 +49,8 @@ pub enum Command {
     Demo(demo::Arguments),
     /// Measure this machine, each figure beside a baseline of the same run
     Bench(bench::Arguments),
+    /// Run a scheduler over a recorded workload in simulated time
+    Simulate(simulate::Arguments),
     /// Make keys, tokens and database schemas for services that run as processes of their own
     Prepare(prepare::Arguments),
     #[command(flatten)]

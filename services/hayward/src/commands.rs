@@ -23,6 +23,7 @@ pub mod reserve;
 pub mod rounds;
 pub mod service;
 pub mod shares;
+pub mod simulate;
 pub mod single;
 pub mod status;
 pub mod submit;

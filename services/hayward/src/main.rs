@@ -7,7 +7,7 @@ use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
     allocations, bench, block, cancel, completion, containers, demo, enrol, explain, healthcheck,
     job, jobs, logs, node, node_agent, nodes, plan, policy, prepare, reserve, rounds, service,
-    shares, single, status, submit, tasks, timeline, up, watch,
+    shares, simulate, single, status, submit, tasks, timeline, up, watch,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -54,6 +54,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Up(arguments) => return up::run(arguments, cli.state).await,
         Command::Demo(arguments) => return demo::run(arguments).await,
         Command::Bench(arguments) => return bench::run(arguments).await,
+        Command::Simulate(arguments) => simulate::run(out, &arguments)?,
         Command::Prepare(arguments) => return prepare::run(arguments).await,
         Command::Plan(arguments) => return plan::run(&arguments),
         Command::Asking(asking) => {

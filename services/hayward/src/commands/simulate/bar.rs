@@ -1,0 +1,20 @@
+//! A bar on a terminal, nothing elsewhere.
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+pub fn of(jobs: usize) -> ProgressBar {
+    // The bar draws to standard error, and hides where that is no terminal.
+    let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} jobs {eta}");
+    let bar = ProgressBar::new(jobs as u64);
+    match style {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
+}
+
+pub fn show(bar: &ProgressBar, done: usize) {
+    // Drawing for each job would cost more than the job.
+    if done.is_multiple_of(256) {
+        bar.set_position(done as u64);
+    }
+}

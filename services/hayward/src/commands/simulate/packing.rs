@@ -1,0 +1,240 @@
+//! Protocols A and B: pods with gpus onto nodes.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use hayward_rm_scheduler_simulator::packing::{
+    Demand, Pod, Policy, Sites,
+    defrag::{Defragmented, defragment as empty_nodes, thin_out},
+    inflation::{Inflated, arrivals, inflate as offer, pods},
+};
+use hayward_rm_scheduler_simulator::published::{self, DEFRAGMENTED};
+use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
+use serde_json::json;
+
+use crate::output::{Cell, Output, Table, note, print};
+
+const LISTS: [&str; 5] = ["default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"];
+const POLICIES: [(&str, Policy); 5] = [
+    ("random", Policy::Random),
+    ("dot-product", Policy::DotProduct),
+    ("best-fit", Policy::BestFit),
+    ("first-fit", Policy::FirstFit),
+    ("gradient (ours)", Policy::Gradient),
+];
+const FIRST_SEED: u64 = 42;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Inflation {
+    /// The folder that holds `openb`.
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+    /// Only these pod lists: default, cpu050, gpushare40, gpuspec10, multigpu20.
+    #[arg(long, value_name = "NAME")]
+    pub list: Vec<String>,
+    /// Orders of arrival, with seeds from 42 up.
+    #[arg(
+        long, default_value_t = 10, value_name = "COUNT",
+        value_parser = clap::value_parser!(u64).range(1..),
+    )]
+    pub seeds: u64,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Defragmentation {
+    /// The folder that holds `openb`.
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+}
+
+/// The nodes, and the pods of one list by id.
+fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
+    let folder = folder.join("openb");
+    let named = || folder.display().to_string();
+    let nodes = open(&folder.join("nodes.csv"))
+        .and_then(read_nodes)
+        .with_context(named)?;
+    let sites = Sites::new(&nodes).context("more gpu models than can be told apart")?;
+    let file = folder.join(format!("pods_{list}.csv.gz"));
+    let workload = open_jobs(&file, Bad::Refuse).with_context(|| file.display().to_string())?;
+    let pods = pods(&workload, &sites);
+    Ok((sites, pods))
+}
+
+/// One policy on one list, for all seeds.
+struct Line {
+    list: String,
+    policy: &'static str,
+    kind: Policy,
+    seeds: Vec<Inflated>,
+}
+
+impl Line {
+    /// The mean over the seeds, in percent.
+    fn mean(&self, of: impl Fn(&Inflated) -> u64) -> f64 {
+        let sum: u64 = self.seeds.iter().map(of).sum();
+        percent(sum) / percent(self.seeds.len() as u64 * 10_000).max(1.0)
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "shown to people")]
+fn percent(millionths: u64) -> f64 {
+    millionths as f64 / 10_000.0
+}
+
+pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
+    let lists: Vec<String> = if inflation.list.is_empty() {
+        LISTS.map(str::to_owned).to_vec()
+    } else {
+        inflation.list.clone()
+    };
+    let mut lines = Vec::new();
+    for list in lists {
+        let (sites, pods) = load(&inflation.folder, &list)?;
+        let demand = Demand::of(&pods);
+        let seeds: Vec<u64> = (FIRST_SEED..)
+            .take(usize::try_from(inflation.seeds)?)
+            .collect();
+        let orders: Vec<Vec<Pod>> = seeds
+            .iter()
+            .map(|seed| arrivals(&pods, &sites, *seed))
+            .collect();
+        for (policy, kind) in POLICIES {
+            let run = |(seed, order): (&u64, &Vec<Pod>)| {
+                offer(&mut sites.clone(), order, &demand, (kind, *seed)).0
+            };
+            lines.push(Line {
+                list: list.clone(),
+                policy,
+                kind,
+                seeds: seeds.iter().zip(&orders).map(run).collect(),
+            });
+        }
+        note(&format!("{list}: done"));
+    }
+    if out.json {
+        return out.json(&json!(lines.iter().map(as_json).collect::<Vec<_>>()));
+    }
+    print(&inflated(&lines, out))
+}
+
+fn as_json(line: &Line) -> serde_json::Value {
+    let (published, here) = published::inflation(&line.list, line.kind);
+    json!({
+        "list": line.list,
+        "policy": line.policy,
+        "gpu_percent": line.mean(|seed| seed.gpu),
+        "gpu_percent_at_95": line.mean(|seed| seed.gpu_early),
+        "cpu_percent": line.mean(|seed| seed.cpu),
+        "memory_percent": line.mean(|seed| seed.memory),
+        "rejected_percent": line.mean(|seed| seed.rejected),
+        "gpu_percent_by_seed": line.seeds.iter().map(|s| percent(s.gpu)).collect::<Vec<_>>(),
+        "published_gpu_percent": published,
+        "written_down_gpu_percent": here,
+    })
+}
+
+fn inflated(lines: &[Line], out: Output) -> String {
+    let header = [
+        "list",
+        "policy",
+        "gpu %",
+        "published",
+        "written down",
+        "at 95 %",
+        "cpu %",
+        "memory %",
+        "rejected %",
+    ];
+    let mut table = Table::new(header).numbers(&[2, 3, 4, 5, 6, 7, 8]);
+    let known = |figure: Option<f64>| figure.map_or("-".into(), two);
+    for line in lines {
+        let (published, here) = published::inflation(&line.list, line.kind);
+        table.row([
+            line.list.as_str().into(),
+            line.policy.into(),
+            two(line.mean(|seed| seed.gpu)),
+            known(published),
+            known(here),
+            two(line.mean(|seed| seed.gpu_early)),
+            two(line.mean(|seed| seed.cpu)),
+            two(line.mean(|seed| seed.memory)),
+            two(line.mean(|seed| seed.rejected)),
+        ]);
+    }
+    let head = "gpus given out after arrivals that ask for 130 % of them, mean over the seeds;\n\
+                beside ours stands FGD, the best that was published\n\n";
+    head.to_owned() + &table.text(&out.look())
+}
+
+fn two(figure: f64) -> Cell {
+    format!("{figure:.2}").into()
+}
+
+pub fn defragment(out: Output, defragmentation: &Defragmentation) -> anyhow::Result<()> {
+    let (sites, pods) = load(&defragmentation.folder, "default")?;
+    let demand = Demand::of(&pods);
+    let mut rows = Vec::new();
+    for seed in (FIRST_SEED..).take(DEFRAGMENTED[0].1.len()) {
+        let mut full = sites.clone();
+        let order = arrivals(&pods, &sites, seed);
+        let (_, placed) = offer(&mut full, &order, &demand, (Policy::Gradient, seed));
+        let left = thin_out(&mut full, placed, seed);
+        for (budget, won) in DEFRAGMENTED {
+            let result = empty_nodes(&mut full.clone(), &mut left.clone(), budget);
+            let place = usize::try_from(seed - FIRST_SEED)?;
+            rows.push((seed, budget, result, won[place]));
+        }
+    }
+    if out.json {
+        let rows = rows.iter().map(|(seed, budget, result, won)| {
+            json!({
+                "seed": seed,
+                "budget_percent": budget,
+                "survivors": result.survivors,
+                "free_gpu_percent": percent(result.free),
+                "large_nodes": result.large,
+                "whole_before": result.whole_before,
+                "whole_after": result.whole_after,
+                "won": result.whole_after - result.whole_before,
+                "won_written_down": won,
+                "pods_moved": result.moved,
+            })
+        });
+        return out.json(&json!(rows.collect::<Vec<_>>()));
+    }
+    print(&defragmented(&rows, out))
+}
+
+fn defragmented(rows: &[(u64, u64, Defragmented, u64)], out: Output) -> String {
+    let header = [
+        "seed",
+        "budget",
+        "pods",
+        "free gpu %",
+        "large nodes",
+        "whole",
+        "then",
+        "won",
+        "written down",
+        "moved",
+    ];
+    let mut table = Table::new(header).numbers(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]);
+    for (seed, budget, result, won) in rows {
+        table.row([
+            seed.into(),
+            format!("{budget} %").into(),
+            result.survivors.into(),
+            two(percent(result.free)),
+            result.large.into(),
+            result.whole_before.into(),
+            result.whole_after.into(),
+            format!("+{}", result.whole_after - result.whole_before).into(),
+            format!("+{won}").into(),
+            result.moved.into(),
+        ]);
+    }
+    let head = "large nodes whose gpus are all free again, after three pods in ten left, for\n\
+                moves of at most so many percent of the pods that stayed\n\n";
+    head.to_owned() + &table.text(&out.look())
+}

@@ -1,0 +1,168 @@
+//! The reference protocols: A (inflation), B (defragmentation), C (batch).
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use hayward_rm_scheduler_simulator::measure::Summary;
+use hayward_rm_scheduler_simulator::published::{self, Row};
+use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
+use hayward_rm_scheduler_simulator::{Node, Workload};
+use serde_json::json;
+
+use super::{chosen::Chosen, packing, timed};
+use crate::output::{Output, Table, print};
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Protocol {
+    /// Inflation: how much of the gpus is given out when pods ask for 130 % of them
+    A(packing::Inflation),
+    /// Defragmentation: how many large nodes become whole for how few moves
+    B(packing::Defragmentation),
+    /// Batch: policies over recorded batch workloads
+    C(Batch),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Batch {
+    /// The folder that holds `kth1996` and `gaia2014`.
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+    /// Only these policies: fcfs, easy, fair-easy, fluid, gang, gang-no-checkpoint, and even, the
+    /// planner of real fleets with equal users. Default: all.
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<String>,
+    /// Only this trace. Default: all.
+    #[arg(long, value_name = "NAME")]
+    pub trace: Option<String>,
+}
+
+pub fn run(out: Output, protocol: &Protocol) -> anyhow::Result<()> {
+    match protocol {
+        Protocol::A(inflation) => packing::inflate(out, inflation),
+        Protocol::B(defragmentation) => packing::defragment(out, defragmentation),
+        Protocol::C(batch) => run_batch(out, batch),
+    }
+}
+
+/// What is run: a published row, or the real planner beside the row of the model it follows.
+struct Line {
+    policy: String,
+    row: Row,
+    summary: Summary,
+}
+
+fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
+    let mut lines = Vec::new();
+    let mut loaded: Option<(&str, Workload, Vec<Node>)> = None;
+    for row in published::batch() {
+        let wanted = batch.trace.as_ref().is_none_or(|name| name == row.trace);
+        let names = names(&row, &batch.policy);
+        if !wanted || names.is_empty() {
+            continue;
+        }
+        if loaded.as_ref().is_none_or(|(name, ..)| *name != row.trace) {
+            let (workload, nodes) = load(&batch.folder.join(row.trace))?;
+            loaded = Some((row.trace, workload, nodes));
+        }
+        let Some((_, workload, nodes)) = &loaded else {
+            continue;
+        };
+        let nodes = &nodes[..row.nodes.min(nodes.len())];
+        for policy in names {
+            let Ok(chosen) = policy.parse::<Chosen>();
+            let books = timed(&chosen.case(workload, nodes), &chosen)?;
+            let summary = books.summary;
+            lines.push(Line {
+                policy,
+                row,
+                summary,
+            });
+        }
+    }
+    if out.json {
+        return out.json(&json!(lines.iter().map(as_json).collect::<Vec<_>>()));
+    }
+    print(&table(&lines, out))
+}
+
+/// The real planner follows the same idea as the fluid model, and stands beside its figures.
+fn names(row: &Row, only: &[String]) -> Vec<String> {
+    let mut names = vec![row.policy.to_owned()];
+    if row.policy == "fluid" {
+        names.push("even".to_owned());
+    }
+    names.retain(|name| only.is_empty() || only.contains(name));
+    names
+}
+
+fn load(folder: &Path) -> anyhow::Result<(Workload, Vec<Node>)> {
+    let jobs = folder.join("jobs.csv.gz");
+    let named = || folder.display().to_string();
+    let workload = open_jobs(&jobs, Bad::Refuse).with_context(named)?;
+    let nodes = open(&folder.join("nodes.csv")).and_then(read_nodes);
+    Ok((workload, nodes.with_context(named)?))
+}
+
+fn as_json(line: &Line) -> serde_json::Value {
+    let row = &line.row;
+    json!({
+        "trace": row.trace,
+        "nodes": row.nodes,
+        "policy": line.policy,
+        "ours": line.summary,
+        "written_down": {
+            "for": row.policy,
+            "wait_s": row.wait_s,
+            "flow_s": row.flow_s,
+            "bounded_slowdown": row.slowdown,
+            "deviation": row.deviation,
+            "jain": row.jain,
+            "waste_percent": row.waste_percent,
+            "evictions_per_job": row.evictions,
+        },
+    })
+}
+
+fn table(lines: &[Line], out: Output) -> String {
+    let mut table = Table::new([
+        "trace",
+        "nodes",
+        "policy",
+        "wait s",
+        "flow s",
+        "slowdown",
+        "deviation",
+        "jain",
+        "waste %",
+        "evictions",
+    ])
+    .numbers(&[1, 3, 4, 5, 6, 7, 8, 9]);
+    for Line {
+        policy,
+        row,
+        summary,
+    } in lines
+    {
+        let both = |ours: f64, theirs: f64, places: usize| {
+            format!("{ours:.places$} ({theirs:.places$})").into()
+        };
+        table.row([
+            row.trace.into(),
+            row.nodes.into(),
+            policy.into(),
+            both(summary.wait_s.mean, row.wait_s, 0),
+            both(summary.flow_s.mean, row.flow_s, 0),
+            both(summary.bounded_slowdown.mean, row.slowdown, 2),
+            both(summary.deviation, row.deviation, 4),
+            both(summary.jain, row.jain, 3),
+            both(summary.waste_percent, row.waste_percent, 3),
+            both(summary.evictions_per_job, row.evictions, 3),
+        ]);
+    }
+    let (flow, slowdown) = published::EASY_ON_KTH;
+    format!(
+        "ours (written down); `even` is the planner of real fleets, beside the fluid model\n\
+         published by others for easy on kth1996: flow {flow} s, bounded slowdown {slowdown}\n\n{}",
+        table.text(&out.look())
+    )
+}

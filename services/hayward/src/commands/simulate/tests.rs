@@ -1,0 +1,141 @@
+use std::fmt::Write as _;
+
+use super::*;
+
+/// A trace of 40 jobs of four users with machines beside it.
+fn world() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let mut jobs = String::from(
+        "job_id,user,class,submit_s,runtime_s,limit_s,tasks,cpu_milli,memory_mib,gpu_count,\
+         gpu_milli,gpu_model,pool,exclusive,wait_s,status\n",
+    );
+    for at in 0..40 {
+        let (user, run, tasks) = (at % 4, 50 + at * 7 % 90, 1 + at % 5);
+        let submit = at * 11;
+        let line = format!("{at},u{user},c,{submit},{run},200,{tasks},1000,100,0,0,,,0,-1,");
+        writeln!(jobs, "{line}").unwrap();
+    }
+    std::fs::write(folder.path().join("jobs.csv"), jobs).unwrap();
+    let nodes = "node_id,pool,cpu_milli,memory_mib,gpu_count,gpu_model\n\
+                 a,default,4000,4096,0,\nb,default,4000,4096,0,\n";
+    std::fs::write(folder.path().join("nodes.csv"), nodes).unwrap();
+    folder
+}
+
+fn trace(folder: &Path, policy: &str) -> Trace {
+    let Ok(policy) = policy.parse();
+    Trace {
+        file: folder.join("jobs.csv"),
+        policy,
+        nodes: None,
+        first_nodes: None,
+        csv: Some(folder.join("out.csv")),
+        plots: Some(folder.join("plots")),
+        skip_bad: false,
+    }
+}
+
+#[test]
+fn every_policy_runs_and_equal_inputs_give_equal_files() {
+    let folder = world();
+    let file = folder.path().join("policy.yaml");
+    let policy = hayward_rm_scheduler_api::policy::Policy::default();
+    std::fs::write(&file, serde_json::to_string(&policy).unwrap()).unwrap();
+    let files = [
+        "out.csv",
+        "plots/shares.svg",
+        "plots/utilisation.svg",
+        "plots/waits.svg",
+    ];
+    let names = [
+        "fcfs",
+        "easy",
+        "fair-easy",
+        "fluid",
+        "gang",
+        "gang-no-checkpoint",
+        "even",
+        file.to_str().unwrap(),
+    ];
+    for policy in names {
+        let trace = trace(folder.path(), policy);
+        let mut seen = Vec::new();
+        for _ in 0..2 {
+            simulate(Output::new(true), &trace).unwrap();
+            let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
+            seen.push(files.map(read));
+        }
+        assert_eq!(seen[0], seen[1], "{policy}");
+        let [csv, shares, ..] = &seen[0];
+        assert_eq!(csv.lines().count(), 41, "{policy}");
+        let ended = csv
+            .lines()
+            .skip(1)
+            .all(|line| !line.split(',').nth(6).unwrap().is_empty());
+        assert!(ended, "{policy}: {csv}");
+        assert!(
+            shares.contains(">u3<") && shares.ends_with("</svg>\n"),
+            "{policy}"
+        );
+    }
+}
+
+#[test]
+fn a_broken_line_is_named_or_counted() {
+    let folder = world();
+    let file = folder.path().join("jobs.csv");
+    let text = std::fs::read_to_string(&file).unwrap() + "x,u,c,1,2,3,four,1,1,0,0,,,0,0,\n";
+    std::fs::write(&file, text).unwrap();
+    let mut trace = trace(folder.path(), "easy");
+    let fault = format!("{:#}", simulate(Output::new(true), &trace).unwrap_err());
+    assert!(
+        fault.contains("line 42, column 7 (tasks): \"four\""),
+        "{fault}"
+    );
+    trace.skip_bad = true;
+    simulate(Output::new(true), &trace).unwrap();
+}
+
+#[test]
+fn an_swf_trace_brings_its_machines() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut trace = trace(folder.path(), "easy");
+    trace.file = folder.path().join("log.swf");
+    let record = "1 5 0 60 4 -1 0 4 120 -1 1 3 1 -1 0 -1 -1 -1\n";
+    std::fs::write(&trace.file, format!("; MaxProcs: 4\n{record}")).unwrap();
+    simulate(Output::new(true), &trace).unwrap();
+    std::fs::write(&trace.file, record).unwrap();
+    let fault = simulate(Output::new(true), &trace).unwrap_err().to_string();
+    assert!(fault.contains("--nodes"), "{fault}");
+}
+
+#[test]
+fn a_policy_that_makes_no_sense_is_refused() {
+    let folder = world();
+    let file = folder.path().join("policy.json");
+    let trace = trace(folder.path(), file.to_str().unwrap());
+    let good = "{\"pools\":{\"p\":{}},\"classes\":{\"fair\":{\"policy\":\"FAIR_SHARE\",\
+                \"priority\":1,\"weight\":3,\"default\":true,\"pool\":\"p\"}}}";
+    for (from, to, told) in [
+        ("\"pool\":\"p\"", "\"pool\":\"q\"", "lives in pool \"q\""),
+        ("\"weight\":3", "\"weight\":0", "has no weight"),
+        (
+            "{\"p\":{}}",
+            "{\"p\":{\"parent\":\"p\"}}",
+            "no pool without a parent",
+        ),
+        (
+            "{\"p\":{}}",
+            "{\"p\":{},\"r\":{\"parent\":\"s\"}}",
+            "pool \"r\" hangs below",
+        ),
+        ("true", "false", "no FAIR_SHARE class serves class \"c\""),
+    ] {
+        let text = good.replace(from, to);
+        std::fs::write(&file, &text).unwrap();
+        let fault = format!("{:#}", simulate(Output::new(true), &trace).unwrap_err());
+        assert!(fault.contains(told), "{text}: {fault}");
+    }
+    std::fs::write(&file, good).unwrap();
+    simulate(Output::new(true), &trace).unwrap();
+}

@@ -1,0 +1,106 @@
+use super::*;
+use crate::trace::{Need, Node, Workload};
+
+/// Jobs as (submit, run, limit, tasks) on nodes of one core.
+fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> Books {
+    let mut workload = Workload::default();
+    for (at, (submit, run, limit, tasks)) in jobs.iter().enumerate() {
+        let job = Job {
+            id: at.to_string(),
+            user: workload.users.index(&format!("u{}", at % 3)),
+            class: workload.classes.index("c"),
+            submit_s: Some(*submit),
+            runtime_s: Some(*run),
+            limit_s: Some(*limit),
+            tasks: *tasks,
+            need: Need {
+                cpu_milli: 1000,
+                ..Need::default()
+            },
+        };
+        workload.jobs.push(job);
+    }
+    let nodes: Vec<Node> = (0..nodes)
+        .map(|at| Node {
+            id: at.to_string(),
+            pool: String::new(),
+            cpu_milli: 1000,
+            memory_mib: 0,
+            gpu_count: 0,
+            gpu_model: String::new(),
+        })
+        .collect();
+    let case = Case::rigid(&workload, &nodes);
+    simulate(&case, discipline, &Fairness::Users, &mut |_| {})
+}
+
+fn starts(books: &Books) -> Vec<u64> {
+    let outcomes = books.outcomes.iter();
+    outcomes
+        .map(|outcome| outcome.started.unwrap() / 1000)
+        .collect()
+}
+
+#[test]
+fn first_come_first_served_lets_nobody_overtake() {
+    let books = run(
+        4,
+        &[(0, 100, 100, 3), (1, 10, 10, 2), (2, 5, 5, 1)],
+        Discipline::Fcfs,
+    );
+    assert_eq!(starts(&books), [0, 100, 100]);
+    assert_eq!(books.summary.completed, 3);
+}
+
+#[test]
+fn easy_overtakes_where_the_head_does_not_wait_for_it() {
+    // The head waits for three nodes until 100; 50 s fit before, 200 s only beside it.
+    let jobs = [
+        (0, 100, 100, 3),
+        (1, 10, 10, 3),
+        (2, 50, 50, 1),
+        (3, 200, 200, 1),
+    ];
+    assert_eq!(starts(&run(4, &jobs, Discipline::Easy)), [0, 100, 2, 52]);
+    let beside = [(0, 100, 100, 3), (1, 10, 10, 3), (3, 200, 200, 1)];
+    assert_eq!(starts(&run(4, &beside, Discipline::Easy)), [0, 100, 3]);
+    let whole = [(0, 100, 100, 3), (1, 10, 10, 4), (3, 200, 200, 1)];
+    assert_eq!(starts(&run(4, &whole, Discipline::Easy)), [0, 100, 110]);
+}
+
+#[test]
+fn a_job_is_killed_at_its_limit() {
+    let books = run(1, &[(0, 100, 40, 1), (1, 10, 10, 1)], Discipline::Fcfs);
+    assert_eq!(starts(&books), [0, 40]);
+}
+
+#[test]
+fn who_used_less_goes_first() {
+    // u0 holds the node; then u0 and u1 wait, u0 since longer.
+    let jobs = [
+        (0, 1000, 1000, 1),
+        (10, 10, 10, 1),
+        (10, 10, 10, 1),
+        (0, 10, 10, 1),
+    ];
+    let books = run(1, &jobs, Discipline::FairEasy);
+    // By submission: both of u0, then u1, then u2.
+    assert_eq!(starts(&books), [0, 1020, 1000, 1010]);
+}
+
+#[test]
+fn jobs_that_fit_nowhere_are_left_out() {
+    let books = run(2, &[(0, 10, 10, 3), (0, 10, 10, 2)], Discipline::Easy);
+    assert_eq!(books.summary.jobs, 1);
+}
+
+#[test]
+fn figures_are_reckoned_as_written_down() {
+    let books = run(1, &[(0, 100, 100, 1), (0, 5, 5, 1)], Discipline::Fcfs);
+    let summary = books.summary;
+    assert!((summary.wait_s.mean - 50.0).abs() < 1e-9);
+    assert!((summary.flow_s.mean - 102.5).abs() < 1e-9);
+    // The short one counts as ten seconds: 105 ÷ 10.
+    assert!((summary.bounded_slowdown.mean - 5.75).abs() < 1e-9);
+    assert!((summary.makespan_s - 105.0).abs() < 1e-9);
+}

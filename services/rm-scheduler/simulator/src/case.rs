@@ -1,0 +1,55 @@
+//! What is to be simulated: the jobs of a workload that can be, on given nodes.
+
+use crate::{
+    cluster::Cluster,
+    trace::{Job, Node, Workload},
+};
+
+#[derive(Debug)]
+pub struct Case<'a> {
+    pub workload: &'a Workload,
+    pub nodes: &'a [Node],
+    /// By submit time.
+    pub jobs: Vec<&'a Job>,
+    /// Jobs without a submit or a run time.
+    pub unknown: usize,
+    /// Jobs that the empty cluster could not hold: no policy could ever start them.
+    pub too_large: usize,
+}
+
+impl<'a> Case<'a> {
+    /// Jobs whose tasks run all at once.
+    pub fn rigid(workload: &'a Workload, nodes: &'a [Node]) -> Self {
+        Self::of(workload, nodes, |job| job.tasks)
+    }
+
+    /// Jobs whose tasks may run one after the other.
+    pub fn malleable(workload: &'a Workload, nodes: &'a [Node]) -> Self {
+        Self::of(workload, nodes, |_| 1)
+    }
+
+    fn of(workload: &'a Workload, nodes: &'a [Node], together: impl Fn(&Job) -> u64) -> Self {
+        let cluster = Cluster::new(nodes);
+        let mut jobs = workload.runnable();
+        let known = jobs.len();
+        jobs.retain(|job| cluster.could_hold(&job.need) >= together(job));
+        Self {
+            workload,
+            nodes,
+            unknown: workload.jobs.len() - known,
+            too_large: known - jobs.len(),
+            jobs,
+        }
+    }
+
+    pub(crate) fn submit_s(&self, job: usize) -> u64 {
+        self.jobs[job].submit_s.unwrap_or(0)
+    }
+
+    pub(crate) fn run_s(&self, job: usize) -> u64 {
+        self.jobs[job].run_s().unwrap_or(0)
+    }
+}
+
+/// Told now and then how many jobs have ended.
+pub type Progress<'a> = &'a mut dyn FnMut(usize);

@@ -1,0 +1,400 @@
+//! A pretend cluster: what is free on each node, and how tasks are laid over it.
+//!
+//! Invariant: a room never gives more than it has; taking what does not fit is a defect of the
+//! caller and panics.
+
+use crate::trace::{Job, Need, Node};
+
+/// What a node is, whatever runs on it.
+#[derive(Debug, Clone)]
+pub struct Site {
+    pub pool: String,
+    pub gpu_model: String,
+}
+
+impl Site {
+    pub fn accepts(&self, need: &Need) -> bool {
+        let pool = need.pool.as_ref().is_none_or(|pool| *pool == self.pool);
+        pool && (need.gpu_models.is_empty() || need.gpu_models.contains(&self.gpu_model))
+    }
+}
+
+/// What is free on a node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    pub cpu_milli: u64,
+    /// Absent means unlimited.
+    pub memory_mib: Option<u64>,
+    /// Free thousandths of each gpu.
+    pub gpus: Vec<u64>,
+    /// Tasks that run here.
+    pub tasks: u64,
+    /// A task that wants no neighbours runs here.
+    pub closed: bool,
+}
+
+impl Room {
+    fn of(node: &Node) -> Self {
+        let gpus = usize::try_from(node.gpu_count).unwrap_or(0);
+        Self {
+            cpu_milli: node.cpu_milli,
+            memory_mib: Some(node.memory_mib).filter(|memory| *memory > 0),
+            gpus: vec![1000; gpus],
+            tasks: 0,
+            closed: false,
+        }
+    }
+
+    /// Tasks of this need that find room.
+    pub fn fitting(&self, need: &Need) -> u64 {
+        if self.closed || (need.exclusive && self.tasks > 0) {
+            return 0;
+        }
+        let mut count = if need.exclusive { 1 } else { u64::MAX };
+        if let Some(by_cpu) = self.cpu_milli.checked_div(need.cpu_milli) {
+            count = count.min(by_cpu);
+        }
+        if let Some(memory) = self.memory_mib
+            && let Some(by_memory) = memory.checked_div(need.memory_mib)
+        {
+            count = count.min(by_memory);
+        }
+        if need.gpu_milli > 0 {
+            count = count.min(self.fitting_gpus(need));
+        }
+        count
+    }
+
+    fn fitting_gpus(&self, need: &Need) -> u64 {
+        if need.gpu_milli < 1000 {
+            return self.gpus.iter().map(|free| free / need.gpu_milli).sum();
+        }
+        let whole = self.gpus.iter().map(|free| free / 1000).sum::<u64>();
+        whole / need.gpu_count
+    }
+
+    /// Takes room for tasks and returns the gpus they sit on: a share of a gpu on the tightest that
+    /// fits, whole gpus from the lowest number up.
+    pub fn take(&mut self, need: &Need, tasks: u64) -> Vec<usize> {
+        let fitting = self.fitting(need);
+        assert!(fitting >= tasks, "room is taken only where there is room");
+        let mut gpus = Vec::new();
+        if need.gpu_milli > 0 {
+            let mut free = self.gpus.clone();
+            for _ in 0..tasks * need.gpu_count {
+                let at = tightest(&free, need.gpu_milli);
+                free[at] -= need.gpu_milli;
+                gpus.push(at);
+            }
+        }
+        self.take_these(need, tasks, &gpus);
+        gpus
+    }
+
+    /// The same on gpus that were chosen elsewhere.
+    pub fn take_these(&mut self, need: &Need, tasks: u64, gpus: &[usize]) {
+        self.cpu_milli -= need.cpu_milli * tasks;
+        if let Some(memory) = &mut self.memory_mib {
+            *memory -= need.memory_mib * tasks;
+        }
+        self.tasks += tasks;
+        self.closed |= need.exclusive;
+        for gpu in gpus {
+            self.gpus[*gpu] -= need.gpu_milli;
+        }
+    }
+
+    /// Gives back what `take` took.
+    pub fn give(&mut self, need: &Need, tasks: u64, gpus: &[usize]) {
+        self.cpu_milli += need.cpu_milli * tasks;
+        if let Some(memory) = &mut self.memory_mib {
+            *memory += need.memory_mib * tasks;
+        }
+        self.tasks -= tasks;
+        self.closed &= !need.exclusive;
+        for gpu in gpus {
+            self.gpus[*gpu] += need.gpu_milli;
+        }
+    }
+
+    /// What both rooms have.
+    #[must_use]
+    pub fn both(&self, other: &Self) -> Self {
+        let gpus = self.gpus.iter().zip(&other.gpus);
+        let memory = match (self.memory_mib, other.memory_mib) {
+            (Some(mine), Some(theirs)) => Some(mine.min(theirs)),
+            (mine, theirs) => mine.or(theirs),
+        };
+        Self {
+            cpu_milli: self.cpu_milli.min(other.cpu_milli),
+            memory_mib: memory,
+            gpus: gpus.map(|(mine, theirs)| *mine.min(theirs)).collect(),
+            tasks: self.tasks.max(other.tasks),
+            closed: self.closed || other.closed,
+        }
+    }
+}
+
+/// The gpu with the least that is enough; the lowest number among equals.
+fn tightest(free: &[u64], milli: u64) -> usize {
+    let fits = |(_, free): &(usize, &u64)| **free >= milli;
+    let able = free.iter().enumerate().filter(fits);
+    let best = able.min_by_key(|(at, free)| (**free, *at));
+    best.map(|(at, _)| at)
+        .expect("the fit was tested: a gpu is free")
+}
+
+/// Tasks of one job on one node.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    pub node: usize,
+    pub tasks: u64,
+    pub gpus: Vec<usize>,
+}
+
+/// Nodes and what is free on them.
+#[derive(Debug, Clone)]
+pub struct Cluster {
+    pub sites: Vec<Site>,
+    pub rooms: Vec<Room>,
+    pub capacity: Capacity,
+}
+
+/// Sums over all nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Capacity {
+    pub cpu_milli: u64,
+    /// 0 where any node is unlimited.
+    pub memory_mib: u64,
+    pub gpu_milli: u64,
+}
+
+impl Cluster {
+    pub fn new(nodes: &[Node]) -> Self {
+        let unlimited = nodes.iter().any(|node| node.memory_mib == 0);
+        let memory = nodes.iter().map(|node| node.memory_mib).sum();
+        Self {
+            sites: nodes
+                .iter()
+                .map(|node| Site {
+                    pool: node.pool.clone(),
+                    gpu_model: node.gpu_model.clone(),
+                })
+                .collect(),
+            rooms: nodes.iter().map(Room::of).collect(),
+            capacity: Capacity {
+                cpu_milli: nodes.iter().map(|node| node.cpu_milli).sum(),
+                memory_mib: if unlimited { 0 } else { memory },
+                gpu_milli: nodes.iter().map(|node| node.gpu_count * 1000).sum(),
+            },
+        }
+    }
+
+    /// Tasks of this need that find room on one node of `rooms`.
+    pub fn fitting(&self, rooms: &[Room], node: usize, need: &Need) -> u64 {
+        if self.sites[node].accepts(need) {
+            rooms[node].fitting(need)
+        } else {
+            0
+        }
+    }
+
+    /// Lays all tasks of a job over `rooms`: nodes with the least free cpu in `preferred` first,
+    /// ties in the order of the file, each filled as far as needed. None when they do not all fit.
+    pub fn lay(&self, job: &Job, rooms: &[Room], preferred: &[Room]) -> Option<Vec<Part>> {
+        let mut able: Vec<(u64, usize, u64)> = Vec::new();
+        let mut found = 0_u64;
+        for (node, room) in preferred.iter().enumerate() {
+            let fitting = self.fitting(rooms, node, &job.need);
+            if fitting > 0 {
+                found = found.saturating_add(fitting);
+                able.push((room.cpu_milli, node, fitting));
+            }
+        }
+        if found < job.tasks {
+            return None;
+        }
+        able.sort_unstable();
+        let mut left = job.tasks;
+        let mut parts = Vec::new();
+        for (_, node, fitting) in able {
+            let tasks = fitting.min(left);
+            left -= tasks;
+            parts.push(Part {
+                node,
+                tasks,
+                gpus: Vec::new(),
+            });
+            if left == 0 {
+                break;
+            }
+        }
+        Some(parts)
+    }
+
+    /// Tasks of this need that a cluster on which nothing runs yet could hold.
+    pub fn could_hold(&self, need: &Need) -> u64 {
+        let fitting = (0..self.rooms.len()).map(|node| self.fitting(&self.rooms, node, need));
+        fitting.fold(0, u64::saturating_add)
+    }
+}
+
+/// A copy of the rooms from which running work is taken away, with how many tasks of one need would
+/// fit at each moment.
+pub struct Emptying<'a> {
+    cluster: &'a Cluster,
+    need: &'a Need,
+    pub rooms: Vec<Room>,
+    each: Vec<u64>,
+    fitting: u64,
+}
+
+impl<'a> Emptying<'a> {
+    pub fn new(cluster: &'a Cluster, need: &'a Need) -> Self {
+        let rooms = cluster.rooms.clone();
+        let nodes = 0..rooms.len();
+        let each: Vec<u64> = nodes
+            .map(|node| cluster.fitting(&rooms, node, need))
+            .collect();
+        Self {
+            cluster,
+            need,
+            fitting: each
+                .iter()
+                .fold(0, |sum: u64, more| sum.saturating_add(*more)),
+            rooms,
+            each,
+        }
+    }
+
+    pub fn fits(&self, tasks: u64) -> bool {
+        self.fitting >= tasks
+    }
+
+    pub fn remove(&mut self, need: &Need, parts: &[Part]) {
+        release(&mut self.rooms, need, parts);
+        self.count(parts);
+    }
+
+    /// Undoes a removal.
+    pub fn put_back(&mut self, need: &Need, parts: &[Part]) {
+        for part in parts {
+            self.rooms[part.node].take_these(need, part.tasks, &part.gpus);
+        }
+        self.count(parts);
+    }
+
+    fn count(&mut self, parts: &[Part]) {
+        for Part { node, .. } in parts {
+            let now = self.cluster.fitting(&self.rooms, *node, self.need);
+            self.fitting = self
+                .fitting
+                .saturating_sub(self.each[*node])
+                .saturating_add(now);
+            self.each[*node] = now;
+        }
+    }
+}
+
+/// Takes room for every part, and notes the gpus.
+pub fn occupy(rooms: &mut [Room], need: &Need, parts: &mut [Part]) {
+    for part in parts {
+        part.gpus = rooms[part.node].take(need, part.tasks);
+    }
+}
+
+pub fn release(rooms: &mut [Room], need: &Need, parts: &[Part]) {
+    for part in parts {
+        rooms[part.node].give(need, part.tasks, &part.gpus);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(cpu: u64, gpus: u64) -> Node {
+        Node {
+            id: format!("{cpu}-{gpus}"),
+            pool: "p".into(),
+            cpu_milli: cpu,
+            memory_mib: 100,
+            gpu_count: gpus,
+            gpu_model: "T4".into(),
+        }
+    }
+
+    fn job(tasks: u64, need: Need) -> Job {
+        Job {
+            id: "j".into(),
+            user: 0,
+            class: 0,
+            submit_s: Some(0),
+            runtime_s: Some(1),
+            limit_s: None,
+            tasks,
+            need,
+        }
+    }
+
+    #[test]
+    fn the_fullest_nodes_are_filled_first() {
+        let cluster = Cluster::new(&[node(4000, 0), node(2000, 0), node(2000, 0)]);
+        let need = Need {
+            cpu_milli: 1000,
+            ..Need::default()
+        };
+        let parts = cluster.lay(&job(5, need.clone()), &cluster.rooms, &cluster.rooms);
+        let laid: Vec<(usize, u64)> = parts.unwrap().iter().map(|p| (p.node, p.tasks)).collect();
+        assert_eq!(laid, [(1, 2), (2, 2), (0, 1)]);
+        assert_eq!(
+            cluster.lay(&job(9, need), &cluster.rooms, &cluster.rooms),
+            None
+        );
+    }
+
+    #[test]
+    fn shares_of_a_gpu_sit_on_the_tightest_and_come_back() {
+        let mut cluster = Cluster::new(&[node(9000, 2)]);
+        let before = cluster.rooms.clone();
+        let share = |milli| Need {
+            gpu_count: 1,
+            gpu_milli: milli,
+            ..Need::default()
+        };
+        let room = &mut cluster.rooms[0];
+        assert_eq!(room.fitting(&share(400)), 4);
+        let first = room.take(&share(600), 1);
+        assert_eq!((room.take(&share(400), 1), first), (vec![0], vec![0]));
+        assert_eq!(room.fitting(&share(1000)), 1);
+        let need = Need {
+            gpu_count: 2,
+            ..share(1000)
+        };
+        assert_eq!(room.fitting(&need), 0);
+        room.give(&share(600), 1, &[0]);
+        room.give(&share(400), 1, &[0]);
+        assert_eq!(cluster.rooms, before);
+    }
+
+    #[test]
+    fn who_wants_no_neighbours_has_none() {
+        let mut cluster = Cluster::new(&[node(9000, 0)]);
+        let alone = Need {
+            cpu_milli: 1000,
+            exclusive: true,
+            ..Need::default()
+        };
+        let shared = Need {
+            exclusive: false,
+            ..alone.clone()
+        };
+        let room = &mut cluster.rooms[0];
+        assert_eq!((room.fitting(&alone), room.fitting(&shared)), (1, 9));
+        room.take(&alone, 1);
+        assert_eq!((room.fitting(&alone), room.fitting(&shared)), (0, 0));
+        room.give(&alone, 1, &[]);
+        room.take(&shared, 1);
+        assert_eq!((room.fitting(&alone), room.fitting(&shared)), (0, 8));
+    }
+}

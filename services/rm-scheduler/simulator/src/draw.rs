@@ -1,0 +1,266 @@
+//! Charts as SVG text: a frame, axes with their units, lines, stacked areas, a legend. Equal values
+//! give equal text. Colours are told apart by people who see few of them.
+
+use std::fmt::Write as _;
+
+const WIDTH: f64 = 960.0;
+const HEIGHT: f64 = 480.0;
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 170.0;
+const TOP: f64 = 46.0;
+const BOTTOM: f64 = 56.0;
+
+/// By Okabe and Ito; the last is for what remains.
+pub const COLOURS: [&str; 9] = [
+    "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#f0e442", "#5d3a9b",
+    "#bbbbbb",
+];
+
+/// One axis: what it shows, in which unit, and where its marks are.
+#[derive(Debug, Clone)]
+pub struct Axis {
+    pub label: String,
+    pub max: f64,
+    /// Places with the text that stands there.
+    pub marks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// From 0 to `max` with marks at round numbers.
+    pub fn linear(label: impl Into<String>, max: f64) -> Self {
+        let max = if max > 0.0 { max } else { 1.0 };
+        let step = round_step(max / 8.0);
+        let marks = (0_u32..)
+            .map(|count| f64::from(count) * step)
+            .take_while(|at| *at <= max * 1.000_001)
+            .map(|at| (at, number(at)));
+        Self {
+            label: label.into(),
+            max,
+            marks: marks.collect(),
+        }
+    }
+}
+
+/// The next of 1, 2, 5, 10 … that is not smaller.
+fn round_step(least: f64) -> f64 {
+    let power = 10_f64.powf(least.log10().floor());
+    let steps = [1.0, 2.0, 5.0].map(|factor| factor * power);
+    steps
+        .into_iter()
+        .find(|step| *step >= least * 0.999_999)
+        .unwrap_or(10.0 * power)
+}
+
+fn number(at: f64) -> String {
+    let text = format!("{at:.3}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+#[derive(Debug)]
+pub struct Chart {
+    x: Axis,
+    y: Axis,
+    body: String,
+    legend: Vec<(String, &'static str)>,
+    title: String,
+}
+
+impl Chart {
+    pub fn new(title: impl Into<String>, x: Axis, y: Axis) -> Self {
+        Self {
+            x,
+            y,
+            body: String::new(),
+            legend: Vec::new(),
+            title: title.into(),
+        }
+    }
+
+    fn place(&self, (x, y): (f64, f64)) -> (f64, f64) {
+        let across = (x / self.x.max).clamp(0.0, 1.0) * (WIDTH - LEFT - RIGHT);
+        let up = (y / self.y.max).clamp(0.0, 1.0) * (HEIGHT - TOP - BOTTOM);
+        (LEFT + across, HEIGHT - BOTTOM - up)
+    }
+
+    fn path(&self, points: impl Iterator<Item = (f64, f64)>) -> String {
+        let mut path = String::new();
+        for (at, point) in points.enumerate() {
+            let (x, y) = self.place(point);
+            let letter = if at == 0 { 'M' } else { 'L' };
+            write(&mut path, format_args!("{letter}{x:.1} {y:.1}"));
+        }
+        path
+    }
+
+    pub fn line(&mut self, name: &str, points: &[(f64, f64)], colour: &'static str) {
+        let path = self.path(points.iter().copied());
+        write(
+            &mut self.body,
+            format_args!(
+                "<path d=\"{path}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.6\"/>\n"
+            ),
+        );
+        self.legend.push((name.to_owned(), colour));
+    }
+
+    /// Fills what lies between two lines over the same places.
+    pub fn area(&mut self, name: &str, band: &[(f64, f64, f64)], colour: &'static str) {
+        let upper = band.iter().map(|(x, _, high)| (*x, *high));
+        let lower = band.iter().rev().map(|(x, low, _)| (*x, *low));
+        let path = self.path(upper.chain(lower));
+        write(
+            &mut self.body,
+            format_args!("<path d=\"{path}Z\" fill=\"{colour}\" fill-opacity=\"0.9\"/>\n"),
+        );
+        self.legend.push((name.to_owned(), colour));
+    }
+
+    pub fn svg(&self) -> String {
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+             font-family=\"sans-serif\" font-size=\"13\" role=\"img\">\n\
+             <title>{title}</title>\n\
+             <rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n\
+             <text x=\"{LEFT}\" y=\"26\" font-size=\"16\" font-weight=\"bold\">{title}</text>\n",
+            title = escaped(&self.title)
+        );
+        self.grid(&mut svg);
+        svg.push_str(&self.body);
+        self.frame(&mut svg);
+        self.names(&mut svg);
+        svg.push_str("</svg>\n");
+        svg
+    }
+
+    fn grid(&self, svg: &mut String) {
+        for (at, _) in &self.y.marks {
+            let (_, y) = self.place((0.0, *at));
+            let right = WIDTH - RIGHT;
+            write(
+                svg,
+                format_args!("<path d=\"M{LEFT} {y:.1}H{right}\" stroke=\"#dddddd\"/>\n"),
+            );
+        }
+    }
+
+    fn frame(&self, svg: &mut String) {
+        let (right, bottom) = (WIDTH - RIGHT, HEIGHT - BOTTOM);
+        write(
+            svg,
+            format_args!(
+                "<path d=\"M{LEFT} {TOP}V{bottom}H{right}\" fill=\"none\" stroke=\"#333333\"/>\n"
+            ),
+        );
+        for (at, text) in &self.x.marks {
+            let (x, _) = self.place((*at, 0.0));
+            let (end, below) = (bottom + 5.0, bottom + 20.0);
+            write(
+                svg,
+                format_args!(
+                    "<path d=\"M{x:.1} {bottom}V{end}\" stroke=\"#333333\"/>\
+                     <text x=\"{x:.1}\" y=\"{below}\" text-anchor=\"middle\">{}</text>\n",
+                    escaped(text)
+                ),
+            );
+        }
+        for (at, text) in &self.y.marks {
+            let (_, y) = self.place((0.0, *at));
+            let (x, y) = (LEFT - 8.0, y + 4.0);
+            write(
+                svg,
+                format_args!(
+                    "<text x=\"{x}\" y=\"{y:.1}\" text-anchor=\"end\">{}</text>\n",
+                    escaped(text)
+                ),
+            );
+        }
+        let (middle, low) = (f64::midpoint(LEFT, right), HEIGHT - 14.0);
+        let centre = f64::midpoint(TOP, bottom);
+        write(
+            svg,
+            format_args!(
+                "<text x=\"{middle}\" y=\"{low}\" text-anchor=\"middle\">{}</text>\n\
+                 <text transform=\"translate(18 {centre}) rotate(-90)\" \
+                 text-anchor=\"middle\">{}</text>\n",
+                escaped(&self.x.label),
+                escaped(&self.y.label)
+            ),
+        );
+    }
+
+    fn names(&self, svg: &mut String) {
+        let x = WIDTH - RIGHT + 16.0;
+        let mut y = TOP + 4.0;
+        for (name, colour) in &self.legend {
+            let (text_x, text_y) = (x + 18.0, y + 11.0);
+            write(
+                svg,
+                format_args!(
+                    "<rect x=\"{x}\" y=\"{y}\" width=\"12\" height=\"12\" fill=\"{colour}\"/>\
+                     <text x=\"{text_x}\" y=\"{text_y}\">{}</text>\n",
+                    escaped(name)
+                ),
+            );
+            y += 20.0;
+        }
+    }
+}
+
+fn write(text: &mut String, what: std::fmt::Arguments) {
+    text.write_fmt(what).expect("a string takes text");
+}
+
+fn escaped(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            c if c.is_control() => safe.push(' '),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn marks_are_at_round_numbers() {
+        let texts = |max| {
+            let marks = Axis::linear("days", max).marks;
+            marks.into_iter().map(|(_, text)| text).collect::<Vec<_>>()
+        };
+        assert_eq!(texts(100.0), ["0", "20", "40", "60", "80", "100"]);
+        assert_eq!(
+            texts(0.4),
+            [
+                "0", "0.05", "0.1", "0.15", "0.2", "0.25", "0.3", "0.35", "0.4"
+            ]
+        );
+        assert!(texts(89.05).len() < 10);
+    }
+
+    #[test]
+    fn a_chart_says_what_it_shows() {
+        let mut chart = Chart::new("a < b", Axis::linear("days", 2.0), Axis::linear("%", 100.0));
+        chart.line("u&1", &[(0.0, 0.0), (2.0, 100.0), (9.0, 900.0)], COLOURS[0]);
+        chart.area("u2", &[(0.0, 0.0, 50.0), (2.0, 50.0, 100.0)], COLOURS[1]);
+        let svg = chart.svg();
+        for wanted in [
+            "a &lt; b",
+            ">days<",
+            ">%<",
+            ">u&amp;1<",
+            "M70.0 424.0L790.0 46.0L790.0 46.0",
+        ] {
+            assert!(svg.contains(wanted), "{wanted}\n{svg}");
+        }
+        assert_eq!(svg, chart.svg());
+    }
+}

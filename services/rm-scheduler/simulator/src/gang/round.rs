@@ -1,0 +1,132 @@
+//! One round: first everybody's due, if need be at the cost of who has more than that; then what is
+//! free, to whoever can use it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::state::State;
+use crate::{
+    cluster::Emptying,
+    share::{Member, Share, two_levels},
+};
+
+pub(super) fn run(state: &mut State) {
+    let fair = fair(state);
+    give_due(state, &fair);
+    fill(state, &fair);
+}
+
+/// By account.
+fn fair(state: &State) -> Vec<Share> {
+    let members: Vec<Member> = state
+        .accounts
+        .iter()
+        .map(|account| Member {
+            class: account.class.0,
+            class_weight: account.class.1,
+            demand: account.demand,
+        })
+        .collect();
+    two_levels(state.whole.parts, &members)
+}
+
+/// How well served an account is: the least goes first.
+fn turn(state: &State, fair: &[Share], account: usize) -> (Share, usize) {
+    (
+        (state.accounts[account].held << 32) / fair[account].max(1),
+        account,
+    )
+}
+
+fn turns(state: &State, fair: &[Share]) -> BTreeSet<(Share, usize)> {
+    let waits = |account: &usize| !state.accounts[*account].pending.is_empty();
+    let waiting = (0..state.accounts.len()).filter(waits);
+    waiting.map(|account| turn(state, fair, account)).collect()
+}
+
+/// The oldest job of each user, as long as the user stays within the fair share or runs nothing.
+fn give_due(state: &mut State, fair: &[Share]) {
+    let mut turns = turns(state, fair);
+    while let Some((_, at)) = turns.pop_first() {
+        let account = &state.accounts[at];
+        let Some(job) = account.pending.first().copied() else {
+            continue;
+        };
+        let within = account.held + state.weight(job) <= fair[at];
+        if (within || account.held == 0) && start_with_force(state, fair, job) {
+            turns.insert(turn(state, fair, at));
+        }
+    }
+}
+
+fn start_with_force(state: &mut State, fair: &[Share], job: usize) -> bool {
+    if state.start(job) {
+        return true;
+    }
+    let Some(victims) = victims(state, fair, job) else {
+        return false;
+    };
+    for victim in victims {
+        state.preempt(victim);
+    }
+    state.start(job)
+}
+
+/// Jobs whose users stay at or above their fair share without them, cheapest loss first, as many as
+/// are needed.
+fn victims(state: &State, fair: &[Share], job: usize) -> Option<Vec<usize>> {
+    let it = state.job(job);
+    let above = |running: &usize| {
+        let account = state.account_of[*running];
+        state.accounts[account].held >= fair[account] + state.weight(*running)
+    };
+    let mut candidates: Vec<(u128, usize)> = state
+        .running
+        .keys()
+        .filter(|running| above(running))
+        .map(|running| (state.loss(*running), *running))
+        .collect();
+    candidates.sort_unstable();
+    let mut then = Emptying::new(&state.cluster, &it.need);
+    let mut gone: BTreeMap<usize, Share> = BTreeMap::new();
+    let mut chosen = Vec::new();
+    for (_, victim) in candidates {
+        let (account, weight) = (state.account_of[victim], state.weight(victim));
+        let taken = gone.entry(account).or_default();
+        if state.accounts[account].held - *taken < fair[account] + weight {
+            continue;
+        }
+        *taken += weight;
+        then.remove(&state.job(victim).need, &state.running[&victim].parts);
+        chosen.push(victim);
+        if then.fits(it.tasks) {
+            return Some(needed(state, job, then, chosen));
+        }
+    }
+    None
+}
+
+/// Spares whom the others made room without, the dearest first.
+fn needed(state: &State, job: usize, mut then: Emptying, chosen: Vec<usize>) -> Vec<usize> {
+    let tasks = state.job(job).tasks;
+    let mut victims = Vec::new();
+    for victim in chosen.into_iter().rev() {
+        let (need, parts) = (&state.job(victim).need, &state.running[&victim].parts);
+        then.put_back(need, parts);
+        if !then.fits(tasks) {
+            then.remove(need, parts);
+            victims.push(victim);
+        }
+    }
+    victims
+}
+
+/// Any job that fits, one for each user at a time.
+fn fill(state: &mut State, fair: &[Share]) {
+    let mut turns = turns(state, fair);
+    while let Some((_, at)) = turns.pop_first() {
+        let pending: Vec<usize> = state.accounts[at].pending.iter().copied().collect();
+        if pending.into_iter().any(|job| state.start(job)) {
+            turns.insert(turn(state, fair, at));
+        }
+    }
+}

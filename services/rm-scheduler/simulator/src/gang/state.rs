@@ -1,0 +1,181 @@
+//! Who waits, who runs where, and how much each has left to do.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+};
+
+use crate::{
+    case::Case,
+    cluster::{Cluster, Part, occupy, release},
+    measure::{Books, Fairness, Ledger, Moment},
+    share::{Share, Whole},
+    trace::Job,
+};
+
+pub(super) struct Running {
+    pub parts: Vec<Part>,
+    started: Moment,
+}
+
+/// A user, or a user within a class.
+#[derive(Default)]
+pub(super) struct Account {
+    pub class: (usize, u64),
+    pub demand: Share,
+    pub held: Share,
+    /// By submission.
+    pub pending: BTreeSet<usize>,
+}
+
+pub(super) struct State<'a> {
+    pub case: &'a Case<'a>,
+    pub cluster: Cluster,
+    pub whole: Whole,
+    pub accounts: Vec<Account>,
+    pub account_of: Vec<usize>,
+    pub running: BTreeMap<usize, Running>,
+    pub ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
+    pub free_cpu: u64,
+    ledger: Ledger,
+    now: Moment,
+    checkpoint_ms: Option<u64>,
+    /// By job: milliseconds left to run, and how often it started.
+    left: Vec<u64>,
+    starts: Vec<u64>,
+}
+
+impl<'a> State<'a> {
+    pub fn new(case: &'a Case<'a>, checkpoint_s: Option<u64>, fairness: &Fairness) -> Self {
+        let cluster = Cluster::new(case.nodes);
+        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut accounts: Vec<Account> = Vec::new();
+        let account = |job: &&Job| {
+            let class = fairness.class_of(case.workload, job);
+            *known.entry((class.0, job.user)).or_insert_with(|| {
+                accounts.push(Account {
+                    class,
+                    ..Account::default()
+                });
+                accounts.len() - 1
+            })
+        };
+        Self {
+            account_of: case.jobs.iter().map(account).collect(),
+            accounts,
+            whole: Whole::new(cluster.capacity),
+            ledger: Ledger::new(case.workload, &case.jobs, cluster.capacity, fairness),
+            running: BTreeMap::new(),
+            ends: BinaryHeap::new(),
+            free_cpu: cluster.capacity.cpu_milli,
+            cluster,
+            now: 0,
+            checkpoint_ms: checkpoint_s.map(|seconds| seconds.max(1) * 1000),
+            left: (0..case.jobs.len())
+                .map(|job| case.run_s(job) * 1000)
+                .collect(),
+            starts: vec![0; case.jobs.len()],
+            case,
+        }
+    }
+
+    pub fn job(&self, job: usize) -> &'a Job {
+        self.case.jobs[job]
+    }
+
+    pub fn weight(&self, job: usize) -> Share {
+        let it = self.job(job);
+        self.whole.weight(&it.need) * Share::from(it.tasks)
+    }
+
+    pub fn advance(&mut self, now: Moment) {
+        self.now = now;
+        self.ledger.advance(now);
+    }
+
+    /// Ends that were foretold before a preemption do not count.
+    pub fn next_end(&mut self) -> Option<Moment> {
+        while let Some(Reverse((at, job, start))) = self.ends.peek().copied() {
+            if self.running.contains_key(&job) && self.starts[job] == start {
+                return Some(at);
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
+    pub fn submit(&mut self, job: usize) {
+        let weight = self.weight(job);
+        let account = &mut self.accounts[self.account_of[job]];
+        account.demand += weight;
+        account.pending.insert(job);
+        self.ledger.submitted(job);
+    }
+
+    /// Starts a job where it fits now; false where it does not.
+    pub fn start(&mut self, job: usize) -> bool {
+        let it = self.job(job);
+        if it.need.cpu_milli.saturating_mul(it.tasks) > self.free_cpu {
+            return false;
+        }
+        let rooms = &self.cluster.rooms;
+        let Some(mut parts) = self.cluster.lay(it, rooms, rooms) else {
+            return false;
+        };
+        occupy(&mut self.cluster.rooms, &it.need, &mut parts);
+        self.free_cpu -= it.need.cpu_milli * it.tasks;
+        let weight = self.weight(job);
+        let account = &mut self.accounts[self.account_of[job]];
+        account.held += weight;
+        account.pending.remove(&job);
+        self.starts[job] += 1;
+        let end = self.now + self.left[job];
+        self.ends.push(Reverse((end, job, self.starts[job])));
+        let started = self.now;
+        self.running.insert(job, Running { parts, started });
+        self.ledger.gained(job, it.tasks);
+        true
+    }
+
+    fn stop(&mut self, job: usize) -> Moment {
+        let running = self.running.remove(&job).expect("what stops was running");
+        let it = self.job(job);
+        release(&mut self.cluster.rooms, &it.need, &running.parts);
+        self.free_cpu += it.need.cpu_milli * it.tasks;
+        let weight = self.weight(job);
+        self.accounts[self.account_of[job]].held -= weight;
+        self.ledger.gave_up(job, it.tasks);
+        running.started
+    }
+
+    pub fn end(&mut self, job: usize) {
+        self.stop(job);
+        let weight = self.weight(job);
+        self.accounts[self.account_of[job]].demand -= weight;
+        self.ledger.ended(job);
+    }
+
+    /// Milliseconds that a running job would have to do again.
+    fn vain_ms(&self, job: usize) -> u64 {
+        let ran = self.now - self.running[&job].started;
+        self.checkpoint_ms.map_or(ran, |every| ran % every)
+    }
+
+    /// Thousandths of a core × milliseconds that would be lost.
+    pub fn loss(&self, job: usize) -> u128 {
+        let it = self.job(job);
+        u128::from(self.vain_ms(job)) * u128::from(it.tasks * it.need.cpu_milli)
+    }
+
+    pub fn preempt(&mut self, job: usize) {
+        let vain = self.vain_ms(job);
+        let started = self.stop(job);
+        self.left[job] -= self.now - started - vain;
+        self.accounts[self.account_of[job]].pending.insert(job);
+        self.ledger.evicted(job, 1, vain * self.job(job).tasks);
+    }
+
+    pub fn close(self) -> Books {
+        self.ledger.close()
+    }
+}

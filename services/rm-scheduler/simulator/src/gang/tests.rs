@@ -1,0 +1,77 @@
+use super::*;
+use crate::trace::{Job, Need, Node, Workload};
+
+/// Jobs as (user, submit, run, tasks) on one node of so many cores.
+fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Books {
+    let mut workload = Workload::default();
+    for (at, (user, submit, run, tasks)) in jobs.iter().enumerate() {
+        let job = Job {
+            id: at.to_string(),
+            user: workload.users.index(user),
+            class: workload.classes.index("c"),
+            submit_s: Some(*submit),
+            runtime_s: Some(*run),
+            limit_s: None,
+            tasks: *tasks,
+            need: Need {
+                cpu_milli: 1000,
+                ..Need::default()
+            },
+        };
+        workload.jobs.push(job);
+    }
+    let nodes = [Node {
+        id: "n".into(),
+        pool: String::new(),
+        cpu_milli: cores * 1000,
+        memory_mib: 0,
+        gpu_count: 0,
+        gpu_model: String::new(),
+    }];
+    let case = Case::rigid(&workload, &nodes);
+    simulate(&case, checkpoint_s, &Fairness::Users, &mut |_| {})
+}
+
+fn times(books: &Books) -> Vec<(u64, u64)> {
+    let outcomes = books.outcomes.iter();
+    outcomes
+        .map(|o| (o.started.unwrap() / 1000, o.ended.unwrap() / 1000))
+        .collect()
+}
+
+#[test]
+fn a_job_goes_for_one_whose_user_has_less_than_due() {
+    let jobs = [("a", 0, 1000, 4), ("a", 0, 1000, 4), ("b", 95, 100, 4)];
+    let books = run(8, &jobs, Some(60));
+    // Of a's jobs with equal loss the older goes; at 100 it ran 100 s, 40 of them unsaved.
+    assert_eq!(times(&books)[2], (100, 200));
+    assert_eq!(books.outcomes[0].evictions + books.outcomes[1].evictions, 1);
+    assert_eq!(books.outcomes[0].lost, 40_000 * 4 * 1000);
+    // 60 s were saved, and it starts again when b is done.
+    assert_eq!(times(&books)[0], (0, 200 + 940));
+    let books = run(8, &jobs, None);
+    assert_eq!(times(&books)[0], (0, 200 + 1000), "nothing was saved");
+}
+
+#[test]
+fn nobody_below_the_share_pays() {
+    let jobs = [("a", 0, 1000, 4), ("b", 0, 1000, 4), ("c", 95, 100, 4)];
+    let books = run(8, &jobs, None);
+    // Without its job a or b would have less than a third.
+    assert_eq!(times(&books)[2].0, 1000);
+    assert!(books.outcomes.iter().all(|outcome| outcome.evictions == 0));
+}
+
+#[test]
+fn only_who_is_needed_goes() {
+    let a = [("a", 0, 900, 1), ("a", 10, 900, 3), ("a", 20, 900, 8)];
+    let jobs = [a[0], a[1], a[2], ("b", 95, 100, 3), ("b", 95, 100, 3)];
+    let books = run(12, &jobs, None);
+    // The small one costs least and is looked at first, but the room of the second is enough.
+    let went: Vec<u64> = books
+        .outcomes
+        .iter()
+        .map(|outcome| outcome.evictions)
+        .collect();
+    assert_eq!((times(&books)[3], went), ((100, 200), vec![0, 1, 0, 0, 0]));
+}

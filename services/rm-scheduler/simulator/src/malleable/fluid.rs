@@ -1,0 +1,293 @@
+//! Fair shares as if machines were a fluid, rounded to whole processes as late as possible: the
+//! model of a fair scheduler with preemption that others are compared with.
+//!
+//! First the cluster is divided among users by max-min; then each user's part among the user's
+//! jobs, rounded down, and what rounding left over goes first to who would otherwise lose a
+//! process; then jobs below their number grow, into free room or in place of what others have
+//! beyond theirs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{Sharing, World};
+use crate::{
+    measure::{Fairness, Moment},
+    share::{Claim, Member, Share, max_min, two_levels},
+};
+
+#[derive(Debug)]
+pub struct Fluid {
+    fairness: Fairness,
+    /// Processes that a user must be below the fair share before somebody is evicted for a job
+    /// that has any.
+    patience: u64,
+}
+
+impl Fluid {
+    pub fn new(fairness: Fairness, patience: u64) -> Self {
+        Self {
+            fairness,
+            patience: patience.max(1),
+        }
+    }
+}
+
+impl Sharing for Fluid {
+    fn round(&mut self, world: &mut World) -> Option<Moment> {
+        let mut round = Round::open(world, &self.fairness, self.patience);
+        round.divide();
+        round.grow();
+        None
+    }
+}
+
+/// A user, or a user within a class.
+#[derive(Default)]
+struct Account {
+    class: (usize, u64),
+    jobs: Vec<usize>,
+    demand: Share,
+    fair: Share,
+    remainder: Share,
+    held: Share,
+    /// Processes that its jobs are due together.
+    counted: u64,
+}
+
+/// How many processes a job is due.
+struct Due {
+    job: usize,
+    account: usize,
+    weight: Share,
+    held: u64,
+    count: u64,
+    /// No node can take another one in this round, whoever goes.
+    stuck: bool,
+}
+
+/// Who goes: the place of its due, and the process.
+type Victims = Vec<(usize, usize)>;
+
+struct Round<'w, 'a> {
+    world: &'w mut World<'a>,
+    patience: u64,
+    accounts: Vec<Account>,
+    /// By submission.
+    dues: Vec<Due>,
+}
+
+impl<'w, 'a> Round<'w, 'a> {
+    fn open(world: &'w mut World<'a>, fairness: &Fairness, patience: u64) -> Self {
+        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        let mut accounts: Vec<Account> = Vec::new();
+        let mut dues = Vec::new();
+        for job in world.unfinished() {
+            let it = world.job(job);
+            let class = fairness.class_of(world.case.workload, it);
+            let account = *known.entry((class.0, it.user)).or_insert_with(|| {
+                accounts.push(Account {
+                    class,
+                    ..Account::default()
+                });
+                accounts.len() - 1
+            });
+            let (weight, held) = (world.whole.weight(&it.need), world.held(job));
+            accounts[account].jobs.push(dues.len());
+            accounts[account].demand += weight * Share::from(it.tasks);
+            accounts[account].held += weight * Share::from(held);
+            dues.push(Due {
+                job,
+                account,
+                weight,
+                held,
+                count: 0,
+                stuck: false,
+            });
+        }
+        Self {
+            world,
+            patience,
+            accounts,
+            dues,
+        }
+    }
+
+    fn tasks(&self, due: usize) -> u64 {
+        self.world.job(self.dues[due].job).tasks
+    }
+
+    fn divide(&mut self) {
+        let member = |account: &Account| Member {
+            class: account.class.0,
+            class_weight: account.class.1,
+            demand: account.demand,
+        };
+        let members: Vec<Member> = self.accounts.iter().map(member).collect();
+        let parts = two_levels(self.world.whole.parts, &members);
+        for (at, part) in parts.into_iter().enumerate() {
+            self.accounts[at].fair = part;
+            self.divide_part(at, part);
+        }
+        let given: Share = self
+            .dues
+            .iter()
+            .map(|due| due.weight * Share::from(due.count))
+            .sum();
+        self.give_rest(self.world.whole.parts.saturating_sub(given));
+    }
+
+    fn divide_part(&mut self, account: usize, part: Share) {
+        let jobs = std::mem::take(&mut self.accounts[account].jobs);
+        let claim = |at: &usize| Claim {
+            weight: 1,
+            demand: self.dues[*at].weight * Share::from(self.tasks(*at)),
+        };
+        let claims: Vec<Claim> = jobs.iter().map(claim).collect();
+        let mut left = part;
+        for (at, share) in jobs.iter().zip(max_min(part, &claims)) {
+            let due = &mut self.dues[*at];
+            due.count = u64::try_from(share / due.weight).unwrap_or(u64::MAX);
+            left -= due.weight * Share::from(due.count);
+        }
+        let mut turns = jobs.clone();
+        turns.sort_by_key(|at| {
+            let due = &self.dues[*at];
+            (due.held <= due.count, due.count > 0, due.job)
+        });
+        for at in turns {
+            self.give_one(at, &mut left);
+        }
+        self.accounts[account].remainder = left;
+        self.accounts[account].counted = jobs.iter().map(|at| self.dues[*at].count).sum();
+        self.accounts[account].jobs = jobs;
+    }
+
+    fn give_one(&mut self, at: usize, left: &mut Share) {
+        let more = self.dues[at].count < self.tasks(at);
+        let due = &mut self.dues[at];
+        if more && due.weight <= *left {
+            due.count += 1;
+            *left -= due.weight;
+        }
+    }
+
+    /// What no user can use for a whole process of its own.
+    fn give_rest(&mut self, mut left: Share) {
+        let mut turns: Vec<usize> = (0..self.dues.len()).collect();
+        turns.sort_by_key(|at| {
+            let due = &self.dues[*at];
+            let account = &self.accounts[due.account];
+            let loses = due.held > due.count;
+            (
+                !loses,
+                account.counted > 0,
+                std::cmp::Reverse(account.remainder),
+                due.job,
+            )
+        });
+        for at in turns {
+            self.give_one(at, &mut left);
+        }
+    }
+
+    /// How well served an account is; the least goes first.
+    fn served(&self, account: usize) -> Share {
+        let account = &self.accounts[account];
+        (account.held << 32) / account.fair.max(1)
+    }
+
+    fn grow(&mut self) {
+        let mut turns: BTreeSet<(Share, usize)> = (0..self.accounts.len())
+            .map(|account| (self.served(account), account))
+            .collect();
+        while let Some((_, account)) = turns.pop_first() {
+            if self.grow_one(account) {
+                turns.insert((self.served(account), account));
+            }
+        }
+    }
+
+    /// One more process for the oldest job of the account that is due one and can have it.
+    fn grow_one(&mut self, account: usize) -> bool {
+        let jobs = std::mem::take(&mut self.accounts[account].jobs);
+        let grown = jobs.iter().any(|at| {
+            let due = &self.dues[*at];
+            due.held < due.count && !due.stuck && self.start_one(*at)
+        });
+        self.accounts[account].jobs = jobs;
+        grown
+    }
+
+    fn start_one(&mut self, at: usize) -> bool {
+        let need = &self.world.job(self.dues[at].job).need;
+        let Some(node) = self.world.tightest(need).or_else(|| self.make_room(at)) else {
+            self.dues[at].stuck = true;
+            return false;
+        };
+        let due = &mut self.dues[at];
+        self.world.start(due.job, node);
+        due.held += 1;
+        self.accounts[due.account].held += due.weight;
+        true
+    }
+
+    /// Evicts what others have beyond their number, on the node where the least work is lost.
+    fn make_room(&mut self, at: usize) -> Option<usize> {
+        let due = &self.dues[at];
+        let account = &self.accounts[due.account];
+        let short = account.fair.saturating_sub(account.held) / due.weight;
+        if due.held > 0 && short < Share::from(self.patience) && self.patience > 1 {
+            return None;
+        }
+        let (node, victims) = self.cheapest(due.job)?;
+        for (victim, process) in victims {
+            self.world.evict(process);
+            let due = &mut self.dues[victim];
+            due.held -= 1;
+            self.accounts[due.account].held -= due.weight;
+        }
+        Some(node)
+    }
+
+    /// The node where evicting costs least, and who goes there.
+    fn cheapest(&self, job: usize) -> Option<(usize, Victims)> {
+        let need = &self.world.job(job).need;
+        let mut nodes: BTreeMap<usize, Vec<(u64, usize, usize)>> = BTreeMap::new();
+        for (at, due) in self
+            .dues
+            .iter()
+            .enumerate()
+            .filter(|(_, due)| due.held > due.count)
+        {
+            for process in self.world.running(due.job) {
+                let node = self.world.process(*process).node;
+                let loss = self.world.loss(*process);
+                nodes.entry(node).or_default().push((loss, *process, at));
+            }
+        }
+        let mut best: Option<(u64, usize, Victims)> = None;
+        for (node, mut candidates) in nodes {
+            candidates.sort_unstable();
+            let mut taken: BTreeMap<usize, u64> = BTreeMap::new();
+            let (mut cost, mut gone, mut victims) = (0, Vec::new(), Vec::new());
+            for (loss, process, at) in candidates {
+                let surplus = self.dues[at].held - self.dues[at].count;
+                let so_far = taken.entry(at).or_default();
+                if *so_far == surplus {
+                    continue;
+                }
+                *so_far += 1;
+                cost += loss;
+                gone.push(process);
+                victims.push((at, process));
+                if best.as_ref().is_some_and(|(least, ..)| *least <= cost) {
+                    break;
+                }
+                if self.world.would_fit(node, need, &gone) {
+                    best = Some((cost, node, victims));
+                    break;
+                }
+            }
+        }
+        best.map(|(_, node, victims)| (node, victims))
+    }
+}

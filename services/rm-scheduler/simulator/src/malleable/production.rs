@@ -1,0 +1,454 @@
+//! The planner that serves real fleets, in the pretend one. This is the only file that knows the
+//! planner's types: what changes there changes here and nowhere else.
+//!
+//! The snapshot is kept from round to round and only changed where something happened. An eviction
+//! takes no time here, so a round that took something back is followed at once by the one that
+//! gives it away.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
+use hayward_rm_scheduler_domain::{
+    FairShare, Planner,
+    plan::{Grant, Plan},
+    snapshot::{self, Snapshot},
+};
+use hayward_vocabulary::{
+    AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
+};
+
+use super::{Sharing, World};
+use crate::{
+    case::Case,
+    measure::{Fairness, Moment},
+    trace::{Job, Node},
+};
+
+const MIB: u64 = 1 << 20;
+/// Memory of a node whose memory is not known.
+const PLENTY: u64 = 1 << 50;
+/// Rounds at one moment: a round that evicts, the one that places, and some for what they stir.
+const ROUNDS: usize = 6;
+
+/// Why a policy document cannot be simulated.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadPolicy {
+    #[error("the policy has no pool without a parent")]
+    NoPool,
+    #[error("pool {pool:?} hangs below a pool that does not exist, or below itself")]
+    BadTree { pool: String },
+    #[error("class {class:?} lives in pool {pool:?}, which does not exist")]
+    UnknownPool { class: String, pool: String },
+    #[error("class {class:?} has no weight")]
+    NoWeight { class: String },
+    #[error(
+        "no FAIR_SHARE class serves class {class:?} of the trace: name one so, or mark a default"
+    )]
+    NoClass { class: String },
+}
+
+pub struct Production {
+    planner: Box<dyn Planner>,
+    snapshot: Snapshot,
+    node_index: BTreeMap<NodeName, usize>,
+    /// The process of each allocation, in the order of the snapshot.
+    processes: BTreeMap<AllocationId, usize>,
+    /// By job.
+    held: BTreeMap<usize, BTreeSet<AllocationId>>,
+    /// By job: when it got its first process.
+    first: BTreeMap<usize, Moment>,
+    work_index: BTreeMap<WorkId, usize>,
+    known: usize,
+    serial: u64,
+    /// Something may grow only because time went by.
+    grows_with_time: bool,
+}
+
+impl Production {
+    pub fn new(case: &Case, policy: &Policy) -> Result<Self, BadPolicy> {
+        let top = top_pool(policy)?;
+        check(policy)?;
+        let mut snapshot = empty(policy);
+        for job in &case.jobs {
+            class_of(case, policy, job)?;
+        }
+        let mut node_index = BTreeMap::new();
+        for (at, node) in case.nodes.iter().enumerate() {
+            let name = node_name(at, node);
+            let pool = if policy.pools.contains_key(&node.pool) {
+                &node.pool
+            } else {
+                &top
+            };
+            snapshot.nodes.insert(name.clone(), node_of(node, pool));
+            node_index.insert(name, at);
+        }
+        Ok(Self {
+            planner: Box::new(FairShare),
+            grows_with_time: policy.tunables.initialization_cap > 0
+                || policy.tunables.expand_by_doubling,
+            snapshot,
+            node_index,
+            processes: BTreeMap::new(),
+            held: BTreeMap::new(),
+            first: BTreeMap::new(),
+            work_index: BTreeMap::new(),
+            known: 0,
+            serial: 0,
+        })
+    }
+
+    /// One class in which all users are equal, whose quantum is a core with its part of the memory
+    /// of a node; no caps on growth, for what runs here needs no time to start.
+    pub fn even(case: &Case) -> Policy {
+        let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
+        let memory = case
+            .nodes
+            .iter()
+            .filter_map(part)
+            .min()
+            .filter(|part| *part > 0);
+        let mut policy = Policy {
+            quantum: Quantum(Size {
+                memory_bytes: memory.map_or(1 << 30, |memory| memory * MIB),
+                cpu_milli: 1000,
+                ..Size::default()
+            }),
+            ..Policy::default()
+        };
+        policy
+            .classes
+            .retain(|_, class| class.default && class.policy == SharePolicy::FairShare);
+        policy.tunables.initialization_cap = 0;
+        policy.tunables.expand_by_doubling = false;
+        policy.tunables.use_prediction = false;
+        policy
+    }
+
+    /// Among whom this policy divides: its FAIR_SHARE classes by their weights.
+    pub fn fairness(policy: &Policy) -> Fairness {
+        let fair = policy
+            .classes
+            .iter()
+            .filter(|(_, c)| c.policy == SharePolicy::FairShare);
+        let weights: BTreeMap<String, u64> = fair
+            .map(|(name, class)| (name.clone(), class.weight))
+            .collect();
+        if weights.len() < 2 {
+            return Fairness::Users;
+        }
+        Fairness::Classes(weights)
+    }
+
+    /// What ended and what came since the last round, and how far each job is.
+    fn absorb(&mut self, world: &mut World) {
+        for job in world.drain_ended() {
+            self.snapshot.demand.remove(&work_id(job));
+            self.work_index.remove(&work_id(job));
+            self.first.remove(&job);
+            for id in self.held.remove(&job).unwrap_or_default() {
+                self.snapshot.allocations.remove(&id);
+                self.processes.remove(&id);
+            }
+        }
+        for job in self.known..world.submitted() {
+            // What has no work to do ended as it came.
+            if world.unfinished().any(|unfinished| unfinished == job) {
+                let demand = self.demand_of(world, job);
+                self.snapshot.demand.insert(work_id(job), demand);
+                self.work_index.insert(work_id(job), job);
+            }
+        }
+        self.known = world.submitted();
+        self.snapshot.now = moment(world.now());
+        for job in world.unfinished() {
+            let item = world.item_ms(job);
+            let started = self.first.get(&job).copied();
+            let known = started.is_some_and(|at| at + item <= world.now());
+            if let Some(demand) = self.snapshot.demand.get_mut(&work_id(job)) {
+                demand.remaining_tasks = world.left(job).div_ceil(item);
+                demand.task_ms = known.then_some(item);
+            }
+        }
+        // What would be lost is the item in flight, not all that the process ever did.
+        let pairs = self
+            .snapshot
+            .allocations
+            .values_mut()
+            .zip(self.processes.values());
+        for (allocation, process) in pairs {
+            allocation.investment_ms = Some(world.loss(*process));
+        }
+    }
+
+    fn demand_of(&self, world: &World, job: usize) -> snapshot::Demand {
+        let it = world.job(job);
+        let name = world.case.workload.classes.name(it.class);
+        snapshot::Demand {
+            kind: WorkKind::Job,
+            user: user_name(world.case, it),
+            class: self
+                .snapshot
+                .classes
+                .contains_key(name)
+                .then(|| name.to_owned()),
+            submitted_at: moment(world.now()),
+            size: size_of(it),
+            max_processes: it.tasks,
+            remaining_tasks: it.tasks,
+            threads: 1,
+            task_ms: None,
+            machines: BTreeSet::new(),
+            service: None,
+            managed: false,
+            runnable: true,
+            completing: false,
+            keeps_what_it_holds: false,
+        }
+    }
+
+    fn apply(&mut self, world: &mut World, plan: &Plan) {
+        for vacate in &plan.vacates {
+            let gone = self.snapshot.allocations.remove(&vacate.allocation);
+            let gone = gone.expect("a plan vacates only what is there");
+            let job = self.work_index[&gone.work];
+            let process = self.processes.remove(&vacate.allocation);
+            world.evict(process.expect("what is held is known"));
+            if let Some(held) = self.held.get_mut(&job) {
+                held.remove(&vacate.allocation);
+            }
+        }
+        for grant in &plan.grants {
+            self.grant(world, grant);
+        }
+    }
+
+    fn grant(&mut self, world: &mut World, grant: &Grant) {
+        let job = self.work_index[&grant.work];
+        let process = world.start(job, self.node_index[&grant.node]);
+        self.first.entry(job).or_insert_with(|| world.now());
+        self.serial += 1;
+        let id = AllocationId::new(format!("alc_{:012}", self.serial)).expect("a good name");
+        self.held.entry(job).or_default().insert(id.clone());
+        self.processes.insert(id.clone(), process);
+        let now = moment(world.now());
+        let allocation = snapshot::Allocation {
+            work: grant.work.clone(),
+            kind: grant.kind,
+            user: grant.user.clone(),
+            class: grant.class.clone(),
+            node: grant.node.clone(),
+            order: grant.order,
+            size: grant.size.clone(),
+            fixed: grant.fixed,
+            granted_at: now,
+            running: true,
+            started_at: Some(now),
+            running_since: Some(now),
+            investment_ms: Some(0),
+            gpus: Vec::new(),
+            leaving: false,
+            purged: false,
+        };
+        self.snapshot.allocations.insert(id, allocation);
+    }
+
+    /// When the next job will have shown how long an item of its work takes.
+    fn wakes(&self, world: &World) -> Option<Moment> {
+        if !self.grows_with_time {
+            return None;
+        }
+        let shown = |(job, at): (&usize, &Moment)| at + world.item_ms(*job);
+        self.first
+            .iter()
+            .map(shown)
+            .filter(|at| *at > world.now())
+            .min()
+    }
+}
+
+impl Sharing for Production {
+    fn round(&mut self, world: &mut World) -> Option<Moment> {
+        self.absorb(world);
+        let mut quiet = false;
+        for _ in 0..ROUNDS {
+            self.snapshot.round += 1;
+            let plan = self.planner.schedule(&self.snapshot);
+            quiet = plan.is_empty();
+            self.apply(world, &plan);
+            self.snapshot.carried = plan.carried.clone();
+            if plan.vacates.is_empty() {
+                break;
+            }
+        }
+        if quiet || !self.grows_with_time {
+            self.wakes(world)
+        } else {
+            Some(world.now() + 1)
+        }
+    }
+}
+
+fn empty(policy: &Policy) -> Snapshot {
+    let pool = |pool: &hayward_rm_scheduler_api::policy::Pool| snapshot::Pool {
+        parent: pool.parent.clone(),
+        search_order: pool.search_order,
+        ..snapshot::Pool::default()
+    };
+    let tunables = &policy.tunables;
+    Snapshot {
+        now: Timestamp::default(),
+        round: 0,
+        quantum: policy.quantum.clone(),
+        tunables: snapshot::Tunables {
+            initialization_cap: tunables.initialization_cap,
+            expand_by_doubling: tunables.expand_by_doubling,
+            use_prediction: tunables.use_prediction,
+            prediction_fudge_ms: tunables.prediction_fudge_ms,
+            ..snapshot::Tunables::default()
+        },
+        pools: policy
+            .pools
+            .iter()
+            .map(|(name, it)| (name.clone(), pool(it)))
+            .collect(),
+        classes: policy
+            .classes
+            .iter()
+            .map(|(name, it)| (name.clone(), class(it)))
+            .collect(),
+        ..Snapshot::empty()
+    }
+}
+
+fn class(class: &hayward_rm_scheduler_api::policy::Class) -> snapshot::Class {
+    snapshot::Class {
+        policy: match class.policy {
+            SharePolicy::FairShare => snapshot::Policy::FairShare,
+            SharePolicy::FixedShare => snapshot::Policy::FixedShare,
+            SharePolicy::Reserve => snapshot::Policy::Reserve,
+        },
+        priority: class.priority,
+        weight: class.weight,
+        pool: class.pool.clone(),
+        default: class.default,
+        users: class.users.iter().cloned().collect(),
+        place: 0,
+        debug: None,
+        growth: snapshot::Growth::default(),
+    }
+}
+
+fn top_pool(policy: &Policy) -> Result<String, BadPolicy> {
+    let mut tops = policy
+        .pools
+        .iter()
+        .filter(|(_, pool)| pool.parent.is_none());
+    let named = policy
+        .pools
+        .get_key_value("default")
+        .filter(|(_, pool)| pool.parent.is_none());
+    let top = named.or_else(|| tops.next());
+    top.map(|(name, _)| name.clone()).ok_or(BadPolicy::NoPool)
+}
+
+fn check(policy: &Policy) -> Result<(), BadPolicy> {
+    for name in policy.pools.keys() {
+        let above = |name: &String| policy.pools.get(name).map(|pool| pool.parent.clone());
+        let mut at = Some(name.clone());
+        let mut steps = 0;
+        while let Some(pool) = at {
+            steps += 1;
+            let bad = || BadPolicy::BadTree { pool: name.clone() };
+            at = above(&pool)
+                .filter(|_| steps <= policy.pools.len())
+                .ok_or_else(bad)?;
+        }
+    }
+    for (name, class) in &policy.classes {
+        if !policy.pools.contains_key(&class.pool) {
+            let (class, pool) = (name.clone(), class.pool.clone());
+            return Err(BadPolicy::UnknownPool { class, pool });
+        }
+        if class.weight == 0 {
+            return Err(BadPolicy::NoWeight {
+                class: name.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn class_of(case: &Case, policy: &Policy, job: &Job) -> Result<(), BadPolicy> {
+    let name = case.workload.classes.name(job.class);
+    let fair =
+        |class: &hayward_rm_scheduler_api::policy::Class| class.policy == SharePolicy::FairShare;
+    let serves = policy.classes.get(name).map_or_else(
+        || {
+            policy
+                .classes
+                .values()
+                .any(|class| class.default && fair(class))
+        },
+        fair,
+    );
+    if serves {
+        Ok(())
+    } else {
+        Err(BadPolicy::NoClass {
+            class: name.to_owned(),
+        })
+    }
+}
+
+fn node_of(node: &Node, pool: &str) -> snapshot::Node {
+    let memory = if node.memory_mib == 0 {
+        PLENTY
+    } else {
+        node.memory_mib * MIB
+    };
+    snapshot::Node {
+        pool: pool.to_owned(),
+        capacity: Size {
+            memory_bytes: memory,
+            cpu_milli: node.cpu_milli,
+            gpu_milli: node.gpu_count * 1000,
+            extras: BTreeMap::new(),
+        },
+        takes_work: true,
+        lost: false,
+        offline: false,
+        block: None,
+    }
+}
+
+fn size_of(job: &Job) -> Size {
+    Size {
+        memory_bytes: job.need.memory_mib * MIB,
+        cpu_milli: job.need.cpu_milli,
+        gpu_milli: job.need.gpu_milli * job.need.gpu_count,
+        extras: BTreeMap::new(),
+    }
+}
+
+/// In the order of the file, so that ties end there.
+fn node_name(at: usize, node: &Node) -> NodeName {
+    NodeName::new(format!("{at:06}-{}", node.id))
+        .or_else(|_| NodeName::new(format!("{at:06}")))
+        .expect("digits are a good name")
+}
+
+/// In the order of submission.
+fn work_id(job: usize) -> WorkId {
+    WorkId::new(format!("job_{job:09}")).expect("digits are a good name")
+}
+
+fn user_name(case: &Case, job: &Job) -> UserName {
+    UserName::new(case.workload.users.name(job.user))
+        .or_else(|_| UserName::new(format!("user-{}", job.user)))
+        .expect("digits are a good name")
+}
+
+fn moment(at: Moment) -> Timestamp {
+    Timestamp::default().plus_ms(at)
+}

@@ -1,0 +1,88 @@
+use super::*;
+use crate::trace::{Job, Need, Node, Workload};
+
+/// Jobs as (user, submit, run, tasks) on nodes of so many cores.
+fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Books {
+    let (workload, nodes) = world(nodes, jobs);
+    let case = Case::malleable(&workload, &nodes);
+    let mut fluid = Fluid::new(Fairness::Users, 1);
+    simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {})
+}
+
+fn world(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>) {
+    let mut workload = Workload::default();
+    for (at, (user, submit, run, tasks)) in jobs.iter().enumerate() {
+        let job = Job {
+            id: at.to_string(),
+            user: workload.users.index(user),
+            class: workload.classes.index("c"),
+            submit_s: Some(*submit),
+            runtime_s: Some(*run),
+            limit_s: None,
+            tasks: *tasks,
+            need: Need {
+                cpu_milli: 1000,
+                ..Need::default()
+            },
+        };
+        workload.jobs.push(job);
+    }
+    let node = |(at, cores): (usize, &u64)| Node {
+        id: at.to_string(),
+        pool: String::new(),
+        cpu_milli: cores * 1000,
+        memory_mib: 0,
+        gpu_count: 0,
+        gpu_model: String::new(),
+    };
+    (workload, nodes.iter().enumerate().map(node).collect())
+}
+
+fn ends(books: &Books) -> Vec<u64> {
+    books
+        .outcomes
+        .iter()
+        .map(|outcome| outcome.ended.unwrap())
+        .collect()
+}
+
+#[test]
+fn one_user_has_everything() {
+    // 8 × 100 process-seconds at eight processes.
+    assert_eq!(ends(&run(&[4, 4], &[("a", 0, 100, 8)])), [100_000]);
+    // More tasks than cores: half the rate.
+    assert_eq!(ends(&run(&[4], &[("a", 0, 100, 8)])), [200_000]);
+}
+
+#[test]
+fn a_second_user_gets_half_at_the_next_tick_and_gives_it_back() {
+    let books = run(&[8], &[("a", 0, 600, 8), ("b", 101, 300, 8)]);
+    let outcome = &books.outcomes[1];
+    assert_eq!(outcome.started, Some(110_000), "the grid is ten seconds");
+    // b: 2,400 process-seconds at four.
+    assert_eq!(outcome.ended, Some(710_000));
+    let first = &books.outcomes[0];
+    // Each of the four that went lost 110 s; half of the machine is a's meanwhile.
+    assert_eq!((first.evictions, first.lost), (4, 4 * 110_000 * 1000));
+    assert!((books.summary.jain - 1.0).abs() < 1e-6);
+    assert_eq!(books.summary.completed, 2);
+}
+
+#[test]
+fn idle_room_is_lent() {
+    let books = run(&[8], &[("a", 0, 100, 2), ("b", 0, 100, 6)]);
+    assert_eq!(ends(&books), [100_000, 100_000]);
+    assert_eq!(books.outcomes[1].evictions, 0);
+}
+
+#[test]
+fn equal_inputs_give_equal_books() {
+    let jobs = [
+        ("a", 0, 700, 9),
+        ("b", 3, 50, 4),
+        ("c", 3, 10, 8),
+        ("a", 44, 90, 3),
+    ];
+    let (one, two) = (run(&[4, 3], &jobs), run(&[4, 3], &jobs));
+    assert_eq!((one.outcomes, one.summary), (two.outcomes, two.summary));
+}

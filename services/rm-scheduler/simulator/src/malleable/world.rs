@@ -1,0 +1,271 @@
+//! The pretend fleet that malleable jobs run on: processes on nodes, work that gets less.
+//!
+//! Invariants: a process never sits where there is no room; `left` of a job is what was left at
+//! `since`, and changes only when the number of its processes does.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeSet, BinaryHeap},
+};
+
+use crate::{
+    case::Case,
+    cluster::{Cluster, Room},
+    measure::{Books, Fairness, Ledger, Moment},
+    share::Whole,
+    trace::{Job, Need},
+};
+
+/// The longest item of work, in milliseconds: what an evicted process loses at most.
+const ITEM_MS: u64 = 300_000;
+
+#[derive(Debug)]
+pub struct Process {
+    pub job: usize,
+    pub node: usize,
+    pub started: Moment,
+    gpus: Vec<usize>,
+}
+
+#[derive(Debug, Default)]
+struct Run {
+    /// Process-milliseconds.
+    left: u64,
+    since: Moment,
+    processes: Vec<usize>,
+    /// Ends that were foretold before the last change do not count.
+    version: u64,
+}
+
+pub struct World<'a> {
+    pub case: &'a Case<'a>,
+    pub whole: Whole,
+    cluster: Cluster,
+    ledger: Ledger,
+    now: Moment,
+    runs: Vec<Run>,
+    processes: Vec<Option<Process>>,
+    vacant: Vec<usize>,
+    /// Nodes by free cpu.
+    by_free: BTreeSet<(u64, usize)>,
+    /// Submitted and not ended, by submission.
+    unfinished: BTreeSet<usize>,
+    ends: BinaryHeap<Reverse<(Moment, usize, u64)>>,
+    submitted: usize,
+    ended: Vec<usize>,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(case: &'a Case<'a>, fairness: &Fairness) -> Self {
+        let cluster = Cluster::new(case.nodes);
+        let by_free = cluster.rooms.iter().enumerate();
+        Self {
+            case,
+            whole: Whole::new(cluster.capacity),
+            ledger: Ledger::new(case.workload, &case.jobs, cluster.capacity, fairness),
+            now: case.jobs.first().map_or(0, |_| case.submit_s(0) * 1000),
+            runs: case.jobs.iter().map(|_| Run::default()).collect(),
+            processes: Vec::new(),
+            vacant: Vec::new(),
+            by_free: by_free.map(|(node, room)| (room.cpu_milli, node)).collect(),
+            unfinished: BTreeSet::new(),
+            ends: BinaryHeap::new(),
+            submitted: 0,
+            ended: Vec::new(),
+            cluster,
+        }
+    }
+
+    pub fn now(&self) -> Moment {
+        self.now
+    }
+
+    pub fn job(&self, job: usize) -> &'a Job {
+        self.case.jobs[job]
+    }
+
+    pub fn unfinished(&self) -> impl Iterator<Item = usize> {
+        self.unfinished.iter().copied()
+    }
+
+    /// Jobs below this number have been submitted.
+    pub fn submitted(&self) -> usize {
+        self.submitted
+    }
+
+    /// Jobs that ended since this was asked last.
+    pub fn drain_ended(&mut self) -> Vec<usize> {
+        std::mem::take(&mut self.ended)
+    }
+
+    /// Process numbers of a job, in no order that means anything.
+    pub fn running(&self, job: usize) -> &[usize] {
+        &self.runs[job].processes
+    }
+
+    pub fn held(&self, job: usize) -> u64 {
+        self.runs[job].processes.len() as u64
+    }
+
+    pub fn process(&self, process: usize) -> &Process {
+        self.processes[process]
+            .as_ref()
+            .expect("the process is there")
+    }
+
+    /// Process-milliseconds that are left to be done at this moment.
+    pub fn left(&self, job: usize) -> u64 {
+        let run = &self.runs[job];
+        let done = (self.now - run.since) * run.processes.len() as u64;
+        run.left.saturating_sub(done)
+    }
+
+    /// Milliseconds of one item of work.
+    pub fn item_ms(&self, job: usize) -> u64 {
+        (self.case.run_s(job) * 1000).clamp(1, ITEM_MS)
+    }
+
+    /// Milliseconds of work in vain if the process had to go now.
+    pub fn loss(&self, process: usize) -> u64 {
+        let process = self.process(process);
+        (self.now - process.started) % self.item_ms(process.job)
+    }
+
+    /// Processes of this need that find room on the node.
+    pub fn fitting(&self, node: usize, need: &Need) -> u64 {
+        self.cluster.fitting(&self.cluster.rooms, node, need)
+    }
+
+    /// Would it fit if these processes of the node were gone?
+    pub fn would_fit(&self, node: usize, need: &Need, gone: &[usize]) -> bool {
+        if !self.cluster.sites[node].accepts(need) {
+            return false;
+        }
+        let mut room = self.cluster.rooms[node].clone();
+        for process in gone {
+            let process = self.process(*process);
+            room.give(&self.job(process.job).need, 1, &process.gpus);
+        }
+        room.fitting(need) > 0
+    }
+
+    /// The fullest node with room.
+    pub fn tightest(&self, need: &Need) -> Option<usize> {
+        let able = self.by_free.range((need.cpu_milli, 0)..);
+        able.map(|(_, node)| *node)
+            .find(|node| self.fitting(*node, need) > 0)
+    }
+
+    pub fn start(&mut self, job: usize, node: usize) -> usize {
+        self.settle(job);
+        let need = &self.job(job).need;
+        let gpus = self.change_room(node, |room| room.take(need, 1));
+        let process = Process {
+            job,
+            node,
+            started: self.now,
+            gpus,
+        };
+        let at = self.vacant.pop().unwrap_or(self.processes.len());
+        if at == self.processes.len() {
+            self.processes.push(None);
+        }
+        self.processes[at] = Some(process);
+        self.runs[job].processes.push(at);
+        self.ledger.gained(job, 1);
+        self.foretell(job);
+        at
+    }
+
+    /// The work since the last boundary of an item has to be done again.
+    pub fn evict(&mut self, process: usize) {
+        let lost = self.loss(process);
+        let job = self.process(process).job;
+        self.settle(job);
+        self.runs[job].left += lost;
+        self.remove(process);
+        self.ledger.evicted(job, 1, lost);
+        self.foretell(job);
+    }
+
+    /// A process goes because there is no more work for it: nothing is lost.
+    fn remove(&mut self, process: usize) {
+        let gone = self.processes[process]
+            .take()
+            .expect("the process is there");
+        self.vacant.push(process);
+        self.runs[gone.job].processes.retain(|at| *at != process);
+        let need = &self.job(gone.job).need;
+        self.change_room(gone.node, |room| room.give(need, 1, &gone.gpus));
+        self.ledger.gave_up(gone.job, 1);
+    }
+
+    fn change_room<T>(&mut self, node: usize, change: impl FnOnce(&mut Room) -> T) -> T {
+        let room = &mut self.cluster.rooms[node];
+        self.by_free.remove(&(room.cpu_milli, node));
+        let answer = change(room);
+        self.by_free.insert((room.cpu_milli, node));
+        answer
+    }
+
+    fn settle(&mut self, job: usize) {
+        let left = self.left(job);
+        let run = &mut self.runs[job];
+        (run.left, run.since) = (left, self.now);
+    }
+
+    fn foretell(&mut self, job: usize) {
+        let run = &mut self.runs[job];
+        run.version += 1;
+        if !run.processes.is_empty() {
+            let at = self.now + run.left.div_ceil(run.processes.len() as u64);
+            self.ends.push(Reverse((at, job, run.version)));
+        }
+    }
+
+    pub(super) fn next_end(&mut self) -> Option<Moment> {
+        while let Some(Reverse((at, job, version))) = self.ends.peek().copied() {
+            if self.runs[job].version == version {
+                return Some(at);
+            }
+            self.ends.pop();
+        }
+        None
+    }
+
+    pub(super) fn advance(&mut self, now: Moment) {
+        self.now = now;
+        self.ledger.advance(now);
+    }
+
+    pub(super) fn submit(&mut self, job: usize) {
+        debug_assert!(self.submitted <= job, "jobs arrive in their order");
+        self.runs[job].left = self.case.run_s(job) * 1000 * self.job(job).tasks;
+        self.runs[job].since = self.now;
+        self.unfinished.insert(job);
+        self.submitted = job + 1;
+        self.ledger.submitted(job);
+    }
+
+    /// Ends one job whose work is done by now; false when there is none.
+    pub(super) fn end_one(&mut self) -> bool {
+        if self.next_end().is_none_or(|at| at > self.now) {
+            return false;
+        }
+        let Some(Reverse((_, job, _))) = self.ends.pop() else {
+            return false;
+        };
+        self.runs[job].version += 1;
+        for process in self.runs[job].processes.clone() {
+            self.remove(process);
+        }
+        self.unfinished.remove(&job);
+        self.ended.push(job);
+        self.ledger.ended(job);
+        true
+    }
+
+    pub(super) fn close(self) -> Books {
+        self.ledger.close()
+    }
+}

@@ -1,0 +1,266 @@
+//! What came of a simulation: who waited how long, who had how much beside what was fair.
+//!
+//! The ledger is told every submission, start, stop and end as it happens, and looks at the shares
+//! at fixed moments. It decides nothing.
+
+mod series;
+mod summary;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use series::{Bucket, Series};
+pub use summary::{Spread, Summary};
+pub(crate) use summary::{flow_ms, real, slowdown, wait_ms};
+
+use crate::{
+    cluster::Capacity,
+    share::{Member, Share, Whole, two_levels},
+    trace::{Job, Workload},
+};
+
+/// Milliseconds between looks at the shares.
+const SAMPLE_MS: u64 = 300_000;
+/// A window shorter than this many samples is looked at more often.
+const LEAST_SAMPLES: u64 = 300;
+
+/// Milliseconds since the start of the trace.
+pub type Moment = u64;
+
+/// Among whom the cluster is to be divided.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum Fairness {
+    /// Equally among users.
+    #[default]
+    Users,
+    /// By weight among classes, then equally among the users of a class. A class that is not named
+    /// weighs 1.
+    Classes(BTreeMap<String, u64>),
+}
+
+impl Fairness {
+    /// The class that a job is reckoned in, with its weight.
+    pub(crate) fn class_of(&self, workload: &Workload, job: &Job) -> (usize, u64) {
+        match self {
+            Self::Users => (0, 1),
+            Self::Classes(weights) => {
+                let name = workload.classes.name(job.class);
+                (job.class, weights.get(name).copied().unwrap_or(1))
+            }
+        }
+    }
+}
+
+/// What happened to one job.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Outcome {
+    pub submitted: Moment,
+    pub run_s: u64,
+    pub started: Option<Moment>,
+    pub ended: Option<Moment>,
+    /// Processes, or for a gang whole jobs, that had to go.
+    pub evictions: u64,
+    /// Thousandths of a core × milliseconds of work that were done in vain.
+    pub lost: u128,
+}
+
+/// A user, or a user within a class.
+#[derive(Debug, Clone, Default)]
+struct Account {
+    demand: Share,
+    held: Share,
+    fair_sum: Share,
+    held_sum: Share,
+}
+
+#[derive(Debug)]
+pub struct Ledger {
+    whole: Whole,
+    capacity: Capacity,
+    /// By job: its account and what one of its tasks weighs.
+    account_of: Vec<usize>,
+    weight_of: Vec<Share>,
+    cpu_of: Vec<u64>,
+    tasks_of: Vec<u64>,
+    accounts: Vec<Account>,
+    /// By account: the class it belongs to, with its weight.
+    class_of: Vec<(usize, u64)>,
+    /// Accounts with unfinished jobs.
+    active: BTreeSet<usize>,
+    demand: Share,
+    held_cpu: u64,
+    now: Moment,
+    first: Moment,
+    last: Moment,
+    next_sample: Moment,
+    every: u64,
+    used: u128,
+    samples: u64,
+    contended: u64,
+    below: Share,
+    outcomes: Vec<Outcome>,
+    series: Series,
+}
+
+impl Ledger {
+    /// `jobs` in the order by which they will be named.
+    pub fn new(
+        workload: &Workload,
+        jobs: &[&Job],
+        capacity: Capacity,
+        fairness: &Fairness,
+    ) -> Self {
+        let whole = Whole::new(capacity);
+        let submits = || jobs.iter().filter_map(|job| job.submit_s).map(|s| s * 1000);
+        let first = submits().min().unwrap_or(0);
+        let last = submits().max().unwrap_or(0);
+        let every = SAMPLE_MS.min((last - first) / LEAST_SAMPLES).max(1);
+        let mut ledger = Self {
+            account_of: Vec::with_capacity(jobs.len()),
+            weight_of: jobs.iter().map(|job| whole.weight(&job.need)).collect(),
+            cpu_of: jobs.iter().map(|job| job.need.cpu_milli).collect(),
+            tasks_of: jobs.iter().map(|job| job.tasks).collect(),
+            whole,
+            capacity,
+            accounts: Vec::new(),
+            class_of: Vec::new(),
+            active: BTreeSet::new(),
+            demand: 0,
+            held_cpu: 0,
+            now: first,
+            first,
+            last,
+            next_sample: first,
+            every,
+            used: 0,
+            samples: 0,
+            contended: 0,
+            below: 0,
+            outcomes: Vec::new(),
+            series: Series::new(workload, first, last),
+        };
+        ledger.open_accounts(workload, jobs, fairness);
+        ledger
+    }
+
+    fn open_accounts(&mut self, workload: &Workload, jobs: &[&Job], fairness: &Fairness) {
+        let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
+        for job in jobs {
+            let (class, weight) = fairness.class_of(workload, job);
+            let at = *known.entry((class, job.user)).or_insert_with(|| {
+                self.accounts.push(Account::default());
+                self.class_of.push((class, weight));
+                self.accounts.len() - 1
+            });
+            self.account_of.push(at);
+            self.series.belongs(at, job.user);
+            self.outcomes.push(Outcome {
+                submitted: job.submit_s.unwrap_or(0) * 1000,
+                run_s: job.run_s().unwrap_or(0),
+                ..Outcome::default()
+            });
+        }
+    }
+
+    /// The clock goes on; what holds now held until then. A look at the very moment is taken when
+    /// everything of that moment has happened.
+    pub fn advance(&mut self, to: Moment) {
+        while self.next_sample < to && self.next_sample <= self.last {
+            self.sample();
+            self.next_sample += self.every;
+        }
+        let (from, until) = (
+            self.now.clamp(self.first, self.last),
+            to.clamp(self.first, self.last),
+        );
+        self.used += u128::from(self.held_cpu) * u128::from(until.saturating_sub(from));
+        self.now = self.now.max(to);
+    }
+
+    pub fn submitted(&mut self, job: usize) {
+        let demand = self.weight_of[job] * Share::from(self.tasks_of[job]);
+        let account = self.account_of[job];
+        self.accounts[account].demand += demand;
+        self.demand += demand;
+        self.active.insert(account);
+    }
+
+    /// Tasks of the job began to run.
+    pub fn gained(&mut self, job: usize, tasks: u64) {
+        self.accounts[self.account_of[job]].held += self.weight_of[job] * Share::from(tasks);
+        self.held_cpu += self.cpu_of[job] * tasks;
+        self.outcomes[job].started.get_or_insert(self.now);
+    }
+
+    /// Tasks of the job stopped, at their end or before.
+    pub fn gave_up(&mut self, job: usize, tasks: u64) {
+        self.accounts[self.account_of[job]].held -= self.weight_of[job] * Share::from(tasks);
+        self.held_cpu -= self.cpu_of[job] * tasks;
+    }
+
+    /// Processes, or a gang, had to go and lost this many milliseconds of work on each core.
+    pub fn evicted(&mut self, job: usize, count: u64, task_ms: u64) {
+        let outcome = &mut self.outcomes[job];
+        outcome.evictions += count;
+        outcome.lost += u128::from(task_ms) * u128::from(self.cpu_of[job]);
+    }
+
+    pub fn ended(&mut self, job: usize) {
+        let demand = self.weight_of[job] * Share::from(self.tasks_of[job]);
+        let account = self.account_of[job];
+        self.accounts[account].demand -= demand;
+        self.demand -= demand;
+        if self.accounts[account].demand == 0 {
+            self.active.remove(&account);
+        }
+        self.outcomes[job].ended = Some(self.now);
+    }
+
+    fn sample(&mut self) {
+        self.samples += 1;
+        let cpu = (self.held_cpu, self.capacity.cpu_milli);
+        let held = self.active.iter().map(|at| (*at, self.accounts[*at].held));
+        self.series
+            .look(self.next_sample, cpu, held, self.whole.parts);
+        if self.demand <= self.whole.parts {
+            return;
+        }
+        self.contended += 1;
+        for (at, fair) in self.fair() {
+            let account = &mut self.accounts[at];
+            account.fair_sum += fair;
+            account.held_sum += account.held;
+            self.below += fair.saturating_sub(account.held);
+        }
+    }
+
+    /// What each account ought to have at this moment.
+    fn fair(&self) -> Vec<(usize, Share)> {
+        let member = |at: &usize| Member {
+            class: self.class_of[*at].0,
+            class_weight: self.class_of[*at].1,
+            demand: self.accounts[*at].demand,
+        };
+        let members: Vec<Member> = self.active.iter().map(member).collect();
+        let parts = two_levels(self.whole.parts, &members);
+        self.active.iter().copied().zip(parts).collect()
+    }
+
+    /// Looks taken at the end of the window, and everything as it was at the very end.
+    pub fn close(mut self) -> Books {
+        self.advance(self.last + 1);
+        Books {
+            summary: summary::of(&self),
+            outcomes: self.outcomes,
+            series: self.series,
+        }
+    }
+}
+
+/// All that is known about a simulation that is over.
+#[derive(Debug)]
+pub struct Books {
+    pub summary: Summary,
+    /// By job, in the order of [`Workload::runnable`].
+    pub outcomes: Vec<Outcome>,
+    pub series: Series,
+}

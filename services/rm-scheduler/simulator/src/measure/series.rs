@@ -1,0 +1,71 @@
+//! Shares over time, in few enough pieces to be drawn.
+
+use std::collections::BTreeMap;
+
+use super::Moment;
+use crate::{share::Share, trace::Workload};
+
+/// Pieces into which the window is cut.
+const BUCKETS: usize = 240;
+/// Shares are kept in parts of this many.
+const UNIT: u64 = 1_000_000;
+
+/// Sums over the looks that fell into one piece of the window.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Bucket {
+    pub looks: u64,
+    /// Millionths of the cluster's cpu.
+    pub cpu_used: u64,
+    /// Millionths of the cluster, by user.
+    pub held: BTreeMap<usize, u64>,
+}
+
+#[derive(Debug, Clone)]
+pub struct Series {
+    pub first: Moment,
+    pub last: Moment,
+    pub buckets: Vec<Bucket>,
+    pub user_names: Vec<String>,
+    user_of: BTreeMap<usize, usize>,
+}
+
+impl Series {
+    pub(super) fn new(workload: &Workload, first: Moment, last: Moment) -> Self {
+        let users = 0..workload.users.len();
+        Self {
+            first,
+            last,
+            buckets: vec![Bucket::default(); BUCKETS],
+            user_names: users.map(|at| workload.users.name(at).to_owned()).collect(),
+            user_of: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn belongs(&mut self, account: usize, user: usize) {
+        self.user_of.insert(account, user);
+    }
+
+    pub(super) fn look(
+        &mut self,
+        at: Moment,
+        (used, capacity): (u64, u64),
+        held: impl Iterator<Item = (usize, Share)>,
+        whole: Share,
+    ) {
+        let span = u128::from((self.last - self.first).max(1));
+        let passed = u128::from(at - self.first) * BUCKETS as u128 / span;
+        let place = usize::try_from(passed).unwrap_or(BUCKETS).min(BUCKETS - 1);
+        let bucket = &mut self.buckets[place];
+        bucket.looks += 1;
+        bucket.cpu_used += millionths(u128::from(used), u128::from(capacity));
+        for (account, share) in held.filter(|(_, share)| *share > 0) {
+            let user = self.user_of[&account];
+            *bucket.held.entry(user).or_default() += millionths(share, whole);
+        }
+    }
+}
+
+fn millionths(amount: u128, of: u128) -> u64 {
+    let part = amount.saturating_mul(u128::from(UNIT)).checked_div(of);
+    part.and_then(|part| u64::try_from(part).ok()).unwrap_or(0)
+}

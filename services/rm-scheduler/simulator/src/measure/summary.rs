@@ -1,0 +1,146 @@
+//! The figures of a simulation, for people and for programs. Sums are exact; only the last division
+//! is in floating point, and what is kept of it is rounded, so equal runs print equal bytes.
+
+use serde::Serialize;
+
+use super::{Ledger, Outcome};
+use crate::share::Share;
+
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Summary {
+    pub jobs: usize,
+    /// Jobs that were started and ended.
+    pub completed: usize,
+    pub wait_s: Spread,
+    pub flow_s: Spread,
+    pub bounded_slowdown: Spread,
+    pub makespan_s: f64,
+    /// Of the cpu, between the first and the last submission.
+    pub utilisation: f64,
+    pub samples: u64,
+    /// Part of the samples at which more was wanted than there is.
+    pub contended: f64,
+    pub deviation: f64,
+    pub jain: f64,
+    pub waste_percent: f64,
+    pub evictions_per_job: f64,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
+pub struct Spread {
+    pub mean: f64,
+    pub median: f64,
+    pub p95: f64,
+    pub max: f64,
+}
+
+pub(super) fn of(ledger: &Ledger) -> Summary {
+    let done: Vec<&Outcome> = ledger
+        .outcomes
+        .iter()
+        .filter(|o| o.ended.is_some())
+        .collect();
+    let first = ledger.first;
+    let end = done.iter().filter_map(|o| o.ended).max().unwrap_or(first);
+    let window = u128::from(ledger.last - first) * u128::from(ledger.capacity.cpu_milli);
+    let work: u128 = ledger
+        .outcomes
+        .iter()
+        .enumerate()
+        .map(|(job, o)| {
+            u128::from(o.run_s) * 1000 * u128::from(ledger.tasks_of[job] * ledger.cpu_of[job])
+        })
+        .sum();
+    let lost: u128 = ledger.outcomes.iter().map(|o| o.lost).sum();
+    let evictions: u64 = ledger.outcomes.iter().map(|o| o.evictions).sum();
+    let fair: Share = ledger.accounts.iter().map(|account| account.fair_sum).sum();
+    Summary {
+        jobs: ledger.outcomes.len(),
+        completed: done.len(),
+        wait_s: spread(done.iter().map(|o| wait_ms(o)).map(seconds)),
+        flow_s: spread(done.iter().map(|o| flow_ms(o)).map(seconds)),
+        bounded_slowdown: spread(done.iter().map(|o| slowdown(o))),
+        makespan_s: seconds(end - first),
+        utilisation: ratio(ledger.used, window),
+        samples: ledger.samples,
+        contended: ratio(u128::from(ledger.contended), u128::from(ledger.samples)),
+        deviation: ratio(ledger.below, fair),
+        jain: jain(ledger),
+        waste_percent: rounded(100.0 * real(lost) / real(work.max(1))),
+        evictions_per_job: ratio(u128::from(evictions), ledger.outcomes.len() as u128),
+    }
+}
+
+pub(crate) fn wait_ms(outcome: &Outcome) -> u64 {
+    outcome.started.map_or(0, |at| at - outcome.submitted)
+}
+
+pub(crate) fn flow_ms(outcome: &Outcome) -> u64 {
+    outcome.ended.map_or(0, |at| at - outcome.submitted)
+}
+
+/// How many times longer it took than alone; jobs of less than ten seconds count as ten.
+pub(crate) fn slowdown(outcome: &Outcome) -> f64 {
+    let alone = real(u128::from(outcome.run_s.max(10)));
+    (seconds(flow_ms(outcome)) / alone).max(1.0)
+}
+
+pub(crate) fn seconds(ms: u64) -> f64 {
+    real(u128::from(ms)) / 1000.0
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "shown to people, never decided by"
+)]
+pub(crate) fn real(amount: u128) -> f64 {
+    amount as f64
+}
+
+/// Nine places: more than anybody reads, less than the noise of the last bits.
+pub(crate) fn rounded(number: f64) -> f64 {
+    (number * 1e9).round() / 1e9
+}
+
+fn ratio(amount: u128, of: u128) -> f64 {
+    if of == 0 {
+        0.0
+    } else {
+        rounded(real(amount) / real(of))
+    }
+}
+
+fn spread(values: impl Iterator<Item = f64>) -> Spread {
+    let mut values: Vec<f64> = values.collect();
+    if values.is_empty() {
+        return Spread::default();
+    }
+    values.sort_by(f64::total_cmp);
+    let count = values.len();
+    // Nearest rank.
+    let rank = |percent: usize| values[(count * percent).div_ceil(100).clamp(1, count) - 1];
+    Spread {
+        mean: rounded(values.iter().sum::<f64>() / real(count as u128)),
+        median: rounded(rank(50)),
+        p95: rounded(rank(95)),
+        max: rounded(values[count - 1]),
+    }
+}
+
+/// Jain's index over what each got of what was fair: 1 when all got the same part.
+fn jain(ledger: &Ledger) -> f64 {
+    let took_part = ledger
+        .accounts
+        .iter()
+        .filter(|account| account.fair_sum > 0);
+    let parts: Vec<f64> = took_part
+        .map(|account| real(account.held_sum) / real(account.fair_sum))
+        .collect();
+    let sum: f64 = parts.iter().sum();
+    let squares: f64 = parts.iter().map(|part| part * part).sum();
+    if squares > 0.0 {
+        rounded(sum * sum / (real(parts.len() as u128) * squares))
+    } else {
+        1.0
+    }
+}

@@ -1,0 +1,117 @@
+//! How much of what is free is of use to nobody who is likely to come.
+//!
+//! The fragmentation of a node is the free gpu that a pod drawn from the popular shapes could not
+//! use there, summed over the shapes by how often each occurs. Placing a pod where this grows least
+//! keeps the free rest useful; the idea is that of fragmentation gradient descent (ATC '23), the
+//! reckoning here is in integers throughout.
+
+use std::collections::BTreeMap;
+
+use super::site::{Pod, Shape, Site, WHOLE};
+
+/// Percent of all pods that the popular shapes make up.
+const POPULAR: usize = 95;
+
+/// The shapes that are likely to come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Demand {
+    shapes: Vec<(Shape, u64)>,
+    pub weight: u64,
+}
+
+impl Demand {
+    /// The most popular shapes of a list, until they make up most of it; ties by shape.
+    pub fn of(pods: &[Pod]) -> Self {
+        let mut counts: BTreeMap<Shape, u64> = BTreeMap::new();
+        for pod in pods {
+            *counts.entry(pod.shape).or_default() += 1;
+        }
+        let mut shapes: Vec<(Shape, u64)> = counts.into_iter().collect();
+        shapes.sort_by_key(|(shape, count)| (std::cmp::Reverse(*count), *shape));
+        let enough = (pods.len() * POPULAR).div_ceil(100) as u64;
+        let mut weight = 0;
+        shapes.retain(|(_, count)| {
+            let wanted = weight < enough;
+            weight += if wanted { *count } else { 0 };
+            wanted
+        });
+        Self { shapes, weight }
+    }
+}
+
+/// Sums of thousandths of a gpu × pods.
+pub type Fragmentation = u64;
+
+impl Demand {
+    pub fn fragmentation(&self, site: &Site) -> Fragmentation {
+        let free = site.gpu_free();
+        let lost = |shape: &Shape| {
+            if shape.gpu_milli == 0 || !site.accepts(shape) {
+                return free;
+            }
+            let small = site
+                .gpus
+                .iter()
+                .filter(|free| **free < shape.gpu_milli.min(WHOLE));
+            small.sum()
+        };
+        self.shapes
+            .iter()
+            .map(|(shape, count)| lost(shape) * count)
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod(cpu_milli: u64, gpu_count: u64, gpu_milli: u64) -> Pod {
+        Pod {
+            id: String::new(),
+            class: 0,
+            shape: Shape {
+                cpu_milli,
+                gpu_count,
+                gpu_milli,
+                models: u64::MAX,
+            },
+            memory_mib: 0,
+        }
+    }
+
+    fn site(cpu_milli: u64, gpus: &[u64]) -> Site {
+        Site {
+            model: 1,
+            cpu_milli,
+            memory_mib: 0,
+            gpus: gpus.to_vec(),
+        }
+    }
+
+    #[test]
+    fn what_is_free_and_of_no_use_counts() {
+        let demand = Demand::of(&[
+            pod(1, 1, 500),
+            pod(1, 1, 500),
+            pod(1, 1, 1000),
+            pod(9, 0, 0),
+        ]);
+        assert_eq!(demand.weight, 4);
+        // Halves cannot use the 300, a whole one only the whole gpu, the last wants none.
+        assert_eq!(
+            demand.fragmentation(&site(8, &[300, 1000])),
+            2 * 300 + 300 + 1300
+        );
+        // Without cpu nobody can use anything.
+        assert_eq!(demand.fragmentation(&site(0, &[300, 1000])), 4 * 1300);
+        assert_eq!(demand.fragmentation(&site(8, &[0, 0])), 0);
+    }
+
+    #[test]
+    fn rare_shapes_do_not_count() {
+        let mut pods = vec![pod(1, 1, 1000); 96];
+        pods.extend(vec![pod(1, 1, 1); 4]);
+        assert_eq!(Demand::of(&pods).weight, 96);
+    }
+}

@@ -1,0 +1,179 @@
+//! What every policy owes on any workload. Rooms panic when they are given twice, so that a run ends
+//! at all says that nothing was over-committed.
+
+use proptest::prelude::*;
+
+use crate::{
+    Case, Job, Node, Workload,
+    batch::{self, Discipline},
+    gang,
+    malleable::{self, Fluid, Production},
+    measure::{Books, Fairness},
+    trace::Need,
+};
+
+fn node() -> impl Strategy<Value = Node> {
+    (1..9_u64, 0..3_u64, 0..3_u64).prop_map(|(cores, gib, gpus)| Node {
+        id: String::new(),
+        pool: "default".into(),
+        cpu_milli: cores * 1000,
+        // Sometimes not known.
+        memory_mib: gib * 2048,
+        gpu_count: gpus,
+        gpu_model: "T4".into(),
+    })
+}
+
+fn job() -> impl Strategy<Value = (usize, Job)> {
+    let need = (
+        1..4_u64,
+        0..3000_u64,
+        prop_oneof![Just((0, 0)), Just((1, 400)), Just((2, 1000))],
+    );
+    let times = (0..400_u64, 1..200_u64, proptest::option::of(1..300_u64));
+    (0..4_usize, times, 1..7_u64, need, any::<bool>()).prop_map(
+        |(
+            user,
+            (submit, run, limit),
+            tasks,
+            (cores, memory_mib, (gpu_count, gpu_milli)),
+            alone,
+        )| {
+            let job = Job {
+                id: String::new(),
+                user,
+                class: 0,
+                submit_s: Some(submit),
+                runtime_s: Some(run),
+                limit_s: limit,
+                tasks,
+                need: Need {
+                    cpu_milli: cores * 500,
+                    memory_mib,
+                    gpu_count,
+                    gpu_milli,
+                    exclusive: alone && gpu_count == 0 && cores == 1,
+                    ..Need::default()
+                },
+            };
+            (user, job)
+        },
+    )
+}
+
+fn world() -> impl Strategy<Value = (Workload, Vec<Node>)> {
+    let nodes = proptest::collection::vec(node(), 1..5);
+    let jobs = proptest::collection::vec(job(), 1..30);
+    (jobs, nodes).prop_map(|(jobs, mut nodes)| {
+        let mut workload = Workload::default();
+        for (at, node) in nodes.iter_mut().enumerate() {
+            node.id = format!("n{at}");
+        }
+        for (at, (user, job)) in jobs.into_iter().enumerate() {
+            let job = Job {
+                id: at.to_string(),
+                user: workload.users.index(&format!("u{user}")),
+                class: workload.classes.index("c"),
+                ..job
+            };
+            workload.jobs.push(job);
+        }
+        (workload, nodes)
+    })
+}
+
+/// Everything ends, nothing before it could, and a second run is the same.
+fn owed(case: &Case, simulate: impl Fn() -> Books, malleable: bool) -> Result<(), TestCaseError> {
+    let (one, two) = (simulate(), simulate());
+    prop_assert_eq!(&one.outcomes, &two.outcomes);
+    prop_assert_eq!(&one.summary, &two.summary);
+    prop_assert_eq!(one.summary.completed, case.jobs.len());
+    for outcome in &one.outcomes {
+        let (started, ended) = (outcome.started.unwrap(), outcome.ended.unwrap());
+        prop_assert!(started >= outcome.submitted);
+        prop_assert!(ended >= started + outcome.run_s * 1000, "{:?}", outcome);
+        prop_assert!(malleable || outcome.evictions > 0 || outcome.lost == 0);
+    }
+    prop_assert!(one.summary.utilisation <= 1.0 && one.summary.jain <= 1.0 + 1e-9);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rigid_policies_start_and_end_everything((workload, nodes) in world()) {
+        let case = Case::rigid(&workload, &nodes);
+        for discipline in [Discipline::Fcfs, Discipline::Easy, Discipline::FairEasy] {
+            let run = || batch::simulate(&case, discipline, &Fairness::Users, &mut |_| {});
+            owed(&case, run, false)?;
+            let books = run();
+            prop_assert!(books.outcomes.iter().all(|outcome| outcome.evictions == 0));
+        }
+        for checkpoint in [Some(60), None] {
+            let run = || gang::simulate(&case, checkpoint, &Fairness::Users, &mut |_| {});
+            owed(&case, run, false)?;
+        }
+    }
+
+    #[test]
+    fn nobody_overtakes_under_fcfs((workload, nodes) in world()) {
+        let case = Case::rigid(&workload, &nodes);
+        let books = batch::simulate(&case, Discipline::Fcfs, &Fairness::Users, &mut |_| {});
+        let starts: Vec<_> = books.outcomes.iter().map(|outcome| outcome.started).collect();
+        prop_assert!(starts.is_sorted());
+    }
+
+    #[test]
+    fn fluid_shares_start_and_end_everything((workload, nodes) in world()) {
+        let case = Case::malleable(&workload, &nodes);
+        let run = || {
+            let mut fluid = Fluid::new(Fairness::Users, 1);
+            malleable::simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {})
+        };
+        owed(&case, run, true)?;
+    }
+}
+
+#[test]
+fn the_real_planner_shares_evenly_too() {
+    let mut workload = Workload::default();
+    for at in 0..60_u64 {
+        let job = Job {
+            id: at.to_string(),
+            user: workload.users.index(&format!("u{}", at % 3)),
+            class: workload.classes.index("c"),
+            submit_s: Some(at * 20),
+            runtime_s: Some(100 + at * 37 % 400),
+            limit_s: None,
+            tasks: 1 + at * 5 % 11,
+            need: Need {
+                cpu_milli: 1000,
+                memory_mib: 100,
+                ..Need::default()
+            },
+        };
+        workload.jobs.push(job);
+    }
+    let node = |at: u64| Node {
+        id: format!("n{at}"),
+        pool: "default".into(),
+        cpu_milli: 8000,
+        memory_mib: 16_384,
+        gpu_count: 0,
+        gpu_model: String::new(),
+    };
+    let nodes: Vec<Node> = (0..3).map(node).collect();
+    let case = Case::malleable(&workload, &nodes);
+    let run = || {
+        let mut planner = Production::new(&case, &Production::even(&case)).unwrap();
+        malleable::simulate(&case, &mut planner, &Fairness::Users, &mut |_| {})
+    };
+    owed(&case, run, true).unwrap();
+    let summary = run().summary;
+    assert!(
+        summary.contended > 0.5 && summary.jain > 0.98,
+        "{summary:?}"
+    );
+    assert!(summary.deviation < 0.05, "{summary:?}");
+}

@@ -1,0 +1,48 @@
+//! What a simulation leaves in files: one line for each job.
+
+use std::fmt::Write as _;
+
+use crate::{
+    case::Case,
+    measure::{Books, flow_ms, slowdown, wait_ms},
+};
+
+/// Seconds with thousandths, exactly.
+fn seconds(ms: u64) -> String {
+    format!("{}.{:03}", ms / 1000, ms % 1000)
+}
+
+/// Jobs by submission; times in seconds since the start of the trace.
+pub fn jobs_csv(case: &Case, books: &Books) -> String {
+    let mut text = String::from(
+        "job_id,user,class,tasks,submit_s,start_s,end_s,run_s,wait_s,flow_s,bounded_slowdown,\
+         evictions,lost_core_s\n",
+    );
+    for (job, outcome) in case.jobs.iter().zip(&books.outcomes) {
+        let (user, class) = (&case.workload.users, &case.workload.classes);
+        let at = |moment: Option<u64>| moment.map(seconds).unwrap_or_default();
+        let ended = outcome.ended.is_some();
+        let lost = outcome.lost / 1000;
+        let fields = [
+            job.id.clone(),
+            user.name(job.user).to_owned(),
+            class.name(job.class).to_owned(),
+            job.tasks.to_string(),
+            seconds(outcome.submitted),
+            at(outcome.started),
+            at(outcome.ended),
+            outcome.run_s.to_string(),
+            at(outcome.started.map(|_| wait_ms(outcome))),
+            at(outcome.ended.map(|_| flow_ms(outcome))),
+            if ended {
+                format!("{:.3}", slowdown(outcome))
+            } else {
+                String::new()
+            },
+            outcome.evictions.to_string(),
+            format!("{}.{:03}", lost / 1000, lost % 1000),
+        ];
+        writeln!(text, "{}", fields.join(",")).expect("a string takes text");
+    }
+    text
+}

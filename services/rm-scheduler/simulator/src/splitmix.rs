@@ -1,0 +1,51 @@
+//! The generator of the shuffles: 64 bits of state, the same everywhere (SplitMix64).
+
+#[derive(Debug, Clone)]
+pub struct SplitMix {
+    state: u64,
+}
+
+impl SplitMix {
+    pub fn new(seed: u64) -> Self {
+        Self { state: seed }
+    }
+
+    pub fn draw(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^ (z >> 31)
+    }
+
+    /// A place in a list of so many; the list is not empty.
+    pub fn below(&mut self, count: usize) -> usize {
+        let count = u64::try_from(count).unwrap_or(u64::MAX);
+        usize::try_from(self.draw() % count).unwrap_or(0)
+    }
+
+    pub fn shuffle<T>(&mut self, list: &mut [T]) {
+        for i in (1..list.len()).rev() {
+            let other = self.below(i + 1);
+            list.swap(i, other);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_numbers_are_the_published_ones() {
+        // From the reference implementation with seed 1234567.
+        let mut random = SplitMix::new(1_234_567);
+        let drawn = [random.draw(), random.draw(), random.draw()];
+        let published = [
+            6_457_827_717_110_365_317,
+            3_203_168_211_198_807_973,
+            9_817_491_932_198_370_423,
+        ];
+        assert_eq!(drawn, published);
+    }
+}

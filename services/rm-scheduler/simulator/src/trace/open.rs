@@ -1,0 +1,40 @@
+//! The edge: the one place of this crate that touches files.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader},
+    path::Path,
+};
+
+use flate2::bufread::MultiGzDecoder;
+
+use super::{Bad, TraceError, Workload, read_jobs, read_swf};
+
+/// Opens a file; one whose name ends in `.gz` is unpacked as it is read.
+pub fn open(path: &Path) -> Result<Box<dyn BufRead>, TraceError> {
+    let file = File::open(path).map_err(|source| TraceError::Open {
+        path: path.display().to_string(),
+        source,
+    })?;
+    let file = BufReader::new(file);
+    if has_ending(path, "gz") {
+        return Ok(Box::new(BufReader::new(MultiGzDecoder::new(file))));
+    }
+    Ok(Box::new(file))
+}
+
+/// Reads a trace in the format that its name tells: `.swf`, else CSV; either may be packed.
+pub fn open_jobs(path: &Path, bad: Bad) -> Result<Workload, TraceError> {
+    let unpacked = match path.file_stem() {
+        Some(stem) if has_ending(path, "gz") => Path::new(stem),
+        _ => path,
+    };
+    if has_ending(unpacked, "swf") {
+        return read_swf(open(path)?, bad);
+    }
+    read_jobs(open(path)?, bad)
+}
+
+fn has_ending(path: &Path, ending: &str) -> bool {
+    path.extension().is_some_and(|found| found == ending)
+}
