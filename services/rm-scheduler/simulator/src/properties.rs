@@ -1,5 +1,5 @@
-//! What every policy owes on any workload. Rooms panic when they are given twice, so that a run ends
-//! at all says that nothing was over-committed.
+//! What every policy owes on any workload. Rooms panic when they are given twice, so that a run
+//! ends at all says that nothing was over-committed.
 
 use proptest::prelude::*;
 
