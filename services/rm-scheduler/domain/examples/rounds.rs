@@ -56,7 +56,8 @@ fn measure(nodes: u64, requests: u64) {
     replace_one_in_a_hundred(&mut full, requests);
     let (news, after) = best_of(&full);
     println!(
-        "{nodes:>7} {requests:>8} | {:>10.2} {:>9} {:>10.2} | {:>10.2} {:>9} {:>7} | {:>10.2} {:>6.1}",
+        "{nodes:>7} {requests:>8} | {:>10.2} {:>9} {:>10.2} | {:>10.2} {:>9} {:>7} \
+         | {:>10.2} {:>6.1}",
         ms(first),
         plan.grants.len(),
         ms(check_time),

@@ -5,8 +5,8 @@
 //! cycle with the planner of the service, carries the plan out on a pretended fleet and gives one
 //! [`Outcome`] per cycle, and [`Scenario::check`] compares outcomes with what the document expects.
 //!
-//! It owns nothing, serves `hayward plan`, the tests of the rules, and whoever wants to discuss one.
-//! It reads no file and no clock: the same document gives the same outcomes everywhere.
+//! It owns nothing and serves `hayward plan`, the tests of the rules, and whoever wants to discuss
+//! one. It reads no file and no clock: the same document gives the same outcomes everywhere.
 
 mod amounts;
 mod document;
