@@ -26,13 +26,13 @@ fn every_scenario_comes_out_as_it_says() {
 
 fn named(start: &str) -> Vec<(String, String)> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-    let files = fs::read_dir(folder)
-        .unwrap()
-        .map(|file| file.unwrap().path());
-    let name = |path: &Path| path.file_stem().unwrap().to_string_lossy().into_owned();
+    let files = fs::read_dir(folder).expect("the folder of scenarios");
+    let files = files.map(|file| file.expect("a file").path());
+    let read = |path: &Path| fs::read_to_string(path).expect("a readable file");
+    let name = |path: &Path| path.file_stem().map(|it| it.to_string_lossy().into_owned());
     files
-        .filter(|path| name(path).starts_with(start))
-        .map(|path| (name(&path), fs::read_to_string(&path).unwrap()))
+        .filter_map(|path| Some((name(&path)?, read(&path))))
+        .filter(|(name, _)| name.starts_with(start))
         .collect()
 }
 
