@@ -53,6 +53,8 @@ pub trait Planner {
 #[cfg(test)]
 mod differences;
 #[cfg(test)]
+mod dimensions;
+#[cfg(test)]
 mod examples;
 #[cfg(test)]
 mod invariants;

@@ -154,3 +154,38 @@ pub async fn delete_incarnations(
         .await
         .map(drop)
 }
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::AllocationState;
+    use hayward_vocabulary::{Size, Timestamp, WorkKind};
+
+    use super::*;
+
+    #[test]
+    fn a_body_is_an_entry_to_readers_of_entries_and_says_the_gpus_beside_it() {
+        let entry = AllocationEntry {
+            id: "alc_1".parse().unwrap(),
+            work: "job_1".parse().unwrap(),
+            kind: WorkKind::Job,
+            user: "ann".parse().unwrap(),
+            class: "normal".into(),
+            node: "n1".parse().unwrap(),
+            order: 1,
+            size: Size::default(),
+            incarnation: 1,
+            granted_at: Timestamp::default(),
+            state: AllocationState::Assigned,
+            vacate: None,
+            exit: None,
+            launch: None,
+        };
+        for gpus in [vec![], vec![0, 3]] {
+            let (fixed, entry) = (false, entry.clone());
+            let held = Held { entry, fixed, gpus };
+            let text = body(&held).unwrap();
+            assert_eq!(read::<AllocationEntry>(&text).unwrap(), held.entry);
+            assert_eq!(read::<Beside>(&text).unwrap().gpus, held.gpus);
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! Sizes are vectors (D6): fit on every dimension, parts of a gpu on one gpu, shares in quanta.
+
+use hayward_vocabulary::{Quantum, Size};
+
+use crate::{
+    Fault, check,
+    settings::Settings,
+    world::{GIB, World, share},
+};
+
+#[test]
+fn d6_a_part_of_a_gpu_sits_on_one_gpu() {
+    let mut world = World::eager().nodes(&[16]);
+    world.node("n00").capacity.gpu_milli = 2_000;
+    world.job("parts", "a", 1).size.gpu_milli = 600;
+    let plan = world.step();
+    // Three would fit into the sum of both.
+    assert_eq!(share(&plan, "parts").current, 2);
+    let mut sits: Vec<u64> = plan.grants.iter().flat_map(|it| it.gpus.clone()).collect();
+    sits.sort_unstable();
+    assert_eq!(sits, [0, 1]);
+    world.job("small", "b", 1).size.gpu_milli = 400;
+    world.job("whole", "c", 1).size.gpu_milli = 1_000;
+    let plan = world.step();
+    assert_eq!(share(&plan, "small").current, 2, "beside the others");
+    assert_eq!(share(&plan, "whole").current, 0);
+}
+
+#[test]
+fn d6_the_check_refuses_two_parts_that_one_gpu_has_not() {
+    let mut world = World::eager().nodes(&[16]);
+    world.node("n00").capacity.gpu_milli = 2_000;
+    world.job("parts", "a", 1).size.gpu_milli = 600;
+    let mut plan = world.plan();
+    for grant in &mut plan.grants {
+        grant.gpus = vec![1];
+    }
+    let violations = check(&world.snapshot, &plan).unwrap_err();
+    assert!(matches!(violations[0].fault, Fault::WrongGpus { .. }));
+    assert_eq!(violations.len(), 1);
+}
+
+#[test]
+fn d6_dominant_shares_are_even() {
+    for settings in [Settings::reference(), Settings::default()] {
+        let mut world = World::eager().nodes(&[8, 8]);
+        world.snapshot.tunables.settings = settings;
+        world.snapshot.quantum = Quantum(Size {
+            cpu_milli: 1_000,
+            ..Size::memory(GIB)
+        });
+        for node in ["n00", "n01"] {
+            world.node(node).capacity.cpu_milli = 8_000;
+        }
+        world.job("cpu", "a", 1).size.cpu_milli = 2_000;
+        world.job("memory", "b", 2).size.cpu_milli = 100;
+        let plan = world.step();
+        let seen = ["cpu", "memory"].map(|id| (share(&plan, id).order, share(&plan, id).current));
+        assert_eq!(seen, [(2, 4), (2, 4)]);
+    }
+}
