@@ -320,17 +320,17 @@ impl Drop for World {
                 }
             }
         }
-        // Agents first and politely: they end their containers.
+        // Agents first, so that nothing is started any more; then what they started.
         let agents: Vec<String> = self
             .processes
             .keys()
             .filter(|alias| alias.starts_with("node-") && *alias != "node-status")
             .cloned()
             .collect();
-        self.end_containers();
         for alias in agents {
             self.kill(&alias);
         }
+        self.end_containers();
         for child in self.processes.values_mut() {
             drop(child.kill());
             drop(child.wait());

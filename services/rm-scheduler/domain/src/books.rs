@@ -85,6 +85,8 @@ pub(crate) struct Pending {
     pub gpus: Vec<u64>,
     /// False once it was cancelled.
     pub live: bool,
+    /// It stands in room that was made for it.
+    pub meant: bool,
 }
 
 /// Room meant for one process of a request.
@@ -226,7 +228,8 @@ impl Books<'_> {
     pub fn grant(&mut self, request: usize, machine: usize, order: u64, size: Size) {
         let place = &mut self.machines[machine];
         let work = &mut self.requests[request];
-        if let Some(own) = place.spoken.iter().position(|it| it.request == request) {
+        let own = place.spoken.iter().position(|it| it.request == request);
+        if let Some(own) = own {
             place.spoken.remove(own);
             work.coming = work.coming.saturating_sub(1);
         }
@@ -244,6 +247,7 @@ impl Books<'_> {
             size,
             gpus,
             live: true,
+            meant: own.is_some(),
         });
     }
 

@@ -61,15 +61,21 @@ fn waiting(books: &Books, requests: &[usize]) -> u64 {
         .sum()
 }
 
-/// Takes this round's fair-share placements up again; returns where they were, in their order.
+/// Takes this round's fair-share placements up again; returns where they were, in their order. Room
+/// that was made for somebody is meant for them again.
 fn lift(books: &mut Books, since: usize) -> Vec<(usize, usize)> {
     let mut lifted = Vec::new();
     for at in since..books.pending.len() {
         let share = &books.pending[at];
-        let (request, machine, live) = (share.request, share.machine, share.live);
+        let (request, machine, live, meant) =
+            (share.request, share.machine, share.live, share.meant);
         if live && books.policy(request) == Some(Policy::FairShare) {
             lifted.push((request, machine));
             books.cancel(at);
+            if meant {
+                // Given to another now, that room would be made again, and so for ever.
+                books.speak_for(request, machine);
+            }
         }
     }
     lifted

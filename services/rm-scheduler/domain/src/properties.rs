@@ -171,6 +171,8 @@ proptest! {
         world.snapshot.tunables.initialization_cap = 0;
         world.snapshot.tunables.expand_by_doubling = false;
         world.snapshot.tunables.defragmentation = false;
+        // A squatter that goes home leaves in one round and arrives in the next.
+        world.snapshot.tunables.settings.squatters_go_home = false;
         for _ in 0..3 {
             world.step();
         }
@@ -330,4 +332,28 @@ fn the_check_refuses_more_than_there_is_room_or_leave_for() {
                 .all(|v| matches!(v.part, Part::Grant(at) if at >= 4))
         );
     }
+}
+
+/// Room was made for `x00`, the second placement of the round gave it to whom it was taken from.
+#[test]
+fn room_that_was_made_is_not_given_back_for_ever() {
+    let ask = |kind, class, order, tasks| Ask {
+        kind,
+        user: 0,
+        class,
+        order,
+        cap: 1000,
+        tasks,
+        listed: false,
+        gpu: false,
+    };
+    let nodes = [(1, 0), (6, 2), (5, 2), (5, 2), (6, 0), (1, 2), (8, 1)];
+    let before = [ask(0, 0, 1, 1), ask(3, 1, 2, 11), ask(3, 2, 5, 1)];
+    let mut world = fleet(&nodes, &before, 1);
+    settle(&mut world);
+    world.node("n02").lost = true;
+    add(&mut world, "x00", &ask(3, 2, 1, 2));
+    world.step();
+    world.snapshot.demand.pop_first();
+    settle(&mut world);
 }
