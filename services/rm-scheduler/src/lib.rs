@@ -12,6 +12,7 @@ mod error;
 mod http;
 mod ledger;
 mod policy;
+mod receipts;
 mod round;
 mod store;
 mod translate;

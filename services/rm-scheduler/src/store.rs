@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod policies;
+pub mod receipts;
 pub mod rounds;
 pub mod usage;
 pub mod verdicts;
@@ -10,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
-use hayward_vocabulary::{AllocationId, WorkId};
+use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
 use crate::ledger::Held;
 
@@ -23,6 +24,8 @@ pub struct Rows {
     pub forgotten_work: BTreeSet<WorkId>,
     pub policy: Option<NewPolicy>,
     pub rounds: Vec<RoundView>,
+    /// By number.
+    pub receipts: BTreeMap<u64, Receipt>,
     pub usage: Vec<LedgerLine>,
 }
 
@@ -42,6 +45,7 @@ impl Rows {
             && self.forgotten_work.is_empty()
             && self.policy.is_none()
             && self.rounds.is_empty()
+            && self.receipts.is_empty()
             && self.usage.is_empty()
     }
 
@@ -54,6 +58,7 @@ impl Rows {
             policies::insert(tx, &policy).await?;
         }
         rounds::insert(tx, &self.rounds).await?;
+        receipts::upsert(tx, &self.receipts).await?;
         usage::upsert(tx, &self.usage).await
     }
 }

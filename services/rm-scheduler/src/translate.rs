@@ -6,9 +6,9 @@ use hayward_node_status_api::{Health, NodeEntry};
 use hayward_publication::Followed;
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 use hayward_rm_scheduler_api::views::{ClassShare, Shares, UserShare, WorkShare};
-use hayward_rm_scheduler_api::{AllocationState, VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationState, VacateReason, VerdictEntry, WaitReason};
 use hayward_rm_scheduler_domain::{plan, snapshot};
-use hayward_vocabulary::UserName;
+use hayward_vocabulary::{Timestamp, Unblock, UserName, WorkId};
 
 use crate::ledger::{Counted, Held};
 
@@ -189,6 +189,36 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
         From::UnknownClass => WaitReason::UnknownClass,
         From::NotAuthorised => WaitReason::NotAuthorised,
         From::PolicyMismatch => WaitReason::PolicyMismatch,
+    }
+}
+
+/// As of now, and without receipts: those are added by who knows them.
+pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
+    VerdictEntry {
+        work: work.clone(),
+        reason: wait_reason(verdict.reason),
+        refused: verdict.refused,
+        class: verdict.class.clone(),
+        detail: verdict.detail.clone(),
+        numbers: verdict.numbers.clone(),
+        also: verdict.also.iter().copied().map(wait_reason).collect(),
+        unblock: verdict.unblock.as_ref().map(unblock),
+        receipts: Vec::new(),
+        since: Timestamp::default(),
+    }
+}
+
+pub fn unblock(change: &plan::Unblock) -> Unblock {
+    use plan::Unblock as From;
+    match change.clone() {
+        From::Wait { leaving_processes } => Unblock::Wait { leaving_processes },
+        From::FreeRoom { node, quanta } => Unblock::FreeRoom { node, quanta },
+        From::RaiseAllotment { bytes } => Unblock::RaiseAllotment { bytes },
+        From::AskForLess { quanta } => Unblock::AskForLess { quanta },
+        From::AddNode { quanta } => Unblock::AddNode { quanta },
+        From::OpenNode { node } => Unblock::OpenNode { node },
+        From::RaiseShare { quanta } => Unblock::RaiseShare { quanta },
+        From::NameClass => Unblock::NameClass,
     }
 }
 

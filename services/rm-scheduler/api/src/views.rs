@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{
-    AllocationId, Exit, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
+    AllocationId, Exit, NodeName, Receipt, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -122,6 +122,9 @@ pub struct RoundView {
     pub planning_us: u64,
     pub grants: Vec<AllocationId>,
     pub vacated: BTreeMap<String, String>,
+    /// What was taken back for whom, what was lost with it, and what has come of it since.
+    #[serde(default)]
+    pub receipts: Vec<Receipt>,
     /// The first thousand verdicts that changed; `verdicts` has all.
     pub waiting: Vec<VerdictEntry>,
     /// Parts of the plan the check refused; always empty unless there is a defect.

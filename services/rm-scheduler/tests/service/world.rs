@@ -251,6 +251,20 @@ impl World {
             .await
     }
 
+    /// Waits until a verdict says what is wanted.
+    pub async fn until_told(
+        &self,
+        work: &str,
+        what: &str,
+        good: impl Fn(&VerdictEntry) -> bool,
+    ) -> VerdictEntry {
+        let look = |all: &BTreeMap<String, VerdictEntry>| {
+            all.get(work).filter(|verdict| good(verdict)).cloned()
+        };
+        self.follow("verdicts", &format!("{work} {what}"), look)
+            .await
+    }
+
     pub async fn allocations(&self) -> Allocations {
         let client = self.client("job-converter");
         let update: Update<_> = client.get("/v1/allocations/publication").await.unwrap();
