@@ -21,6 +21,7 @@ use hayward_vocabulary::{AllocationId, Receipt, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
 
+use crate::carried::{self, Lines};
 use crate::config::Settings;
 use crate::error::Refusal;
 use crate::receipts::Receipts;
@@ -118,6 +119,11 @@ pub struct Ledger {
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     pub(crate) receipts: Receipts,
+    /// What is remembered from round to round, as it is in rows.
+    pub(crate) lines: Lines,
+    pub(crate) accounts_written_ms: u64,
+    /// Some accounts are newer than their lines.
+    pub(crate) accounts_wait: bool,
     /// What the next round plans from.
     pub(crate) snapshot: Snapshot,
     /// Ends of blocks, so that each counts exactly until its end.
@@ -274,6 +280,9 @@ impl hayward_publication::Ledger for Ledger {
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
             verdicts: store::verdicts::load(&mut *tx).await?,
             receipts: Receipts::of(&receipts),
+            lines: store::carried::load(&mut *tx).await?,
+            accounts_written_ms: moment.monotonic_ms,
+            accounts_wait: false,
             snapshot: translate::empty_snapshot(),
             block_ends: BTreeSet::new(),
             usage: usage
@@ -303,6 +312,7 @@ impl hayward_publication::Ledger for Ledger {
                     .insert(entry.id.clone(), translate::allocation(held));
             }
         }
+        ledger.snapshot.carried = carried::restore(&ledger.lines);
         ledger.set_policy(policy);
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();

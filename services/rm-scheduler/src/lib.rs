@@ -6,6 +6,7 @@
 //! to no agent, and never looks inside a process.
 
 mod absorb;
+mod carried;
 mod commands;
 mod config;
 mod error;

@@ -1,6 +1,7 @@
 //! All SQL of rm-scheduler: a file per table, multi-row statements, no decisions.
 
 pub mod allocations;
+pub mod carried;
 pub mod policies;
 pub mod receipts;
 pub mod rounds;
@@ -13,6 +14,7 @@ use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
+use crate::carried::{Key, Lines};
 use crate::ledger::Held;
 
 /// What one batch changes.
@@ -27,6 +29,9 @@ pub struct Rows {
     /// By number.
     pub receipts: BTreeMap<u64, Receipt>,
     pub usage: Vec<LedgerLine>,
+    pub carried: Lines,
+    /// Lines of `carried` that are over.
+    pub forgotten: Vec<Key>,
 }
 
 #[derive(Debug)]
@@ -47,6 +52,8 @@ impl Rows {
             && self.rounds.is_empty()
             && self.receipts.is_empty()
             && self.usage.is_empty()
+            && self.carried.is_empty()
+            && self.forgotten.is_empty()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
@@ -59,7 +66,9 @@ impl Rows {
         }
         rounds::insert(tx, &self.rounds).await?;
         receipts::upsert(tx, &self.receipts).await?;
-        usage::upsert(tx, &self.usage).await
+        usage::upsert(tx, &self.usage).await?;
+        carried::upsert(tx, &self.carried).await?;
+        carried::delete(tx, &self.forgotten).await
     }
 }
 

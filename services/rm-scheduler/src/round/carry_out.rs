@@ -26,7 +26,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
-        self.snapshot.carried = plan.carried;
+        self.remember(plan.carried, moment, batch);
         let mut vacated = BTreeMap::new();
         for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());

@@ -32,7 +32,7 @@ pub struct World {
     keys: Keys,
     running: Option<Replica>,
     probes: AtomicU64,
-    _database: TestDatabase,
+    database: TestDatabase,
     _folder: tempfile::TempDir,
 }
 
@@ -133,7 +133,7 @@ impl World {
             keys,
             running: None,
             probes: AtomicU64::new(0),
-            _database: database,
+            database,
             _folder: folder,
         }
     }
@@ -275,6 +275,16 @@ impl World {
         let client = self.client("job-converter");
         let update: Update<_> = client.get("/v1/verdicts/publication").await.unwrap();
         update.changed
+    }
+
+    /// The first column of a query, as text.
+    pub async fn rows(&self, sql: &'static str) -> Vec<String> {
+        let pool = hayward_postgres::connect(&self.database.url("postgres"), 1)
+            .await
+            .unwrap();
+        let rows = sqlx::query_scalar(sql).fetch_all(&pool).await.unwrap();
+        pool.close().await;
+        rows
     }
 
     pub async fn shares(&self) -> Option<Shares> {
