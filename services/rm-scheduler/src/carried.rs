@@ -1,9 +1,9 @@
 //! What a round leaves for the next one (14.1), as lines that outlive the service.
 //!
-//! A round writes the lines it changed, in its own transaction. An account grows with time alone, so
-//! its line says when it was true and how fast it grows, and is written anew only when that changes;
-//! a round that changes nothing writes nothing. There are at most five lines for a piece of work, one
-//! for a class, and one for a user of a class.
+//! A round writes the lines it changed, in its own transaction. An account grows with time alone,
+//! so its line says when it was true and how fast it grows, and is written anew only when that
+//! changes; a round that changes nothing writes nothing. There are at most five lines for a piece
+//! of work, one for a class, and one for a user of a class.
 
 use std::collections::BTreeMap;
 

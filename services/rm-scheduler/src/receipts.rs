@@ -1,9 +1,9 @@
 //! Receipts of preemptions, from the order to leave to what came of it.
 //!
-//! A receipt with a beneficiary is open until a process of the beneficiary runs in the room that was
-//! made, or until that room is nobody's any more: what was to leave has left, and neither a process
-//! of the beneficiary nor a claim of the planner stands there. Both sides read their newest receipts
-//! in their verdicts; all are kept by round.
+//! A receipt with a beneficiary is open until a process of the beneficiary runs in the room that
+//! was made, or until that room is nobody's any more: what was to leave has left, and neither a
+//! process of the beneficiary nor a claim of the planner stands there. Both sides read their newest
+//! receipts in their verdicts; all are kept by round.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -11,7 +11,8 @@ pub mod verdicts;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::Policy;
-use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
+use hayward_rm_scheduler_api::shares::LedgerLine;
+use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
 use crate::carried::{Key, Lines};

@@ -3,6 +3,7 @@
 //! operators read and write.
 
 pub mod policy;
+pub mod shares;
 pub mod views;
 
 use std::collections::BTreeMap;

@@ -9,7 +9,7 @@ use hayward_container_manager_api::ContainerState;
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::{Publisher, Update};
 use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
-use hayward_rm_scheduler_api::views::Shares;
+use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
 use hayward_service::auth::TokenOrder;
 use hayward_service::client::{Client, TokenSource};
