@@ -3,6 +3,7 @@
 
 pub mod bars;
 pub mod fault;
+pub mod reasons;
 pub mod table;
 pub mod words;
 

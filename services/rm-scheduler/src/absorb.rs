@@ -146,12 +146,17 @@ impl Ledger {
                 continue;
             };
             if let Some(container) = self.containers.get(&key).cloned() {
-                self.container_moved(&container, batch);
+                self.container_moved(&container, moment, batch);
             }
         }
     }
 
-    fn container_moved(&mut self, container: &ContainerEntry, batch: &mut Batch<Rows>) {
+    fn container_moved(
+        &mut self,
+        container: &ContainerEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
         let Some(held) = self.allocations.get(&container.id) else {
             return;
         };
@@ -175,6 +180,9 @@ impl Ledger {
         held.entry.state = state;
         held.entry.exit.clone_from(&container.exit);
         let id = held.entry.id.clone();
+        if state == AllocationState::Running {
+            self.answer_receipts(&held.entry, moment, batch);
+        }
         self.put(held, batch);
         self.bury_if_settled(&id, batch);
     }

@@ -5,6 +5,7 @@ mod policy;
 mod publications;
 mod rounds;
 mod shares;
+mod verdicts;
 
 use std::sync::Arc;
 
@@ -49,6 +50,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(allocations::show_allocation))
         .routes(routes!(rounds::list_rounds))
         .routes(routes!(rounds::show_round))
+        .routes(routes!(verdicts::show_verdict))
         .routes(routes!(publications::follow_allocations))
         .routes(routes!(publications::follow_verdicts))
 }

@@ -14,15 +14,18 @@ use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
-use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
+use hayward_rm_scheduler_api::shares::LedgerLine;
+use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::{Snapshot, plan, snapshot};
-use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
+use hayward_rm_scheduler_domain::{Snapshot, Verdict, plan, snapshot};
+use hayward_vocabulary::{AllocationId, Receipt, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
 
+use crate::carried::{self, Lines};
 use crate::config::Settings;
 use crate::error::Refusal;
+use crate::receipts::Receipts;
 use crate::store::{self, Rows};
 use crate::translate;
 
@@ -46,6 +49,35 @@ pub struct View {
     pub counted: Option<Counted>,
     /// Newest last.
     pub rounds: VecDeque<RoundView>,
+    /// By number, which grows; told with the rounds that wrote them.
+    pub receipts: BTreeMap<u64, Receipt>,
+}
+
+impl View {
+    /// Newest first, each with its receipts as they stand.
+    pub fn newest_rounds(&self, limit: usize) -> Vec<RoundView> {
+        let mut receipts: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
+        for receipt in self.receipts.values() {
+            let of_round = receipts.entry(receipt.round).or_default();
+            of_round.push(receipt.clone());
+        }
+        let newest = self.rounds.iter().rev().take(limit);
+        newest
+            .map(|round| RoundView {
+                receipts: receipts.remove(&round.round).unwrap_or_default(),
+                ..round.clone()
+            })
+            .collect()
+    }
+
+    pub fn round(&self, round: u64) -> Option<RoundView> {
+        let found = self.rounds.iter().find(|view| view.round == round)?;
+        let receipts = self.receipts.values().filter(|it| it.round == round);
+        Some(RoundView {
+            receipts: receipts.cloned().collect(),
+            ..found.clone()
+        })
+    }
 }
 
 /// The arithmetic of the newest round, and the fairness ledger up to `at`.
@@ -54,6 +86,8 @@ pub struct Counted {
     pub round: u64,
     pub at: Timestamp,
     pub shares: plan::Shares,
+    /// With the numbers of this round; what is published keeps those it was published with.
+    pub verdicts: BTreeMap<WorkId, Verdict>,
     pub ledger: Vec<LedgerLine>,
 }
 
@@ -85,6 +119,12 @@ pub struct Ledger {
     pub(crate) incarnations: BTreeMap<WorkId, u64>,
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
+    pub(crate) receipts: Receipts,
+    /// What is remembered from round to round, as it is in rows.
+    pub(crate) lines: Lines,
+    pub(crate) accounts_written_ms: u64,
+    /// Some accounts are newer than their lines.
+    pub(crate) accounts_wait: bool,
     /// What the next round plans from.
     pub(crate) snapshot: Snapshot,
     /// Ends of blocks, so that each counts exactly until its end.
@@ -227,6 +267,7 @@ impl hayward_publication::Ledger for Ledger {
                 policy: Policy::default(),
             });
         let rounds = store::rounds::load(&mut *tx).await?;
+        let receipts = store::receipts::load(&mut *tx).await?;
         let usage = store::usage::load(&mut *tx).await?;
         let mut ledger = Self {
             context: context.clone(),
@@ -239,6 +280,10 @@ impl hayward_publication::Ledger for Ledger {
             by_work: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
             verdicts: store::verdicts::load(&mut *tx).await?,
+            receipts: Receipts::of(&receipts),
+            lines: store::carried::load(&mut *tx).await?,
+            accounts_written_ms: moment.monotonic_ms,
+            accounts_wait: false,
             snapshot: translate::empty_snapshot(),
             block_ends: BTreeSet::new(),
             usage: usage
@@ -268,10 +313,12 @@ impl hayward_publication::Ledger for Ledger {
                     .insert(entry.id.clone(), translate::allocation(held));
             }
         }
+        ledger.snapshot.carried = carried::restore(&ledger.lines);
         ledger.set_policy(policy);
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();
         view.rounds = rounds.into();
+        view.receipts = receipts;
         drop(view);
         Ok(ledger)
     }

@@ -6,12 +6,14 @@
 //! to no agent, and never looks inside a process.
 
 mod absorb;
+mod carried;
 mod commands;
 mod config;
 mod error;
 mod http;
 mod ledger;
 mod policy;
+mod receipts;
 mod round;
 mod store;
 mod translate;

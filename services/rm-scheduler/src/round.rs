@@ -48,6 +48,9 @@ impl Ledger {
         self.last_round_ms = Some(moment.monotonic_ms);
         self.account(moment, batch);
         if !self.news {
+            if self.accounts_wait {
+                self.write_carried(moment, batch);
+            }
             self.show_time(moment, batch);
             return self.wake(most, moment.now);
         }

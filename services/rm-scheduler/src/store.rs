@@ -1,7 +1,9 @@
 //! All SQL of rm-scheduler: a file per table, multi-row statements, no decisions.
 
 pub mod allocations;
+pub mod carried;
 pub mod policies;
+pub mod receipts;
 pub mod rounds;
 pub mod usage;
 pub mod verdicts;
@@ -9,9 +11,11 @@ pub mod verdicts;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::Policy;
-use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
-use hayward_vocabulary::{AllocationId, WorkId};
+use hayward_rm_scheduler_api::shares::LedgerLine;
+use hayward_rm_scheduler_api::views::RoundView;
+use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
+use crate::carried::{Key, Lines};
 use crate::ledger::Held;
 
 /// What one batch changes.
@@ -23,7 +27,12 @@ pub struct Rows {
     pub forgotten_work: BTreeSet<WorkId>,
     pub policy: Option<NewPolicy>,
     pub rounds: Vec<RoundView>,
+    /// By number.
+    pub receipts: BTreeMap<u64, Receipt>,
     pub usage: Vec<LedgerLine>,
+    pub carried: Lines,
+    /// Lines of `carried` that are over.
+    pub forgotten: Vec<Key>,
 }
 
 #[derive(Debug)]
@@ -42,7 +51,10 @@ impl Rows {
             && self.forgotten_work.is_empty()
             && self.policy.is_none()
             && self.rounds.is_empty()
+            && self.receipts.is_empty()
             && self.usage.is_empty()
+            && self.carried.is_empty()
+            && self.forgotten.is_empty()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
@@ -54,7 +66,10 @@ impl Rows {
             policies::insert(tx, &policy).await?;
         }
         rounds::insert(tx, &self.rounds).await?;
-        usage::upsert(tx, &self.usage).await
+        receipts::upsert(tx, &self.receipts).await?;
+        usage::upsert(tx, &self.usage).await?;
+        carried::upsert(tx, &self.carried).await?;
+        carried::delete(tx, &self.forgotten).await
     }
 }
 

@@ -1,16 +1,19 @@
 //! From the words that travel to the words the planner thinks in, and back. No decisions.
 
+mod shares;
+
 use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::{Health, NodeEntry};
 use hayward_publication::Followed;
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
-use hayward_rm_scheduler_api::views::{ClassShare, Shares, UserShare, WorkShare};
-use hayward_rm_scheduler_api::{AllocationState, VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationState, VacateReason, VerdictEntry, WaitReason};
 use hayward_rm_scheduler_domain::{plan, snapshot};
-use hayward_vocabulary::UserName;
+use hayward_vocabulary::{Timestamp, Unblock, UserName, WorkId};
 
-use crate::ledger::{Counted, Held};
+use crate::ledger::Held;
+
+pub use shares::shares;
 
 pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()
@@ -192,44 +195,32 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
     }
 }
 
-pub fn shares(counted: &Counted) -> Shares {
-    let shares = &counted.shares;
-    Shares {
-        round: counted.round,
-        at: counted.at,
-        capacity: shares.capacity,
-        held: shares.held,
-        free: shares.free,
-        classes: class_shares(shares),
-        ledger: counted.ledger.clone(),
+/// As of now, and without receipts: those are added by who knows them.
+pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
+    VerdictEntry {
+        work: work.clone(),
+        reason: wait_reason(verdict.reason),
+        refused: verdict.refused,
+        class: verdict.class.clone(),
+        detail: verdict.detail.clone(),
+        numbers: verdict.numbers.clone(),
+        also: verdict.also.iter().copied().map(wait_reason).collect(),
+        unblock: verdict.unblock.as_ref().map(unblock),
+        receipts: Vec::new(),
+        since: Timestamp::default(),
     }
 }
 
-fn class_shares(shares: &plan::Shares) -> Vec<ClassShare> {
-    let work = |(work, share): (&_, &plan::WorkShare)| WorkShare {
-        work: Clone::clone(work),
-        kind: share.kind,
-        order: share.order,
-        wanted: share.wanted,
-        counted: share.counted,
-        current: share.current,
-        leaving: share.leaving,
-    };
-    let user = |(user, share): (&UserName, &plan::UserShare)| UserShare {
-        user: user.clone(),
-        due: share.due,
-        held: share.held,
-        work: share.work.iter().map(work).collect(),
-    };
-    shares
-        .classes
-        .iter()
-        .map(|(class, share)| ClassShare {
-            class: class.clone(),
-            weight: share.weight,
-            due: share.due,
-            held: share.held,
-            users: share.users.iter().map(user).collect(),
-        })
-        .collect()
+pub fn unblock(change: &plan::Unblock) -> Unblock {
+    use plan::Unblock as From;
+    match change.clone() {
+        From::Wait { leaving_processes } => Unblock::Wait { leaving_processes },
+        From::FreeRoom { node, quanta } => Unblock::FreeRoom { node, quanta },
+        From::RaiseAllotment { bytes } => Unblock::RaiseAllotment { bytes },
+        From::AskForLess { quanta } => Unblock::AskForLess { quanta },
+        From::AddNode { quanta } => Unblock::AddNode { quanta },
+        From::OpenNode { node } => Unblock::OpenNode { node },
+        From::RaiseShare { quanta } => Unblock::RaiseShare { quanta },
+        From::NameClass => Unblock::NameClass,
+    }
 }

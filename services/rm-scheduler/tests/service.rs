@@ -10,6 +10,7 @@ mod service {
     mod neighbours;
     mod nodes;
     mod policy;
+    mod reasons;
     mod restart;
     mod sharing;
     mod world;

@@ -9,11 +9,15 @@
 pub mod exit;
 pub mod ids;
 pub mod launch;
+pub mod receipt;
 pub mod resources;
 pub mod time;
+pub mod unblock;
 
 pub use exit::{Exit, ExitCause};
 pub use ids::{AllocationId, BadName, NodeName, UserName, WorkId, WorkKind};
 pub use launch::{Launch, Program};
+pub use receipt::{Outcome, Receipt};
 pub use resources::{Quantum, Size};
 pub use time::Timestamp;
+pub use unblock::Unblock;

@@ -5,7 +5,8 @@ use std::time::Duration;
 use hayward_job_converter_api::submission::Tasks;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_rm_scheduler_api::AllocationState;
-use hayward_rm_scheduler_api::views::{AllocationList, AllocationView, Shares};
+use hayward_rm_scheduler_api::shares::Shares;
+use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{Pace, World, ends, job_of, submit};
 
@@ -35,7 +36,7 @@ async fn three_hundred_nodes_share_by_weight() {
                     .classes
                     .iter()
                     .filter(|share| share.class == class)
-                    .map(|share| share.held)
+                    .map(|share| share.tally.held)
                     .sum()
             };
             ((held("high"), held("normal")) == (200, 100)).then_some(())

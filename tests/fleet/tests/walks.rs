@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use hayward_blocklist_api::{BlockAction, BlockAnswer, BlockKind, BlockRequest};
 use hayward_job_converter_api::{WorkState, WorkView};
-use hayward_rm_scheduler_api::views::{AllocationList, Shares};
+use hayward_rm_scheduler_api::shares::Shares;
+use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_testkit::until;
 use hayward_tests_fleet::{
     Witness, World, all_right, ends, is_running, job, outcomes, reaches, reservation, service,
@@ -80,7 +81,7 @@ async fn two_users_share_by_weight() {
                 .classes
                 .iter()
                 .filter(|share| share.class == class)
-                .map(|share| share.held)
+                .map(|share| share.tally.held)
                 .sum()
         };
         let (ada, ben): (u64, u64) = (held("high"), held("normal"));

@@ -3,23 +3,51 @@
 use std::fmt::Write as _;
 
 use hayward_job_converter_api::Explanation;
+use serde_json::Value;
 
 use crate::commands::work::{Which, state_cell};
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
+use crate::output::reasons;
 use crate::output::words::clean;
-use crate::output::{Facts, Look};
+use crate::output::{Facts, Look, Tone, toned};
 
 pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
-    let answer = client
+    let mut answer: Value = client
         .get(&format!("{}/explain", route_of(&which.id)?))
         .await?;
+    refresh(&session, &mut answer).await;
     session
         .out
         .answer(answer, |explanation: &Explanation, look| {
             text(explanation, look)
         })
+}
+
+/// What the scheduler published is as old as its meaning; the numbers of the newest round are the
+/// scheduler's to tell. Without its answer the older ones stand.
+async fn refresh(session: &Session, answer: &mut Value) {
+    let Some(work) = answer.get("work").and_then(Value::as_str) else {
+        return;
+    };
+    let path = format!("/v1/verdicts/{work}");
+    let Ok(client) = session.client(Service::RmScheduler, Role::Reader) else {
+        return;
+    };
+    let Ok(newest) = client.get::<Value>(&path).await else {
+        return;
+    };
+    if newest.get("reason") != answer.get("reason") {
+        // The two speak of different rounds; what is published is consistent in itself.
+        return;
+    }
+    for field in ["detail", "numbers", "also", "unblock", "receipts"] {
+        match newest.get(field) {
+            Some(value) => answer[field] = value.clone(),
+            None => drop(answer.as_object_mut().and_then(|all| all.remove(field))),
+        }
+    }
 }
 
 pub fn text(explanation: &Explanation, look: &Look) -> String {
@@ -31,6 +59,7 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
     }
     let mut text = facts.text(look);
     let _ = writeln!(text, "\n{}", clean(&explanation.detail));
+    text.push_str(&what_would_help(explanation, look));
     if !explanation.numbers.is_empty() {
         text.push('\n');
         let width = explanation
@@ -47,13 +76,34 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
             );
         }
     }
+    let about = explanation.work.as_ref().unwrap_or(&explanation.id);
+    let told = reasons::of_work(&explanation.receipts, about);
+    if !told.is_empty() {
+        let _ = write!(text, "\n{}\n", told.join("\n"));
+    }
     text
+}
+
+fn what_would_help(explanation: &Explanation, look: &Look) -> String {
+    let mut facts = Facts::default();
+    if let Some(change) = &explanation.unblock {
+        facts.say("would help", toned(reasons::unblock(change), Tone::Good));
+    }
+    if !explanation.also.is_empty() {
+        facts.say("blocks too", explanation.also.join(", ").replace('_', " "));
+    }
+    match facts.text(look) {
+        text if text.is_empty() => text,
+        text => format!("\n{text}"),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use hayward_job_converter_api::WorkState;
-    use hayward_vocabulary::{Timestamp, WorkId};
+    use hayward_vocabulary::{
+        AllocationId, NodeName, Outcome, Receipt, Timestamp, Unblock, UserName, WorkId,
+    };
 
     use super::*;
 
@@ -66,6 +116,29 @@ mod tests {
             reason: "insufficient_resources".into(),
             detail: "needs 4 quanta on one node, the largest free room is 2".into(),
             numbers: [("largest_free".to_owned(), 2), ("order".to_owned(), 4)].into(),
+            also: vec!["zero_share".into(), "waiting_for_preemption".into()],
+            unblock: Some(Unblock::FreeRoom {
+                node: NodeName::new("n1").unwrap(),
+                quanta: 2,
+            }),
+            receipts: vec![Receipt {
+                round: 17,
+                at,
+                allocation: AllocationId::new("alc_1").unwrap(),
+                work: WorkId::new("job_1").unwrap(),
+                user: UserName::new("ann").unwrap(),
+                node: NodeName::new("n1").unwrap(),
+                order: 1,
+                lost_ms: 3_200,
+                beneficiary: Some(WorkId::new("job_2").unwrap()),
+                for_user: Some(UserName::new("bob").unwrap()),
+                outcome: Outcome::Started {
+                    allocation: AllocationId::new("alc_2").unwrap(),
+                    at,
+                    after_ms: 400,
+                },
+            }],
+            work: None,
             since: Some(at),
         };
         let look = Look {

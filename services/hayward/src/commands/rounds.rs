@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
 
 use crate::connection::{Role, Service, Session};
+use crate::output::reasons;
 use crate::output::words::{clean, word};
 use crate::output::{Look, Table, Tone, toned};
 
@@ -88,6 +89,9 @@ fn detail(round: &RoundView, look: &Look) -> String {
     for (allocation, reason) in &round.vacated {
         let _ = writeln!(text, "vacated  {}  {}", clean(allocation), clean(reason));
     }
+    for story in reasons::of_round(&round.receipts) {
+        let _ = writeln!(text, "receipt  {story}");
+    }
     for fault in &round.refused {
         let fault = format!("refused  {}", clean(fault));
         let _ = writeln!(text, "{}", look.paint(&fault, Tone::Bad));
@@ -121,6 +125,7 @@ mod tests {
             planning_us: 1_250,
             grants: vec![AllocationId::new("alc_1").unwrap()],
             vacated: [("alc_2".to_owned(), "preempted".to_owned())].into(),
+            receipts: Vec::new(),
             waiting: Vec::new(),
             refused: Vec::new(),
         };

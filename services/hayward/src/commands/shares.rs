@@ -1,13 +1,16 @@
-//! `hayward shares`: who is due what and who holds what, from class to user to work.
+//! `hayward shares`: the whole arithmetic, from capacity by pool, priority, class and user to each
+//! piece of work. The tables only show it; that it adds up is the scheduler's promise.
 
 use std::fmt::Write as _;
 
-use hayward_rm_scheduler_api::views::{ClassShare, LedgerLine, Shares, WorkShare};
+use hayward_rm_scheduler_api::shares::{
+    ClassShare, LedgerLine, PoolShare, PriorityShare, Shares, Tally, WorkShare,
+};
 use hayward_vocabulary::WorkKind;
 
 use crate::connection::{Role, Service, Session};
-use crate::output::words::duration;
-use crate::output::{Look, Table, Tone, bars, toned};
+use crate::output::words::{duration, word};
+use crate::output::{Cell, Look, Table, Tone, bars, toned};
 
 /// Places of the longest bar.
 const WIDTH: u64 = 24;
@@ -32,10 +35,24 @@ pub fn text(shares: &Shares, look: &Look) -> String {
         shares.held,
         shares.free,
     );
+    if !shares.pools.is_empty() {
+        let _ = write!(text, "\n{}", pools(&shares.pools, look));
+    }
     let asked = shares.classes.iter().any(|class| !class.users.is_empty());
     if asked {
-        text.push('\n');
-        text.push_str(&tree(shares, look));
+        let _ = write!(text, "\n{}", turns(&shares.priorities, look));
+        let _ = write!(text, "\n{}", tree(shares, look));
+    }
+    for (held, what) in [
+        (shares.elsewhere, "on nodes that are gone"),
+        (
+            shares.unclassed.held,
+            "by work that is of no class any more",
+        ),
+    ] {
+        if held > 0 {
+            let _ = writeln!(text, "\nand {held} held {what}");
+        }
     }
     if !shares.ledger.is_empty() {
         text.push_str("\nsince the first round, in quanta times time\n");
@@ -44,48 +61,137 @@ pub fn text(shares: &Shares, look: &Look) -> String {
     text
 }
 
+fn pools(pools: &[PoolShare], look: &Look) -> String {
+    let header = [
+        "pool",
+        "total",
+        "closed",
+        "usable",
+        "held",
+        "free",
+        "closed or free because",
+    ];
+    let mut table = Table::new(header).numbers(&[1, 2, 3, 4, 5]);
+    for pool in pools {
+        let mut name = pool.pool.clone();
+        if pool.tree != pool.pool {
+            let _ = write!(name, " in {}", pool.tree);
+        }
+        table.row([
+            name.into(),
+            pool.total.into(),
+            (pool.total - pool.usable).into(),
+            pool.usable.into(),
+            pool.held.into(),
+            pool.free.into(),
+            toned(why(pool), Tone::Faint),
+        ]);
+    }
+    table.text(look)
+}
+
+/// Only what is not nothing.
+fn parts(parts: &[(u64, &str)]) -> String {
+    let said = parts.iter().filter(|(quanta, _)| *quanta > 0);
+    let said: Vec<String> = said
+        .map(|(quanta, what)| format!("{quanta} {what}"))
+        .collect();
+    said.join(", ")
+}
+
+fn why(pool: &PoolShare) -> String {
+    parts(&[
+        (pool.lost, "lost"),
+        (pool.offline, "varied off"),
+        (pool.blocked, "blocked"),
+        (pool.declined, "decline work"),
+        (pool.withheld, "withheld for what is of no class"),
+        (pool.over, "held beyond what nodes have"),
+        (pool.held_closed, "still held on closed nodes"),
+        (pool.idle.meant, "kept until the rest of the room is left"),
+        (pool.idle.kept, "kept by a rule"),
+        (pool.idle.split, "too small a piece for who asks"),
+        (pool.idle.capped, "free because of caps"),
+        (pool.idle.unasked, "nobody asks for"),
+    ])
+}
+
+fn turns(groups: &[PriorityShare], look: &Look) -> String {
+    let header = [
+        "priority",
+        "of pool",
+        "available",
+        "taken",
+        "due",
+        "held",
+        "classes",
+    ];
+    let mut table = Table::new(header).numbers(&[0, 2, 3, 4, 5]);
+    for group in groups {
+        let Some(turn) = group.turn else { continue };
+        table.row([
+            group.priority.into(),
+            group.tree.as_deref().unwrap_or("-").into(),
+            turn.available.into(),
+            turn.taken.into(),
+            group.tally.due.into(),
+            group.tally.held.into(),
+            format!("{} ({})", group.classes.join(", "), word(&group.policy)).into(),
+        ]);
+    }
+    table.text(look)
+}
+
 fn tree(shares: &Shares, look: &Look) -> String {
     let header = ["class / user / work", "due", "held", "held of due", ""];
     let mut table = Table::new(header).numbers(&[1, 2]);
-    let bar = |held, due| bars::share(held, due, shares.capacity.max(shares.held), WIDTH);
+    let whole = shares.capacity.max(shares.held);
     for class in shares
         .classes
         .iter()
         .filter(|class| !class.users.is_empty())
     {
-        table.row([
-            toned(name_of(class), Tone::Good),
-            class.due.into(),
-            class.held.into(),
-            bar(class.held, class.due).into(),
-            "".into(),
-        ]);
+        let name = toned(name_of(class), Tone::Good);
+        table.row(row(
+            name,
+            &class.tally,
+            whole,
+            notes(&class.tally, class.left),
+        ));
         for user in &class.users {
-            table.row([
-                format!("  {}", user.user).into(),
-                user.due.into(),
-                user.held.into(),
-                bar(user.held, user.due).into(),
-                "".into(),
-            ]);
+            let name = format!("  {}", user.user).into();
+            table.row(row(name, &user.tally, whole, notes(&user.tally, user.left)));
             for work in &user.work {
-                let due = work.counted * work.order;
-                let held = (work.current + work.leaving) * work.order;
-                table.row([
-                    format!("    {}", work.work).into(),
-                    due.into(),
-                    held.into(),
-                    bar(held, due).into(),
-                    toned(processes(work), Tone::Faint),
-                ]);
+                let name = format!("    {}", work.work).into();
+                table.row(row(name, &work.tally, whole, processes(work)));
             }
         }
     }
     table.text(look)
 }
 
+fn row(name: Cell, tally: &Tally, whole: u64, note: String) -> [Cell; 5] {
+    [
+        name,
+        tally.due.into(),
+        tally.held.into(),
+        bars::share(tally.held, tally.due, whole, WIDTH).into(),
+        toned(note, Tone::Faint),
+    ]
+}
+
 fn name_of(class: &ClassShare) -> String {
     format!("{} (weight {})", class.class, class.weight)
+}
+
+/// What is special about what is due and held.
+fn notes(tally: &Tally, left: u64) -> String {
+    parts(&[
+        (tally.lent, "lent"),
+        (tally.resting, "due on closed nodes"),
+        (left, "given, and too small a piece"),
+        (tally.vacating, "leaving"),
+    ])
 }
 
 fn processes(work: &WorkShare) -> String {
@@ -100,7 +206,25 @@ fn processes(work: &WorkShare) -> String {
     if work.leaving > 0 {
         let _ = write!(text, ", {} leaving", work.leaving);
     }
+    if let Some(limit) = limit(work) {
+        let _ = write!(text, ", {limit}");
+    }
     text
+}
+
+/// What keeps it from using all it could by its own limits.
+fn limit(work: &WorkShare) -> Option<String> {
+    let (cap, binds) = (&work.cap, |part: Option<u64>| part == Some(work.wanted));
+    if work.kind != WorkKind::Job || work.wanted >= cap.base {
+        return None;
+    }
+    let why = match () {
+        () if binds(cap.initialization) => "until its first task is done",
+        () if binds(cap.room) => "by the room there could be",
+        () if binds(cap.doubling) => "by doubling",
+        () => "by what is predicted to help",
+    };
+    Some(format!("held from {} to {} {why}", cap.base, work.wanted))
 }
 
 fn ledger(lines: &[LedgerLine], look: &Look) -> String {
@@ -127,7 +251,8 @@ fn ledger(lines: &[LedgerLine], look: &Look) -> String {
 
 #[cfg(test)]
 mod tests {
-    use hayward_rm_scheduler_api::views::UserShare;
+    use hayward_rm_scheduler_api::policy::SharePolicy;
+    use hayward_rm_scheduler_api::shares::{CapParts, Idle, Turn, UserShare};
     use hayward_vocabulary::{Timestamp, UserName, WorkId};
 
     use super::*;
@@ -137,10 +262,25 @@ mod tests {
             work: WorkId::new(id).unwrap(),
             kind: WorkKind::Job,
             order,
-            wanted: 40,
+            wanted: 8,
+            cap: CapParts {
+                base: 40,
+                doubling: Some(8),
+                ..CapParts::default()
+            },
             counted: 4,
             current,
             leaving,
+            tally: tally(4 * order, (current + leaving) * order, leaving * order),
+        }
+    }
+
+    fn tally(due: u64, held: u64, vacating: u64) -> Tally {
+        Tally {
+            due,
+            held,
+            vacating,
+            ..Tally::default()
         }
     }
 
@@ -150,16 +290,53 @@ mod tests {
         let ada = UserName::new("ada").unwrap();
         let user = |due, held, work| UserShare {
             user: ada.clone(),
-            due,
-            held,
+            given: due,
+            left: 0,
+            tally: tally(due, held, 1),
             work,
         };
         let class = |name: &str, users| ClassShare {
             class: name.into(),
+            tree: Some("default".into()),
+            policy: SharePolicy::FairShare,
+            priority: 10,
             weight: 100,
-            due: 12,
-            held: 13,
+            given: 13,
+            left: 1,
+            tally: tally(12, 13, 1),
             users,
+        };
+        let pool = PoolShare {
+            pool: "default".into(),
+            tree: "default".into(),
+            total: 30,
+            lost: 2,
+            offline: 0,
+            blocked: 4,
+            declined: 0,
+            withheld: 0,
+            usable: 24,
+            held: 13,
+            fixed: 0,
+            over: 0,
+            held_closed: 0,
+            free: 11,
+            idle: Idle {
+                split: 3,
+                unasked: 8,
+                ..Idle::default()
+            },
+        };
+        let group = PriorityShare {
+            tree: Some("default".into()),
+            priority: 10,
+            policy: SharePolicy::FairShare,
+            classes: vec!["high".into(), "low".into()],
+            turn: Some(Turn {
+                available: 24,
+                taken: 13,
+            }),
+            tally: tally(12, 13, 1),
         };
         let shares = Shares {
             round: 41,
@@ -167,6 +344,13 @@ mod tests {
             capacity: 24,
             held: 13,
             free: 11,
+            pools: vec![pool],
+            elsewhere: 0,
+            priorities: vec![group],
+            unclassed: Tally {
+                held: 2,
+                ..Tally::default()
+            },
             classes: vec![
                 class(
                     "high",

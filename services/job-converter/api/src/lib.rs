@@ -8,7 +8,8 @@ pub mod tasks;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{
-    AllocationId, Exit, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
+    AllocationId, Exit, Launch, NodeName, Receipt, Size, Timestamp, Unblock, UserName, WorkId,
+    WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -150,8 +151,22 @@ pub struct Explanation {
     /// One of the scheduler's closed list of reasons, or `not_yet_considered`.
     pub reason: String,
     pub detail: String,
+    /// As of the round that last changed the meaning of this; rm-scheduler has those of the newest
+    /// round at `/v1/verdicts/{work}`.
     #[serde(default)]
     pub numbers: BTreeMap<String, u64>,
+    /// What would keep it waiting if the reason above were gone, from the same list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<String>,
+    /// The smallest change that would let one more process of it start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unblock: Option<Unblock>,
+    /// What it lost to others and what others lost to it, newest first; the newest eight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
+    /// The work of rm-scheduler that this is about: of a service, one of its instances.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
 }

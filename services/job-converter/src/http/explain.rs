@@ -32,6 +32,10 @@ fn explain(
             reason: word(&verdict.reason),
             detail: verdict.detail,
             numbers: verdict.numbers,
+            also: verdict.also.iter().map(word).collect(),
+            unblock: verdict.unblock,
+            receipts: verdict.receipts,
+            work: Some(verdict.work),
             since: Some(verdict.since),
         },
         None => told_by_state(view),
@@ -61,6 +65,10 @@ fn told_by_state(view: WorkView) -> Explanation {
         state: view.state,
         reason,
         numbers: std::collections::BTreeMap::new(),
+        also: Vec::new(),
+        unblock: None,
+        receipts: Vec::new(),
+        work: None,
         since: view.ended_at,
     }
 }

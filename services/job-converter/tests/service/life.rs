@@ -4,7 +4,7 @@ use hayward_job_converter_api::{Explanation, WorkState, WorkView};
 use hayward_rm_scheduler_api::{AllocationState, WaitReason};
 use hayward_service::auth::Scope;
 use hayward_testkit::until;
-use hayward_vocabulary::{Exit, ExitCause};
+use hayward_vocabulary::{Exit, ExitCause, Unblock};
 use http::Method;
 use serde_json::json;
 
@@ -85,6 +85,9 @@ async fn waiting_has_a_reason_and_a_refusal_is_final() {
     })
     .await;
     assert_eq!(told.numbers["largest_node"], 8);
+    assert_eq!(told.also, ["zero_share"]);
+    assert_eq!(told.unblock, Some(Unblock::AskForLess { quanta: 8 }));
+    assert_eq!(told.work.as_ref(), Some(&job.id));
     until("the reason in the view", async || {
         world
             .view(&job.id)

@@ -11,7 +11,7 @@ use hayward_job_converter_api::DemandEntry;
 use hayward_rm_scheduler_api::{
     AllocationEntry, AllocationState, Vacate, VacateReason, VerdictEntry, WaitReason,
 };
-use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, WorkId};
+use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, Unblock, WorkId};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use uuid::Uuid;
@@ -138,6 +138,9 @@ impl Scheduler {
             class: None,
             detail: "no node has 99 GiB".to_owned(),
             numbers: [("largest_node".to_owned(), 8)].into(),
+            also: vec![WaitReason::ZeroShare],
+            unblock: Some(Unblock::AskForLess { quanta: 8 }),
+            receipts: Vec::new(),
             since: Timestamp::from_unix_ms(0),
         };
         let value = serde_json::to_value(entry).unwrap();

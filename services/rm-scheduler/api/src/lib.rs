@@ -3,12 +3,14 @@
 //! operators read and write.
 
 pub mod policy;
+pub mod shares;
 pub mod views;
 
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{
-    AllocationId, Exit, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
+    AllocationId, Exit, Launch, NodeName, Receipt, Size, Timestamp, Unblock, UserName, WorkId,
+    WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -104,8 +106,11 @@ pub enum VacateReason {
     Unknown,
 }
 
-/// One entry of `verdicts`: why a piece of work does not have all it asked for. It changes when the
-/// meaning changes, not with every number.
+/// One entry of `verdicts`: why a piece of work does not have all it asked for.
+///
+/// It changes when the meaning changes (the reason, what else would block, the kind of change that
+/// would help, what was taken back), not with every number. `GET /v1/verdicts/{work}` has the
+/// numbers of the newest round.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct VerdictEntry {
     pub work: WorkId,
@@ -121,6 +126,15 @@ pub struct VerdictEntry {
     /// The numbers by name, in quanta unless the name says otherwise.
     #[serde(default)]
     pub numbers: BTreeMap<String, u64>,
+    /// What would keep it waiting if the reason above were gone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub also: Vec<WaitReason>,
+    /// The smallest change that would let one more process of it start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unblock: Option<Unblock>,
+    /// What it lost to others and what others lost to it, newest first; the newest eight.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub receipts: Vec<Receipt>,
     pub since: Timestamp,
 }
 

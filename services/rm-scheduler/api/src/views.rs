@@ -3,69 +3,12 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{
-    AllocationId, Exit, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
+    AllocationId, Exit, NodeName, Receipt, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::{AllocationEntry, AllocationState, Vacate, VerdictEntry};
-
-/// `GET /v1/shares`: the arithmetic from capacity to each piece of work, in quanta.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct Shares {
-    pub round: u64,
-    pub at: Timestamp,
-    /// Quanta of all nodes that take work.
-    pub capacity: u64,
-    /// Quanta held by anything that has not ended.
-    pub held: u64,
-    pub free: u64,
-    pub classes: Vec<ClassShare>,
-    /// Since the fleet's first round.
-    pub ledger: Vec<LedgerLine>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct ClassShare {
-    pub class: String,
-    pub weight: u64,
-    /// Quanta this class is due in this round, given who asks and for how much.
-    pub due: u64,
-    pub held: u64,
-    pub users: Vec<UserShare>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct UserShare {
-    pub user: UserName,
-    pub due: u64,
-    pub held: u64,
-    pub work: Vec<WorkShare>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct WorkShare {
-    pub work: WorkId,
-    pub kind: WorkKind,
-    /// Quanta of one process.
-    pub order: u64,
-    /// Processes it could use.
-    pub wanted: u64,
-    /// Processes it is due.
-    pub counted: u64,
-    /// Processes it has, without those told to leave.
-    pub current: u64,
-    pub leaving: u64,
-}
-
-/// Quanta times milliseconds: what a user was due and what the user had (G15, I10).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct LedgerLine {
-    pub user: UserName,
-    pub class: String,
-    pub due_quantum_ms: u64,
-    pub received_quantum_ms: u64,
-}
 
 /// An allocation as people see it: without what to launch, which may hold secrets.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -122,6 +65,9 @@ pub struct RoundView {
     pub planning_us: u64,
     pub grants: Vec<AllocationId>,
     pub vacated: BTreeMap<String, String>,
+    /// What was taken back for whom, what was lost with it, and what has come of it since.
+    #[serde(default)]
+    pub receipts: Vec<Receipt>,
     /// The first thousand verdicts that changed; `verdicts` has all.
     pub waiting: Vec<VerdictEntry>,
     /// Parts of the plan the check refused; always empty unless there is a defect.

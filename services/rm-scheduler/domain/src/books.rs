@@ -39,6 +39,8 @@ pub(crate) struct Books<'a> {
     /// For the next round.
     pub needy: BTreeSet<usize>,
     pub deficits: crate::snapshot::Deficits,
+    /// What each group of classes could be counted for, and was; by the first class of the group.
+    pub turns: Vec<(usize, crate::plan::Turn)>,
 }
 
 pub(crate) struct Machine<'a> {

@@ -4,6 +4,7 @@ use hayward_vocabulary::WorkKind;
 
 use crate::{
     books::{Books, Request},
+    plan::CapParts,
     snapshot::{Growth, Policy, Tunables},
 };
 
@@ -21,6 +22,8 @@ pub(crate) struct Cap {
     pub own: u64,
     /// no rate is known yet.
     pub starting: bool,
+    /// What `now` is the least of, for people.
+    pub parts: CapParts,
 }
 
 impl Cap {
@@ -31,6 +34,10 @@ impl Cap {
             now: processes,
             own: processes,
             starting: false,
+            parts: CapParts {
+                base: processes,
+                ..CapParts::default()
+            },
         }
     }
 }
@@ -97,6 +104,10 @@ pub(crate) fn set_caps(books: &mut Books) {
         books.requests[at].cap = Cap {
             steady: cap.steady.min(reach),
             now: cap.now.min(reach),
+            parts: CapParts {
+                room: fair.then_some(reach),
+                ..cap.parts
+            },
             ..cap
         };
     }
@@ -116,6 +127,10 @@ fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
     let base = want.min(limit);
     let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
     let mut potential = base;
+    let mut parts = CapParts {
+        base,
+        ..CapParts::default()
+    };
     if rules.prediction && !starting {
         let horizon = mean_start_ms(books, request) + rules.cycle_ms + rules.fudge_ms;
         let predicted = predicted(request, horizon, base);
@@ -126,6 +141,7 @@ fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
             // A lowered limit counts whatever was predicted.
             potential = potential.min(base);
         }
+        parts.prediction = (potential != base).then_some(potential);
     }
     //
     let reached = current
@@ -134,18 +150,24 @@ fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
         } else {
             0
         };
-    let now = match (starting, rules.doubling) {
-        (true, _) if rules.initial > 0 => potential.min(rules.initial),
-        (true, _) | (false, false) => potential,
-        (false, true) if reached == 0 => base.min(rules.initial.max(1)),
-        (false, true) => potential.min(reached.saturating_mul(2)),
-    };
+    match (starting, rules.doubling) {
+        (true, _) if rules.initial > 0 => parts.initialization = Some(rules.initial),
+        (true, _) | (false, false) => {}
+        (false, true) if reached == 0 => {
+            // What it had is gone: it starts anew, whatever was predicted for it.
+            parts.initialization = Some(rules.initial.max(1));
+            parts.prediction = None;
+        }
+        (false, true) => parts.doubling = Some(reached.saturating_mul(2)),
+    }
+    let now = parts.least();
     Cap {
         base,
         steady: if starting { now } else { potential.max(now) },
         now,
         own: now,
         starting,
+        parts,
     }
 }
 

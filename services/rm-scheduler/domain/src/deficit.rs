@@ -38,20 +38,38 @@ pub(crate) fn settle(books: &mut Books) {
         return;
     }
     let now = books.snapshot.now;
-    let elapsed = i64::try_from(now.ms_since(books.deficits.at)).unwrap_or(0);
+    let elapsed = now.ms_since(books.deficits.at);
     let deficits = &mut books.deficits;
     deficits.at = now;
     let users = deficits.users.values_mut().flat_map(BTreeMap::values_mut);
     for account in deficits.classes.values_mut().chain(users) {
-        let grown = account.rate.saturating_mul(elapsed);
-        account.owed = account.owed.saturating_add(grown).clamp(-LIMIT, LIMIT);
-        account.standing = match account.standing {
-            _ if account.owed >= PATIENCE_MS * MILLI => Standing::Behind,
-            _ if account.owed <= -PATIENCE_MS * MILLI => Standing::Ahead,
-            Standing::Behind if account.owed > 0 => Standing::Behind,
-            Standing::Ahead if account.owed < 0 => Standing::Ahead,
+        // Who asks for nothing any more is owed nothing more; the others get a new rate below.
+        *account = Account {
+            rate: 0,
+            ..account.after(elapsed)
+        };
+    }
+}
+
+impl Account {
+    /// The same account so many milliseconds later. Two steps lead to where one of their sum does.
+    #[must_use]
+    pub fn after(self, elapsed_ms: u64) -> Self {
+        let elapsed = i64::try_from(elapsed_ms).unwrap_or(i64::MAX);
+        let grown = self.rate.saturating_mul(elapsed);
+        let owed = self.owed.saturating_add(grown).clamp(-LIMIT, LIMIT);
+        let standing = match self.standing {
+            _ if owed >= PATIENCE_MS * MILLI => Standing::Behind,
+            _ if owed <= -PATIENCE_MS * MILLI => Standing::Ahead,
+            Standing::Behind if owed > 0 => Standing::Behind,
+            Standing::Ahead if owed < 0 => Standing::Ahead,
             _ => Standing::Even,
         };
+        Self {
+            owed,
+            standing,
+            ..self
+        }
     }
 }
 
@@ -180,7 +198,36 @@ fn rates(claims: &[Claim]) -> Vec<i64> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::world::World;
+
+    proptest! {
+        #[test]
+        fn an_account_gets_to_the_same_place_in_one_step_and_in_two(
+            owed in -2 * PATIENCE_MS * MILLI..2 * PATIENCE_MS * MILLI,
+            rate in -5_000..5_000_i64,
+            (one, two) in (0..5_000_000_u64, 0..5_000_000_u64),
+        ) {
+            let account = Account { owed, rate, standing: Standing::Even }.after(0);
+            prop_assert_eq!(account.after(one).after(two), account.after(one + two));
+        }
+    }
+
+    #[test]
+    fn w_4_who_asks_for_nothing_any_more_is_owed_nothing_more() {
+        let mut world = World::eager().nodes(&[3]);
+        world.class("rival", (Policy::FairShare, 10, 100), "default");
+        world.job("one", "a", 1);
+        world.job_in("rival", "two", "b", 1);
+        world.step();
+        let rate = |world: &World| world.snapshot.carried.deficits.classes["rival"].rate;
+        assert_eq!(rate(&world).abs(), 500);
+        world.snapshot.demand.remove("two");
+        world.step();
+        assert_eq!(rate(&world), 0);
+    }
 
     #[test]
     fn w_4_exact_parts_by_weight_and_never_above_what_is_wanted() {

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use crate::snapshot::Pool;
 
 pub(crate) struct Forest<'a> {
+    names: Vec<&'a str>,
     index: BTreeMap<&'a str, usize>,
     parent: Vec<Option<usize>>,
     /// By ascending search order, then name.
@@ -69,6 +70,7 @@ impl<'a> Forest<'a> {
         let climbs = (0..parent.len()).map(|pool| climb(&parent, pool).unwrap_or((pool, 0)));
         let (root, depth) = climbs.unzip();
         Self {
+            names: pools.keys().map(String::as_str).collect(),
             index,
             parent,
             children,
@@ -81,6 +83,10 @@ impl<'a> Forest<'a> {
 
     pub fn find(&self, name: &str) -> Option<usize> {
         self.index.get(name).copied()
+    }
+
+    pub fn name(&self, pool: usize) -> &'a str {
+        self.names[pool]
     }
 
     pub fn len(&self) -> usize {

@@ -7,7 +7,7 @@ pub(crate) mod fixed;
 
 use std::collections::BTreeMap;
 
-use crate::{books::Books, orders::Holes, reserve, snapshot::Policy};
+use crate::{books::Books, orders::Holes, plan::Turn, reserve, snapshot::Policy};
 
 /// Free room by pool, without what nobody may take back. Consumed from group to group.
 pub(crate) struct Tables {
@@ -31,6 +31,12 @@ impl Tables {
 
     pub fn of(&self, pool: usize) -> &Holes {
         &self.pools[pool]
+    }
+
+    /// What is left in the pools of a tree.
+    fn quanta(&self, books: &Books, tree: usize) -> u64 {
+        let pools = books.forest.subtree(tree).into_iter();
+        pools.map(|pool| self.pools[pool].quanta()).sum()
     }
 
     pub fn of_mut(&mut self, pool: usize) -> &mut Holes {
@@ -87,10 +93,16 @@ pub(crate) fn by_class_and_age(books: &Books, classes: &[usize]) -> Vec<usize> {
 pub(crate) fn count(books: &mut Books, tree: usize) {
     let mut tables = Tables::build(books);
     for (policy, classes) in groups(books, tree) {
+        let available = tables.quanta(books, tree);
         match policy {
             Policy::FairShare => fair::count(books, &mut tables, &classes),
             Policy::FixedShare => fixed::count(books, &mut tables, &classes),
             Policy::Reserve => reserve::promise(books, &mut tables, &classes),
         }
+        let taken = available - tables.quanta(books, tree);
+        let turn = Turn { available, taken };
+        books
+            .turns
+            .extend(classes.first().map(|class| (*class, turn)));
     }
 }

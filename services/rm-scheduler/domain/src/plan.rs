@@ -1,12 +1,18 @@
 //! Everything one round decided. Nothing is left to choose when it is carried out: the committer
 //! only gives grants their ids and incarnations, in the order of the plan.
 
+mod shares;
+
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 
 use crate::snapshot::Carried;
+
+pub use shares::{
+    CapParts, ClassShare, Idle, PoolShare, PriorityShare, Shares, Tally, Turn, UserShare, WorkShare,
+};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
@@ -164,46 +170,4 @@ pub enum Reason {
     UnknownClass,
     NotAuthorised,
     PolicyMismatch,
-}
-
-/// The arithmetic from capacity to each piece of work, in quanta, as it stands once this plan is
-/// carried out.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shares {
-    /// Quanta of the nodes that take work.
-    pub capacity: u64,
-    /// Quanta held by anything, leaving or not, on any node.
-    pub held: u64,
-    /// Quanta free on the nodes that take work.
-    pub free: u64,
-    pub classes: BTreeMap<String, ClassShare>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClassShare {
-    pub weight: u64,
-    pub due: u64,
-    pub held: u64,
-    pub users: BTreeMap<UserName, UserShare>,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UserShare {
-    pub due: u64,
-    pub held: u64,
-    pub work: BTreeMap<WorkId, WorkShare>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WorkShare {
-    pub kind: WorkKind,
-    /// Quanta of one process.
-    pub order: u64,
-    /// Processes it can use in this round (the cap).
-    pub wanted: u64,
-    /// Processes it is due.
-    pub counted: u64,
-    /// Processes it has, without those told to leave, with those granted by this plan.
-    pub current: u64,
-    pub leaving: u64,
 }

@@ -169,6 +169,7 @@ impl World {
     pub fn plan(&self) -> Plan {
         let plan = FairShare.schedule(&self.snapshot);
         assert_eq!(check(&self.snapshot, &plan), Ok(()), "{plan:#?}");
+        assert_eq!(plan.shares.faults(), Vec::<String>::new(), "{plan:#?}");
         plan
     }
 

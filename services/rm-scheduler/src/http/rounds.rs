@@ -37,16 +37,8 @@ pub async fn list_rounds(
 ) -> Result<Json<RoundList>, Problem> {
     api.publisher().leading()?;
     let limit = page.limit.unwrap_or(20).clamp(1, 1_000);
-    let rounds = api
-        .context
-        .view
-        .read()
-        .rounds
-        .iter()
-        .rev()
-        .take(limit)
-        .cloned()
-        .collect();
+    let view = api.context.view.read();
+    let rounds = view.newest_rounds(limit);
     Ok(Json(RoundList { rounds }))
 }
 
@@ -70,8 +62,7 @@ pub async fn show_round(
     Path(round): Path<u64>,
 ) -> Result<Json<RoundView>, Problem> {
     api.publisher().leading()?;
-    let view = api.context.view.read();
-    let found = view.rounds.iter().find(|view| view.round == round).cloned();
+    let found = api.context.view.read().round(round);
     found
         .map(Json)
         .ok_or_else(|| Problem::not_found(format!("round {round}")))

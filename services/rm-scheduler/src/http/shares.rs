@@ -1,7 +1,7 @@
 //! `/v1/shares`
 
 use axum::extract::State;
-use hayward_rm_scheduler_api::views::Shares;
+use hayward_rm_scheduler_api::shares::Shares;
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json};
 

@@ -26,7 +26,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
-        self.snapshot.carried = plan.carried;
+        self.remember(plan.carried, moment, batch);
         let mut vacated = BTreeMap::new();
         for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
@@ -36,13 +36,16 @@ impl Ledger {
         let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
         let grants = grants.map(|g| self.grant(g, moment, batch)).collect();
         self.set_rates(&plan.shares);
-        let waiting = self.judge(plan.verdicts, moment, batch);
+        let waiting = self.judge(&plan.verdicts, moment, batch);
+        self.receive(plan.receipts, &vacated, moment, batch);
+        self.close_lapsed(moment, batch);
         let view = RoundView {
             round: self.round,
             at: moment.now,
             planning_us: made.planning_us,
             grants,
             vacated,
+            receipts: Vec::new(),
             waiting,
             refused: made.refused,
         };
@@ -53,7 +56,14 @@ impl Ledger {
         if changed {
             batch.rows.rounds.push(view.clone());
         }
-        self.show(changed.then_some(view), plan.shares, moment, batch);
+        let counted = Counted {
+            round: self.round,
+            at: moment.now,
+            shares: plan.shares,
+            verdicts: plan.verdicts,
+            ledger: self.usage.values().cloned().collect(),
+        };
+        self.show(changed.then_some(view), counted, batch);
     }
 
     fn grant(
@@ -88,6 +98,9 @@ impl Ledger {
             exit: None,
             launch,
         };
+        if entry.state == AllocationState::Running {
+            self.answer_receipts(&entry, moment, batch);
+        }
         self.put(
             Held {
                 entry,
@@ -128,20 +141,15 @@ impl Ledger {
     /// Publishes the verdicts whose meaning changed, and returns the first of them.
     fn judge(
         &mut self,
-        verdicts: BTreeMap<WorkId, Verdict>,
+        verdicts: &BTreeMap<WorkId, Verdict>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
         let mut published = 0;
         for (work, verdict) in verdicts {
-            let reason = translate::wait_reason(verdict.reason);
-            let said = self.verdicts.get(&work).is_some_and(|said| {
-                said.reason == reason
-                    && said.refused == verdict.refused
-                    && said.class == verdict.class
-            });
-            if said {
+            let before = self.verdicts.get(work);
+            if before.is_some_and(|said| means_the_same(said, verdict)) {
                 continue;
             }
             if published == MOST_AT_ONCE {
@@ -149,46 +157,32 @@ impl Ledger {
                 break;
             }
             published += 1;
-            let entry = VerdictEntry {
-                work: work.clone(),
-                reason,
-                refused: verdict.refused,
-                class: verdict.class,
-                detail: verdict.detail,
-                numbers: verdict.numbers,
-                since: moment.now,
-            };
+            let reason = translate::wait_reason(verdict.reason);
+            let since = before.filter(|said| said.reason == reason);
+            let mut entry = translate::verdict(work, verdict);
+            entry.since = since.map_or(moment.now, |said| said.since);
+            entry.receipts = before.map_or_else(Vec::new, |said| said.receipts.clone());
             batch.publish(VERDICTS, "", work.as_str(), &entry);
             if changed.len() < rounds::VERDICTS_KEPT {
                 changed.push(entry.clone());
             }
-            self.verdicts.insert(work, entry);
+            self.verdicts.insert(work.clone(), entry);
         }
         changed
     }
 
-    fn show(
-        &self,
-        round: Option<RoundView>,
-        shares: plan::Shares,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) {
-        let ledger = self.usage.values().cloned().collect();
-        let counted = Counted {
-            round: self.round,
-            at: moment.now,
-            shares,
-            ledger,
-        };
+    fn show(&self, round: Option<RoundView>, counted: Counted, batch: &mut Batch<Rows>) {
         let context = self.context.clone();
         batch.once_committed(move |_| {
             let mut view = context.view.write();
-            view.counted = Some(counted);
+            let before = view.counted.replace(counted);
             view.rounds.extend(round);
             while view.rounds.len() > rounds::KEPT {
                 view.rounds.pop_front();
             }
+            drop(view);
+            // A large fleet has many verdicts; nobody waits for the old ones to go.
+            drop(before);
         });
     }
 
@@ -202,4 +196,18 @@ impl Ledger {
             }
         });
     }
+}
+
+/// Numbers aside: they move with every round, and who wants them asks for them.
+fn means_the_same(said: &VerdictEntry, verdict: &Verdict) -> bool {
+    let change = match (&said.unblock, &verdict.unblock) {
+        (Some(said), Some(now)) => said.is_like(&translate::unblock(now)),
+        (said, now) => said.is_none() && now.is_none(),
+    };
+    let also = verdict.also.iter().copied().map(translate::wait_reason);
+    change
+        && said.reason == translate::wait_reason(verdict.reason)
+        && said.refused == verdict.refused
+        && said.class == verdict.class
+        && said.also.iter().copied().eq(also)
 }

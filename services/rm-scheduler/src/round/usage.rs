@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_api::views::LedgerLine;
+use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_domain::plan;
 
 use crate::ledger::Ledger;
@@ -42,9 +42,11 @@ impl Ledger {
         self.rates = BTreeMap::new();
         for (class, share) in &shares.classes {
             for (user, share) in &share.users {
-                if share.due > 0 || share.held > 0 {
-                    self.rates
-                        .insert((user.clone(), class.clone()), (share.due, share.held));
+                if share.given > 0 || share.tally.held > 0 {
+                    self.rates.insert(
+                        (user.clone(), class.clone()),
+                        (share.given, share.tally.held),
+                    );
                 }
             }
         }

@@ -1,6 +1,6 @@
 //! Table `usage`: the fairness ledger.
 
-use hayward_rm_scheduler_api::views::LedgerLine;
+use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_vocabulary::UserName;
 use sqlx::PgConnection;
 

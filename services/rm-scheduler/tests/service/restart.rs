@@ -174,3 +174,39 @@ async fn second_leads(world: &World) {
     })
     .await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_rounds_remember_outlives_the_scheduler_and_idle_rounds_write_none_of_it() {
+    let mut world = World::new(&[5]).await;
+    world.around.ask(&job("job_a", "ann"));
+    let all = world.until("all of it", |all| all.len() == 5).await;
+    for entry in all.values() {
+        world.report(entry, ContainerState::Running);
+    }
+    world.around.ask(&job("job_b", "bob"));
+    world
+        .until("two to go", |all| {
+            all.values().filter(|entry| !stays(entry)).count() >= 2
+        })
+        .await;
+    world.settled().await;
+    let rows = "select kind || ' ' || name || ' ' || body::text from rm_scheduler.carried
+                order by kind, name";
+    let before = world.rows(rows).await;
+    // Of five quanta each is due two and a half: the class is even, and its users are not.
+    let kinds = |kind: &str| before.iter().filter(|row| row.starts_with(kind)).count();
+    assert_eq!(
+        (kinds("claim"), kinds("class"), kinds("user")),
+        (1, 1, 2),
+        "{before:?}"
+    );
+    world.restart().await;
+    world.settled().await;
+    assert_eq!(world.rows(rows).await, before);
+
+    world.around.demand.remove("job_b");
+    world.settled().await;
+    let after = world.rows(rows).await;
+    let of_bob = |row: &String| row.contains("job_b") || row.contains("bob");
+    assert!(!after.iter().any(of_bob), "{after:?}");
+}

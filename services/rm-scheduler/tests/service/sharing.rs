@@ -1,10 +1,13 @@
 //! Who has to make room for whom, and whether the books balance.
 
+use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
+use hayward_node_status_api::Health;
+use hayward_rm_scheduler_api::shares::{CapParts, Shares, Tally};
 use hayward_rm_scheduler_api::{VacateReason, WaitReason};
 use hayward_testkit::until;
 
-use super::neighbours::{job, reservation, service};
+use super::neighbours::{block, job, node, reservation, service};
 use super::world::{World, of, stays};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -63,7 +66,7 @@ async fn a_second_user_gets_half_once_the_first_has_left_it() {
     let due: Vec<(&str, u64)> = normal
         .users
         .iter()
-        .map(|user| (user.user.as_str(), user.due))
+        .map(|user| (user.user.as_str(), user.tally.due))
         .collect();
     assert_eq!(due, [("ann", 2), ("bob", 2)]);
 }
@@ -85,33 +88,21 @@ async fn the_books_balance_and_the_ledger_counts_on() {
     world.settled().await;
     let shares = world.shares().await.unwrap();
     assert_eq!((shares.capacity, shares.held, shares.free), (20, 20, 0));
-    assert_eq!(
-        shares.classes.iter().map(|class| class.held).sum::<u64>(),
-        shares.held
-    );
-    for class in &shares.classes {
-        assert_eq!(
-            class.users.iter().map(|user| user.held).sum::<u64>(),
-            class.held
-        );
-        assert_eq!(
-            class.users.iter().map(|user| user.due).sum::<u64>(),
-            class.due
-        );
-    }
+    adds_up(&shares);
     let due = |class: &str| {
         shares
             .classes
             .iter()
             .find(|c| c.class == class)
             .unwrap()
+            .tally
             .due
     };
     assert_eq!((due("reserve"), due("service")), (4, 1));
     // 15 remaining quanta at 100 to 50.
     assert_eq!((due("normal"), due("low")), (10, 5));
 
-    let line = |shares: &hayward_rm_scheduler_api::views::Shares, user: &str| {
+    let line = |shares: &Shares, user: &str| {
         let line = shares
             .ledger
             .iter()
@@ -156,4 +147,121 @@ async fn without_news_nothing_is_committed_but_the_ledger_once_a_second() {
     let seconds = end.at.ms_since(start.at) / 1_000 + 1;
     assert!(commits <= seconds, "{commits} commits in {seconds} seconds");
     assert_eq!(end.round, start.round);
+}
+
+/// Every promise of the answer, from the bottom to the top.
+fn adds_up(shares: &Shares) {
+    let mut in_classes = Tally::default();
+    for class in &shares.classes {
+        let mut in_class = Tally::default();
+        for user in &class.users {
+            let mut of_user = Tally::default();
+            for work in &user.work {
+                let tally = &work.tally;
+                assert_eq!(tally.due, work.counted * work.order, "{work:?}");
+                assert_eq!(work.wanted, least(&work.cap), "{work:?}");
+                add(&mut of_user, tally);
+            }
+            assert_eq!(user.tally, of_user, "{user:?}");
+            assert_eq!(user.given, user.left + user.tally.divided, "{user:?}");
+            add(&mut in_class, &user.tally);
+        }
+        assert_eq!(class.tally, in_class, "{}", class.class);
+        let given: u64 = class.users.iter().map(|user| user.given).sum();
+        assert_eq!(class.given, class.left + given, "{}", class.class);
+        add(&mut in_classes, &class.tally);
+    }
+    let mut by_priority = Tally::default();
+    for group in &shares.priorities {
+        add(&mut by_priority, &group.tally);
+    }
+    assert_eq!(by_priority, in_classes);
+    add(&mut in_classes, &shares.unclassed);
+    let all = in_classes;
+    assert_eq!(all.due, all.divided + all.resting + all.lent);
+    assert_eq!(all.held, all.staying + all.granted + all.vacating);
+    places_add_up(shares, &all);
+}
+
+fn places_add_up(shares: &Shares, all: &Tally) {
+    let (mut held, mut usable, mut free) = (shares.elsewhere, 0, 0);
+    for pool in &shares.pools {
+        let closed = pool.lost + pool.offline + pool.blocked + pool.declined + pool.withheld;
+        assert_eq!(pool.total, pool.usable + closed, "{pool:?}");
+        assert_eq!(pool.usable + pool.over, pool.held + pool.free, "{pool:?}");
+        let idle = &pool.idle;
+        let reasons = idle.meant + idle.kept + idle.split + idle.capped + idle.unasked;
+        assert_eq!(pool.free, reasons, "{pool:?}");
+        held += pool.held + pool.held_closed;
+        usable += pool.usable;
+        free += pool.free;
+    }
+    assert_eq!(
+        (shares.held, shares.capacity, shares.free),
+        (held, usable, free)
+    );
+    assert_eq!(shares.held, all.held);
+    let mut available = usable - shares.pools.iter().map(|pool| pool.fixed).sum::<u64>();
+    for turn in shares.priorities.iter().filter_map(|group| group.turn) {
+        assert_eq!(turn.available, available, "{turn:?}");
+        available -= turn.taken;
+    }
+}
+
+fn least(cap: &CapParts) -> u64 {
+    let parts = [cap.initialization, cap.doubling, cap.room];
+    let base = cap.prediction.unwrap_or(cap.base);
+    parts.into_iter().flatten().fold(base, u64::min)
+}
+
+fn add(sum: &mut Tally, tally: &Tally) {
+    sum.due += tally.due;
+    sum.divided += tally.divided;
+    sum.resting += tally.resting;
+    sum.lent += tally.lent;
+    sum.held += tally.held;
+    sum.staying += tally.staying;
+    sum.granted += tally.granted;
+    sum.vacating += tally.vacating;
+    sum.closed += tally.closed;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost() {
+    let world = World::new(&[8, 6, 4, 3]).await;
+    world.around.ask(&service("svc_a.0", "bob"));
+    let mut large = job("job_l", "cy");
+    large.size.memory_bytes *= 3;
+    world.around.ask(&large);
+    let mut low = job("job_s", "dee");
+    (low.class, low.max_processes) = (Some("low".into()), 7);
+    world.around.ask(&low);
+    let all = world.until("all of it", |all| all.len() > 11).await;
+    for entry in all.values() {
+        world.report(entry, ContainerState::Running);
+    }
+    world.settled().await;
+    adds_up(&world.shares().await.unwrap());
+
+    let mut marked = block(BlockKind::Node, "n1", None);
+    marked.action = BlockAction::Mark;
+    world.around.block(&marked);
+    let mut lost = node("n3", 4);
+    lost.health = Health::Lost;
+    world.around.nodes.put("n3", &lost);
+    world.around.ask(&reservation("rsv_a", "eve", 6));
+    let shares = until("the news to be counted", async || {
+        let shares = world.shares().await?;
+        (shares.pools[0].blocked == 8 && shares.pools[0].lost == 4).then_some(shares)
+    })
+    .await;
+    adds_up(&shares);
+    assert_eq!((shares.pools[0].total, shares.capacity), (21, 9));
+    world.settled().await;
+    let shares = world.shares().await.unwrap();
+    adds_up(&shares);
+    // What is on the marked node stays due where it stands.
+    let resting: u64 = shares.classes.iter().map(|class| class.tally.resting).sum();
+    assert!(resting > 0, "{shares:#?}");
+    assert!(shares.pools[0].held_closed >= resting);
 }

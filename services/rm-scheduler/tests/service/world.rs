@@ -9,7 +9,7 @@ use hayward_container_manager_api::ContainerState;
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::{Publisher, Update};
 use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
-use hayward_rm_scheduler_api::views::Shares;
+use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
 use hayward_service::auth::TokenOrder;
 use hayward_service::client::{Client, TokenSource};
@@ -32,7 +32,7 @@ pub struct World {
     keys: Keys,
     running: Option<Replica>,
     probes: AtomicU64,
-    _database: TestDatabase,
+    database: TestDatabase,
     _folder: tempfile::TempDir,
 }
 
@@ -133,7 +133,7 @@ impl World {
             keys,
             running: None,
             probes: AtomicU64::new(0),
-            _database: database,
+            database,
             _folder: folder,
         }
     }
@@ -251,6 +251,20 @@ impl World {
             .await
     }
 
+    /// Waits until a verdict says what is wanted.
+    pub async fn until_told(
+        &self,
+        work: &str,
+        what: &str,
+        good: impl Fn(&VerdictEntry) -> bool,
+    ) -> VerdictEntry {
+        let look = |all: &BTreeMap<String, VerdictEntry>| {
+            all.get(work).filter(|verdict| good(verdict)).cloned()
+        };
+        self.follow("verdicts", &format!("{work} {what}"), look)
+            .await
+    }
+
     pub async fn allocations(&self) -> Allocations {
         let client = self.client("job-converter");
         let update: Update<_> = client.get("/v1/allocations/publication").await.unwrap();
@@ -261,6 +275,16 @@ impl World {
         let client = self.client("job-converter");
         let update: Update<_> = client.get("/v1/verdicts/publication").await.unwrap();
         update.changed
+    }
+
+    /// The first column of a query, as text.
+    pub async fn rows(&self, sql: &'static str) -> Vec<String> {
+        let pool = hayward_postgres::connect(&self.database.url("postgres"), 1)
+            .await
+            .unwrap();
+        let rows = sqlx::query_scalar(sql).fetch_all(&pool).await.unwrap();
+        pool.close().await;
+        rows
     }
 
     pub async fn shares(&self) -> Option<Shares> {

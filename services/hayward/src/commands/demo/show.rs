@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use hayward_rm_scheduler_api::views::{Shares, UserShare};
+use hayward_rm_scheduler_api::shares::{Shares, UserShare};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 
 use super::work::{Seen, Work};
@@ -85,7 +85,7 @@ fn holding(shares: Option<&Shares>, user: &str) -> String {
     let (held, due) = fair
         .flat_map(|class| class.users.iter().filter(theirs))
         .fold((0, 0), |(held, due), share| {
-            (held + share.held, due + share.due)
+            (held + share.tally.held, due + share.given)
         });
     format!("holds {held:>2} of {due:>2} quanta due")
 }

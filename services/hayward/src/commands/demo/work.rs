@@ -8,7 +8,8 @@ use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission, Submitted, Tasks,
 };
 use hayward_job_converter_api::{WorkState, WorkView};
-use hayward_rm_scheduler_api::views::{AllocationList, Shares};
+use hayward_rm_scheduler_api::shares::Shares;
+use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_service::Client;
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 use serde::Serialize;

@@ -69,6 +69,7 @@ impl<'a> Books<'a> {
             fixed_used: BTreeMap::new(),
             needy: BTreeSet::new(),
             deficits: snapshot.carried.deficits.clone(),
+            turns: Vec::new(),
         };
         books.enter_requests();
         books.enter_held();

@@ -1,0 +1,244 @@
+//! Reasons as people read them: what would help, and what was taken back for whom.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{Outcome, Receipt, Unblock, WorkId};
+
+use super::words::{bytes, clean, count, duration};
+
+fn quanta(number: u64) -> String {
+    match number {
+        1 => "1 quantum".to_owned(),
+        number => format!("{number} quanta"),
+    }
+}
+
+/// The smallest change that would let one more process start, as something one can do.
+pub fn unblock(change: &Unblock) -> String {
+    match change {
+        Unblock::Wait {
+            leaving_processes: 1,
+        } => "wait: a process that is leaving makes room".to_owned(),
+        Unblock::Wait { leaving_processes } => {
+            format!("wait: {leaving_processes} processes that are leaving make room")
+        }
+        Unblock::FreeRoom {
+            node,
+            quanta: lacks,
+        } => {
+            format!("free {} more on {node}", quanta(*lacks))
+        }
+        Unblock::RaiseAllotment { bytes: more } => {
+            format!("raise its owner's allotment by {}", bytes(*more))
+        }
+        Unblock::AskForLess { quanta: most } => {
+            format!("ask for at most {} a process", quanta(*most))
+        }
+        Unblock::AddNode { quanta: least } => {
+            format!("add a node of at least {}", quanta(*least))
+        }
+        Unblock::OpenNode { node } => format!("take the block off {node}"),
+        Unblock::RaiseShare { quanta: more } => {
+            format!("give its class {} more", quanta(*more))
+        }
+        Unblock::NameClass => "name a class that may serve it".to_owned(),
+        Unblock::Unknown => "something this version of the command has no words for".to_owned(),
+    }
+}
+
+/// Receipts that tell the same story: one round, one victim, one beneficiary.
+fn stories(receipts: &[Receipt]) -> Vec<Vec<&Receipt>> {
+    let mut stories: BTreeMap<_, Vec<&Receipt>> = BTreeMap::new();
+    for receipt in receipts {
+        let key = (
+            std::cmp::Reverse(receipt.round),
+            &receipt.work,
+            &receipt.beneficiary,
+        );
+        stories.entry(key).or_default().push(receipt);
+    }
+    stories.into_values().collect()
+}
+
+/// What a piece of work lost, and what others lost to it; newest first.
+pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
+    let told = |story: Vec<&Receipt>| {
+        let first = story.first()?;
+        let (processes, lost) = (processes(&story), lost(&story));
+        let text = if first.work == *work {
+            let whom = beneficiary(first);
+            format!(
+                "lost {processes} in round {}{whom}, {lost} of work",
+                first.round
+            )
+        } else {
+            format!(
+                "{processes} of {} of {} had to leave for it in round {}, {lost} of work",
+                first.work, first.user, first.round
+            )
+        };
+        Some(format!("{text}{}", outcome(&story)))
+    };
+    stories(receipts).into_iter().filter_map(told).collect()
+}
+
+/// What one round took back.
+pub fn of_round(receipts: &[Receipt]) -> Vec<String> {
+    let told = |story: Vec<&Receipt>| {
+        let first = story.first()?;
+        Some(format!(
+            "{} of {} lost {}{}, {} of work{}",
+            first.work,
+            first.user,
+            processes(&story),
+            beneficiary(first),
+            lost(&story),
+            outcome(&story)
+        ))
+    };
+    stories(receipts).into_iter().filter_map(told).collect()
+}
+
+fn processes(story: &[&Receipt]) -> String {
+    match story.len() {
+        1 => "1 process".to_owned(),
+        many => format!("{many} processes"),
+    }
+}
+
+fn lost(story: &[&Receipt]) -> String {
+    let lost = story.iter().map(|receipt| receipt.lost_ms);
+    duration(lost.fold(0, u64::saturating_add))
+}
+
+fn beneficiary(receipt: &Receipt) -> String {
+    match (&receipt.beneficiary, &receipt.for_user) {
+        (Some(work), Some(user)) => format!(" for {work} of {user}"),
+        (Some(work), None) => format!(" for {work}"),
+        _ => " because others are due more".to_owned(),
+    }
+}
+
+/// What came of it; empty where nobody is waited for.
+fn outcome(story: &[&Receipt]) -> String {
+    let several = story.len() > 1;
+    let started: Vec<u64> = story
+        .iter()
+        .filter_map(|receipt| match receipt.outcome {
+            Outcome::Started { after_ms, .. } => Some(after_ms),
+            _ => None,
+        })
+        .collect();
+    let mut text = String::new();
+    if let Some(first) = started.iter().min() {
+        let first = duration(*first);
+        text += &match (several, started.len()) {
+            (false, _) => format!("; it started {first} later"),
+            (true, many) => format!("; it started in {many} of them, first {first} later"),
+        };
+    }
+    let open = story
+        .iter()
+        .filter(|receipt| receipt.outcome == Outcome::Open)
+        .count();
+    text += &match (open, several) {
+        (0, _) => String::new(),
+        (_, false) => "; it has not started yet".to_owned(),
+        (open, true) => format!("; {} not taken yet", count(open as u64, "place")),
+    };
+    let ends = story.iter().find_map(|receipt| match &receipt.outcome {
+        Outcome::NotStarted { detail, .. } => Some(format!("; it did not start: {detail}")),
+        Outcome::StartedElsewhere { node, .. } => Some(format!("; it started on {node} instead")),
+        _ => None,
+    });
+    clean(&(text + &ends.unwrap_or_default()))
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName};
+
+    use super::*;
+
+    fn receipt(victim: &str, at: u32, outcome: Outcome) -> Receipt {
+        Receipt {
+            round: 17,
+            at: Timestamp::from_unix_ms(1),
+            allocation: AllocationId::new(format!("alc_{at}")).unwrap(),
+            work: WorkId::new(victim).unwrap(),
+            user: UserName::new("ann").unwrap(),
+            node: NodeName::new("n1").unwrap(),
+            order: 1,
+            lost_ms: 1_600,
+            beneficiary: (outcome != Outcome::Nobody).then(|| WorkId::new("job_b").unwrap()),
+            for_user: (outcome != Outcome::Nobody).then(|| UserName::new("bob").unwrap()),
+            outcome,
+        }
+    }
+
+    fn started(after_ms: u64) -> Outcome {
+        Outcome::Started {
+            allocation: AllocationId::new("alc_9").unwrap(),
+            at: Timestamp::from_unix_ms(2),
+            after_ms,
+        }
+    }
+
+    #[test]
+    fn both_sides_read_the_same_story() {
+        let receipts = [
+            receipt("job_a", 1, started(400)),
+            receipt("job_a", 2, Outcome::Open),
+        ];
+        let of = |work: &str| of_work(&receipts, &WorkId::new(work).unwrap());
+        assert_eq!(
+            of("job_a"),
+            [
+                "lost 2 processes in round 17 for job_b of bob, 3.2s of work; it started in 1 of \
+                 them, first 400ms later; 1 place not taken yet"
+            ]
+        );
+        assert_eq!(
+            of("job_b"),
+            [
+                "2 processes of job_a of ann had to leave for it in round 17, 3.2s of work; it \
+                 started in 1 of them, first 400ms later; 1 place not taken yet"
+            ]
+        );
+    }
+
+    #[test]
+    fn what_did_not_start_says_why() {
+        let lapsed = Outcome::NotStarted {
+            at: Timestamp::from_unix_ms(2),
+            detail: "job_b ended\u{1b} first".to_owned(),
+        };
+        let told = of_round(&[
+            receipt("job_a", 1, lapsed),
+            receipt("job_c", 2, Outcome::Nobody),
+            receipt("job_d", 3, started(90)),
+        ]);
+        assert_eq!(
+            told,
+            [
+                "job_a of ann lost 1 process for job_b of bob, 1.6s of work; it did not start: \
+                 job_b ended\u{fffd} first",
+                "job_c of ann lost 1 process because others are due more, 1.6s of work",
+                "job_d of ann lost 1 process for job_b of bob, 1.6s of work; it started 90ms later",
+            ]
+        );
+    }
+
+    #[test]
+    fn every_change_is_something_one_can_do() {
+        assert_eq!(
+            unblock(&Unblock::RaiseAllotment { bytes: 3 << 29 }),
+            "raise its owner's allotment by 1.5 GiB"
+        );
+        let node = NodeName::new("n1").unwrap();
+        assert_eq!(
+            unblock(&Unblock::FreeRoom { node, quanta: 1 }),
+            "free 1 quantum more on n1"
+        );
+    }
+}

@@ -1,0 +1,44 @@
+//! `/v1/verdicts`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::{VERDICTS, VerdictEntry};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Path};
+use hayward_vocabulary::WorkId;
+
+use super::Api;
+use crate::translate;
+
+/// Why one piece of work has what it has, with the numbers of the newest round.
+#[utoipa::path(
+    get, path = "/v1/verdicts/{work}", operation_id = "show_verdict", tag = "verdicts",
+    params(("work" = WorkId, Path, description = "its id")),
+    responses(
+        (status = 200, description = "the verdict of the newest round", body = VerdictEntry),
+        (status = 400, description = "not an id", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such work, or no round has seen it yet", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_verdict(
+    State(api): State<Api>,
+    _caller: Caller,
+    Path(work): Path<WorkId>,
+) -> Result<Json<VerdictEntry>, Problem> {
+    api.publisher().leading()?;
+    let said: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
+    let said = said.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
+    let view = api.context.view.read();
+    let verdicts = view.counted.as_ref().map(|counted| &counted.verdicts);
+    let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
+        return Ok(Json(said));
+    };
+    Ok(Json(VerdictEntry {
+        since: said.since,
+        receipts: said.receipts,
+        ..translate::verdict(&work, newest)
+    }))
+}

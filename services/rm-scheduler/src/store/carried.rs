@@ -1,0 +1,59 @@
+//! Table `carried`: what a round leaves for the next one.
+
+use sqlx::PgConnection;
+
+use super::{json, read};
+use crate::carried::{Key, Line, Lines};
+
+pub async fn load(tx: &mut PgConnection) -> Result<Lines, sqlx::Error> {
+    sqlx::query!(r#"select body::text as "body!" from carried"#)
+        .fetch_all(tx)
+        .await?
+        .into_iter()
+        .map(|row| {
+            let line: Line = read(&row.body)?;
+            Ok((line.key(), line))
+        })
+        .collect()
+}
+
+pub async fn upsert(tx: &mut PgConnection, lines: &Lines) -> Result<(), sqlx::Error> {
+    if lines.is_empty() {
+        return Ok(());
+    }
+    let (kinds, names) = split(lines.keys());
+    let bodies: Vec<String> = lines.values().map(json).collect::<Result<_, _>>()?;
+    sqlx::query!(
+        "insert into carried (kind, name, body)
+         select new.kind, new.name, new.body::json
+           from unnest($1::text[], $2::text[], $3::text[]) as new (kind, name, body)
+         on conflict (kind, name) do update set body = excluded.body",
+        &kinds,
+        &names,
+        &bodies
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn delete(tx: &mut PgConnection, gone: &[Key]) -> Result<(), sqlx::Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let (kinds, names) = split(gone.iter());
+    sqlx::query!(
+        "delete from carried using unnest($1::text[], $2::text[]) as old (kind, name)
+          where carried.kind = old.kind and carried.name = old.name",
+        &kinds,
+        &names
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+fn split<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>) {
+    keys.map(|(kind, name)| ((*kind).to_owned(), name.clone()))
+        .unzip()
+}

@@ -1,0 +1,53 @@
+//! The smallest change that would let one more process of waiting work start: found by the planner,
+//! told to the owner of the work.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::NodeName;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "change", rename_all = "snake_case")]
+pub enum Unblock {
+    /// Nothing has to change: what leaves is on its way.
+    Wait { leaving_processes: u64 },
+    /// Quanta missing on the node that comes nearest.
+    FreeRoom { node: NodeName, quanta: u64 },
+    /// Raise the owner's allotment by this much.
+    RaiseAllotment { bytes: u64 },
+    /// Ask for at most this many quanta a process.
+    AskForLess { quanta: u64 },
+    /// Add a node of at least this many quanta to its pool.
+    AddNode { quanta: u64 },
+    /// Take the mark or the block off this node.
+    OpenNode { node: NodeName },
+    /// Let the class have this many more quanta, by weight or by others wanting less.
+    RaiseShare { quanta: u64 },
+    /// Name a class that may serve it.
+    NameClass,
+    #[serde(other)]
+    Unknown,
+}
+
+impl Unblock {
+    /// The same change, whatever its numbers.
+    pub fn is_like(&self, other: &Self) -> bool {
+        std::mem::discriminant(self) == std::mem::discriminant(other)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_the_same_whatever_its_numbers() {
+        let (one, two) = (
+            Unblock::AddNode { quanta: 1 },
+            Unblock::AddNode { quanta: 2 },
+        );
+        assert!(one.is_like(&two) && !one.is_like(&Unblock::NameClass));
+        let read: Unblock = serde_json::from_str(r#"{"change":"pray","candles":2}"#).unwrap();
+        assert_eq!(read, Unblock::Unknown);
+    }
+}
