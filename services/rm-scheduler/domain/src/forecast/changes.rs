@@ -10,7 +10,7 @@ use crate::snapshot::{Block, BlockEffect, Demand, Node, Snapshot};
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Changes {
     pub submissions: BTreeMap<WorkId, Demand>,
-    /// Milliseconds a task of these takes; work that is not named takes a cycle.
+    /// Milliseconds a task of these takes; of work that is not named, an hour.
     pub task_ms: BTreeMap<WorkId, u64>,
     pub withdraw: BTreeSet<WorkId>,
     /// Nodes that are emptied and take nothing new.

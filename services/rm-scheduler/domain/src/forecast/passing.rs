@@ -14,6 +14,10 @@ use crate::{
 /// what is granted later has the greater id, here as in a fleet.
 const FORECAST: &str = "alc_what-if-";
 
+/// Milliseconds of a task nobody knows: long enough that no job is held back for being nearly
+/// done.
+const UNKNOWN_TASK_MS: u64 = 3_600_000;
+
 pub(super) fn is_forecast(id: &AllocationId) -> bool {
     id.as_str().starts_with(FORECAST)
 }
@@ -91,7 +95,6 @@ impl<'a> Passing<'a> {
 
     /// a job is held to its start until one task has ended.
     fn finish_first_tasks(&mut self) -> bool {
-        let cycle_ms = self.snapshot.tunables.cycle_ms.max(1);
         let (demand, mut changed) = (&mut self.snapshot.demand, false);
         let starting =
             |it: &Demand| it.kind == WorkKind::Job && (it.task_ms.is_none() || !it.runnable);
@@ -100,7 +103,9 @@ impl<'a> Passing<'a> {
                 continue;
             };
             let task_ms = self.task_ms.get(&held.work).copied();
-            demand.task_ms.get_or_insert(task_ms.unwrap_or(cycle_ms));
+            demand
+                .task_ms
+                .get_or_insert(task_ms.unwrap_or(UNKNOWN_TASK_MS));
             demand.runnable = true;
             changed = true;
         }
