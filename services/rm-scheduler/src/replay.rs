@@ -5,7 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::{FairShare, Plan, Planner as _, Snapshot};
+pub use hayward_rm_scheduler_domain::Plan;
+use hayward_rm_scheduler_domain::{FairShare, Planner as _, Snapshot};
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
