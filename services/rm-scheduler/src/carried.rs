@@ -192,7 +192,7 @@ impl Ledger {
         let known = |class: &String| self.snapshot.classes.contains_key(class);
         carried.deficits.classes.retain(|class, _| known(class));
         carried.deficits.users.retain(|class, _| known(class));
-        self.snapshot.carried = carried;
+        self.snapshot.set_carried(carried);
         self.write_carried(moment, batch);
     }
 

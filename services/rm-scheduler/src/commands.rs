@@ -21,6 +21,18 @@ pub struct SetPolicy {
 }
 
 impl Ledger {
+    /// Classes that work names or holds room in.
+    pub(crate) fn classes_in_use(&self) -> BTreeSet<String> {
+        let held = self.snapshot.allocations.values();
+        let asked = self.snapshot.demand.values();
+        held.map(|allocation| &allocation.class)
+            .chain(asked.filter_map(|demand| demand.class.as_ref()))
+            // Work of a class that never was is refused already; it need not hold the policy up.
+            .filter(|class| self.policy.policy.classes.contains_key(*class))
+            .cloned()
+            .collect()
+    }
+
     /// Replaces the policy as a whole, or changes nothing. Running work is never harmed by a
     /// refused policy.
     pub(crate) fn change_policy(
@@ -36,21 +48,7 @@ impl Ledger {
                 now,
             });
         }
-        let in_use: BTreeSet<String> = self
-            .snapshot
-            .allocations
-            .values()
-            .map(|allocation| allocation.class.clone())
-            .chain(
-                self.snapshot
-                    .demand
-                    .values()
-                    .filter_map(|demand| demand.class.clone()),
-            )
-            // Work of a class that never was is refused already; it need not hold the policy up.
-            .filter(|class| self.policy.policy.classes.contains_key(class))
-            .collect();
-        let faults = policy::faults(&change.document, &in_use);
+        let faults = policy::faults(&change.document, &self.classes_in_use());
         if !faults.is_empty() {
             return Err(Refusal::BadPolicy(faults));
         }

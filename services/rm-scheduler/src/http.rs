@@ -1,17 +1,20 @@
 //! The routes of rm-scheduler: a table of contents.
 
 mod allocations;
+mod inputs;
 mod policy;
 mod publications;
 mod rounds;
 mod shares;
 mod verdicts;
+mod what_if;
 
 use std::sync::Arc;
 
 use hayward_publication::{Handle, Publisher};
 use hayward_service::health::Health;
 use hayward_service::openapi::Description;
+use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -27,6 +30,7 @@ pub const ABOUT: Description = Description {
 pub struct Api {
     pub handle: Handle<Command>,
     pub context: Arc<Context>,
+    pub pool: PgPool,
 }
 
 impl Api {
@@ -46,11 +50,13 @@ fn described() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policy::show_policy, policy::set_policy))
         .routes(routes!(shares::show_shares))
+        .routes(routes!(what_if::forecast_changes))
         .routes(routes!(allocations::list_allocations))
         .routes(routes!(allocations::show_allocation))
         .routes(routes!(rounds::list_rounds))
         .routes(routes!(rounds::show_round))
         .routes(routes!(verdicts::show_verdict))
+        .routes(routes!(inputs::show_round_inputs))
         .routes(routes!(publications::follow_allocations))
         .routes(routes!(publications::follow_verdicts))
 }

@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::ContainerEntry;
@@ -17,7 +18,8 @@ use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::{Snapshot, Verdict, plan, snapshot};
+use hayward_rm_scheduler_domain::{Plan, Snapshot, snapshot};
+use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Receipt, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
@@ -25,8 +27,12 @@ use sqlx::PgConnection;
 use crate::carried::{self, Lines};
 use crate::config::Settings;
 use crate::error::Refusal;
+use crate::looks::{Looks, timed};
+use crate::policy::{self, Fault};
 use crate::receipts::Receipts;
+use crate::recorder::Recorder;
 use crate::store::{self, Rows};
+use crate::tracked::Tracked;
 use crate::translate;
 
 pub const JOB_CONVERTER: &str = "job-converter";
@@ -85,15 +91,16 @@ impl View {
 pub struct Counted {
     pub round: u64,
     pub at: Timestamp,
-    pub shares: plan::Shares,
-    /// With the numbers of this round; what is published keeps those it was published with.
-    pub verdicts: BTreeMap<WorkId, Verdict>,
+    /// Its shares are the arithmetic, its verdicts have the numbers of this round; what is
+    /// published keeps those it was published with.
+    pub plan: Arc<Plan>,
     pub ledger: Vec<LedgerLine>,
 }
 
 pub struct Context {
     pub settings: Settings,
     pub view: RwLock<View>,
+    pub looks: Looks,
 }
 
 pub enum Command {
@@ -105,6 +112,19 @@ pub enum Command {
         Box<crate::commands::SetPolicy>,
         Reply<Result<PolicyView, Refusal>>,
     ),
+    /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
+    /// Nothing before all neighbours have been heard.
+    Look(Option<Box<Policy>>, Reply<Option<(Look, Duration)>>),
+}
+
+/// A copy of the fleet at one moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub snapshot: Arc<Snapshot>,
+    /// Under the policy that was asked for, or what is wrong with that.
+    pub under: Option<Result<Snapshot, Vec<Fault>>>,
+    /// The neighbour that is not heard.
+    pub silent: Option<&'static str>,
 }
 
 pub struct Ledger {
@@ -126,7 +146,9 @@ pub struct Ledger {
     /// Some accounts are newer than their lines.
     pub(crate) accounts_wait: bool,
     /// What the next round plans from.
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: Tracked,
+    /// Keeps what rounds were planned from.
+    pub(crate) recorder: Recorder,
     /// Ends of blocks, so that each counts exactly until its end.
     pub(crate) block_ends: BTreeSet<(Timestamp, String)>,
     pub(crate) usage: BTreeMap<(UserName, String), LedgerLine>,
@@ -170,10 +192,7 @@ impl Ledger {
             .or_default()
             .insert(id.clone());
         let seen = held.entry.holds().then(|| translate::allocation(&held));
-        let before = match seen.clone() {
-            Some(seen) => self.snapshot.allocations.insert(id.clone(), seen),
-            None => self.snapshot.allocations.remove(&id),
-        };
+        let before = self.snapshot.set_allocation(&id, seen.clone());
         // That it came to run matters for who is taken back first, and asks for no new round.
         let meaning = |seen: Option<snapshot::Allocation>| {
             seen.map(|seen| snapshot::Allocation {
@@ -238,14 +257,38 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn set_policy(&mut self, policy: PolicyView) {
-        translate::policy(&policy.policy, &mut self.snapshot);
-        self.snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
-        self.policy = policy;
-        for (_, entry) in self.nodes.iter() {
-            let node = translate::node(entry, &self.blocks, &self.snapshot);
-            self.snapshot.nodes.insert(entry.node.clone(), node);
+    fn look(&self, policy: Option<&Policy>) -> Look {
+        let under = policy.map(|policy| {
+            let faults = policy::faults(policy, &self.classes_in_use());
+            if faults.is_empty() {
+                Ok(self.under(policy))
+            } else {
+                Err(faults)
+            }
+        });
+        Look {
+            under,
+            silent: self.silent,
+            ..Look::of(&self.snapshot)
         }
+    }
+
+    /// The fleet as it would be under another policy.
+    fn under(&self, policy: &Policy) -> Snapshot {
+        let mut snapshot = Snapshot::clone(&self.snapshot);
+        translate::policy(policy, &mut snapshot);
+        snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
+        for (_, entry) in self.nodes.iter() {
+            let node = translate::node(entry, &self.blocks, &snapshot);
+            snapshot.nodes.insert(entry.node.clone(), node);
+        }
+        snapshot
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: PolicyView) {
+        let changed = self.under(&policy.policy);
+        self.snapshot.rework(|snapshot| *snapshot = changed);
+        self.policy = policy;
         self.news = true;
     }
 }
@@ -284,7 +327,8 @@ impl hayward_publication::Ledger for Ledger {
             lines: store::carried::load(&mut *tx).await?,
             accounts_written_ms: moment.monotonic_ms,
             accounts_wait: false,
-            snapshot: translate::empty_snapshot(),
+            snapshot: Tracked::new(translate::empty_snapshot()),
+            recorder: Recorder::new(context.settings.inputs()),
             block_ends: BTreeSet::new(),
             usage: usage
                 .into_iter()
@@ -307,13 +351,11 @@ impl hayward_publication::Ledger for Ledger {
                 .or_default()
                 .insert(entry.id.clone());
             if entry.holds() {
-                ledger
-                    .snapshot
-                    .allocations
-                    .insert(entry.id.clone(), translate::allocation(held));
+                let seen = translate::allocation(held);
+                ledger.snapshot.set_allocation(&entry.id, Some(seen));
             }
         }
-        ledger.snapshot.carried = carried::restore(&ledger.lines);
+        ledger.snapshot.set_carried(carried::restore(&ledger.lines));
         ledger.set_policy(policy);
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();
@@ -344,6 +386,13 @@ impl hayward_publication::Ledger for Ledger {
             Command::SetPolicy(change, reply) => {
                 let answer = self.change_policy(*change, moment, batch);
                 batch.answer(reply, answer);
+            }
+            Command::Look(policy, reply) => {
+                let look = self.informed().then(|| {
+                    self.snapshot.set_now(moment.now);
+                    lengthy(|| timed(|| self.look(policy.as_deref())))
+                });
+                batch.answer(reply, look);
             }
         }
     }

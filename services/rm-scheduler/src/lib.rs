@@ -12,11 +12,16 @@ mod config;
 mod error;
 mod http;
 mod ledger;
+mod looks;
 mod policy;
 mod receipts;
+mod recorder;
+pub mod replay;
 mod round;
 mod store;
+mod tracked;
 mod translate;
+mod what_if;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -39,7 +44,7 @@ pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Connections: the committer's, and one to spare.
+/// Connections: the committer's, one for who reads a kept round, and one to spare.
 const CONNECTIONS: u32 = 3;
 
 /// A started rm-scheduler.
@@ -77,13 +82,14 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
+        looks: looks::Looks::default(),
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
     let office = committer::Settings::new(holder, lease);
     let names = &[ALLOCATIONS, VERDICTS];
     let (committer, handle) =
-        Committer::start::<Ledger>(office, pool, names, clock, context.clone());
+        Committer::start::<Ledger>(office, pool.clone(), names, clock, context.clone());
 
     let token = TokenSource::file(keys.token_path(NAME));
     let neighbours = Neighbours {
@@ -101,7 +107,14 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     )?;
 
     let publisher = handle.publisher().clone();
-    let router = documented(http::routes(Api { handle, context }), http::ABOUT);
+    let router = documented(
+        http::routes(Api {
+            handle,
+            context,
+            pool,
+        }),
+        http::ABOUT,
+    );
     let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {

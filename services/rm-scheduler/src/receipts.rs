@@ -52,15 +52,15 @@ impl Ledger {
     /// Writes a receipt for everything this round took back in fact.
     pub(crate) fn receive(
         &mut self,
-        receipts: Vec<plan::Receipt>,
+        receipts: &[plan::Receipt],
         carried_out: &BTreeMap<String, String>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         let fresh: Vec<Receipt> = receipts
-            .into_iter()
+            .iter()
             .filter(|receipt| carried_out.contains_key(receipt.allocation.as_str()))
-            .map(|receipt| self.receipt(receipt, moment))
+            .map(|receipt| self.receipt(receipt.clone(), moment))
             .collect();
         let numbered = fresh.into_iter().map(|it| (self.receipts.add(&it), it));
         let numbered = numbered.collect();

@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod carried;
+pub mod inputs;
 pub mod policies;
 pub mod receipts;
 pub mod rounds;
@@ -17,6 +18,7 @@ use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
 use crate::carried::{Key, Lines};
 use crate::ledger::Held;
+use crate::recorder::Unwritten;
 
 /// What one batch changes.
 #[derive(Debug, Default)]
@@ -29,6 +31,7 @@ pub struct Rows {
     pub rounds: Vec<RoundView>,
     /// By number.
     pub receipts: BTreeMap<u64, Receipt>,
+    pub inputs: Option<Unwritten>,
     pub usage: Vec<LedgerLine>,
     pub carried: Lines,
     /// Lines of `carried` that are over.
@@ -52,6 +55,7 @@ impl Rows {
             && self.policy.is_none()
             && self.rounds.is_empty()
             && self.receipts.is_empty()
+            && self.inputs.is_none()
             && self.usage.is_empty()
             && self.carried.is_empty()
             && self.forgotten.is_empty()
@@ -67,6 +71,9 @@ impl Rows {
         }
         rounds::insert(tx, &self.rounds).await?;
         receipts::upsert(tx, &self.receipts).await?;
+        if let Some(inputs) = self.inputs {
+            inputs::insert(tx, inputs).await?;
+        }
         usage::upsert(tx, &self.usage).await?;
         carried::upsert(tx, &self.carried).await?;
         carried::delete(tx, &self.forgotten).await

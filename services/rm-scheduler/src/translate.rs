@@ -77,9 +77,9 @@ pub fn policy(policy: &Policy, into: &mut snapshot::Snapshot) {
 }
 
 /// R-2.3 (c): a node that names no pool of the policy belongs to the default pool.
-fn home_pool(entry: &NodeEntry, snapshot: &snapshot::Snapshot) -> String {
-    if snapshot.pools.contains_key(&entry.pool) {
-        return entry.pool.clone();
+pub fn home_pool(named: &str, snapshot: &snapshot::Snapshot) -> String {
+    if snapshot.pools.contains_key(named) {
+        return named.to_owned();
     }
     let tops = || {
         snapshot
@@ -90,7 +90,7 @@ fn home_pool(entry: &NodeEntry, snapshot: &snapshot::Snapshot) -> String {
     tops()
         .find(|(name, _)| *name == "default")
         .or_else(|| tops().next())
-        .map_or_else(|| entry.pool.clone(), |(name, _)| name.clone())
+        .map_or_else(|| named.to_owned(), |(name, _)| name.clone())
 }
 
 pub fn node(
@@ -109,7 +109,7 @@ pub fn node(
             reason: item.cause.clone(),
         });
     snapshot::Node {
-        pool: home_pool(entry, snapshot),
+        pool: home_pool(&entry.pool, snapshot),
         capacity: entry.capacity.clone(),
         takes_work: entry.health == Health::Healthy,
         lost: entry.health == Health::Lost,

@@ -11,8 +11,10 @@ mod service {
     mod nodes;
     mod policy;
     mod reasons;
+    mod replay;
     mod restart;
     mod sharing;
+    mod what_if;
     mod world;
 }
 

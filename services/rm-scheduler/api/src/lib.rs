@@ -5,6 +5,7 @@
 pub mod policy;
 pub mod shares;
 pub mod views;
+pub mod what_if;
 
 use std::collections::BTreeMap;
 

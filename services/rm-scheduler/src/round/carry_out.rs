@@ -1,6 +1,7 @@
 //! From a checked plan to rows and publications. Nothing is left to choose.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
@@ -21,23 +22,25 @@ const MOST_AT_ONCE: usize = 10_000;
 impl Ledger {
     pub(crate) fn carry_out(
         &mut self,
-        plan: Plan,
+        plan: &Arc<Plan>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
-        self.remember(plan.carried, moment, batch);
+        let without_inputs = self.recorder.declines(&self.snapshot);
+        let inputs = self.recorder.take(&mut self.snapshot);
+        self.remember(plan.carried.clone(), moment, batch);
         let mut vacated = BTreeMap::new();
-        for vacate in plan.vacates {
+        for vacate in plan.vacates.iter().cloned() {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
             self.vacate(vacate, moment, batch);
         }
         // Grants are in order of turn, so the first of them stand without the others.
-        let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
+        let grants = plan.grants.iter().take(MOST_AT_ONCE).cloned();
         let grants = grants.map(|g| self.grant(g, moment, batch)).collect();
         self.set_rates(&plan.shares);
         let waiting = self.judge(&plan.verdicts, moment, batch);
-        self.receive(plan.receipts, &vacated, moment, batch);
+        self.receive(&plan.receipts, &vacated, moment, batch);
         self.close_lapsed(moment, batch);
         let view = RoundView {
             round: self.round,
@@ -48,6 +51,7 @@ impl Ledger {
             receipts: Vec::new(),
             waiting,
             refused: made.refused,
+            without_inputs,
         };
         let changed = !view.grants.is_empty()
             || !view.vacated.is_empty()
@@ -55,15 +59,12 @@ impl Ledger {
             || !view.refused.is_empty();
         if changed {
             batch.rows.rounds.push(view.clone());
+            let keep = |inputs| self.recorder.keep(self.round, inputs, &made.planned);
+            batch.rows.inputs = inputs.map(keep);
+        } else if let Some(inputs) = inputs {
+            self.snapshot.not_written(inputs);
         }
-        let counted = Counted {
-            round: self.round,
-            at: moment.now,
-            shares: plan.shares,
-            verdicts: plan.verdicts,
-            ledger: self.usage.values().cloned().collect(),
-        };
-        self.show(changed.then_some(view), counted, batch);
+        self.show(changed.then_some(view), plan.clone(), moment, batch);
     }
 
     fn grant(
@@ -171,7 +172,20 @@ impl Ledger {
         changed
     }
 
-    fn show(&self, round: Option<RoundView>, counted: Counted, batch: &mut Batch<Rows>) {
+    fn show(
+        &self,
+        round: Option<RoundView>,
+        plan: Arc<Plan>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let ledger = self.usage.values().cloned().collect();
+        let counted = Counted {
+            round: self.round,
+            at: moment.now,
+            plan,
+            ledger,
+        };
         let context = self.context.clone();
         batch.once_committed(move |_| {
             let mut view = context.view.write();
