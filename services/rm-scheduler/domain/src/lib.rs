@@ -53,9 +53,13 @@ pub trait Planner {
 #[cfg(test)]
 mod differences;
 #[cfg(test)]
+mod digests;
+#[cfg(test)]
 mod dimensions;
 #[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod fleets;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]
