@@ -55,11 +55,11 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
             // Its nodes are cleared whole already.
             continue;
         }
-        let requests = classes.iter().map(|class| &books.classes[*class].requests);
+        let requests = classes.iter().map(|class| books.classes[*class].requests());
         let mut group: Vec<Need> = requests
             .flatten()
             .filter_map(|at| {
-                let request = &books.requests[*at];
+                let request = &books.requests[at];
                 let missing = request.missing().saturating_sub(request.coming);
                 if request.is_out() || missing == 0 {
                     return None;
@@ -67,14 +67,16 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
                 let processes = match policy {
                     Policy::FairShare if request.has() >= threshold => return None,
                     // [C-13]: the pure share is in quanta.
-                    Policy::FairShare if request.has() >= request.pure.div_ceil(request.order) => {
+                    Policy::FairShare
+                        if request.has() >= books.pure(at).div_ceil(request.order) =>
+                    {
                         return None;
                     }
                     Policy::FairShare => missing.min(threshold),
                     Policy::FixedShare | Policy::Reserve => missing,
                 };
                 Some(Need {
-                    request: *at,
+                    request: at,
                     processes,
                 })
             })

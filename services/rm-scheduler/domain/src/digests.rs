@@ -51,5 +51,8 @@ fn every_plan_is_what_it_was() {
         .filter(|(now, before)| now != before)
         .map(|(now, _)| now)
         .collect();
-    assert!(changed.is_empty(), "these fleets are planned otherwise: {changed:?}");
+    assert!(
+        changed.is_empty(),
+        "these fleets are planned otherwise: {changed:?}"
+    );
 }

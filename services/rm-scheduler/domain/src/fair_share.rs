@@ -7,10 +7,15 @@ use hayward_vocabulary::{NodeName, WorkId};
 use crate::{
     Planner,
     books::Books,
-    cap, deficit, defrag, how_much, overage,
+    cap, deficit, defrag, how_much,
+    news::News,
+    overage,
     plan::Plan,
-    reach, shares,
+    reach,
+    register::Register,
+    shares,
     snapshot::{Carried, Policy, Snapshot},
+    turns::in_turn,
     vacate, verdict, what_of,
 };
 
@@ -21,32 +26,35 @@ pub struct FairShare;
 impl Planner for FairShare {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
         // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
-        let mut books = Books::open(snapshot);
+        let mut register = Register::default();
+        register.absorb(snapshot, &News::everything());
+        let mut books = Books::open(&register, snapshot);
         deficit::settle(&mut books);
         // 2. What has to leave whatever anybody is due.
         vacate::faults(&mut books);
         // 3. What each piece of work could hold, and how much of it it may use now.
         reach::measure(&mut books);
         cap::set_caps(&mut books);
-        for tree in books.forest.roots().to_vec() {
+        for tree in books.forest.roots().iter().copied() {
             // 4. How many processes each is due.
             how_much::count(&mut books, tree);
             books.renew_claims(tree);
             // 5. On which nodes.
-            what_of::place_counted(&mut books, tree);
+            let turns = in_turn(&books, tree);
+            what_of::place_counted(&mut books, &turns);
             // 6. Who has to make room.
-            overage::evict(&mut books, tree);
+            overage::evict(&mut books, tree, &turns);
             // 7. Room that is there but split.
             let taken = books.receipts.len();
             defrag::mend(&mut books, tree);
             if books.settings.evict_for_somebody && books.receipts.len() > taken {
                 // Who gave for that gets its own back in the same round, where others have more
                 // than their counts.
-                overage::evict(&mut books, tree);
+                overage::evict(&mut books, tree, &turns);
             }
             // 8. What nobody is due is lent.
             if books.settings.lend_idle {
-                what_of::lend_idle(&mut books, tree);
+                what_of::lend_idle(&mut books, &turns);
             }
             deficit::note(&mut books, tree);
         }

@@ -226,7 +226,10 @@ pub fn happen(world: &mut World, draw: &mut Draw, round: u64) {
             }
             7 if known => world.node(&node).lost = !draw.one_in(3),
             8 if known => world.node(&node).offline = !draw.one_in(2),
-            9 if known => world.block(&node, draw.pick(&[BlockEffect::Mark, BlockEffect::Evacuate])),
+            9 if known => world.block(
+                &node,
+                draw.pick(&[BlockEffect::Mark, BlockEffect::Evacuate]),
+            ),
             10 if known => world.node(&node).block = None,
             11 if known => world.node(&node).capacity.memory_bytes = draw.below(9) * GIB,
             12 if known => world.node(&node).pool = draw.pick(&POOLS).into(),

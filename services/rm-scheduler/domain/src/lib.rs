@@ -25,11 +25,13 @@ mod explain;
 mod fair_share;
 mod forest;
 mod how_much;
+mod news;
 mod orders;
 mod overage;
 mod pack;
 pub mod plan;
 mod reach;
+mod register;
 mod reserve;
 mod room;
 pub mod settings;
@@ -42,6 +44,7 @@ mod what_of;
 
 pub use check::{Fault, Part, Violation, check, prune};
 pub use fair_share::FairShare;
+pub use news::News;
 pub use plan::{Plan, Reason, Verdict};
 pub use snapshot::Snapshot;
 

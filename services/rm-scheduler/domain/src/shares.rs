@@ -25,13 +25,13 @@ pub(crate) fn of(books: &Books) -> Shares {
             weight,
             ..ClassShare::default()
         };
-        for at in &book.requests {
-            add_request(books, &mut class, *at);
+        for at in book.requests() {
+            add_request(books, &mut class, at);
         }
         if book.class.policy == Policy::FairShare {
             class.due = crate::apportion::quanta(&book.given);
-            for (user, due) in &book.user_due {
-                class.users.entry((*user).clone()).or_default().due = *due;
+            for (user, due) in book.users.keys().zip(&book.user_due) {
+                class.users.entry(user.clone()).or_default().due = *due;
             }
         }
         shares.classes.insert(book.name.to_owned(), class);
@@ -40,7 +40,7 @@ pub(crate) fn of(books: &Books) -> Shares {
 }
 
 fn held_quanta(books: &Books) -> u64 {
-    let before: u64 = books.held.iter().map(|share| share.allocation.order).sum();
+    let before: u64 = books.register.held_quanta;
     let live = books.pending.iter().filter(|share| share.live);
     before + live.map(|share| share.order).sum::<u64>()
 }
@@ -51,19 +51,14 @@ fn add_request(books: &Books, class: &mut ClassShare, at: usize) {
     let old: u64 = request
         .held
         .iter()
-        .map(|held| books.held[*held].allocation.order)
+        .map(|held| books.held[*held].order)
         .sum();
     // A reservation's order is that of its node, known only when it has one.
     let order = request
         .promised
         .first()
         .map(|machine| books.machines[*machine].order)
-        .or_else(|| {
-            request
-                .held
-                .first()
-                .map(|held| books.held[*held].allocation.order)
-        })
+        .or_else(|| request.held.first().map(|held| books.held[*held].order))
         .filter(|_| books.policy(at) == Some(Policy::Reserve))
         .unwrap_or(request.order);
     let held = old + request.placed * order;

@@ -13,12 +13,16 @@ use crate::{
 };
 
 /// What no node can take, by home pool and size of one process.
-type Known = BTreeMap<(Option<usize>, u64, Size), Deferral>;
+type Known<'a> = BTreeMap<(Option<usize>, u64, &'a Size), Deferral>;
 
 pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
     let mut known = Known::new();
     let mut explainer = Explainer::default();
-    (0..books.requests.len())
+    books
+        .register
+        .by_id
+        .iter()
+        .copied()
         .map(|at| {
             (
                 books.requests[at].id.clone(),
@@ -28,11 +32,16 @@ pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
         .collect()
 }
 
-fn verdict(books: &Books, at: usize, known: &mut Known, explainer: &mut Explainer) -> Verdict {
+fn verdict<'a>(
+    books: &Books<'a>,
+    at: usize,
+    known: &mut Known<'a>,
+    explainer: &mut Explainer<'a>,
+) -> Verdict {
     let request = &books.requests[at];
     let has = request.has();
     let deferral = match &request.deferral {
-        Some(deferral) => deferral.clone(),
+        Some(deferral) => Deferral::clone(deferral),
         None => open(books, at, known),
     };
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
@@ -71,7 +80,7 @@ fn verdict(books: &Books, at: usize, known: &mut Known, explainer: &mut Explaine
 }
 
 /// The verdict on work that took part.
-fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
+fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
     let request = &books.requests[at];
     let has = request.has();
     let fair = books.policy(at) == Some(Policy::FairShare);
@@ -126,7 +135,7 @@ fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
     say(Reason::InsufficientResources, detail)
 }
 
-fn why_never(books: &Books, at: usize, known: &mut Known) -> Deferral {
+fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
     let request = &books.requests[at];
     let here = || match never(books, at) {
         Some((reason, detail)) => Deferral {
@@ -139,7 +148,7 @@ fn why_never(books: &Books, at: usize, known: &mut Known) -> Deferral {
     if !request.demand.machines.is_empty() {
         return here();
     }
-    let shape = (books.home(at), request.order, request.size.clone());
+    let shape = (books.home(at), request.order, request.size);
     known.entry(shape).or_insert_with(here).clone()
 }
 

@@ -59,21 +59,21 @@ fn candidates(books: &Books, tree: usize, at: usize) -> (BTreeSet<usize>, BTreeS
         if !related || !fair || book.class.priority < class.priority {
             continue;
         }
-        for donor in &book.requests {
-            let request = &books.requests[*donor];
-            if request.has() == 0 || was_hit_lately(books, *donor) {
+        for donor in book.requests() {
+            let request = &books.requests[donor];
+            if request.has() == 0 || was_hit_lately(books, donor) {
                 continue;
             }
-            let runs = |held: &usize| books.held[*held].allocation.running;
+            let runs = |held: &usize| books.held[*held].running;
             // What was granted a moment ago costs nothing to give.
             let fresh = books.settings.spare_donors && request.placed > 0;
             let is_rich = !request.actually_needy
                 && request.has() >= threshold
                 && (fresh || request.held.iter().any(runs));
             if is_rich {
-                rich.insert(*donor);
+                rich.insert(donor);
             } else if class.priority < book.class.priority {
-                poor.insert(*donor);
+                poor.insert(donor);
             }
         }
     }
@@ -174,7 +174,7 @@ fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
 /// The greatest wealth of any user with a share there.
 fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
     let place = &books.machines[machine];
-    let held = place.held.iter().map(|at| &books.held[*at].allocation.user);
+    let held = place.held.iter().map(|at| &books.held[*at].user);
     let pending = place.pending.iter().map(|at| {
         let owner = books.pending[*at].request;
         &books.requests[owner].demand.user
@@ -195,7 +195,7 @@ fn owner(books: &Books, share: Share) -> Option<usize> {
 
 fn order_of(books: &Books, share: Share) -> u64 {
     match share {
-        Share::Held(held) => books.held[held].allocation.order,
+        Share::Held(held) => books.held[held].order,
         Share::Pending(pending) => books.pending[pending].order,
     }
 }
@@ -203,10 +203,10 @@ fn order_of(books: &Books, share: Share) -> u64 {
 /// Candidates' shares there by wealth, then cheapest first; granted ones have cost nothing yet.
 fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
     let place = &books.machines[machine];
-    let held = place.held.iter().filter(|held| {
-        let share = &books.held[**held];
-        !share.leaving && !share.allocation.fixed
-    });
+    let held = place
+        .held
+        .iter()
+        .filter(|held| !books.leaving[**held] && !books.held[**held].fixed);
     let mut shares: Vec<Share> = held
         .map(|held| Share::Held(*held))
         .chain(place.pending.iter().map(|pending| Share::Pending(*pending)))
@@ -231,7 +231,7 @@ fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
 /// The shares to clear so that one process fits, or `None` when that is not enough.
 fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<Vec<Share>> {
     let request = &books.requests[at];
-    let (order, size) = (request.order, &request.size);
+    let (order, size) = (request.order, request.size);
     let early = books.settings.count_leaving_room;
     let place = &books.machines[machine];
     let mut room = if early {
@@ -285,12 +285,12 @@ fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<V
 fn give_back(books: &Books, room: &mut crate::room::Room, share: Share) {
     match share {
         Share::Held(held) => {
-            let it = books.held[held].allocation;
+            let it = &books.held[held];
             room.give(it.order, &it.size, &it.gpus);
         }
         Share::Pending(pending) => {
             let it = &books.pending[pending];
-            room.give(it.order, &it.size, &it.gpus);
+            room.give(it.order, it.size, &it.gpus);
         }
     }
 }
