@@ -58,6 +58,8 @@ pub(crate) struct Machine<'a> {
     pub schedulable: bool,
     pub free: Room,
     pub held: &'a [usize],
+    /// Something here was told to leave in this round.
+    pub stirred: bool,
     /// Granted in this round.
     pub pending: Vec<usize>,
     /// The request this whole node is kept for in this round.
@@ -272,6 +274,9 @@ impl<'a> Books<'a> {
             .is_none_or(|machine| self.machines[machine].node.lost);
         if !self.leaving[held] {
             self.leaving[held] = true;
+            if let Some(machine) = share.machine {
+                self.machines[machine].stirred = true;
+            }
             if let Some(request) = share.request {
                 self.requests[request].current -= 1;
                 self.requests[request].leaving += 1;
@@ -413,14 +418,8 @@ impl<'a> Books<'a> {
 
     /// The same with what is meant for this request.
     pub fn coming_room_for(&self, machine: usize, except: Option<usize>) -> Room {
+        let mut room = self.emptied_room(machine);
         let machine = &self.machines[machine];
-        let mut room = Room::new(machine.order, &machine.node.capacity);
-        for held in machine.held.iter().copied() {
-            if !self.leaving[held] {
-                let it = &self.held[held];
-                room.take(it.order, &it.size, &it.gpus);
-            }
-        }
         for share in machine.pending.iter().map(|at| &self.pending[*at]) {
             room.take(share.order, share.size, &share.gpus);
         }
@@ -432,6 +431,33 @@ impl<'a> Books<'a> {
             room.take(meant.order, meant.size, &meant.gpus);
         }
         room
+    }
+
+    /// The same before anything was granted or meant for anybody.
+    fn emptied_room(&self, at: usize) -> Room {
+        let machine = &self.machines[at];
+        if !machine.stirred {
+            return self.register.machines[at].coming.clone();
+        }
+        let mut room = Room::new(machine.order, &machine.node.capacity);
+        for held in machine.held.iter().filter(|held| !self.leaving[**held]) {
+            let it = &self.held[*held];
+            room.take(it.order, &it.size, &it.gpus);
+        }
+        room
+    }
+
+    /// The quanta of [`Books::coming_room`].
+    pub fn coming_order(&self, at: usize) -> u64 {
+        let machine = &self.machines[at];
+        let before = if machine.stirred {
+            self.emptied_room(at).order
+        } else {
+            self.register.machines[at].coming.order
+        };
+        let granted = machine.pending.iter().map(|at| self.pending[*at].order);
+        let meant = machine.spoken.iter().map(|meant| meant.order);
+        granted.chain(meant).fold(before, u64::saturating_sub)
     }
 
     /// Means this much of what will be free on a node for a request.

@@ -36,8 +36,9 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
+    let mut holders = take::Holders::of(books, tree);
     for need in actual.into_iter().take(helped) {
-        let given = take::from_donors(books, tree, need.request, need.processes);
+        let given = take::from_donors(books, &mut holders, need.request, need.processes);
         let request = &mut books.requests[need.request];
         //
         if request.has() == 0 || given < need.processes {
@@ -105,7 +106,7 @@ impl Eventual {
             let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
                 continue;
             };
-            let hole = books.coming_room(at).order;
+            let hole = books.coming_order(at);
             own[pool].add(hole, 1);
             for above in books.forest.upwards(pool) {
                 within[above].add(hole, 1);

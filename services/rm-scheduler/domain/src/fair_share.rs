@@ -25,50 +25,104 @@ pub struct FairShare;
 
 impl Planner for FairShare {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
+        Rounds::default().schedule(snapshot, &News::everything())
+    }
+}
+
+/// Rounds of one fleet, one after the other: what is known of it is kept and brought up to date by
+/// news. A plan depends on the snapshot alone, and is the same as without any memory.
+#[derive(Default)]
+pub struct Rounds {
+    register: Register,
+}
+
+/// The parts of a round, for whoever measures them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Absorb,
+    Open,
+    Count,
+    Place,
+    Evict,
+    Mend,
+    Lend,
+    Tell,
+}
+
+impl Rounds {
+    /// `news` names all that differs between this snapshot and the one before.
+    pub fn schedule(&mut self, snapshot: &Snapshot, news: &News) -> Plan {
+        self.schedule_watched(snapshot, news, &mut |_| {})
+    }
+
+    /// The same, saying when each part ends.
+    pub fn schedule_watched(
+        &mut self,
+        snapshot: &Snapshot,
+        news: &News,
+        ended: &mut dyn FnMut(Phase),
+    ) -> Plan {
         // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
-        let mut register = Register::default();
-        register.absorb(snapshot, &News::everything());
-        let mut books = Books::open(&register, snapshot);
+        self.register.absorb(snapshot, news);
+        ended(Phase::Absorb);
+        let mut books = Books::open(&self.register, snapshot);
         deficit::settle(&mut books);
         // 2. What has to leave whatever anybody is due.
         vacate::faults(&mut books);
         // 3. What each piece of work could hold, and how much of it it may use now.
         reach::measure(&mut books);
         cap::set_caps(&mut books);
+        ended(Phase::Open);
         for tree in books.forest.roots().iter().copied() {
-            // 4. How many processes each is due.
-            how_much::count(&mut books, tree);
-            books.renew_claims(tree);
-            // 5. On which nodes.
-            let turns = in_turn(&books, tree);
-            what_of::place_counted(&mut books, &turns);
-            // 6. Who has to make room.
-            overage::evict(&mut books, tree, &turns);
-            // 7. Room that is there but split.
-            let taken = books.receipts.len();
-            defrag::mend(&mut books, tree);
-            if books.settings.evict_for_somebody && books.receipts.len() > taken {
-                // Who gave for that gets its own back in the same round, where others have more
-                // than their counts.
-                overage::evict(&mut books, tree, &turns);
-            }
-            // 8. What nobody is due is lent.
-            if books.settings.lend_idle {
-                what_of::lend_idle(&mut books, &turns);
-            }
-            deficit::note(&mut books, tree);
+            plan_tree(&mut books, tree, ended);
         }
-        // 9. Why each has what it has, and what the next round has to know.
-        Plan {
-            round: snapshot.round,
-            at: snapshot.now,
-            verdicts: verdict::all(&books),
-            shares: shares::of(&books),
-            grants: books.grants(),
-            carried: carried(&books),
-            receipts: books.receipts,
-            vacates: books.vacates.into_values().collect(),
-        }
+        let plan = tell(books);
+        ended(Phase::Tell);
+        plan
+    }
+}
+
+/// Trees share nothing, so each is planned by itself.
+fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
+    // 4. How many processes each is due.
+    how_much::count(books, tree);
+    books.renew_claims(tree);
+    ended(Phase::Count);
+    // 5. On which nodes.
+    let turns = in_turn(books, tree);
+    what_of::place_counted(books, &turns);
+    ended(Phase::Place);
+    // 6. Who has to make room.
+    overage::evict(books, tree, &turns);
+    ended(Phase::Evict);
+    // 7. Room that is there but split.
+    let taken = books.receipts.len();
+    defrag::mend(books, tree);
+    if books.settings.evict_for_somebody && books.receipts.len() > taken {
+        // Who gave for that gets its own back in the same round, where others have more than their
+        // counts.
+        overage::evict(books, tree, &turns);
+    }
+    ended(Phase::Mend);
+    // 8. What nobody is due is lent.
+    if books.settings.lend_idle {
+        what_of::lend_idle(books, &turns);
+    }
+    deficit::note(books, tree);
+    ended(Phase::Lend);
+}
+
+/// 9. Why each has what it has, and what the next round has to know.
+fn tell(books: Books) -> Plan {
+    Plan {
+        round: books.snapshot.round,
+        at: books.snapshot.now,
+        verdicts: verdict::all(&books),
+        shares: shares::of(&books),
+        grants: books.grants(),
+        carried: carried(&books),
+        receipts: books.receipts,
+        vacates: books.vacates.into_values().collect(),
     }
 }
 

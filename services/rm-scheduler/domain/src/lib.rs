@@ -43,7 +43,7 @@ mod verdict;
 mod what_of;
 
 pub use check::{Fault, Part, Violation, check, prune};
-pub use fair_share::FairShare;
+pub use fair_share::{FairShare, Phase, Rounds};
 pub use news::News;
 pub use plan::{Plan, Reason, Verdict};
 pub use snapshot::Snapshot;

@@ -43,11 +43,16 @@ pub(crate) struct Register {
     pub faulty: BTreeSet<usize>,
     /// Shares that are never taken back.
     pub fixed: BTreeSet<usize>,
+    /// Shares that were told to leave before.
+    pub leaving: BTreeSet<usize>,
+    /// Shares outside the pool of their own work that may be sent home (W-13).
+    pub squatters: BTreeSet<usize>,
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<usize>,
     pub shapes: Vec<Shape>,
     /// Quanta held by anything, leaving or not, on any node.
     pub held_quanta: u64,
+    user_at: FxHashMap<UserName, usize>,
     machine_at: FxHashMap<NodeName, usize>,
     request_at: FxHashMap<WorkId, usize>,
     share_at: FxHashMap<AllocationId, usize>,
@@ -93,6 +98,10 @@ pub(crate) struct Station {
     pub free: Room,
     /// Room without what nobody may take back.
     pub room: Room,
+    /// Room once everything that leaves has left.
+    pub coming: Room,
+    /// Numbers of the users who hold anything here.
+    pub users: Vec<usize>,
     pub held: Vec<usize>,
     /// Services with an instance here.
     pub services: BTreeSet<WorkId>,
@@ -106,6 +115,7 @@ pub(crate) struct Asked {
     pub id: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
+    pub user_at: usize,
     pub class: Option<usize>,
     pub deferral: Option<Box<Deferral>>,
     pub submitted_at: Timestamp,
@@ -139,6 +149,7 @@ pub(crate) struct Share {
     pub request: Option<usize>,
     pub kind: WorkKind,
     pub user: UserName,
+    pub user_at: usize,
     pub class: String,
     pub node: NodeName,
     pub machine: Option<usize>,
@@ -163,6 +174,20 @@ impl Register {
 
     pub fn request(&self, id: &WorkId) -> Option<usize> {
         self.request_at.get(id).copied()
+    }
+
+    /// Users have numbers below this.
+    pub fn users(&self) -> usize {
+        self.user_at.len()
+    }
+
+    pub(self) fn user(&mut self, name: &UserName) -> usize {
+        if let Some(known) = self.user_at.get(name) {
+            return *known;
+        }
+        let fresh = self.user_at.len();
+        self.user_at.insert(name.clone(), fresh);
+        fresh
     }
 
     pub fn class(&self, name: &str) -> Option<usize> {

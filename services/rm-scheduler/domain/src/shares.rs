@@ -2,7 +2,7 @@
 
 use crate::{
     books::{Books, Machine},
-    plan::{ClassShare, Shares, WorkShare},
+    plan::{ClassShare, Shares, UserShare, WorkShare},
     snapshot::Policy,
 };
 
@@ -20,19 +20,24 @@ pub(crate) fn of(books: &Books) -> Shares {
         ..Shares::default()
     };
     for book in &books.classes {
-        let weight = book.class.weight;
+        let fair = book.class.policy == Policy::FairShare;
         let mut class = ClassShare {
-            weight,
+            weight: book.class.weight,
             ..ClassShare::default()
         };
-        for at in book.requests() {
-            add_request(books, &mut class, at);
-        }
-        if book.class.policy == Policy::FairShare {
-            class.due = crate::apportion::quanta(&book.given);
-            for (user, due) in book.users.keys().zip(&book.user_due) {
-                class.users.entry(user.clone()).or_default().due = *due;
+        let users = book.users.iter().enumerate().map(|(place, (user, work))| {
+            let mut share = of_user(books, work);
+            class.held += share.held;
+            class.due += share.due;
+            if fair && let Some(due) = book.user_due.get(place) {
+                share.due = *due;
             }
+            (user.clone(), share)
+        });
+        let users = users.collect();
+        class.users = users;
+        if fair {
+            class.due = crate::apportion::quanta(&book.given);
         }
         shares.classes.insert(book.name.to_owned(), class);
     }
@@ -45,36 +50,40 @@ fn held_quanta(books: &Books) -> u64 {
     before + live.map(|share| share.order).sum::<u64>()
 }
 
-fn add_request(books: &Books, class: &mut ClassShare, at: usize) {
+fn of_user(books: &Books, work: &[usize]) -> UserShare {
+    let mut user = UserShare::default();
+    let shares = work.iter().map(|at| {
+        let (held, share) = of_work(books, *at);
+        user.held += held;
+        user.due += share.counted * share.order;
+        (books.requests[*at].id.clone(), share)
+    });
+    let shares = shares.collect();
+    user.work = shares;
+    user
+}
+
+/// Quanta held, and what is shown of it.
+fn of_work(books: &Books, at: usize) -> (u64, WorkShare) {
     let request = &books.requests[at];
-    let has = request.current + request.placed;
-    let old: u64 = request
-        .held
-        .iter()
-        .map(|held| books.held[*held].order)
-        .sum();
+    let has = request.has();
+    let orders = request.held.iter().map(|held| books.held[*held].order);
+    let old: u64 = orders.sum();
     // A reservation's order is that of its node, known only when it has one.
-    let order = request
-        .promised
-        .first()
-        .map(|machine| books.machines[*machine].order)
-        .or_else(|| request.held.first().map(|held| books.held[*held].order))
-        .filter(|_| books.policy(at) == Some(Policy::Reserve))
-        .unwrap_or(request.order);
-    let held = old + request.placed * order;
-    let counted = books.due(at);
-    let user = class.users.entry(request.demand.user.clone()).or_default();
-    user.held += held;
-    user.due += counted * order;
-    class.held += held;
-    class.due += counted * order;
+    let of_node = || {
+        let promised = request.promised.first();
+        let promised = promised.map(|machine| books.machines[*machine].order);
+        promised.or_else(|| Some(books.held[*request.held.first()?].order))
+    };
+    let whole = books.policy(at) == Some(Policy::Reserve);
+    let order = whole.then(of_node).flatten().unwrap_or(request.order);
     let share = WorkShare {
         kind: request.demand.kind,
         order,
         wanted: request.cap.now,
-        counted,
+        counted: books.due(at),
         current: has,
         leaving: request.leaving,
     };
-    user.work.insert(request.id.clone(), share);
+    (old + request.placed * order, share)
 }

@@ -7,7 +7,7 @@ use hayward_vocabulary::{Size, WorkId};
 use crate::{
     books::{Books, Deferral, Request},
     explain::Explainer,
-    plan::{Reason, Verdict},
+    plan::{Numbers, Reason, Verdict},
     reach::{never, nowhere},
     snapshot::Policy,
 };
@@ -55,13 +55,13 @@ fn verdict<'a>(
     } else {
         (Vec::new(), None)
     };
-    let numbers = [
-        ("order", request.order),
-        ("wanted_processes", request.cap.now),
-        ("counted_processes", books.due(at)),
-        ("current_processes", has),
-        ("leaving_processes", request.leaving),
-    ];
+    let numbers = Numbers {
+        counted_processes: books.due(at),
+        current_processes: has,
+        leaving_processes: request.leaving,
+        order: request.order,
+        wanted_processes: request.cap.now,
+    };
     Verdict {
         reason: deferral.reason,
         waits,
@@ -70,10 +70,7 @@ fn verdict<'a>(
             .class
             .map(|class| books.classes[class].name.to_owned()),
         detail: deferral.detail,
-        numbers: numbers
-            .into_iter()
-            .map(|(name, number)| (name.to_owned(), number))
-            .collect(),
+        numbers,
         also,
         unblock,
     }

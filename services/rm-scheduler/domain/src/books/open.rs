@@ -32,6 +32,7 @@ impl<'a> Books<'a> {
             schedulable: station.schedulable,
             free: station.free.clone(),
             held: &station.held,
+            stirred: false,
             pending: Vec::new(),
             promised_to: None,
             spoken: Vec::new(),

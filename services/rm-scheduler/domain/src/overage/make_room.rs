@@ -50,16 +50,27 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
 
 /// Nodes where something leaves or could leave, with what will be free there.
 fn stirred(books: &Books, tree: usize) -> Vec<(usize, Room)> {
-    let stirs = |at: &usize| {
-        let machine = &books.machines[*at];
-        let leaves = || machine.held.iter().any(|held| books.leaving[*held]);
-        books.in_tree(*at, tree)
-            && machine.is_schedulable()
-            && machine.promised_to.is_none()
-            && (leaves() || !takeable(books, *at).is_empty())
-    };
+    let leaving = books.register.leaving.iter().map(|held| &books.held[*held]);
+    let mut stirs = vec![false; books.machines.len()];
+    for machine in leaving.filter_map(|share| share.machine) {
+        stirs[machine] = true;
+    }
+    for request in books.requests.iter().filter(|request| request.excess() > 0) {
+        let takeable = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
+        for held in request.held.iter().filter(takeable) {
+            if let Some(machine) = books.held[*held].machine {
+                stirs[machine] = true;
+            }
+        }
+    }
     (0..books.machines.len())
-        .filter(stirs)
+        .filter(|at| {
+            let machine = &books.machines[*at];
+            (stirs[*at] || machine.stirred)
+                && books.in_tree(*at, tree)
+                && machine.is_schedulable()
+                && machine.promised_to.is_none()
+        })
         .map(|at| (at, books.coming_room(at)))
         .collect()
 }
@@ -145,17 +156,10 @@ fn squatted(books: &Books) -> Vec<usize> {
     if !books.settings.squatters_go_home {
         return Vec::new();
     }
-    let squats = |held: &usize| {
-        let share = &books.held[*held];
-        let home = share.request.and_then(|request| books.home(request));
-        let pool = share
-            .machine
-            .and_then(|machine| books.machines[machine].pool);
-        !books.leaving[*held] && !share.fixed && home.is_some() && home != pool
-    };
-    (0..books.machines.len())
-        .filter(|at| books.machines[*at].held.iter().any(squats))
-        .collect()
+    let squatters = books.register.squatters.iter();
+    let stay = squatters.filter(|held| !books.leaving[**held]);
+    let nodes: BTreeSet<usize> = stay.filter_map(|held| books.held[*held].machine).collect();
+    nodes.into_iter().collect()
 }
 
 /// W-13 alone, for all work that waits.

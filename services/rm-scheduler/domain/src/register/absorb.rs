@@ -141,7 +141,9 @@ impl Register {
             order,
             schedulable: false,
             free: room.clone(),
+            coming: room.clone(),
             room,
+            users: Vec::new(),
             held: Vec::new(),
             services: BTreeSet::new(),
         }
@@ -274,7 +276,8 @@ impl Register {
     fn set_share(&mut self, id: &AllocationId, allocation: &Allocation, stirred: &mut Stirred) {
         let request = self.request(&allocation.work);
         let machine = self.machine(&allocation.node);
-        let share = share(id, allocation, (request, machine));
+        let user = self.user(&allocation.user);
+        let share = share((id, user), allocation, (request, machine));
         let at = match self.share_at.get(id) {
             Some(at) => {
                 let at = *at;
@@ -298,6 +301,9 @@ impl Register {
         self.held_quanta += allocation.order;
         if allocation.fixed {
             self.fixed.insert(at);
+        }
+        if allocation.leaving || allocation.purged {
+            self.leaving.insert(at);
         }
         let shares = &self.shares;
         let link = |list: &mut Vec<usize>| {
@@ -328,6 +334,8 @@ impl Register {
 
     fn unlink(&mut self, at: usize, stirred: &mut Stirred) {
         self.fixed.remove(&at);
+        self.leaving.remove(&at);
+        self.squatters.remove(&at);
         let share = &self.shares[at];
         self.held_quanta -= share.order;
         match share.request {
@@ -376,7 +384,7 @@ fn merged(
 }
 
 fn share(
-    id: &AllocationId,
+    (id, user_at): (&AllocationId, usize),
     it: &Allocation,
     (request, machine): (Option<usize>, Option<usize>),
 ) -> Share {
@@ -386,6 +394,7 @@ fn share(
         request,
         kind: it.kind,
         user: it.user.clone(),
+        user_at,
         class: if it.fixed {
             it.class.clone()
         } else {

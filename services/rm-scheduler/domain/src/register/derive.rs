@@ -32,10 +32,12 @@ impl Register {
         };
         let fair = policy == Some(Policy::FairShare);
         let shape = self.shape((home, fair, order, size.clone()));
+        let user_at = self.user(&demand.user);
         Asked {
             id: id.clone(),
             kind: demand.kind,
             user: demand.user.clone(),
+            user_at,
             class,
             deferral,
             submitted_at: demand.submitted_at,
@@ -118,11 +120,10 @@ impl Register {
             }
         }
         for at in stirred.shares {
-            if vacate::is_faulty(self, at) {
-                self.faulty.insert(at);
-            } else {
-                self.faulty.remove(&at);
-            }
+            let faulty = vacate::is_faulty(self, at);
+            set(&mut self.faulty, at, faulty);
+            let squats = self.squats(at);
+            set(&mut self.squatters, at, squats);
         }
         for at in stirred.requests {
             self.refresh_request(at);
@@ -165,13 +166,17 @@ impl Register {
         let mut free = crate::room::Room::new(station.order, &station.node.capacity);
         let mut room = free.clone();
         let mut services = BTreeSet::new();
+        let mut coming = free.clone();
+        let mut users = Vec::new();
         let (mut order, mut size) = (0_u64, Size::default());
         for share in station.held.iter().map(|held| &self.shares[*held]) {
             free.take(share.order, &share.size, &share.gpus);
             if share.fixed && !(share.leaving && early) {
                 room.take(share.order, &share.size, &share.gpus);
             }
+            users.push(share.user_at);
             if !share.leaving {
+                coming.take(share.order, &share.size, &share.gpus);
                 order = order.saturating_add(share.order);
                 size.add(&share.size);
             }
@@ -185,14 +190,14 @@ impl Register {
                 share.fixed && station.pool.is_none_or(|pool| !self.may_use(request, pool));
             open &= self.requests[request].class.is_some() && !misplaced;
         }
-        if order > station.order || !size.fits(&station.node.capacity) {
-            self.overfull.insert(at);
-        } else {
-            self.overfull.remove(&at);
-        }
+        users.sort_unstable();
+        users.dedup();
+        let over = order > station.order || !size.fits(&station.node.capacity);
+        set(&mut self.overfull, at, over);
         let station = &mut self.machines[at];
         let turned = station.schedulable != open;
-        (station.free, station.room, station.services) = (free, room, services);
+        (station.free, station.room, station.coming) = (free, room, coming);
+        (station.services, station.users) = (services, users);
         station.schedulable = open;
         if let Some(pool) = station.pool.filter(|_| open) {
             *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
@@ -212,6 +217,20 @@ impl Register {
                 self.kinds.remove(&key);
             }
         }
+    }
+
+    /// W-13: neither at home nor on its way out.
+    fn squats(&self, share: usize) -> bool {
+        let share = &self.shares[share];
+        let class = share
+            .request
+            .and_then(|request| self.requests[request].class);
+        let home = class.and_then(|class| self.classes[class].pool);
+        let pool = share
+            .machine
+            .and_then(|machine| self.machines[machine].pool);
+        let stays = !share.leaving && !share.fixed && share.machine.is_some();
+        stays && home.is_some() && home != pool
     }
 
     fn refresh_request(&mut self, at: usize) {
@@ -245,5 +264,13 @@ impl Register {
             Policy::FairShare => self.forest.is_within(pool, home),
             Policy::FixedShare | Policy::Reserve => pool == home,
         }
+    }
+}
+
+fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
+    if belongs {
+        among.insert(at);
+    } else {
+        among.remove(&at);
     }
 }
