@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use hayward_rm_scheduler_domain::snapshot::{
     Allocation, Class, Demand, Growth, Node, Policy, Pool, Snapshot,
 };
-use hayward_rm_scheduler_domain::{FairShare, News, Phase, Plan, Planner, Rounds, check};
+use hayward_rm_scheduler_domain::{Decided, FairShare, News, Phase, Plan, Planner, Rounds, check};
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 
 /// As in the services.
@@ -53,7 +53,7 @@ struct Cost {
 fn measure(nodes: u64, requests: u64) {
     println!("\n{nodes} nodes, {requests} requests");
     let mut full = fleet(nodes, requests);
-    let (first, plan) = best_of(&full, || (Rounds::default(), News::everything()));
+    let (first, plan) = best_of(&full);
     let peak = peak_bytes();
     let (placed, naive) = timed(|| naive_best_fit(&full));
     assert!(placed > 0, "the yardstick placed nothing");
@@ -67,29 +67,29 @@ fn measure(nodes: u64, requests: u64) {
         peak >> 20
     );
     let mut rounds = Rounds::default();
-    rounds.schedule(&full, &News::everything());
+    rounds.decide(&full, &News::everything());
     let mut news = carry_out(&mut full, &plan);
     drop(plan);
     // Let the fleet come to rest before the news.
     for _ in 0..6 {
-        let plan = rounds.schedule(&full, &news);
-        news = carry_out(&mut full, &plan);
+        let decided = rounds.decide(&full, &news);
+        news = carry_out(&mut full, &decided.plan);
     }
-    rounds.schedule(&full, &news);
+    rounds.decide(&full, &news);
     let news = replace_one_in_a_hundred(&mut full, requests);
     let mut cost = Cost::default();
     let (after, total) = timed(|| watched(&mut rounds, &full, &news, &mut cost));
     cost.total = total;
-    show("news", &cost, naive, &after);
+    show("news", &cost, naive, &after.plan);
     if requests <= 100_000 {
         assert!(
-            after == FairShare.schedule(&full),
+            rounds.whole(after) == FairShare.schedule(&full),
             "memory changed a decision"
         );
     }
-    let (quiet, total) = timed(|| rounds.schedule(&full, &News::default()));
+    let (quiet, total) = timed(|| rounds.decide(&full, &News::default()));
     let phases = BTreeMap::new();
-    show("again", &Cost { total, phases }, naive, &quiet);
+    show("again", &Cost { total, phases }, naive, &quiet.plan);
     println!("        peak {} MiB", peak_bytes() >> 20);
 }
 
@@ -138,26 +138,26 @@ fn peak_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-fn watched(rounds: &mut Rounds, snapshot: &Snapshot, news: &News, cost: &mut Cost) -> Plan {
+fn watched(rounds: &mut Rounds, snapshot: &Snapshot, news: &News, cost: &mut Cost) -> Decided {
     let clock = Instant::now();
     let now = || processor_time().unwrap_or_else(|| clock.elapsed());
     let mut last = now();
-    rounds.schedule_watched(snapshot, news, &mut |phase| {
+    rounds.decide_watched(snapshot, news, &mut |phase| {
         let at = now();
         *cost.phases.entry(phase).or_default() += at - last;
         last = at;
     })
 }
 
-fn best_of(snapshot: &Snapshot, from: impl Fn() -> (Rounds, News)) -> (Cost, Plan) {
+fn best_of(snapshot: &Snapshot) -> (Cost, Plan) {
     let mut best: Option<(Cost, Plan)> = None;
     for _ in 0..REPEATS {
         let mut cost = Cost::default();
-        let (mut rounds, news) = from();
-        let (plan, total) = timed(|| watched(&mut rounds, snapshot, &news, &mut cost));
+        let (mut rounds, news) = (Rounds::default(), News::everything());
+        let (decided, total) = timed(|| watched(&mut rounds, snapshot, &news, &mut cost));
         cost.total = total;
         if best.as_ref().is_none_or(|(best, _)| total < best.total) {
-            best = Some((cost, plan));
+            best = Some((cost, decided.plan));
         }
     }
     best.expect("a round was repeated at least once")

@@ -2,10 +2,15 @@
 //! are checked in. A change that is meant to decide otherwise writes them anew
 //! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and says so in its commit.
 
-use std::{fmt::Write, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    path::Path,
+};
 
 use crate::{
-    FairShare, Plan, Planner,
+    FairShare, News, Plan, Planner, Rounds, Snapshot,
     fleets::{Draw, fleet, happen},
 };
 
@@ -55,4 +60,66 @@ fn every_plan_is_what_it_was() {
         changed.is_empty(),
         "these fleets are planned otherwise: {changed:?}"
     );
+}
+
+/// Memory changes nothing: rounds that know only the news decide and say what a planner that reads
+/// everything anew does.
+#[test]
+fn rounds_fed_by_news_are_rounds_from_the_beginning() {
+    for seed in 0..FLEETS / 2 {
+        let mut draw = Draw::new(seed + 7_000);
+        let mut world = fleet(&mut draw);
+        let (mut rounds, mut before) = (Rounds::default(), None);
+        for round in 1..=ROUNDS {
+            let news = before.as_ref().map_or_else(News::everything, |before| {
+                news_between(before, &world.snapshot)
+            });
+            let decided = rounds.decide(&world.snapshot, &news);
+            let changed = decided.plan.verdicts.clone();
+            let plan = rounds.whole(decided);
+            let afresh = FairShare.schedule(&world.snapshot);
+            if plan != afresh {
+                let difference = first_difference(&plan, &afresh);
+                panic!("seed {seed}, round {round}: {difference}");
+            }
+            assert!(
+                changed
+                    .iter()
+                    .all(|(id, verdict)| afresh.verdicts[id] == *verdict)
+            );
+            before = Some(world.snapshot.clone());
+            world.carry_out(&plan);
+            happen(&mut world, &mut draw, round);
+        }
+    }
+}
+
+fn news_between(before: &Snapshot, now: &Snapshot) -> News {
+    News {
+        everything: false,
+        nodes: differing(&before.nodes, &now.nodes),
+        work: differing(&before.demand, &now.demand),
+        allocations: differing(&before.allocations, &now.allocations),
+    }
+}
+
+fn differing<K: Ord + Clone, V: PartialEq>(
+    before: &BTreeMap<K, V>,
+    now: &BTreeMap<K, V>,
+) -> BTreeSet<K> {
+    let keys = before.keys().chain(now.keys());
+    keys.filter(|key| before.get(*key) != now.get(*key))
+        .cloned()
+        .collect()
+}
+
+fn first_difference(plan: &Plan, afresh: &Plan) -> String {
+    let texts = [plan, afresh].map(|plan| serde_json::to_string(plan).unwrap());
+    let same = texts[0]
+        .bytes()
+        .zip(texts[1].bytes())
+        .take_while(|(a, b)| a == b);
+    let from = same.count().saturating_sub(200);
+    let around = |text: &str| text.chars().skip(from).take(400).collect::<String>();
+    format!("{} instead of {}", around(&texts[0]), around(&texts[1]))
 }

@@ -10,11 +10,11 @@ use crate::{
     cap, deficit, defrag, how_much,
     news::News,
     overage,
-    plan::Plan,
+    plan::{Plan, ShareNews, Shares, Verdict},
     reach,
     register::Register,
-    shares,
     snapshot::{Carried, Policy, Snapshot},
+    tell::Known,
     turns::in_turn,
     vacate, verdict, what_of,
 };
@@ -25,15 +25,35 @@ pub struct FairShare;
 
 impl Planner for FairShare {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
-        Rounds::default().schedule(snapshot, &News::everything())
+        let mut rounds = Rounds::default();
+        let decided = rounds.decide(snapshot, &News::everything());
+        Plan {
+            verdicts: rounds.verdicts,
+            shares: rounds.shares,
+            ..decided.plan
+        }
     }
 }
 
-/// Rounds of one fleet, one after the other: what is known of it is kept and brought up to date by
-/// news. A plan depends on the snapshot alone, and is the same as without any memory.
+/// Rounds of one fleet, one after the other: what is known of it and what was said of it is kept,
+/// and brought up to date by news. What is decided depends on the snapshot alone, and is the same
+/// as without any memory.
 #[derive(Default)]
 pub struct Rounds {
     register: Register,
+    /// By the number of the work.
+    said: Vec<Option<verdict::Said>>,
+    verdicts: BTreeMap<WorkId, Verdict>,
+    shares: Shares,
+}
+
+/// What a round decided, and what it says otherwise than the round before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    /// With the verdicts that changed, and without shares.
+    pub plan: Plan,
+    /// Absent when nothing was known before: then [`Rounds::shares`] are all new.
+    pub shares: Option<ShareNews>,
 }
 
 /// The parts of a round, for whoever measures them.
@@ -51,17 +71,17 @@ pub enum Phase {
 
 impl Rounds {
     /// `news` names all that differs between this snapshot and the one before.
-    pub fn schedule(&mut self, snapshot: &Snapshot, news: &News) -> Plan {
-        self.schedule_watched(snapshot, news, &mut |_| {})
+    pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
+        self.decide_watched(snapshot, news, &mut |_| {})
     }
 
     /// The same, saying when each part ends.
-    pub fn schedule_watched(
+    pub fn decide_watched(
         &mut self,
         snapshot: &Snapshot,
         news: &News,
         ended: &mut dyn FnMut(Phase),
-    ) -> Plan {
+    ) -> Decided {
         // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
         self.register.absorb(snapshot, news);
         ended(Phase::Absorb);
@@ -76,9 +96,44 @@ impl Rounds {
         for tree in books.forest.roots().iter().copied() {
             plan_tree(&mut books, tree, ended);
         }
-        let plan = tell(books);
+        // 9. Why each has what it has, and what the next round has to know.
+        let known = Known {
+            said: &mut self.said,
+            verdicts: &mut self.verdicts,
+            shares: &mut self.shares,
+        };
+        let (verdicts, shares) = known.tell(&books);
+        let plan = Plan {
+            round: snapshot.round,
+            at: snapshot.now,
+            verdicts,
+            shares: Shares::default(),
+            grants: books.grants(),
+            carried: carried(&books),
+            receipts: books.receipts,
+            vacates: books.vacates.into_values().collect(),
+        };
         ended(Phase::Tell);
-        plan
+        Decided { plan, shares }
+    }
+
+    /// One for every piece of work in the demand of the last round.
+    pub fn verdicts(&self) -> &BTreeMap<WorkId, Verdict> {
+        &self.verdicts
+    }
+
+    /// The arithmetic of the last round.
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The whole plan of the last round.
+    pub fn whole(&self, decided: Decided) -> Plan {
+        Plan {
+            verdicts: self.verdicts.clone(),
+            shares: self.shares.clone(),
+            ..decided.plan
+        }
     }
 }
 
@@ -110,20 +165,6 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     }
     deficit::note(books, tree);
     ended(Phase::Lend);
-}
-
-/// 9. Why each has what it has, and what the next round has to know.
-fn tell(books: Books) -> Plan {
-    Plan {
-        round: books.snapshot.round,
-        at: books.snapshot.now,
-        verdicts: verdict::all(&books),
-        shares: shares::of(&books),
-        grants: books.grants(),
-        carried: carried(&books),
-        receipts: books.receipts,
-        vacates: books.vacates.into_values().collect(),
-    }
 }
 
 /// 14.1

@@ -37,13 +37,14 @@ mod room;
 pub mod settings;
 mod shares;
 pub mod snapshot;
+mod tell;
 mod turns;
 mod vacate;
 mod verdict;
 mod what_of;
 
 pub use check::{Fault, Part, Violation, check, prune};
-pub use fair_share::{FairShare, Phase, Rounds};
+pub use fair_share::{Decided, FairShare, Phase, Rounds};
 pub use news::News;
 pub use plan::{Plan, Reason, Verdict};
 pub use snapshot::Snapshot;

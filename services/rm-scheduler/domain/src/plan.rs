@@ -203,6 +203,48 @@ pub struct Shares {
     pub classes: BTreeMap<String, ClassShare>,
 }
 
+/// What became different in the shares of a fleet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShareNews {
+    /// Work that left a class and user; it may have come back to the same or another.
+    pub gone: Vec<(String, UserName, WorkId)>,
+    /// Sums of the fleet and of all classes, and of users and work what differs.
+    pub shares: Shares,
+}
+
+impl Shares {
+    pub fn absorb(&mut self, news: ShareNews) {
+        for (class, user, work) in news.gone {
+            let class = self.classes.get_mut(&class);
+            let Some(users) = class.map(|class| &mut class.users) else {
+                continue;
+            };
+            if let Some(share) = users.get_mut(&user) {
+                share.work.remove(&work);
+                if share.work.is_empty() {
+                    users.remove(&user);
+                }
+            }
+        }
+        let Shares {
+            capacity,
+            held,
+            free,
+            classes,
+        } = news.shares;
+        (self.capacity, self.held, self.free) = (capacity, held, free);
+        for (name, fresh) in classes {
+            let class = self.classes.entry(name).or_default();
+            (class.weight, class.due, class.held) = (fresh.weight, fresh.due, fresh.held);
+            for (name, fresh) in fresh.users {
+                let user = class.users.entry(name).or_default();
+                (user.due, user.held) = (fresh.due, fresh.held);
+                user.work.extend(fresh.work);
+            }
+        }
+    }
+}
+
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassShare {
     pub weight: u64,

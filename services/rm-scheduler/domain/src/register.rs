@@ -62,8 +62,21 @@ pub(crate) struct Register {
     orphans: FxHashMap<WorkId, Vec<usize>>,
     /// Classes that serve a kind of work for everyone, by the name it asks for.
     open_to_all: [FxHashMap<String, usize>; 3],
+    /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
+    pub touched: Vec<usize>,
+    pub departed: Vec<Departed>,
+    pub withdrawn: Vec<WorkId>,
+    /// The news was everything.
+    pub anew: bool,
     vacant_requests: Vec<usize>,
     vacant_shares: Vec<usize>,
+}
+
+/// Work that left its class.
+pub(crate) struct Departed {
+    pub class: usize,
+    pub user: UserName,
+    pub work: WorkId,
 }
 
 /// What everything else is read under; a change of it is read anew from the beginning.
@@ -136,6 +149,8 @@ pub(crate) struct Asked {
     pub completing: bool,
     pub keeps_what_it_holds: bool,
     pub held: Vec<usize>,
+    /// Quanta of all that is held.
+    pub held_quanta: u64,
     pub current: u64,
     pub leaving: u64,
     /// Of those that stay, on nodes that take no new work.

@@ -1,24 +1,16 @@
 //! The arithmetic from capacity to each piece of work, as people read it.
 
+use std::collections::BTreeMap;
+
 use crate::{
     books::{Books, Machine},
-    plan::{ClassShare, Shares, UserShare, WorkShare},
+    plan::{ClassShare, ShareNews, Shares, UserShare, WorkShare},
     snapshot::Policy,
 };
 
+/// Everything.
 pub(crate) fn of(books: &Books) -> Shares {
-    let usable = || {
-        books
-            .machines
-            .iter()
-            .filter(|machine| machine.is_schedulable())
-    };
-    let mut shares = Shares {
-        capacity: usable().map(|machine| machine.order).sum(),
-        held: held_quanta(books),
-        free: usable().map(|machine: &Machine| machine.free.order).sum(),
-        ..Shares::default()
-    };
+    let mut shares = totals(books);
     for book in &books.classes {
         let fair = book.class.policy == Policy::FairShare;
         let mut class = ClassShare {
@@ -44,6 +36,86 @@ pub(crate) fn of(books: &Books) -> Shares {
     shares
 }
 
+/// The fleet as a whole.
+fn totals(books: &Books) -> Shares {
+    let usable = || {
+        let machines = books.machines.iter();
+        machines.filter(|machine| machine.is_schedulable())
+    };
+    Shares {
+        capacity: usable().map(|machine| machine.order).sum(),
+        held: held_quanta(books),
+        free: usable().map(|machine: &Machine| machine.free.order).sum(),
+        ..Shares::default()
+    }
+}
+
+/// The same as [`of`], of which only what differs is named: classes and users by their sums, work
+/// by `changed`.
+pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNews {
+    let mut shares = totals(books);
+    let mut of_class: Vec<Vec<usize>> = vec![Vec::new(); books.classes.len()];
+    for at in changed {
+        if let Some(class) = books.requests[*at].class {
+            of_class[class].push(*at);
+        }
+    }
+    for (book, changed) in books.classes.iter().zip(of_class) {
+        let fair = book.class.policy == Policy::FairShare;
+        let mut class = ClassShare {
+            weight: book.class.weight,
+            ..ClassShare::default()
+        };
+        let old = before.classes.get(book.name);
+        for (place, (user, work)) in book.users.iter().enumerate() {
+            let (mut due, mut held) = (0, 0);
+            for at in work {
+                let (quanta, share) = of_work(books, *at);
+                held += quanta;
+                due += share.counted * share.order;
+            }
+            class.held += held;
+            class.due += due;
+            if fair && let Some(of_user) = book.user_due.get(place) {
+                due = *of_user;
+            }
+            let old = old.and_then(|class| class.users.get(user));
+            if old.is_none_or(|old| (old.due, old.held) != (due, held)) {
+                let work = BTreeMap::new();
+                class
+                    .users
+                    .insert(user.clone(), UserShare { due, held, work });
+            }
+        }
+        for at in changed {
+            let request = &books.requests[at];
+            let user = &request.demand.user;
+            let users = &mut class.users;
+            let entry = users.entry(user.clone()).or_insert_with(|| {
+                let old = old.and_then(|class| class.users.get(user));
+                old.map_or_else(UserShare::default, |old| UserShare {
+                    due: old.due,
+                    held: old.held,
+                    work: BTreeMap::new(),
+                })
+            });
+            entry.work.insert(request.id.clone(), of_work(books, at).1);
+        }
+        if fair {
+            class.due = crate::apportion::quanta(&book.given);
+        }
+        shares.classes.insert(book.name.to_owned(), class);
+    }
+    let gone = books.register.departed.iter().map(|it| {
+        let class = books.classes[it.class].name.to_owned();
+        (class, it.user.clone(), it.work.clone())
+    });
+    ShareNews {
+        gone: gone.collect(),
+        shares,
+    }
+}
+
 fn held_quanta(books: &Books) -> u64 {
     let before: u64 = books.register.held_quanta;
     let live = books.pending.iter().filter(|share| share.live);
@@ -64,11 +136,10 @@ fn of_user(books: &Books, work: &[usize]) -> UserShare {
 }
 
 /// Quanta held, and what is shown of it.
-fn of_work(books: &Books, at: usize) -> (u64, WorkShare) {
+pub(crate) fn of_work(books: &Books, at: usize) -> (u64, WorkShare) {
     let request = &books.requests[at];
     let has = request.has();
-    let orders = request.held.iter().map(|held| books.held[*held].order);
-    let old: u64 = orders.sum();
+    let old = request.demand.held_quanta;
     // A reservation's order is that of its node, known only when it has one.
     let of_node = || {
         let promised = request.promised.first();

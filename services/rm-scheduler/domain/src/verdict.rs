@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::{Size, WorkId};
+use hayward_vocabulary::Size;
 
 use crate::{
     books::{Books, Deferral, Request},
@@ -15,21 +15,54 @@ use crate::{
 /// What no node can take, by home pool and size of one process.
 type Known<'a> = BTreeMap<(Option<usize>, u64, &'a Size), Deferral>;
 
-pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
+/// What a verdict and a share that nobody waits for rest on. While it stays, they stay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Said {
+    numbers: Numbers,
+    base: u64,
+    steady: u64,
+    shown_order: u64,
+    marks: [bool; 5],
+}
+
+/// None where somebody waits or is refused: that can depend on anything.
+pub(crate) fn said(books: &Books, at: usize) -> Option<Said> {
+    let request = &books.requests[at];
+    let nowhere = request.has() == 0 && request.reach == 0;
+    let heavy = request.deferral.is_some() || request.waits.is_some() || nowhere;
+    (!heavy).then(|| Said {
+        numbers: numbers(books, at),
+        base: request.cap.base,
+        steady: request.cap.steady,
+        shown_order: crate::shares::of_work(books, at).1.order,
+        marks: [
+            request.ended,
+            request.missing() > 0,
+            request.coming > 0,
+            request.cap.starting,
+            request.demand.max_processes == 0,
+        ],
+    })
+}
+
+/// Verdicts on this work, in the same order.
+pub(crate) fn on(books: &Books, work: &[usize]) -> Vec<Verdict> {
     let mut known = Known::new();
     let mut explainer = Explainer::default();
-    books
-        .register
-        .by_id
-        .iter()
-        .copied()
-        .map(|at| {
-            (
-                books.requests[at].id.clone(),
-                verdict(books, at, &mut known, &mut explainer),
-            )
-        })
+    work.iter()
+        .map(|at| verdict(books, *at, &mut known, &mut explainer))
         .collect()
+}
+
+fn numbers(books: &Books, at: usize) -> Numbers {
+    let request = &books.requests[at];
+    Numbers {
+        counted_processes: books.due(at),
+        current_processes: request.has(),
+        leaving_processes: request.leaving,
+        order: request.order,
+        wanted_processes: request.cap.now,
+    }
 }
 
 fn verdict<'a>(
@@ -55,13 +88,6 @@ fn verdict<'a>(
     } else {
         (Vec::new(), None)
     };
-    let numbers = Numbers {
-        counted_processes: books.due(at),
-        current_processes: has,
-        leaving_processes: request.leaving,
-        order: request.order,
-        wanted_processes: request.cap.now,
-    };
     Verdict {
         reason: deferral.reason,
         waits,
@@ -70,7 +96,7 @@ fn verdict<'a>(
             .class
             .map(|class| books.classes[class].name.to_owned()),
         detail: deferral.detail,
-        numbers,
+        numbers: numbers(books, at),
         also,
         unblock,
     }

@@ -47,8 +47,11 @@ impl Holders {
         let class = books.requests[at].class;
         let own = self.classes.iter_mut();
         for (_, all, large) in own.filter(|(it, ..)| Some(*it) == class) {
-            all.push(at);
-            large.push(at);
+            for list in [all, large] {
+                if !list.contains(&at) {
+                    list.push(at);
+                }
+            }
         }
     }
 }
@@ -67,12 +70,12 @@ pub(super) fn from_donors(books: &mut Books, holders: &mut Holders, at: usize, n
     let before = books.requests[at].placed;
     let (rich, poor) = candidates(books, holders, at);
     let mut all = rich.clone();
-    let mut donors = donors(books, rich, books.settings.spare_donors);
+    let mut donors = donors(books, &rich, books.settings.spare_donors);
     let mut given = take(books, at, need, &mut donors);
     if given < need && !poor.is_empty() {
         //
         all.extend(poor);
-        let mut donors = self::donors(books, all, false);
+        let mut donors = self::donors(books, &all, false);
         given += take(books, at, need - given, &mut donors);
     }
     if books.requests[at].placed > before {
@@ -82,9 +85,9 @@ pub(super) fn from_donors(books: &mut Books, holders: &mut Holders, at: usize, n
 }
 
 /// the rich, and the poor that the request outranks.
-fn candidates(books: &Books, holders: &Holders, at: usize) -> (FxHashSet<usize>, Vec<usize>) {
+fn candidates(books: &Books, holders: &Holders, at: usize) -> (Vec<usize>, Vec<usize>) {
     let threshold = books.snapshot.tunables.fragmentation_threshold;
-    let (mut rich, mut poor) = (FxHashSet::default(), Vec::new());
+    let (mut rich, mut poor) = (Vec::new(), Vec::new());
     let class_of = |at: usize| {
         books.requests[at]
             .class
@@ -114,7 +117,7 @@ fn candidates(books: &Books, holders: &Holders, at: usize) -> (FxHashSet<usize>,
                 && request.has() >= threshold
                 && (fresh || request.held.iter().any(runs));
             if is_rich {
-                rich.insert(donor);
+                rich.push(donor);
             } else if outranked {
                 poor.push(donor);
             }
@@ -136,15 +139,14 @@ fn was_hit_lately(books: &Books, donor: usize) -> bool {
     last.is_some_and(|last| books.snapshot.round.saturating_sub(*last) <= rounds)
 }
 
-fn donors(books: &Books, requests: FxHashSet<usize>, spare: bool) -> Donors {
+fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
     let mut wealth = vec![None; books.register.users()];
-    let owners = books.requests.iter().enumerate();
-    for (_, request) in owners.filter(|(at, _)| requests.contains(at)) {
+    for request in requests.iter().map(|at| &books.requests[*at]) {
         let user = wealth[request.demand.user_at].get_or_insert(0);
         *user += request.has() * request.order;
     }
     Donors {
-        requests,
+        requests: requests.iter().copied().collect(),
         wealth,
         spare,
     }

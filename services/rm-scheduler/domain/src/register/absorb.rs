@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
-use super::{Asked, Laws, Register, Served, Share, Station};
+use super::{Asked, Departed, Laws, Register, Served, Share, Station};
 use crate::{
     forest::Forest,
     news::News,
@@ -38,8 +38,13 @@ impl Register {
         };
         if news.everything || !same_laws || !news.nodes.iter().all(|name| known(&name)) {
             self.read_all(snapshot);
+            self.anew = true;
             return;
         }
+        self.anew = false;
+        self.touched.clear();
+        self.departed.clear();
+        self.withdrawn.clear();
         let mut stirred = Stirred::default();
         for name in &news.nodes {
             if let Some(node) = snapshot.nodes.get(name) {
@@ -188,6 +193,7 @@ impl Register {
                 (None, None) => {}
             }
         }
+        self.touched.extend(&fresh);
         if !fresh.is_empty() {
             self.sort_in(&fresh);
         }
@@ -226,6 +232,7 @@ impl Register {
         (asked.class, asked.deferral) = (None, None);
         (asked.current, asked.leaving, asked.resting) = (0, 0, 0);
         self.request_at.remove(&asked.id);
+        self.withdrawn.push(asked.id.clone());
         self.vacant_requests.push(at);
         for share in &held {
             self.shares[*share].request = None;
@@ -240,6 +247,11 @@ impl Register {
     pub(super) fn leave_class(&mut self, at: usize) {
         let asked = &self.requests[at];
         let Some(class) = asked.class else { return };
+        self.departed.push(Departed {
+            class,
+            user: asked.user.clone(),
+            work: asked.id.clone(),
+        });
         if let Some(group) = self.classes[class].users.get_mut(&asked.user) {
             group.retain(|other| *other != at);
             if group.is_empty() {

@@ -56,6 +56,7 @@ impl Register {
             completing: demand.completing,
             keeps_what_it_holds: demand.keeps_what_it_holds,
             held: Vec::new(),
+            held_quanta: 0,
             current: 0,
             leaving: 0,
             resting: 0,
@@ -151,6 +152,7 @@ impl Register {
             let asked = self.asked(snapshot, (&id, demand), !held.is_empty());
             self.requests[at] = Asked { held, ..asked };
             self.join_class(at);
+            self.touched.push(at);
             if self.requests[at].class != before {
                 stirred.moved.insert(at);
             }
@@ -235,8 +237,9 @@ impl Register {
 
     fn refresh_request(&mut self, at: usize) {
         let asked = &self.requests[at];
-        let (mut current, mut leaving, mut resting) = (0, 0, 0);
+        let (mut current, mut leaving, mut resting, mut quanta) = (0, 0, 0, 0);
         for share in asked.held.iter().map(|held| &self.shares[*held]) {
+            quanta += share.order;
             if share.leaving {
                 leaving += 1;
                 continue;
@@ -246,6 +249,7 @@ impl Register {
             resting += u64::from(machine.is_some_and(|machine| !machine.schedulable));
         }
         let asked = &mut self.requests[at];
+        asked.held_quanta = quanta;
         (asked.current, asked.leaving, asked.resting) = (current, leaving, resting);
         let cap = cap::of(self, &self.laws.tunables, at, (current, leaving));
         self.requests[at].cap = cap;
