@@ -211,6 +211,12 @@ impl<'a> Books<'a> {
             .and_then(|class| self.classes[class].pool)
     }
 
+    /// What a request asked for, before it was rounded up to what is granted.
+    pub fn asked(&self, request: usize) -> &'a Size {
+        let request = &self.requests[request];
+        request.demand.asked.as_deref().unwrap_or(request.size)
+    }
+
     /// May this request ever use nodes of this pool?
     pub fn may_use(&self, request: usize, pool: usize) -> bool {
         self.register.may_use(request, pool)
@@ -474,8 +480,9 @@ impl<'a> Books<'a> {
     }
 
     pub fn grants(&self) -> Vec<Grant> {
+        let mut grants = Vec::with_capacity(self.pending.len());
         let live = self.pending.iter().filter(|share| share.live);
-        live.filter_map(|share| {
+        grants.extend(live.filter_map(|share| {
             let request = &self.requests[share.request];
             let class = &self.classes[request.class?];
             Some(Grant {
@@ -489,7 +496,7 @@ impl<'a> Books<'a> {
                 fixed: class.class.policy != Policy::FairShare,
                 gpus: share.gpus.clone(),
             })
-        })
-        .collect()
+        }));
+        grants
     }
 }

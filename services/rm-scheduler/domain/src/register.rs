@@ -115,6 +115,8 @@ pub(crate) struct Station {
     pub coming: Room,
     /// Numbers of the users who hold anything here.
     pub users: Vec<usize>,
+    /// Numbers of the users whose work holds anything here.
+    pub owners: Vec<usize>,
     pub held: Vec<usize>,
     /// Services with an instance here.
     pub services: BTreeSet<WorkId>,
@@ -134,9 +136,9 @@ pub(crate) struct Asked {
     pub submitted_at: Timestamp,
     /// Before any upgrade that an earlier round promised.
     pub order: u64,
-    /// As asked for, and as granted to one process.
-    pub asked: Size,
-    pub size: Size,
+    /// As asked for, of work that is served with whole nodes.
+    pub asked: Option<Box<Size>>,
+    /// Says what is granted to one process.
     pub shape: usize,
     pub max_processes: u64,
     pub remaining_tasks: u64,

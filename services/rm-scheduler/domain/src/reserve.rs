@@ -131,7 +131,7 @@ fn defer_if_empty(books: &mut Books, at: usize, why: impl FnOnce(&Books, usize) 
 /// Orders of nodes that are acceptable. Where the fleet names no overage, any larger node is.
 fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
     let request = &books.requests[at];
-    let asked = &request.demand.asked;
+    let asked = books.asked(at);
     let least = if *asked == Size::default() {
         1
     } else {
@@ -158,7 +158,7 @@ fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
 fn accepts(books: &Books, at: usize, machine: &Machine) -> bool {
     let request = &books.requests[at];
     acceptable(books, at).contains(&machine.order)
-        && request.demand.asked.fits(&machine.node.capacity)
+        && books.asked(at).fits(&machine.node.capacity)
         && request.admits(machine)
 }
 

@@ -46,12 +46,11 @@ pub(crate) fn said(books: &Books, at: usize) -> Option<Said> {
 }
 
 /// Verdicts on this work, in the same order.
-pub(crate) fn on(books: &Books, work: &[usize]) -> Vec<Verdict> {
+pub(crate) fn on(books: &Books, work: &[usize]) -> impl Iterator<Item = Verdict> {
     let mut known = Known::new();
     let mut explainer = Explainer::default();
     work.iter()
-        .map(|at| verdict(books, *at, &mut known, &mut explainer))
-        .collect()
+        .map(move |at| verdict(books, *at, &mut known, &mut explainer))
 }
 
 fn numbers(books: &Books, at: usize) -> Numbers {

@@ -47,7 +47,11 @@ impl<'a> Books<'a> {
             held: &register.shares,
             leaving: register.shares.iter().map(|share| share.leaving).collect(),
             classes: classes.collect(),
-            requests: register.requests.iter().map(request).collect(),
+            requests: register
+                .requests
+                .iter()
+                .map(|asked| request(asked, register))
+                .collect(),
             pending: Vec::new(),
             vacates: BTreeMap::new(),
             receipts: Vec::new(),
@@ -177,13 +181,13 @@ impl<'a> Books<'a> {
     }
 }
 
-fn request(asked: &Asked) -> Request<'_> {
+fn request<'a>(asked: &'a Asked, register: &'a Register) -> Request<'a> {
     Request {
         id: &asked.id,
         demand: asked,
         class: asked.class,
         order: asked.order,
-        size: &asked.size,
+        size: &register.shapes[asked.shape].3,
         held: &asked.held,
         current: asked.current,
         resting: asked.resting,

@@ -184,7 +184,17 @@ fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
 fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
+    let is_donor = |user: &usize| donors.wealth[*user].is_some();
     (0..books.machines.len())
+        .filter(|machine| {
+            // Where nobody gives, only room that comes anyway will do.
+            books.register.machines[*machine]
+                .owners
+                .iter()
+                .any(is_donor)
+                || !books.machines[*machine].pending.is_empty()
+                || books.coming_order(*machine) >= order
+        })
         .filter(|machine| {
             let place = &books.machines[*machine];
             let fits = if whole {

@@ -82,24 +82,27 @@ impl Register {
         let work = snapshot.demand.len();
         self.requests.reserve_exact(work);
         self.request_at.reserve(work);
-        let mut groups: Vec<BTreeMap<_, Vec<usize>>> = vec![BTreeMap::new(); self.classes.len()];
+        // By class and the number of the user.
+        let mut groups: Vec<Vec<Vec<usize>>> = vec![Vec::new(); self.classes.len()];
         for (id, demand) in &snapshot.demand {
             let at = self.requests.len();
             let asked = self.asked(snapshot, (id, demand), false);
             if let Some(class) = asked.class {
-                match groups[class].get_mut(&asked.user) {
-                    Some(group) => group.push(at),
-                    None => drop(groups[class].insert(asked.user.clone(), vec![at])),
-                }
+                let users = &mut groups[class];
+                users.resize_with(users.len().max(asked.user_at + 1), Vec::new);
+                users[asked.user_at].push(at);
             }
             self.request_at.insert(id.clone(), at);
             self.requests.push(asked);
         }
-        for (served, mut users) in self.classes.iter_mut().zip(groups) {
-            for group in users.values_mut() {
-                group.sort_by_key(|at| self.requests[*at].submitted_at);
+        for (served, users) in self.classes.iter_mut().zip(groups) {
+            for mut group in users {
+                if let Some(first) = group.first() {
+                    let user = self.requests[*first].user.clone();
+                    group.sort_by_key(|at| self.requests[*at].submitted_at);
+                    served.users.insert(user, group);
+                }
             }
-            served.users = users;
         }
         self.by_id = (0..self.requests.len()).collect();
         self.by_age.clone_from(&self.by_id);
@@ -149,6 +152,7 @@ impl Register {
             coming: room.clone(),
             room,
             users: Vec::new(),
+            owners: Vec::new(),
             held: Vec::new(),
             services: BTreeSet::new(),
         }

@@ -31,7 +31,7 @@ impl Register {
             _ => quantum.granted(&demand.size),
         };
         let fair = policy == Some(Policy::FairShare);
-        let shape = self.shape((home, fair, order, size.clone()));
+        let shape = self.shape((home, fair, order, size));
         let user_at = self.user(&demand.user);
         Asked {
             id: id.clone(),
@@ -42,8 +42,7 @@ impl Register {
             deferral,
             submitted_at: demand.submitted_at,
             order,
-            asked: demand.size.clone(),
-            size,
+            asked: whole.then(|| Box::new(demand.size.clone())),
             shape,
             max_processes: demand.max_processes,
             remaining_tasks: demand.remaining_tasks,
@@ -136,16 +135,13 @@ impl Register {
         let stirred_requests: Vec<usize> = stirred.requests.iter().copied().collect();
         for at in stirred_requests {
             let asked = &self.requests[at];
-            let Some(demand) = snapshot.demand.get(&asked.id) else {
-                continue;
-            };
             let open = asked.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;
                 users.is_empty() || users.contains(asked.user.as_str())
             });
-            if open {
+            let Some(demand) = snapshot.demand.get(&asked.id).filter(|_| !open) else {
                 continue;
-            }
+            };
             let before = asked.class;
             let (id, held) = (asked.id.clone(), asked.held.clone());
             self.leave_class(at);
@@ -169,7 +165,7 @@ impl Register {
         let mut room = free.clone();
         let mut services = BTreeSet::new();
         let mut coming = free.clone();
-        let mut users = Vec::new();
+        let (mut users, mut owners) = (Vec::new(), Vec::new());
         let (mut order, mut size) = (0_u64, Size::default());
         for share in station.held.iter().map(|held| &self.shares[*held]) {
             free.take(share.order, &share.size, &share.gpus);
@@ -177,6 +173,7 @@ impl Register {
                 room.take(share.order, &share.size, &share.gpus);
             }
             users.push(share.user_at);
+            owners.extend(share.request.map(|at| self.requests[at].user_at));
             if !share.leaving {
                 coming.take(share.order, &share.size, &share.gpus);
                 order = order.saturating_add(share.order);
@@ -192,14 +189,16 @@ impl Register {
                 share.fixed && station.pool.is_none_or(|pool| !self.may_use(request, pool));
             open &= self.requests[request].class.is_some() && !misplaced;
         }
-        users.sort_unstable();
-        users.dedup();
+        for list in [&mut users, &mut owners] {
+            list.sort_unstable();
+            list.dedup();
+        }
         let over = order > station.order || !size.fits(&station.node.capacity);
         set(&mut self.overfull, at, over);
         let station = &mut self.machines[at];
         let turned = station.schedulable != open;
         (station.free, station.room, station.coming) = (free, room, coming);
-        (station.services, station.users) = (services, users);
+        (station.services, station.users, station.owners) = (services, users, owners);
         station.schedulable = open;
         if let Some(pool) = station.pool.filter(|_| open) {
             *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
