@@ -203,7 +203,7 @@ pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
         refused: verdict.refused,
         class: verdict.class.clone(),
         detail: verdict.detail.clone(),
-        numbers: verdict.numbers.clone(),
+        numbers: verdict.numbers.by_name(),
         also: verdict.also.iter().copied().map(wait_reason).collect(),
         unblock: verdict.unblock.as_ref().map(unblock),
         receipts: Vec::new(),

@@ -26,24 +26,28 @@ mod fair_share;
 pub mod forecast;
 mod forest;
 mod how_much;
+mod news;
 mod orders;
 mod overage;
 mod pack;
 pub mod plan;
 mod reach;
+mod register;
 mod reserve;
 mod room;
 pub mod settings;
 mod shares;
 pub mod snapshot;
+mod tell;
 mod turns;
 mod vacate;
 mod verdict;
 mod what_of;
 
 pub use check::{Fault, Part, Violation, check, prune};
-pub use fair_share::FairShare;
+pub use fair_share::{Decided, FairShare, Phase, Rounds};
 pub use forecast::{Changes, Forecast, forecast};
+pub use news::News;
 pub use plan::{Plan, Reason, Verdict};
 pub use snapshot::Snapshot;
 
@@ -55,9 +59,13 @@ pub trait Planner {
 #[cfg(test)]
 mod differences;
 #[cfg(test)]
+mod digests;
+#[cfg(test)]
 mod dimensions;
 #[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod fleets;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]

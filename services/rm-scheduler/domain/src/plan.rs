@@ -11,7 +11,8 @@ use serde::{Deserialize, Serialize};
 use crate::snapshot::Carried;
 
 pub use shares::{
-    CapParts, ClassShare, Idle, PoolShare, PriorityShare, Shares, Tally, Turn, UserShare, WorkShare,
+    CapParts, ClassShare, Idle, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn,
+    UserShare, WorkShare,
 };
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -114,15 +115,39 @@ pub struct Verdict {
     #[serde(default)]
     pub class: Option<String>,
     pub detail: String,
-    /// In quanta unless the name says otherwise.
     #[serde(default)]
-    pub numbers: BTreeMap<String, u64>,
+    pub numbers: Numbers,
     /// What would keep it waiting if the reason above were gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Reason>,
     /// The smallest change that would let one more process of it start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
+}
+
+/// What a verdict rests on, in quanta unless the name says otherwise; by the names of the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the names of the wire")]
+pub struct Numbers {
+    pub counted_processes: u64,
+    pub current_processes: u64,
+    pub leaving_processes: u64,
+    pub order: u64,
+    pub wanted_processes: u64,
+}
+
+impl Numbers {
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        let named = [
+            ("counted_processes", self.counted_processes),
+            ("current_processes", self.current_processes),
+            ("leaving_processes", self.leaving_processes),
+            ("order", self.order),
+            ("wanted_processes", self.wanted_processes),
+        ];
+        named.map(|(name, number)| (name.to_owned(), number)).into()
+    }
 }
 
 /// A change that would let waiting work start, smallest first in this list.

@@ -5,16 +5,52 @@ mod idle;
 
 use std::collections::BTreeMap;
 
+use hayward_vocabulary::UserName;
+
 use crate::{
-    books::{Books, Machine},
-    plan::{ClassShare, PoolShare, PriorityShare, Shares, Tally, Turn, UserShare, WorkShare},
+    books::{Books, ClassBook, Machine},
+    plan::{
+        ClassShare, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
+    },
     snapshot::Policy,
 };
 
+/// Everything.
 pub(crate) fn of(books: &Books) -> Shares {
+    counted(books, |_, user| Some(user), |_| true)
+}
+
+/// The same as [`of`], of which only what differs is named: the fleet and its classes by their
+/// sums, users whose sums differ, and of work what is `changed`.
+pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNews {
+    let mut is_changed = vec![false; books.requests.len()];
+    for at in changed {
+        is_changed[*at] = true;
+    }
+    let differs = |(class, name): (&str, &UserName), user: UserShare| {
+        let old = before.classes.get(class);
+        let old = old.and_then(|class| class.users.get(name));
+        let same = old.is_some_and(|old| old.sums() == user.sums());
+        (!same || !user.work.is_empty()).then_some(user)
+    };
+    let shares = counted(books, differs, |at| is_changed[at]);
+    let gone = books.register.departed.iter().map(|it| {
+        let class = books.classes[it.class].name.to_owned();
+        (class, it.user.clone(), it.work.clone())
+    });
+    ShareNews {
+        gone: gone.collect(),
+        shares,
+    }
+}
+
+fn counted(
+    books: &Books,
+    mut keep: impl FnMut((&str, &UserName), UserShare) -> Option<UserShare>,
+    show: impl Fn(usize) -> bool,
+) -> Shares {
     let mut shares = Shares::default();
     pools(books, &mut shares);
-    let granted = granted(books);
     for book in &books.classes {
         let mut class = ClassShare {
             tree: tree(books, book.pool),
@@ -26,15 +62,20 @@ pub(crate) fn of(books: &Books) -> Shares {
             tally: Tally::default(),
             users: BTreeMap::new(),
         };
-        for at in &book.requests {
-            add_request(books, &mut class, *at, granted[*at]);
-        }
-        if book.class.policy == Policy::FairShare {
-            for (user, given) in &book.user_due {
-                class.users.entry((*user).clone()).or_default().given = *given;
+        let mut handed_on = 0;
+        for (place, (name, work)) in book.users.iter().enumerate() {
+            let user = of_user(books, (book, place), work, &show);
+            class.tally.add(&user.tally);
+            handed_on += user.given;
+            if let Some(user) = keep((book.name, name), user) {
+                class.users.insert(name.clone(), user);
             }
         }
-        settle(&mut class, crate::apportion::quanta(&book.given));
+        class.given = match book.class.policy {
+            Policy::FairShare => crate::apportion::quanta(&book.given),
+            Policy::FixedShare | Policy::Reserve => handed_on,
+        };
+        class.left = class.given.saturating_sub(handed_on);
         shares.classes.insert(book.name.to_owned(), class);
     }
     shares.unclassed = unclassed(books);
@@ -49,36 +90,22 @@ fn tree(books: &Books, pool: Option<usize>) -> Option<String> {
     Some(books.forest.name(root).to_owned())
 }
 
-/// Quanta placed in this round, by request.
-fn granted(books: &Books) -> Vec<u64> {
-    let mut granted = vec![0; books.requests.len()];
-    for share in books.pending.iter().filter(|share| share.live) {
-        granted[share.request] += share.order;
-    }
-    granted
-}
-
 fn pools(books: &Books, shares: &mut Shares) {
-    for pool in 0..books.forest.len() {
-        let share = PoolShare {
+    let mut pools: Vec<PoolShare> = (0..books.forest.len())
+        .map(|pool| PoolShare {
             tree: books.forest.name(books.forest.root(pool)).to_owned(),
             ..PoolShare::default()
-        };
-        shares
-            .pools
-            .insert(books.forest.name(pool).to_owned(), share);
-    }
+        })
+        .collect();
     let wishes = idle::Wishes::of(books);
     for at in 0..books.machines.len() {
         let machine = &books.machines[at];
-        let held = held_on(books, machine);
+        let held = held_on(books, at);
         let Some(pool) = machine.pool else {
             shares.elsewhere += held;
             continue;
         };
-        let Some(share) = shares.pools.get_mut(books.forest.name(pool)) else {
-            continue;
-        };
+        let share = &mut pools[pool];
         share.total += machine.order;
         if !machine.is_schedulable() {
             *shut(share, machine) += machine.order;
@@ -87,22 +114,25 @@ fn pools(books: &Books, shares: &mut Shares) {
         }
         share.usable += machine.order;
         share.held += held;
-        share.fixed += machine.order - machine.room.order;
+        let room = books.changed_rooms.get(&at);
+        let room = room.unwrap_or(&books.register.machines[at].room);
+        share.fixed += machine.order - room.order;
         share.over += held.saturating_sub(machine.order);
         share.free += machine.free.order;
         wishes.explain(books, at, &mut share.idle);
     }
-    let lost = books.held.iter().filter(|share| share.machine.is_none());
-    shares.elsewhere += lost.map(|share| share.allocation.order).sum::<u64>();
-    shares.capacity = shares.pools.values().map(|pool| pool.usable).sum();
-    shares.free = shares.pools.values().map(|pool| pool.free).sum();
+    let lost = books.register.unplaced.iter();
+    shares.elsewhere += lost.map(|at| books.held[*at].order).sum::<u64>();
+    shares.capacity = pools.iter().map(|pool| pool.usable).sum();
+    shares.free = pools.iter().map(|pool| pool.free).sum();
+    let names = (0..pools.len()).map(|pool| books.forest.name(pool).to_owned());
+    shares.pools = names.zip(pools).collect();
 }
 
-fn held_on(books: &Books, machine: &Machine) -> u64 {
-    let before = machine.held.iter();
-    let before = before.map(|held| books.held[*held].allocation.order);
-    let now = machine.pending.iter().map(|at| books.pending[*at].order);
-    before.sum::<u64>() + now.sum::<u64>()
+fn held_on(books: &Books, machine: usize) -> u64 {
+    let granted = books.machines[machine].pending.iter();
+    let granted = granted.map(|at| books.pending[*at].order);
+    books.register.machines[machine].held_quanta + granted.sum::<u64>()
 }
 
 /// The first thing that keeps a node from taking work.
@@ -116,32 +146,53 @@ fn shut<'a>(share: &'a mut PoolShare, machine: &Machine) -> &'a mut u64 {
     }
 }
 
-fn add_request(books: &Books, class: &mut ClassShare, at: usize, granted: u64) {
+fn of_user(
+    books: &Books,
+    (book, place): (&ClassBook, usize),
+    work: &[usize],
+    show: &impl Fn(usize) -> bool,
+) -> UserShare {
+    let mut user = UserShare::default();
+    for at in work {
+        let share = of_work(books, *at);
+        user.tally.add(&share.tally);
+        if show(*at) {
+            user.work.insert(books.requests[*at].id.clone(), share);
+        }
+    }
+    let due = book.user_due.get(place).copied().unwrap_or(0);
+    user.given = match book.class.policy {
+        Policy::FairShare => due,
+        Policy::FixedShare | Policy::Reserve => user.tally.divided,
+    };
+    user.left = user.given.saturating_sub(user.tally.divided);
+    user
+}
+
+pub(crate) fn of_work(books: &Books, at: usize) -> WorkShare {
     let request = &books.requests[at];
+    let policy = books.policy(at);
     // A reservation's order is that of its node, known only when it has one.
-    let order = request
-        .promised
-        .first()
-        .map(|machine| books.machines[*machine].order)
-        .or_else(|| {
-            let held = request.held.first()?;
-            Some(books.held[*held].allocation.order)
-        })
-        .filter(|_| books.policy(at) == Some(Policy::Reserve))
-        .unwrap_or(request.order);
+    let of_node = || {
+        let promised = request.promised.first();
+        let promised = promised.map(|machine| books.machines[*machine].order);
+        promised.or_else(|| Some(books.held[*request.held.first()?].order))
+    };
+    let whole = policy == Some(Policy::Reserve);
+    let order = whole.then(of_node).flatten().unwrap_or(request.order);
     let counted = books.due(at);
-    let mut tally = held_by(books, &request.held);
-    tally.granted = granted;
-    tally.held += granted;
+    let mut tally = held_by(books, at);
+    tally.granted = request.placed * order;
+    tally.held += tally.granted;
     tally.due = counted * order;
-    if class.policy == Policy::FairShare {
+    if policy == Some(Policy::FairShare) {
         let rests = books.settings.rest_on_closed;
         let resting = if rests { request.resting } else { 0 };
         tally.resting = resting.min(request.cap.now) * order;
         tally.lent = (counted - request.counted) * order;
     }
     tally.divided = tally.due - tally.resting - tally.lent;
-    let share = WorkShare {
+    WorkShare {
         kind: request.demand.kind,
         order,
         wanted: request.cap.now,
@@ -150,55 +201,44 @@ fn add_request(books: &Books, class: &mut ClassShare, at: usize, granted: u64) {
         current: request.has(),
         leaving: request.leaving,
         tally,
-    };
-    let user = class.users.entry(request.demand.user.clone()).or_default();
-    user.work.insert(request.id.clone(), share);
+    }
 }
 
-fn held_by(books: &Books, held: &[usize]) -> Tally {
+fn held_by(books: &Books, request: usize) -> Tally {
+    let (request, asked) = (&books.requests[request], books.requests[request].demand);
+    if request.leaving != asked.leaving {
+        // Something was told to leave in this round.
+        return held(books, request.held.iter().copied());
+    }
+    Tally {
+        held: asked.held_quanta,
+        staying: asked.held_quanta - asked.leaving_quanta,
+        vacating: asked.leaving_quanta,
+        closed: asked.closed_quanta,
+        ..Tally::default()
+    }
+}
+
+fn held(books: &Books, shares: impl Iterator<Item = usize>) -> Tally {
     let mut tally = Tally::default();
-    for share in held.iter().map(|held| &books.held[*held]) {
-        let order = share.allocation.order;
-        tally.held += order;
-        if share.leaving {
-            tally.vacating += order;
+    for at in shares {
+        let share = &books.held[at];
+        tally.held += share.order;
+        if books.leaving[at] {
+            tally.vacating += share.order;
         } else {
-            tally.staying += order;
+            tally.staying += share.order;
         }
         let machine = share.machine.map(|machine| &books.machines[machine]);
         if machine.is_none_or(|machine| !machine.is_schedulable()) {
-            tally.closed += order;
+            tally.closed += share.order;
         }
     }
     tally
 }
 
-/// Sums work into users and users into their class, and says what division could not hand on.
-fn settle(class: &mut ClassShare, given: u64) {
-    let divided = class.policy == Policy::FairShare;
-    for user in class.users.values_mut() {
-        settle_user(user, divided);
-    }
-    class.tally = Tally::sum(class.users.values().map(|user| &user.tally));
-    let users: u64 = class.users.values().map(|user| user.given).sum();
-    class.given = if divided { given } else { users };
-    class.left = class.given.saturating_sub(users);
-}
-
-fn settle_user(user: &mut UserShare, divided: bool) {
-    user.tally = Tally::sum(user.work.values().map(|work| &work.tally));
-    if !divided {
-        user.given = user.tally.divided;
-    }
-    user.left = user.given.saturating_sub(user.tally.divided);
-}
-
 fn unclassed(books: &Books) -> Tally {
-    let has_class = |request: usize| books.requests[request].class.is_some();
-    let held: Vec<usize> = (0..books.held.len())
-        .filter(|at| !books.held[*at].request.is_some_and(has_class))
-        .collect();
-    held_by(books, &held)
+    held(books, books.register.unclassed.iter().copied())
 }
 
 /// A tree after the other, each in the order of its turns.

@@ -142,7 +142,7 @@ fn class(
     };
     let of = |share: Option<&plan::ClassShare>, user: &UserName| {
         let found = share.and_then(|share| share.users.get(user));
-        found.map_or((0, 0), |found| (found.due, found.held))
+        found.map_or((0, 0), |found| (found.tally.due, found.tally.held))
     };
     let user = |user: UserName| {
         let (before, after) = (of(without, &user), of(with, &user));
@@ -154,8 +154,8 @@ fn class(
     };
     let amount =
         |share: Option<&plan::ClassShare>, of: fn(&plan::ClassShare) -> u64| share.map_or(0, of);
-    let due = |share| amount(share, |share| share.due);
-    let held = |share| amount(share, |share| share.held);
+    let due = |share| amount(share, |share| share.tally.due);
+    let held = |share| amount(share, |share| share.tally.held);
     let all = users(without).into_iter().chain(users(with));
     api::ClassChange {
         class: name.to_owned(),

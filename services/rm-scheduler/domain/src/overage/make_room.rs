@@ -27,11 +27,11 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
     let squatted = squatted(books);
     let mut nodes = stirred(books, tree);
     let mut looks = 0;
-    let mut hopeless: BTreeSet<(Option<usize>, bool, u64, Size)> = BTreeSet::new();
+    let mut hopeless: BTreeSet<(Option<usize>, bool, u64, &Size)> = BTreeSet::new();
     for at in waiting {
         let request = &books.requests[at];
         let fair = books.policy(at) == Some(Policy::FairShare);
-        let shape = (books.home(at), fair, request.order, request.size.clone());
+        let shape = (books.home(at), fair, request.order, request.size);
         for _ in request.coming..request.missing() {
             looks += nodes.len() as u64;
             if looks > LOOKS || hopeless.contains(&shape) {
@@ -39,7 +39,7 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
             }
             if !clear_best(books, at, &mut nodes) {
                 if books.requests[at].demand.machines.is_empty() {
-                    hopeless.insert(shape.clone());
+                    hopeless.insert(shape);
                 }
                 break;
             }
@@ -50,16 +50,27 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
 
 /// Nodes where something leaves or could leave, with what will be free there.
 fn stirred(books: &Books, tree: usize) -> Vec<(usize, Room)> {
-    let stirs = |at: &usize| {
-        let machine = &books.machines[*at];
-        let leaves = || machine.held.iter().any(|held| books.held[*held].leaving);
-        books.in_tree(*at, tree)
-            && machine.is_schedulable()
-            && machine.promised_to.is_none()
-            && (leaves() || !takeable(books, *at).is_empty())
-    };
+    let leaving = books.register.leaving.iter().map(|held| &books.held[*held]);
+    let mut stirs = vec![false; books.machines.len()];
+    for machine in leaving.filter_map(|share| share.machine) {
+        stirs[machine] = true;
+    }
+    for request in books.requests.iter().filter(|request| request.excess() > 0) {
+        let takeable = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
+        for held in request.held.iter().filter(takeable) {
+            if let Some(machine) = books.held[*held].machine {
+                stirs[machine] = true;
+            }
+        }
+    }
     (0..books.machines.len())
-        .filter(stirs)
+        .filter(|at| {
+            let machine = &books.machines[*at];
+            (stirs[*at] || machine.stirred)
+                && books.in_tree(*at, tree)
+                && machine.is_schedulable()
+                && machine.promised_to.is_none()
+        })
         .map(|at| (at, books.coming_room(at)))
         .collect()
 }
@@ -83,7 +94,7 @@ fn clear_best(books: &mut Books, at: usize, nodes: &mut [(usize, Room)]) -> bool
 /// The node where nobody has to leave, or else the fewest. One share is the fewest there can be
 /// once no node does without, so the search ends there.
 fn best(books: &Books, at: usize, nodes: &[(usize, Room)]) -> Option<(usize, Vec<usize>)> {
-    let (order, size) = (books.requests[at].order, &books.requests[at].size);
+    let (order, size) = (books.requests[at].order, books.requests[at].size);
     let fits = |(machine, room): &(usize, Room)| {
         room.fitting(order, size) > 0 && books.is_permitted(at, *machine)
     };
@@ -131,8 +142,7 @@ fn victims(
             continue;
         }
         *taken += 1;
-        let it = share.allocation;
-        room.give(it.order, &it.size, &it.gpus);
+        room.give(share.order, &share.size, &share.gpus);
         chosen.push(held);
         if room.fitting(order, size) > 0 {
             return Some(chosen);
@@ -146,17 +156,10 @@ fn squatted(books: &Books) -> Vec<usize> {
     if !books.settings.squatters_go_home {
         return Vec::new();
     }
-    let squats = |held: &usize| {
-        let share = &books.held[*held];
-        let home = share.request.and_then(|request| books.home(request));
-        let pool = share
-            .machine
-            .and_then(|machine| books.machines[machine].pool);
-        !share.leaving && !share.allocation.fixed && home.is_some() && home != pool
-    };
-    (0..books.machines.len())
-        .filter(|at| books.machines[*at].held.iter().any(squats))
-        .collect()
+    let squatters = books.register.squatters.iter();
+    let stay = squatters.filter(|held| !books.leaving[**held]);
+    let nodes: BTreeSet<usize> = stay.filter_map(|held| books.held[*held].machine).collect();
+    nodes.into_iter().collect()
 }
 
 /// W-13 alone, for all work that waits.
@@ -195,20 +198,20 @@ fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) {
 
 /// True when one process of the request will fit on the node once the squatters are gone.
 fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
-    let (order, size) = (books.requests[at].order, books.requests[at].size.clone());
+    let (order, size) = (books.requests[at].order, books.requests[at].size);
     let mut room = books.coming_room(machine);
     let mut moves: Vec<(usize, usize)> = Vec::new();
-    for held in books.machines[machine].held.clone() {
-        if room.fitting(order, &size) > 0 {
+    for held in books.machines[machine].held.iter().copied() {
+        if room.fitting(order, size) > 0 {
             break;
         }
         if let Some(target) = way_home(books, held, machine, &moves) {
-            let it = books.held[held].allocation;
+            let it = &books.held[held];
             room.give(it.order, &it.size, &it.gpus);
             moves.push((held, target));
         }
     }
-    if moves.is_empty() || room.fitting(order, &size) == 0 {
+    if moves.is_empty() || room.fitting(order, size) == 0 {
         return false;
     }
     for (held, target) in moves {
@@ -217,10 +220,7 @@ fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
         };
         let detail = format!("goes home and leaves room to {}", books.requests[at].id);
         books.preempt(held, Some(at), detail);
-        let (order, size) = (
-            books.requests[owner].order,
-            books.requests[owner].size.clone(),
-        );
+        let (order, size) = (books.requests[owner].order, books.requests[owner].size);
         books.grant(owner, target, order, size);
     }
     books.speak_for(at, machine);
@@ -230,14 +230,14 @@ fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
 /// The node of its own pool a squatter can move to, if there is one beside those of `moves`.
 fn way_home(books: &Books, held: usize, machine: usize, moves: &[(usize, usize)]) -> Option<usize> {
     let share = &books.held[held];
-    let owner = share.request.filter(|_| !share.leaving)?;
+    let owner = share.request.filter(|_| !books.leaving[held])?;
     let own = books.home(owner)?;
     let pool = books.machines[machine].pool?;
     let squats = books.policy(owner) == Some(Policy::FairShare) && pool != own;
     if !squats || !books.forest.is_within(pool, own) {
         return None;
     }
-    let (order, size) = (books.requests[owner].order, &books.requests[owner].size);
+    let (order, size) = (books.requests[owner].order, books.requests[owner].size);
     (0..books.machines.len()).find(|at| {
         let place = &books.machines[*at];
         place.pool == Some(own)

@@ -13,7 +13,10 @@
 //! * class and user: `given = left + what the level below was given` (of work: `divided`);
 //! * work: `counted` times `order` is due, and `wanted` is the least part of its cap.
 
+mod news;
 mod sums;
+
+pub use self::news::ShareNews;
 
 use std::collections::BTreeMap;
 
@@ -154,7 +157,7 @@ pub struct UserShare {
     pub work: BTreeMap<WorkId, WorkShare>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WorkShare {
     pub kind: WorkKind,
     /// Quanta of one process.

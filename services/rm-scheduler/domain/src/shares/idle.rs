@@ -36,14 +36,20 @@ struct Wish<'a> {
 impl<'a> Wishes<'a> {
     pub fn of(books: &'a Books) -> Self {
         let mut wishes = Self::default();
+        // Work of one shape finds the same nodes, so it is looked at once.
+        let mut seen = vec![false; books.register.shapes.len()];
         for (at, request) in books.requests.iter().enumerate() {
             let Some(home) = books.home(at) else { continue };
             match asks(books, at) {
                 Asks::Nothing => {}
                 Asks::Listed => wishes.listed.push(at),
                 Asks::More => {
+                    let known = std::mem::replace(&mut seen[request.demand.shape], true);
+                    if known && !request.upgraded {
+                        continue;
+                    }
                     let wish = wishes.homes.entry(home).or_default();
-                    let shape = (request.order, &request.size);
+                    let shape = (request.order, request.size);
                     match books.policy(at) {
                         Some(Policy::FairShare) => drop(wish.fair.insert(shape)),
                         Some(Policy::Reserve) => {
@@ -143,7 +149,7 @@ fn asked(fits: bool) -> Why {
 }
 
 fn fits(machine: &Machine, request: &Request) -> bool {
-    machine.free.fitting(request.order, &request.size) > 0
+    machine.free.fitting(request.order, request.size) > 0
 }
 
 fn any_fits(machine: &Machine, shapes: &BTreeSet<(u64, &Size)>) -> Option<bool> {
