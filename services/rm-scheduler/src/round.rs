@@ -75,7 +75,7 @@ impl Ledger {
         let started = Instant::now();
         let news = std::mem::take(&mut self.unplanned);
         let mut decided = self.rounds.decide(&self.snapshot, &news);
-        if std::mem::take(&mut self.says_all) {
+        if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
             decided.plan.verdicts = self.rounds.verdicts().clone();
         }
         let plan = &mut decided.plan;
