@@ -62,7 +62,7 @@ impl Default for Settings {
             stale_ms: 2 * 1_000 * hayward_publication::follower::WAIT_SECONDS + 5_000,
             inputs_rounds: 1_000,
             inputs_bytes: 256 << 20,
-            inputs_entries: 1_000_000,
+            inputs_entries: 100_000,
         }
     }
 }

@@ -2,7 +2,8 @@
 //! ([`crate::commands`]), news came ([`crate::absorb`]), time to decide ([`crate::round`]).
 //!
 //! The snapshot a round plans from is kept up to date entry by entry, so a round costs no
-//! translation of the whole fleet. What is followed is not copied into rows: a new term asks its
+//! translation of the whole fleet, and what changed in it is noted, so it costs no reading of the
+//! whole fleet either. What is followed is not copied into rows: a new term asks its
 //! neighbours for everything and plans nothing before each has answered once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -18,7 +19,7 @@ use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::{Plan, Snapshot, snapshot};
+use hayward_rm_scheduler_domain::{Rounds, Snapshot, Verdict, plan, snapshot};
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Receipt, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
@@ -87,14 +88,40 @@ impl View {
 }
 
 /// The arithmetic of the newest round, and the fairness ledger up to `at`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Counted {
     pub round: u64,
     pub at: Timestamp,
-    /// Its shares are the arithmetic, its verdicts have the numbers of this round; what is
-    /// published keeps those it was published with.
-    pub plan: Arc<Plan>,
+    pub shares: plan::Shares,
+    /// With the numbers of this round; what is published keeps those it was published with.
+    pub verdicts: BTreeMap<WorkId, Verdict>,
     pub ledger: Vec<LedgerLine>,
+}
+
+/// What a round counted and said otherwise than the one before.
+pub struct CountedNews {
+    /// Absent when all was read anew; then these are all the verdicts there are.
+    pub shares: Option<plan::ShareNews>,
+    pub verdicts: BTreeMap<WorkId, Verdict>,
+    /// Work without a verdict any more.
+    pub gone: Vec<WorkId>,
+}
+
+impl CountedNews {
+    /// `all` are the shares, where all was read anew.
+    pub fn tell(self, all: Option<plan::Shares>, counted: &mut Counted) {
+        match self.shares {
+            Some(news) => counted.shares.absorb(news),
+            None => counted.verdicts.clear(),
+        }
+        if let Some(all) = all {
+            counted.shares = all;
+        }
+        for work in &self.gone {
+            counted.verdicts.remove(work);
+        }
+        counted.verdicts.extend(self.verdicts);
+    }
 }
 
 pub struct Context {
@@ -147,6 +174,11 @@ pub struct Ledger {
     pub(crate) accounts_wait: bool,
     /// What the next round plans from.
     pub(crate) snapshot: Tracked,
+    pub(crate) rounds: Rounds,
+    /// The next round says everything, and not just what changed.
+    pub(crate) says_all: bool,
+    /// Verdicts that changed and wait for their turn to be published.
+    pub(crate) unsaid: BTreeMap<WorkId, Verdict>,
     /// Keeps what rounds were planned from.
     pub(crate) recorder: Recorder,
     /// Ends of blocks, so that each counts exactly until its end.
@@ -252,6 +284,7 @@ impl Ledger {
     }
 
     pub(crate) fn withdraw_verdict(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+        self.unsaid.remove(work);
         if self.verdicts.remove(work).is_some() {
             batch.withdraw(VERDICTS, "", work.as_str());
         }
@@ -328,6 +361,9 @@ impl hayward_publication::Ledger for Ledger {
             accounts_written_ms: moment.monotonic_ms,
             accounts_wait: false,
             snapshot: Tracked::new(translate::empty_snapshot()),
+            rounds: Rounds::default(),
+            says_all: true,
+            unsaid: BTreeMap::new(),
             recorder: Recorder::new(context.settings.inputs()),
             block_ends: BTreeSet::new(),
             usage: usage

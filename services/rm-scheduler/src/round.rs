@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, Reason, check, plan, prune};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason, plan, prune};
 use hayward_service::lengthy;
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
@@ -30,7 +30,8 @@ pub(crate) struct Made {
     planning_us: u64,
     refused: Vec<String>,
     /// As the planner made it, before anything was dropped.
-    planned: Arc<Plan>,
+    /// Absent when it is too large to be kept.
+    planned: Option<Arc<Plan>>,
 }
 
 impl Ledger {
@@ -62,8 +63,8 @@ impl Ledger {
         self.snapshot.set_round(self.round);
         let started = Instant::now();
         lengthy(|| {
-            let (plan, made) = self.plan();
-            self.carry_out(&plan, moment, batch, made);
+            let (decided, made) = self.plan();
+            self.carry_out(decided, moment, batch, made);
         });
         self.cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.wake(if self.news { self.pause_ms() } else { most }, moment.now)
@@ -77,22 +78,28 @@ impl Ledger {
         settings.round_min_ms.max(rest.min(settings.round_max_ms))
     }
 
-    fn plan(&self) -> (Arc<Plan>, Made) {
+    fn plan(&mut self) -> (Decided, Made) {
         let started = Instant::now();
-        let planned = Arc::new(FairShare.schedule(&self.snapshot));
-        // It is copied only when something has to be dropped from it, or added.
-        let mut plan = planned.clone();
-        if self.silent.is_some() {
-            self.revoke_nothing(Arc::make_mut(&mut plan));
+        let news = self.snapshot.unplanned();
+        let mut decided = self.rounds.decide(&self.snapshot, &news);
+        // It is copied as a whole only where it can be kept.
+        let kept = self.recorder.declines(&self.snapshot).is_none();
+        let planned = kept.then(|| Arc::new(self.rounds.whole(decided.clone())));
+        if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
+            decided.plan.verdicts = self.rounds.verdicts().clone();
         }
-        let refused = self.refuse_faults(&mut plan);
+        let plan = &mut decided.plan;
+        if self.silent.is_some() {
+            self.revoke_nothing(plan);
+        }
+        let refused = self.refuse_faults(plan);
         if self.silent.is_none() {
             // After the check, which knows no single workers.
-            self.vacate_blocked_workers(&mut plan);
+            self.vacate_blocked_workers(plan);
         }
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
-            plan,
+            decided,
             Made {
                 planning_us,
                 refused,
@@ -116,6 +123,8 @@ impl Ledger {
             tracing::info!("all neighbours are heard again");
         }
         self.silent = silent;
+        // What was said of a silent neighbour's work is said of all of it, and taken back of all.
+        self.says_all = true;
         self.news = true;
     }
 
@@ -169,7 +178,7 @@ impl Ledger {
     }
 
     /// Blocks on single workers: the planner knows nodes only.
-    fn vacate_blocked_workers(&self, plan: &mut Arc<Plan>) {
+    fn vacate_blocked_workers(&self, plan: &mut Plan) {
         let evacuated = self.blocks.iter().map(|(_, item)| item).filter(|item| {
             item.kind == BlockKind::Worker
                 && item.action == BlockAction::Evacuate
@@ -185,7 +194,7 @@ impl Ledger {
                 .any(|vacate| vacate.allocation == held.entry.id);
             let runs = held.entry.holds() && held.entry.kind != WorkKind::Reservation;
             if runs && held.entry.vacate.is_none() && !known {
-                Arc::make_mut(plan).vacates.push(plan::Vacate {
+                plan.vacates.push(plan::Vacate {
                     allocation: held.entry.id.clone(),
                     reason: plan::VacateReason::Blocked,
                     detail: format!("the worker is blocked: {}", item.cause),
@@ -196,14 +205,13 @@ impl Ledger {
     }
 
     /// The committer distrusts the planner: what `check` refuses is not carried out.
-    fn refuse_faults(&self, plan: &mut Arc<Plan>) -> Vec<String> {
-        if check(&self.snapshot, plan).is_ok() {
-            return Vec::new();
-        }
-        let (sound, violations) = prune(&self.snapshot, Plan::clone(plan));
-        *plan = Arc::new(sound);
+    fn refuse_faults(&self, plan: &mut Plan) -> Vec<String> {
+        let (sound, violations) = prune(&self.snapshot, std::mem::take(plan));
+        *plan = sound;
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");
+        if !told.is_empty() {
+            tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");
+        }
         told
     }
 }

@@ -1,12 +1,13 @@
-//! The snapshot the next round plans from, and what changed in it since it was last written down.
+//! The snapshot the next round plans from, what changed in it since a round last saw it, and what
+//! changed since it was last written down.
 //!
 //! It is read like a [`Snapshot`], and changed only through methods that note what they change, so
-//! that keeping a round's inputs costs what is new in them and not what the fleet holds.
+//! that a round, and keeping its inputs, costs what is new in them and not what the fleet holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use hayward_rm_scheduler_domain::Snapshot;
+use hayward_rm_scheduler_domain::{News, Snapshot};
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
@@ -14,6 +15,8 @@ use serde::{Deserialize, Serialize};
 pub struct Tracked {
     snapshot: Snapshot,
     changed: Changed,
+    /// What the rounds have not seen yet.
+    unplanned: News,
 }
 
 /// Which entries are not as they were written down.
@@ -86,7 +89,13 @@ impl Tracked {
         Self {
             snapshot,
             changed: Changed::everything(),
+            unplanned: News::everything(),
         }
+    }
+
+    /// What differs from the snapshot that was asked about last.
+    pub fn unplanned(&mut self) -> News {
+        std::mem::take(&mut self.unplanned)
     }
 
     pub fn set_now(&mut self, now: Timestamp) {
@@ -103,21 +112,25 @@ impl Tracked {
 
     pub fn set_node(&mut self, name: NodeName, node: Node) {
         self.changed.node(&name);
+        self.unplanned.nodes.insert(name.clone());
         self.snapshot.nodes.insert(name, node);
     }
 
     pub fn remove_node(&mut self, name: &NodeName) {
         self.changed.node(name);
+        self.unplanned.nodes.insert(name.clone());
         self.snapshot.nodes.remove(name);
     }
 
     pub fn set_demand(&mut self, work: WorkId, demand: Demand) {
         self.changed.work(&work);
+        self.unplanned.work.insert(work.clone());
         self.snapshot.demand.insert(work, demand);
     }
 
     pub fn remove_demand(&mut self, work: &WorkId) {
         self.changed.work(work);
+        self.unplanned.work.insert(work.clone());
         self.snapshot.demand.remove(work);
     }
 
@@ -128,6 +141,7 @@ impl Tracked {
         allocation: Option<Allocation>,
     ) -> Option<Allocation> {
         self.changed.allocation(id);
+        self.unplanned.allocations.insert(id.clone());
         match allocation {
             Some(allocation) => self.snapshot.allocations.insert(id.clone(), allocation),
             None => self.snapshot.allocations.remove(id),
@@ -138,6 +152,7 @@ impl Tracked {
     /// written down as a whole.
     pub fn rework(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
+        self.unplanned = News::everything();
         self.write_anew();
     }
 

@@ -32,7 +32,7 @@ pub async fn show_verdict(
     let said: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
     let said = said.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
     let view = api.context.view.read();
-    let verdicts = view.counted.as_ref().map(|counted| &counted.plan.verdicts);
+    let verdicts = view.counted.as_ref().map(|counted| &counted.verdicts);
     let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
         return Ok(Json(said));
     };

@@ -1,17 +1,16 @@
 //! From a checked plan to rows and publications. Nothing is left to choose.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Plan, Verdict, plan};
+use hayward_rm_scheduler_domain::{Decided, Verdict, plan};
 use hayward_service::clock::fresh_uuid;
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::Made;
-use crate::ledger::{Counted, Held, Ledger};
+use crate::ledger::{CountedNews, Held, Ledger};
 use crate::store::{Rows, rounds};
 use crate::translate;
 
@@ -22,24 +21,27 @@ const MOST_AT_ONCE: usize = 10_000;
 impl Ledger {
     pub(crate) fn carry_out(
         &mut self,
-        plan: &Arc<Plan>,
+        decided: Decided,
         moment: &Moment,
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
         let without_inputs = self.recorder.declines(&self.snapshot);
         let inputs = self.recorder.take(&mut self.snapshot);
-        self.remember(plan.carried.clone(), moment, batch);
+        let Decided { plan, shares, gone } = decided;
+        self.remember(plan.carried, moment, batch);
         let mut vacated = BTreeMap::new();
-        for vacate in plan.vacates.iter().cloned() {
+        for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
             self.vacate(vacate, moment, batch);
         }
         // Grants are in order of turn, so the first of them stand without the others.
-        let grants = plan.grants.iter().take(MOST_AT_ONCE).cloned();
+        let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
         let grants = grants.map(|g| self.grant(g, moment, batch)).collect();
-        self.set_rates(&plan.shares);
-        let waiting = self.judge(&plan.verdicts, moment, batch);
+        self.set_rates();
+        let verdicts = plan.verdicts.clone();
+        self.unsaid.extend(plan.verdicts);
+        let waiting = self.judge(moment, batch);
         self.receive(&plan.receipts, &vacated, moment, batch);
         self.close_lapsed(moment, batch);
         let view = RoundView {
@@ -59,12 +61,17 @@ impl Ledger {
             || !view.refused.is_empty();
         if changed {
             batch.rows.rounds.push(view.clone());
-            let keep = |inputs| self.recorder.keep(self.round, inputs, &made.planned);
-            batch.rows.inputs = inputs.map(keep);
+            let keep = |(inputs, plan)| self.recorder.keep(self.round, inputs, plan);
+            batch.rows.inputs = inputs.zip(made.planned.as_ref()).map(keep);
         } else if let Some(inputs) = inputs {
             self.snapshot.not_written(inputs);
         }
-        self.show(changed.then_some(view), plan.clone(), moment, batch);
+        let news = CountedNews {
+            shares,
+            verdicts,
+            gone,
+        };
+        self.show(changed.then_some(view), news, moment, batch);
     }
 
     fn grant(
@@ -140,34 +147,30 @@ impl Ledger {
     }
 
     /// Publishes the verdicts whose meaning changed, and returns the first of them.
-    fn judge(
-        &mut self,
-        verdicts: &BTreeMap<WorkId, Verdict>,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) -> Vec<VerdictEntry> {
+    fn judge(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
         let mut published = 0;
-        for (work, verdict) in verdicts {
-            let before = self.verdicts.get(work);
-            if before.is_some_and(|said| means_the_same(said, verdict)) {
+        while let Some((work, verdict)) = self.unsaid.pop_first() {
+            let before = self.verdicts.get(&work);
+            if before.is_some_and(|said| means_the_same(said, &verdict)) {
                 continue;
             }
             if published == MOST_AT_ONCE {
                 self.news = true;
+                self.unsaid.insert(work, verdict);
                 break;
             }
             published += 1;
             let reason = translate::wait_reason(verdict.reason);
             let since = before.filter(|said| said.reason == reason);
-            let mut entry = translate::verdict(work, verdict);
+            let mut entry = translate::verdict(&work, &verdict);
             entry.since = since.map_or(moment.now, |said| said.since);
             entry.receipts = before.map_or_else(Vec::new, |said| said.receipts.clone());
             batch.publish(VERDICTS, "", work.as_str(), &entry);
             if changed.len() < rounds::VERDICTS_KEPT {
                 changed.push(entry.clone());
             }
-            self.verdicts.insert(work.clone(), entry);
+            self.verdicts.insert(work, entry);
         }
         changed
     }
@@ -175,28 +178,23 @@ impl Ledger {
     fn show(
         &self,
         round: Option<RoundView>,
-        plan: Arc<Plan>,
+        news: CountedNews,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         let ledger = self.usage.values().cloned().collect();
-        let counted = Counted {
-            round: self.round,
-            at: moment.now,
-            plan,
-            ledger,
-        };
+        let all = news.shares.is_none().then(|| self.rounds.shares().clone());
+        let (counted_in, at) = (self.round, moment.now);
         let context = self.context.clone();
         batch.once_committed(move |_| {
             let mut view = context.view.write();
-            let before = view.counted.replace(counted);
+            let counted = view.counted.get_or_insert_default();
+            news.tell(all, counted);
+            (counted.round, counted.at, counted.ledger) = (counted_in, at, ledger);
             view.rounds.extend(round);
             while view.rounds.len() > rounds::KEPT {
                 view.rounds.pop_front();
             }
-            drop(view);
-            // A large fleet has many verdicts; nobody waits for the old ones to go.
-            drop(before);
         });
     }
 

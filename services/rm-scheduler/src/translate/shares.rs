@@ -10,7 +10,7 @@ use hayward_vocabulary::{UserName, WorkId};
 use crate::ledger::Counted;
 
 pub fn shares(counted: &Counted) -> Shares {
-    let shares = &counted.plan.shares;
+    let shares = &counted.shares;
     Shares {
         round: counted.round,
         at: counted.at,
