@@ -1,6 +1,7 @@
 //! The routes of rm-scheduler: a table of contents.
 
 mod allocations;
+mod load;
 mod policy;
 mod publications;
 mod rounds;
@@ -46,6 +47,8 @@ fn described() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policy::show_policy, policy::set_policy))
         .routes(routes!(shares::show_shares))
+        .routes(routes!(load::show_load))
+        .routes(routes!(load::list_occupancy))
         .routes(routes!(allocations::list_allocations))
         .routes(routes!(allocations::show_allocation))
         .routes(routes!(rounds::list_rounds))

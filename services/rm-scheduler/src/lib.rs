@@ -12,6 +12,8 @@ mod config;
 mod error;
 mod http;
 mod ledger;
+mod load;
+mod occupancy;
 mod policy;
 mod receipts;
 mod round;

@@ -13,6 +13,7 @@ mod service {
     mod reasons;
     mod restart;
     mod sharing;
+    mod views;
     mod world;
 }
 

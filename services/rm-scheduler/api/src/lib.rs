@@ -2,6 +2,8 @@
 //! job-converter and container-manager) and `verdicts` (followed by job-converter), and what
 //! operators read and write.
 
+pub mod load;
+pub mod occupancy;
 pub mod policy;
 pub mod shares;
 pub mod views;
