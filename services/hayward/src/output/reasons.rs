@@ -79,7 +79,17 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
         };
         Some(format!("{text}{}", outcome(&story)))
     };
-    stories(receipts).into_iter().filter_map(told).collect()
+    let mut all: Vec<String> = stories(receipts).into_iter().filter_map(told).collect();
+    // A work is told whole rounds, unless one alone has more than it is told.
+    if let (Receipt::TOLD, Some(last)) = (receipts.len(), receipts.last())
+        && receipts.iter().all(|receipt| receipt.round == last.round)
+    {
+        let round = last.round;
+        all.push(format!(
+            "`hayward rounds {round}` says whether there were more"
+        ));
+    }
+    all
 }
 
 /// What one round took back.
@@ -205,6 +215,17 @@ mod tests {
                  started in 1 of them, first 400ms later; 1 place not taken yet"
             ]
         );
+    }
+
+    #[test]
+    fn a_story_that_may_be_longer_says_where_it_goes_on() {
+        let receipts = vec![receipt("job_a", 1, Outcome::Open); Receipt::TOLD];
+        let told = of_work(&receipts, &WorkId::new("job_a").unwrap());
+        assert!(
+            told[0].starts_with("lost 16 processes in round 17"),
+            "{told:?}"
+        );
+        assert_eq!(told[1], "`hayward rounds 17` says whether there were more");
     }
 
     #[test]
