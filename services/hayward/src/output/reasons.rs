@@ -139,29 +139,32 @@ fn outcome(story: &[&Receipt]) -> String {
             _ => None,
         })
         .collect();
-    let mut text = String::new();
-    if let Some(first) = started.iter().min() {
-        let first = duration(*first);
-        text += &match (several, started.len()) {
-            (false, _) => format!("; it started {first} later"),
-            (true, many) => format!("; it started in {many} of them, first {first} later"),
-        };
-    }
+    let first = started.iter().min().map(|first| duration(*first));
+    let started = first.map(|first| match (several, started.len()) {
+        (false, _) => format!("; it started {first} later"),
+        (true, many) => format!("; it started in {many} of them, first {first} later"),
+    });
     let open = story
         .iter()
         .filter(|receipt| receipt.outcome == Outcome::Open)
         .count();
-    text += &match (open, several) {
-        (0, _) => String::new(),
-        (_, false) => "; it has not started yet".to_owned(),
-        (open, true) => format!("; {} not taken yet", count(open as u64, "place")),
+    let open = match (open, several) {
+        (0, _) => None,
+        (_, false) => Some("; it has not started yet".to_owned()),
+        (open, true) => Some(format!("; {} not taken yet", count(open as u64, "place"))),
     };
     let ends = story.iter().find_map(|receipt| match &receipt.outcome {
         Outcome::NotStarted { detail, .. } => Some(format!("; it did not start: {detail}")),
         Outcome::StartedElsewhere { node, .. } => Some(format!("; it started on {node} instead")),
         _ => None,
     });
-    clean(&(text + &ends.unwrap_or_default()))
+    clean(
+        &started
+            .into_iter()
+            .chain(open)
+            .chain(ends)
+            .collect::<String>(),
+    )
 }
 
 #[cfg(test)]
