@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node, plan,
-    policy, prepare, replay, reserve, rounds, service, simulate, single, submit, tasks, up,
-    what_if, work,
+    allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node,
+    nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
+    tasks, up, what_if, work,
 };
 use crate::connection::Access;
 
@@ -102,7 +102,7 @@ pub enum Asking {
     /// Say how each service is
     Status(As<Nothing>),
     /// List the machines
-    Nodes(As<Nothing>),
+    Nodes(As<nodes::Arguments>),
     /// Show a machine, vary it off or on, forget it
     Node(As<node::Arguments>),
     /// Let the agent of a new machine in
@@ -115,6 +115,8 @@ pub enum Asking {
     Blocks(As<Nothing>),
     /// Show who is due what and who holds what
     Shares(As<Nothing>),
+    /// Show what is asked for against what there is, by pool and class
+    Load(As<Nothing>),
     /// List who holds which room where
     Allocations(As<allocations::Filter>),
     /// List what runs on the machines

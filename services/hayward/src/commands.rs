@@ -12,6 +12,7 @@ pub mod explain;
 pub mod healthcheck;
 pub mod job;
 pub mod jobs;
+pub mod load;
 pub mod logs;
 pub mod node;
 pub mod node_agent;

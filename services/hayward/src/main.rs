@@ -6,7 +6,7 @@ use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
     allocations, bench, block, cancel, completion, containers, demo, enrol, explain, healthcheck,
-    job, jobs, logs, node, node_agent, nodes, plan, policy, prepare, replay, reserve, rounds,
+    job, jobs, load, logs, node, node_agent, nodes, plan, policy, prepare, replay, reserve, rounds,
     service, shares, simulate, single, status, submit, tasks, timeline, up, watch, what_if,
 };
 use hayward::connection::{Access, Session};
@@ -88,13 +88,14 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
         Asking::Timeline(it) => timeline::run(session(it.access), it.arguments).await?,
         Asking::Reservations(it) => reserve::list(session(it.access), it.arguments).await?,
         Asking::Release(it) => reserve::release(session(it.access), it.arguments).await?,
-        Asking::Nodes(it) => nodes::run(session(it.access)).await?,
+        Asking::Nodes(it) => nodes::run(session(it.access), &it.arguments).await?,
         Asking::Node(it) => node::run(session(it.access), it.arguments).await?,
         Asking::Enrol(it) => enrol::run(session(it.access), it.arguments).await?,
         Asking::Block(it) => block::block(session(it.access), it.arguments).await?,
         Asking::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,
         Asking::Blocks(it) => block::list(session(it.access)).await?,
         Asking::Shares(it) => shares::run(session(it.access)).await?,
+        Asking::Load(it) => load::run(session(it.access)).await?,
         Asking::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,
         Asking::Containers(it) => containers::run(session(it.access), it.arguments).await?,
         Asking::Rounds(it) => rounds::run(session(it.access), it.arguments).await?,

@@ -2,6 +2,7 @@
 
 mod allocations;
 mod inputs;
+mod load;
 mod policy;
 mod publications;
 mod rounds;
@@ -51,6 +52,8 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(policy::show_policy, policy::set_policy))
         .routes(routes!(shares::show_shares))
         .routes(routes!(what_if::forecast_changes))
+        .routes(routes!(load::show_load))
+        .routes(routes!(load::list_occupancy))
         .routes(routes!(allocations::list_allocations))
         .routes(routes!(allocations::show_allocation))
         .routes(routes!(rounds::list_rounds))

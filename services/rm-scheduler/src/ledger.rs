@@ -15,6 +15,8 @@ use hayward_container_manager_api::ContainerEntry;
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
+use hayward_rm_scheduler_api::load::Load;
+use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
@@ -28,7 +30,9 @@ use sqlx::PgConnection;
 use crate::carried::{self, Lines};
 use crate::config::Settings;
 use crate::error::Refusal;
+use crate::load;
 use crate::looks::{Looks, timed};
+use crate::occupancy::{self, Wanted};
 use crate::policy::{self, Fault};
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
@@ -135,6 +139,10 @@ pub enum Command {
     Demand(Update<DemandEntry>, Reply<()>),
     Blocks(Update<BlockEntry>, Reply<()>),
     Containers(Update<ContainerEntry>, Reply<()>),
+    /// What is asked for against what there is; nothing before the first round.
+    Load(Reply<Option<Load>>),
+    /// Who stands where.
+    Occupancy(Box<Wanted>, Reply<Occupancy>),
     SetPolicy(
         Box<crate::commands::SetPolicy>,
         Reply<Result<PolicyView, Refusal>>,
@@ -418,6 +426,18 @@ impl hayward_publication::Ledger for Ledger {
             Command::Containers(update, reply) => {
                 self.absorb_containers(update, moment, batch);
                 batch.answer(reply, ());
+            }
+            Command::Load(reply) => {
+                let load = {
+                    let view = self.context.view.read();
+                    let counted = view.counted.as_ref();
+                    counted.map(|counted| load::of(&self.snapshot, counted))
+                };
+                batch.answer(reply, load);
+            }
+            Command::Occupancy(wanted, reply) => {
+                let page = occupancy::page(&self.snapshot, &self.allocations, &wanted);
+                batch.answer(reply, page);
             }
             Command::SetPolicy(change, reply) => {
                 let answer = self.change_policy(*change, moment, batch);

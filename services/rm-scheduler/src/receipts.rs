@@ -16,9 +16,6 @@ use crate::ledger::Ledger;
 use crate::store::Rows;
 use crate::store::receipts::KEPT;
 
-/// Receipts told in one verdict.
-const TOLD: usize = 8;
-
 /// The receipts that still wait for their outcome, and how many there ever were.
 #[derive(Debug, Default)]
 pub(crate) struct Receipts {
@@ -241,8 +238,63 @@ fn tell(verdict: &mut VerdictEntry, receipt: &Receipt) {
         // One that was told long ago and made place for newer ones does not come back.
         None if matches!(receipt.outcome, Outcome::Open | Outcome::Nobody) => {
             verdict.receipts.insert(0, receipt.clone());
-            verdict.receipts.truncate(TOLD);
+            keep_told(&mut verdict.receipts);
         }
         None => {}
+    }
+}
+
+/// Half a round would be a wrong story, so the oldest round goes as a whole.
+fn keep_told(receipts: &mut Vec<Receipt>) {
+    while receipts.len() > Receipt::TOLD {
+        let oldest = receipts.last().map(|receipt| receipt.round);
+        if receipts.first().map(|receipt| receipt.round) == oldest {
+            receipts.truncate(Receipt::TOLD);
+        } else {
+            receipts.retain(|receipt| Some(receipt.round) != oldest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::{AllocationId, Timestamp, UserName};
+
+    use super::*;
+
+    fn receipt(round: u64) -> Receipt {
+        Receipt {
+            round,
+            at: Timestamp::from_unix_ms(1),
+            allocation: AllocationId::new("alc_1").unwrap(),
+            work: WorkId::new("job_1").unwrap(),
+            user: UserName::new("ann").unwrap(),
+            node: NodeName::new("n1").unwrap(),
+            order: 1,
+            lost_ms: 1,
+            beneficiary: None,
+            for_user: None,
+            outcome: Outcome::Nobody,
+        }
+    }
+
+    #[test]
+    fn the_newest_rounds_are_told_whole() {
+        let rounds = |counts: &[(u64, usize)]| {
+            let mut all = Vec::new();
+            for (round, count) in counts {
+                all.extend(std::iter::repeat_n(receipt(*round), *count));
+            }
+            keep_told(&mut all);
+            let mut told: Vec<u64> = all.into_iter().map(|receipt| receipt.round).collect();
+            told.dedup();
+            told
+        };
+        assert_eq!(rounds(&[(9, 6), (7, 6), (4, 4)]), [9, 7, 4]);
+        assert_eq!(rounds(&[(9, 6), (7, 7), (4, 4)]), [9, 7]);
+        assert_eq!(rounds(&[(9, 16), (7, 1)]), [9]);
+        let mut one = vec![receipt(9); 40];
+        keep_told(&mut one);
+        assert_eq!(one.len(), Receipt::TOLD);
     }
 }

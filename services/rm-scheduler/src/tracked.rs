@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
-use hayward_rm_scheduler_domain::{News, Snapshot};
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
+use hayward_rm_scheduler_domain::{News, Snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 

@@ -13,7 +13,7 @@ use hayward_vocabulary::{Timestamp, Unblock, UserName, WorkId};
 
 use crate::ledger::Held;
 
-pub use shares::shares;
+pub use shares::{share_policy, shares};
 
 pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()

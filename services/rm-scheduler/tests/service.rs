@@ -14,6 +14,7 @@ mod service {
     mod replay;
     mod restart;
     mod sharing;
+    mod views;
     mod what_if;
     mod world;
 }

@@ -31,6 +31,12 @@ pub struct Receipt {
     pub outcome: Outcome,
 }
 
+impl Receipt {
+    /// Receipts told with one piece of work at most: those of its newest rounds, each round whole
+    /// unless it alone has more.
+    pub const TOLD: usize = 16;
+}
+
 /// What came of room that was made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case", tag = "state")]

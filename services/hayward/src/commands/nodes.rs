@@ -1,5 +1,7 @@
 //! `hayward nodes`
 
+mod held;
+
 use hayward_node_status_api::{Health, NodeEntry, NodeList, NodeView};
 
 use crate::connection::pages::{self, Pages};
@@ -12,7 +14,18 @@ const PAGES: Pages = Pages {
     next: "next_cursor",
 };
 
-pub async fn run(session: Session) -> anyhow::Result<()> {
+/// What is asked of them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Show what each holds, for whom, and what is free on it, in quanta.
+    #[arg(long)]
+    pub held: bool,
+}
+
+pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> {
+    if arguments.held {
+        return held::run(session).await;
+    }
     let client = session.client(Service::NodeStatus, Role::Reader)?;
     let answer = pages::all(&client, "/v1/nodes", PAGES).await?;
     session

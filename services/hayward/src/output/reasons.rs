@@ -79,7 +79,17 @@ pub fn of_work(receipts: &[Receipt], work: &WorkId) -> Vec<String> {
         };
         Some(format!("{text}{}", outcome(&story)))
     };
-    stories(receipts).into_iter().filter_map(told).collect()
+    let mut all: Vec<String> = stories(receipts).into_iter().filter_map(told).collect();
+    // A work is told whole rounds, unless one alone has more than it is told.
+    if let (Receipt::TOLD, Some(last)) = (receipts.len(), receipts.last())
+        && receipts.iter().all(|receipt| receipt.round == last.round)
+    {
+        let round = last.round;
+        all.push(format!(
+            "`hayward rounds {round}` says whether there were more"
+        ));
+    }
+    all
 }
 
 /// What one round took back.
@@ -129,29 +139,32 @@ fn outcome(story: &[&Receipt]) -> String {
             _ => None,
         })
         .collect();
-    let mut text = String::new();
-    if let Some(first) = started.iter().min() {
-        let first = duration(*first);
-        text += &match (several, started.len()) {
-            (false, _) => format!("; it started {first} later"),
-            (true, many) => format!("; it started in {many} of them, first {first} later"),
-        };
-    }
+    let first = started.iter().min().map(|first| duration(*first));
+    let started = first.map(|first| match (several, started.len()) {
+        (false, _) => format!("; it started {first} later"),
+        (true, many) => format!("; it started in {many} of them, first {first} later"),
+    });
     let open = story
         .iter()
         .filter(|receipt| receipt.outcome == Outcome::Open)
         .count();
-    text += &match (open, several) {
-        (0, _) => String::new(),
-        (_, false) => "; it has not started yet".to_owned(),
-        (open, true) => format!("; {} not taken yet", count(open as u64, "place")),
+    let open = match (open, several) {
+        (0, _) => None,
+        (_, false) => Some("; it has not started yet".to_owned()),
+        (open, true) => Some(format!("; {} not taken yet", count(open as u64, "place"))),
     };
     let ends = story.iter().find_map(|receipt| match &receipt.outcome {
         Outcome::NotStarted { detail, .. } => Some(format!("; it did not start: {detail}")),
         Outcome::StartedElsewhere { node, .. } => Some(format!("; it started on {node} instead")),
         _ => None,
     });
-    clean(&(text + &ends.unwrap_or_default()))
+    clean(
+        &started
+            .into_iter()
+            .chain(open)
+            .chain(ends)
+            .collect::<String>(),
+    )
 }
 
 #[cfg(test)]
@@ -205,6 +218,17 @@ mod tests {
                  started in 1 of them, first 400ms later; 1 place not taken yet"
             ]
         );
+    }
+
+    #[test]
+    fn a_story_that_may_be_longer_says_where_it_goes_on() {
+        let receipts = vec![receipt("job_a", 1, Outcome::Open); Receipt::TOLD];
+        let told = of_work(&receipts, &WorkId::new("job_a").unwrap());
+        assert!(
+            told[0].starts_with("lost 16 processes in round 17"),
+            "{told:?}"
+        );
+        assert_eq!(told[1], "`hayward rounds 17` says whether there were more");
     }
 
     #[test]

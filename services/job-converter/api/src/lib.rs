@@ -161,7 +161,8 @@ pub struct Explanation {
     /// The smallest change that would let one more process of it start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
-    /// What it lost to others and what others lost to it, newest first; the newest eight.
+    /// What it lost to others and what others lost to it, newest first: of its newest rounds,
+    /// sixteen at most. rm-scheduler has all of a round at `/v1/rounds/{round}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
     /// The work of rm-scheduler that this is about: of a service, one of its instances.

@@ -2,6 +2,8 @@
 //! job-converter and container-manager) and `verdicts` (followed by job-converter), and what
 //! operators read and write.
 
+pub mod load;
+pub mod occupancy;
 pub mod policy;
 pub mod shares;
 pub mod views;
@@ -133,7 +135,8 @@ pub struct VerdictEntry {
     /// The smallest change that would let one more process of it start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
-    /// What it lost to others and what others lost to it, newest first; the newest eight.
+    /// What it lost to others and what others lost to it, newest first: of its newest rounds,
+    /// sixteen at most. rm-scheduler has all of a round at `/v1/rounds/{round}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
     pub since: Timestamp,

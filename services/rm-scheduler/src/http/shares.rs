@@ -28,8 +28,10 @@ pub async fn show_shares(State(api): State<Api>, _caller: Caller) -> Result<Json
         .counted
         .as_ref()
         .map(translate::shares);
-    shares.map(Json).ok_or_else(|| {
-        let detail = "no round yet: the scheduler has not heard from all its neighbours";
-        Problem::new(Code::Unavailable, detail).retry_after_ms(1_000)
-    })
+    shares.map(Json).ok_or_else(no_round)
+}
+
+pub fn no_round() -> Problem {
+    let detail = "no round yet: the scheduler has not heard from all its neighbours";
+    Problem::new(Code::Unavailable, detail).retry_after_ms(1_000)
 }

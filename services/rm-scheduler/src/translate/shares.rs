@@ -26,7 +26,7 @@ pub fn shares(counted: &Counted) -> Shares {
     }
 }
 
-fn share_policy(policy: snapshot::Policy) -> SharePolicy {
+pub fn share_policy(policy: snapshot::Policy) -> SharePolicy {
     match policy {
         snapshot::Policy::FairShare => SharePolicy::FairShare,
         snapshot::Policy::FixedShare => SharePolicy::FixedShare,

@@ -30,6 +30,9 @@ async fn strangers_see_nothing_and_publications_are_for_services() {
         "/v1/allocations",
         "/v1/rounds",
         "/v1/rounds/1",
+        "/v1/verdicts/job_a",
+        "/v1/load",
+        "/v1/occupancy",
     ] {
         assert_eq!(
             get(&stranger, path).await,

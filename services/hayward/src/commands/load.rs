@@ -1,0 +1,183 @@
+//! `hayward load`: what is asked for against what there is, by pool and by class.
+
+use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad};
+
+use crate::connection::{Role, Service, Session};
+use crate::output::words::word;
+use crate::output::{Look, Table, Tone, toned};
+
+pub async fn run(session: Session) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let answer = client.get("/v1/load").await?;
+    session
+        .out
+        .answer(answer, |load: &Load, look| text(load, look))
+}
+
+pub fn text(load: &Load, look: &Look) -> String {
+    let mut text = format!("round {}, {}\n\n", load.round, look.ago(load.at));
+    text.push_str(&pools(&load.pools, look));
+    text.push('\n');
+    text.push_str(&classes(&load.classes, look));
+    text
+}
+
+fn pools(pools: &[PoolLoad], look: &Look) -> String {
+    let header = [
+        "pool",
+        "nodes",
+        "up",
+        "quanta",
+        "usable",
+        "free",
+        "asked for",
+        "had",
+        "free pieces",
+    ];
+    let mut table = Table::new(header).numbers(&[1, 2, 3, 4, 5, 6, 7]);
+    for pool in pools {
+        let short = pool.requested > pool.usable;
+        table.row([
+            (&pool.pool).into(),
+            pool.nodes.into(),
+            pool.up.into(),
+            pool.total.into(),
+            pool.usable.into(),
+            pool.free.into(),
+            toned(
+                pool.requested,
+                if short { Tone::Warning } else { Tone::Plain },
+            ),
+            pool.awarded.into(),
+            toned(pieces(&pool.orders), Tone::Faint),
+        ]);
+    }
+    table.text(look)
+}
+
+/// The free room as it lies on nodes, largest first: `3 × 8, 1 × 2`.
+fn pieces(orders: &[NodesOfOrder]) -> String {
+    let pieces = orders.iter().rev().filter(|it| it.order > 0);
+    let pieces = pieces.map(|it| (it.free + it.partly, it.order));
+    let some = pieces.filter(|(count, _)| *count > 0);
+    let said: Vec<String> = some
+        .map(|(count, order)| format!("{count} × {order}"))
+        .collect();
+    said.join(", ")
+}
+
+fn classes(classes: &[ClassLoad], look: &Look) -> String {
+    let header = [
+        "class",
+        "policy",
+        "pool",
+        "work",
+        "waiting",
+        "quanta each",
+        "could use",
+        "may use now",
+        "due",
+        "has",
+        "leaving",
+    ];
+    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8, 9, 10]);
+    for class in classes {
+        for (at, it) in class.orders.iter().enumerate() {
+            let first = at == 0;
+            let once = |text: String| if first { text } else { String::new() };
+            table.row([
+                once(class.class.clone()).into(),
+                once(word(&class.policy)).into(),
+                once(class.pool.clone()).into(),
+                once(class.work.to_string()).into(),
+                once(class.waiting.to_string()).into(),
+                it.order.into(),
+                it.wanted.into(),
+                it.requested.into(),
+                it.counted.into(),
+                it.awarded.into(),
+                it.leaving.into(),
+            ]);
+        }
+    }
+    if table.is_empty() {
+        return "nobody asks for anything\n".to_owned();
+    }
+    table.text(look)
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::load::ProcessesOfOrder;
+    use hayward_rm_scheduler_api::policy::SharePolicy;
+    use hayward_vocabulary::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn demand_stands_beside_supply() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+        let nodes = |order, free, partly| NodesOfOrder {
+            order,
+            nodes: free,
+            up: free,
+            free,
+            partly,
+        };
+        let processes = |order, awarded| ProcessesOfOrder {
+            order,
+            wanted: 40,
+            requested: 8,
+            counted: 4,
+            awarded,
+            leaving: 1,
+        };
+        let load = Load {
+            round: 41,
+            at,
+            pools: vec![PoolLoad {
+                pool: "default".into(),
+                parent: None,
+                nodes: 4,
+                up: 3,
+                lost: 0,
+                offline: 0,
+                blocked: 1,
+                declined: 0,
+                total: 16,
+                usable: 12,
+                free: 6,
+                requested: 24,
+                awarded: 6,
+                orders: vec![nodes(0, 1, 0), nodes(2, 0, 1), nodes(4, 1, 0)],
+            }],
+            classes: vec![
+                ClassLoad {
+                    class: "normal".into(),
+                    policy: SharePolicy::FairShare,
+                    pool: "default".into(),
+                    priority: 10,
+                    weight: 100,
+                    work: 2,
+                    waiting: 1,
+                    orders: vec![processes(1, 2), processes(2, 2)],
+                },
+                ClassLoad {
+                    class: "reserve".into(),
+                    policy: SharePolicy::Reserve,
+                    pool: "default".into(),
+                    priority: 1,
+                    weight: 100,
+                    work: 0,
+                    waiting: 0,
+                    orders: Vec::new(),
+                },
+            ],
+        };
+        let look = Look {
+            colour: false,
+            now: at.plus_ms(2_000),
+        };
+        insta::assert_snapshot!(text(&load, &look));
+    }
+}

@@ -1,0 +1,148 @@
+//! `hayward nodes --held`: what each machine holds, for whom, and what is free on it.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
+
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::{Cell, Look, Table, Tone, toned};
+
+const PAGES: Pages = Pages {
+    list: "nodes",
+    next: "next_cursor",
+};
+
+pub async fn run(session: Session) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let answer = pages::all(&client, "/v1/occupancy", PAGES).await?;
+    session
+        .out
+        .answer(answer, |all: &Occupancy, look| table(&all.nodes, look))
+}
+
+pub fn table(nodes: &[NodeOccupancy], look: &Look) -> String {
+    if nodes.is_empty() {
+        return "no nodes\n".to_owned();
+    }
+    let header = [
+        "node", "state", "pool", "quanta", "held", "fixed", "leaving", "free", "by",
+    ];
+    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7]);
+    for node in nodes {
+        table.row([
+            (&node.node).into(),
+            state(node),
+            (&node.pool).into(),
+            node.order.into(),
+            node.held.into(),
+            node.fixed.into(),
+            node.vacating.into(),
+            node.free.into(),
+            holders(node).into(),
+        ]);
+    }
+    table.text(look)
+}
+
+/// The first thing that keeps it from taking work.
+fn state(node: &NodeOccupancy) -> Cell {
+    match node {
+        _ if !node.responsive => toned("lost", Tone::Bad),
+        _ if !node.online => toned("off", Tone::Warning),
+        _ if node.blocked.is_some() => toned("blocked", Tone::Warning),
+        _ if !node.up => toned("declines", Tone::Warning),
+        _ if node.over > 0 => toned("shrank", Tone::Warning),
+        _ => toned("up", Tone::Good),
+    }
+}
+
+/// Who holds how many processes of how many quanta, the most first.
+fn holders(node: &NodeOccupancy) -> String {
+    let mut held: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+    for share in &node.shares {
+        let (processes, quanta) = held.entry((&share.work, &share.user)).or_default();
+        *processes += 1;
+        *quanta += share.order;
+    }
+    let mut held: Vec<_> = held.into_iter().collect();
+    held.sort_by_key(|(_, (_, quanta))| std::cmp::Reverse(*quanta));
+    let said: Vec<String> = held
+        .into_iter()
+        .map(|((work, user), (processes, quanta))| match processes {
+            1 => format!("{work} of {user} ({quanta})"),
+            many => format!("{many} × {work} of {user} ({quanta})"),
+        })
+        .collect();
+    said.join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::AllocationState;
+    use hayward_rm_scheduler_api::occupancy::ShareOccupancy;
+    use hayward_vocabulary::{
+        AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
+    };
+
+    use super::*;
+
+    fn share(work: &str, user: &str, order: u64) -> ShareOccupancy {
+        ShareOccupancy {
+            allocation: AllocationId::new("alc_1").unwrap(),
+            work: WorkId::new(work).unwrap(),
+            kind: WorkKind::Job,
+            user: UserName::new(user).unwrap(),
+            class: "normal".into(),
+            order,
+            state: AllocationState::Running,
+            granted_at: Timestamp::from_unix_ms(1),
+            investment_ms: 0,
+            fixed: false,
+            leaving: false,
+            purged: false,
+            squatter: false,
+            gpus: Vec::new(),
+        }
+    }
+
+    fn node(name: &str, up: bool, shares: Vec<ShareOccupancy>) -> NodeOccupancy {
+        let held = shares.iter().map(|share| share.order).sum();
+        NodeOccupancy {
+            node: NodeName::new(name).unwrap(),
+            pool: "default".into(),
+            up,
+            responsive: true,
+            online: true,
+            quiesced: false,
+            blocked: (!up).then(|| "a fan is broken".into()),
+            capacity: Size::default(),
+            quantum: Quantum::default(),
+            order: 8,
+            held,
+            free: 8 - held,
+            over: 0,
+            fixed: 0,
+            vacating: 0,
+            processes: 3,
+            reservable: up,
+            classes: Vec::new(),
+            shares,
+        }
+    }
+
+    #[test]
+    fn a_table_of_who_holds_what() {
+        let look = Look {
+            colour: false,
+            now: Timestamp::from_unix_ms(2),
+        };
+        let mixed = vec![
+            share("job_1", "ada", 1),
+            share("job_2", "ben", 4),
+            share("job_1", "ada", 1),
+        ];
+        let nodes = [node("n1", true, mixed), node("n2", false, Vec::new())];
+        insta::assert_snapshot!(table(&nodes, &look));
+    }
+}

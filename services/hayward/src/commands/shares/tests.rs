@@ -1,0 +1,132 @@
+use hayward_rm_scheduler_api::policy::SharePolicy;
+use hayward_rm_scheduler_api::shares::{CapParts, Idle, Turn, UserShare};
+use hayward_vocabulary::{Timestamp, UserName, WorkId};
+
+use super::*;
+
+fn work(id: &str, order: u64, current: u64, leaving: u64) -> WorkShare {
+    WorkShare {
+        work: WorkId::new(id).unwrap(),
+        kind: WorkKind::Job,
+        order,
+        wanted: 8,
+        cap: CapParts {
+            base: 40,
+            doubling: Some(8),
+            ..CapParts::default()
+        },
+        counted: 4,
+        current,
+        leaving,
+        tally: tally(4 * order, (current + leaving) * order, leaving * order),
+    }
+}
+
+fn tally(due: u64, held: u64, vacating: u64) -> Tally {
+    Tally {
+        due,
+        held,
+        vacating,
+        ..Tally::default()
+    }
+}
+
+fn pool() -> PoolShare {
+    PoolShare {
+        pool: "default".into(),
+        tree: "default".into(),
+        total: 30,
+        lost: 2,
+        offline: 0,
+        blocked: 4,
+        declined: 0,
+        withheld: 0,
+        usable: 24,
+        held: 13,
+        fixed: 0,
+        over: 0,
+        held_closed: 0,
+        free: 11,
+        idle: Idle {
+            split: 3,
+            unasked: 8,
+            ..Idle::default()
+        },
+    }
+}
+
+fn group() -> PriorityShare {
+    PriorityShare {
+        tree: Some("default".into()),
+        priority: 10,
+        policy: SharePolicy::FairShare,
+        classes: vec!["high".into(), "low".into()],
+        turn: Some(Turn {
+            available: 24,
+            taken: 13,
+        }),
+        tally: tally(12, 13, 1),
+    }
+}
+
+#[test]
+fn a_tree_of_shares() {
+    let at = Timestamp::from_unix_ms(1_795_257_720_000);
+    let ada = UserName::new("ada").unwrap();
+    let user = |due, held, work| UserShare {
+        user: ada.clone(),
+        given: due,
+        left: 0,
+        tally: tally(due, held, 1),
+        work,
+    };
+    let class = |name: &str, users| ClassShare {
+        class: name.into(),
+        tree: Some("default".into()),
+        policy: SharePolicy::FairShare,
+        priority: 10,
+        weight: 100,
+        given: 13,
+        left: 1,
+        tally: tally(12, 13, 1),
+        users,
+    };
+    let shares = Shares {
+        round: 41,
+        at,
+        capacity: 24,
+        held: 13,
+        free: 11,
+        pools: vec![pool()],
+        elsewhere: 0,
+        priorities: vec![group()],
+        unclassed: Tally {
+            held: 2,
+            ..Tally::default()
+        },
+        classes: vec![
+            class(
+                "high",
+                vec![user(
+                    12,
+                    13,
+                    vec![work("job_1", 1, 4, 1), work("job_2", 2, 4, 0)],
+                )],
+            ),
+            class("low", Vec::new()),
+        ],
+        ledger: vec![LedgerLine {
+            user: ada.clone(),
+            class: "high".into(),
+            due_quantum_ms: 120_000,
+            received_quantum_ms: 118_000,
+        }],
+    };
+    insta::assert_snapshot!(text(
+        &shares,
+        &Look {
+            colour: false,
+            now: at.plus_ms(2_000)
+        }
+    ));
+}

@@ -1,0 +1,92 @@
+//! `/v1/load` and `/v1/occupancy`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::load::Load;
+use hayward_rm_scheduler_api::occupancy::Occupancy;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Query};
+use hayward_vocabulary::NodeName;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Api;
+use crate::ledger::Command;
+use crate::occupancy::Wanted;
+
+/// Nodes of one page at most.
+const LARGEST_PAGE: usize = 1_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Nodes {
+    /// Only this node.
+    #[param(value_type = Option<String>, nullable = false, required = false)]
+    node: Option<NodeName>,
+    /// Only the nodes of this pool, without those below it.
+    #[param(nullable = false, required = false)]
+    pool: Option<String>,
+    /// Nodes at most; 100 when absent, no more than 1000.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the page before.
+    #[param(value_type = Option<String>, required = false, nullable = false)]
+    cursor: Option<NodeName>,
+}
+
+impl Nodes {
+    fn wanted(self) -> Result<Wanted, Problem> {
+        let limit = self.limit.unwrap_or(100);
+        if !(1..=LARGEST_PAGE).contains(&limit) {
+            let detail = format!("takes 1 to {LARGEST_PAGE}");
+            let problem = Problem::new(Code::BadRequest, "this is no page");
+            return Err(problem.at("/query/limit", detail));
+        }
+        Ok(Wanted {
+            node: self.node,
+            pool: self.pool,
+            after: self.cursor,
+            limit,
+        })
+    }
+}
+
+/// Demand against supply, by pool and by class.
+#[utoipa::path(
+    get, path = "/v1/load", operation_id = "show_load", tag = "shares",
+    responses(
+        (status = 200, description = "as of the newest round", body = Load),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "no round has been taken yet", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_load(State(api): State<Api>, _caller: Caller) -> Result<Json<Load>, Problem> {
+    api.publisher().leading()?;
+    let load = api.handle.ask(Command::Load).await?.value;
+    load.map(Json).ok_or_else(super::shares::no_round)
+}
+
+/// Every node with its room, and who holds it.
+#[utoipa::path(
+    get, path = "/v1/occupancy", operation_id = "list_occupancy", tag = "shares",
+    params(Nodes),
+    responses(
+        (status = 200, description = "in order of name", body = Occupancy),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_occupancy(
+    State(api): State<Api>,
+    _caller: Caller,
+    Query(nodes): Query<Nodes>,
+) -> Result<Json<Occupancy>, Problem> {
+    api.publisher().leading()?;
+    let wanted = nodes.wanted()?;
+    let ask = |reply| Command::Occupancy(Box::new(wanted), reply);
+    Ok(Json(api.handle.ask(ask).await?.value))
+}

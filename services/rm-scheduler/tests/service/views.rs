@@ -1,0 +1,184 @@
+//! Demand against supply, and who stands where.
+
+use hayward_blocklist_api::{BlockAction, BlockKind};
+use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, ProcessesOfOrder};
+use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
+use hayward_service::Code;
+use hayward_testkit::until;
+
+use super::neighbours::{block, job, service};
+use super::world::World;
+
+impl World {
+    async fn load(&self) -> Load {
+        self.client("viewer").get("/v1/load").await.unwrap()
+    }
+
+    async fn occupancy(&self, query: &str) -> Occupancy {
+        let path = format!("/v1/occupancy{query}");
+        self.client("viewer").get(&path).await.unwrap()
+    }
+}
+
+/// Five nodes: two full of a job's processes of two quanta, one with a service, one marked.
+async fn busy() -> World {
+    let world = World::new(&[4, 4, 4, 2, 2]).await;
+    let mut marked = block(BlockKind::Node, "n5", None);
+    marked.action = BlockAction::Mark;
+    world.around.block(&marked);
+    until("the mark", async || {
+        let shares = world.shares().await?;
+        (shares.pools.first()?.blocked == 2).then_some(())
+    })
+    .await;
+    world.around.ask(&service("svc_a.0", "bob"));
+    let all = world.until("the service", |all| all.len() == 1).await;
+    world.report(all.values().next().unwrap(), ContainerState::Running);
+    let mut wide = job("job_w", "ann");
+    wide.size.memory_bytes *= 2;
+    wide.max_processes = 9;
+    world.around.ask(&wide);
+    world
+        .until("all it can have", |all| all.len() == 1 + 6)
+        .await;
+    world.settled().await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w_27_load_sets_what_classes_ask_for_against_what_pools_have() {
+    let world = busy().await;
+    let load = world.load().await;
+    let pool = &load.pools[0];
+    // With the probe of the test, which has no room.
+    assert_eq!((pool.nodes, pool.up, pool.blocked), (6, 5, 1));
+    assert_eq!((pool.total, pool.usable, pool.free), (16, 14, 1));
+    // Six of the job, of two quanta each, and the service.
+    assert_eq!((pool.requested, pool.awarded), (13, 13));
+    let order = |order, nodes, up, free, partly| NodesOfOrder {
+        order,
+        nodes,
+        up,
+        free,
+        partly,
+    };
+    // The one quantum beside the service is what is left.
+    assert_eq!(
+        pool.orders,
+        [
+            order(0, 1, 1, 1, 0),
+            order(1, 0, 0, 0, 1),
+            order(2, 2, 1, 0, 0),
+            order(4, 3, 3, 0, 0)
+        ]
+    );
+    let of =
+        |class: &str| -> &ClassLoad { load.classes.iter().find(|it| it.class == class).unwrap() };
+    let normal = ProcessesOfOrder {
+        order: 2,
+        wanted: 9,
+        requested: 6,
+        counted: 6,
+        awarded: 6,
+        leaving: 0,
+    };
+    assert_eq!(of("normal").orders, [normal]);
+    assert_eq!((of("normal").work, of("normal").waiting), (1, 0));
+    assert_eq!(of("service").orders[0].awarded, 1);
+    assert_eq!(of("high").orders, []);
+
+    let mut large = job("job_l", "cy");
+    large.size.memory_bytes *= 4;
+    world.around.ask(&large);
+    until("one that waits", async || {
+        let load = world.load().await;
+        let normal = load.classes.iter().find(|it| it.class == "normal")?;
+        ((normal.work, normal.waiting) == (2, 1)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn occupancy_says_who_stands_where_page_by_page_and_adds_up() {
+    let world = busy().await;
+    let mut nodes: Vec<NodeOccupancy> = Vec::new();
+    let mut page = world.occupancy("?limit=2").await;
+    assert_eq!(page.nodes.len(), 2);
+    loop {
+        nodes.append(&mut page.nodes);
+        let Some(cursor) = page.next_cursor else {
+            break;
+        };
+        let query = format!("?limit=2&cursor={cursor}");
+        page = world.occupancy(&query).await;
+    }
+    // The probe of the test has no room.
+    nodes.retain(|node| node.order > 0);
+    let names: Vec<&str> = nodes.iter().map(|node| node.node.as_str()).collect();
+    assert_eq!(names, ["n1", "n2", "n3", "n4", "n5"]);
+    for node in &nodes {
+        assert_eq!(node.order + node.over, node.held + node.free, "{node:?}");
+        let held: u64 = node.shares.iter().map(|share| share.order).sum();
+        assert_eq!(
+            (node.held, node.processes),
+            (held, node.shares.len() as u64)
+        );
+    }
+    let shares = world.shares().await.unwrap();
+    let held: u64 = nodes.iter().map(|node| node.held).sum();
+    let free: u64 = nodes.iter().filter(|it| it.up).map(|it| it.free).sum();
+    assert_eq!((held, free), (shares.held, shares.free));
+
+    let marked = &nodes[4];
+    assert_eq!(
+        (marked.up, marked.responsive, marked.online),
+        (false, true, true)
+    );
+    assert_eq!(marked.blocked.as_deref(), Some("it smells"));
+    let beside = |node: &&NodeOccupancy| node.fixed == 1;
+    let with_service = nodes.iter().find(beside).unwrap();
+    assert!(!with_service.reservable && !marked.reservable);
+    let share = with_service.shares.iter().find(|it| it.fixed).unwrap();
+    assert_eq!(
+        (share.work.as_str(), share.user.as_str()),
+        ("svc_a.0", "bob")
+    );
+    assert!(with_service.classes.contains(&"normal".to_owned()));
+
+    let one = world.occupancy("?node=n5&pool=default").await;
+    assert_eq!((one.nodes.len(), one.next_cursor), (1, None));
+    assert_eq!(world.occupancy("?pool=other").await.nodes, []);
+    let none = world.client("viewer");
+    let refused = none.get::<Occupancy>("/v1/occupancy?limit=0").await;
+    assert_eq!(
+        refused.unwrap_err().problem().unwrap().code,
+        Code::BadRequest
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_holds_beyond_its_size_is_shown() {
+    let world = World::new(&[3, 3]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 6;
+    world.around.ask(&demand);
+    let all = world.until("all of it", |all| all.len() == 6).await;
+    for entry in all.values() {
+        world.report(entry, ContainerState::Running);
+    }
+    world.settled().await;
+    world.around.node("n1", 1);
+    let node = until("the smaller node", async || {
+        let page = world.occupancy("?node=n1").await;
+        page.nodes.into_iter().find(|node| node.order == 1)
+    })
+    .await;
+    assert_eq!((node.held, node.over, node.free), (3, 2, 0));
+    let shares = until("the round that saw it", async || {
+        let shares = world.shares().await?;
+        (shares.pools.first()?.over == 2).then_some(shares)
+    })
+    .await;
+    assert_eq!((shares.capacity, shares.held), (4, 6));
+}
