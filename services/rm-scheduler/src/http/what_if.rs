@@ -8,6 +8,7 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
+use crate::looks::patiently;
 use crate::policy::Fault;
 use crate::what_if::{Asker, not_theirs, question, told};
 
@@ -43,13 +44,18 @@ pub async fn forecast_changes(
         "not all of this is for you to ask",
         not_theirs(&ask, &asker),
     )?;
-    let place = api.context.thinking()?;
+    let place = api.context.thinking().await?;
     let (look, revision) = api.look(ask.policy.as_ref()).await?;
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;
         let question = question(&ask, &asker, &look)?;
-        let changed = question.changed;
-        let seen = compare(&look.snapshot, changed, &question.task_ms, question.rounds);
+        let mut go_on = patiently(question.rounds);
+        let seen = compare(
+            &look.snapshot,
+            question.changed,
+            &question.task_ms,
+            &mut go_on,
+        );
         Ok(Forecast {
             revision,
             at: look.snapshot.now,
