@@ -56,7 +56,8 @@ fn all_faults_are_told_at_once() {
               {"kind": "service", "tasks": 3},
               {"name": "same", "user": "ada"}, {"name": "same", "user": "ada"}],
             "drain": ["n1", "n9"], "lose": ["n8"], "withdraw": ["job_x"], "rounds": 51,
-            "add_nodes": [{"name": "n2", "size": {}}, {"pool": "nowhere", "count": 0, "size": {}}]}"#,
+            "add_nodes": [{"name": "n2", "size": {}},
+                          {"pool": "nowhere", "count": 0, "size": {}}]}"#,
     );
     assert_eq!(
         found,
