@@ -62,6 +62,7 @@ impl Rows {
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
+        let inputs = self.inputs.map(inputs::Encoding::start);
         allocations::upsert(tx, &self.allocations).await?;
         allocations::delete(tx, &self.buried).await?;
         allocations::upsert_incarnations(tx, &self.incarnations).await?;
@@ -71,8 +72,8 @@ impl Rows {
         }
         rounds::insert(tx, &self.rounds).await?;
         receipts::upsert(tx, &self.receipts).await?;
-        if let Some(inputs) = self.inputs {
-            inputs::insert(tx, inputs).await?;
+        if let Some(encoding) = inputs {
+            inputs::insert(tx, encoding).await?;
         }
         usage::upsert(tx, &self.usage).await?;
         carried::upsert(tx, &self.carried).await?;
