@@ -26,7 +26,7 @@ fn every_scenario_comes_out_as_it_says() {
         failed.extend(differences.map(|difference| format!("{name}: {difference}")));
         seen += 1;
     }
-    assert!(seen >= 50, "{seen} scenarios");
+    assert!(seen >= 120, "{seen} scenarios");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
