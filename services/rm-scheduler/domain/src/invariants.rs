@@ -107,7 +107,11 @@ fn add(world: &mut World, id: &str, ask: &Ask) {
     let user = format!("u{}", ask.user);
     let demand = match ask.kind {
         0 => world.reservation(id, &user, ask.order),
-        1 | 2 => world.service(id, &user, ask.order),
+        1 | 2 => {
+            let demand = world.service(id, &user, ask.order);
+            demand.class = Some("fixed".into());
+            demand
+        }
         3 => {
             let demand = world.job(id, &user, ask.order);
             demand.class = Some("fixed".into());
