@@ -3,6 +3,7 @@
 use hayward_vocabulary::Size;
 
 use crate::{
+    plan::VacateReason,
     settings::Settings,
     world::{GIB, World, node_name, share},
 };
@@ -51,4 +52,41 @@ fn r_12_12_a_fresh_share_is_handed_to_a_reservation_as_a_whole_node() {
     let grant = &plan.grants[0];
     assert_eq!((grant.work.as_str(), grant.node.as_str()), ("r", "n00"));
     assert_eq!(grant.size, world.snapshot.nodes["n00"].capacity);
+}
+
+/// R-7.5 and R-14.1: what recovery finds on a node that nobody knows is given up at once.
+#[test]
+fn r_7_5_shares_on_an_unknown_node_are_purged() {
+    let mut world = reference().nodes(&[2]);
+    world.job("j", "a", 1);
+    world.step();
+    world.snapshot.nodes.remove("n00");
+    let plan = world.plan();
+    assert_eq!(plan.vacates.len(), 2);
+    let gone = |it: &crate::plan::Vacate| it.purge && it.reason == VacateReason::NodeLost;
+    assert!(plan.vacates.iter().all(gone), "{plan:#?}");
+    assert_eq!(share(&plan, "j").current, 0);
+}
+
+/// Nothing is carried over a restart but what is held: R asked for 3 and was given a node of 4, so
+/// its order is 4, and no second node is looked for. S and J go by their own orders.
+#[test]
+fn r_14_2_what_is_held_says_what_it_was_upgraded_to() {
+    let mut world = reference().nodes(&[4, 3]);
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    world.node("n01").takes_work = false;
+    world.reservation("r", "a", 3);
+    world.step();
+    world.node("n01").takes_work = true;
+    world.service("s", "b", 1).class = Some("fixed".into());
+    world.job("j", "c", 1);
+    world.step();
+    let before = world.plan();
+    world.snapshot.carried = crate::snapshot::Carried::default();
+    let plan = world.plan();
+    let r = share(&plan, "r");
+    assert_eq!((r.order, r.counted, r.current), (4, 1, 1));
+    assert_eq!((plan.grants.len(), plan.vacates.len()), (0, 0));
+    assert_eq!(plan.shares, before.shares);
+    assert_eq!((share(&plan, "s").order, share(&plan, "j").current), (1, 2));
 }
