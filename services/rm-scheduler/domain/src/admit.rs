@@ -43,8 +43,8 @@ pub(crate) fn class_of<'a>(
     Ok(name)
 }
 
-/// by the rules whole nodes serve everything but jobs. Where whole nodes are for reservations
-/// alone, a service gets the share of a node that it asked for.
+/// by the rules whole nodes serve everything but jobs. Where whole nodes are for
+/// reservations alone, a service gets the share of a node that it asked for.
 fn natural(snapshot: &Snapshot, kind: WorkKind) -> Policy {
     match kind {
         WorkKind::Job => Policy::FairShare,

@@ -331,8 +331,8 @@ proptest! {
         }
     }
 
-    /// I8: while something fits for a user who wants more, that user is never more than M - 1 quanta
-    /// and one process below the equal share.
+    /// I8: while something fits for a user who wants more, that user is never more than M - 1
+    /// quanta and one process below the equal share.
     #[test]
     fn i8_mixed_orders_are_even_to_within_the_largest(
         nodes in prop::collection::vec(1..9_u64, 1..8),

@@ -1,4 +1,5 @@
-//! Rules that a scenario cannot express: what is granted in full, what is purged, what a round keeps.
+//! Rules that a scenario cannot express: what is granted in full, what is purged, what a round
+//! keeps.
 
 use hayward_vocabulary::Size;
 
@@ -27,9 +28,9 @@ fn r_4_3_a_process_is_granted_its_order_in_quanta() {
     assert_eq!(plan.grants[0].size.memory_bytes, 8 * GIB);
 }
 
-/// J, pinned to n02, leaves 3 there: W (order 4) is counted 2, has one and is needy. Next round it is
-/// placed first on the new n00, which R was promised; W has T = 2 then and is rich, so its fresh share
-/// is R's, with all that n00 has.
+/// J, pinned to n02, leaves 3 there: W (order 4) is counted 2, has one and is needy. Next round it
+/// is placed first on the new n00, which R was promised; W has T = 2 then and is rich, so its fresh
+/// share is R's, with all that n00 has.
 #[test]
 fn r_12_12_a_fresh_share_is_handed_to_a_reservation_as_a_whole_node() {
     let mut world = reference().nodes(&[]);
