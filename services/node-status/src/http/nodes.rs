@@ -86,11 +86,16 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
         entry,
         metrics: pulse.metrics(),
         heartbeat_age_ms,
-        // the first miss is tolerated silently because of timing.
-        missed: Some(heartbeat_age_ms / app.context.heartbeat_ms)
-            .filter(|n| *n > 1)
-            .unwrap_or(0),
+        missed: missed(heartbeat_age_ms, app.context.heartbeat_ms),
         version: pulse.version().to_string(),
+    }
+}
+
+/// the first miss is tolerated silently because of timing.
+fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
+    match age_ms / heartbeat_ms.max(1) {
+        0 | 1 => 0,
+        missed => missed,
     }
 }
 
@@ -281,4 +286,15 @@ pub async fn list_node_changes(
         changes,
         next_cursor,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::missed;
+
+    #[test]
+    fn r_6_2_misses_are_shown_from_the_second_on() {
+        let shown = [0, 999, 1_000, 1_999, 2_000, 5_999, 6_000].map(|age| missed(age, 1_000));
+        assert_eq!(shown, [0, 0, 0, 0, 2, 5, 6]);
+    }
 }

@@ -129,3 +129,37 @@ fn pool_of(inventory: &Inventory) -> String {
         .clone()
         .unwrap_or_else(|| DEFAULT_POOL.to_owned())
 }
+
+#[cfg(test)]
+mod tests {
+    use hayward_node_status_api::Metrics;
+    use hayward_vocabulary::Size;
+
+    use super::*;
+
+    fn beat(pool: &str) -> Heartbeat {
+        Heartbeat {
+            boot_id: "boot-1".into(),
+            agent_instance: "agent-1".into(),
+            inventory: Inventory {
+                capacity: Size::memory(1 << 30),
+                pool: Some(pool.into()),
+                labels: std::collections::BTreeMap::new(),
+                runtimes: Vec::new(),
+                version: String::new(),
+            },
+            metrics: Metrics::default(),
+            quiesced: false,
+        }
+    }
+
+    #[test]
+    fn r_6_5_a_node_keeps_its_pool_until_it_is_configured_anew() {
+        let name = NodeName::new("n1").unwrap();
+        let mut node = Node::first_heard(name, &beat("old"), Timestamp::default());
+        assert!(node.says(beat("new"), false), "what it says is news");
+        assert_eq!(node.entry().pool, "old");
+        assert!(node.says(beat("new"), true));
+        assert_eq!(node.entry().pool, "new");
+    }
+}

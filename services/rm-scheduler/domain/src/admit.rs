@@ -16,7 +16,7 @@ pub(crate) fn class_of<'a>(
     holds: bool,
 ) -> Result<&'a str, Deferral> {
     let (name, class) = match &demand.class {
-        None => default_of(snapshot, natural(demand.kind)).ok_or_else(|| {
+        None => default_of(snapshot, natural(snapshot, demand.kind)).ok_or_else(|| {
             refuse(
                 Reason::NoClass,
                 "names no class, and there is no default for its kind".into(),
@@ -43,11 +43,13 @@ pub(crate) fn class_of<'a>(
     Ok(name)
 }
 
-fn natural(kind: WorkKind) -> Policy {
+/// by the rules whole nodes serve everything but jobs. Where whole nodes are for
+/// reservations alone, a service gets the share of a node that it asked for.
+fn natural(snapshot: &Snapshot, kind: WorkKind) -> Policy {
     match kind {
         WorkKind::Job => Policy::FairShare,
-        WorkKind::Service => Policy::FixedShare,
-        WorkKind::Reservation => Policy::Reserve,
+        WorkKind::Service if snapshot.tunables.settings.reserve_whole_nodes => Policy::FixedShare,
+        WorkKind::Service | WorkKind::Reservation => Policy::Reserve,
     }
 }
 

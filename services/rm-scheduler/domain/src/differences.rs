@@ -188,3 +188,128 @@ fn w_32_who_gave_lately_is_left_alone() {
     };
     assert_eq!((run(None), run(Some(3))), (2, 0));
 }
+
+/// A job pinned to a machine that is not there is counted all the same, since lists are not looked
+/// at when counts alone decide (W-12). The room it is due it can never use.
+fn due_to_nobody(change: impl FnOnce(&mut Settings)) -> World {
+    let mut world = rules(change).nodes(&[4]);
+    world.snapshot.tunables.defragmentation = false;
+    world.job("plain", "a", 1);
+    world.step();
+    world.job("pinned", "b", 1).machines = [node_name("elsewhere")].into();
+    world
+}
+
+/// Beats no W-n, but R-11.1: the rules send overage away though nobody can use the room (0006).
+#[test]
+fn r_11_1_overage_leaves_only_where_that_lets_somebody_in() {
+    let run = |somebody| {
+        let mut world = due_to_nobody(|settings| settings.evict_for_somebody = somebody);
+        let plan = world.step();
+        assert_eq!(share(&plan, "plain").counted, 2);
+        has(&plan, "plain")
+    };
+    assert_eq!((run(false), run(true)), (2, 4));
+}
+
+/// W-2: idle room that waiting work could use.
+#[test]
+fn w_2_room_that_no_count_claims_is_lent() {
+    let run = |lend| {
+        let mut world = due_to_nobody(|settings| settings.lend_idle = lend);
+        world.step();
+        has(&world.step(), "plain")
+    };
+    assert_eq!((run(false), run(true)), (2, 4));
+}
+
+/// W-33: shares of owners within their counts stay on a promised node, and the reservation waits.
+#[test]
+fn w_33_a_promised_node_is_cleared_at_once() {
+    let run = |clear| {
+        let mut world = rules(|settings| settings.clear_promised = clear).nodes(&[3, 3]);
+        world.snapshot.tunables.defragmentation = false;
+        world.job("j", "a", 1).max_processes = 2;
+        let pinned = world.job("k", "b", 1);
+        (pinned.max_processes, pinned.machines) = (1, [node_name("n01")].into());
+        world.step();
+        world.reservation("r", "c", 3);
+        let plan = world.step();
+        assert_eq!(
+            (share(&plan, "j").counted, share(&plan, "k").counted),
+            (2, 1)
+        );
+        (plan.vacates.len(), has(&world.step(), "r"))
+    };
+    // On n01 less is lost than on n00.
+    assert_eq!((run(false), run(true)), ((0, 0), (1, 1)));
+}
+
+/// Beats no W-n, but R-6.6: a service whose node was lost is over, until its owner asks anew.
+#[test]
+fn r_6_6_what_a_lost_node_had_gets_a_successor() {
+    let run = |replace| {
+        let mut world = rules(|settings| settings.replace_lost = replace).nodes(&[2, 2]);
+        world.service("s", "a", 1).class = Some("fixed".into());
+        world.step();
+        world.node("n00").lost = true;
+        has(&world.step(), "s")
+    };
+    assert_eq!((run(false), run(true)), (0, 1));
+}
+
+/// Beats no W-n, but R-6.8 with R-11.1: shares that stay on a quiesced node are in no table, so a
+/// count drops below them and drives out what 6.2 says stays.
+#[test]
+fn r_6_8_what_rests_on_a_closed_node_is_not_driven_out() {
+    let run = |rest| {
+        let mut world = rules(|settings| settings.rest_on_closed = rest).nodes(&[4, 4]);
+        world.job("j", "a", 1);
+        world.step();
+        world.node("n00").takes_work = false;
+        let plan = world.step();
+        (share(&plan, "j").counted, plan.vacates.len())
+    };
+    assert_eq!((run(false), run(true)), ((4, 4), (8, 0)));
+}
+
+/// Beats no W-n: a FIXED_SHARE class serves a reservation with part of a node, and R-3.3 gives a
+/// service without class a whole one. Neither is what its owner asked for.
+#[test]
+fn r_3_3_whole_nodes_are_for_reservations() {
+    let run = |whole| {
+        let mut world = rules(|settings| settings.reserve_whole_nodes = whole).nodes(&[4, 4]);
+        world.reservation("r", "a", 2).class = Some("fixed".into());
+        world.service("s", "b", 4);
+        let plan = world.step();
+        let order = |id: &str| {
+            let grant = plan.grants.iter().find(|it| it.work.as_str() == id);
+            grant.map(|it| (it.class.clone(), it.order))
+        };
+        (plan.verdicts["r"].reason, order("r"), order("s"))
+    };
+    let (reason, reserved, service) = run(false);
+    assert_eq!(reason, Reason::Satisfied);
+    assert_eq!(reserved, Some(("fixed".into(), 2)));
+    assert_eq!(service, Some(("reserve".into(), 4)));
+    let (reason, reserved, service) = run(true);
+    assert_eq!((reason, reserved), (Reason::PolicyMismatch, None));
+    assert_eq!(service, Some(("fixed".into(), 4)));
+}
+
+/// W-10, W-5: a job may double what it has, so what it wants moves with what it holds, and with it
+/// the sort that hands out the remainder: one process goes to and fro for ever.
+#[test]
+fn w_10_remainders_are_not_handed_to_and_fro() {
+    let run = |steady| {
+        let mut world = rules(|settings| settings.steady_counts = steady).nodes(&[3]);
+        world.job("j", "a", 1);
+        world.job("k", "b", 1);
+        for _ in 0..5 {
+            world.step();
+        }
+        (0..10).map(|_| world.step().vacates.len()).sum::<usize>()
+    };
+    assert!(run(false) > 0);
+    assert_eq!(run(true), 0);
+}

@@ -107,7 +107,11 @@ fn add(world: &mut World, id: &str, ask: &Ask) {
     let user = format!("u{}", ask.user);
     let demand = match ask.kind {
         0 => world.reservation(id, &user, ask.order),
-        1 | 2 => world.service(id, &user, ask.order),
+        1 | 2 => {
+            let demand = world.service(id, &user, ask.order);
+            demand.class = Some("fixed".into());
+            demand
+        }
         3 => {
             let demand = world.job(id, &user, ask.order);
             demand.class = Some("fixed".into());
@@ -324,6 +328,35 @@ proptest! {
             prop_assert!(off <= sum, "class {class} has {given} of {total} at {weight}/{sum}");
             let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
             prop_assert!(most - least <= 1, "{has:?}");
+        }
+    }
+
+    /// I8: while something fits for a user who wants more, that user is never more than M - 1
+    /// quanta and one process below the equal share.
+    #[test]
+    fn i8_mixed_orders_are_even_to_within_the_largest(
+        nodes in prop::collection::vec(1..9_u64, 1..8),
+        orders in prop::collection::vec(1..6_u64, 2..6),
+    ) {
+        let mut world = World::eager().nodes(&nodes);
+        world.snapshot.tunables.settings = Settings::reference();
+        world.snapshot.tunables.defragmentation = false;
+        for (at, order) in orders.iter().enumerate() {
+            world.job(&format!("j{at}"), &format!("u{at}"), *order);
+        }
+        let plan = world.plan();
+        let mut free: BTreeMap<&str, u64> = world.snapshot.nodes.iter()
+            .map(|(name, node)| (name.as_str(), node.capacity.memory_bytes / GIB))
+            .collect();
+        for grant in &plan.grants {
+            *free.get_mut(grant.node.as_str()).unwrap() -= grant.order;
+        }
+        let hole = free.values().max().unwrap();
+        let equal = nodes.iter().sum::<u64>() / orders.len() as u64;
+        let most = nodes.iter().chain(&orders).max().unwrap();
+        for (at, order) in orders.iter().enumerate().filter(|(_, order)| *order <= hole) {
+            let has = share(&plan, &format!("j{at}")).counted * order;
+            prop_assert!(has + most - 1 + order >= equal, "j{at} has {has} of {equal}");
         }
     }
 

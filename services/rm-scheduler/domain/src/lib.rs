@@ -71,4 +71,6 @@ mod invariants;
 #[cfg(test)]
 mod properties;
 #[cfg(test)]
+mod rules;
+#[cfg(test)]
 mod world;

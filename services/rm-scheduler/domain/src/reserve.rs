@@ -64,7 +64,7 @@ fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
     let staying = machine.held.iter().filter(counts);
     let invested = staying
         .clone()
-        .map(|held| books.invested_ms(*held))
+        .map(|held| books.investment_ms(*held))
         .fold(0, u64::saturating_add);
     let stage = match (machine.held.is_empty(), staying.count()) {
         (true, _) => 0,

@@ -39,8 +39,10 @@ pub struct Settings {
     /// Processes on nodes that take no new work stay out of the counts. Otherwise marking a node
     /// would drive out what a mark must leave alone.
     pub rest_on_closed: bool,
-    /// Reservations are whole nodes, so only RESERVE classes serve them. The rules also let a
-    /// FIXED_SHARE class serve one, with a share of a node.
+    /// Reservations are whole nodes, and whole nodes are for reservations: only RESERVE classes
+    /// serve them, and a service that names no class gets a share of a node. The rules also let
+    /// a FIXED_SHARE class serve a reservation, and give a service without class a whole node
+    ///
     pub reserve_whole_nodes: bool,
     /// Growth that costs nobody anything is not slowed down twice: counts are made as if growth
     /// were free, and only work that exceeds its cap is held to it.

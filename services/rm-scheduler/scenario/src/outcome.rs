@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::{
     Plan, Reason, Verdict,
     plan::{Receipt, Unblock, WorkShare},
+    snapshot::Allocation,
 };
 use hayward_vocabulary::{AllocationId, Size, WorkId};
 use serde::{Deserialize, Serialize};
@@ -122,7 +123,7 @@ pub fn of(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
     Outcome {
         cycle: fleet.cycle,
         jobs,
-        pools: pools(fleet),
+        pools: pools(fleet, plan),
         receipts: if shown.explain {
             plan.receipts.clone()
         } else {
@@ -181,16 +182,27 @@ fn add_places(fleet: &Fleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
     }
 }
 
-fn pools(fleet: &Fleet) -> BTreeMap<String, Vec<String>> {
+/// work whose class is gone closes its node until it has left, and so does what
+/// stays where its class may not be any more.
+fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
+    let Some(verdict) = plan.verdicts.get(&allocation.work) else {
+        return false;
+    };
+    let class = verdict.class.as_ref();
+    let Some(class) = class.and_then(|name| fleet.snapshot.classes.get(name)) else {
+        return true;
+    };
+    let node = fleet.snapshot.nodes.get(&allocation.node);
+    allocation.fixed && node.is_some_and(|node| node.pool != class.pool)
+}
+
+fn pools(fleet: &Fleet, plan: &Plan) -> BTreeMap<String, Vec<String>> {
     let snapshot = &fleet.snapshot;
     let mut used: BTreeMap<&str, u64> = BTreeMap::new();
     let mut closed: Vec<&str> = Vec::new();
     for allocation in snapshot.allocations.values() {
         *used.entry(allocation.node.as_str()).or_default() += allocation.order;
-        let demand = snapshot.demand.get(&allocation.work);
-        let class = demand.and_then(|demand| demand.class.as_ref());
-        if class.is_some_and(|class| !snapshot.classes.contains_key(class)) {
-            // a class that is gone closes the node until its work has left.
+        if closes(fleet, plan, allocation) {
             closed.push(allocation.node.as_str());
         }
     }

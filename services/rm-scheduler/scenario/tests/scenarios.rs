@@ -4,6 +4,12 @@ use std::{fs, path::Path};
 
 use hayward_rm_scheduler_scenario::{Scenario, Shown};
 
+/// So that a scenario may expect any field there is.
+const EVERYTHING: Shown = Shown {
+    places: true,
+    explain: true,
+};
+
 #[test]
 fn every_scenario_comes_out_as_it_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
@@ -15,12 +21,12 @@ fn every_scenario_comes_out_as_it_says() {
         let text = fs::read_to_string(&path).unwrap();
         let scenario = Scenario::read(&text).unwrap_or_else(|error| panic!("{name}: {error:?}"));
         assert!(scenario.expects() > 0, "{name} expects nothing");
-        let outcomes = scenario.run(Shown::default()).unwrap();
+        let outcomes = scenario.run(EVERYTHING).unwrap();
         let differences = scenario.check(&outcomes).into_iter();
         failed.extend(differences.map(|difference| format!("{name}: {difference}")));
         seen += 1;
     }
-    assert!(seen >= 50, "{seen} scenarios");
+    assert!(seen >= 120, "{seen} scenarios");
     assert!(failed.is_empty(), "{}", failed.join("\n"));
 }
 
@@ -58,11 +64,7 @@ fn the_default_preset_agrees_on_the_counting_examples() {
 fn every_scenario_runs_under_the_default_preset() {
     for (name, text) in named("x").into_iter().chain(named("r-")) {
         let text = text.replace("\"profile\": \"reference\"", "\"profile\": \"default\"");
-        let shown = Shown {
-            places: true,
-            explain: true,
-        };
-        let outcomes = Scenario::read(&text).unwrap().run(shown).unwrap();
+        let outcomes = Scenario::read(&text).unwrap().run(EVERYTHING).unwrap();
         for (work, job) in outcomes.iter().flat_map(|outcome| &outcome.jobs) {
             let places = job.places.as_ref().map_or(0, Vec::len) as u64;
             assert_eq!(places, job.processes, "{name} {work}");

@@ -346,10 +346,22 @@ fn give_back(books: &Books, room: &mut crate::room::Room, share: Share) {
     }
 }
 
+/// The share is a whole node, and one that a request for whole nodes may have.
+fn is_whole(books: &Books, pending: usize, at: usize) -> bool {
+    let share = &books.pending[pending];
+    let place = &books.machines[share.machine];
+    books.policy(at) == Some(Policy::Reserve)
+        && place.order == share.order
+        && books.asked(at).fits(&place.node.capacity)
+        && books.is_permitted(at, share.machine)
+}
+
 /// Of the same vector, and where the request may be.
 fn is_alike(books: &Books, pending: usize, at: usize) -> bool {
     let share = &books.pending[pending];
-    share.size == books.requests[at].size && books.is_permitted(at, share.machine)
+    books.policy(at) != Some(Policy::Reserve)
+        && share.size == books.requests[at].size
+        && books.is_permitted(at, share.machine)
 }
 
 /// returns the processes that room is made for.
@@ -375,6 +387,13 @@ fn clear(
         }
         match *share {
             Share::Held(held) => books.preempt(held, Some(at), detail.clone()),
+            Share::Pending(pending) if lost == order && is_whole(books, pending, at) => {
+                // A whole node is granted with all it has, which the share may not have used.
+                books.cancel(pending);
+                let whole = &books.machines[machine].node.capacity;
+                books.grant(at, machine, order, whole);
+                handed = true;
+            }
             Share::Pending(pending) if lost == order && is_alike(books, pending, at) => {
                 books.hand_over(pending, at);
                 handed = true;
