@@ -5,10 +5,10 @@ mod idle;
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::UserName;
+use hayward_vocabulary::{UserName, WorkId};
 
 use crate::{
-    books::{Books, ClassBook, Machine},
+    books::{Books, Machine},
     plan::{
         ClassShare, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
     },
@@ -17,23 +17,70 @@ use crate::{
 
 /// Everything.
 pub(crate) fn of(books: &Books) -> Shares {
-    counted(books, |_, user| Some(user), |_| true)
+    let of_user = |work: &[usize]| {
+        let mut user = UserShare::default();
+        for at in work {
+            let share = of_work(books, *at);
+            user.tally.add(&share.tally);
+            user.work.insert(books.requests[*at].id.clone(), share);
+        }
+        user
+    };
+    counted(books, of_user, |_, _| true)
+}
+
+/// What work of one user in one class comes to.
+pub(crate) struct Sums {
+    users: usize,
+    rows: Vec<Tally>,
+}
+
+impl Sums {
+    pub fn new(books: &Books) -> Self {
+        let users = books.register.users();
+        Self {
+            users,
+            rows: vec![Tally::default(); users * books.classes.len()],
+        }
+    }
+
+    fn row(&self, books: &Books, at: usize) -> Option<usize> {
+        let request = &books.requests[at];
+        Some(request.class? * self.users + request.demand.user_at)
+    }
+
+    pub fn add(&mut self, books: &Books, at: usize, tally: &Tally) {
+        if let Some(row) = self.row(books, at) {
+            self.rows[row].add(tally);
+        }
+    }
 }
 
 /// The same as [`of`], of which only what differs is named: the fleet and its classes by their
 /// sums, users whose sums differ, and of work what is `changed`.
-pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNews {
-    let mut is_changed = vec![false; books.requests.len()];
+pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize], sums: &Sums) -> ShareNews {
+    let mut shown: BTreeMap<usize, BTreeMap<WorkId, WorkShare>> = BTreeMap::new();
     for at in changed {
-        is_changed[*at] = true;
+        if let Some(row) = sums.row(books, *at) {
+            let id = books.requests[*at].id.clone();
+            let shown = shown.entry(row).or_default();
+            shown.insert(id, of_work(books, *at));
+        }
     }
-    let differs = |(class, name): (&str, &UserName), user: UserShare| {
+    let of_user = |work: &[usize]| {
+        let row = work.first().and_then(|at| sums.row(books, *at));
+        row.map_or_else(UserShare::default, |row| UserShare {
+            tally: sums.rows[row],
+            work: shown.remove(&row).unwrap_or_default(),
+            ..UserShare::default()
+        })
+    };
+    let differs = |(class, name): (&str, &UserName), user: &UserShare| {
         let old = before.classes.get(class);
         let old = old.and_then(|class| class.users.get(name));
-        let same = old.is_some_and(|old| old.sums() == user.sums());
-        (!same || !user.work.is_empty()).then_some(user)
+        !user.work.is_empty() || old.is_none_or(|old| old.sums() != user.sums())
     };
-    let shares = counted(books, differs, |at| is_changed[at]);
+    let shares = counted(books, of_user, differs);
     let gone = books.register.departed.iter().map(|it| {
         let class = books.classes[it.class].name.to_owned();
         (class, it.user.clone(), it.work.clone())
@@ -44,10 +91,11 @@ pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNe
     }
 }
 
+/// `of_user` says what the work of one user comes to, `keep` whether it is to be told.
 fn counted(
     books: &Books,
-    mut keep: impl FnMut((&str, &UserName), UserShare) -> Option<UserShare>,
-    show: impl Fn(usize) -> bool,
+    mut of_user: impl FnMut(&[usize]) -> UserShare,
+    keep: impl Fn((&str, &UserName), &UserShare) -> bool,
 ) -> Shares {
     let mut shares = Shares::default();
     pools(books, &mut shares);
@@ -62,18 +110,23 @@ fn counted(
             tally: Tally::default(),
             users: BTreeMap::new(),
         };
+        let fair = book.class.policy == Policy::FairShare;
         let mut handed_on = 0;
         for (place, (name, work)) in book.users.iter().enumerate() {
-            let user = of_user(books, (book, place), work, &show);
+            let mut user = of_user(work);
+            let due = book.user_due.get(place).copied().unwrap_or(0);
+            user.given = if fair { due } else { user.tally.divided };
+            user.left = user.given.saturating_sub(user.tally.divided);
             class.tally.add(&user.tally);
             handed_on += user.given;
-            if let Some(user) = keep((book.name, name), user) {
+            if keep((book.name, name), &user) {
                 class.users.insert(name.clone(), user);
             }
         }
-        class.given = match book.class.policy {
-            Policy::FairShare => crate::apportion::quanta(&book.given),
-            Policy::FixedShare | Policy::Reserve => handed_on,
+        class.given = if fair {
+            crate::apportion::quanta(&book.given)
+        } else {
+            handed_on
         };
         class.left = class.given.saturating_sub(handed_on);
         shares.classes.insert(book.name.to_owned(), class);
@@ -144,29 +197,6 @@ fn shut<'a>(share: &'a mut PoolShare, machine: &Machine) -> &'a mut u64 {
         node if !node.takes_work => &mut share.declined,
         _ => &mut share.withheld,
     }
-}
-
-fn of_user(
-    books: &Books,
-    (book, place): (&ClassBook, usize),
-    work: &[usize],
-    show: &impl Fn(usize) -> bool,
-) -> UserShare {
-    let mut user = UserShare::default();
-    for at in work {
-        let share = of_work(books, *at);
-        user.tally.add(&share.tally);
-        if show(*at) {
-            user.work.insert(books.requests[*at].id.clone(), share);
-        }
-    }
-    let due = book.user_due.get(place).copied().unwrap_or(0);
-    user.given = match book.class.policy {
-        Policy::FairShare => due,
-        Policy::FixedShare | Policy::Reserve => user.tally.divided,
-    };
-    user.left = user.given.saturating_sub(user.tally.divided);
-    user
 }
 
 pub(crate) fn of_work(books: &Books, at: usize) -> WorkShare {

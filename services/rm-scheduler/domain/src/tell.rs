@@ -38,8 +38,11 @@ impl Known<'_> {
             self.verdicts.remove(id);
         }
         let mut moved = Vec::new();
+        let mut sums = shares::Sums::new(books);
         for at in register.by_id.iter().copied() {
-            let now = verdict::said(books, at);
+            let share = shares::of_work(books, at);
+            sums.add(books, at, &share.tally);
+            let now = verdict::said(books, at, &share);
             if now.is_none() || now != self.said[at] {
                 self.said[at] = now;
                 moved.push(at);
@@ -53,7 +56,7 @@ impl Known<'_> {
                 changed.insert(id.clone(), verdict);
             }
         }
-        let news = shares::news(books, self.shares, &moved);
+        let news = shares::news(books, self.shares, &moved, &sums);
         self.shares.absorb(news.clone());
         (changed, Some(news))
     }
@@ -67,7 +70,8 @@ impl Known<'_> {
             ids.zip(verdict::on(books, all)).collect()
         };
         let tell_shares = || {
-            let said = (0..books.requests.len()).map(|at| verdict::said(books, at));
+            let said = (0..books.requests.len())
+                .map(|at| verdict::said(books, at, &shares::of_work(books, at)));
             (said.collect(), shares::of(books))
         };
         if all.len() < WORTH_A_THREAD {
