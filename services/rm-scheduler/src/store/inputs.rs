@@ -38,18 +38,17 @@ pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sql
     if let Some((rounds, bytes)) = encoding.others {
         drop_oldest(tx, signed(rounds), signed(bytes)).await?;
     }
-    let Encoded { body, bytes } = match tokio::time::timeout(PATIENCE, encoding.encoded).await {
-        Ok(encoded) => encoded
-            .map_err(|error| sqlx::Error::Encode(error.into()))?
-            .map_err(|error| sqlx::Error::Encode(error.into()))?,
-        Err(_) => {
-            (encoding.give_up)();
-            tracing::warn!(
-                round = encoding.round,
-                "encoding it for a replay takes too long"
-            );
-            Encoded::default()
-        }
+    let encoded = tokio::time::timeout(PATIENCE, encoding.encoded).await;
+    let Encoded { body, bytes } = if let Ok(encoded) = encoded {
+        let encoded = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
+        encoded.map_err(|error| sqlx::Error::Encode(error.into()))?
+    } else {
+        (encoding.give_up)();
+        tracing::warn!(
+            round = encoding.round,
+            "encoding it for a replay takes too long"
+        );
+        Encoded::default()
     };
     sqlx::query!(
         "insert into round_inputs (round, base, bytes, body) values ($1, $2, $3, $4)
