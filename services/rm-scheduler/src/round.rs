@@ -21,6 +21,7 @@ use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use crate::ledger::{JOB_CONVERTER, Ledger};
 use crate::store::Rows;
+use crate::tracked::Delta;
 
 /// The part of the time that rounds take at most, however long the queue.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
@@ -29,9 +30,9 @@ const ROUNDS_TAKE_ONE_IN: u64 = 5;
 pub(crate) struct Made {
     planning_us: u64,
     refused: Vec<String>,
-    /// As the planner made it, before anything was dropped.
-    /// Absent when it is too large to be kept.
-    planned: Option<Arc<Plan>>,
+    /// What it was planned from and what was planned, before anything was dropped from it; or
+    /// why that is not kept.
+    inputs: Result<(Delta, Arc<Plan>), String>,
 }
 
 impl Ledger {
@@ -82,9 +83,17 @@ impl Ledger {
         let started = Instant::now();
         let news = self.snapshot.unplanned();
         let mut decided = self.rounds.decide(&self.snapshot, &news);
-        // It is copied as a whole only where it can be kept.
-        let kept = self.recorder.declines(&self.snapshot).is_none();
-        let planned = kept.then(|| Arc::new(self.rounds.whole(decided.clone())));
+        // The plan is copied as a whole, as the planner made it, only where it may be kept.
+        let says = !decided.plan.is_empty() || !decided.plan.verdicts.is_empty();
+        let inputs = if says || decided.shares.is_none() {
+            self.recorder.take(&mut self.snapshot)
+        } else {
+            Err("it changed nothing".to_owned())
+        };
+        let inputs = inputs.map(|inputs| {
+            let planned = self.rounds.whole(decided.clone());
+            (inputs, Arc::new(planned))
+        });
         if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
             decided.plan.verdicts = self.rounds.verdicts().clone();
         }
@@ -103,7 +112,7 @@ impl Ledger {
             Made {
                 planning_us,
                 refused,
-                planned,
+                inputs,
             },
         )
     }

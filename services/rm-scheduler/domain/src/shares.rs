@@ -17,10 +17,11 @@ use crate::{
 
 /// Everything.
 pub(crate) fn of(books: &Books) -> Shares {
+    let granted = granted(books);
     let of_user = |work: &[usize]| {
         let mut user = UserShare::default();
         for at in work {
-            let share = of_work(books, *at);
+            let share = of_work(books, *at, granted[*at]);
             user.tally.add(&share.tally);
             user.work.insert(books.requests[*at].id.clone(), share);
         }
@@ -33,6 +34,8 @@ pub(crate) fn of(books: &Books) -> Shares {
 pub(crate) struct Sums {
     users: usize,
     rows: Vec<Tally>,
+    /// Quanta placed in this round, by request.
+    granted: Vec<u64>,
 }
 
 impl Sums {
@@ -41,6 +44,7 @@ impl Sums {
         Self {
             users,
             rows: vec![Tally::default(); users * books.classes.len()],
+            granted: granted(books),
         }
     }
 
@@ -49,10 +53,13 @@ impl Sums {
         Some(request.class? * self.users + request.demand.user_at)
     }
 
-    pub fn add(&mut self, books: &Books, at: usize, tally: &Tally) {
+    /// What is shown of this work, once it is added to what its user has.
+    pub fn add(&mut self, books: &Books, at: usize) -> WorkShare {
+        let share = of_work(books, at, self.granted[at]);
         if let Some(row) = self.row(books, at) {
-            self.rows[row].add(tally);
+            self.rows[row].add(&share.tally);
         }
+        share
     }
 }
 
@@ -64,7 +71,7 @@ pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize], sums: &Sum
         if let Some(row) = sums.row(books, *at) {
             let id = books.requests[*at].id.clone();
             let shown = shown.entry(row).or_default();
-            shown.insert(id, of_work(books, *at));
+            shown.insert(id, of_work(books, *at, sums.granted[*at]));
         }
     }
     let of_user = |work: &[usize]| {
@@ -199,7 +206,17 @@ fn shut<'a>(share: &'a mut PoolShare, machine: &Machine) -> &'a mut u64 {
     }
 }
 
-pub(crate) fn of_work(books: &Books, at: usize) -> WorkShare {
+/// Quanta placed in this round, by request.
+pub(crate) fn granted(books: &Books) -> Vec<u64> {
+    let mut granted = vec![0; books.requests.len()];
+    for share in books.pending.iter().filter(|share| share.live) {
+        granted[share.request] += share.order;
+    }
+    granted
+}
+
+/// `granted` quanta were placed for it in this round.
+pub(crate) fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
     let request = &books.requests[at];
     let policy = books.policy(at);
     // A reservation's order is that of its node, known only when it has one.
@@ -212,8 +229,8 @@ pub(crate) fn of_work(books: &Books, at: usize) -> WorkShare {
     let order = whole.then(of_node).flatten().unwrap_or(request.order);
     let counted = books.due(at);
     let mut tally = held_by(books, at);
-    tally.granted = request.placed * order;
-    tally.held += tally.granted;
+    tally.granted = granted;
+    tally.held += granted;
     tally.due = counted * order;
     if policy == Some(Policy::FairShare) {
         let rests = books.settings.rest_on_closed;

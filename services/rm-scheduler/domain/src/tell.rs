@@ -40,8 +40,7 @@ impl Known<'_> {
         let mut moved = Vec::new();
         let mut sums = shares::Sums::new(books);
         for at in register.by_id.iter().copied() {
-            let share = shares::of_work(books, at);
-            sums.add(books, at, &share.tally);
+            let share = sums.add(books, at);
             let now = verdict::said(books, at, &share);
             if now.is_none() || now != self.said[at] {
                 self.said[at] = now;
@@ -70,8 +69,11 @@ impl Known<'_> {
             ids.zip(verdict::on(books, all)).collect()
         };
         let tell_shares = || {
-            let said = (0..books.requests.len())
-                .map(|at| verdict::said(books, at, &shares::of_work(books, at)));
+            let granted = shares::granted(books);
+            let said = (0..books.requests.len()).map(|at| {
+                let share = shares::of_work(books, at, granted[at]);
+                verdict::said(books, at, &share)
+            });
             (said.collect(), shares::of(books))
         };
         if all.len() < WORTH_A_THREAD {

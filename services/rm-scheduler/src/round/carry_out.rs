@@ -26,8 +26,6 @@ impl Ledger {
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
-        let without_inputs = self.recorder.declines(&self.snapshot);
-        let inputs = self.recorder.take(&mut self.snapshot);
         let Decided { plan, shares, gone } = decided;
         self.remember(plan.carried, moment, batch);
         let mut vacated = BTreeMap::new();
@@ -53,7 +51,7 @@ impl Ledger {
             receipts: Vec::new(),
             waiting,
             refused: made.refused,
-            without_inputs,
+            without_inputs: made.inputs.as_ref().err().cloned(),
         };
         let changed = !view.grants.is_empty()
             || !view.vacated.is_empty()
@@ -61,9 +59,9 @@ impl Ledger {
             || !view.refused.is_empty();
         if changed {
             batch.rows.rounds.push(view.clone());
-            let keep = |(inputs, plan)| self.recorder.keep(self.round, inputs, plan);
-            batch.rows.inputs = inputs.zip(made.planned.as_ref()).map(keep);
-        } else if let Some(inputs) = inputs {
+            let keep = |(inputs, plan)| self.recorder.keep(self.round, inputs, &plan);
+            batch.rows.inputs = made.inputs.ok().map(keep);
+        } else if let Ok((inputs, _)) = made.inputs {
             self.snapshot.not_written(inputs);
         }
         let news = CountedNews {
