@@ -2,6 +2,7 @@
 
 mod allocations;
 mod policy;
+mod policy_history;
 mod publications;
 mod rounds;
 mod shares;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 use hayward_publication::{Handle, Publisher};
 use hayward_service::health::Health;
 use hayward_service::openapi::Description;
+use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
@@ -26,6 +28,7 @@ pub const ABOUT: Description = Description {
 pub struct Api {
     pub handle: Handle<Command>,
     pub context: Arc<Context>,
+    pub pool: PgPool,
 }
 
 impl Api {
@@ -44,6 +47,8 @@ pub fn routes(api: Api) -> OpenApiRouter {
 fn described() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policy::show_policy, policy::set_policy))
+        .routes(routes!(policy_history::list_policies))
+        .routes(routes!(policy_history::show_policy_version))
         .routes(routes!(shares::show_shares))
         .routes(routes!(allocations::list_allocations))
         .routes(routes!(allocations::show_allocation))

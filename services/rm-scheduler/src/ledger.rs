@@ -13,10 +13,11 @@ use hayward_container_manager_api::ContainerEntry;
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
-use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_domain::{Snapshot, plan, snapshot};
+use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
@@ -69,13 +70,15 @@ pub enum Command {
     Containers(Update<ContainerEntry>, Reply<()>),
     SetPolicy(
         Box<crate::commands::SetPolicy>,
-        Reply<Result<PolicyView, Refusal>>,
+        Reply<Result<PolicyAnswer, Refusal>>,
     ),
 }
 
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) policy: PolicyView,
+    /// The policy in the words of the planner.
+    pub(crate) rules: Rules,
     pub(crate) nodes: Followed<NodeEntry>,
     pub(crate) demand: Followed<DemandEntry>,
     pub(crate) blocks: Followed<BlockEntry>,
@@ -199,11 +202,12 @@ impl Ledger {
     }
 
     pub(crate) fn set_policy(&mut self, policy: PolicyView) {
-        translate::policy(&policy.policy, &mut self.snapshot);
+        self.rules = Rules::of(&policy.policy);
+        self.rules.write(&mut self.snapshot);
         self.snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
         self.policy = policy;
         for (_, entry) in self.nodes.iter() {
-            let node = translate::node(entry, &self.blocks, &self.snapshot);
+            let node = translate::node(entry, &self.blocks, self.snapshot.now, &self.rules);
             self.snapshot.nodes.insert(entry.node.clone(), node);
         }
         self.news = true;
@@ -231,6 +235,7 @@ impl hayward_publication::Ledger for Ledger {
         let mut ledger = Self {
             context: context.clone(),
             policy: PolicyView::default(),
+            rules: Rules::default(),
             nodes: Followed::default(),
             demand: Followed::default(),
             blocks: Followed::default(),

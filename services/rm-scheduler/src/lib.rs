@@ -37,7 +37,7 @@ pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
 pub static MIGRATOR: sqlx::migrate::Migrator = sqlx::migrate!("./migrations");
 
-/// Connections: the committer's, and one to spare.
+/// Connections: the committer's, one for who reads a kept round, and one to spare.
 const CONNECTIONS: u32 = 3;
 
 /// A started rm-scheduler.
@@ -81,7 +81,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let office = committer::Settings::new(holder, lease);
     let names = &[ALLOCATIONS, VERDICTS];
     let (committer, handle) =
-        Committer::start::<Ledger>(office, pool, names, clock, context.clone());
+        Committer::start::<Ledger>(office, pool.clone(), names, clock, context.clone());
 
     let token = TokenSource::file(keys.token_path(NAME));
     let neighbours = Neighbours {
@@ -99,7 +99,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     )?;
 
     let publisher = handle.publisher().clone();
-    let router = documented(http::routes(Api { handle, context }), http::ABOUT);
+    let api = Api {
+        handle,
+        context,
+        pool,
+    };
+    let router = documented(http::routes(api), http::ABOUT);
     let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {

@@ -2,7 +2,8 @@
 
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
-use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyView};
+use hayward_rm_scheduler_policy::{Document, reading};
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Query, Scope};
 use serde::Deserialize;
@@ -40,10 +41,14 @@ pub async fn show_policy(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Change {
-    /// Check only, change nothing.
+    /// Say what would move, and change nothing.
     #[serde(default)]
     #[param(required = false)]
     dry_run: bool,
+    /// Let classes go although work is in them: jobs and services in them end, reservations stay.
+    #[serde(default)]
+    #[param(required = false)]
+    drop_classes: bool,
 }
 
 /// Replace the policy. Refused as a whole when anything in it is wrong; what runs is not harmed.
@@ -55,7 +60,7 @@ pub struct Change {
     ),
     request_body = Policy,
     responses(
-        (status = 200, description = "the policy as it is now, or would be", body = PolicyView,
+        (status = 200, description = "the policy as it is now, or would be", body = PolicyAnswer,
             headers(
                 ("ETag" = String, description = "its generation"),
                 ("Hayward-Revision" = u64, description = "revision of this write"),
@@ -79,22 +84,23 @@ pub async fn set_policy(
     caller: Caller,
     Query(change): Query<Change>,
     headers: HeaderMap,
-    Json(document): Json<Policy>,
-) -> Result<([(HeaderName, String); 2], Json<PolicyView>), Problem> {
+    Json(document): Json<Document>,
+) -> Result<([(HeaderName, String); 2], Json<PolicyAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
     let change = SetPolicy {
-        document,
+        document: reading(document),
         from_generation: if_match(&headers)?,
         changed_by: caller.name.clone(),
         dry_run: change.dry_run,
+        drop_classes: change.drop_classes,
     };
     let answer = api
         .handle
         .ask(|reply| Command::SetPolicy(Box::new(change), reply))
         .await?;
-    let view = answer.value?;
-    let etag = (header::ETAG, format!("\"{}\"", view.generation));
-    Ok(([etag, (REVISION, answer.revision.to_string())], Json(view)))
+    let now = answer.value?;
+    let etag = (header::ETAG, format!("\"{}\"", now.view.generation));
+    Ok(([etag, (REVISION, answer.revision.to_string())], Json(now)))
 }
 
 fn if_match(headers: &HeaderMap) -> Result<u64, Problem> {

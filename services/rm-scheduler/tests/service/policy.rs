@@ -43,7 +43,7 @@ async fn it_is_changed_only_from_what_was_read() {
     let etag = read.headers[ETAG].to_str().unwrap().to_owned();
     assert_eq!((read.body.generation, etag.as_str()), (0, "\"0\""));
     let mut policy: Policy = read.body.policy;
-    policy.classes.get_mut("high").unwrap().weight = 300;
+    policy.classes.get_mut("high").unwrap().weight = Some(300);
 
     assert_eq!(
         code(put(&world, "", None, &policy).await),
@@ -83,7 +83,7 @@ async fn all_its_faults_are_named_at_once_and_nothing_is_changed() {
     world.until("one", |all| all.len() == 1).await;
     let mut policy = Policy::default();
     policy.classes.remove("normal");
-    policy.classes.get_mut("low").unwrap().pool = "nowhere".into();
+    policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
     policy.quantum.0.memory_bytes = 0;
     let refused = put(&world, "", Some("\"0\""), &policy).await.err().unwrap();
     let problem = refused.problem().unwrap();
@@ -97,6 +97,7 @@ async fn all_its_faults_are_named_at_once_and_nothing_is_changed() {
     assert_eq!(
         pointers,
         [
+            "/classes",
             "/classes/low/pool",
             "/classes/normal",
             "/quantum/memory_bytes"
