@@ -6,7 +6,8 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node, plan,
-    policy, prepare, reserve, rounds, service, simulate, single, submit, tasks, up, work,
+    policy, prepare, replay, reserve, rounds, service, simulate, single, submit, tasks, up,
+    what_if, work,
 };
 use crate::connection::Access;
 
@@ -120,6 +121,10 @@ pub enum Asking {
     Containers(As<containers::Arguments>),
     /// Show what the scheduler decided lately
     Rounds(As<rounds::Arguments>),
+    /// Plan a round of the past once more and compare, byte by byte
+    Replay(As<replay::Arguments>),
+    /// Say who would start, wait or have to go, if
+    WhatIf(Box<As<what_if::Arguments>>),
     /// Show or replace the policy: pools, classes, weights, limits
     Policy(As<policy::Arguments>),
 }

@@ -6,8 +6,8 @@ use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
     allocations, bench, block, cancel, completion, containers, demo, enrol, explain, healthcheck,
-    job, jobs, logs, node, node_agent, nodes, plan, policy, prepare, reserve, rounds, service,
-    shares, simulate, single, status, submit, tasks, timeline, up, watch,
+    job, jobs, logs, node, node_agent, nodes, plan, policy, prepare, replay, reserve, rounds,
+    service, shares, simulate, single, status, submit, tasks, timeline, up, watch, what_if,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -77,6 +77,7 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
         Asking::Watch(it) => return watch::run(session(it.access), it.arguments).await,
         Asking::Service(it) => return service::run(session(it.access), it.arguments).await,
         Asking::Reserve(it) => return reserve::run(session(it.access), it.arguments).await,
+        Asking::Replay(it) => return replay::run(session(it.access), it.arguments).await,
         Asking::Status(it) => return status::run(session(it.access)).await,
         Asking::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,
         Asking::Job(it) => job::run(session(it.access), it.arguments).await?,
@@ -97,6 +98,7 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
         Asking::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,
         Asking::Containers(it) => containers::run(session(it.access), it.arguments).await?,
         Asking::Rounds(it) => rounds::run(session(it.access), it.arguments).await?,
+        Asking::WhatIf(it) => what_if::run(session(it.access), it.arguments).await?,
         Asking::Policy(it) => policy::run(session(it.access), it.arguments).await?,
     }
     Ok(ExitCode::SUCCESS)

@@ -31,7 +31,7 @@ impl Ledger {
             match change {
                 Change::Set { key, .. } => self.refresh_node(&key),
                 Change::Removed { before, .. } => {
-                    self.snapshot.nodes.remove(&before.node);
+                    self.snapshot.remove_node(&before.node);
                 }
             }
         }
@@ -41,7 +41,7 @@ impl Ledger {
     pub(crate) fn refresh_node(&mut self, name: &str) {
         if let Some(entry) = self.nodes.get(name) {
             let node = translate::node(entry, &self.blocks, self.snapshot.now, &self.rules);
-            self.snapshot.nodes.insert(entry.node.clone(), node);
+            self.snapshot.set_node(entry.node.clone(), node);
         }
     }
 
@@ -54,7 +54,7 @@ impl Ledger {
         let changes = self.blocks.absorb(update, moment.monotonic_ms);
         batch.followed(hayward_blocklist_api::BLOCKS, self.blocks.cursor());
         self.news |= !changes.is_empty();
-        self.snapshot.now = moment.now;
+        self.snapshot.set_now(moment.now);
         for change in changes {
             let (key, before) = match change {
                 Change::Set { key, before } => (key, before),
@@ -96,8 +96,7 @@ impl Ledger {
                         continue;
                     };
                     self.snapshot
-                        .demand
-                        .insert(entry.work.clone(), translate::demand(entry));
+                        .set_demand(entry.work.clone(), translate::demand(entry));
                     let settled: Vec<AllocationId> = entry.settled.iter().cloned().collect();
                     for id in settled {
                         self.bury_if_settled(&id, batch);
@@ -120,7 +119,7 @@ impl Ledger {
     }
 
     fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
-        self.snapshot.demand.remove(work);
+        self.snapshot.remove_demand(work);
         self.withdraw_verdict(work, batch);
         let ids = self.by_work.get(work).cloned().unwrap_or_default();
         for id in ids {

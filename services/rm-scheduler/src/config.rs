@@ -3,6 +3,8 @@
 use hayward_service::settings::FrameSettings;
 use serde::{Deserialize, Serialize};
 
+use crate::recorder::Limits;
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -23,6 +25,25 @@ pub struct Settings {
     pub round_max_ms: u64,
     /// Milliseconds of silence after which a neighbour is stale and a round revokes nothing.
     pub stale_ms: u64,
+    /// Rounds whose inputs are kept for a replay, at most; 0 keeps none. As many as there are
+    /// rounds to look at.
+    pub inputs_rounds: u64,
+    /// Bytes they take in the database, at most. A quarter of it has to hold what begins a chain: a
+    /// snapshot with its plan, about a tenth of their size as JSON.
+    pub inputs_bytes: u64,
+    /// Nodes, requests and allocations of one snapshot; a larger one is not kept. Writing one down
+    /// as a whole takes about a second for each hundred thousand of them.
+    pub inputs_entries: u64,
+}
+
+impl Settings {
+    pub(crate) fn inputs(&self) -> Limits {
+        Limits {
+            rounds: self.inputs_rounds,
+            bytes: self.inputs_bytes,
+            entries: self.inputs_entries,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -39,6 +60,9 @@ impl Default for Settings {
             round_min_ms: 10,
             round_max_ms: 1_000,
             stale_ms: 2 * 1_000 * hayward_publication::follower::WAIT_SECONDS + 5_000,
+            inputs_rounds: 1_000,
+            inputs_bytes: 256 << 20,
+            inputs_entries: 1_000_000,
         }
     }
 }

@@ -1,11 +1,13 @@
 //! The routes of rm-scheduler: a table of contents.
 
 mod allocations;
+mod inputs;
 mod policy;
 mod policy_history;
 mod publications;
 mod rounds;
 mod shares;
+mod what_if;
 
 use std::sync::Arc;
 
@@ -50,10 +52,12 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(policy_history::list_policies))
         .routes(routes!(policy_history::show_policy_version))
         .routes(routes!(shares::show_shares))
+        .routes(routes!(what_if::forecast_changes))
         .routes(routes!(allocations::list_allocations))
         .routes(routes!(allocations::show_allocation))
         .routes(routes!(rounds::list_rounds))
         .routes(routes!(rounds::show_round))
+        .routes(routes!(inputs::show_round_inputs))
         .routes(routes!(publications::follow_allocations))
         .routes(routes!(publications::follow_verdicts))
 }

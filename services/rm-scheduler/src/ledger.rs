@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::ContainerEntry;
@@ -16,15 +17,20 @@ use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::{Snapshot, plan, snapshot};
+use hayward_rm_scheduler_domain::{Plan, Snapshot, snapshot};
 use hayward_rm_scheduler_policy::Rules;
+use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
 
 use crate::config::Settings;
 use crate::error::Refusal;
+use crate::looks::{Looks, timed};
+use crate::policy::{self, Fault};
+use crate::recorder::Recorder;
 use crate::store::{self, Rows};
+use crate::tracked::Tracked;
 use crate::translate;
 
 pub const JOB_CONVERTER: &str = "job-converter";
@@ -54,13 +60,15 @@ pub struct View {
 pub struct Counted {
     pub round: u64,
     pub at: Timestamp,
-    pub shares: plan::Shares,
+    /// Its shares are the arithmetic.
+    pub plan: Arc<Plan>,
     pub ledger: Vec<LedgerLine>,
 }
 
 pub struct Context {
     pub settings: Settings,
     pub view: RwLock<View>,
+    pub looks: Looks,
 }
 
 pub enum Command {
@@ -72,13 +80,36 @@ pub enum Command {
         Box<crate::commands::SetPolicy>,
         Reply<Result<PolicyAnswer, Refusal>>,
     ),
+    /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
+    /// Nothing before all neighbours have been heard.
+    Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
+}
+
+/// A policy that somebody asks about.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub policy: Policy,
+    /// Its classes may leave out some that work is in.
+    pub drop_classes: bool,
+}
+
+/// A copy of the fleet at one moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub snapshot: Arc<Snapshot>,
+    /// By what nodes come into pools.
+    pub rules: Arc<Rules>,
+    /// Under the policy that was asked for, with its rules; or what is wrong with that.
+    pub under: Option<Result<(Snapshot, Arc<Rules>), Vec<Fault>>>,
+    /// The neighbour that is not heard.
+    pub silent: Option<&'static str>,
 }
 
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) policy: PolicyView,
     /// The policy in the words of the planner.
-    pub(crate) rules: Rules,
+    pub(crate) rules: Arc<Rules>,
     pub(crate) nodes: Followed<NodeEntry>,
     pub(crate) demand: Followed<DemandEntry>,
     pub(crate) blocks: Followed<BlockEntry>,
@@ -89,7 +120,9 @@ pub struct Ledger {
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     /// What the next round plans from.
-    pub(crate) snapshot: Snapshot,
+    pub(crate) snapshot: Tracked,
+    /// Keeps what rounds were planned from.
+    pub(crate) recorder: Recorder,
     /// Ends of blocks, so that each counts exactly until its end.
     pub(crate) block_ends: BTreeSet<(Timestamp, String)>,
     pub(crate) usage: BTreeMap<(UserName, String), LedgerLine>,
@@ -133,10 +166,7 @@ impl Ledger {
             .or_default()
             .insert(id.clone());
         let seen = held.entry.holds().then(|| translate::allocation(&held));
-        let before = match seen.clone() {
-            Some(seen) => self.snapshot.allocations.insert(id.clone(), seen),
-            None => self.snapshot.allocations.remove(&id),
-        };
+        let before = self.snapshot.set_allocation(&id, seen.clone());
         // That it came to run matters for who is taken back first, and asks for no new round.
         let meaning = |seen: Option<snapshot::Allocation>| {
             seen.map(|seen| snapshot::Allocation {
@@ -201,15 +231,45 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn set_policy(&mut self, policy: PolicyView) {
-        self.rules = Rules::of(&policy.policy);
-        self.rules.write(&mut self.snapshot);
-        self.snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
-        self.policy = policy;
-        for (_, entry) in self.nodes.iter() {
-            let node = translate::node(entry, &self.blocks, self.snapshot.now, &self.rules);
-            self.snapshot.nodes.insert(entry.node.clone(), node);
+    fn look(&self, asked: Option<&Asked>) -> Look {
+        let under = asked.map(|asked| {
+            let in_use = if asked.drop_classes {
+                BTreeSet::new()
+            } else {
+                self.classes_in_use()
+            };
+            let faults = policy::faults(&asked.policy, &in_use);
+            if faults.is_empty() {
+                let rules = Rules::of(&asked.policy);
+                Ok((self.under(&rules), Arc::new(rules)))
+            } else {
+                Err(faults)
+            }
+        });
+        Look {
+            under,
+            silent: self.silent,
+            ..Look::of(&self.snapshot, self.rules.clone())
         }
+    }
+
+    /// The fleet as it would be under another policy.
+    fn under(&self, rules: &Rules) -> Snapshot {
+        let mut snapshot = Snapshot::clone(&self.snapshot);
+        rules.write(&mut snapshot);
+        snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
+        for (_, entry) in self.nodes.iter() {
+            let node = translate::node(entry, &self.blocks, snapshot.now, rules);
+            snapshot.nodes.insert(entry.node.clone(), node);
+        }
+        snapshot
+    }
+
+    pub(crate) fn set_policy(&mut self, policy: PolicyView) {
+        self.rules = Arc::new(Rules::of(&policy.policy));
+        let changed = self.under(&self.rules);
+        self.snapshot.rework(|snapshot| *snapshot = changed);
+        self.policy = policy;
         self.news = true;
     }
 }
@@ -235,7 +295,7 @@ impl hayward_publication::Ledger for Ledger {
         let mut ledger = Self {
             context: context.clone(),
             policy: PolicyView::default(),
-            rules: Rules::default(),
+            rules: Arc::default(),
             nodes: Followed::default(),
             demand: Followed::default(),
             blocks: Followed::default(),
@@ -244,7 +304,8 @@ impl hayward_publication::Ledger for Ledger {
             by_work: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
             verdicts: store::verdicts::load(&mut *tx).await?,
-            snapshot: translate::empty_snapshot(),
+            snapshot: Tracked::new(translate::empty_snapshot()),
+            recorder: Recorder::new(context.settings.inputs()),
             block_ends: BTreeSet::new(),
             usage: usage
                 .into_iter()
@@ -267,10 +328,8 @@ impl hayward_publication::Ledger for Ledger {
                 .or_default()
                 .insert(entry.id.clone());
             if entry.holds() {
-                ledger
-                    .snapshot
-                    .allocations
-                    .insert(entry.id.clone(), translate::allocation(held));
+                let seen = translate::allocation(held);
+                ledger.snapshot.set_allocation(&entry.id, Some(seen));
             }
         }
         ledger.set_policy(policy);
@@ -302,6 +361,13 @@ impl hayward_publication::Ledger for Ledger {
             Command::SetPolicy(change, reply) => {
                 let answer = self.change_policy(*change, moment, batch);
                 batch.answer(reply, answer);
+            }
+            Command::Look(policy, reply) => {
+                let look = self.informed().then(|| {
+                    self.snapshot.set_now(moment.now);
+                    lengthy(|| timed(|| self.look(policy.as_deref())))
+                });
+                batch.answer(reply, look);
             }
         }
     }

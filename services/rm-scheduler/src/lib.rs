@@ -11,10 +11,16 @@ mod config;
 mod error;
 mod http;
 mod ledger;
+mod looks;
+mod moves;
 mod policy;
+mod recorder;
+pub mod replay;
 mod round;
 mod store;
+mod tracked;
 mod translate;
+mod what_if;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -75,6 +81,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
+        looks: looks::Looks::default(),
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());

@@ -10,11 +10,12 @@ mod carry_out;
 mod usage;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, Reason, plan, prune};
+use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, Reason, check, plan, prune};
 use hayward_service::lengthy;
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
@@ -28,6 +29,8 @@ const ROUNDS_TAKE_ONE_IN: u64 = 5;
 pub(crate) struct Made {
     planning_us: u64,
     refused: Vec<String>,
+    /// As the planner made it, before anything was dropped.
+    planned: Arc<Plan>,
 }
 
 impl Ledger {
@@ -53,11 +56,11 @@ impl Ledger {
         }
         self.news = false;
         self.round += 1;
-        self.snapshot.round = self.round;
+        self.snapshot.set_round(self.round);
         let started = Instant::now();
         lengthy(|| {
             let (plan, made) = self.plan();
-            self.carry_out(plan, moment, batch, made);
+            self.carry_out(&plan, moment, batch, made);
         });
         self.cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.wake(if self.news { self.pause_ms() } else { most }, moment.now)
@@ -71,11 +74,13 @@ impl Ledger {
         settings.round_min_ms.max(rest.min(settings.round_max_ms))
     }
 
-    fn plan(&self) -> (Plan, Made) {
+    fn plan(&self) -> (Arc<Plan>, Made) {
         let started = Instant::now();
-        let mut plan = FairShare.schedule(&self.snapshot);
+        let planned = Arc::new(FairShare.schedule(&self.snapshot));
+        // It is copied only when something has to be dropped from it, or added.
+        let mut plan = planned.clone();
         if self.silent.is_some() {
-            self.revoke_nothing(&mut plan);
+            self.revoke_nothing(Arc::make_mut(&mut plan));
         }
         let refused = self.refuse_faults(&mut plan);
         if self.silent.is_none() {
@@ -88,6 +93,7 @@ impl Ledger {
             Made {
                 planning_us,
                 refused,
+                planned,
             },
         )
     }
@@ -149,7 +155,7 @@ impl Ledger {
 
     /// Expiry is exact, also when blocklist is away: an item ends at its end.
     fn end_blocks(&mut self, now: Timestamp) {
-        self.snapshot.now = now;
+        self.snapshot.set_now(now);
         while let Some((end, key)) = self.block_ends.first().cloned()
             && end <= now
         {
@@ -160,7 +166,7 @@ impl Ledger {
     }
 
     /// Blocks on single workers: the planner knows nodes only.
-    fn vacate_blocked_workers(&self, plan: &mut Plan) {
+    fn vacate_blocked_workers(&self, plan: &mut Arc<Plan>) {
         let evacuated = self.blocks.iter().map(|(_, item)| item).filter(|item| {
             item.kind == BlockKind::Worker
                 && item.action == BlockAction::Evacuate
@@ -176,7 +182,7 @@ impl Ledger {
                 .any(|vacate| vacate.allocation == held.entry.id);
             let runs = held.entry.holds() && held.entry.kind != WorkKind::Reservation;
             if runs && held.entry.vacate.is_none() && !known {
-                plan.vacates.push(plan::Vacate {
+                Arc::make_mut(plan).vacates.push(plan::Vacate {
                     allocation: held.entry.id.clone(),
                     reason: plan::VacateReason::Blocked,
                     detail: format!("the worker is blocked: {}", item.cause),
@@ -187,13 +193,14 @@ impl Ledger {
     }
 
     /// The committer distrusts the planner: what `check` refuses is not carried out.
-    fn refuse_faults(&self, plan: &mut Plan) -> Vec<String> {
-        let (sound, violations) = prune(&self.snapshot, std::mem::take(plan));
-        *plan = sound;
-        let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        if !told.is_empty() {
-            tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");
+    fn refuse_faults(&self, plan: &mut Arc<Plan>) -> Vec<String> {
+        if check(&self.snapshot, plan).is_ok() {
+            return Vec::new();
         }
+        let (sound, violations) = prune(&self.snapshot, Plan::clone(plan));
+        *plan = Arc::new(sound);
+        let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
+        tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");
         told
     }
 }

@@ -1,6 +1,7 @@
 //! All SQL of rm-scheduler: a file per table, multi-row statements, no decisions.
 
 pub mod allocations;
+pub mod inputs;
 pub mod policies;
 pub mod rounds;
 pub mod usage;
@@ -13,6 +14,7 @@ use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use crate::ledger::Held;
+use crate::recorder::Unwritten;
 
 /// What one batch changes.
 #[derive(Debug, Default)]
@@ -23,6 +25,7 @@ pub struct Rows {
     pub forgotten_work: BTreeSet<WorkId>,
     pub policy: Option<NewPolicy>,
     pub rounds: Vec<RoundView>,
+    pub inputs: Option<Unwritten>,
     pub usage: Vec<LedgerLine>,
 }
 
@@ -44,6 +47,7 @@ impl Rows {
             && self.forgotten_work.is_empty()
             && self.policy.is_none()
             && self.rounds.is_empty()
+            && self.inputs.is_none()
             && self.usage.is_empty()
     }
 
@@ -56,6 +60,9 @@ impl Rows {
             policies::insert(tx, &policy).await?;
         }
         rounds::insert(tx, &self.rounds).await?;
+        if let Some(inputs) = self.inputs {
+            inputs::insert(tx, inputs).await?;
+        }
         usage::upsert(tx, &self.usage).await
     }
 }

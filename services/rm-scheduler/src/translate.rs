@@ -135,7 +135,7 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
 }
 
 pub fn shares(counted: &Counted) -> Shares {
-    let shares = &counted.shares;
+    let shares = &counted.plan.shares;
     Shares {
         round: counted.round,
         at: counted.at,

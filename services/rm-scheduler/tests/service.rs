@@ -10,8 +10,10 @@ mod service {
     mod neighbours;
     mod nodes;
     mod policy;
+    mod replay;
     mod restart;
     mod sharing;
+    mod what_if;
     mod world;
 }
 

@@ -92,6 +92,9 @@ fn detail(round: &RoundView, look: &Look) -> String {
         let fault = format!("refused  {}", clean(fault));
         let _ = writeln!(text, "{}", look.paint(&fault, Tone::Bad));
     }
+    if let Some(why) = &round.without_inputs {
+        let _ = writeln!(text, "cannot be replayed: {}", clean(why));
+    }
     if !round.waiting.is_empty() {
         let mut table = Table::new(["work", "waits for", "detail"]);
         for verdict in &round.waiting {
@@ -123,6 +126,7 @@ mod tests {
             vacated: [("alc_2".to_owned(), "preempted".to_owned())].into(),
             waiting: Vec::new(),
             refused: Vec::new(),
+            without_inputs: None,
         };
         let look = Look {
             colour: false,

@@ -4,6 +4,7 @@
 
 pub mod policy;
 pub mod views;
+pub mod what_if;
 
 use std::collections::BTreeMap;
 

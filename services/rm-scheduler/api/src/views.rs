@@ -126,6 +126,9 @@ pub struct RoundView {
     pub waiting: Vec<VerdictEntry>,
     /// Parts of the plan the check refused; always empty unless there is a defect.
     pub refused: Vec<String>,
+    /// Why it cannot be replayed; absent when its inputs were kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub without_inputs: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

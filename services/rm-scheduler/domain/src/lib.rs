@@ -23,6 +23,7 @@ mod deficit;
 mod defrag;
 mod explain;
 mod fair_share;
+pub mod forecast;
 mod forest;
 mod how_much;
 mod orders;
@@ -42,6 +43,7 @@ mod what_of;
 
 pub use check::{Fault, Part, Violation, check, prune};
 pub use fair_share::FairShare;
+pub use forecast::{Changes, Forecast, forecast};
 pub use plan::{Plan, Reason, Verdict};
 pub use snapshot::Snapshot;
 

@@ -1,8 +1,11 @@
 //! `/v1/policy`
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
-use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyView};
+use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyMoves, PolicyView};
+use hayward_rm_scheduler_domain::forecast::compare;
 use hayward_rm_scheduler_policy::{Document, reading};
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Query, Scope};
@@ -11,7 +14,9 @@ use utoipa::IntoParams;
 
 use super::Api;
 use crate::commands::SetPolicy;
-use crate::ledger::Command;
+use crate::ledger::{Asked, Command};
+use crate::moves::moves;
+use crate::what_if::affordable;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
@@ -75,6 +80,8 @@ pub struct Change {
             content_type = "application/problem+json"),
         (status = 422, description = "all its faults at once", body = Problem,
             content_type = "application/problem+json"),
+        (status = 429, description = "others are answered just now", body = Problem,
+            content_type = "application/problem+json"),
         (status = 428, description = "no If-Match", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -94,13 +101,47 @@ pub async fn set_policy(
         dry_run: change.dry_run,
         drop_classes: change.drop_classes,
     };
+    let (dry_run, drop_classes) = (change.dry_run, change.drop_classes);
     let answer = api
         .handle
         .ask(|reply| Command::SetPolicy(Box::new(change), reply))
         .await?;
-    let now = answer.value?;
+    let mut now = answer.value?;
+    if dry_run {
+        now.moves = what_would_move(&api, &now.view.policy, drop_classes).await?;
+    }
     let etag = (header::ETAG, format!("\"{}\"", now.view.generation));
     Ok(([etag, (REVISION, answer.revision.to_string())], Json(now)))
+}
+
+/// Planned ahead on a copy of the fleet; nothing before the fleet is known.
+async fn what_would_move(
+    api: &Api,
+    policy: &Policy,
+    drop_classes: bool,
+) -> Result<Option<PolicyMoves>, Problem> {
+    let place = api.context.thinking()?;
+    let policy = policy.clone();
+    let asked = Asked {
+        policy,
+        drop_classes,
+    };
+    let look = match api.look(Some(asked)).await {
+        Ok((look, _)) => look,
+        Err(problem) if problem.code == Code::Unavailable => return Ok(None),
+        Err(problem) => return Err(problem),
+    };
+    // What is wrong with the policy was told before.
+    let Some(Ok((after, _))) = look.under else {
+        return Ok(None);
+    };
+    let thinking = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let (before, rounds) = (look.snapshot, affordable(&after));
+        let seen = compare(&before, after.clone(), &BTreeMap::new(), rounds);
+        moves(&before, &after, &seen)
+    });
+    thinking.await.map(Some).map_err(Problem::internal)
 }
 
 fn if_match(headers: &HeaderMap) -> Result<u64, Problem> {

@@ -1,6 +1,7 @@
 //! From a checked plan to rows and publications. Nothing is left to choose.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
@@ -21,22 +22,24 @@ const MOST_AT_ONCE: usize = 10_000;
 impl Ledger {
     pub(crate) fn carry_out(
         &mut self,
-        plan: Plan,
+        plan: &Arc<Plan>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
-        self.snapshot.carried = plan.carried;
+        let without_inputs = self.recorder.declines(&self.snapshot);
+        let inputs = self.recorder.take(&mut self.snapshot);
+        self.snapshot.set_carried(plan.carried.clone());
         let mut vacated = BTreeMap::new();
-        for vacate in plan.vacates {
+        for vacate in plan.vacates.iter().cloned() {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
             self.vacate(vacate, moment, batch);
         }
         // Grants are in order of turn, so the first of them stand without the others.
-        let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
+        let grants = plan.grants.iter().take(MOST_AT_ONCE).cloned();
         let grants = grants.map(|g| self.grant(g, moment, batch)).collect();
         self.set_rates(&plan.shares);
-        let waiting = self.judge(plan.verdicts, moment, batch);
+        let waiting = self.judge(&plan.verdicts, moment, batch);
         let view = RoundView {
             round: self.round,
             at: moment.now,
@@ -45,6 +48,7 @@ impl Ledger {
             vacated,
             waiting,
             refused: made.refused,
+            without_inputs,
         };
         let changed = !view.grants.is_empty()
             || !view.vacated.is_empty()
@@ -52,8 +56,12 @@ impl Ledger {
             || !view.refused.is_empty();
         if changed {
             batch.rows.rounds.push(view.clone());
+            let keep = |inputs| self.recorder.keep(self.round, inputs, &made.planned);
+            batch.rows.inputs = inputs.map(keep);
+        } else if let Some(inputs) = inputs {
+            self.snapshot.not_written(inputs);
         }
-        self.show(changed.then_some(view), plan.shares, moment, batch);
+        self.show(changed.then_some(view), plan.clone(), moment, batch);
     }
 
     fn grant(
@@ -128,7 +136,7 @@ impl Ledger {
     /// Publishes the verdicts whose meaning changed, and returns the first of them.
     fn judge(
         &mut self,
-        verdicts: BTreeMap<WorkId, Verdict>,
+        verdicts: &BTreeMap<WorkId, Verdict>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Vec<VerdictEntry> {
@@ -136,7 +144,7 @@ impl Ledger {
         let mut published = 0;
         for (work, verdict) in verdicts {
             let reason = translate::wait_reason(verdict.reason);
-            let said = self.verdicts.get(&work).is_some_and(|said| {
+            let said = self.verdicts.get(work).is_some_and(|said| {
                 said.reason == reason
                     && said.refused == verdict.refused
                     && said.class == verdict.class
@@ -153,16 +161,16 @@ impl Ledger {
                 work: work.clone(),
                 reason,
                 refused: verdict.refused,
-                class: verdict.class,
-                detail: verdict.detail,
-                numbers: verdict.numbers,
+                class: verdict.class.clone(),
+                detail: verdict.detail.clone(),
+                numbers: verdict.numbers.clone(),
                 since: moment.now,
             };
             batch.publish(VERDICTS, "", work.as_str(), &entry);
             if changed.len() < rounds::VERDICTS_KEPT {
                 changed.push(entry.clone());
             }
-            self.verdicts.insert(work, entry);
+            self.verdicts.insert(work.clone(), entry);
         }
         changed
     }
@@ -170,7 +178,7 @@ impl Ledger {
     fn show(
         &self,
         round: Option<RoundView>,
-        shares: plan::Shares,
+        plan: Arc<Plan>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
@@ -178,7 +186,7 @@ impl Ledger {
         let counted = Counted {
             round: self.round,
             at: moment.now,
-            shares,
+            plan,
             ledger,
         };
         let context = self.context.clone();

@@ -287,6 +287,21 @@ impl World {
         .await;
     }
 
+    /// Confirms what was told to go, until nothing is.
+    pub async fn let_go(&self) -> Allocations {
+        loop {
+            self.settled().await;
+            let all = self.allocations().await;
+            let leaving: Vec<_> = all.values().filter(|it| it.holds() && !stays(it)).collect();
+            if leaving.is_empty() {
+                return all;
+            }
+            for entry in leaving {
+                self.report(entry, ContainerState::Ended);
+            }
+        }
+    }
+
     /// Makes harmless news and waits for the round that has seen it.
     pub async fn round(&self) {
         let now = self.shares().await.map_or(0, |shares| shares.round);

@@ -27,6 +27,8 @@ pub struct PolicyAnswer {
 pub struct PolicyMoves {
     /// Rounds that were planned ahead with the policy.
     pub rounds: u64,
+    /// Nothing more would change after them.
+    pub settled: bool,
     /// Nodes that come into another pool.
     pub nodes: Vec<NodeShift>,
     /// Work that loses its class, or is served by another or changed one.
@@ -44,10 +46,11 @@ pub struct PolicyMoves {
 impl PolicyMoves {
     /// Nothing would be other than it is.
     pub fn is_still(&self) -> bool {
-        let rounds = self.rounds;
+        let (rounds, settled) = (self.rounds, self.settled);
         *self
             == Self {
                 rounds,
+                settled,
                 ..Self::default()
             }
     }

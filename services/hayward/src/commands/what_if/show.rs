@@ -1,0 +1,236 @@
+//! A forecast for people: what moves first, then the shares.
+
+use std::fmt::Write as _;
+
+use hayward_rm_scheduler_api::what_if::{Change, Forecast};
+
+use crate::output::words::{clean, count, duration, word};
+use crate::output::{Cell, Look, Table, Tone, toned};
+
+pub fn text(forecast: &Forecast, look: &Look) -> String {
+    let mut text = heading(forecast, look);
+    for (title, body) in [
+        ("would start", starts(forecast, look)),
+        ("would have to go", leaves(forecast, look)),
+        ("would wait", waits(forecast, look)),
+        ("processes, where the end differs", moves(forecast, look)),
+        ("quanta", shares(forecast, look)),
+    ] {
+        if let Some(body) = body {
+            let _ = write!(text, "\n{}\n{body}", look.title(title));
+        }
+    }
+    for (list, lines) in &forecast.left_out {
+        let _ = writeln!(text, "{lines} more under {}", clean(list));
+    }
+    text
+}
+
+fn heading(forecast: &Forecast, look: &Look) -> String {
+    let rounds = count(forecast.rounds, "round");
+    let end = if forecast.settled {
+        format!("nothing would change any more after {rounds}")
+    } else {
+        let told = format!("after {rounds} it would still be changing: ask for more with --rounds");
+        look.paint(&told, Tone::Warning)
+    };
+    let mut text = format!("reckoned from revision {}; {end}\n", forecast.revision);
+    if let Some(silent) = &forecast.silent {
+        let told = format!(
+            "{} is silent: until it is heard, nothing is taken back",
+            clean(silent)
+        );
+        let _ = writeln!(text, "{}", look.paint(&told, Tone::Warning));
+    }
+    if forecast.starts.is_empty() && forecast.leaves.is_empty() && forecast.moves.is_empty() {
+        text.push_str("nothing would move\n");
+    }
+    text
+}
+
+fn some<const N: usize>(table: &Table<N>, look: &Look) -> Option<String> {
+    (!table.is_empty()).then(|| table.text(look))
+}
+
+fn starts(forecast: &Forecast, look: &Look) -> Option<String> {
+    let header = ["round", "work", "user", "class", "node", "processes"];
+    let mut table = Table::new(header).numbers(&[0, 5]);
+    for start in &forecast.starts {
+        table.row([
+            start.round.into(),
+            (&start.work).into(),
+            (&start.user).into(),
+            (&start.class).into(),
+            (&start.node).into(),
+            start.processes.into(),
+        ]);
+    }
+    some(&table, look)
+}
+
+fn leaves(forecast: &Forecast, look: &Look) -> Option<String> {
+    let header = ["round", "work", "user", "node", "why", "for", "lost"];
+    let mut table = Table::new(header).numbers(&[0, 6]);
+    for leave in &forecast.leaves {
+        let to = match (&leave.beneficiary, &leave.for_user) {
+            (Some(work), Some(user)) => format!("{work} of {user}"),
+            (None, Some(user)) => user.to_string(),
+            _ => "-".to_owned(),
+        };
+        table.row([
+            leave.round.into(),
+            (&leave.work).into(),
+            (&leave.user).into(),
+            (&leave.node).into(),
+            word(&leave.reason).into(),
+            to.into(),
+            leave.lost_ms.map_or("-".to_owned(), duration).into(),
+        ]);
+    }
+    some(&table, look)
+}
+
+fn waits(forecast: &Forecast, look: &Look) -> Option<String> {
+    let mut table = Table::new(["work", "user", "reason", "detail"]);
+    for wait in &forecast.waits {
+        let tone = if wait.refused {
+            Tone::Bad
+        } else {
+            Tone::Warning
+        };
+        let user = wait
+            .user
+            .as_ref()
+            .map_or("-".to_owned(), ToString::to_string);
+        table.row([
+            (&wait.work).into(),
+            user.into(),
+            toned(word(&wait.reason), tone),
+            (&wait.detail).into(),
+        ]);
+    }
+    some(&table, look)
+}
+
+fn moves(forecast: &Forecast, look: &Look) -> Option<String> {
+    let header = ["work", "user", "class", "now", "anyway", "then"];
+    let mut table = Table::new(header).numbers(&[3, 4, 5]);
+    for it in &forecast.moves {
+        table.row([
+            (&it.work).into(),
+            (&it.user).into(),
+            (&it.class).into(),
+            it.now.into(),
+            it.without.into(),
+            then(it.without, it.with),
+        ]);
+    }
+    some(&table, look)
+}
+
+fn shares(forecast: &Forecast, look: &Look) -> Option<String> {
+    let header = [
+        "class / user",
+        "due anyway",
+        "due then",
+        "held anyway",
+        "held then",
+    ];
+    let mut table = Table::new(header).numbers(&[1, 2, 3, 4]);
+    let shares = &forecast.shares;
+    let nothing = Change::default();
+    row(&mut table, "all nodes".into(), shares.capacity, shares.held);
+    for class in &shares.classes {
+        if class.users.is_empty() && class.due == nothing && class.held == nothing {
+            continue;
+        }
+        row(
+            &mut table,
+            toned(&class.class, Tone::Good),
+            class.due,
+            class.held,
+        );
+        for user in &class.users {
+            row(
+                &mut table,
+                format!("  {}", user.user).into(),
+                user.due,
+                user.held,
+            );
+        }
+    }
+    some(&table, look)
+}
+
+fn row(table: &mut Table<5>, name: Cell, due: Change, held: Change) {
+    table.row([
+        name,
+        due.without.into(),
+        then(due.without, due.with),
+        held.without.into(),
+        then(held.without, held.with),
+    ]);
+}
+
+/// What differs wants to be seen.
+fn then(without: u64, with: u64) -> Cell {
+    match with.cmp(&without) {
+        std::cmp::Ordering::Less => toned(with, Tone::Bad),
+        std::cmp::Ordering::Equal => with.into(),
+        std::cmp::Ordering::Greater => toned(with, Tone::Good),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::Timestamp;
+
+    use super::*;
+
+    fn look() -> Look {
+        Look {
+            colour: false,
+            now: Timestamp::default(),
+        }
+    }
+
+    fn read(json: &str) -> Forecast {
+        serde_json::from_str(json).unwrap()
+    }
+
+    #[test]
+    fn a_newcomer_that_others_make_room_for() {
+        let forecast = read(
+            r#"{"revision": 41, "at": "2026-11-21T10:42:00Z", "rounds": 4, "settled": true,
+            "starts": [{"round": 2, "work": "job_b", "user": "ben", "class": "high",
+                        "node": "n1", "processes": 2, "order": 4}],
+            "waits": [{"work": "job_c", "user": "cy", "class": "low", "refused": false,
+                       "reason": "no_host_large_enough", "detail": "no node is large enough"}],
+            "leaves": [{"round": 1, "work": "job_a", "user": "ann", "node": "n1", "order": 1,
+                        "reason": "preempted", "detail": "others are due it", "lost_ms": 61000,
+                        "beneficiary": "job_b", "for_user": "ben"}],
+            "moves": [{"work": "job_a", "user": "ann", "class": "high", "now": 8, "without": 8,
+                       "with": 4}],
+            "shares": {"capacity": {"without": 8, "with": 8}, "held": {"without": 8, "with": 8},
+              "classes": [{"class": "high", "due": {"without": 8, "with": 8},
+                "held": {"without": 8, "with": 8},
+                "users": [{"user": "ann", "due": {"without": 8, "with": 4},
+                           "held": {"without": 8, "with": 4}}]},
+               {"class": "low", "due": {"without": 0, "with": 0},
+                "held": {"without": 0, "with": 0}, "users": []}]},
+            "left_out": {"starts": 7}}"#,
+        );
+        insta::assert_snapshot!(text(&forecast, &look()));
+    }
+
+    #[test]
+    fn nothing_moves_and_somebody_is_silent() {
+        let forecast = read(
+            r#"{"revision": 41, "at": "2026-11-21T10:42:00Z", "rounds": 10, "settled": false,
+            "silent": "node-status", "starts": [], "waits": [], "leaves": [], "moves": [],
+            "shares": {"capacity": {"without": 8, "with": 8}, "held": {"without": 0, "with": 0},
+                       "classes": []}}"#,
+        );
+        insta::assert_snapshot!(text(&forecast, &look()));
+    }
+}

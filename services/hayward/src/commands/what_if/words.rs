@@ -1,0 +1,154 @@
+//! Work and nodes as one word each: `user=ada,memory=4G,processes=20` and `4x64G,pool=fast`.
+
+use anyhow::{Context as _, anyhow, bail};
+use hayward_rm_scheduler_api::what_if::{NewNodes, Submission};
+use hayward_vocabulary::{Size, WorkKind};
+
+use crate::amounts;
+
+pub fn submission(text: &str) -> anyhow::Result<Submission> {
+    let mut work = Submission {
+        name: None,
+        kind: WorkKind::Job,
+        user: None,
+        class: None,
+        size: None,
+        processes: None,
+        tasks: None,
+        task_ms: None,
+        threads: None,
+        machines: Vec::new(),
+    };
+    for (name, value) in pairs(text)? {
+        let number = || {
+            value
+                .parse()
+                .with_context(|| format!("{name}: {value:?} is no number"))
+        };
+        match name {
+            "name" => work.name = Some(value.parse()?),
+            "kind" => work.kind = kind(value)?,
+            "user" => work.user = Some(value.parse()?),
+            "class" => work.class = Some(value.to_owned()),
+            "processes" => work.processes = Some(number()?),
+            "tasks" => work.tasks = Some(number()?),
+            "task" => work.task_ms = Some(amounts::duration_ms(value)?),
+            "threads" => work.threads = Some(u32::try_from(number()?)?),
+            "machine" => work.machines.push(value.parse()?),
+            _ => {
+                let size = work.size.get_or_insert_with(Size::default);
+                dimension(size, name, value)?;
+            }
+        }
+    }
+    // A size that says nothing of memory is still a process: the default stands.
+    if let Some(size) = &mut work.size
+        && size.memory_bytes == 0
+        && work.kind != WorkKind::Reservation
+    {
+        size.memory_bytes = hayward_vocabulary::resources::GIB;
+    }
+    Ok(work)
+}
+
+pub fn nodes(text: &str) -> anyhow::Result<NewNodes> {
+    let (first, rest) = text.split_once(',').unwrap_or((text, ""));
+    let (count, memory) = match first.split_once('x') {
+        Some((count, memory)) => {
+            let count = count.parse();
+            (
+                count.with_context(|| format!("{first:?}: write COUNTxMEMORY, as in 4x64G"))?,
+                memory,
+            )
+        }
+        None => (1, first),
+    };
+    let mut nodes = NewNodes {
+        name: None,
+        count,
+        pool: None,
+        size: Size::memory(amounts::bytes(memory)?),
+    };
+    for (name, value) in pairs(rest)? {
+        match name {
+            "name" => nodes.name = Some(value.parse()?),
+            "pool" => nodes.pool = Some(value.to_owned()),
+            _ => dimension(&mut nodes.size, name, value)?,
+        }
+    }
+    Ok(nodes)
+}
+
+fn pairs(text: &str) -> anyhow::Result<Vec<(&str, &str)>> {
+    let parts = text.split(',').filter(|part| !part.is_empty());
+    let pair = |part: &'_ str| anyhow!("{part:?} is not NAME=VALUE");
+    parts
+        .map(|part| part.split_once('=').ok_or_else(|| pair(part)))
+        .collect()
+}
+
+fn dimension(size: &mut Size, name: &str, value: &str) -> anyhow::Result<()> {
+    match name {
+        "memory" => size.memory_bytes = amounts::bytes(value)?,
+        "cpu" => size.cpu_milli = amounts::cpu_milli(value)?,
+        "gpu" => size.gpu_milli = amounts::cpu_milli(value)?,
+        _ => bail!("{name:?} is nothing that can be said here"),
+    }
+    Ok(())
+}
+
+fn kind(word: &str) -> anyhow::Result<WorkKind> {
+    Ok(match word {
+        "job" => WorkKind::Job,
+        "service" => WorkKind::Service,
+        "reservation" => WorkKind::Reservation,
+        _ => bail!("{word:?} is not job, service or reservation"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GIB: u64 = hayward_vocabulary::resources::GIB;
+
+    #[test]
+    fn work_in_one_word() {
+        let work = submission("user=ada,class=high,memory=4GiB,cpu=1.5,processes=20,task=90s");
+        let work = work.unwrap();
+        assert_eq!(work.user.unwrap().as_str(), "ada");
+        let size = work.size.unwrap();
+        assert_eq!((size.memory_bytes, size.cpu_milli), (4 * GIB, 1_500));
+        assert_eq!((work.processes, work.task_ms), (Some(20), Some(90_000)));
+        let service = submission("kind=service,gpu=250m,machine=n1,machine=n2").unwrap();
+        assert_eq!(
+            (service.kind, service.machines.len()),
+            (WorkKind::Service, 2)
+        );
+        assert_eq!(service.size.unwrap().memory_bytes, GIB);
+        for bad in [
+            "user",
+            "kind=batch",
+            "procesess=2",
+            "processes=many",
+            "memory=lots",
+        ] {
+            assert!(submission(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn nodes_in_one_word() {
+        let four = nodes("4x64GiB,cpu=16,pool=fast").unwrap();
+        assert_eq!(
+            (four.count, four.size.memory_bytes, four.size.cpu_milli),
+            (4, 64 * GIB, 16_000)
+        );
+        assert_eq!(four.pool.as_deref(), Some("fast"));
+        let one = nodes("8G,name=big").unwrap();
+        assert_eq!((one.count, one.name.unwrap().as_str()), (1, "big"));
+        for bad in ["", "fourx8G", "4x", "4x8G,disk=1"] {
+            assert!(nodes(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! What would happen: the production planner, round after round, on a copy of the fleet.
+//!
+//! A forecast plans twice from one snapshot, once as it is and once with [`Changes`], so that what
+//! would have happened anyway is not laid at their door. Between rounds the fleet does what it is
+//! told and no more: what was granted runs by the next round, what was told to go is gone by then
+//! a job that came to run has finished a first task, and a cycle has passed. No
+//! task is counted off: a forecast says how the machines are shared, not when work is done.
+//!
+//! It ends when nothing changes any more, or after the rounds it was given. Like a plan it depends
+//! on the snapshot alone.
+
+mod changes;
+mod passing;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{AllocationId, NodeName, UserName, WorkId};
+
+use crate::{
+    FairShare, Plan, Planner, Reason, Snapshot, Verdict,
+    plan::{Receipt, Shares, VacateReason},
+};
+
+pub use changes::Changes;
+use passing::Passing;
+
+/// One process that starts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// 1 is the next round.
+    pub round: u64,
+    pub work: WorkId,
+    pub user: UserName,
+    pub class: String,
+    pub node: NodeName,
+    pub order: u64,
+}
+
+/// One process that has to go.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leave {
+    pub round: u64,
+    pub allocation: AllocationId,
+    pub work: WorkId,
+    pub user: UserName,
+    pub node: NodeName,
+    pub order: u64,
+    pub reason: VacateReason,
+    pub detail: String,
+    /// It was to start in this forecast, and is not there yet.
+    pub forecast: bool,
+    /// Who it goes for and what is lost, where it is taken back for others.
+    pub receipt: Option<Receipt>,
+}
+
+/// The rounds from one snapshot until nothing changes any more.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Course {
+    /// Rounds that were planned.
+    pub rounds: u64,
+    /// Nothing would change any more. Otherwise the rounds were too few to tell how it ends.
+    pub settled: bool,
+    pub starts: Vec<Start>,
+    pub leaves: Vec<Leave>,
+    /// Of the last round.
+    pub verdicts: BTreeMap<WorkId, Verdict>,
+    /// Of the last round.
+    pub shares: Shares,
+}
+
+/// Two courses from one snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Forecast {
+    /// Processes each piece of work has at present, without those told to go.
+    pub now: BTreeMap<WorkId, u64>,
+    /// As it would go anyway.
+    pub without: Course,
+    /// As it would go with the changes.
+    pub with: Course,
+}
+
+/// Processes of one piece of work.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Move {
+    pub user: UserName,
+    pub class: String,
+    pub now: u64,
+    /// In the end, as it would go anyway.
+    pub without: u64,
+    /// In the end, with the changes.
+    pub with: u64,
+}
+
+/// What the changes would bring about, over at most so many rounds.
+pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast {
+    let mut changed = snapshot.clone();
+    changes.apply(&mut changed);
+    compare(snapshot, changed, &changes.task_ms, rounds)
+}
+
+/// The same for a fleet that was changed by other means than [`Changes`]: another policy, say.
+/// `task_ms` tells how long tasks of work will take that has not finished one.
+pub fn compare(
+    snapshot: &Snapshot,
+    changed: Snapshot,
+    task_ms: &BTreeMap<WorkId, u64>,
+    rounds: u64,
+) -> Forecast {
+    let same = *snapshot == changed;
+    let with = course(changed, task_ms, rounds);
+    let without = if same {
+        with.clone()
+    } else {
+        course(snapshot.clone(), &BTreeMap::new(), rounds)
+    };
+    let mut now: BTreeMap<WorkId, u64> = BTreeMap::new();
+    for held in snapshot.allocations.values().filter(|held| !held.leaving) {
+        *now.entry(held.work.clone()).or_default() += 1;
+    }
+    Forecast { now, without, with }
+}
+
+impl Forecast {
+    /// Work that would have another number of processes in the end.
+    pub fn moves(&self) -> BTreeMap<WorkId, Move> {
+        let mut moves: BTreeMap<WorkId, Move> = BTreeMap::new();
+        for (course, changed) in [(&self.without, false), (&self.with, true)] {
+            for (class, share) in &course.shares.classes {
+                for (user, share) in &share.users {
+                    for (work, share) in &share.work {
+                        let entry = moves.entry(work.clone()).or_insert_with(|| Move {
+                            user: user.clone(),
+                            class: class.clone(),
+                            now: self.now.get(work).copied().unwrap_or(0),
+                            without: 0,
+                            with: 0,
+                        });
+                        let count = if changed {
+                            entry.class.clone_from(class);
+                            &mut entry.with
+                        } else {
+                            &mut entry.without
+                        };
+                        *count = share.current;
+                    }
+                }
+            }
+        }
+        moves.retain(|_, it| it.without != it.with);
+        moves
+    }
+}
+
+/// Plans and carries out until nothing changes any more.
+fn course(snapshot: Snapshot, task_ms: &BTreeMap<WorkId, u64>, rounds: u64) -> Course {
+    let mut course = Course::default();
+    let mut passing = Passing::of(snapshot, task_ms);
+    let mut quiet = 0;
+    while course.rounds < rounds && !course.settled {
+        let plan = FairShare.schedule(passing.snapshot());
+        course.rounds += 1;
+        course.tell(passing.snapshot(), &plan);
+        let changed = passing.carry_out(&plan);
+        quiet = if changed { 0 } else { quiet + 1 };
+        course.settled = quiet > pause(passing.snapshot(), &plan);
+        course.verdicts = plan.verdicts;
+        course.shares = plan.shares;
+    }
+    course
+}
+
+/// Quiet rounds after which something may still happen: work that waits for room to be made is
+/// served again when who gave last may be asked again (W-32).
+fn pause(snapshot: &Snapshot, plan: &Plan) -> u64 {
+    let hopes = |verdict: &Verdict| {
+        matches!(
+            verdict.reason,
+            Reason::WaitingForPreemption | Reason::WaitingForDefragmentation
+        )
+    };
+    let churn = snapshot.tunables.settings.churn_rounds.unwrap_or(0);
+    if plan.verdicts.values().any(hopes) {
+        churn
+    } else {
+        0
+    }
+}
+
+impl Course {
+    fn tell(&mut self, snapshot: &Snapshot, plan: &Plan) {
+        let round = self.rounds;
+        self.starts.extend(plan.grants.iter().map(|grant| Start {
+            round,
+            work: grant.work.clone(),
+            user: grant.user.clone(),
+            class: grant.class.clone(),
+            node: grant.node.clone(),
+            order: grant.order,
+        }));
+        let receipts: BTreeMap<&AllocationId, &Receipt> = plan
+            .receipts
+            .iter()
+            .map(|receipt| (&receipt.allocation, receipt))
+            .collect();
+        for vacate in &plan.vacates {
+            let Some(held) = snapshot.allocations.get(&vacate.allocation) else {
+                continue;
+            };
+            self.leaves.push(Leave {
+                round,
+                allocation: vacate.allocation.clone(),
+                work: held.work.clone(),
+                user: held.user.clone(),
+                node: held.node.clone(),
+                order: held.order,
+                reason: vacate.reason,
+                detail: vacate.detail.clone(),
+                forecast: passing::is_forecast(&vacate.allocation),
+                receipt: receipts.get(&vacate.allocation).copied().cloned(),
+            });
+        }
+    }
+
+    /// Work that has no process in the end, or less than it is due.
+    pub fn waiting(&self) -> impl Iterator<Item = (&WorkId, &Verdict)> {
+        self.verdicts
+            .iter()
+            .filter(|(_, verdict)| verdict.waits || verdict.refused)
+    }
+
+    /// Work that has to give something up.
+    pub fn losers(&self) -> BTreeSet<&WorkId> {
+        self.leaves.iter().map(|leave| &leave.work).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+use super::*;
+use crate::{
+    snapshot::{Demand, Policy, User},
+    world::{GIB, World, node_name, work_id},
+};
+
+fn asked(world: &mut World, id: &str, user: &str, order: u64) -> (WorkId, Demand) {
+    world.job(id, user, order);
+    let demand = world.snapshot.demand.remove(&work_id(id)).unwrap();
+    (work_id(id), demand)
+}
+
+fn submit(world: &mut World, id: &str, user: &str, processes: u64) -> Changes {
+    let (work, mut demand) = asked(world, id, user, 1);
+    demand.max_processes = processes;
+    Changes {
+        submissions: BTreeMap::from([(work, demand)]),
+        ..Changes::default()
+    }
+}
+
+/// Two nodes of 4, all of it held by one job of one user.
+fn full() -> World {
+    let mut world = World::eager().nodes(&[4, 4]);
+    world.job("old", "ann", 1);
+    for _ in 0..6 {
+        world.step();
+    }
+    assert_eq!(world.snapshot.allocations.len(), 8);
+    world
+}
+
+#[test]
+fn nothing_changed_is_nothing_moved() {
+    let world = full();
+    let seen = forecast(&world.snapshot, &Changes::default(), 10);
+    assert_eq!(seen.with, seen.without);
+    assert!(seen.with.settled && seen.with.starts.is_empty() && seen.with.leaves.is_empty());
+    assert_eq!(seen.moves(), BTreeMap::new());
+    assert_eq!(seen.now[&work_id("old")], 8);
+}
+
+#[test]
+fn a_newcomer_starts_where_others_were_taken_back_for_it() {
+    let mut world = full();
+    let changes = submit(&mut world, "new", "ben", 4);
+    let seen = forecast(&world.snapshot, &changes, 10);
+    assert!(seen.with.settled, "{seen:#?}");
+    assert_eq!(seen.with.starts.len(), 4);
+    assert!(
+        seen.with
+            .starts
+            .iter()
+            .all(|it| it.work == work_id("new") && it.round > 1)
+    );
+    assert_eq!(seen.with.leaves.len(), 4);
+    for leave in &seen.with.leaves {
+        assert_eq!(
+            (&leave.work, leave.reason),
+            (&work_id("old"), VacateReason::Preempted)
+        );
+        let receipt = leave.receipt.as_ref().unwrap();
+        assert_eq!(receipt.beneficiary, Some(work_id("new")));
+        assert!(!leave.forecast);
+    }
+    let moves = seen.moves();
+    let moved = |id: &str| {
+        (
+            moves[&work_id(id)].now,
+            moves[&work_id(id)].without,
+            moves[&work_id(id)].with,
+        )
+    };
+    assert_eq!((moved("old"), moved("new")), ((8, 8, 4), (0, 0, 4)));
+}
+
+#[test]
+fn what_would_happen_anyway_is_not_laid_at_the_door_of_the_change() {
+    let mut world = World::eager().nodes(&[4, 4]);
+    world.job("old", "ann", 1).max_processes = 3;
+    let changes = submit(&mut world, "new", "ben", 2);
+    let seen = forecast(&world.snapshot, &changes, 10);
+    let moves = seen.moves();
+    assert_eq!(moves.keys().collect::<Vec<_>>(), [&work_id("new")]);
+    assert_eq!(seen.without.starts.len(), 3);
+    assert_eq!(seen.with.starts.len(), 5);
+}
+
+#[test]
+fn who_cannot_start_waits_with_a_reason() {
+    let mut world = full();
+    let (work, demand) = asked(&mut world, "huge", "ben", 9);
+    let changes = Changes {
+        submissions: BTreeMap::from([(work.clone(), demand)]),
+        ..Changes::default()
+    };
+    let seen = forecast(&world.snapshot, &changes, 10);
+    let (waiting, verdict) = seen.with.waiting().next().unwrap();
+    assert_eq!(
+        (waiting, verdict.reason),
+        (&work, Reason::NoHostLargeEnough)
+    );
+    assert!(seen.with.losers().is_empty());
+}
+
+#[test]
+fn drained_and_lost_nodes_send_their_work_elsewhere() {
+    let mut world = World::eager().nodes(&[4, 4]);
+    world.job("old", "ann", 1).max_processes = 4;
+    world.job("more", "ann", 1).max_processes = 4;
+    for _ in 0..4 {
+        world.step();
+    }
+    for (lose, reason) in [
+        (false, VacateReason::Blocked),
+        (true, VacateReason::NodeLost),
+    ] {
+        let name = node_name("n00");
+        let here = world
+            .snapshot
+            .allocations
+            .values()
+            .filter(|it| it.node == name)
+            .count();
+        let mut changes = Changes::default();
+        let set = if lose {
+            &mut changes.lose
+        } else {
+            &mut changes.drain
+        };
+        set.insert(name.clone());
+        let seen = forecast(&world.snapshot, &changes, 10);
+        let gone = seen
+            .with
+            .leaves
+            .iter()
+            .filter(|it| it.reason == reason)
+            .count();
+        assert_eq!(gone, here, "{reason:?}");
+        assert!(seen.with.starts.iter().all(|start| start.node != name));
+        assert_eq!(seen.with.shares.capacity, 4);
+
+        let node = world.snapshot.nodes[&name].clone();
+        changes.add.insert(node_name("fresh"), node);
+        let helped = forecast(&world.snapshot, &changes, 10);
+        assert_eq!(helped.with.shares.capacity, 8);
+        assert_eq!(
+            helped.moves(),
+            BTreeMap::new(),
+            "all of it found another place"
+        );
+    }
+}
+
+#[test]
+fn withdrawn_work_makes_room_and_more_of_it_is_found_with_more_rounds() {
+    let mut world = full();
+    world.job("poor", "ben", 1).max_processes = 8;
+    for _ in 0..6 {
+        world.step();
+    }
+    let changes = Changes {
+        withdraw: BTreeSet::from([work_id("old")]),
+        ..Changes::default()
+    };
+    let short = forecast(&world.snapshot, &changes, 1);
+    assert!(!short.with.settled);
+    let seen = forecast(&world.snapshot, &changes, 20);
+    assert!(seen.with.settled && seen.with.rounds < 20);
+    assert_eq!(seen.moves()[&work_id("poor")].with, 8);
+}
+
+/// The forecast is what then happens, to the process, in the world of the planner's own tests.
+#[test]
+fn what_is_forecast_is_what_happens() {
+    let mut world = full();
+    let changes = submit(&mut world, "new", "ben", 3);
+    let seen = forecast(&world.snapshot, &changes, 10);
+    changes.apply(&mut world.snapshot);
+    let (mut starts, mut leaves) = (Vec::new(), Vec::new());
+    for round in 1..=seen.with.rounds {
+        let plan = world.step();
+        starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
+        leaves.extend(plan.vacates.into_iter().map(|it| (round, it.allocation)));
+    }
+    let told: Vec<_> = seen
+        .with
+        .starts
+        .into_iter()
+        .map(|it| (it.round, it.work, it.node))
+        .collect();
+    assert_eq!(starts, told);
+    let told: Vec<_> = seen
+        .with
+        .leaves
+        .into_iter()
+        .map(|it| (it.round, it.allocation))
+        .collect();
+    assert_eq!(leaves, told);
+}
+
+#[test]
+fn another_policy_is_compared_with_the_one_in_force() {
+    let mut world = World::eager().nodes(&[6, 6]);
+    world.class("other", (Policy::FairShare, 10, 100), "default");
+    world.job("old", "ann", 1);
+    world.job_in("other", "new", "ben", 1);
+    for _ in 0..8 {
+        world.step();
+    }
+    let mut changed = world.snapshot.clone();
+    changed.classes.get_mut("other").unwrap().weight = 200;
+    let seen = compare(&world.snapshot, changed, &BTreeMap::new(), 20);
+    let moves = seen.moves();
+    assert_eq!(moves[&work_id("new")].without, 6);
+    assert_eq!(moves[&work_id("new")].with, 8);
+    assert_eq!(moves[&work_id("old")].with, 4);
+
+    let mut limited = world.snapshot.clone();
+    let user = User {
+        max_allotment_bytes: Some(GIB),
+        ..User::default()
+    };
+    limited.users.insert("ben".parse().unwrap(), user);
+    let seen = compare(&world.snapshot, limited, &BTreeMap::new(), 20);
+    assert_eq!(
+        seen.moves(),
+        BTreeMap::new(),
+        "an allotment is for what is never taken back"
+    );
+}

@@ -1,0 +1,80 @@
+//! `/v1/rounds/{round}/inputs`
+
+use axum::extract::State;
+use axum::response::IntoResponse as _;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Path, Scope};
+use serde::Serialize;
+use utoipa::ToSchema;
+
+use super::Api;
+use crate::recorder::decode;
+use crate::replay::Inputs;
+use crate::store::inputs::{Found, find};
+
+/// What a round was planned from, and what was planned before anything was dropped from it.
+#[derive(Serialize, ToSchema)]
+pub struct RoundInputs {
+    /// What the document is; `hayward replay` reads it.
+    #[schema(examples("hayward-round/1"))]
+    pub format: String,
+    pub round: u64,
+    pub at: hayward_vocabulary::Timestamp,
+    /// Everything the plan depends on, in the words of the planner.
+    #[schema(value_type = Object)]
+    pub snapshot: (),
+    /// The plan as the planner made it.
+    #[schema(value_type = Object)]
+    pub plan: (),
+}
+
+/// Read what one round was planned from. The same planner makes the same plan of it, to the byte.
+#[utoipa::path(
+    get, path = "/v1/rounds/{round}/inputs", operation_id = "show_round_inputs", tag = "rounds",
+    params(("round" = u64, Path, description = "its number")),
+    responses(
+        (status = 200, description = "its snapshot and its plan", body = RoundInputs),
+        (status = 400, description = "not a number", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for operators only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "it changed nothing, or is not kept", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "others are read just now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_round_inputs(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(round): Path<u64>,
+) -> Result<axum::response::Response, Problem> {
+    caller.require(&[Scope::Operator])?;
+    api.publisher().leading()?;
+    let place = api.context.thinking()?;
+    let found = find(&api.pool, round).await;
+    let chain =
+        match found.map_err(|error| Problem::unavailable("the rows cannot be read", error))? {
+            Found::Chain(chain) => chain,
+            Found::TooLarge { bytes } => return Err(too_large(round, bytes)),
+            Found::Nothing => return Err(Problem::not_found(format!("what round {round} used"))),
+        };
+    let reading = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        decode(chain).map(|(snapshot, plan)| Json(Inputs::new(snapshot, plan)).into_response())
+    });
+    reading
+        .await
+        .map_err(Problem::internal)?
+        .map_err(Problem::internal)
+}
+
+fn too_large(round: u64, bytes: u64) -> Problem {
+    let detail = format!(
+        "the inputs of round {round} take {bytes} bytes, more than inputs_bytes leaves for one \
+         chain of rounds; raise that setting to keep such rounds"
+    );
+    Problem::new(Code::NotFound, detail)
+}

@@ -1,0 +1,90 @@
+//! `/v1/what-if`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::what_if::{Forecast, WhatIf};
+use hayward_rm_scheduler_domain::forecast::compare;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Scope};
+use hayward_vocabulary::UserName;
+
+use super::Api;
+use crate::ledger::Asked;
+use crate::policy::Fault;
+use crate::what_if::{Asker, not_theirs, question, told};
+
+/// Say what would happen. The planner of the fleet answers, round after round on a copy of it;
+/// nothing is changed. Operators and viewers may ask anything; submitters about their own work.
+#[utoipa::path(
+    post, path = "/v1/what-if", operation_id = "forecast_changes", tag = "what-if",
+    request_body = WhatIf,
+    responses(
+        (status = 200, description = "what would happen", body = Forecast),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not for this caller to ask", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "all that is wrong with it at once", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "others are answered just now", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not every neighbour has been heard yet", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn forecast_changes(
+    State(api): State<Api>,
+    caller: Caller,
+    Json(ask): Json<WhatIf>,
+) -> Result<Json<Forecast>, Problem> {
+    let asker = asker(&caller)?;
+    refused(
+        Code::Forbidden,
+        "not all of this is for you to ask",
+        not_theirs(&ask, &asker),
+    )?;
+    let place = api.context.thinking()?;
+    let asked = ask.policy.clone().map(|policy| Asked {
+        policy,
+        drop_classes: false,
+    });
+    let (look, revision) = api.look(asked).await?;
+    let thinking = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let question = question(&ask, &asker, &look)?;
+        let changed = question.changed;
+        let seen = compare(&look.snapshot, changed, &question.task_ms, question.rounds);
+        Ok(Forecast {
+            revision,
+            at: look.snapshot.now,
+            silent: look.silent.map(str::to_owned),
+            ..told(&seen, &asker)
+        })
+    });
+    match thinking.await.map_err(Problem::internal)? {
+        Ok(forecast) => Ok(Json(forecast)),
+        Err(faults) => Err(problem(Code::Invalid, "this cannot be reckoned", faults)),
+    }
+}
+
+fn asker(caller: &Caller) -> Result<Asker, Problem> {
+    caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
+    Ok(Asker {
+        user: UserName::new(caller.name.as_str()).ok(),
+        sees_all: caller.has(&Scope::Operator) || caller.has(&Scope::Viewer),
+    })
+}
+
+fn refused(code: Code, detail: &str, faults: Vec<Fault>) -> Result<(), Problem> {
+    if faults.is_empty() {
+        return Ok(());
+    }
+    Err(problem(code, detail, faults))
+}
+
+fn problem(code: Code, detail: &str, faults: Vec<Fault>) -> Problem {
+    let problem = Problem::new(code, detail);
+    let add = |problem: Problem, fault: Fault| problem.at(fault.pointer, fault.detail);
+    faults.into_iter().fold(problem, add)
+}

@@ -1,0 +1,103 @@
+//! Looks at the fleet for those who reckon on a copy of it: what-if, and who reads a kept round.
+//!
+//! A look is a copy that the round's own thread has to make, so looks are rationed: at most one
+//! part in [`LOOKS_TAKE_ONE_IN`] of the time. Who asks more often is answered from the last look,
+//! and told its revision. What follows runs on threads of its own, few at a time.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hayward_rm_scheduler_domain::Snapshot;
+use hayward_rm_scheduler_policy::Rules;
+use hayward_service::problem::{Code, Problem};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+
+use crate::http::Api;
+use crate::ledger::{Asked, Command, Context, Look};
+
+/// Forecasts and readings at the same time.
+const THINKING: usize = 2;
+/// The part of the time that looks take at most.
+const LOOKS_TAKE_ONE_IN: u32 = 20;
+
+pub struct Looks {
+    thinking: Arc<Semaphore>,
+    last: Mutex<Option<Last>>,
+}
+
+#[derive(Clone)]
+struct Last {
+    look: Look,
+    revision: u64,
+    taken: Instant,
+    cost: Duration,
+}
+
+impl Default for Looks {
+    fn default() -> Self {
+        Self {
+            thinking: Arc::new(Semaphore::new(THINKING)),
+            last: Mutex::default(),
+        }
+    }
+}
+
+impl Context {
+    /// A place among the few that may think at the same time.
+    pub fn thinking(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        self.looks
+            .thinking
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| {
+                let detail = format!("{THINKING} such requests are being answered; ask again soon");
+                Problem::new(Code::TooManyRequests, detail)
+            })
+    }
+}
+
+impl Api {
+    /// The fleet as it is, and as it would be under another policy; with its revision.
+    pub async fn look(&self, asked: Option<Asked>) -> Result<(Look, u64), Problem> {
+        let mut last = self.context.looks.last.lock().await;
+        let fresh = |last: &&Last| last.taken.elapsed() < last.cost * LOOKS_TAKE_ONE_IN;
+        if let Some(known) = last.as_ref().filter(fresh).filter(|_| asked.is_none()) {
+            return Ok((known.look.clone(), known.revision));
+        }
+        let asked = asked.map(Box::new);
+        let answer = self.handle.ask(|reply| Command::Look(asked, reply)).await?;
+        let Some((look, cost)) = answer.value else {
+            let detail = "the scheduler has not heard from all its neighbours yet";
+            return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1_000));
+        };
+        *last = Some(Last {
+            look: Look {
+                under: None,
+                ..look.clone()
+            },
+            revision: answer.revision,
+            taken: Instant::now(),
+            cost,
+        });
+        Ok((look, answer.revision))
+    }
+}
+
+/// How long something takes, in whole milliseconds: what takes less costs nothing.
+pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
+    let started = Instant::now();
+    let made = work();
+    let cost = Duration::from_millis(u64::try_from(started.elapsed().as_millis()).unwrap_or(0));
+    (made, cost)
+}
+
+impl Look {
+    pub fn of(snapshot: &Snapshot, rules: Arc<Rules>) -> Self {
+        Self {
+            snapshot: Arc::new(snapshot.clone()),
+            rules,
+            under: None,
+            silent: None,
+        }
+    }
+}

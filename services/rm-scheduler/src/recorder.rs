@@ -1,0 +1,231 @@
+//! What rounds were planned from and what was planned, kept so that any of them can be replayed.
+//!
+//! A round that changed something keeps its exact [`Snapshot`] and its [`Plan`] as the planner made
+//! it, before anything was dropped from it. They are kept as *chains*: the first round of a chain is
+//! written as a whole, each later one as what differs from the one before, so a round costs what is
+//! new. A new chain begins with a term, with a policy, and when the differences of a chain have
+//! become as large as its beginning; that bounds both what a round costs over time and what one
+//! reading costs. Whole chains are dropped when the limits are reached.
+//!
+//! Words are JSON of ordered maps, so that equal rounds are equal bytes, deflated. Encoding happens
+//! on a thread of its own, just before the rows of the round's transaction are written.
+
+mod planned;
+
+use std::io::{Read as _, Write as _};
+use std::sync::Arc;
+
+use flate2::Compression;
+use flate2::read::DeflateDecoder;
+use flate2::write::DeflateEncoder;
+use hayward_rm_scheduler_domain::{Plan, Snapshot};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use crate::tracked::{Delta, Tracked};
+use planned::Planned;
+
+/// Rounds of one chain at most: reading the last of them reads them all.
+const CHAIN: u64 = 64;
+/// A chain is at most this part of the bytes that may be kept, so that dropping whole chains
+/// always leaves some.
+const CHAIN_TAKES_ONE_IN: u64 = 4;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Rounds kept; 0 keeps none.
+    pub rounds: u64,
+    /// Bytes kept, deflated.
+    pub bytes: u64,
+    /// Nodes, requests and allocations of one snapshot.
+    pub entries: u64,
+}
+
+/// Whether a round keeps its inputs.
+pub struct Recorder {
+    limits: Limits,
+    /// First round of the chain, and what its newest round planned.
+    chain: Option<(u64, Arc<Plan>)>,
+    /// Known only when a round has been encoded.
+    length: Arc<Mutex<Length>>,
+}
+
+#[derive(Debug, Default)]
+struct Length {
+    rounds: u64,
+    first_bytes: u64,
+    later_bytes: u64,
+    /// A round of it could not be kept, so no later one can.
+    broken: bool,
+}
+
+/// One round, to be encoded and written.
+#[derive(Debug)]
+pub struct Unwritten {
+    pub round: u64,
+    /// First round of its chain.
+    pub base: u64,
+    pub limits: Limits,
+    snapshot: Delta,
+    before: Arc<Plan>,
+    plan: Arc<Plan>,
+    length: Arc<Mutex<Length>>,
+}
+
+/// One round, encoded.
+pub struct Encoded {
+    /// Absent when the limits do not allow it.
+    pub body: Option<Vec<u8>>,
+    pub bytes: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Words {
+    snapshot: Delta,
+    plan: Planned,
+}
+
+impl Recorder {
+    pub fn new(limits: Limits) -> Self {
+        Self {
+            limits,
+            chain: None,
+            length: Arc::default(),
+        }
+    }
+
+    /// Why the inputs of a round on this snapshot cannot be kept.
+    pub fn declines(&self, snapshot: &Snapshot) -> Option<String> {
+        if self.limits.rounds == 0 {
+            return Some("inputs_rounds is 0".to_owned());
+        }
+        let entries = snapshot.nodes.len() + snapshot.demand.len() + snapshot.allocations.len();
+        (entries as u64 > self.limits.entries).then(|| {
+            let most = self.limits.entries;
+            format!("the snapshot has {entries} entries; inputs_entries allows {most}")
+        })
+    }
+
+    /// Takes note of the snapshot as it is now, before the plan is carried out. Nothing when it
+    /// cannot be kept.
+    pub fn take(&mut self, snapshot: &mut Tracked) -> Option<Delta> {
+        if self.declines(snapshot).is_some() {
+            self.chain = None;
+            snapshot.write_anew();
+            return None;
+        }
+        let ended = self.chain.is_none() || self.length.lock().ended();
+        Some(snapshot.written(ended))
+    }
+
+    /// The round changed something: its inputs are to be kept.
+    pub fn keep(&mut self, round: u64, snapshot: Delta, plan: &Arc<Plan>) -> Unwritten {
+        let known = self.chain.take().filter(|_| !snapshot.is_whole());
+        let (base, before) = known.unwrap_or_else(|| {
+            self.length = Arc::default();
+            (round, Arc::default())
+        });
+        self.chain = Some((base, plan.clone()));
+        Unwritten {
+            round,
+            base,
+            limits: self.limits,
+            snapshot,
+            before,
+            plan: plan.clone(),
+            length: self.length.clone(),
+        }
+    }
+}
+
+impl Length {
+    fn ended(&self) -> bool {
+        self.broken || self.rounds >= CHAIN || self.later_bytes > self.first_bytes
+    }
+}
+
+impl Unwritten {
+    pub fn begins(&self) -> bool {
+        self.round == self.base
+    }
+
+    /// Rounds and bytes that earlier chains may take beside this one.
+    pub fn room_for_others(&self) -> (u64, u64) {
+        let Limits { rounds, bytes, .. } = self.limits;
+        (
+            rounds.saturating_sub(CHAIN),
+            bytes - bytes / CHAIN_TAKES_ONE_IN,
+        )
+    }
+
+    /// # Errors
+    /// When our own types cannot be written as JSON, which is a defect.
+    pub fn encode(self) -> Result<Encoded, serde_json::Error> {
+        let begins = self.begins();
+        let words = Words {
+            snapshot: self.snapshot,
+            plan: Planned::between(&self.before, &self.plan),
+        };
+        let body = deflate(&serde_json::to_vec(&words)?);
+        let bytes = body.len() as u64;
+        let mut length = self.length.lock();
+        length.rounds += 1;
+        if begins {
+            length.first_bytes = bytes;
+        } else {
+            length.later_bytes += bytes;
+        }
+        let most = self.limits.bytes / CHAIN_TAKES_ONE_IN;
+        length.broken |= length.first_bytes + length.later_bytes > most;
+        if length.broken {
+            tracing::warn!(
+                round = self.round,
+                bytes,
+                most,
+                "too large to keep for a replay"
+            );
+        }
+        Ok(Encoded {
+            body: (!length.broken).then_some(body),
+            bytes,
+        })
+    }
+}
+
+fn deflate(words: &[u8]) -> Vec<u8> {
+    let mut deflated = DeflateEncoder::new(Vec::new(), Compression::fast());
+    // A vector takes whatever is written to it.
+    let _ = deflated.write_all(words);
+    deflated.finish().unwrap_or_default()
+}
+
+/// A kept round cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("the bytes kept are damaged")]
+    Bytes(#[from] std::io::Error),
+    #[error("the words kept are not those of this version")]
+    Words(#[from] serde_json::Error),
+}
+
+/// The inputs and the plan of the last of these bodies, which are a chain from its first round.
+///
+/// # Errors
+/// When one of them was not written by this version, or is damaged.
+pub fn decode<B: AsRef<[u8]>>(
+    chain: impl IntoIterator<Item = B>,
+) -> Result<(Snapshot, Plan), Unreadable> {
+    let mut snapshot = Snapshot::empty();
+    let mut plan = Plan::default();
+    for body in chain {
+        let mut words = Vec::new();
+        DeflateDecoder::new(body.as_ref()).read_to_end(&mut words)?;
+        let words: Words = serde_json::from_slice(&words)?;
+        words.snapshot.apply(&mut snapshot);
+        words.plan.apply(&mut plan);
+    }
+    Ok((snapshot, plan))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,334 @@
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::snapshot::{
+    Allocation, Class, Demand, Growth, Node, Policy, Pool,
+};
+use hayward_rm_scheduler_domain::{FairShare, Planner as _};
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{AllocationId, Size, Timestamp, WorkKind};
+use proptest::prelude::*;
+
+use super::*;
+use crate::replay::{Inputs, Replay};
+
+const LIMITS: Limits = Limits {
+    rounds: 1_000,
+    bytes: 1 << 30,
+    entries: 1_000,
+};
+
+/// A fleet whose snapshot is written down round by round, as the service does it.
+struct Fleet {
+    tracked: Tracked,
+    recorder: Recorder,
+    born: u64,
+    /// By round: its base, and what was written.
+    kept: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
+}
+
+impl Fleet {
+    fn new(limits: Limits) -> Self {
+        let mut snapshot = Snapshot::empty();
+        snapshot.pools.insert("default".into(), Pool::default());
+        for (name, policy) in [("fair", Policy::FairShare), ("fixed", Policy::FixedShare)] {
+            let class = Class {
+                policy,
+                priority: if name == "fair" { 10 } else { 5 },
+                weight: 100,
+                pool: "default".into(),
+                default: true,
+                users: std::collections::BTreeSet::new(),
+                place: 0,
+                debug: None,
+                growth: Growth::default(),
+            };
+            snapshot.classes.insert(name.into(), class);
+        }
+        Self {
+            tracked: Tracked::new(snapshot),
+            recorder: Recorder::new(limits),
+            born: 0,
+            kept: BTreeMap::new(),
+        }
+    }
+
+    fn node(&mut self, at: u8, quanta: u64) {
+        let node = Node {
+            pool: "default".into(),
+            capacity: Size::memory(quanta * GIB),
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+        };
+        self.tracked
+            .set_node(format!("n{at}").parse().unwrap(), node);
+    }
+
+    fn ask(&mut self, at: u8, kind: WorkKind, quanta: u64) {
+        let job = kind == WorkKind::Job;
+        let demand = Demand {
+            kind,
+            user: format!("u{}", at % 3).parse().unwrap(),
+            class: None,
+            submitted_at: Timestamp::from_unix_ms(at.into()),
+            size: Size::memory(quanta * GIB),
+            max_processes: if job { 5 } else { 1 },
+            remaining_tasks: 100,
+            threads: 1,
+            task_ms: job.then_some(900),
+            machines: std::collections::BTreeSet::new(),
+            service: None,
+            managed: false,
+            runnable: true,
+            completing: false,
+            keeps_what_it_holds: false,
+        };
+        self.tracked
+            .set_demand(format!("w{at}").parse().unwrap(), demand);
+    }
+
+    /// Plans, keeps what it was planned from unless nothing came of it, and carries it out.
+    fn round(&mut self) -> (Snapshot, Arc<Plan>, bool) {
+        let round = self.tracked.round + 1;
+        self.tracked.set_round(round);
+        self.tracked.set_now(self.tracked.now.plus_ms(1_000));
+        let plan = Arc::new(FairShare.schedule(&self.tracked));
+        let before = self.tracked.clone();
+        let inputs = self.recorder.take(&mut self.tracked);
+        self.carry_out(&plan);
+        let changed = !plan.is_empty();
+        match inputs {
+            Some(inputs) if changed => {
+                let unwritten = self.recorder.keep(round, inputs, &plan);
+                let base = unwritten.base;
+                let encoded = unwritten.encode().unwrap();
+                self.kept.insert(round, (base, encoded.body));
+            }
+            Some(inputs) => self.tracked.not_written(inputs),
+            None => {}
+        }
+        (before, plan, changed)
+    }
+
+    fn carry_out(&mut self, plan: &Plan) {
+        self.tracked.set_carried(plan.carried.clone());
+        for vacate in &plan.vacates {
+            self.tracked.set_allocation(&vacate.allocation, None);
+        }
+        for grant in &plan.grants {
+            self.born += 1;
+            let id: AllocationId = format!("alc_{:06}", self.born).parse().unwrap();
+            let allocation = Allocation {
+                work: grant.work.clone(),
+                kind: grant.kind,
+                user: grant.user.clone(),
+                class: grant.class.clone(),
+                node: grant.node.clone(),
+                order: grant.order,
+                size: grant.size.clone(),
+                fixed: grant.fixed,
+                granted_at: self.tracked.now,
+                running: true,
+                started_at: None,
+                running_since: Some(self.tracked.now),
+                investment_ms: None,
+                gpus: grant.gpus.clone(),
+                leaving: false,
+                purged: false,
+            };
+            self.tracked.set_allocation(&id, Some(allocation));
+        }
+    }
+
+    fn read(&self, round: u64) -> (Snapshot, Plan) {
+        let (base, _) = self.kept[&round];
+        let chain = self
+            .kept
+            .range(base..=round)
+            .map(|(_, (_, body))| body.as_ref().unwrap());
+        decode(chain).unwrap()
+    }
+}
+
+#[derive(Debug, Clone)]
+enum News {
+    Node(u8, u64),
+    NoNode(u8),
+    Job(u8, u64),
+    Service(u8, u64),
+    Withdrawn(u8),
+    Policy(u64),
+    Nothing,
+}
+
+fn news() -> impl Strategy<Value = News> {
+    prop_oneof![
+        (0..6_u8, 1..9_u64).prop_map(|(at, quanta)| News::Node(at, quanta)),
+        (0..6_u8).prop_map(News::NoNode),
+        (0..9_u8, 1..4_u64).prop_map(|(at, quanta)| News::Job(at, quanta)),
+        (9..14_u8, 1..4_u64).prop_map(|(at, quanta)| News::Service(at, quanta)),
+        (0..14_u8).prop_map(News::Withdrawn),
+        (1..300_u64).prop_map(News::Policy),
+        Just(News::Nothing),
+    ]
+}
+
+impl Fleet {
+    fn hear(&mut self, news: &News) {
+        match *news {
+            News::Node(at, quanta) => self.node(at, quanta),
+            News::NoNode(at) => self.tracked.remove_node(&format!("n{at}").parse().unwrap()),
+            News::Job(at, quanta) => self.ask(at, WorkKind::Job, quanta),
+            News::Service(at, quanta) => self.ask(at, WorkKind::Service, quanta),
+            News::Withdrawn(at) => self
+                .tracked
+                .remove_demand(&format!("w{at}").parse().unwrap()),
+            News::Policy(weight) => self.tracked.rework(|snapshot| {
+                snapshot.classes.get_mut("fair").unwrap().weight = weight;
+            }),
+            News::Nothing => {}
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 60,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn every_kept_round_of_any_fleet_is_replayed_to_the_byte(
+        rounds in prop::collection::vec(prop::collection::vec(news(), 0..4), 1..25),
+    ) {
+        let mut fleet = Fleet::new(LIMITS);
+        let mut seen = BTreeMap::new();
+        for news in &rounds {
+            for one in news {
+                fleet.hear(one);
+            }
+            let (snapshot, plan, changed) = fleet.round();
+            if changed {
+                seen.insert(plan.round, (snapshot, plan));
+            }
+        }
+        prop_assert_eq!(seen.keys().collect::<Vec<_>>(), fleet.kept.keys().collect::<Vec<_>>());
+        for (round, (snapshot, plan)) in seen {
+            let (kept, planned) = fleet.read(round);
+            prop_assert_eq!(&kept, &snapshot);
+            prop_assert_eq!(&planned, &*plan);
+            let text = serde_json::to_string(&Inputs::new(kept, planned)).unwrap();
+            let replay = Replay::read(&text).unwrap();
+            let replayed = replay.compare(replay.plan()).unwrap();
+            prop_assert!(replayed.equal, "{:#?}", replayed.differences);
+        }
+    }
+}
+
+fn busy(limits: Limits) -> Fleet {
+    let mut fleet = Fleet::new(limits);
+    for at in 0..4 {
+        fleet.node(at, 4);
+        fleet.ask(at, WorkKind::Job, 1);
+    }
+    fleet
+}
+
+#[test]
+fn a_chain_ends_when_its_differences_are_as_large_as_its_beginning() {
+    let mut fleet = busy(LIMITS);
+    for at in 0..90_u8 {
+        fleet.ask(100 + at % 100, WorkKind::Service, 1);
+        fleet.round();
+        fleet
+            .tracked
+            .remove_demand(&format!("w{}", 100 + at % 100).parse().unwrap());
+    }
+    let bases: std::collections::BTreeSet<u64> = fleet.kept.values().map(|it| it.0).collect();
+    assert!(bases.len() > 2, "{bases:?}");
+    for base in &bases {
+        let size = |round: &u64| fleet.kept[round].1.as_ref().unwrap().len();
+        let chain = fleet
+            .kept
+            .iter()
+            .filter(|(_, (of, _))| of == base)
+            .map(|(round, _)| round);
+        let later: Vec<usize> = chain.skip(1).map(size).collect();
+        assert!(later.len() as u64 <= CHAIN);
+        let but_last: usize = later.iter().rev().skip(1).sum();
+        assert!(but_last <= size(base), "{later:?} after {}", size(base));
+    }
+}
+
+#[test]
+fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
+    let mut none = busy(Limits {
+        rounds: 0,
+        ..LIMITS
+    });
+    assert!(
+        none.recorder
+            .declines(&none.tracked)
+            .unwrap()
+            .contains("inputs_rounds")
+    );
+    none.round();
+    assert!(none.kept.is_empty());
+
+    let mut fleet = busy(Limits {
+        entries: 10,
+        ..LIMITS
+    });
+    fleet.round();
+    assert_eq!(fleet.kept.len(), 1);
+    let why = fleet.recorder.declines(&fleet.tracked).unwrap();
+    assert!(why.contains("inputs_entries"), "{why}");
+    fleet.ask(20, WorkKind::Service, 1);
+    fleet.round();
+    assert_eq!(fleet.kept.len(), 1);
+    for at in 0..4 {
+        fleet
+            .tracked
+            .remove_demand(&format!("w{at}").parse().unwrap());
+    }
+    let held: Vec<_> = fleet.tracked.allocations.keys().cloned().collect();
+    for id in held {
+        fleet.tracked.set_allocation(&id, None);
+    }
+    fleet.ask(21, WorkKind::Service, 1);
+    let (snapshot, plan, _) = fleet.round();
+    assert_eq!(fleet.kept[&plan.round].0, plan.round, "it begins a chain");
+    assert_eq!(fleet.read(plan.round), (snapshot, Plan::clone(&plan)));
+
+    let mut small = busy(Limits { bytes: 4, ..LIMITS });
+    let (_, plan, _) = small.round();
+    assert_eq!(small.kept[&plan.round], (plan.round, None));
+}
+
+#[test]
+fn another_plan_is_told_by_its_first_differences() {
+    let mut fleet = busy(LIMITS);
+    let (snapshot, plan, _) = fleet.round();
+    let text = serde_json::to_string(&Inputs::new(snapshot, Plan::clone(&plan))).unwrap();
+    let other = text.replace("\"node\":\"n1\"", "\"node\":\"n3\"");
+    assert_ne!(text, other);
+    let replay = Replay::read(&other).unwrap();
+    let replayed = replay.compare(replay.plan()).unwrap();
+    assert!(!replayed.equal);
+    let first = &replayed.differences[0];
+    assert!(
+        first.starts_with("/grants/") && first.ends_with("kept \"n3\", now \"n1\""),
+        "{first}"
+    );
+
+    let pretty: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let pretty = serde_json::to_string_pretty(&pretty).unwrap();
+    let replay = Replay::read(&pretty).unwrap();
+    assert!(
+        replay.compare(replay.plan()).unwrap().equal,
+        "blanks do not count"
+    );
+    assert!(Replay::read(&text.replace("hayward-round/1", "hayward-round/9")).is_err());
+}

@@ -1,0 +1,182 @@
+//! A kept round planned again: the same snapshot gives the same plan, to the byte (D5).
+//!
+//! Both plans are compared as the JSON they are written as. A file that somebody laid out anew
+//! still says the same, so blanks and line breaks between words do not count.
+
+use std::collections::BTreeMap;
+
+pub use hayward_rm_scheduler_domain::Plan;
+use hayward_rm_scheduler_domain::{FairShare, Planner as _, Snapshot};
+use hayward_vocabulary::Timestamp;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+/// What the documents are; a later version may have another one.
+pub const FORMAT: &str = "hayward-round/1";
+/// Differences that are told; what was planned otherwise usually differs in many places.
+const MOST_DIFFERENCES: usize = 20;
+
+/// What a round was planned from, and the plan as it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Inputs {
+    pub format: String,
+    pub round: u64,
+    pub at: Timestamp,
+    pub snapshot: Snapshot,
+    pub plan: Plan,
+}
+
+impl Inputs {
+    pub fn new(snapshot: Snapshot, plan: Plan) -> Self {
+        Self {
+            format: FORMAT.to_owned(),
+            round: snapshot.round,
+            at: snapshot.now,
+            snapshot,
+            plan,
+        }
+    }
+}
+
+/// The same, with the parts as they were written.
+#[derive(Deserialize)]
+struct Written<'a> {
+    format: String,
+    round: u64,
+    #[serde(borrow)]
+    snapshot: &'a RawValue,
+    #[serde(borrow)]
+    plan: &'a RawValue,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum Unreadable {
+    #[error("this is no round that was kept")]
+    Document(#[source] serde_json::Error),
+    #[error("its format is {0:?}; this program reads {FORMAT:?}")]
+    Format(String),
+    #[error("its snapshot is not one this version plans from")]
+    Snapshot(#[source] serde_json::Error),
+    #[error("the plan cannot be written")]
+    Plan(#[source] serde_json::Error),
+}
+
+/// How a replay went.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Replayed {
+    pub round: u64,
+    pub equal: bool,
+    pub grants: usize,
+    pub vacates: usize,
+    /// How many pieces of work have each verdict, by its reason.
+    pub verdicts: BTreeMap<String, u64>,
+    /// The first places where the plan is another one than was kept.
+    pub differences: Vec<String>,
+    #[serde(skip)]
+    pub plan: Plan,
+}
+
+/// A round that was read and can be planned again.
+#[derive(Debug)]
+pub struct Replay {
+    round: u64,
+    snapshot: Snapshot,
+    /// As it was written.
+    plan: String,
+}
+
+impl Replay {
+    /// # Errors
+    /// When the text is not a kept round that this version reads.
+    pub fn read(text: &str) -> Result<Self, Unreadable> {
+        let written: Written = serde_json::from_str(text).map_err(Unreadable::Document)?;
+        if written.format != FORMAT {
+            return Err(Unreadable::Format(written.format));
+        }
+        Ok(Self {
+            round: written.round,
+            snapshot: serde_json::from_str(written.snapshot.get()).map_err(Unreadable::Snapshot)?,
+            plan: written.plan.get().to_owned(),
+        })
+    }
+
+    /// The plan of the production planner.
+    pub fn plan(&self) -> Plan {
+        FairShare.schedule(&self.snapshot)
+    }
+
+    /// # Errors
+    /// When one of the plans is no JSON, which is a defect.
+    pub fn compare(&self, plan: Plan) -> Result<Replayed, Unreadable> {
+        let text = serde_json::to_string(&plan).map_err(Unreadable::Plan)?;
+        let differences = if text == self.plan {
+            Vec::new()
+        } else {
+            let read = |text| serde_json::from_str::<Value>(text).map_err(Unreadable::Plan);
+            let mut found = Vec::new();
+            differ("", &read(&self.plan)?, &read(&text)?, &mut found);
+            found
+        };
+        let mut verdicts: BTreeMap<String, u64> = BTreeMap::new();
+        for verdict in plan.verdicts.values() {
+            let reason = serde_json::to_value(verdict.reason).map_err(Unreadable::Plan)?;
+            let reason = reason.as_str().unwrap_or_default().to_owned();
+            *verdicts.entry(reason).or_default() += 1;
+        }
+        Ok(Replayed {
+            round: self.round,
+            equal: differences.is_empty(),
+            grants: plan.grants.len(),
+            vacates: plan.vacates.len(),
+            verdicts,
+            differences,
+            plan,
+        })
+    }
+}
+
+/// Notes where two documents say something else, with a JSON pointer.
+fn differ(at: &str, kept: &Value, now: &Value, found: &mut Vec<String>) {
+    if kept == now || found.len() >= MOST_DIFFERENCES {
+        return;
+    }
+    match (kept, now) {
+        (Value::Object(kept), Value::Object(now)) => {
+            let names: std::collections::BTreeSet<_> = kept.keys().chain(now.keys()).collect();
+            for name in names {
+                let place = format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"));
+                each(&place, (kept.get(name), now.get(name)), found);
+            }
+        }
+        (Value::Array(kept), Value::Array(now)) => {
+            for number in 0..kept.len().max(now.len()) {
+                each(
+                    &format!("{at}/{number}"),
+                    (kept.get(number), now.get(number)),
+                    found,
+                );
+            }
+        }
+        _ => found.push(format!("{at}: kept {}, now {}", short(kept), short(now))),
+    }
+}
+
+fn each(at: &str, sides: (Option<&Value>, Option<&Value>), found: &mut Vec<String>) {
+    match sides {
+        (Some(kept), Some(now)) => differ(at, kept, now, found),
+        _ if found.len() >= MOST_DIFFERENCES => {}
+        (Some(kept), None) => found.push(format!("{at}: kept {}, now absent", short(kept))),
+        (None, Some(now)) => found.push(format!("{at}: was not there, now {}", short(now))),
+        (None, None) => {}
+    }
+}
+
+fn short(value: &Value) -> String {
+    const MOST: usize = 120;
+    let text = value.to_string();
+    match text.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text,
+    }
+}

@@ -1,0 +1,79 @@
+//! Table `round_inputs`: what rounds were planned from, as chains of differences.
+
+use sqlx::{PgConnection, PgPool};
+
+use super::signed;
+use crate::recorder::{Encoded, Unwritten};
+
+/// Encodes on a thread of its own, because a whole snapshot of a large fleet takes a while.
+pub async fn insert(tx: &mut PgConnection, inputs: Unwritten) -> Result<(), sqlx::Error> {
+    let (round, base) = (signed(inputs.round), signed(inputs.base));
+    if inputs.begins() {
+        let (rounds, bytes) = inputs.room_for_others();
+        drop_oldest(tx, signed(rounds), signed(bytes)).await?;
+    }
+    let encoding = tokio::task::spawn_blocking(move || inputs.encode()).await;
+    let encoded = encoding.map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let Encoded { body, bytes } = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
+    sqlx::query!(
+        "insert into round_inputs (round, base, bytes, body) values ($1, $2, $3, $4)
+         on conflict (round) do update
+         set base = excluded.base, bytes = excluded.bytes, body = excluded.body",
+        round,
+        base,
+        signed(bytes),
+        body
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// Drops whole chains until the others are at most so many rounds and bytes.
+async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "delete from round_inputs where base in (
+            select base from (
+                select base, sum(count(*)) over newest as rounds,
+                       sum(sum(bytes) filter (where body is not null)) over newest as bytes
+                  from round_inputs group by base window newest as (order by base desc)
+            ) chain where rounds > $1::bigint or bytes > $2::bigint
+         )",
+        rounds,
+        bytes
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// What is kept of a round.
+pub enum Found {
+    /// From the first round of its chain to itself.
+    Chain(Vec<Vec<u8>>),
+    TooLarge {
+        bytes: u64,
+    },
+    Nothing,
+}
+
+pub async fn find(pool: &PgPool, round: u64) -> Result<Found, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select later.bytes, later.body from round_inputs later
+             join round_inputs this on this.base = later.base and this.round >= later.round
+            where this.round = $1 order by later.round"#,
+        signed(round)
+    )
+    .fetch_all(pool)
+    .await?;
+    let Some(last) = rows.last() else {
+        return Ok(Found::Nothing);
+    };
+    if last.body.is_none() {
+        let bytes = super::unsigned(last.bytes);
+        return Ok(Found::TooLarge { bytes });
+    }
+    Ok(Found::Chain(
+        rows.into_iter().filter_map(|row| row.body).collect(),
+    ))
+}

@@ -1,0 +1,217 @@
+//! The snapshot the next round plans from, and what changed in it since it was last written down.
+//!
+//! It is read like a [`Snapshot`], and changed only through methods that note what they change, so
+//! that keeping a round's inputs costs what is new in them and not what the fleet holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
+
+use hayward_rm_scheduler_domain::Snapshot;
+use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
+use serde::{Deserialize, Serialize};
+
+pub struct Tracked {
+    snapshot: Snapshot,
+    changed: Changed,
+}
+
+/// Which entries are not as they were written down.
+#[derive(Debug, Default)]
+struct Changed {
+    /// All of them, and what is no map.
+    whole: bool,
+    nodes: BTreeSet<NodeName>,
+    demand: BTreeSet<WorkId>,
+    allocations: BTreeSet<AllocationId>,
+}
+
+impl Changed {
+    /// Then nothing is noted any more, so that what is never written down costs nothing.
+    fn everything() -> Self {
+        Self {
+            whole: true,
+            ..Self::default()
+        }
+    }
+
+    fn node(&mut self, name: &NodeName) {
+        if !self.whole {
+            self.nodes.insert(name.clone());
+        }
+    }
+
+    fn work(&mut self, work: &WorkId) {
+        if !self.whole {
+            self.demand.insert(work.clone());
+        }
+    }
+
+    fn allocation(&mut self, id: &AllocationId) {
+        if !self.whole {
+            self.allocations.insert(id.clone());
+        }
+    }
+}
+
+/// From one snapshot that was written down to a later one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Delta {
+    Whole(Box<Snapshot>),
+    Since(Box<Since>),
+}
+
+/// What is absent is as it was; `null` is gone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Since {
+    now: Timestamp,
+    round: u64,
+    carried: Carried,
+    nodes: BTreeMap<NodeName, Option<Node>>,
+    demand: BTreeMap<WorkId, Option<Demand>>,
+    allocations: BTreeMap<AllocationId, Option<Allocation>>,
+}
+
+impl Deref for Tracked {
+    type Target = Snapshot;
+    fn deref(&self) -> &Snapshot {
+        &self.snapshot
+    }
+}
+
+impl Tracked {
+    /// Nothing of it has been written down.
+    pub fn new(snapshot: Snapshot) -> Self {
+        Self {
+            snapshot,
+            changed: Changed::everything(),
+        }
+    }
+
+    pub fn set_now(&mut self, now: Timestamp) {
+        self.snapshot.now = now;
+    }
+
+    pub fn set_round(&mut self, round: u64) {
+        self.snapshot.round = round;
+    }
+
+    pub fn set_carried(&mut self, carried: Carried) {
+        self.snapshot.carried = carried;
+    }
+
+    pub fn set_node(&mut self, name: NodeName, node: Node) {
+        self.changed.node(&name);
+        self.snapshot.nodes.insert(name, node);
+    }
+
+    pub fn remove_node(&mut self, name: &NodeName) {
+        self.changed.node(name);
+        self.snapshot.nodes.remove(name);
+    }
+
+    pub fn set_demand(&mut self, work: WorkId, demand: Demand) {
+        self.changed.work(&work);
+        self.snapshot.demand.insert(work, demand);
+    }
+
+    pub fn remove_demand(&mut self, work: &WorkId) {
+        self.changed.work(work);
+        self.snapshot.demand.remove(work);
+    }
+
+    /// Sets an allocation, or takes one that has ended away; the one before is returned.
+    pub fn set_allocation(
+        &mut self,
+        id: &AllocationId,
+        allocation: Option<Allocation>,
+    ) -> Option<Allocation> {
+        self.changed.allocation(id);
+        match allocation {
+            Some(allocation) => self.snapshot.allocations.insert(id.clone(), allocation),
+            None => self.snapshot.allocations.remove(id),
+        }
+    }
+
+    /// For what happens rarely and may touch anything, such as another policy: the next round is
+    /// written down as a whole.
+    pub fn rework(&mut self, change: impl FnOnce(&mut Snapshot)) {
+        change(&mut self.snapshot);
+        self.write_anew();
+    }
+
+    /// What was written down is of no use any more.
+    pub fn write_anew(&mut self) {
+        self.changed = Changed::everything();
+    }
+
+    /// What has to be written down of it now; `whole` asks for all of it. From here on it counts as
+    /// written; see [`Tracked::not_written`].
+    pub fn written(&mut self, whole: bool) -> Delta {
+        let changed = std::mem::take(&mut self.changed);
+        if whole || changed.whole {
+            return Delta::Whole(Box::new(self.snapshot.clone()));
+        }
+        Delta::Since(Box::new(Since {
+            now: self.snapshot.now,
+            round: self.snapshot.round,
+            carried: self.snapshot.carried.clone(),
+            nodes: entries(changed.nodes, &self.snapshot.nodes),
+            demand: entries(changed.demand, &self.snapshot.demand),
+            allocations: entries(changed.allocations, &self.snapshot.allocations),
+        }))
+    }
+
+    /// What was taken by [`Tracked::written`] was not needed after all.
+    pub fn not_written(&mut self, delta: Delta) {
+        match delta {
+            Delta::Whole(_) => self.write_anew(),
+            Delta::Since(since) if !self.changed.whole => {
+                self.changed.nodes.extend(since.nodes.into_keys());
+                self.changed.demand.extend(since.demand.into_keys());
+                let allocations = since.allocations.into_keys();
+                self.changed.allocations.extend(allocations);
+            }
+            Delta::Since(_) => {}
+        }
+    }
+}
+
+fn entries<K: Ord, V: Clone>(changed: BTreeSet<K>, all: &BTreeMap<K, V>) -> BTreeMap<K, Option<V>> {
+    let entry = |key: K| {
+        let value = all.get(&key).cloned();
+        (key, value)
+    };
+    changed.into_iter().map(entry).collect()
+}
+
+impl Delta {
+    pub fn is_whole(&self) -> bool {
+        matches!(self, Self::Whole(_))
+    }
+
+    pub fn apply(self, snapshot: &mut Snapshot) {
+        match self {
+            Self::Whole(whole) => *snapshot = *whole,
+            Self::Since(since) => {
+                snapshot.now = since.now;
+                snapshot.round = since.round;
+                snapshot.carried = since.carried;
+                put(&mut snapshot.nodes, since.nodes);
+                put(&mut snapshot.demand, since.demand);
+                put(&mut snapshot.allocations, since.allocations);
+            }
+        }
+    }
+}
+
+/// Sets what is there and removes what is gone.
+pub fn put<K: Ord, V>(all: &mut BTreeMap<K, V>, changed: BTreeMap<K, Option<V>>) {
+    for (key, value) in changed {
+        match value {
+            Some(value) => drop(all.insert(key, value)),
+            None => drop(all.remove(&key)),
+        }
+    }
+}

@@ -1,0 +1,219 @@
+use std::sync::Arc;
+
+use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_api::what_if::WhatIf;
+use hayward_rm_scheduler_domain::forecast::compare;
+use hayward_rm_scheduler_domain::snapshot::Node;
+
+use super::*;
+
+fn operator() -> Asker {
+    Asker {
+        user: Some("boss".parse().unwrap()),
+        sees_all: true,
+    }
+}
+
+fn ann() -> Asker {
+    Asker {
+        user: Some("ann".parse().unwrap()),
+        sees_all: false,
+    }
+}
+
+/// The shipped policy and two nodes of four.
+fn look() -> Look {
+    let mut snapshot = Snapshot::empty();
+    let rules = Rules::of(&Policy::default());
+    rules.write(&mut snapshot);
+    for name in ["n1", "n2"] {
+        let node = Node {
+            pool: "default".into(),
+            capacity: Size::memory(4 * GIB),
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+        };
+        snapshot.nodes.insert(name.parse().unwrap(), node);
+    }
+    Look::of(&snapshot, Arc::new(rules))
+}
+
+fn ask(json: &str) -> WhatIf {
+    serde_json::from_str(json).unwrap()
+}
+
+fn faults(json: &str) -> Vec<String> {
+    let faults = question(&ask(json), &operator(), &look()).unwrap_err();
+    faults.into_iter().map(|fault| fault.pointer).collect()
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let found = faults(
+        r#"{"submissions": [
+              {"processes": 0, "size": {"memory_bytes": 18446744073709551615}},
+              {"kind": "service", "tasks": 3},
+              {"name": "same", "user": "ada"}, {"name": "same", "user": "ada"}],
+            "drain": ["n1", "n9"], "lose": ["n8"], "withdraw": ["job_x"], "rounds": 51,
+            "add_nodes": [{"name": "n2", "size": {}}, {"pool": "nowhere", "count": 0, "size": {}}]}"#,
+    );
+    assert_eq!(
+        found,
+        [
+            "/submissions/0/processes",
+            "/submissions/0/size/memory_bytes",
+            "/submissions/1/kind",
+            "/submissions/3/name",
+            "/withdraw/0",
+            "/drain/1",
+            "/lose/0",
+            "/add_nodes/0/name",
+            "/add_nodes/1/count",
+            "/add_nodes/1/pool",
+            "/rounds",
+        ]
+    );
+    assert_eq!(
+        faults(r#"{"add_nodes": [{"count": 10001, "size": {}}]}"#),
+        ["/add_nodes"]
+    );
+}
+
+#[test]
+fn the_faults_of_a_policy_stand_under_it() {
+    let fault = Fault {
+        pointer: "/classes/low/weight".into(),
+        detail: "must be at least 1".into(),
+    };
+    let look = Look {
+        under: Some(Err(vec![fault])),
+        ..look()
+    };
+    let found = question(&WhatIf::default(), &operator(), &look).unwrap_err();
+    assert_eq!(found[0].pointer, "/policy/classes/low/weight");
+}
+
+#[test]
+fn a_large_fleet_allows_fewer_rounds() {
+    let mut large = Snapshot::clone(&look().snapshot);
+    for at in 0..100_000 {
+        let demand = demand(
+            &ask(r#"{"submissions": [{}]}"#).submissions[0],
+            "u".parse().unwrap(),
+        );
+        large
+            .demand
+            .insert(format!("job_{at}").parse().unwrap(), demand);
+    }
+    let look = Look {
+        snapshot: Arc::new(large),
+        ..look()
+    };
+    let with = |rounds| WhatIf {
+        rounds: Some(rounds),
+        ..WhatIf::default()
+    };
+    assert!(question(&with(40), &operator(), &look).is_ok());
+    let refused = question(&with(50), &operator(), &look).unwrap_err();
+    assert_eq!(refused[0].pointer, "/rounds");
+}
+
+#[test]
+fn submitters_ask_what_they_could_do_themselves() {
+    let pointers = |json: &str| {
+        let faults = not_theirs(&ask(json), &ann());
+        faults
+            .into_iter()
+            .map(|fault| fault.pointer)
+            .collect::<Vec<_>>()
+    };
+    let all = r#"{"drain": ["n1"], "lose": ["n1"], "add_nodes": [{"size": {}}],
+                  "submissions": [{}, {"user": "ann"}, {"user": "ben"}]}"#;
+    assert_eq!(
+        pointers(all),
+        ["/drain", "/lose", "/add_nodes", "/submissions/2/user"]
+    );
+    assert!(not_theirs(&ask(all), &operator()).is_empty());
+    assert!(pointers(r#"{"submissions": [{}, {"user": "ann"}]}"#).is_empty());
+
+    let mut theirs = Snapshot::clone(&look().snapshot);
+    for (work, user) in [("job_a", "ann"), ("job_b", "ben")] {
+        let demand = demand(
+            &ask(r#"{"submissions": [{}]}"#).submissions[0],
+            user.parse().unwrap(),
+        );
+        theirs.demand.insert(work.parse().unwrap(), demand);
+    }
+    let look = Look {
+        snapshot: Arc::new(theirs),
+        ..look()
+    };
+    let withdraw = ask(r#"{"withdraw": ["job_a", "job_b"]}"#);
+    let found = question(&withdraw, &ann(), &look).unwrap_err();
+    assert_eq!(found[0].pointer, "/withdraw/1");
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn submitters_are_told_of_their_own_work_and_of_what_it_costs() {
+    let ask = ask(
+        r#"{"submissions": [{"user": "ann", "processes": 2}, {"user": "ben", "processes": 2},
+                            {"user": "ben", "size": {"memory_bytes": 99000000000}}]}"#,
+    );
+    let look = look();
+    let question = question(&ask, &operator(), &look).unwrap();
+    let seen = compare(&look.snapshot, question.changed, &question.task_ms, 10);
+    let (all, hers) = (told(&seen, &operator()), told(&seen, &ann()));
+    let users = |forecast: &hayward_rm_scheduler_api::what_if::Forecast| {
+        let starts = forecast.starts.iter().map(|it| it.user.to_string());
+        starts
+            .collect::<BTreeSet<String>>()
+            .into_iter()
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (users(&all), users(&hers)),
+        (vec!["ann".into(), "ben".into()], vec!["ann".into()])
+    );
+    assert_eq!((all.waits.len(), hers.waits.len()), (1, 0));
+    assert_eq!((all.moves.len(), hers.moves.len()), (2, 1));
+    assert_eq!(all.shares, hers.shares);
+    assert_eq!(all.shares.held.with, 4);
+}
+
+#[test]
+fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
+    let ask = ask(
+        r#"{"submissions": [{"processes": 3}, {"kind": "service", "processes": 2},
+                            {"kind": "reservation"}],
+            "add_nodes": [{"count": 2, "size": {"memory_bytes": 8589934592}},
+                          {"name": "big", "size": {"memory_bytes": 8589934592}}]}"#,
+    );
+    let question = question(&ask, &operator(), &look()).unwrap();
+    let work: Vec<&str> = question.changed.demand.keys().map(WorkId::as_str).collect();
+    let expected = [
+        "job_what-if-1",
+        "rsv_what-if-3",
+        "svc_what-if-2.0",
+        "svc_what-if-2.1",
+    ];
+    assert_eq!(work, expected);
+    let job = &question.changed.demand["job_what-if-1"];
+    assert_eq!((job.max_processes, job.remaining_tasks), (3, 3_000));
+    let nodes: Vec<&str> = question
+        .changed
+        .nodes
+        .keys()
+        .map(NodeName::as_str)
+        .collect();
+    assert_eq!(nodes, ["big", "n1", "n2", "what-if-1", "what-if-2"]);
+    assert!(
+        question
+            .changed
+            .nodes
+            .values()
+            .all(|node| node.pool == "default")
+    );
+}

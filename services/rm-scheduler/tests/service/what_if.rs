@@ -1,0 +1,280 @@
+//! What-if: it comes true, it changes nothing, and not everybody may ask everything.
+
+use std::collections::BTreeMap;
+
+use hayward_publication::Update;
+use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_api::views::RoundList;
+use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, WhatIf};
+use hayward_rm_scheduler_api::{AllocationEntry, WaitReason};
+use hayward_service::Code;
+use hayward_service::client::ClientError;
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{Size, WorkKind};
+use serde_json::Value;
+
+use super::neighbours::{job, service};
+use super::world::{Allocations, World, of, stays};
+
+async fn ask(world: &World, who: &str, ask: &WhatIf) -> Result<Forecast, ClientError> {
+    world.client(who).post("/v1/what-if", ask, None).await
+}
+
+fn submission(kind: WorkKind, name: &str, user: &str) -> Submission {
+    Submission {
+        name: Some(name.parse().unwrap()),
+        kind,
+        user: Some(user.parse().unwrap()),
+        class: None,
+        size: None,
+        processes: None,
+        tasks: None,
+        task_ms: None,
+        threads: None,
+        machines: Vec::new(),
+    }
+}
+
+fn submit(submission: Submission) -> WhatIf {
+    WhatIf {
+        submissions: vec![submission],
+        rounds: Some(30),
+        ..WhatIf::default()
+    }
+}
+
+/// How many processes each piece of work has on each node.
+fn places<'a>(all: impl Iterator<Item = &'a AllocationEntry>) -> BTreeMap<(String, String), u64> {
+    let mut places = BTreeMap::new();
+    for entry in all.filter(|entry| stays(entry)) {
+        let place = (entry.work.to_string(), entry.node.to_string());
+        *places.entry(place).or_default() += 1;
+    }
+    places
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_forecast_comes_true_to_the_process_and_the_node() {
+    let world = World::new(&[4, 4]).await;
+    world.around.ask(&job("job_a", "ann"));
+    world.until("all of it", |all| all.len() == 8).await;
+    world.settled().await;
+
+    let wanted = submission(WorkKind::Job, "job_b", "ben");
+    let wanted = Submission {
+        processes: Some(1_000),
+        tasks: Some(1_000_000),
+        task_ms: Some(1_000),
+        ..wanted
+    };
+    let told = ask(&world, "operator", &submit(wanted)).await.unwrap();
+    assert!(told.settled, "{told:#?}");
+    let moved = |work: &str| {
+        let found = told.moves.iter().find(|it| it.work.as_str() == work);
+        found.map(|it| (it.now, it.without, it.with)).unwrap()
+    };
+    assert_eq!((moved("job_a"), moved("job_b")), ((8, 8, 4), (0, 0, 4)));
+    let mut expected = places(world.allocations().await.values());
+    for leave in &told.leaves {
+        assert_eq!(leave.beneficiary.as_ref().unwrap().as_str(), "job_b");
+        assert_eq!(leave.for_user.as_ref().unwrap().as_str(), "ben");
+        assert!(leave.allocation.is_some() && leave.lost_ms.is_some());
+        let place = (leave.work.to_string(), leave.node.to_string());
+        *expected.get_mut(&place).unwrap() -= 1;
+    }
+    for start in &told.starts {
+        let place = (start.work.to_string(), start.node.to_string());
+        *expected.entry(place).or_default() += start.processes;
+    }
+
+    let mut entry = job("job_b", "ben");
+    entry.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(2);
+    world.around.ask(&entry);
+    let told = |all: &Allocations| all.values().any(|entry| entry.vacate.is_some());
+    world.until("room is made", told).await;
+    let all = world.let_go().await;
+    expected.retain(|_, count| *count > 0);
+    assert_eq!(places(all.values()), expected);
+}
+
+/// Where to ask what has changed in a publication since now.
+async fn cursor(world: &World, name: &str) -> String {
+    let path = format!("/v1/{name}/publication");
+    let update: Update<Value> = world.client("job-converter").get(&path).await.unwrap();
+    format!("{path}?since={}", update.cursor)
+}
+
+async fn newest_round(world: &World) -> u64 {
+    let list: RoundList = world.client("viewer").get("/v1/rounds").await.unwrap();
+    list.rounds[0].round
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn asking_changes_nothing() {
+    let world = World::new(&[4]).await;
+    world.around.ask(&job("job_a", "ann"));
+    world.until("all of it", |all| all.len() == 4).await;
+    world.settled().await;
+    // The fairness ledger is written once a second, and nothing else.
+    let revision = world.revision();
+    let (allocations, verdicts) = (
+        cursor(&world, "allocations").await,
+        cursor(&world, "verdicts").await,
+    );
+    let newest = newest_round(&world).await;
+    let mut policy = Policy::default();
+    policy.classes.get_mut("normal").unwrap().weight = Some(7);
+    let all = WhatIf {
+        submissions: vec![submission(WorkKind::Service, "svc_x", "ben")],
+        policy: Some(policy),
+        drain: vec!["n1".parse().unwrap()],
+        add_nodes: vec![NewNodes {
+            name: None,
+            count: 2,
+            pool: None,
+            size: Size {
+                cpu_milli: 64_000,
+                ..Size::memory(4 * GIB)
+            },
+        }],
+        withdraw: vec!["job_a".parse().unwrap()],
+        ..WhatIf::default()
+    };
+    for who in ["operator", "viewer"] {
+        let told = ask(&world, who, &all).await.unwrap();
+        assert!(told.revision >= revision);
+        assert_eq!(told.starts.len(), 1);
+        assert!(told.starts[0].node.as_str().starts_with("what-if-"));
+        assert_eq!(told.leaves.len(), 4);
+        assert_eq!(
+            (told.shares.capacity.without, told.shares.capacity.with),
+            (4, 8)
+        );
+    }
+    world.settled().await;
+    for since in [allocations, verdicts] {
+        let update: Update<Value> = world.client("job-converter").get(&since).await.unwrap();
+        assert!(!update.full && update.is_empty(), "{since}");
+    }
+    assert_eq!(newest_round(&world).await, newest);
+    let policy: hayward_rm_scheduler_api::policy::PolicyView =
+        world.client("viewer").get("/v1/policy").await.unwrap();
+    assert_eq!(policy.generation, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_would_wait_is_told_why_and_losing_a_node_moves_its_work() {
+    let world = World::new(&[4, 4]).await;
+    let mut entry = service("svc_a.0", "ann");
+    entry.size = Size::memory(3 * GIB);
+    world.around.ask(&entry);
+    let there = world.until_one("svc_a.0", "starts", stays).await;
+    world.settled().await;
+    let huge = Submission {
+        size: Some(Size::memory(64 * GIB)),
+        ..submission(WorkKind::Job, "job_huge", "ben")
+    };
+    let told = ask(&world, "viewer", &submit(huge)).await.unwrap();
+    assert_eq!(told.waits[0].reason, WaitReason::NoHostLargeEnough);
+    assert!(told.starts.is_empty() && told.settled);
+
+    let lost = WhatIf {
+        lose: vec![there.node.clone()],
+        ..WhatIf::default()
+    };
+    let told = ask(&world, "viewer", &lost).await.unwrap();
+    assert_eq!(told.leaves[0].allocation.as_ref(), Some(&there.id));
+    assert_eq!(told.starts.len(), 1);
+    assert_ne!(told.starts[0].node, there.node);
+    assert!(told.moves.is_empty(), "it has one process before and after");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn submitters_ask_about_their_own_work_and_see_no_other() {
+    let world = World::new(&[8]).await;
+    world.around.ask(&job("job_a", "ann"));
+    world.around.ask(&job("job_b", "ben"));
+    world
+        .until("all of it", |all| of(all, "job_b").len() >= 4)
+        .await;
+    world.let_go().await;
+    let hers = WhatIf {
+        withdraw: vec!["job_a".parse().unwrap()],
+        ..WhatIf::default()
+    };
+    let told = ask(&world, "ann", &hers).await.unwrap();
+    assert!(
+        told.starts.is_empty(),
+        "ben's processes are not hers to see: {told:#?}"
+    );
+    assert!(!told.leaves.is_empty());
+    let all = ask(&world, "viewer", &hers).await.unwrap();
+    assert!(!all.starts.is_empty());
+    assert_eq!(told.shares.classes.len(), all.shares.classes.len());
+
+    let others = WhatIf {
+        submissions: vec![submission(WorkKind::Job, "job_x", "ben")],
+        drain: vec!["n1".parse().unwrap()],
+        ..WhatIf::default()
+    };
+    let refused = ask(&world, "ann", &others).await.unwrap_err();
+    let problem = refused.problem().unwrap();
+    assert_eq!(problem.code, Code::Forbidden);
+    let pointers: Vec<&str> = problem
+        .errors
+        .iter()
+        .map(|it| it.pointer.as_str())
+        .collect();
+    assert_eq!(pointers, ["/drain", "/submissions/0/user"]);
+    let neighbour = ask(&world, "job-converter", &WhatIf::default()).await;
+    assert_eq!(
+        neighbour.unwrap_err().problem().unwrap().code,
+        Code::Forbidden
+    );
+    let stranger: Result<Forecast, _> = world
+        .stranger()
+        .post("/v1/what-if", &WhatIf::default(), None)
+        .await;
+    assert_eq!(
+        stranger.unwrap_err().problem().unwrap().code,
+        Code::Unauthenticated
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn all_faults_of_the_body_are_told_at_once() {
+    let world = World::new(&[4]).await;
+    world.settled().await;
+    let mut policy = Policy::default();
+    policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
+    let bad = WhatIf {
+        policy: Some(policy),
+        drain: vec!["n9".parse().unwrap()],
+        withdraw: vec!["job_none".parse().unwrap()],
+        rounds: Some(0),
+        ..WhatIf::default()
+    };
+    let refused = ask(&world, "operator", &bad).await.unwrap_err();
+    let problem = refused.problem().unwrap();
+    assert_eq!(problem.code, Code::Invalid);
+    let pointers: Vec<&str> = problem
+        .errors
+        .iter()
+        .map(|it| it.pointer.as_str())
+        .collect();
+    let expected = [
+        "/policy/classes/low/pool",
+        "/withdraw/0",
+        "/drain/0",
+        "/rounds",
+    ];
+    assert_eq!(pointers, expected);
+    let unknown: Result<Forecast, _> = world
+        .client("operator")
+        .post("/v1/what-if", &serde_json::json!({"drian": ["n1"]}), None)
+        .await;
+    assert_eq!(
+        unknown.unwrap_err().problem().unwrap().code,
+        Code::MalformedJson
+    );
+}
