@@ -216,17 +216,20 @@ pub fn reading(document: Document) -> Reading {
     }
 }
 
-/// What may be wrong only because something else could not be read.
+/// What may be wrong only because something else could not be read: the same field, what is
+/// reckoned over all entries, and what classes are compared by.
 fn follows(fault: &Fault, unreadable: &[Fault]) -> bool {
-    let entry = |pointer: &str| -> String {
-        let end = pointer.match_indices('/').nth(2).map(|(at, _)| at);
-        pointer[..end.unwrap_or(pointer.len())].to_owned()
+    const COMPARED: [&str; 4] = ["/policy", "/priority", "/parent", "/default"];
+    let compared = |fault: &Fault| {
+        let pointer = &fault.pointer;
+        pointer.starts_with("/classes/") && COMPARED.iter().any(|end| pointer.ends_with(end))
     };
     let general = fault.pointer.matches('/').count() < 2;
+    let same = |other: &Fault| fault.pointer.starts_with(&other.pointer);
     general
         || unreadable
             .iter()
-            .any(|other| entry(&other.pointer) == entry(&fault.pointer))
+            .any(|other| same(other) || (compared(fault) && compared(other)))
 }
 
 fn whole<T: DeserializeOwned + Default>(

@@ -93,7 +93,15 @@ mod tests {
         let error = policy_in(text).unwrap_err();
         let told = faults_in(&error);
         let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
-        assert_eq!(pointers, ["/classes/high/priorty", "/classes/low/wieght"]);
+        assert_eq!(
+            pointers,
+            [
+                "/classes/high/priorty",
+                "/classes/low/policy",
+                "/classes/low/pool",
+                "/classes/low/wieght"
+            ]
+        );
         let lines = crate::output::fault::describe(&error);
         assert!(
             lines.contains("\n  /classes/high/priorty: unknown field"),
@@ -103,7 +111,7 @@ mod tests {
 
     #[test]
     fn what_is_no_document_is_told_with_its_line() {
-        for text in ["pools: [", "{\"pools\": {},\n \"classes\": {\"a\": }}"] {
+        for text in ["pools: [", "{\"pools\": {},\n \"classes\": {\"a\": ]}}"] {
             let error = policy_in(text).unwrap_err();
             let told = faults_in(&error);
             assert!(told[0].detail.contains("line"), "{told:?}");
