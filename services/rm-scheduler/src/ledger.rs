@@ -93,14 +93,21 @@ pub struct Asked {
     pub drop_classes: bool,
 }
 
+/// The fleet as it would be under another policy.
+#[derive(Debug, Clone)]
+pub struct Under {
+    pub snapshot: Snapshot,
+    pub rules: Arc<Rules>,
+}
+
 /// A copy of the fleet at one moment.
 #[derive(Debug, Clone)]
 pub struct Look {
     pub snapshot: Arc<Snapshot>,
     /// By what nodes come into pools.
     pub rules: Arc<Rules>,
-    /// Under the policy that was asked for, with its rules; or what is wrong with that.
-    pub under: Option<Result<(Snapshot, Arc<Rules>), Vec<Fault>>>,
+    /// Under the policy that was asked for, or what is wrong with that.
+    pub under: Option<Result<Under, Vec<Fault>>>,
     /// The neighbour that is not heard.
     pub silent: Option<&'static str>,
 }
@@ -240,8 +247,11 @@ impl Ledger {
             };
             let faults = policy::faults(&asked.policy, &in_use);
             if faults.is_empty() {
-                let rules = Rules::of(&asked.policy);
-                Ok((self.under(&rules), Arc::new(rules)))
+                let rules = Arc::new(Rules::of(&asked.policy));
+                Ok(Under {
+                    snapshot: self.under(&rules),
+                    rules,
+                })
             } else {
                 Err(faults)
             }

@@ -102,9 +102,9 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
     let snapshot = &*look.snapshot;
     let mut rules = &look.rules;
     let mut changed = match &look.under {
-        Some(Ok((under, theirs))) => {
-            rules = theirs;
-            under.clone()
+        Some(Ok(under)) => {
+            rules = &under.rules;
+            under.snapshot.clone()
         }
         Some(Err(wrong)) => {
             let placed = |fault: &Fault| Fault {

@@ -181,13 +181,12 @@ pub fn reading(document: Document) -> Reading {
         let detail = "stands twice: keep one of the two".to_owned();
         faults.0.push(Fault { pointer, detail });
     }
-    let mut sections = match document.value {
-        Value::Object(sections) => sections,
-        _ => {
-            let detail = "a policy has fields, as in {\"pools\": {…}, \"classes\": {…}}";
-            faults.say(&[], detail);
-            Map::new()
-        }
+    let mut sections = if let Value::Object(sections) = document.value {
+        sections
+    } else {
+        let detail = "a policy has fields, as in {\"pools\": {…}, \"classes\": {…}}";
+        faults.say(&[], detail);
+        Map::new()
     };
     for needed in ["pools", "classes"] {
         if !sections.contains_key(needed) {

@@ -14,7 +14,7 @@ use utoipa::IntoParams;
 
 use super::Api;
 use crate::commands::SetPolicy;
-use crate::ledger::{Asked, Command};
+use crate::ledger::{Asked, Command, Under};
 use crate::moves::moves;
 use crate::what_if::affordable;
 
@@ -132,7 +132,10 @@ async fn what_would_move(
         Err(problem) => return Err(problem),
     };
     // What is wrong with the policy was told before.
-    let Some(Ok((after, _))) = look.under else {
+    let Some(Ok(Under {
+        snapshot: after, ..
+    })) = look.under
+    else {
         return Ok(None);
     };
     let thinking = tokio::task::spawn_blocking(move || {

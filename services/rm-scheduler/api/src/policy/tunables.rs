@@ -72,6 +72,10 @@ pub enum Preset {
 }
 
 impl Preset {
+    #[expect(
+        clippy::trivially_copy_pass_by_ref,
+        reason = "serde hands over a reference"
+    )]
     pub(super) fn is_default(&self) -> bool {
         *self == Self::Default
     }

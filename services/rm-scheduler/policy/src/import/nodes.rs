@@ -2,6 +2,7 @@
 //! named by `regexfile`, holds one expression instead.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use super::stanza::Stanza;
 use super::{Import, Kind};
@@ -49,7 +50,11 @@ pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
             import.fault(&stanza.file, line, detail);
             continue;
         };
-        if is_expression || file.ends_with(".regex") {
+        if is_expression
+            || Path::new(file)
+                .extension()
+                .is_some_and(|end| end == "regex")
+        {
             expression(import, stanza, file, &text);
         } else {
             let mut reading = Reading {
@@ -129,12 +134,11 @@ impl Reading<'_, '_> {
             );
             return;
         }
-        match (self.import.node_file)(other) {
-            Some(text) => self.file(other, &text),
-            None => {
-                let detail = format!("import {other}: there is no such file");
-                self.import.fault(file, line, detail);
-            }
+        if let Some(text) = (self.import.node_file)(other) {
+            self.file(other, &text);
+        } else {
+            let detail = format!("import {other}: there is no such file");
+            self.import.fault(file, line, detail);
         }
     }
 

@@ -145,16 +145,12 @@ fn members(policy: &Policy, faults: &mut Faults) {
                 faults.say(&steps, detail);
                 continue;
             }
-            match short(&full) {
-                Some(short) => {
-                    shortened.insert(short.to_owned(), (pool, node));
-                    whole.insert(full, (pool, node));
-                }
-                None => {
-                    bare.insert(full.clone(), (pool, node));
-                    whole.insert(full, (pool, node));
-                }
+            if let Some(short) = short(&full) {
+                shortened.insert(short.to_owned(), (pool, node));
+            } else {
+                bare.insert(full.clone(), (pool, node));
             }
+            whole.insert(full, (pool, node));
         }
     }
 }
