@@ -31,8 +31,8 @@ pub struct Settings {
     /// Bytes they take in the database, at most. A quarter of it has to hold what begins a chain: a
     /// snapshot with its plan, about a tenth of their size as JSON.
     pub inputs_bytes: u64,
-    /// Nodes, requests and allocations of one snapshot; a larger one is not kept. Writing one down
-    /// as a whole takes about a second for each hundred thousand of them.
+    /// Nodes, requests and allocations of one snapshot; a larger one is not kept. Where one is
+    /// written down as a whole, a commit waits about a second for each three hundred thousand.
     pub inputs_entries: u64,
 }
 

@@ -2,7 +2,8 @@
 //!
 //! A look is a copy that the round's own thread has to make, so looks are rationed: at most one
 //! part in [`LOOKS_TAKE_ONE_IN`] of the time. Who asks more often is answered from the last look,
-//! and told its revision. What follows runs on threads of its own, few at a time.
+//! and told its revision; only a look under another policy is always fresh. What follows runs on a
+//! thread of its own, one such question at a time, and stops when it takes too long.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,8 +16,12 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use crate::http::Api;
 use crate::ledger::{Asked, Command, Context, Look};
 
-/// Forecasts and readings at the same time.
-const THINKING: usize = 2;
+/// Forecasts and readings at the same time: they take a whole processor each.
+const THINKING: usize = 1;
+/// How long one waits for its turn.
+const TURN: Duration = Duration::from_secs(3);
+/// No forecast begins another round after this; it says how far it went.
+const PATIENCE: Duration = Duration::from_secs(5);
 /// The part of the time that looks take at most.
 const LOOKS_TAKE_ONE_IN: u32 = 20;
 
@@ -44,15 +49,13 @@ impl Default for Looks {
 
 impl Context {
     /// A place among the few that may think at the same time.
-    pub fn thinking(&self) -> Result<OwnedSemaphorePermit, Problem> {
-        self.looks
-            .thinking
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| {
-                let detail = format!("{THINKING} such requests are being answered; ask again soon");
-                Problem::new(Code::TooManyRequests, detail)
-            })
+    pub async fn thinking(&self) -> Result<OwnedSemaphorePermit, Problem> {
+        let turn = self.looks.thinking.clone().acquire_owned();
+        let turn = tokio::time::timeout(TURN, turn).await;
+        turn.ok().and_then(Result::ok).ok_or_else(|| {
+            let detail = "others who ask for a forecast or a kept round are being answered";
+            Problem::new(Code::TooManyRequests, detail)
+        })
     }
 }
 
@@ -81,6 +84,12 @@ impl Api {
         });
         Ok((look, answer.revision))
     }
+}
+
+/// Goes on for so many rounds, as long as there is time.
+pub fn patiently(rounds: u64) -> impl FnMut(u64) -> bool {
+    let started = Instant::now();
+    move |planned| planned < rounds && (planned == 0 || started.elapsed() < PATIENCE)
 }
 
 /// How long something takes, in whole milliseconds: what takes less costs nothing.

@@ -1,14 +1,14 @@
 //! What rounds were planned from and what was planned, kept so that any of them can be replayed.
 //!
-//! A round that changed something keeps its exact [`Snapshot`] and its [`Plan`] as the planner made
-//! it, before anything was dropped from it. They are kept as *chains*: the first round of a chain is
-//! written as a whole, each later one as what differs from the one before, so a round costs what is
-//! new. A new chain begins with a term, with a policy, and when the differences of a chain have
-//! become as large as its beginning; that bounds both what a round costs over time and what one
-//! reading costs. Whole chains are dropped when the limits are reached.
+//! A round that changed something keeps its exact [`Snapshot`] and its [`Plan`] as the planner
+//! made it, before anything was dropped from it. They are kept as *chains*: the first round of a
+//! chain is written as a whole, each later one as what differs from the one before, so a round
+//! costs what is new. A new chain begins with a term, with a policy, and when the differences of
+//! a chain have become as large as its beginning; that bounds both what a round costs over time
+//! and what one reading costs. Whole chains are dropped when the limits are reached.
 //!
 //! Words are JSON of ordered maps, so that equal rounds are equal bytes, deflated. Encoding happens
-//! on a thread of its own, just before the rows of the round's transaction are written.
+//! on a thread of its own, while the other rows of the round's transaction are written.
 
 mod planned;
 

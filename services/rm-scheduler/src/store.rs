@@ -52,6 +52,7 @@ impl Rows {
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
+        let inputs = self.inputs.map(inputs::Encoding::start);
         allocations::upsert(tx, &self.allocations).await?;
         allocations::delete(tx, &self.buried).await?;
         allocations::upsert_incarnations(tx, &self.incarnations).await?;
@@ -60,8 +61,8 @@ impl Rows {
             policies::insert(tx, &policy).await?;
         }
         rounds::insert(tx, &self.rounds).await?;
-        if let Some(inputs) = self.inputs {
-            inputs::insert(tx, inputs).await?;
+        if let Some(encoding) = inputs {
+            inputs::insert(tx, encoding).await?;
         }
         usage::upsert(tx, &self.usage).await
     }

@@ -31,8 +31,6 @@ const MOST_PROCESSES: u64 = 1_000_000;
 const MOST_TASKS: u64 = 1_000_000_000;
 const MOST_MEMORY: u64 = 1 << 46;
 const MOST_MILLI: u64 = 1 << 26;
-/// Entries of the fleet times rounds: what one answer may cost, about ten seconds of planning.
-const MOST_WORK: u64 = 5_000_000;
 /// Tasks a process is given when nobody says how many there are.
 const TASKS_A_PROCESS: u64 = 1_000;
 
@@ -119,8 +117,8 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
     let mut changes = Changes::default();
     submissions(&mut changes, (ask, asker), snapshot, &mut faults);
     for (at, work) in ask.withdraw.iter().enumerate() {
-        let theirs = |demand: &&Demand| asker.sees_all || Some(&demand.user) == asker.user.as_ref();
-        if snapshot.demand.get(work).filter(theirs).is_none() {
+        let theirs = |demand: &Demand| asker.sees_all || Some(&demand.user) == asker.user.as_ref();
+        if !snapshot.demand.get(work).is_some_and(theirs) {
             let detail = format!("there is no work {work}, or it is not yours");
             faults.add(format!("/withdraw/{at}"), detail);
         }
@@ -130,7 +128,7 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
     changes.lose = known_nodes("lose", &ask.lose, snapshot, &mut faults);
     new_nodes(&mut changes, &ask.add_nodes, (rules, &changed), &mut faults);
     let rounds = ask.rounds.unwrap_or(DEFAULT_ROUNDS);
-    rounds_fit(rounds, snapshot, &changes, &mut faults);
+    faults.within("/rounds", rounds, 1, MOST_ROUNDS);
     if !faults.0.is_empty() {
         return Err(faults.0);
     }
@@ -140,24 +138,6 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
         task_ms: changes.task_ms,
         rounds,
     })
-}
-
-/// Rounds that may be asked for of a fleet of this size.
-pub fn affordable(snapshot: &Snapshot) -> u64 {
-    let fleet = snapshot.nodes.len() + snapshot.demand.len() + snapshot.allocations.len();
-    let most = MOST_WORK / (fleet as u64).max(1);
-    DEFAULT_ROUNDS.min(most).max(1)
-}
-
-fn rounds_fit(rounds: u64, snapshot: &Snapshot, changes: &Changes, faults: &mut Faults) {
-    faults.within("/rounds", rounds, 1, MOST_ROUNDS);
-    let fleet = snapshot.nodes.len() + snapshot.demand.len() + snapshot.allocations.len();
-    let entries = (fleet + changes.add.len() + changes.submissions.len()) as u64;
-    let most = MOST_WORK / entries.max(1);
-    if rounds <= MOST_ROUNDS && rounds > most {
-        let detail = format!("a fleet of {entries} nodes, requests and allocations allows {most}");
-        faults.add("/rounds", detail);
-    }
 }
 
 fn known_nodes(

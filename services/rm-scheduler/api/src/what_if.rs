@@ -31,7 +31,8 @@ pub struct WhatIf {
     /// Work that would be withdrawn.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub withdraw: Vec<WorkId>,
-    /// Rounds that are planned at most, until nothing changes any more: 1 to 50. Default 10.
+    /// Rounds that are planned at most, until nothing changes any more: 1 to 50. Default 10. A
+    /// large fleet may take too long for all of them; the answer says how far it went.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rounds: Option<u64>,
 }

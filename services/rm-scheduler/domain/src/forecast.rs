@@ -95,24 +95,37 @@ pub struct Move {
 pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast {
     let mut changed = snapshot.clone();
     changes.apply(&mut changed);
-    compare(snapshot, changed, &changes.task_ms, rounds)
+    compare(snapshot, changed, &changes.task_ms, &mut within(rounds))
+}
+
+/// Goes on for this many rounds at most; see [`compare`].
+pub fn within(rounds: u64) -> impl FnMut(u64) -> bool {
+    move |planned| planned < rounds
 }
 
 /// The same for a fleet that was changed by other means than [`Changes`]: another policy, say.
-/// `task_ms` tells how long tasks of work will take that has not finished one.
+/// `task_ms` tells how long tasks of work will take that has not finished one. `go_on` is asked
+/// before each round with how many have been planned, so that whoever has no more time can stop;
+/// both courses then end in the same round.
 pub fn compare(
     snapshot: &Snapshot,
     changed: Snapshot,
     task_ms: &BTreeMap<WorkId, u64>,
-    rounds: u64,
+    go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Forecast {
-    let same = *snapshot == changed;
-    let with = course(changed, task_ms, rounds);
-    let without = if same {
-        with.clone()
-    } else {
-        course(snapshot.clone(), &BTreeMap::new(), rounds)
-    };
+    let nobody = BTreeMap::new();
+    let mut without = (*snapshot != changed).then(|| Running::new(snapshot.clone(), &nobody));
+    let mut with = Running::new(changed, task_ms);
+    let mut planned = 0;
+    while go_on(planned) {
+        let other = without.as_mut().is_none_or(|running| !running.step());
+        if !with.step() && other {
+            break;
+        }
+        planned += 1;
+    }
+    let with = with.course;
+    let without = without.map_or_else(|| with.clone(), |running| running.course);
     let mut now: BTreeMap<WorkId, u64> = BTreeMap::new();
     for held in snapshot.allocations.values().filter(|held| !held.leaving) {
         *now.entry(held.work.clone()).or_default() += 1;
@@ -151,22 +164,39 @@ impl Forecast {
     }
 }
 
-/// Plans and carries out until nothing changes any more.
-fn course(snapshot: Snapshot, task_ms: &BTreeMap<WorkId, u64>, rounds: u64) -> Course {
-    let mut course = Course::default();
-    let mut passing = Passing::of(snapshot, task_ms);
-    let mut quiet = 0;
-    while course.rounds < rounds && !course.settled {
-        let plan = FairShare.schedule(passing.snapshot());
+/// A course under way.
+struct Running<'a> {
+    course: Course,
+    passing: Passing<'a>,
+    /// Rounds in a row that changed nothing.
+    quiet: u64,
+}
+
+impl<'a> Running<'a> {
+    fn new(snapshot: Snapshot, task_ms: &'a BTreeMap<WorkId, u64>) -> Self {
+        Self {
+            course: Course::default(),
+            passing: Passing::of(snapshot, task_ms),
+            quiet: 0,
+        }
+    }
+
+    /// Plans a round and carries it out. False when nothing changes any more.
+    fn step(&mut self) -> bool {
+        if self.course.settled {
+            return false;
+        }
+        let plan = FairShare.schedule(self.passing.snapshot());
+        let course = &mut self.course;
         course.rounds += 1;
-        course.tell(passing.snapshot(), &plan);
-        let changed = passing.carry_out(&plan);
-        quiet = if changed { 0 } else { quiet + 1 };
-        course.settled = quiet > pause(passing.snapshot(), &plan);
+        course.tell(self.passing.snapshot(), &plan);
+        let changed = self.passing.carry_out(&plan);
+        self.quiet = if changed { 0 } else { self.quiet + 1 };
+        course.settled = self.quiet > pause(self.passing.snapshot(), &plan);
         course.verdicts = plan.verdicts;
         course.shares = plan.shares;
+        true
     }
-    course
 }
 
 /// Quiet rounds after which something may still happen: work that waits for room to be made is

@@ -53,13 +53,13 @@ pub async fn show_round_inputs(
 ) -> Result<axum::response::Response, Problem> {
     caller.require(&[Scope::Operator])?;
     api.publisher().leading()?;
-    let place = api.context.thinking()?;
+    let place = api.context.thinking().await?;
     let found = find(&api.pool, round).await;
     let chain =
         match found.map_err(|error| Problem::unavailable("the rows cannot be read", error))? {
             Found::Chain(chain) => chain,
             Found::TooLarge { bytes } => return Err(too_large(round, bytes)),
-            Found::Nothing => return Err(Problem::not_found(format!("what round {round} used"))),
+            Found::Nothing => return Err(not_kept(round)),
         };
     let reading = tokio::task::spawn_blocking(move || {
         let _place = place;
@@ -69,6 +69,12 @@ pub async fn show_round_inputs(
         .await
         .map_err(Problem::internal)?
         .map_err(Problem::internal)
+}
+
+fn not_kept(round: u64) -> Problem {
+    let detail =
+        format!("round {round} changed nothing, or what it was planned from is not kept any more");
+    Problem::new(Code::NotFound, detail)
 }
 
 fn too_large(round: u64, bytes: u64) -> Problem {

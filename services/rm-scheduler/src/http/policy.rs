@@ -15,8 +15,9 @@ use utoipa::IntoParams;
 use super::Api;
 use crate::commands::SetPolicy;
 use crate::ledger::{Asked, Command, Under};
+use crate::looks::patiently;
 use crate::moves::moves;
-use crate::what_if::affordable;
+use crate::what_if::DEFAULT_ROUNDS;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
@@ -120,7 +121,7 @@ async fn what_would_move(
     policy: &Policy,
     drop_classes: bool,
 ) -> Result<Option<PolicyMoves>, Problem> {
-    let place = api.context.thinking()?;
+    let place = api.context.thinking().await?;
     let policy = policy.clone();
     let asked = Asked {
         policy,
@@ -140,8 +141,9 @@ async fn what_would_move(
     };
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;
-        let (before, rounds) = (look.snapshot, affordable(&after));
-        let seen = compare(&before, after.clone(), &BTreeMap::new(), rounds);
+        let before = look.snapshot;
+        let mut go_on = patiently(DEFAULT_ROUNDS);
+        let seen = compare(&before, after.clone(), &BTreeMap::new(), &mut go_on);
         moves(&before, &after, &seen)
     });
     thinking.await.map(Some).map_err(Problem::internal)

@@ -8,7 +8,8 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::ledger::Asked;
+use crate::ledger::{Asked, Look};
+use crate::looks::patiently;
 use crate::policy::Fault;
 use crate::what_if::{Asker, not_theirs, question, told};
 
@@ -39,12 +40,13 @@ pub async fn forecast_changes(
     Json(ask): Json<WhatIf>,
 ) -> Result<Json<Forecast>, Problem> {
     let asker = asker(&caller)?;
+    let not_theirs = not_theirs(&ask, &asker);
     refused(
         Code::Forbidden,
         "not all of this is for you to ask",
-        not_theirs(&ask, &asker),
+        not_theirs,
     )?;
-    let place = api.context.thinking()?;
+    let place = api.context.thinking().await?;
     let asked = ask.policy.clone().map(|policy| Asked {
         policy,
         drop_classes: false,
@@ -52,20 +54,28 @@ pub async fn forecast_changes(
     let (look, revision) = api.look(asked).await?;
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;
-        let question = question(&ask, &asker, &look)?;
-        let changed = question.changed;
-        let seen = compare(&look.snapshot, changed, &question.task_ms, question.rounds);
-        Ok(Forecast {
-            revision,
-            at: look.snapshot.now,
-            silent: look.silent.map(str::to_owned),
-            ..told(&seen, &asker)
-        })
+        answer(&ask, &asker, &look)
     });
-    match thinking.await.map_err(Problem::internal)? {
-        Ok(forecast) => Ok(Json(forecast)),
-        Err(faults) => Err(problem(Code::Invalid, "this cannot be reckoned", faults)),
-    }
+    let mut forecast = thinking.await.map_err(Problem::internal)??;
+    forecast.revision = revision;
+    Ok(Json(forecast))
+}
+
+fn answer(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Forecast, Problem> {
+    let question = question(ask, asker, look)
+        .map_err(|faults| problem(Code::Invalid, "this cannot be reckoned", faults))?;
+    let mut go_on = patiently(question.rounds);
+    let seen = compare(
+        &look.snapshot,
+        question.changed,
+        &question.task_ms,
+        &mut go_on,
+    );
+    Ok(Forecast {
+        at: look.snapshot.now,
+        silent: look.silent.map(str::to_owned),
+        ..told(&seen, asker)
+    })
 }
 
 fn asker(caller: &Caller) -> Result<Asker, Problem> {

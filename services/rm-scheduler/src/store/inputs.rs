@@ -1,26 +1,45 @@
 //! Table `round_inputs`: what rounds were planned from, as chains of differences.
 
 use sqlx::{PgConnection, PgPool};
+use tokio::task::JoinHandle;
 
 use super::signed;
 use crate::recorder::{Encoded, Unwritten};
 
-/// Encodes on a thread of its own, because a whole snapshot of a large fleet takes a while.
-pub async fn insert(tx: &mut PgConnection, inputs: Unwritten) -> Result<(), sqlx::Error> {
-    let (round, base) = (signed(inputs.round), signed(inputs.base));
-    if inputs.begins() {
-        let (rounds, bytes) = inputs.room_for_others();
+/// A round that is being encoded on a thread of its own, because a whole snapshot of a large fleet
+/// takes a while; the other rows are written meanwhile.
+pub struct Encoding {
+    round: u64,
+    base: u64,
+    /// Of a round that begins a chain: rounds and bytes that earlier chains may keep.
+    others: Option<(u64, u64)>,
+    encoded: JoinHandle<Result<Encoded, serde_json::Error>>,
+}
+
+impl Encoding {
+    pub fn start(inputs: Unwritten) -> Self {
+        Self {
+            round: inputs.round,
+            base: inputs.base,
+            others: inputs.begins().then(|| inputs.room_for_others()),
+            encoded: tokio::task::spawn_blocking(move || inputs.encode()),
+        }
+    }
+}
+
+pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sqlx::Error> {
+    if let Some((rounds, bytes)) = encoding.others {
         drop_oldest(tx, signed(rounds), signed(bytes)).await?;
     }
-    let encoding = tokio::task::spawn_blocking(move || inputs.encode()).await;
-    let encoded = encoding.map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let encoded = encoding.encoded.await;
+    let encoded = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
     let Encoded { body, bytes } = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
     sqlx::query!(
         "insert into round_inputs (round, base, bytes, body) values ($1, $2, $3, $4)
          on conflict (round) do update
          set base = excluded.base, bytes = excluded.bytes, body = excluded.body",
-        round,
-        base,
+        signed(encoding.round),
+        signed(encoding.base),
         signed(bytes),
         body
     )

@@ -349,6 +349,7 @@ async fn what_cannot_be_read_is_told_all_at_once_too() {
         pointers,
         [
             "/classes/a/policy",
+            "/classes/a/pool",
             "/more",
             "/pools/default/serch_order",
             "/pools/gpu/parent"

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hayward_rm_scheduler_api::what_if::{Change, Forecast};
+use hayward_rm_scheduler_api::what_if::{Change, Forecast, Leaves};
 
 use crate::output::words::{clean, count, duration, word};
 use crate::output::{Cell, Look, Table, Tone, toned};
@@ -69,9 +69,33 @@ fn starts(forecast: &Forecast, look: &Look) -> Option<String> {
 }
 
 fn leaves(forecast: &Forecast, look: &Look) -> Option<String> {
-    let header = ["round", "work", "user", "node", "why", "for", "lost"];
-    let mut table = Table::new(header).numbers(&[0, 6]);
-    for leave in &forecast.leaves {
+    let header = [
+        "round",
+        "work",
+        "user",
+        "node",
+        "processes",
+        "why",
+        "for",
+        "lost",
+    ];
+    let mut table = Table::new(header).numbers(&[0, 4, 7]);
+    let key = |leave: &Leaves| {
+        let place = (leave.round, leave.work.clone(), leave.node.clone());
+        (
+            place,
+            leave.reason,
+            leave.beneficiary.clone(),
+            leave.for_user.clone(),
+        )
+    };
+    let mut rest = &forecast.leaves[..];
+    while let Some(leave) = rest.first() {
+        let alike = rest.iter().take_while(|it| key(it) == key(leave)).count();
+        let lost = rest[..alike].iter().filter_map(|it| it.lost_ms);
+        let lost = lost.fold(None, |sum: Option<u64>, ms| {
+            Some(sum.unwrap_or(0).saturating_add(ms))
+        });
         let to = match (&leave.beneficiary, &leave.for_user) {
             (Some(work), Some(user)) => format!("{work} of {user}"),
             (None, Some(user)) => user.to_string(),
@@ -82,10 +106,12 @@ fn leaves(forecast: &Forecast, look: &Look) -> Option<String> {
             (&leave.work).into(),
             (&leave.user).into(),
             (&leave.node).into(),
+            alike.into(),
             word(&leave.reason).into(),
             to.into(),
-            leave.lost_ms.map_or("-".to_owned(), duration).into(),
+            lost.map_or("-".to_owned(), duration).into(),
         ]);
+        rest = &rest[alike..];
     }
     some(&table, look)
 }

@@ -170,6 +170,20 @@ fn withdrawn_work_makes_room_and_more_of_it_is_found_with_more_rounds() {
     assert_eq!(seen.moves()[&work_id("poor")].with, 8);
 }
 
+#[test]
+fn who_has_no_more_time_is_told_how_far_it_went() {
+    let mut world = full();
+    let mut changed = world.snapshot.clone();
+    submit(&mut world, "new", "ben", 4).apply(&mut changed);
+    let mut asked = Vec::new();
+    let seen = compare(&world.snapshot, changed, &BTreeMap::new(), &mut |planned| {
+        asked.push(planned);
+        planned < 1
+    });
+    assert_eq!(asked, [0, 1]);
+    assert_eq!((seen.with.rounds, seen.with.settled), (1, false));
+}
+
 /// The forecast is what then happens, to the process, in the world of the planner's own tests.
 #[test]
 fn what_is_forecast_is_what_happens() {
@@ -210,7 +224,7 @@ fn another_policy_is_compared_with_the_one_in_force() {
     }
     let mut changed = world.snapshot.clone();
     changed.classes.get_mut("other").unwrap().weight = 200;
-    let seen = compare(&world.snapshot, changed, &BTreeMap::new(), 20);
+    let seen = compare(&world.snapshot, changed, &BTreeMap::new(), &mut within(20));
     let moves = seen.moves();
     assert_eq!(moves[&work_id("new")].without, 6);
     assert_eq!(moves[&work_id("new")].with, 8);
@@ -222,7 +236,7 @@ fn another_policy_is_compared_with_the_one_in_force() {
         ..User::default()
     };
     limited.users.insert("ben".parse().unwrap(), user);
-    let seen = compare(&world.snapshot, limited, &BTreeMap::new(), 20);
+    let seen = compare(&world.snapshot, limited, &BTreeMap::new(), &mut within(20));
     assert_eq!(
         seen.moves(),
         BTreeMap::new(),

@@ -1,0 +1,25 @@
+//! Rounds of real fleets, saved by `hayward replay ROUND --save`, planned again. A file in
+//! `tests/rounds/` is a test; `BLESS=1` writes what the planner makes of its snapshot today.
+
+use hayward_rm_scheduler::replay::{Inputs, Replay};
+
+#[test]
+fn saved_rounds_are_planned_as_they_were() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rounds");
+    let mut replayed = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let replay = Replay::read(&text).unwrap();
+        if std::env::var_os("BLESS").is_some() {
+            let inputs: Inputs = serde_json::from_str(&text).unwrap();
+            let blessed = Inputs::new(inputs.snapshot, replay.plan());
+            std::fs::write(&path, serde_json::to_string(&blessed).unwrap()).unwrap();
+        } else {
+            let told = replay.compare(replay.plan()).unwrap();
+            assert!(told.equal, "{}: {:#?}", path.display(), told.differences);
+        }
+        replayed += 1;
+    }
+    assert!(replayed > 0);
+}
