@@ -174,7 +174,7 @@ fn policies(dir: &std::path::Path) -> (String, String) {
         .replace("cap: 3", "weight: 0, pol: 1");
     let paths = [("good.yaml", good), ("bad.yaml", &bad)].map(|(name, text)| {
         let path = dir.join(name);
-        std::fs::write(&path, text).unwrap();
+        std::fs::write(&path, text).expect("a file can be written");
         path.display().to_string()
     });
     let [good, bad] = paths;
