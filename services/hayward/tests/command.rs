@@ -97,6 +97,29 @@ fn without_a_fleet_every_question_says_how_to_start_one() {
 }
 
 #[test]
+fn a_saved_round_is_replayed_without_a_fleet() {
+    let dir = tempfile::tempdir().unwrap();
+    let saved = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../rm-scheduler/tests/rounds/room-after-a-newcomer.json"
+    );
+    let told = hayward(&["replay", saved], dir.path());
+    let said = text(&told.stdout);
+    assert_eq!(told.status.code(), Some(0), "{}", text(&told.stderr));
+    assert!(said.contains("the same plan, to the byte"), "{said}");
+
+    let kept = std::fs::read_to_string(saved).unwrap();
+    let (inputs, plan) = kept.split_once("\"plan\":").unwrap();
+    let plan = plan.replacen("\"node\":\"node-", "\"node\":\"elsewhere-", 1);
+    let other = dir.path().join("other.json");
+    std::fs::write(&other, format!("{inputs}\"plan\":{plan}")).unwrap();
+    let told = hayward(&["replay", other.to_str().unwrap()], dir.path());
+    let said = text(&told.stdout);
+    assert_eq!(told.status.code(), Some(1));
+    assert!(said.contains("/grants/0/node: kept \"elsewhere-"), "{said}");
+}
+
+#[test]
 fn a_service_that_is_away_is_named() {
     let dir = tempfile::tempdir().unwrap();
     // A port that was free a moment ago, and that nobody is given while we hold it.

@@ -4,9 +4,9 @@ create table round_inputs (
     round bigint primary key,
     -- First round of its chain.
     base bigint not null,
-    -- Of the body, also of one that was too large to keep.
+    -- Of the body, also of one that was too large to keep; 0 when encoding it took too long.
     bytes bigint not null,
-    -- Deflated JSON. Absent when it was too large to keep; then nothing of its chain follows.
+    -- Deflated JSON. Absent when it could not be kept; then nothing of its chain follows.
     body bytea
 );
 

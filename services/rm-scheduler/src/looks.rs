@@ -73,7 +73,8 @@ impl Api {
             let detail = "the scheduler has not heard from all its neighbours yet";
             return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1_000));
         };
-        *last = Some(Last {
+        // What cost nothing need not be kept.
+        *last = (!cost.is_zero()).then(|| Last {
             look: Look {
                 under: None,
                 ..look.clone()

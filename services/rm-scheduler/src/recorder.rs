@@ -48,6 +48,8 @@ pub struct Recorder {
     chain: Option<(u64, Arc<Plan>)>,
     /// Known only when a round has been encoded.
     length: Arc<Mutex<Length>>,
+    /// Rounds to wait before another chain is tried.
+    rest: u64,
 }
 
 #[derive(Debug, Default)]
@@ -57,6 +59,8 @@ struct Length {
     later_bytes: u64,
     /// A round of it could not be kept, so no later one can.
     broken: bool,
+    /// Not even its first one could: the next chain would fare no better.
+    hopeless: bool,
 }
 
 /// One round, to be encoded and written.
@@ -73,6 +77,7 @@ pub struct Unwritten {
 }
 
 /// One round, encoded.
+#[derive(Default)]
 pub struct Encoded {
     /// Absent when the limits do not allow it.
     pub body: Option<Vec<u8>>,
@@ -91,31 +96,39 @@ impl Recorder {
             limits,
             chain: None,
             length: Arc::default(),
+            rest: 0,
         }
     }
 
-    /// Why the inputs of a round on this snapshot cannot be kept.
-    pub fn declines(&self, snapshot: &Snapshot) -> Option<String> {
+    /// Takes note of the snapshot as it is now, before the plan is carried out.
+    ///
+    /// # Errors
+    /// Why it cannot be kept, for people.
+    pub fn take(&mut self, snapshot: &mut Tracked) -> Result<Delta, String> {
+        if let Some(why) = self.declines(snapshot) {
+            self.chain = None;
+            snapshot.write_anew();
+            return Err(why);
+        }
+        let ended = self.chain.is_none() || self.length.lock().ended();
+        Ok(snapshot.written(ended))
+    }
+
+    fn declines(&mut self, snapshot: &Snapshot) -> Option<String> {
         if self.limits.rounds == 0 {
             return Some("inputs_rounds is 0".to_owned());
         }
         let entries = snapshot.nodes.len() + snapshot.demand.len() + snapshot.allocations.len();
-        (entries as u64 > self.limits.entries).then(|| {
-            let most = self.limits.entries;
-            format!("the snapshot has {entries} entries; inputs_entries allows {most}")
-        })
-    }
-
-    /// Takes note of the snapshot as it is now, before the plan is carried out. Nothing when it
-    /// cannot be kept.
-    pub fn take(&mut self, snapshot: &mut Tracked) -> Option<Delta> {
-        if self.declines(snapshot).is_some() {
-            self.chain = None;
-            snapshot.write_anew();
-            return None;
+        let most = self.limits.entries;
+        if entries as u64 > most {
+            let told = format!("the snapshot has {entries} entries; inputs_entries allows {most}");
+            return Some(told);
         }
-        let ended = self.chain.is_none() || self.length.lock().ended();
-        Some(snapshot.written(ended))
+        if std::mem::take(&mut self.length.lock().hopeless) {
+            self.rest = CHAIN;
+        }
+        self.rest = self.rest.checked_sub(1)?;
+        Some("an earlier round was too large to keep; it is tried again later".to_owned())
     }
 
     /// The round changed something: its inputs are to be kept.
@@ -142,11 +155,22 @@ impl Length {
     fn ended(&self) -> bool {
         self.broken || self.rounds >= CHAIN || self.later_bytes > self.first_bytes
     }
+
+    fn give_up(&mut self, begins: bool) {
+        self.broken = true;
+        self.hopeless = begins;
+    }
 }
 
 impl Unwritten {
     pub fn begins(&self) -> bool {
         self.round == self.base
+    }
+
+    /// What to call when nobody can wait for it to be encoded any longer.
+    pub fn giving_up(&self) -> impl FnOnce() + Send + 'static {
+        let (length, begins) = (self.length.clone(), self.begins());
+        move || length.lock().give_up(begins)
     }
 
     /// Rounds and bytes that earlier chains may take beside this one.
@@ -176,8 +200,8 @@ impl Unwritten {
             length.later_bytes += bytes;
         }
         let most = self.limits.bytes / CHAIN_TAKES_ONE_IN;
-        length.broken |= length.first_bytes + length.later_bytes > most;
-        if length.broken {
+        if length.first_bytes + length.later_bytes > most {
+            length.give_up(begins);
             tracing::warn!(
                 round = self.round,
                 bytes,
@@ -186,6 +210,7 @@ impl Unwritten {
             );
         }
         Ok(Encoded {
+            // It may also have been given up meanwhile.
             body: (!length.broken).then_some(body),
             bytes,
         })

@@ -13,7 +13,7 @@ use crate::{
 };
 
 #[derive(Debug, Clone)]
-struct Ask {
+pub(crate) struct Ask {
     kind: u8,
     user: u8,
     class: u8,
@@ -24,7 +24,7 @@ struct Ask {
     gpu: bool,
 }
 
-fn asks() -> impl Strategy<Value = Vec<Ask>> {
+pub(crate) fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let one = (
         0..10_u8,
         0..5_u8,
@@ -48,7 +48,7 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
     prop::collection::vec(one, 1..14)
 }
 
-fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> World {
+pub(crate) fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> World {
     let mut world = World::new();
     world.departure = departure;
     let below = Pool {
@@ -76,7 +76,7 @@ fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> World {
     world
 }
 
-fn add(world: &mut World, id: &str, ask: &Ask) {
+pub(crate) fn add(world: &mut World, id: &str, ask: &Ask) {
     let user = format!("u{}", ask.user);
     let demand = match ask.kind {
         0 => world.reservation(id, &user, ask.order),
@@ -113,7 +113,7 @@ fn settle(world: &mut World) {
     panic!("it never comes to rest: {:#?}", world.plan());
 }
 
-fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
+pub(crate) fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
     prop::collection::vec((1..9_u64, 0..4_u8), 1..8)
 }
 

@@ -78,6 +78,10 @@ fn not_kept(round: u64) -> Problem {
 }
 
 fn too_large(round: u64, bytes: u64) -> Problem {
+    if bytes == 0 {
+        let detail = format!("writing down what round {round} was planned from took too long");
+        return Problem::new(Code::NotFound, detail);
+    }
     let detail = format!(
         "the inputs of round {round} take {bytes} bytes, more than inputs_bytes leaves for one \
          chain of rounds; raise that setting to keep such rounds"

@@ -22,6 +22,8 @@ struct Fleet {
     tracked: Tracked,
     recorder: Recorder,
     born: u64,
+    /// Why the last round could not be kept.
+    why: Option<String>,
     /// By round: its base, and what was written.
     kept: BTreeMap<u64, (u64, Option<Vec<u8>>)>,
 }
@@ -48,6 +50,7 @@ impl Fleet {
             tracked: Tracked::new(snapshot),
             recorder: Recorder::new(limits),
             born: 0,
+            why: None,
             kept: BTreeMap::new(),
         }
     }
@@ -96,17 +99,18 @@ impl Fleet {
         let plan = Arc::new(FairShare.schedule(&self.tracked));
         let before = self.tracked.clone();
         let inputs = self.recorder.take(&mut self.tracked);
+        self.why = inputs.as_ref().err().cloned();
         self.carry_out(&plan);
         let changed = !plan.is_empty();
         match inputs {
-            Some(inputs) if changed => {
+            Ok(inputs) if changed => {
                 let unwritten = self.recorder.keep(round, inputs, &plan);
                 let base = unwritten.base;
                 let encoded = unwritten.encode().unwrap();
                 self.kept.insert(round, (base, encoded.body));
             }
-            Some(inputs) => self.tracked.not_written(inputs),
-            None => {}
+            Ok(inputs) => self.tracked.not_written(inputs),
+            Err(_) => {}
         }
         (before, plan, changed)
     }
@@ -268,13 +272,8 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
         rounds: 0,
         ..LIMITS
     });
-    assert!(
-        none.recorder
-            .declines(&none.tracked)
-            .unwrap()
-            .contains("inputs_rounds")
-    );
     none.round();
+    assert!(none.why.as_ref().unwrap().contains("inputs_rounds"));
     assert!(none.kept.is_empty());
 
     let mut fleet = busy(Limits {
@@ -283,10 +282,10 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
     });
     fleet.round();
     assert_eq!(fleet.kept.len(), 1);
-    let why = fleet.recorder.declines(&fleet.tracked).unwrap();
-    assert!(why.contains("inputs_entries"), "{why}");
     fleet.ask(20, WorkKind::Service, 1);
     fleet.round();
+    let why = fleet.why.clone().unwrap();
+    assert!(why.contains("inputs_entries"), "{why}");
     assert_eq!(fleet.kept.len(), 1);
     for at in 0..4 {
         fleet
@@ -305,6 +304,29 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
     let mut small = busy(Limits { bytes: 4, ..LIMITS });
     let (_, plan, _) = small.round();
     assert_eq!(small.kept[&plan.round], (plan.round, None));
+    for at in 0..CHAIN {
+        small.round();
+        assert!(small.why.is_some(), "it rests after {at} rounds");
+    }
+    small.round();
+    assert_eq!(small.why, None, "it is tried again");
+}
+
+#[test]
+fn what_takes_too_long_to_encode_is_given_up() {
+    let mut fleet = busy(LIMITS);
+    fleet.tracked.set_round(1);
+    let plan = Arc::new(FairShare.schedule(&fleet.tracked));
+    let inputs = fleet.recorder.take(&mut fleet.tracked).unwrap();
+    let unwritten = fleet.recorder.keep(1, inputs, &plan);
+    unwritten.giving_up()();
+    assert_eq!(
+        unwritten.encode().unwrap().body,
+        None,
+        "nobody waits for it"
+    );
+    fleet.round();
+    assert!(fleet.why.is_some());
 }
 
 #[test]

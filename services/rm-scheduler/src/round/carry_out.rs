@@ -27,8 +27,10 @@ impl Ledger {
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
-        let without_inputs = self.recorder.declines(&self.snapshot);
-        let inputs = self.recorder.take(&mut self.snapshot);
+        let (inputs, without_inputs) = match self.recorder.take(&mut self.snapshot) {
+            Ok(inputs) => (Some(inputs), None),
+            Err(why) => (None, Some(why)),
+        };
         self.snapshot.set_carried(plan.carried.clone());
         let mut vacated = BTreeMap::new();
         for vacate in plan.vacates.iter().cloned() {

@@ -1,10 +1,15 @@
 //! Table `round_inputs`: what rounds were planned from, as chains of differences.
 
+use std::time::Duration;
+
 use sqlx::{PgConnection, PgPool};
 use tokio::task::JoinHandle;
 
 use super::signed;
 use crate::recorder::{Encoded, Unwritten};
+
+/// A commit has to end well within the lease, replay or not.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A round that is being encoded on a thread of its own, because a whole snapshot of a large fleet
 /// takes a while; the other rows are written meanwhile.
@@ -14,6 +19,7 @@ pub struct Encoding {
     /// Of a round that begins a chain: rounds and bytes that earlier chains may keep.
     others: Option<(u64, u64)>,
     encoded: JoinHandle<Result<Encoded, serde_json::Error>>,
+    give_up: Box<dyn FnOnce() + Send>,
 }
 
 impl Encoding {
@@ -22,6 +28,7 @@ impl Encoding {
             round: inputs.round,
             base: inputs.base,
             others: inputs.begins().then(|| inputs.room_for_others()),
+            give_up: Box::new(inputs.giving_up()),
             encoded: tokio::task::spawn_blocking(move || inputs.encode()),
         }
     }
@@ -31,9 +38,18 @@ pub async fn insert(tx: &mut PgConnection, encoding: Encoding) -> Result<(), sql
     if let Some((rounds, bytes)) = encoding.others {
         drop_oldest(tx, signed(rounds), signed(bytes)).await?;
     }
-    let encoded = encoding.encoded.await;
-    let encoded = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
-    let Encoded { body, bytes } = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
+    let encoded = tokio::time::timeout(PATIENCE, encoding.encoded).await;
+    let Encoded { body, bytes } = if let Ok(encoded) = encoded {
+        let encoded = encoded.map_err(|error| sqlx::Error::Encode(error.into()))?;
+        encoded.map_err(|error| sqlx::Error::Encode(error.into()))?
+    } else {
+        (encoding.give_up)();
+        tracing::warn!(
+            round = encoding.round,
+            "encoding it for a replay takes too long"
+        );
+        Encoded::default()
+    };
     sqlx::query!(
         "insert into round_inputs (round, base, bytes, body) values ($1, $2, $3, $4)
          on conflict (round) do update
@@ -70,6 +86,7 @@ async fn drop_oldest(tx: &mut PgConnection, rounds: i64, bytes: i64) -> Result<(
 pub enum Found {
     /// From the first round of its chain to itself.
     Chain(Vec<Vec<u8>>),
+    /// It took so many bytes, or too long (0).
     TooLarge {
         bytes: u64,
     },

@@ -1,5 +1,8 @@
+use proptest::prelude::*;
+
 use super::*;
 use crate::{
+    properties::{add, asks, fleet, nodes},
     snapshot::{Demand, Policy, User},
     world::{GIB, World, node_name, work_id},
 };
@@ -242,4 +245,55 @@ fn another_policy_is_compared_with_the_one_in_force() {
         BTreeMap::new(),
         "an allotment is for what is never taken back"
     );
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 100,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    /// Any fleet, any mix of changes: what is forecast is what happens, plan by plan.
+    #[test]
+    fn any_forecast_comes_true(
+        nodes in nodes(),
+        before in asks(),
+        after in asks(),
+        age in 0..6_usize,
+        (drained, lost, withdrawn) in (0..12_usize, 0..12_usize, 0..20_usize),
+    ) {
+        let mut world = fleet(&nodes, &before, 1);
+        for _ in 0..age {
+            world.step();
+        }
+        let mut changes = Changes::default();
+        for (at, ask) in after.iter().enumerate() {
+            let id = format!("x{at:02}");
+            add(&mut world, &id, ask);
+            let demand = world.snapshot.demand.remove(&work_id(&id)).unwrap();
+            changes.submissions.insert(work_id(&id), demand);
+        }
+        changes.drain.insert(node_name(&format!("n{drained:02}")));
+        changes.lose.insert(node_name(&format!("n{lost:02}")));
+        changes.withdraw.insert(work_id(&format!("w{withdrawn:02}")));
+        let fresh = world.snapshot.nodes.values().next().unwrap().clone();
+        changes.add.insert(node_name("fresh"), fresh);
+
+        let seen = forecast(&world.snapshot, &changes, 12);
+        changes.apply(&mut world.snapshot);
+        let (mut starts, mut leaves) = (Vec::new(), Vec::new());
+        for round in 1..=seen.with.rounds {
+            let plan = world.step();
+            starts.extend(plan.grants.into_iter().map(|it| (round, it.work, it.node)));
+            leaves.extend(plan.vacates.into_iter().map(|it| (round, it.reason)));
+        }
+        let told = seen.with.starts.into_iter().map(|it| (it.round, it.work, it.node));
+        prop_assert_eq!(starts, told.collect::<Vec<_>>());
+        let told = seen.with.leaves.into_iter().map(|it| (it.round, it.reason));
+        prop_assert_eq!(leaves, told.collect::<Vec<_>>());
+        if seen.with.settled {
+            prop_assert!(world.step().is_empty(), "it was said to be at rest");
+        }
+    }
 }
