@@ -127,7 +127,7 @@ pub enum Asking {
     Replay(As<replay::Arguments>),
     /// Say who would start, wait or have to go, if
     WhatIf(Box<As<what_if::Arguments>>),
-    /// Show or replace the policy: pools, classes, weights, limits
+    /// Show, check, compare or replace the policy: pools, classes, weights, limits
     Policy(As<policy::Arguments>),
 }
 

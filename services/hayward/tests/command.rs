@@ -185,3 +185,93 @@ fn a_file_with_a_wrong_field_is_refused_before_anybody_is_asked() {
     assert_eq!(told.status.code(), Some(1));
     assert!(said.contains("job.yaml") && said.contains("taks"), "{said}");
 }
+
+/// A policy with three faults, and one with none.
+fn policies(dir: &std::path::Path) -> (String, String) {
+    let good = "pools: {default: {}, gpu: {parent: default, pattern: 'gpu-[0-9]+'}}\nclasses:\n  \
+                base: {abstract: true, policy: FAIR_SHARE, pool: default}\n  \
+                normal: {parent: base, default: true}\n  \
+                fast: {parent: base, pool: gpu, cap: 3}\n";
+    let bad = good
+        .replace("parent: default", "parent: gpu")
+        .replace("cap: 3", "weight: 0, pol: 1");
+    let paths = [("good.yaml", good), ("bad.yaml", &bad)].map(|(name, text)| {
+        let path = dir.join(name);
+        std::fs::write(&path, text).expect("a file can be written");
+        path.display().to_string()
+    });
+    let [good, bad] = paths;
+    (good, bad)
+}
+
+#[test]
+fn a_policy_is_checked_without_a_fleet() {
+    let dir = tempfile::tempdir().unwrap();
+    let (good, bad) = policies(dir.path());
+    let told = hayward(&["policy", "check", &good], dir.path());
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    assert!(text(&told.stdout).starts_with("nothing is wrong with it: 2 pool(s), 3 class(es)"));
+    assert!(text(&told.stderr).contains("/classes/fast/cap: is accepted and has no effect"));
+
+    let told = hayward(&["policy", "check", &bad], dir.path());
+    assert_eq!(told.status.code(), Some(1));
+    let said = text(&told.stderr);
+    let lines: Vec<&str> = said.lines().collect();
+    assert!(
+        lines[0].contains("bad.yaml: the policy has 3 fault(s)"),
+        "{said}"
+    );
+    for (line, start) in [
+        (1, "  /classes/fast/pol: unknown field"),
+        (2, "  /classes/fast/weight: must be at least 1"),
+        (3, "  /pools/gpu/parent: pools form a circle"),
+    ] {
+        assert!(lines[line].starts_with(start), "{said}");
+    }
+    let told = hayward(&["--json", "policy", "check", &bad], dir.path());
+    assert_eq!(told.status.code(), Some(1));
+    let faults: serde_json::Value = serde_json::from_slice(&told.stdout).unwrap();
+    assert_eq!(faults["faults"].as_array().unwrap().len(), 3);
+}
+
+#[test]
+fn stanza_files_are_imported_without_a_fleet() {
+    let dir = tempfile::tempdir().unwrap();
+    let samples = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../rm-scheduler/policy/samples"
+    );
+    let file = |name: &str| format!("{samples}/{name}");
+    let (classes, users) = (file("village.classes"), file("village.users"));
+    let properties = file("village.properties");
+    let words = [
+        "policy",
+        "import",
+        &classes,
+        "--users",
+        &users,
+        "--properties",
+        &properties,
+    ];
+    let told = hayward(&words, dir.path());
+    assert!(told.status.success(), "{}", text(&told.stderr));
+    assert!(text(&told.stderr).contains("village.properties:6: ducc.rm.node.stability"));
+    let written = dir.path().join("village.yaml");
+    std::fs::write(&written, &told.stdout).unwrap();
+    let told = hayward(&["policy", "check", written.to_str().unwrap()], dir.path());
+    assert!(told.status.success(), "{}", text(&told.stderr));
+
+    let broken = dir.path().join("broken.classes");
+    let stanzas = std::fs::read_to_string(&classes).unwrap();
+    std::fs::write(&broken, stanzas.replace("weight = 300", "weight = much")).unwrap();
+    let words = [
+        "policy",
+        "import",
+        broken.to_str().unwrap(),
+        "--nodes-dir",
+        samples,
+    ];
+    let told = hayward(&words, dir.path());
+    assert_eq!(told.status.code(), Some(1));
+    assert!(text(&told.stderr).contains("broken.classes:22: harvest: weight is \"much\""));
+}

@@ -40,7 +40,7 @@ impl Ledger {
     /// Brings one node of the snapshot up to what is known of it and of its blocks.
     pub(crate) fn refresh_node(&mut self, name: &str) {
         if let Some(entry) = self.nodes.get(name) {
-            let node = translate::node(entry, &self.blocks, &self.snapshot);
+            let node = translate::node(entry, &self.blocks, self.snapshot.now, &self.rules);
             self.snapshot.set_node(entry.node.clone(), node);
         }
     }

@@ -3,21 +3,27 @@
 use std::collections::BTreeSet;
 
 use hayward_publication::{Batch, Moment};
-use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
+use hayward_rm_scheduler_policy::{Reading, differences, notes};
 
 use crate::error::Refusal;
 use crate::ledger::Ledger;
 use crate::policy;
 use crate::store::{NewPolicy, Rows};
 
+/// Lines kept of what a change of the policy changed.
+const LINES_KEPT: usize = 100;
+
 /// `PUT /v1/policy`
 pub struct SetPolicy {
-    pub document: Policy,
+    pub document: Reading,
     /// Generation the change was made from (`If-Match`).
     pub from_generation: u64,
     pub changed_by: String,
     /// Check only.
     pub dry_run: bool,
+    /// Classes may go although work is in them.
+    pub drop_classes: bool,
 }
 
 impl Ledger {
@@ -40,7 +46,7 @@ impl Ledger {
         change: SetPolicy,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<PolicyView, Refusal> {
+    ) -> Result<PolicyAnswer, Refusal> {
         let now = self.policy.generation;
         if change.from_generation != now {
             return Err(Refusal::Stale {
@@ -48,26 +54,47 @@ impl Ledger {
                 now,
             });
         }
-        let faults = policy::faults(&change.document, &self.classes_in_use());
-        if !faults.is_empty() {
-            return Err(Refusal::BadPolicy(faults));
-        }
-        let view = PolicyView {
-            generation: now + 1,
-            policy: change.document,
+        let in_use = if change.drop_classes {
+            BTreeSet::new()
+        } else {
+            self.classes_in_use()
+        };
+        let faults = policy::faults(&change.document.policy, &in_use);
+        let document = change
+            .document
+            .without(faults)
+            .map_err(Refusal::BadPolicy)?;
+        let answer = PolicyAnswer {
+            changes: differences(&self.policy.policy, &document),
+            notes: notes(&document),
+            moves: None,
+            view: PolicyView {
+                generation: now + 1,
+                policy: document,
+            },
         };
         if change.dry_run {
-            return Ok(view);
+            return Ok(answer);
         }
         batch.rows.policy = Some(NewPolicy {
-            generation: view.generation,
-            document: view.policy.clone(),
+            generation: answer.view.generation,
+            document: answer.view.policy.clone(),
             changed_by: change.changed_by,
             changed_at_ms: moment.now.unix_ms(),
+            changes: kept(answer.changes.clone()),
         });
-        self.set_policy(view.clone());
-        let (context, shown) = (self.context.clone(), view.clone());
+        self.set_policy(answer.view.clone());
+        let (context, shown) = (self.context.clone(), answer.view.clone());
         batch.once_committed(move |_| context.view.write().policy = shown);
-        Ok(view)
+        Ok(answer)
     }
+}
+
+fn kept(mut changes: Vec<String>) -> Vec<String> {
+    let over = changes.len().saturating_sub(LINES_KEPT);
+    if over > 0 {
+        changes.truncate(LINES_KEPT);
+        changes.push(format!("and {over} more"));
+    }
+    changes
 }

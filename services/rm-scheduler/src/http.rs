@@ -4,6 +4,7 @@ mod allocations;
 mod inputs;
 mod load;
 mod policy;
+mod policy_history;
 mod publications;
 mod rounds;
 mod shares;
@@ -50,6 +51,8 @@ pub fn routes(api: Api) -> OpenApiRouter {
 fn described() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(policy::show_policy, policy::set_policy))
+        .routes(routes!(policy_history::list_policies))
+        .routes(routes!(policy_history::show_policy_version))
         .routes(routes!(shares::show_shares))
         .routes(routes!(what_if::forecast_changes))
         .routes(routes!(load::show_load))

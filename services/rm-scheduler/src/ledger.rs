@@ -17,11 +17,12 @@ use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
-use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_domain::{Rounds, Snapshot, Verdict, plan, snapshot};
+use hayward_rm_scheduler_policy::Rules;
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Receipt, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
@@ -145,19 +146,36 @@ pub enum Command {
     Occupancy(Box<Wanted>, Reply<Occupancy>),
     SetPolicy(
         Box<crate::commands::SetPolicy>,
-        Reply<Result<PolicyView, Refusal>>,
+        Reply<Result<PolicyAnswer, Refusal>>,
     ),
     /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
     /// Nothing before all neighbours have been heard.
-    Look(Option<Box<Policy>>, Reply<Option<(Look, Duration)>>),
+    Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
+}
+
+/// A policy that somebody asks about.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub policy: Policy,
+    /// Its classes may leave out some that work is in.
+    pub drop_classes: bool,
+}
+
+/// The fleet as it would be under another policy.
+#[derive(Debug, Clone)]
+pub struct Under {
+    pub snapshot: Snapshot,
+    pub rules: Arc<Rules>,
 }
 
 /// A copy of the fleet at one moment.
 #[derive(Debug, Clone)]
 pub struct Look {
     pub snapshot: Arc<Snapshot>,
+    /// By what nodes come into pools.
+    pub rules: Arc<Rules>,
     /// Under the policy that was asked for, or what is wrong with that.
-    pub under: Option<Result<Snapshot, Vec<Fault>>>,
+    pub under: Option<Result<Under, Vec<Fault>>>,
     /// The neighbour that is not heard.
     pub silent: Option<&'static str>,
 }
@@ -165,6 +183,8 @@ pub struct Look {
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) policy: PolicyView,
+    /// The policy in the words of the planner.
+    pub(crate) rules: Arc<Rules>,
     pub(crate) nodes: Followed<NodeEntry>,
     pub(crate) demand: Followed<DemandEntry>,
     pub(crate) blocks: Followed<BlockEntry>,
@@ -298,11 +318,20 @@ impl Ledger {
         }
     }
 
-    fn look(&self, policy: Option<&Policy>) -> Look {
-        let under = policy.map(|policy| {
-            let faults = policy::faults(policy, &self.classes_in_use());
+    fn look(&self, asked: Option<&Asked>) -> Look {
+        let under = asked.map(|asked| {
+            let in_use = if asked.drop_classes {
+                BTreeSet::new()
+            } else {
+                self.classes_in_use()
+            };
+            let faults = policy::faults(&asked.policy, &in_use);
             if faults.is_empty() {
-                Ok(self.under(policy))
+                let rules = Arc::new(Rules::of(&asked.policy));
+                Ok(Under {
+                    snapshot: self.under(&rules),
+                    rules,
+                })
             } else {
                 Err(faults)
             }
@@ -310,24 +339,25 @@ impl Ledger {
         Look {
             under,
             silent: self.silent,
-            ..Look::of(&self.snapshot)
+            ..Look::of(&self.snapshot, self.rules.clone())
         }
     }
 
     /// The fleet as it would be under another policy.
-    fn under(&self, policy: &Policy) -> Snapshot {
+    fn under(&self, rules: &Rules) -> Snapshot {
         let mut snapshot = Snapshot::clone(&self.snapshot);
-        translate::policy(policy, &mut snapshot);
+        rules.write(&mut snapshot);
         snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
         for (_, entry) in self.nodes.iter() {
-            let node = translate::node(entry, &self.blocks, &snapshot);
+            let node = translate::node(entry, &self.blocks, snapshot.now, rules);
             snapshot.nodes.insert(entry.node.clone(), node);
         }
         snapshot
     }
 
     pub(crate) fn set_policy(&mut self, policy: PolicyView) {
-        let changed = self.under(&policy.policy);
+        self.rules = Arc::new(Rules::of(&policy.policy));
+        let changed = self.under(&self.rules);
         self.snapshot.rework(|snapshot| *snapshot = changed);
         self.policy = policy;
         self.news = true;
@@ -356,6 +386,7 @@ impl hayward_publication::Ledger for Ledger {
         let mut ledger = Self {
             context: context.clone(),
             policy: PolicyView::default(),
+            rules: Arc::default(),
             nodes: Followed::default(),
             demand: Followed::default(),
             blocks: Followed::default(),

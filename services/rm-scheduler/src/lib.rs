@@ -14,6 +14,7 @@ mod http;
 mod ledger;
 mod load;
 mod looks;
+mod moves;
 mod occupancy;
 mod policy;
 mod receipts;
@@ -109,14 +110,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     )?;
 
     let publisher = handle.publisher().clone();
-    let router = documented(
-        http::routes(Api {
-            handle,
-            context,
-            pool,
-        }),
-        http::ABOUT,
-    );
+    let api = Api {
+        handle,
+        context,
+        pool,
+    };
+    let router = documented(http::routes(api), http::ABOUT);
     let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {

@@ -8,13 +8,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_domain::Snapshot;
+use hayward_rm_scheduler_policy::Rules;
 use hayward_service::problem::{Code, Problem};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::http::Api;
-use crate::ledger::{Command, Context, Look};
+use crate::ledger::{Asked, Command, Context, Look};
 
 /// Forecasts and readings at the same time: they take a whole processor each.
 const THINKING: usize = 1;
@@ -61,17 +61,14 @@ impl Context {
 
 impl Api {
     /// The fleet as it is, and as it would be under another policy; with its revision.
-    pub async fn look(&self, policy: Option<&Policy>) -> Result<(Look, u64), Problem> {
+    pub async fn look(&self, asked: Option<Asked>) -> Result<(Look, u64), Problem> {
         let mut last = self.context.looks.last.lock().await;
         let fresh = |last: &&Last| last.taken.elapsed() < last.cost * LOOKS_TAKE_ONE_IN;
-        if let Some(known) = last.as_ref().filter(fresh).filter(|_| policy.is_none()) {
+        if let Some(known) = last.as_ref().filter(fresh).filter(|_| asked.is_none()) {
             return Ok((known.look.clone(), known.revision));
         }
-        let policy = policy.cloned().map(Box::new);
-        let answer = self
-            .handle
-            .ask(|reply| Command::Look(policy, reply))
-            .await?;
+        let asked = asked.map(Box::new);
+        let answer = self.handle.ask(|reply| Command::Look(asked, reply)).await?;
         let Some((look, cost)) = answer.value else {
             let detail = "the scheduler has not heard from all its neighbours yet";
             return Err(Problem::new(Code::Unavailable, detail).retry_after_ms(1_000));
@@ -105,9 +102,10 @@ pub fn timed<T>(work: impl FnOnce() -> T) -> (T, Duration) {
 }
 
 impl Look {
-    pub fn of(snapshot: &Snapshot) -> Self {
+    pub fn of(snapshot: &Snapshot, rules: Arc<Rules>) -> Self {
         Self {
             snapshot: Arc::new(snapshot.clone()),
+            rules,
             under: None,
             silent: None,
         }

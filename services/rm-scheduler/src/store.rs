@@ -44,6 +44,8 @@ pub struct NewPolicy {
     pub document: Policy,
     pub changed_by: String,
     pub changed_at_ms: i64,
+    /// What it has other than the generation before.
+    pub changes: Vec<String>,
 }
 
 impl Rows {

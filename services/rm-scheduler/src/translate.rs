@@ -6,10 +6,10 @@ use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::{Health, NodeEntry};
 use hayward_publication::Followed;
-use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 use hayward_rm_scheduler_api::{AllocationState, VacateReason, VerdictEntry, WaitReason};
 use hayward_rm_scheduler_domain::{plan, snapshot};
-use hayward_vocabulary::{Timestamp, Unblock, UserName, WorkId};
+use hayward_rm_scheduler_policy::{Identity, Rules};
+use hayward_vocabulary::{Timestamp, Unblock, WorkId};
 
 use crate::ledger::Held;
 
@@ -19,88 +19,27 @@ pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()
 }
 
-pub fn policy(policy: &Policy, into: &mut snapshot::Snapshot) {
-    into.quantum = policy.quantum.clone();
-    let quantum_bytes = policy.quantum.0.memory_bytes;
-    let bytes = |quanta: u64| quanta.saturating_mul(quantum_bytes);
-    into.tunables = snapshot::Tunables {
-        initialization_cap: policy.tunables.initialization_cap,
-        expand_by_doubling: policy.tunables.expand_by_doubling,
-        use_prediction: policy.tunables.use_prediction,
-        prediction_fudge_ms: policy.tunables.prediction_fudge_ms,
-        global_allotment_bytes: policy.tunables.global_allotment_quanta.map(bytes),
-        ..into.tunables.clone()
-    };
-    let pool = |pool: &hayward_rm_scheduler_api::policy::Pool| snapshot::Pool {
-        parent: pool.parent.clone(),
-        search_order: pool.search_order,
-        ..snapshot::Pool::default()
-    };
-    into.pools = policy
-        .pools
-        .iter()
-        .map(|(name, entry)| (name.clone(), pool(entry)))
-        .collect();
-    into.classes = policy
-        .classes
-        .iter()
-        .map(|(name, class)| {
-            let class = snapshot::Class {
-                policy: match class.policy {
-                    SharePolicy::FairShare => snapshot::Policy::FairShare,
-                    SharePolicy::FixedShare => snapshot::Policy::FixedShare,
-                    SharePolicy::Reserve => snapshot::Policy::Reserve,
-                },
-                priority: class.priority,
-                weight: class.weight,
-                pool: class.pool.clone(),
-                default: class.default,
-                users: class.users.iter().cloned().collect(),
-                place: 0,
-                debug: None,
-                growth: snapshot::Growth::default(),
-            };
-            (name.clone(), class)
-        })
-        .collect();
-    into.users = policy
-        .users
-        .iter()
-        .filter_map(|(name, user)| {
-            let user = snapshot::User {
-                max_allotment_bytes: user.max_allotment_quanta.map(bytes),
-                ..snapshot::User::default()
-            };
-            Some((UserName::new(name.clone()).ok()?, user))
-        })
-        .collect();
-}
+/// The address of a node, where its agent says one.
+const ADDRESS: &str = "address";
 
-/// R-2.3 (c): a node that names no pool of the policy belongs to the default pool.
-pub fn home_pool(named: &str, snapshot: &snapshot::Snapshot) -> String {
-    if snapshot.pools.contains_key(named) {
-        return named.to_owned();
+/// How a node is known to the rules.
+fn identity(entry: &NodeEntry) -> Identity<'_> {
+    Identity {
+        name: entry.node.as_str(),
+        address: entry.labels.get(ADDRESS).map(String::as_str),
+        declared: Some(&entry.pool),
     }
-    let tops = || {
-        snapshot
-            .pools
-            .iter()
-            .filter(|(_, pool)| pool.parent.is_none())
-    };
-    tops()
-        .find(|(name, _)| *name == "default")
-        .or_else(|| tops().next())
-        .map_or_else(|| named.to_owned(), |(name, _)| name.clone())
 }
 
 pub fn node(
     entry: &NodeEntry,
     blocks: &Followed<BlockEntry>,
-    snapshot: &snapshot::Snapshot,
+    now: Timestamp,
+    rules: &Rules,
 ) -> snapshot::Node {
     let block = blocks
         .get(&BlockKind::Node.key(entry.node.as_str()))
-        .filter(|item| item.in_force(snapshot.now))
+        .filter(|item| item.in_force(now))
         .map(|item| snapshot::Block {
             effect: match item.action {
                 BlockAction::Mark => snapshot::BlockEffect::Mark,
@@ -109,8 +48,11 @@ pub fn node(
             reason: item.cause.clone(),
         });
     snapshot::Node {
-        pool: home_pool(&entry.pool, snapshot),
-        capacity: entry.capacity.clone(),
+        pool: rules
+            .pool_of(identity(entry))
+            .unwrap_or(&entry.pool)
+            .to_owned(),
+        capacity: rules.capacity(&entry.capacity),
         takes_work: entry.health == Health::Healthy,
         lost: entry.health == Health::Lost,
         offline: !entry.schedulable,

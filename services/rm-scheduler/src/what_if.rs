@@ -12,12 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_api::what_if::{NewNodes, Submission, WhatIf};
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_rm_scheduler_domain::{Changes, Snapshot};
+use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{NodeName, Size, UserName, WorkId, WorkKind};
 
 use crate::ledger::Look;
 use crate::policy::Fault;
-use crate::translate;
 
 pub use told::told;
 
@@ -98,8 +98,12 @@ pub fn not_theirs(ask: &WhatIf, asker: &Asker) -> Vec<Fault> {
 pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Vec<Fault>> {
     let mut faults = Faults::default();
     let snapshot = &*look.snapshot;
+    let mut rules = &look.rules;
     let mut changed = match &look.under {
-        Some(Ok(under)) => under.clone(),
+        Some(Ok(under)) => {
+            rules = &under.rules;
+            under.snapshot.clone()
+        }
         Some(Err(wrong)) => {
             let placed = |fault: &Fault| Fault {
                 pointer: format!("/policy{}", fault.pointer),
@@ -122,7 +126,7 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
     }
     changes.drain = known_nodes("drain", &ask.drain, snapshot, &mut faults);
     changes.lose = known_nodes("lose", &ask.lose, snapshot, &mut faults);
-    new_nodes(&mut changes, &ask.add_nodes, &changed, &mut faults);
+    new_nodes(&mut changes, &ask.add_nodes, (rules, &changed), &mut faults);
     let rounds = ask.rounds.unwrap_or(DEFAULT_ROUNDS);
     faults.within("/rounds", rounds, 1, MOST_ROUNDS);
     if !faults.0.is_empty() {
@@ -285,7 +289,25 @@ fn instances(work: WorkId, demand: Demand, submission: &Submission) -> Vec<(Work
     (0..count).map(one).collect()
 }
 
-fn new_nodes(changes: &mut Changes, new: &[NewNodes], snapshot: &Snapshot, faults: &mut Faults) {
+/// The pool that is asked for; else that of a node which no pool names.
+fn home(nodes: &NewNodes, rules: &Rules) -> String {
+    let known = Identity {
+        name: nodes.name.as_ref().map_or("", NodeName::as_str),
+        ..Identity::default()
+    };
+    let named = nodes.pool.as_deref();
+    named
+        .or_else(|| rules.pool_of(known))
+        .unwrap_or_default()
+        .to_owned()
+}
+
+fn new_nodes(
+    changes: &mut Changes,
+    new: &[NewNodes],
+    (rules, snapshot): (&Rules, &Snapshot),
+    faults: &mut Faults,
+) {
     let total: u64 = new
         .iter()
         .map(|nodes| nodes.count)
@@ -299,12 +321,12 @@ fn new_nodes(changes: &mut Changes, new: &[NewNodes], snapshot: &Snapshot, fault
         faults.within(&format!("{pointer}/count"), nodes.count, 1, MOST_NEW_NODES);
         size_is_sound(&format!("{pointer}/size"), &nodes.size, faults);
         let pool = nodes.pool.as_deref().unwrap_or_default();
-        if nodes.pool.is_some() && !snapshot.pools.contains_key(pool) {
+        if nodes.pool.is_some() && !rules.pools.contains_key(pool) {
             let detail = format!("there is no pool {pool:?}");
             faults.add(format!("{pointer}/pool"), detail);
         }
         let node = Node {
-            pool: translate::home_pool(pool, snapshot),
+            pool: home(nodes, rules),
             capacity: nodes.size.clone(),
             takes_work: true,
             lost: false,

@@ -95,6 +95,34 @@ fn domains_know_only_words() {
     );
 }
 
+/// The rules of documents lie between the words of a service and its decisions, and are as pure.
+#[test]
+fn rules_of_documents_read_no_files() {
+    let allowed = [
+        "hayward-rm-scheduler-api",
+        "hayward-rm-scheduler-domain",
+        "hayward-vocabulary",
+        "regex",
+        "serde",
+        "serde_json",
+        "serde_path_to_error",
+    ];
+    let all = packages();
+    let rules = all
+        .values()
+        .filter(|package| package.folder == "services/rm-scheduler/policy");
+    let named = rules.flat_map(|package| &package.dependencies);
+    let found: Vec<String> = named
+        .filter(|dependency| dependency.kind != Kind::Dev)
+        .filter(|dependency| !allowed.contains(&dependency.name.as_str()))
+        .map(|dependency| dependency.name.clone())
+        .collect();
+    assert_none(
+        "rules of documents are pure: no i/o, clock, randomness or environment",
+        &found,
+    );
+}
+
 #[test]
 fn contracts_stand_on_shared_words_alone() {
     let allowed = [

@@ -1,19 +1,26 @@
 //! `hayward policy`: how the machines are shared, read and replaced as one document.
 //!
-//! What `show` prints is what `set` reads. It bears the number of the change it was made from, so
-//! that a change somebody else made meanwhile is noticed and not undone.
+//! What `show` prints is what `apply` reads. It bears the number of the change it was made from, so
+//! that a change somebody else made meanwhile is noticed and not undone. `check` and `import` need
+//! no fleet.
+
+pub mod document;
+mod history;
+mod import;
+mod shown;
 
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyVersion, PolicyView};
 use hayward_service::Client;
 use http::Method;
 use http::header::IF_MATCH;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::commands::submit::{named, text_of, typed};
+use self::document::policy_of;
 use crate::connection::{Role, Service, Session};
+use crate::output::{note, print, read};
 
 const ROUTE: &str = "/v1/policy";
 
@@ -25,106 +32,145 @@ pub struct Arguments {
 
 #[derive(Debug, Clone, clap::Subcommand)]
 pub enum Command {
-    /// Print the policy in force, as `set` reads it
-    Show,
+    /// Print the policy in force, as `apply` reads it
+    Show(Show),
+    /// Check a policy without a fleet, and say all that is wrong with it
+    Check(File),
+    /// Say what a policy would change, and what would move
+    Diff(Change),
     /// Replace the policy by what a file says
-    Set(Set),
+    #[command(alias = "set")]
+    Apply(Apply),
+    /// List who changed the policy when, and what
+    History(history::Arguments),
+    /// Read the class, user, node and property files of DUCC, and print a policy
+    Import(import::Arguments),
 }
 
 #[derive(Debug, Clone, clap::Args)]
-pub struct Set {
+pub struct Show {
+    /// An earlier one, by its number; without the number in it, so that it can be applied again.
+    #[arg(long, value_name = "NUMBER")]
+    pub generation: Option<u64>,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct File {
     /// YAML or JSON: what `show` printed, changed; or a policy alone. `-` is standard input.
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// Check it and change nothing.
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Change {
+    #[command(flatten)]
+    pub from: File,
+    /// Let classes go although work is in them: jobs and services in them end.
+    #[arg(long)]
+    pub drop_classes: bool,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Apply {
+    #[command(flatten)]
+    pub change: Change,
+    /// Refuse if the policy in force has another number. Default: what the file says, else the
+    /// number in force now.
+    #[arg(long, value_name = "NUMBER")]
+    pub from: Option<u64>,
+    /// Say what would move, and change nothing.
     #[arg(long)]
     pub dry_run: bool,
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     match arguments.command {
-        Command::Show => {
-            let client = session.client(Service::RmScheduler, Role::Reader)?;
-            let answer: Value = client.get(ROUTE).await?;
-            if session.out.json {
-                return session.out.json(&answer);
-            }
-            let text = yaml_serde::to_string(&answer).context("cannot write this as YAML")?;
-            crate::output::print(&text)
+        Command::Show(show) => print_policy(&session, &show).await,
+        Command::Check(file) => check(&session, &file),
+        Command::Diff(change) => {
+            let (policy, _) = policy_of(&change.from.file)?;
+            let client = session.client(Service::RmScheduler, Role::Operator)?;
+            let from = in_force(&client).await?;
+            put(&session, (&change, &policy), from, true).await
         }
-        Command::Set(change) => set(&session, &change).await,
+        Command::Apply(apply) => {
+            let (policy, said) = policy_of(&apply.change.from.file)?;
+            let client = session.client(Service::RmScheduler, Role::Operator)?;
+            let from = match apply.from.or(said) {
+                Some(from) => from,
+                None => in_force(&client).await?,
+            };
+            put(&session, (&apply.change, &policy), from, apply.dry_run).await
+        }
+        Command::History(which) => history::run(&session, &which).await,
+        Command::Import(files) => import::run(&session, &files),
     }
 }
 
-async fn set(session: &Session, change: &Set) -> anyhow::Result<()> {
-    let text = text_of(&change.file)?;
-    let (policy, generation) = read(&text).with_context(|| named(&change.file))?;
-    let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let generation = match generation {
-        Some(generation) => generation,
-        None => in_force(&client).await?,
+async fn print_policy(session: &Session, show: &Show) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let answer: Value = match show.generation {
+        Some(generation) => client.get(&format!("{ROUTE}/history/{generation}")).await?,
+        None => client.get(ROUTE).await?,
     };
-    let path = if change.dry_run {
-        format!("{ROUTE}?dry_run=true")
+    if session.out.json {
+        return session.out.json(&answer);
+    }
+    let text = if show.generation.is_some() {
+        let version: PolicyVersion = read(answer)?;
+        document::written(&version.policy)?
     } else {
-        ROUTE.to_owned()
+        let view: PolicyView = read(answer)?;
+        document::written(&view)?
     };
-    let call = client
-        .call(Method::PUT, path)
-        .header(IF_MATCH, &format!("\"{generation}\""));
-    let answer: Value = call.body(&policy).send().await?;
-    session.out.answer(answer, |view: &PolicyView, _| {
-        if change.dry_run {
-            "nothing is wrong with it; nothing was changed\n".to_owned()
-        } else {
-            format!("the policy in force is number {}\n", view.generation)
+    print(&text)
+}
+
+fn check(session: &Session, file: &File) -> anyhow::Result<()> {
+    let (policy, _) = match policy_of(&file.file) {
+        Ok(read) => read,
+        Err(error) => {
+            if session.out.json {
+                session
+                    .out
+                    .json(&json!({ "faults": document::faults_in(&error) }))?;
+            }
+            return Err(error);
         }
+    };
+    let notes = hayward_rm_scheduler_policy::notes(&policy);
+    if session.out.json {
+        return session.out.json(&json!({ "faults": [], "notes": notes }));
+    }
+    for line in &notes {
+        note(line);
+    }
+    let (pools, classes) = (policy.pools.len(), policy.classes.len());
+    print(&format!(
+        "nothing is wrong with it: {pools} pool(s), {classes} class(es), {} user(s)\n",
+        policy.users.len()
+    ))
+}
+
+async fn put(
+    session: &Session,
+    (change, policy): (&Change, &Policy),
+    from: u64,
+    dry: bool,
+) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let query = format!("?dry_run={dry}&drop_classes={}", change.drop_classes);
+    let call = client
+        .call(Method::PUT, format!("{ROUTE}{query}"))
+        .header(IF_MATCH, &format!("\"{from}\""));
+    let named = || change.from.file.display().to_string();
+    let answer: Value = call.body(policy).send().await.with_context(named)?;
+    session.out.answer(answer, |answer: &PolicyAnswer, look| {
+        shown::answer(answer, dry, look)
     })
 }
 
 async fn in_force(client: &Client) -> anyhow::Result<u64> {
     let view: PolicyView = client.get(ROUTE).await?;
     Ok(view.generation)
-}
-
-/// A policy, and the number it was made from when the text says so.
-fn read(text: &str) -> anyhow::Result<(Policy, Option<u64>)> {
-    let mut value: Value = yaml_serde::from_str(text).context("this is not YAML")?;
-    let whole = value.get("policy").is_some();
-    let generation = value.get("generation").and_then(Value::as_u64);
-    if whole && let Some(inner) = value.get_mut("policy") {
-        value = inner.take();
-    }
-    Ok((typed(value)?, generation.filter(|_| whole)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_is_shown_can_be_set() {
-        let view = PolicyView {
-            generation: 3,
-            policy: Policy::default(),
-        };
-        let shown = yaml_serde::to_string(&serde_json::to_value(&view).unwrap()).unwrap();
-        assert_eq!(read(&shown).unwrap(), (view.policy.clone(), Some(3)));
-        let alone = serde_json::to_string(&view.policy).unwrap();
-        assert_eq!(
-            read(&alone).unwrap(),
-            (view.policy, None),
-            "JSON, and without a number"
-        );
-    }
-
-    #[test]
-    fn a_wrong_field_is_named_with_its_place() {
-        let text = "pools: {}\nclasses:\n  high:\n    policy: FAIR_SHARE\n    priorty: 1\n";
-        let fault = read(text).unwrap_err().to_string();
-        assert!(
-            fault.starts_with("classes.high") && fault.contains("priorty"),
-            "{fault}"
-        );
-    }
 }

@@ -5,14 +5,14 @@
 mod show;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
-use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, WhatIf};
 use hayward_vocabulary::{NodeName, WorkId};
 use serde_json::Value;
 
+use crate::commands::policy::document::policy_of;
 use crate::commands::submit::{named, text_of, typed};
 use crate::connection::{Role, Service, Session};
 
@@ -67,7 +67,7 @@ fn ask(arguments: Arguments) -> anyhow::Result<WhatIf> {
     ask.lose.extend(arguments.lose);
     ask.add_nodes.extend(arguments.add);
     if let Some(file) = &arguments.policy {
-        ask.policy = Some(policy(file)?);
+        ask.policy = Some(policy_of(file)?.0);
     }
     ask.rounds = arguments.rounds.or(ask.rounds);
     let nothing = WhatIf {
@@ -83,18 +83,6 @@ fn ask(arguments: Arguments) -> anyhow::Result<WhatIf> {
 fn read(text: &str) -> anyhow::Result<WhatIf> {
     let value: Value = yaml_serde::from_str(text).context("this is not YAML")?;
     typed(value)
-}
-
-/// A policy alone, or with the number it was made from.
-fn policy(file: &Path) -> anyhow::Result<Policy> {
-    let text = text_of(file)?;
-    let mut value: Value = yaml_serde::from_str(&text)
-        .context("this is not YAML")
-        .with_context(|| named(file))?;
-    if let Some(inner) = value.get_mut("policy") {
-        value = inner.take();
-    }
-    typed(value).with_context(|| named(file))
 }
 
 #[cfg(test)]

@@ -1,4 +1,12 @@
 //! The policy: one versioned document that says how the machines are shared.
+//!
+//! It is read as it was written: what a class leaves out it has from its parent, and the rules of
+//! that, like all others, live in the policy crate. Where the rules speak of the order of
+//! definition, `place` says it, because the fields of a JSON object have none.
+
+mod class;
+mod history;
+mod tunables;
 
 use std::collections::BTreeMap;
 
@@ -6,10 +14,18 @@ use hayward_vocabulary::Quantum;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use class::{Class, SharePolicy};
+pub use history::{
+    ClassShift, NodeShift, PolicyAnswer, PolicyHistory, PolicyMoves, PolicyVersion, ProcessShift,
+    UserShift, WorkShift,
+};
+pub use tunables::{Preset, Switches, Tunables};
+
 /// `GET/PUT /v1/policy`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Policy {
+    /// The unit shares are counted in; several dimensions make it a dominant-share model.
     #[serde(default)]
     pub quantum: Quantum,
     /// By name. A pool without parent is a world of its own.
@@ -20,91 +36,77 @@ pub struct Policy {
     pub users: BTreeMap<String, UserPolicy>,
     #[serde(default)]
     pub tunables: Tunables,
+    /// Where every switch of the planner stands unless `settings` says otherwise.
+    #[serde(default, skip_serializing_if = "Preset::is_default")]
+    pub preset: Preset,
+    #[serde(default, skip_serializing_if = "Switches::is_silent")]
+    pub settings: Switches,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Pool {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub parent: Option<String>,
-    #[serde(default = "default_search_order")]
-    pub search_order: i64,
-}
-
-fn default_search_order() -> i64 {
-    100
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct Class {
-    pub policy: SharePolicy,
-    /// The lower number is served first.
-    pub priority: i64,
-    /// Divides amounts among fair-share classes of equal priority.
-    #[serde(default = "default_weight")]
-    pub weight: u64,
-    #[serde(default = "default_pool")]
-    pub pool: String,
-    /// Serves work of its policy that names no class. At most one per policy.
-    #[serde(default)]
-    pub default: bool,
-    /// Who may use it; empty means everyone.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub users: Vec<String>,
-}
-
-fn default_weight() -> u64 {
-    100
-}
-fn default_pool() -> String {
-    "default".into()
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub enum SharePolicy {
-    /// Any number of processes, in proportion to weight; what is over the due is taken back.
-    FairShare,
-    /// A fixed number of processes, never taken back.
-    FixedShare,
-    /// Whole machines, never taken back.
-    Reserve,
-}
-
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct UserPolicy {
-    /// quanta of non-preemptable room this user may hold; absent means the global value.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_allotment_quanta: Option<u64>,
-}
-
+/// A named set of nodes. Each node is in one pool: that whose pattern it matches first, else that
+/// which lists it, else that which its agent names, else the first pool without parent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Tunables {
-    /// Quanta of non-preemptable room one user may hold; absent means no limit.
-    pub global_allotment_quanta: Option<u64>,
-    /// Processes a job may have before its first task has finished; 0 disables.
-    pub initialization_cap: u64,
-    /// A job at most doubles its processes from round to round.
-    pub expand_by_doubling: bool,
-    /// Do not grow a job that will be done before the new process could help.
-    pub use_prediction: bool,
-    /// Milliseconds added to the prediction's horizon.
-    pub prediction_fudge_ms: u64,
+pub struct Pool {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<String>,
+    /// Children with lower numbers are searched first.
+    pub search_order: i64,
+    /// Place in the order of definition; pools without one come last, by name, `default` first.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub place: Option<u64>,
+    /// Of a pool without parent: its own unit, in place of the policy's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantum: Option<Quantum>,
+    /// Names or addresses, with or without their domain.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
+    /// A regular expression for the whole full name, short name or address (label `address`).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<String>,
+    /// Nodes whose agents name this pool belong to it.
+    #[serde(skip_serializing_if = "is_true")]
+    pub declared: bool,
+    /// Of the first pool: the domain of names that have none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub domain: Option<String>,
 }
 
-impl Default for Tunables {
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands over a reference"
+)]
+fn is_true(flag: &bool) -> bool {
+    *flag
+}
+
+impl Default for Pool {
     fn default() -> Self {
         Self {
-            global_allotment_quanta: None,
-            initialization_cap: 2,
-            expand_by_doubling: true,
-            use_prediction: true,
-            prediction_fudge_ms: 10_000,
+            parent: None,
+            search_order: 100,
+            place: None,
+            quantum: None,
+            nodes: Vec::new(),
+            pattern: None,
+            declared: true,
+            domain: None,
         }
     }
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct UserPolicy {
+    /// GB of non-preemptable room this user may hold; absent means the global value.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_allotment_gb: Option<u64>,
+    /// The same in quanta.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_allotment_quanta: Option<u64>,
+    /// GB by class, in place of the value above and for that class only (W-23).
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub max_allotment_gb_by_class: BTreeMap<String, u64>,
 }
 
 impl Default for Policy {
@@ -112,35 +114,30 @@ impl Default for Policy {
     /// for services and reservations.
     fn default() -> Self {
         let class = |policy, priority, weight, default| Class {
-            policy,
-            priority,
+            policy: Some(policy),
+            priority: Some(priority),
             weight,
-            pool: default_pool(),
+            pool: Some("default".to_owned()),
             default,
-            users: Vec::new(),
+            ..Class::default()
         };
-        let pool = Pool {
-            parent: None,
-            search_order: default_search_order(),
-        };
+        let fair = |weight, default| class(SharePolicy::FairShare, 10, Some(weight), default);
+        let classes = [
+            ("high", fair(200, false)),
+            ("normal", fair(100, true)),
+            ("low", fair(50, false)),
+            ("service", class(SharePolicy::FixedShare, 5, None, true)),
+            ("reserve", class(SharePolicy::Reserve, 1, None, true)),
+        ];
+        let named = classes.map(|(name, class)| (name.to_owned(), class));
         Self {
             quantum: Quantum::default(),
-            pools: BTreeMap::from([(default_pool(), pool)]),
-            classes: BTreeMap::from([
-                ("high".into(), class(SharePolicy::FairShare, 10, 200, false)),
-                (
-                    "normal".into(),
-                    class(SharePolicy::FairShare, 10, 100, true),
-                ),
-                ("low".into(), class(SharePolicy::FairShare, 10, 50, false)),
-                (
-                    "service".into(),
-                    class(SharePolicy::FixedShare, 5, 100, true),
-                ),
-                ("reserve".into(), class(SharePolicy::Reserve, 1, 100, true)),
-            ]),
+            pools: BTreeMap::from([("default".to_owned(), Pool::default())]),
+            classes: BTreeMap::from(named),
             users: BTreeMap::new(),
             tunables: Tunables::default(),
+            preset: Preset::default(),
+            settings: Switches::default(),
         }
     }
 }

@@ -1,8 +1,12 @@
 //! `/v1/policy`
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
-use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyMoves, PolicyView};
+use hayward_rm_scheduler_domain::forecast::compare;
+use hayward_rm_scheduler_policy::{Document, reading};
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Query, Scope};
 use serde::Deserialize;
@@ -10,7 +14,10 @@ use utoipa::IntoParams;
 
 use super::Api;
 use crate::commands::SetPolicy;
-use crate::ledger::Command;
+use crate::ledger::{Asked, Command, Under};
+use crate::looks::patiently;
+use crate::moves::moves;
+use crate::what_if::DEFAULT_ROUNDS;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
@@ -40,10 +47,14 @@ pub async fn show_policy(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Change {
-    /// Check only, change nothing.
+    /// Say what would move, and change nothing.
     #[serde(default)]
     #[param(required = false)]
     dry_run: bool,
+    /// Let classes go although work is in them: jobs and services in them end, reservations stay.
+    #[serde(default)]
+    #[param(required = false)]
+    drop_classes: bool,
 }
 
 /// Replace the policy. Refused as a whole when anything in it is wrong; what runs is not harmed.
@@ -55,7 +66,7 @@ pub struct Change {
     ),
     request_body = Policy,
     responses(
-        (status = 200, description = "the policy as it is now, or would be", body = PolicyView,
+        (status = 200, description = "the policy as it is now, or would be", body = PolicyAnswer,
             headers(
                 ("ETag" = String, description = "its generation"),
                 ("Hayward-Revision" = u64, description = "revision of this write"),
@@ -70,6 +81,8 @@ pub struct Change {
             content_type = "application/problem+json"),
         (status = 422, description = "all its faults at once", body = Problem,
             content_type = "application/problem+json"),
+        (status = 429, description = "others are answered just now", body = Problem,
+            content_type = "application/problem+json"),
         (status = 428, description = "no If-Match", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -79,22 +92,61 @@ pub async fn set_policy(
     caller: Caller,
     Query(change): Query<Change>,
     headers: HeaderMap,
-    Json(document): Json<Policy>,
-) -> Result<([(HeaderName, String); 2], Json<PolicyView>), Problem> {
+    Json(document): Json<Document>,
+) -> Result<([(HeaderName, String); 2], Json<PolicyAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
     let change = SetPolicy {
-        document,
+        document: reading(document),
         from_generation: if_match(&headers)?,
         changed_by: caller.name.clone(),
         dry_run: change.dry_run,
+        drop_classes: change.drop_classes,
     };
+    let (dry_run, drop_classes) = (change.dry_run, change.drop_classes);
     let answer = api
         .handle
         .ask(|reply| Command::SetPolicy(Box::new(change), reply))
         .await?;
-    let view = answer.value?;
-    let etag = (header::ETAG, format!("\"{}\"", view.generation));
-    Ok(([etag, (REVISION, answer.revision.to_string())], Json(view)))
+    let mut now = answer.value?;
+    if dry_run {
+        now.moves = what_would_move(&api, &now.view.policy, drop_classes).await?;
+    }
+    let etag = (header::ETAG, format!("\"{}\"", now.view.generation));
+    Ok(([etag, (REVISION, answer.revision.to_string())], Json(now)))
+}
+
+/// Planned ahead on a copy of the fleet; nothing before the fleet is known.
+async fn what_would_move(
+    api: &Api,
+    policy: &Policy,
+    drop_classes: bool,
+) -> Result<Option<PolicyMoves>, Problem> {
+    let place = api.context.thinking().await?;
+    let policy = policy.clone();
+    let asked = Asked {
+        policy,
+        drop_classes,
+    };
+    let look = match api.look(Some(asked)).await {
+        Ok((look, _)) => look,
+        Err(problem) if problem.code == Code::Unavailable => return Ok(None),
+        Err(problem) => return Err(problem),
+    };
+    // What is wrong with the policy was told before.
+    let Some(Ok(Under {
+        snapshot: after, ..
+    })) = look.under
+    else {
+        return Ok(None);
+    };
+    let thinking = tokio::task::spawn_blocking(move || {
+        let _place = place;
+        let before = look.snapshot;
+        let mut go_on = patiently(DEFAULT_ROUNDS);
+        let seen = compare(&before, after.clone(), &BTreeMap::new(), &mut go_on);
+        moves(&before, &after, &seen)
+    });
+    thinking.await.map(Some).map_err(Problem::internal)
 }
 
 fn if_match(headers: &HeaderMap) -> Result<u64, Problem> {

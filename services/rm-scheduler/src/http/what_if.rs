@@ -8,7 +8,7 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::ledger::Look;
+use crate::ledger::{Asked, Look};
 use crate::looks::patiently;
 use crate::policy::Fault;
 use crate::what_if::{Asker, not_theirs, question, told};
@@ -47,7 +47,11 @@ pub async fn forecast_changes(
         not_theirs,
     )?;
     let place = api.context.thinking().await?;
-    let (look, revision) = api.look(ask.policy.as_ref()).await?;
+    let asked = ask.policy.clone().map(|policy| Asked {
+        policy,
+        drop_classes: false,
+    });
+    let (look, revision) = api.look(asked).await?;
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;
         answer(&ask, &asker, &look)

@@ -1,7 +1,8 @@
 //! Table `policy`.
 
-use hayward_rm_scheduler_api::policy::PolicyView;
-use sqlx::PgConnection;
+use hayward_rm_scheduler_api::policy::{PolicyVersion, PolicyView};
+use hayward_vocabulary::Timestamp;
+use sqlx::{PgConnection, PgPool};
 
 use super::{NewPolicy, json, read, signed, unsigned};
 
@@ -22,14 +23,64 @@ pub async fn newest(tx: &mut PgConnection) -> Result<Option<PolicyView>, sqlx::E
     .transpose()
 }
 
+/// The generations before this one, newest first, without their documents.
+pub async fn history(
+    pool: &PgPool,
+    before: Option<u64>,
+    limit: usize,
+) -> Result<Vec<PolicyVersion>, sqlx::Error> {
+    sqlx::query!(
+        r#"select generation, changed_by, changed_at_ms, changes::text as "changes!" from policy
+            where generation < $1 order by generation desc limit $2"#,
+        before.map_or(i64::MAX, signed),
+        signed(limit as u64)
+    )
+    .fetch_all(pool)
+    .await?
+    .into_iter()
+    .map(|row| {
+        Ok(PolicyVersion {
+            generation: unsigned(row.generation),
+            changed_by: row.changed_by,
+            changed_at: Timestamp::from_unix_ms(row.changed_at_ms),
+            changes: read(&row.changes)?,
+            policy: None,
+        })
+    })
+    .collect()
+}
+
+/// One generation with its document.
+pub async fn version(pool: &PgPool, generation: u64) -> Result<Option<PolicyVersion>, sqlx::Error> {
+    sqlx::query!(
+        r#"select changed_by, changed_at_ms, changes::text as "changes!",
+                  document::text as "document!"
+             from policy where generation = $1"#,
+        signed(generation)
+    )
+    .fetch_optional(pool)
+    .await?
+    .map(|row| {
+        Ok(PolicyVersion {
+            generation,
+            changed_by: row.changed_by,
+            changed_at: Timestamp::from_unix_ms(row.changed_at_ms),
+            changes: read(&row.changes)?,
+            policy: Some(read(&row.document)?),
+        })
+    })
+    .transpose()
+}
+
 pub async fn insert(tx: &mut PgConnection, policy: &NewPolicy) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "insert into policy (generation, document, changed_by, changed_at_ms)
-         values ($1, $2::text::json, $3, $4)",
+        "insert into policy (generation, document, changed_by, changed_at_ms, changes)
+         values ($1, $2::text::json, $3, $4, $5::text::json)",
         signed(policy.generation),
         json(&policy.document)?,
         policy.changed_by,
-        policy.changed_at_ms
+        policy.changed_at_ms,
+        json(&policy.changes)?
     )
     .execute(tx)
     .await

@@ -24,7 +24,8 @@ fn ann() -> Asker {
 /// The shipped policy and two nodes of four.
 fn look() -> Look {
     let mut snapshot = Snapshot::empty();
-    translate::policy(&Policy::default(), &mut snapshot);
+    let rules = Rules::of(&Policy::default());
+    rules.write(&mut snapshot);
     for name in ["n1", "n2"] {
         let node = Node {
             pool: "default".into(),
@@ -36,7 +37,7 @@ fn look() -> Look {
         };
         snapshot.nodes.insert(name.parse().unwrap(), node);
     }
-    Look::of(&snapshot)
+    Look::of(&snapshot, Arc::new(rules))
 }
 
 fn ask(json: &str) -> WhatIf {

@@ -1,13 +1,19 @@
 //! The policy: read, changed from what was read, refused as a whole.
 
-use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::policy::{
+    Policy, PolicyAnswer, PolicyHistory, PolicyVersion, PolicyView,
+};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::Code;
 use hayward_service::client::{Answer, ClientError};
 use http::Method;
 use http::header::{ETAG, IF_MATCH};
 
-use super::neighbours::job;
-use super::world::World;
+use super::neighbours::{job, reservation};
+use super::world::{World, of, stays};
 
 async fn put(
     world: &World,
@@ -43,7 +49,7 @@ async fn it_is_changed_only_from_what_was_read() {
     let etag = read.headers[ETAG].to_str().unwrap().to_owned();
     assert_eq!((read.body.generation, etag.as_str()), (0, "\"0\""));
     let mut policy: Policy = read.body.policy;
-    policy.classes.get_mut("high").unwrap().weight = 300;
+    policy.classes.get_mut("high").unwrap().weight = Some(300);
 
     assert_eq!(
         code(put(&world, "", None, &policy).await),
@@ -83,7 +89,7 @@ async fn all_its_faults_are_named_at_once_and_nothing_is_changed() {
     world.until("one", |all| all.len() == 1).await;
     let mut policy = Policy::default();
     policy.classes.remove("normal");
-    policy.classes.get_mut("low").unwrap().pool = "nowhere".into();
+    policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
     policy.quantum.0.memory_bytes = 0;
     let refused = put(&world, "", Some("\"0\""), &policy).await.err().unwrap();
     let problem = refused.problem().unwrap();
@@ -97,6 +103,7 @@ async fn all_its_faults_are_named_at_once_and_nothing_is_changed() {
     assert_eq!(
         pointers,
         [
+            "/classes",
             "/classes/low/pool",
             "/classes/normal",
             "/quantum/memory_bytes"
@@ -123,7 +130,7 @@ async fn a_change_is_news_for_the_next_round() {
     let mut demand = job("job_a", "ann");
     demand.class = Some("night".into());
     world.around.ask(&demand);
-    let unknown = hayward_rm_scheduler_api::WaitReason::UnknownClass;
+    let unknown = WaitReason::UnknownClass;
     let verdict = world.until_verdict("job_a", unknown).await;
     assert!(verdict.refused);
     let mut policy = Policy::default();
@@ -132,4 +139,253 @@ async fn a_change_is_news_for_the_next_round() {
     put(&world, "", Some("\"0\""), &policy).await.unwrap();
     let all = world.until("its share", |all| all.len() == 4).await;
     assert!(all.values().all(|entry| entry.class == "night"));
+}
+
+/// The shipped policy with a second tree that has the node `n2`.
+fn with_a_second_tree() -> Policy {
+    let mut policy = Policy::default();
+    let mut pool = policy.pools["default"].clone();
+    pool.nodes = vec!["n2".into()];
+    policy.pools.insert("other".into(), pool);
+    policy
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_14_3_what_an_accepted_policy_does_to_running_work() {
+    let world = World::new(&[4, 4, 8]).await;
+    world.around.ask(&job("job_a", "ann"));
+    world.around.ask(&reservation("rsv_a", "bob", 8));
+    let all = world.until("all of it", |all| all.len() == 9).await;
+    for entry in all.values() {
+        world.report(entry, ContainerState::Running);
+    }
+    let before = world.allocations().await;
+    let mut broken = with_a_second_tree();
+    broken.classes.get_mut("low").unwrap().weight = Some(0);
+    assert_eq!(
+        code(put(&world, "", Some("\"0\""), &broken).await),
+        Some(Code::Invalid)
+    );
+    world.settled().await;
+    let stays_put = world.allocations().await;
+    let ids = |all: &BTreeMap<String, AllocationEntry>| {
+        let kept = all.iter().filter(|(_, entry)| stays(entry));
+        kept.map(|(id, _)| id.clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        ids(&stays_put),
+        ids(&before),
+        "a refused policy harms nothing"
+    );
+
+    let mut policy = with_a_second_tree();
+    policy.pools.get_mut("other").unwrap().nodes = vec!["n2".into(), "n3".into()];
+    put(&world, "", Some("\"0\""), &policy).await.unwrap();
+    let all = world
+        .until("n2 to be left", |all| {
+            all.values().filter(|entry| !stays(entry)).count() == 4
+        })
+        .await;
+    let leaving = all.values().filter(|entry| !stays(entry));
+    assert!(leaving.clone().all(|entry| entry.node.as_str() == "n2"));
+    for entry in leaving {
+        assert!(entry.vacate.as_ref().unwrap().detail.contains("\"other\""));
+    }
+    let held = of(&all, "rsv_a");
+    assert!(
+        stays(&held[0]) && held[0].node.as_str() == "n3",
+        "a reservation stays"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dry_run_says_what_would_move() {
+    let world = World::new(&[4, 4]).await;
+    world.around.ask(&job("job_a", "ann"));
+    let mut high = job("job_b", "bob");
+    high.class = Some("high".into());
+    high.max_processes = 3;
+    world.around.ask(&high);
+    let all = world.until("all of it", |all| all.len() == 8).await;
+    for entry in all.values() {
+        world.report(entry, ContainerState::Running);
+    }
+    world.settled().await;
+    let mut policy = with_a_second_tree();
+    let class = policy.classes.get_mut("high").unwrap();
+    class.pool = Some("other".into());
+    let call = world
+        .client("operator")
+        .call(Method::PUT, "/v1/policy?dry_run=true");
+    let call = call.header(IF_MATCH, "\"0\"").body(&policy);
+    let answer: PolicyAnswer = call.send().await.unwrap();
+    assert!(
+        answer
+            .changes
+            .contains(&"/classes/high/pool: \"default\" becomes \"other\"".to_owned())
+    );
+    let moves = answer.moves.expect("the fleet is known");
+    let nodes: Vec<(&str, &str)> = moves
+        .nodes
+        .iter()
+        .map(|shift| (shift.node.as_str(), shift.after.as_str()))
+        .collect();
+    assert_eq!(nodes, [("n2", "other")]);
+    let work: Vec<&str> = moves.work.iter().map(|shift| shift.work.as_str()).collect();
+    assert_eq!(work, ["job_b"]);
+    assert!(
+        moves
+            .preempted
+            .iter()
+            .any(|shift| shift.work.as_str() == "job_a")
+    );
+    let high = moves
+        .classes
+        .iter()
+        .all(|shift| shift.due_before != shift.due_after);
+    assert!(high && moves.rounds > 0, "{moves:?}");
+    let now: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    assert_eq!(now.generation, 0);
+    world.settled().await;
+    assert!(world.allocations().await.values().all(stays));
+
+    let call = world
+        .client("operator")
+        .call(Method::PUT, "/v1/policy?dry_run=true");
+    let call = call.header(IF_MATCH, "\"0\"").body(&Policy::default());
+    let same: PolicyAnswer = call.send().await.unwrap();
+    assert!(same.changes.is_empty());
+    assert!(same.moves.unwrap().is_still());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_14_4_a_class_in_use_goes_only_when_that_is_said() {
+    let world = World::new(&[4]).await;
+    let mut low = job("job_a", "ann");
+    low.class = Some("low".into());
+    world.around.ask(&low);
+    world.until("all of it", |all| all.len() == 4).await;
+    let mut policy = Policy::default();
+    policy.classes.remove("low");
+    let refused = put(&world, "", Some("\"0\""), &policy).await.err().unwrap();
+    let fault = &refused.problem().unwrap().errors[0];
+    assert_eq!(fault.pointer, "/classes/low");
+    assert!(fault.detail.contains("drop_classes"));
+    put(&world, "?drop_classes=true", Some("\"0\""), &policy)
+        .await
+        .unwrap();
+    let all = world
+        .until("all to go", |all| all.values().all(|entry| !stays(entry)))
+        .await;
+    let reasons = all.values().filter_map(|entry| entry.vacate.as_ref());
+    assert!(
+        reasons
+            .clone()
+            .all(|vacate| vacate.reason == VacateReason::WorkGone)
+    );
+    let unknown = WaitReason::UnknownClass;
+    assert!(world.until_verdict("job_a", unknown).await.refused);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn its_history_says_who_changed_what_and_an_old_one_comes_back() {
+    let mut world = World::new(&[1]).await;
+    let mut policy = Policy::default();
+    for weight in 1..=3 {
+        policy.classes.get_mut("high").unwrap().weight = Some(weight);
+        let from = format!("\"{}\"", weight - 1);
+        put(&world, "", Some(&from), &policy).await.unwrap();
+    }
+    world.restart().await;
+    let viewer = world.client("viewer");
+    let page: PolicyHistory = viewer.get("/v1/policy/history?limit=2").await.unwrap();
+    let numbers: Vec<u64> = page.versions.iter().map(|it| it.generation).collect();
+    assert_eq!(numbers, [3, 2]);
+    assert_eq!(page.versions[0].changed_by, "operator");
+    assert_eq!(
+        page.versions[0].changes,
+        ["/classes/high/weight: 2 becomes 3"]
+    );
+    let next = format!(
+        "/v1/policy/history?limit=2&cursor={}",
+        page.next_cursor.unwrap()
+    );
+    let page: PolicyHistory = viewer.get(&next).await.unwrap();
+    assert_eq!((page.versions.len(), page.next_cursor), (1, None));
+    let wrong = viewer
+        .get::<PolicyHistory>("/v1/policy/history?cursor=x")
+        .await;
+    assert_eq!(code(wrong), Some(Code::BadRequest));
+    let none = viewer.get::<PolicyVersion>("/v1/policy/history/9").await;
+    assert_eq!(code(none), Some(Code::NotFound));
+
+    let old: PolicyVersion = viewer.get("/v1/policy/history/1").await.unwrap();
+    let back = put(&world, "", Some("\"3\""), &old.policy.unwrap())
+        .await
+        .unwrap();
+    assert_eq!(back.body.generation, 4);
+    assert_eq!(back.body.policy.classes["high"].weight, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_read_is_told_all_at_once_too() {
+    let world = World::new(&[1]).await;
+    let unreadable = serde_json::json!({
+        "pools": { "default": { "serch_order": 1 }, "gpu": { "parent": "x" } },
+        "classes": { "a": { "policy": "FAIR" } },
+        "more": 1,
+    });
+    let refused = put(&world, "", Some("\"0\""), &unreadable)
+        .await
+        .err()
+        .unwrap();
+    let problem = refused.problem().unwrap();
+    let pointers: Vec<&str> = problem
+        .errors
+        .iter()
+        .map(|fault| fault.pointer.as_str())
+        .collect();
+    assert_eq!(
+        pointers,
+        [
+            "/classes/a/policy",
+            "/classes/a/pool",
+            "/more",
+            "/pools/default/serch_order",
+            "/pools/gpu/parent"
+        ]
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r_2_3_nodes_are_in_the_pools_that_the_policy_says() {
+    let world = World::new(&[4, 4, 4]).await;
+    let mut policy = Policy::default();
+    let home = policy.pools["default"].clone();
+    let mut listed = home.clone();
+    listed.parent = Some("default".into());
+    let mut matched = listed.clone();
+    listed.nodes = vec!["n2.example.org".into()];
+    matched.pattern = Some("n[3-9]".into());
+    policy.pools.insert("listed".into(), listed);
+    policy.pools.insert("matched".into(), matched);
+    for (class, pool) in [("high", "listed"), ("low", "matched")] {
+        policy.classes.get_mut(class).unwrap().pool = Some(pool.into());
+    }
+    put(&world, "", Some("\"0\""), &policy).await.unwrap();
+    for (id, class) in [("job_a", "high"), ("job_b", "low")] {
+        let mut demand = job(id, "ann");
+        demand.class = Some(class.into());
+        world.around.ask(&demand);
+    }
+    let all = world.until("both pools full", |all| all.len() == 8).await;
+    let on = |work: &str| {
+        let entries = of(&all, work);
+        entries
+            .iter()
+            .map(|entry| entry.node.to_string())
+            .collect::<BTreeSet<_>>()
+    };
+    assert_eq!(on("job_a"), BTreeSet::from(["n2".to_owned()]));
+    assert_eq!(on("job_b"), BTreeSet::from(["n3".to_owned()]));
 }

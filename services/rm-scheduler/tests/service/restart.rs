@@ -124,7 +124,7 @@ async fn a_restart_without_news_commits_nothing() {
 async fn a_policy_outlives_its_scheduler() {
     let mut world = World::new(&[1]).await;
     let mut policy = Policy::default();
-    policy.classes.get_mut("high").unwrap().weight = 7;
+    policy.classes.get_mut("high").unwrap().weight = Some(7);
     let call = world
         .client("operator")
         .call(Method::PUT, "/v1/policy")

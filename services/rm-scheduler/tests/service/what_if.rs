@@ -123,7 +123,7 @@ async fn asking_changes_nothing() {
     );
     let newest = newest_round(&world).await;
     let mut policy = Policy::default();
-    policy.classes.get_mut("normal").unwrap().weight = 7;
+    policy.classes.get_mut("normal").unwrap().weight = Some(7);
     let all = WhatIf {
         submissions: vec![submission(WorkKind::Service, "svc_x", "ben")],
         policy: Some(policy),
@@ -246,7 +246,7 @@ async fn all_faults_of_the_body_are_told_at_once() {
     let world = World::new(&[4]).await;
     world.settled().await;
     let mut policy = Policy::default();
-    policy.classes.get_mut("low").unwrap().pool = "nowhere".into();
+    policy.classes.get_mut("low").unwrap().pool = Some("nowhere".into());
     let bad = WhatIf {
         policy: Some(policy),
         drain: vec!["n9".parse().unwrap()],

@@ -10,9 +10,8 @@ use hayward_rm_scheduler_simulator::case::Progress;
 use hayward_rm_scheduler_simulator::malleable::{Fluid, Production};
 use hayward_rm_scheduler_simulator::measure::{Books, Fairness};
 use hayward_rm_scheduler_simulator::{Case, Node, Workload, batch, gang, malleable};
-use serde_json::Value;
 
-use crate::commands::submit::{text_of, typed};
+use crate::commands::policy::document::policy_of;
 
 /// Seconds of running after which a gang has saved what it did.
 const CHECKPOINT_S: u64 = 3600;
@@ -80,9 +79,7 @@ impl Chosen {
             Self::Even => planned(case, &Production::even(case), progress)?,
             Self::Document(file) => {
                 let named = || file.display().to_string();
-                let policy = text_of(file)
-                    .and_then(|text| read(&text))
-                    .with_context(named)?;
+                let (policy, _) = policy_of(file)?;
                 planned(case, &policy, progress).with_context(named)?
             }
         })
@@ -93,15 +90,6 @@ fn planned(case: &Case, policy: &Policy, progress: Progress) -> anyhow::Result<B
     let mut planner = Production::new(case, policy)?;
     let fairness = Production::fairness(policy);
     Ok(malleable::simulate(case, &mut planner, &fairness, progress))
-}
-
-/// A policy alone, or what `hayward policy show` prints.
-fn read(text: &str) -> anyhow::Result<Policy> {
-    let mut value: Value = yaml_serde::from_str(text).context("this is not YAML")?;
-    if let Some(inner) = value.get_mut("policy") {
-        value = inner.take();
-    }
-    typed(value)
 }
 
 #[cfg(test)]
@@ -116,15 +104,5 @@ mod tests {
         }
         let file: Chosen = "policies/easy".parse().unwrap();
         assert_eq!(file, Chosen::Document("policies/easy".into()));
-    }
-
-    #[test]
-    fn a_document_is_a_policy_alone_or_as_it_is_shown() {
-        let alone = serde_json::to_value(Policy::default()).unwrap();
-        let shown = serde_json::json!({ "generation": 3, "policy": alone });
-        for text in [alone.to_string(), shown.to_string()] {
-            assert_eq!(read(&text).unwrap(), Policy::default());
-        }
-        assert!(read("pools: 3").is_err());
     }
 }

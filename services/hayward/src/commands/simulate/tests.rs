@@ -1,6 +1,7 @@
 use std::fmt::Write as _;
 
 use super::*;
+use crate::output::fault;
 
 /// A trace of 40 jobs of four users with machines beside it.
 fn world() -> tempfile::TempDir {
@@ -117,23 +118,27 @@ fn a_policy_that_makes_no_sense_is_refused() {
     let good = "{\"pools\":{\"p\":{}},\"classes\":{\"fair\":{\"policy\":\"FAIR_SHARE\",\
                 \"priority\":1,\"weight\":3,\"default\":true,\"pool\":\"p\"}}}";
     for (from, to, told) in [
-        ("\"pool\":\"p\"", "\"pool\":\"q\"", "lives in pool \"q\""),
-        ("\"weight\":3", "\"weight\":0", "has no weight"),
+        ("\"pool\":\"p\"", "\"pool\":\"q\"", "there is no pool \"q\""),
+        (
+            "\"weight\":3",
+            "\"weight\":0",
+            "/classes/fair/weight: must be at least 1",
+        ),
         (
             "{\"p\":{}}",
             "{\"p\":{\"parent\":\"p\"}}",
-            "no pool without a parent",
+            "/pools/p/parent: pools form a circle",
         ),
         (
             "{\"p\":{}}",
             "{\"p\":{},\"r\":{\"parent\":\"s\"}}",
-            "pool \"r\" hangs below",
+            "/pools/r/parent: there is no pool \"s\"",
         ),
-        ("true", "false", "no FAIR_SHARE class serves class \"c\""),
+        ("true", "false", "no class is the default of FAIR_SHARE"),
     ] {
         let text = good.replace(from, to);
         std::fs::write(&file, &text).unwrap();
-        let fault = format!("{:#}", simulate(Output::new(true), &trace).unwrap_err());
+        let fault = fault::describe(&simulate(Output::new(true), &trace).unwrap_err());
         assert!(fault.contains(told), "{text}: {fault}");
     }
     std::fs::write(&file, good).unwrap();

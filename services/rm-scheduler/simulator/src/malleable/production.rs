@@ -13,6 +13,7 @@ use hayward_rm_scheduler_domain::{
     plan::{Grant, Plan},
     snapshot::{self, Snapshot},
 };
+use hayward_rm_scheduler_policy::{Fault, Identity, Rules, faults};
 use hayward_vocabulary::{
     AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
 };
@@ -33,14 +34,8 @@ const ROUNDS: usize = 6;
 /// Why a policy document cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPolicy {
-    #[error("the policy has no pool without a parent")]
-    NoPool,
-    #[error("pool {pool:?} hangs below a pool that does not exist, or below itself")]
-    BadTree { pool: String },
-    #[error("class {class:?} lives in pool {pool:?}, which does not exist")]
-    UnknownPool { class: String, pool: String },
-    #[error("class {class:?} has no weight")]
-    NoWeight { class: String },
+    #[error("{}", listed(.0))]
+    Faults(Vec<Fault>),
     #[error(
         "no FAIR_SHARE class serves class {class:?} of the trace: name one so, or mark a default"
     )]
@@ -66,21 +61,28 @@ pub struct Production {
 
 impl Production {
     pub fn new(case: &Case, policy: &Policy) -> Result<Self, BadPolicy> {
-        let top = top_pool(policy)?;
-        check(policy)?;
-        let mut snapshot = empty(policy);
+        let wrong = faults(policy);
+        if !wrong.is_empty() {
+            return Err(BadPolicy::Faults(wrong));
+        }
+        let rules = Rules::of(policy);
+        let mut snapshot = Snapshot::empty();
+        rules.write(&mut snapshot);
         for job in &case.jobs {
-            class_of(case, policy, job)?;
+            class_of(case, &rules, job)?;
         }
         let mut node_index = BTreeMap::new();
         for (at, node) in case.nodes.iter().enumerate() {
             let name = node_name(at, node);
-            let pool = if policy.pools.contains_key(&node.pool) {
-                &node.pool
-            } else {
-                &top
+            let known = Identity {
+                name: &node.id,
+                address: None,
+                declared: Some(&node.pool),
             };
-            snapshot.nodes.insert(name.clone(), node_of(node, pool));
+            let pool = rules.pool_of(known).unwrap_or(&node.pool);
+            let mut entry = node_of(node, pool);
+            entry.capacity = rules.capacity(&entry.capacity);
+            snapshot.nodes.insert(name.clone(), entry);
             node_index.insert(name, at);
         }
         Ok(Self {
@@ -118,7 +120,7 @@ impl Production {
         };
         policy
             .classes
-            .retain(|_, class| class.default && class.policy == SharePolicy::FairShare);
+            .retain(|_, class| class.default && class.policy == Some(SharePolicy::FairShare));
         policy.tunables.initialization_cap = 0;
         policy.tunables.expand_by_doubling = false;
         policy.tunables.use_prediction = false;
@@ -127,13 +129,12 @@ impl Production {
 
     /// Among whom this policy divides: its FAIR_SHARE classes by their weights.
     pub fn fairness(policy: &Policy) -> Fairness {
-        let fair = policy
-            .classes
-            .iter()
-            .filter(|(_, c)| c.policy == SharePolicy::FairShare);
-        let weights: BTreeMap<String, u64> = fair
-            .map(|(name, class)| (name.clone(), class.weight))
-            .collect();
+        let classes = Rules::of(policy).classes;
+        let fair = classes
+            .into_iter()
+            .filter(|(_, class)| class.policy == snapshot::Policy::FairShare);
+        let weights: BTreeMap<String, u64> =
+            fair.map(|(name, class)| (name, class.weight)).collect();
         if weights.len() < 2 {
             return Fairness::Users;
         }
@@ -289,106 +290,18 @@ impl Sharing for Production {
     }
 }
 
-fn empty(policy: &Policy) -> Snapshot {
-    let pool = |pool: &hayward_rm_scheduler_api::policy::Pool| snapshot::Pool {
-        parent: pool.parent.clone(),
-        search_order: pool.search_order,
-        ..snapshot::Pool::default()
-    };
-    let tunables = &policy.tunables;
-    Snapshot {
-        now: Timestamp::default(),
-        round: 0,
-        quantum: policy.quantum.clone(),
-        tunables: snapshot::Tunables {
-            initialization_cap: tunables.initialization_cap,
-            expand_by_doubling: tunables.expand_by_doubling,
-            use_prediction: tunables.use_prediction,
-            prediction_fudge_ms: tunables.prediction_fudge_ms,
-            ..snapshot::Tunables::default()
-        },
-        pools: policy
-            .pools
-            .iter()
-            .map(|(name, it)| (name.clone(), pool(it)))
-            .collect(),
-        classes: policy
-            .classes
-            .iter()
-            .map(|(name, it)| (name.clone(), class(it)))
-            .collect(),
-        ..Snapshot::empty()
-    }
+fn listed(faults: &[Fault]) -> String {
+    let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
+    format!("the policy has faults: {}", all.join("; "))
 }
 
-fn class(class: &hayward_rm_scheduler_api::policy::Class) -> snapshot::Class {
-    snapshot::Class {
-        policy: match class.policy {
-            SharePolicy::FairShare => snapshot::Policy::FairShare,
-            SharePolicy::FixedShare => snapshot::Policy::FixedShare,
-            SharePolicy::Reserve => snapshot::Policy::Reserve,
-        },
-        priority: class.priority,
-        weight: class.weight,
-        pool: class.pool.clone(),
-        default: class.default,
-        users: class.users.iter().cloned().collect(),
-        place: 0,
-        debug: None,
-        growth: snapshot::Growth::default(),
-    }
-}
-
-fn top_pool(policy: &Policy) -> Result<String, BadPolicy> {
-    let mut tops = policy
-        .pools
-        .iter()
-        .filter(|(_, pool)| pool.parent.is_none());
-    let named = policy
-        .pools
-        .get_key_value("default")
-        .filter(|(_, pool)| pool.parent.is_none());
-    let top = named.or_else(|| tops.next());
-    top.map(|(name, _)| name.clone()).ok_or(BadPolicy::NoPool)
-}
-
-fn check(policy: &Policy) -> Result<(), BadPolicy> {
-    for name in policy.pools.keys() {
-        let above = |name: &String| policy.pools.get(name).map(|pool| pool.parent.clone());
-        let mut at = Some(name.clone());
-        let mut steps = 0;
-        while let Some(pool) = at {
-            steps += 1;
-            let bad = || BadPolicy::BadTree { pool: name.clone() };
-            at = above(&pool)
-                .filter(|_| steps <= policy.pools.len())
-                .ok_or_else(bad)?;
-        }
-    }
-    for (name, class) in &policy.classes {
-        if !policy.pools.contains_key(&class.pool) {
-            let (class, pool) = (name.clone(), class.pool.clone());
-            return Err(BadPolicy::UnknownPool { class, pool });
-        }
-        if class.weight == 0 {
-            return Err(BadPolicy::NoWeight {
-                class: name.clone(),
-            });
-        }
-    }
-    Ok(())
-}
-
-fn class_of(case: &Case, policy: &Policy, job: &Job) -> Result<(), BadPolicy> {
+fn class_of(case: &Case, rules: &Rules, job: &Job) -> Result<(), BadPolicy> {
     let name = case.workload.classes.name(job.class);
-    let fair =
-        |class: &hayward_rm_scheduler_api::policy::Class| class.policy == SharePolicy::FairShare;
-    let serves = policy.classes.get(name).map_or_else(
+    let fair = |class: &snapshot::Class| class.policy == snapshot::Policy::FairShare;
+    let serves = rules.classes.get(name).map_or_else(
         || {
-            policy
-                .classes
-                .values()
-                .any(|class| class.default && fair(class))
+            let mut all = rules.classes.values();
+            all.any(|class| class.default && fair(class))
         },
         fair,
     );

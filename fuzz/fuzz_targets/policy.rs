@@ -1,0 +1,30 @@
+//! The policy document: reading never panics, and what is accepted resolves and round-trips.
+#![no_main]
+
+use hayward_rm_scheduler_policy::{Document, Identity, Rules, differences, notes, read};
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    let Ok(document) = serde_json::from_str::<Document>(text) else {
+        return;
+    };
+    let Ok(policy) = read(document.unwrapped().0) else {
+        return;
+    };
+    let rules = Rules::of(&policy);
+    for class in rules.classes.values() {
+        assert!(class.weight > 0 && rules.pools.contains_key(&class.pool));
+    }
+    let node = Identity {
+        name: "n1.example.org",
+        address: Some("10.0.0.1"),
+        declared: Some("gpu"),
+    };
+    let pool = rules.pool_of(node).expect("there is a first pool");
+    assert!(rules.pools.contains_key(pool));
+    notes(&policy);
+    let written = serde_json::to_string(&policy).expect("a policy can be written");
+    let again: Document = serde_json::from_str(&written).expect("what was written is JSON");
+    let again = read(again).expect("what was accepted is accepted again");
+    assert!(policy == again && differences(&policy, &again).is_empty());
+});

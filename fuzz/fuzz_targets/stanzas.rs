@@ -1,0 +1,29 @@
+//! The stanza, node and property files: reading never panics, and what is accepted is a policy
+//! without fault.
+#![no_main]
+
+use hayward_rm_scheduler_policy::import::{Input, Source, import};
+use hayward_rm_scheduler_policy::{Rules, faults};
+use libfuzzer_sys::fuzz_target;
+
+// Files are told apart by lines of three dashes: classes, users, properties, nodes.
+fuzz_target!(|text: &str| {
+    let mut files = text.splitn(4, "\n---\n");
+    let classes = files.next().unwrap_or("");
+    let source = |name, text| Source { name, text };
+    let (users, properties) = (files.next(), files.next());
+    let nodes = files.next().unwrap_or("n1\n");
+    let input = Input {
+        classes: source("classes", classes),
+        users: users.map(|text| source("users", text)),
+        properties: properties.map(|text| source("properties", text)),
+        node_file: &|_| Some(nodes.to_owned()),
+    };
+    match import(input) {
+        Ok(imported) => {
+            assert!(faults(&imported.policy).is_empty());
+            Rules::of(&imported.policy);
+        }
+        Err(faults) => assert!(!faults.is_empty()),
+    }
+});

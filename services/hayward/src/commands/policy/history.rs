@@ -1,0 +1,78 @@
+//! `hayward policy history`: who changed the policy when, and what.
+
+use std::fmt::Write as _;
+
+use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
+
+use super::ROUTE;
+use crate::connection::{Role, Service, Session};
+use crate::output::words::clean;
+use crate::output::{Look, Table};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// One of them, with every line of what it changed.
+    #[arg(value_name = "NUMBER")]
+    pub generation: Option<u64>,
+    /// The newest so many.
+    #[arg(long, value_name = "COUNT", default_value_t = 20, value_parser = limit())]
+    pub limit: u64,
+}
+
+fn limit() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=1000)
+}
+
+pub async fn run(session: &Session, which: &Arguments) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    if let Some(generation) = which.generation {
+        let answer = client.get(&format!("{ROUTE}/history/{generation}")).await?;
+        return session.out.answer(answer, one);
+    }
+    let path = format!("{ROUTE}/history?limit={}", which.limit);
+    let answer = client.get(&path).await?;
+    session.out.answer(answer, |history: &PolicyHistory, look| {
+        table(&history.versions, look)
+    })
+}
+
+fn one(version: &PolicyVersion, look: &Look) -> String {
+    let mut text = format!(
+        "policy {}, by {}, {}\n",
+        version.generation,
+        clean(&version.changed_by),
+        look.ago(version.changed_at)
+    );
+    for line in &version.changes {
+        // Writing to a string never fails.
+        let _ = writeln!(text, "  {}", clean(line));
+    }
+    let _ = writeln!(
+        text,
+        "To have it again: hayward policy show --generation {} > FILE, then apply FILE",
+        version.generation
+    );
+    text
+}
+
+fn table(versions: &[PolicyVersion], look: &Look) -> String {
+    if versions.is_empty() {
+        return "nobody has changed the policy yet\n".to_owned();
+    }
+    let mut table = Table::new(["number", "age", "by", "changes", "the first"]).numbers(&[0, 3]);
+    for version in versions {
+        table.row([
+            version.generation.into(),
+            look.age(version.changed_at).into(),
+            clean(&version.changed_by).into(),
+            version.changes.len().into(),
+            version
+                .changes
+                .first()
+                .map(String::as_str)
+                .unwrap_or_default()
+                .into(),
+        ]);
+    }
+    table.text(look)
+}

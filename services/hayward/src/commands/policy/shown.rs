@@ -1,0 +1,114 @@
+//! What a change of the policy did or would do, as a person reads it.
+
+use std::fmt::Write as _;
+
+use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyMoves, ProcessShift};
+
+use crate::output::words::clean;
+use crate::output::{Look, Table};
+
+/// Lines of each list that are shown.
+const SHOWN: usize = 20;
+
+pub fn answer(answer: &PolicyAnswer, dry: bool, look: &Look) -> String {
+    let mut text = String::new();
+    let generation = answer.view.generation;
+    if answer.changes.is_empty() {
+        text.push_str("it says what the policy in force says\n");
+    } else {
+        lines(&mut text, "changes", answer.changes.iter().cloned());
+    }
+    if !answer.notes.is_empty() {
+        lines(&mut text, "notes", answer.notes.iter().cloned());
+    }
+    if let Some(moves) = &answer.moves {
+        moved(&mut text, moves, look);
+    }
+    // Writing to a string never fails.
+    let _ = if dry {
+        let from = generation.saturating_sub(1);
+        writeln!(
+            text,
+            "nothing was changed; `--from {from}` applies it to this policy and no other"
+        )
+    } else {
+        writeln!(text, "the policy in force is number {generation}")
+    };
+    text
+}
+
+fn lines(text: &mut String, title: &str, all: impl ExactSizeIterator<Item = String>) {
+    let over = all.len().saturating_sub(SHOWN);
+    let _ = writeln!(text, "{title}:");
+    for line in all.take(SHOWN) {
+        let _ = writeln!(text, "  {}", clean(&line));
+    }
+    if over > 0 {
+        let _ = writeln!(text, "  and {over} more (--json has them)");
+    }
+}
+
+fn moved(text: &mut String, moves: &PolicyMoves, look: &Look) {
+    if moves.is_still() {
+        let _ = writeln!(text, "nothing would move");
+        return;
+    }
+    if !moves.nodes.is_empty() {
+        let shifts = moves.nodes.iter();
+        let told = shifts.map(|it| format!("{}: {} to {}", it.node, it.before, it.after));
+        lines(text, "nodes that change pool", told);
+    }
+    if !moves.work.is_empty() {
+        let told = moves
+            .work
+            .iter()
+            .map(|it| format!("{} of {}: {}", it.work, it.user, it.why));
+        lines(text, "work whose class changes", told);
+    }
+    dues(text, moves, look);
+    for (title, shifts) in [
+        ("would start", &moves.started),
+        ("would be taken back", &moves.preempted),
+    ] {
+        if !shifts.is_empty() {
+            lines(text, title, shifts.iter().map(processes));
+        }
+    }
+}
+
+fn processes(shift: &ProcessShift) -> String {
+    let word = if shift.processes == 1 {
+        "process"
+    } else {
+        "processes"
+    };
+    format!(
+        "{} {word} of {}, {}",
+        shift.processes, shift.work, shift.user
+    )
+}
+
+/// Due before and after, a line for each class and user where that changes.
+fn dues(text: &mut String, moves: &PolicyMoves, look: &Look) {
+    if moves.classes.is_empty() && moves.users.is_empty() {
+        return;
+    }
+    let mut table = Table::new(["due, in quanta", "user", "before", "after"]).numbers(&[2, 3]);
+    for shift in &moves.classes {
+        table.row([
+            (&shift.class).into(),
+            "".into(),
+            shift.due_before.into(),
+            shift.due_after.into(),
+        ]);
+    }
+    for shift in &moves.users {
+        table.row([
+            (&shift.class).into(),
+            (&shift.user).into(),
+            shift.due_before.into(),
+            shift.due_after.into(),
+        ]);
+    }
+    text.push_str(&table.text(look));
+}

@@ -1,0 +1,112 @@
+//! What one policy has other than the next: a line for each place where they differ.
+
+use hayward_rm_scheduler_api::policy::Policy;
+use serde_json::{Map, Value};
+
+use crate::fault::pointer;
+
+/// Characters of a value that are shown.
+const SHOWN: usize = 120;
+
+/// In the order of places; none when both say the same.
+pub fn differences(before: &Policy, after: &Policy) -> Vec<String> {
+    let value = |policy| serde_json::to_value(policy).unwrap_or_default();
+    let mut lines = Vec::new();
+    compare("", &value(before), &value(after), &mut lines);
+    lines
+}
+
+fn compare(at: &str, before: &Value, after: &Value, lines: &mut Vec<String>) {
+    match (before, after) {
+        (Value::Object(before), Value::Object(after)) => fields(at, before, after, lines),
+        (Value::Array(before), Value::Array(after)) => items(at, before, after, lines),
+        _ if before == after => {}
+        _ => lines.push(format!("{at}: {} becomes {}", text(before), text(after))),
+    }
+}
+
+fn fields(
+    at: &str,
+    before: &Map<String, Value>,
+    after: &Map<String, Value>,
+    lines: &mut Vec<String>,
+) {
+    let added = after.keys().filter(|name| !before.contains_key(*name));
+    let mut names: Vec<&String> = before.keys().chain(added).collect();
+    names.sort();
+    for name in names {
+        let at = format!("{at}{}", pointer(&[name]));
+        match (before.get(name), after.get(name)) {
+            (Some(before), Some(after)) => compare(&at, before, after, lines),
+            (Some(before), None) => lines.push(format!("{at}: removed, was {}", text(before))),
+            (None, Some(after)) => lines.push(format!("{at}: added, {}", text(after))),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Lists are sets of names here: what came and what went says more than which place it had.
+fn items(at: &str, before: &[Value], after: &[Value], lines: &mut Vec<String>) {
+    use std::collections::BTreeSet;
+    let texts = |items: &[Value]| items.iter().map(Value::to_string).collect::<BTreeSet<_>>();
+    let (old, new) = (texts(before), texts(after));
+    let listed = |items: Vec<&String>| {
+        let all: Vec<&str> = items.iter().map(|item| item.as_str()).collect();
+        cut(&all.join(", "))
+    };
+    let gone: Vec<&String> = old.difference(&new).collect();
+    let come: Vec<&String> = new.difference(&old).collect();
+    if !gone.is_empty() {
+        lines.push(format!("{at}: without {}", listed(gone)));
+    }
+    if !come.is_empty() {
+        lines.push(format!("{at}: with {}", listed(come)));
+    }
+}
+
+fn text(value: &Value) -> String {
+    cut(&value.to_string())
+}
+
+fn cut(text: &str) -> String {
+    if text.chars().count() <= SHOWN {
+        return text.to_owned();
+    }
+    let start: String = text.chars().take(SHOWN).collect();
+    format!("{start}…")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_place_that_differs_has_a_line() {
+        let before = Policy::default();
+        assert!(differences(&before, &before).is_empty());
+        let mut after = before.clone();
+        after.classes.entry("high".into()).or_default().weight = Some(300);
+        after.classes.remove("low");
+        let pool = after.pools.entry("gpu".into()).or_default();
+        pool.nodes = vec!["n1".into()];
+        assert_eq!(
+            differences(&before, &after),
+            [
+                "/classes/high/weight: 200 becomes 300",
+                "/classes/low: removed, was {\"policy\":\"FAIR_SHARE\",\"pool\":\"default\",\
+                 \"priority\":10,\"weight\":50}",
+                "/pools/gpu: added, {\"nodes\":[\"n1\"],\"search_order\":100}",
+            ]
+        );
+        let mut moved = after.clone();
+        let pool = moved.pools.entry("gpu".into()).or_default();
+        pool.nodes = vec!["n2".into(), "n3".into()];
+        assert_eq!(
+            differences(&after, &moved),
+            [
+                "/pools/gpu/nodes: without \"n1\"",
+                "/pools/gpu/nodes: with \"n2\", \"n3\""
+            ]
+        );
+    }
+}

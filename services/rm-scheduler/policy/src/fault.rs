@@ -1,0 +1,40 @@
+//! What is wrong with a document, and where.
+
+use std::fmt;
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Fault {
+    /// JSON pointer into the document.
+    pub pointer: String,
+    /// What is wrong, and what would mend it.
+    pub detail: String,
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.pointer, self.detail)
+    }
+}
+
+/// A JSON pointer (RFC 6901) of these steps.
+pub fn pointer(steps: &[&str]) -> String {
+    let mut text = String::new();
+    for step in steps {
+        text.push('/');
+        text.push_str(&step.replace('~', "~0").replace('/', "~1"));
+    }
+    text
+}
+
+/// Faults as they are found.
+#[derive(Debug, Default)]
+pub(crate) struct Faults(pub Vec<Fault>);
+
+impl Faults {
+    pub fn say(&mut self, steps: &[&str], detail: impl Into<String>) {
+        self.0.push(Fault {
+            pointer: pointer(steps),
+            detail: detail.into(),
+        });
+    }
+}

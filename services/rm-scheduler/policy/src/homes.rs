@@ -1,0 +1,316 @@
+//! Which pool a node belongs to (R-2.3).
+//!
+//! First hit wins: a pool whose expression the full name, the short name or the address matches as
+//! a whole, pools in the order of definition; a pool that lists the node; a pool that the node's
+//! own agent names, which the original does not know; the first pool without parent. Names are
+//! taken with and without domain.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use hayward_rm_scheduler_api::policy::Policy;
+use regex::{Regex, RegexBuilder};
+
+use crate::order;
+
+/// Bytes an expression may have, as written and compiled. Matching takes time in proportion to the
+/// name, whatever the expression.
+pub(crate) const PATTERN_BYTES: usize = 1_000;
+const COMPILED_BYTES: usize = 1 << 20;
+/// What node-status says of a node whose agent names no pool.
+const UNDECLARED: &str = "default";
+
+/// How a node is known.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Identity<'a> {
+    pub name: &'a str,
+    pub address: Option<&'a str>,
+    /// The pool its agent names.
+    pub declared: Option<&'a str>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct Homes {
+    domain: Option<String>,
+    patterns: Vec<(Regex, String)>,
+    /// Names with a domain, and addresses.
+    whole: BTreeMap<String, String>,
+    /// Names that have no domain.
+    bare: BTreeMap<String, String>,
+    /// Short forms of names that have one.
+    short: BTreeMap<String, String>,
+    declared: Vec<String>,
+    first: Option<String>,
+}
+
+impl Homes {
+    /// Of a policy without faults. What would be a fault is passed over.
+    pub fn of(policy: &Policy) -> Self {
+        let mut homes = Self {
+            domain: domain(policy).map(str::to_owned),
+            ..Self::default()
+        };
+        for (name, pool) in order::pools(policy) {
+            if let Some(Ok(pattern)) = pool.pattern.as_deref().map(compiled) {
+                homes.patterns.push((pattern, name.to_owned()));
+            }
+            for node in &pool.nodes {
+                homes.list(node, name);
+            }
+            if pool.declared && name != UNDECLARED {
+                homes.declared.push(name.to_owned());
+            }
+            if pool.parent.is_none() && homes.first.is_none() {
+                homes.first = Some(name.to_owned());
+            }
+        }
+        homes
+    }
+
+    fn list(&mut self, node: &str, pool: &str) {
+        let full = qualified(node, self.domain.as_deref());
+        let keep = |map: &mut BTreeMap<String, String>, key: &str| {
+            map.entry(key.to_owned()).or_insert_with(|| pool.to_owned());
+        };
+        match short(&full) {
+            Some(short) => {
+                keep(&mut self.short, short);
+                keep(&mut self.whole, &full);
+            }
+            None if is_address(&full) => keep(&mut self.whole, &full),
+            None => keep(&mut self.bare, &full),
+        }
+    }
+
+    /// None only when there is no pool without parent.
+    pub fn pool_of(&self, node: Identity<'_>) -> Option<&str> {
+        self.matching(node)
+            .or_else(|| self.listing(node))
+            .or_else(|| {
+                let declared = node.declared?;
+                let known = self.declared.iter().find(|pool| *pool == declared);
+                known.map(String::as_str)
+            })
+            .or(self.first.as_deref())
+    }
+
+    fn matching(&self, node: Identity<'_>) -> Option<&str> {
+        let full = qualified(node.name, self.domain.as_deref());
+        let found = self.patterns.iter().find(|(pattern, _)| {
+            pattern.is_match(&full)
+                || pattern.is_match(node.name)
+                || short(&full).is_some_and(|short| pattern.is_match(short))
+                || node.address.is_some_and(|at| pattern.is_match(at))
+        });
+        found.map(|(_, pool)| pool.as_str())
+    }
+
+    fn listing(&self, node: Identity<'_>) -> Option<&str> {
+        let full = qualified(node.name, self.domain.as_deref());
+        let found = match short(&full) {
+            Some(short) => self.whole.get(&full).or_else(|| self.bare.get(short)),
+            None => self.bare.get(&full).or_else(|| self.short.get(&full)),
+        };
+        let address = || self.whole.get(node.address?);
+        found.or_else(address).map(String::as_str)
+    }
+}
+
+/// The domain of names that have none: said by the first pool.
+pub(crate) fn domain(policy: &Policy) -> Option<&str> {
+    let (_, first) = *order::pools(policy).first()?;
+    let said = first.domain.as_deref()?.trim_start_matches('.');
+    (!said.is_empty()).then_some(said)
+}
+
+fn is_address(name: &str) -> bool {
+    name.parse::<IpAddr>().is_ok()
+}
+
+/// The name with its domain, where one is known; an address as it is.
+pub(crate) fn qualified(name: &str, domain: Option<&str>) -> String {
+    match domain {
+        Some(domain) if !name.contains('.') && !is_address(name) => format!("{name}.{domain}"),
+        _ => name.to_owned(),
+    }
+}
+
+/// The part of a name with a domain that stands before it.
+pub(crate) fn short(name: &str) -> Option<&str> {
+    if is_address(name) {
+        return None;
+    }
+    name.split_once('.').map(|(short, _)| short)
+}
+
+/// An expression that matches whole names only.
+pub(crate) fn compiled(pattern: &str) -> Result<Regex, String> {
+    if pattern.is_empty() {
+        return Err("is empty: say which names it is for, as in \"node-[0-9]+\"".to_owned());
+    }
+    if pattern.len() > PATTERN_BYTES {
+        return Err(format!(
+            "is longer than {PATTERN_BYTES} bytes: list nodes, or make it shorter"
+        ));
+    }
+    let build = |text: &str| {
+        RegexBuilder::new(text)
+            .size_limit(COMPILED_BYTES)
+            .dfa_size_limit(COMPILED_BYTES)
+            .nest_limit(50)
+            .build()
+    };
+    // By itself first, so that no bracket of ours closes one of theirs.
+    build(pattern)
+        .and_then(|_| build(&format!("^(?:{pattern})$")))
+        .map_err(|error| {
+            let text = error.to_string();
+            let last = text
+                .lines()
+                .last()
+                .unwrap_or("")
+                .trim_start_matches("error: ");
+            format!("is no expression that can be matched in linear time: {last}")
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::policy::Pool;
+
+    use super::*;
+
+    fn homes(pools: &[(&str, Pool)]) -> Homes {
+        let mut policy = Policy::default();
+        policy.pools.clear();
+        for (place, (name, pool)) in (0..).zip(pools) {
+            let pool = Pool {
+                place: Some(place),
+                ..pool.clone()
+            };
+            policy.pools.insert((*name).to_owned(), pool);
+        }
+        Homes::of(&policy)
+    }
+
+    fn listing(nodes: &[&str]) -> Pool {
+        Pool {
+            nodes: nodes.iter().map(|node| (*node).to_owned()).collect(),
+            ..Pool::default()
+        }
+    }
+
+    fn pattern(pattern: &str) -> Pool {
+        Pool {
+            pattern: Some(pattern.to_owned()),
+            ..Pool::default()
+        }
+    }
+
+    fn of<'a>(homes: &'a Homes, name: &str) -> &'a str {
+        let node = Identity {
+            name,
+            ..Identity::default()
+        };
+        homes.pool_of(node).unwrap()
+    }
+
+    #[test]
+    fn r_2_3_expressions_come_before_lists_and_lists_before_the_first_pool() {
+        let homes = homes(&[
+            ("rest", Pool::default()),
+            ("late", listing(&["n7"])),
+            ("wide", pattern("n[0-9]")),
+            ("narrow", pattern("n7")),
+        ]);
+        assert_eq!(of(&homes, "n7"), "wide", "in the order of definition");
+        assert_eq!(of(&homes, "n77"), "rest", "a part of a name is no match");
+        assert_eq!(of(&homes, "other"), "rest");
+    }
+
+    #[test]
+    fn r_2_3_an_expression_is_tried_on_full_name_short_name_and_address() {
+        let homes = homes(&[
+            ("rest", Pool::default()),
+            ("full", pattern(r".*\.east\.example")),
+            ("short", pattern("gpu-[0-9]+")),
+            ("near", pattern(r"10\.0\.1\.[0-9]+")),
+        ]);
+        assert_eq!(of(&homes, "n1.east.example"), "full");
+        assert_eq!(of(&homes, "gpu-1.west.example"), "short");
+        let node = |address| Identity {
+            name: "n1",
+            address: Some(address),
+            declared: None,
+        };
+        assert_eq!(homes.pool_of(node("10.0.1.9")), Some("near"));
+        assert_eq!(homes.pool_of(node("10.0.2.9")), Some("rest"));
+    }
+
+    #[test]
+    fn r_2_3_names_are_taken_with_and_without_domain() {
+        let homes = homes(&[
+            ("rest", Pool::default()),
+            ("a", listing(&["n1", "n2.east.example", "10.0.0.3"])),
+        ]);
+        assert_eq!(of(&homes, "n1.east.example"), "a");
+        assert_eq!(of(&homes, "n2"), "a");
+        assert_eq!(of(&homes, "n2.west.example"), "rest");
+        let node = Identity {
+            name: "n3",
+            address: Some("10.0.0.3"),
+            declared: None,
+        };
+        assert_eq!(homes.pool_of(node), Some("a"));
+        assert_eq!(of(&homes, "10"), "rest", "an address has no short form");
+    }
+
+    #[test]
+    fn r_2_1_the_domain_of_the_first_pool_completes_names() {
+        let first = Pool {
+            domain: Some("east.example".to_owned()),
+            ..Pool::default()
+        };
+        let homes = homes(&[("rest", first), ("a", listing(&["n1"]))]);
+        assert_eq!(of(&homes, "n1"), "a");
+        assert_eq!(of(&homes, "n1.east.example"), "a");
+        assert_eq!(of(&homes, "n1.west.example"), "rest");
+    }
+
+    #[test]
+    fn an_agent_may_name_a_pool_that_lets_it() {
+        let closed = Pool {
+            declared: false,
+            ..Pool::default()
+        };
+        let homes = homes(&[
+            ("rest", Pool::default()),
+            ("open", Pool::default()),
+            ("closed", closed),
+        ]);
+        let node = |declared| Identity {
+            name: "n1",
+            address: None,
+            declared: Some(declared),
+        };
+        assert_eq!(homes.pool_of(node("open")), Some("open"));
+        assert_eq!(homes.pool_of(node("closed")), Some("rest"));
+        assert_eq!(homes.pool_of(node("nowhere")), Some("rest"));
+    }
+
+    #[test]
+    fn expressions_cannot_be_made_to_cost_much() {
+        assert!(compiled("").is_err());
+        assert!(compiled(&"a".repeat(PATTERN_BYTES + 1)).is_err());
+        assert!(compiled("(((a{1000}){1000}){1000})").is_err());
+        assert!(compiled("a)|(b").is_err(), "brackets are its own affair");
+        assert!(compiled("(?=a)").unwrap_err().contains("linear time"));
+        assert!(compiled("a|b").unwrap().is_match("b"));
+        assert!(!compiled("a|b").unwrap().is_match("bb"));
+        assert!(
+            compiled(r"(a*)*b")
+                .unwrap()
+                .is_match(&("a".repeat(10_000) + "b"))
+        );
+    }
+}

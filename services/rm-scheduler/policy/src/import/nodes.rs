@@ -1,0 +1,154 @@
+//! Node files: one name per line, `#` comments, `import FILE`. A file that ends in `.regex`, or is
+//! named by `regexfile`, holds one expression instead.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::stanza::Stanza;
+use super::{Import, Kind};
+use crate::fault::pointer;
+
+/// Files inside files at most, so that no circle of them is followed.
+const DEEPEST: usize = 20;
+
+/// Gives every pool the nodes of its file.
+pub(super) fn take(import: &mut Import<'_>, stanzas: &[Stanza]) {
+    let pools = || {
+        stanzas
+            .iter()
+            .filter(|stanza| stanza.kind == Kind::Nodepool)
+    };
+    let mut owners: BTreeMap<&str, &Stanza> = BTreeMap::new();
+    for stanza in pools() {
+        let files = ["nodefile", "regexfile"].map(|key| stanza.pairs.get(key));
+        for (line, values) in files.into_iter().flatten() {
+            let [file] = values.as_slice() else {
+                let detail = format!("{}: name one file of nodes", stanza.name);
+                import.fault(&stanza.file, *line, detail);
+                continue;
+            };
+            // 3.4.6
+            if let Some(first) = owners.insert(file, stanza) {
+                let (name, first) = (&stanza.name, &first.name);
+                let detail = format!("{name}: pool {first} has the node file {file} already");
+                import.fault(&stanza.file, *line, detail);
+            }
+        }
+    }
+    for (file, stanza) in &owners {
+        let named = stanza.pairs.get("regexfile");
+        let is_expression = named.is_some_and(|(_, values)| values.iter().any(|it| it == file));
+        let key = if is_expression {
+            "regexfile"
+        } else {
+            "nodefile"
+        };
+        let line = stanza.pairs.get(key).map_or(stanza.line, |(line, _)| *line);
+        let Some(text) = (import.node_file)(file) else {
+            // 3.4.7
+            let detail = format!("{}: there is no node file {file}", stanza.name);
+            import.fault(&stanza.file, line, detail);
+            continue;
+        };
+        if is_expression
+            || Path::new(file)
+                .extension()
+                .is_some_and(|end| end == "regex")
+        {
+            expression(import, stanza, file, &text);
+        } else {
+            let mut reading = Reading {
+                import,
+                pool: &stanza.name,
+                owners: &owners,
+                inside: Vec::new(),
+            };
+            reading.file(file, &text);
+        }
+    }
+}
+
+/// 3.4.7: an expression file holds an expression.
+fn expression(import: &mut Import<'_>, stanza: &Stanza, file: &str, text: &str) {
+    let said: Vec<(usize, &str)> = lines(text).collect();
+    let [(line, pattern)] = said.as_slice() else {
+        let line = said.get(1).map_or(0, |(line, _)| *line);
+        let detail = "holds one expression on one line, no more and no less";
+        import.fault(file, line, detail);
+        return;
+    };
+    import.spot(pointer(&["pools", &stanza.name, "pattern"]), file, *line);
+    if let Some(pool) = import.policy.pools.get_mut(&stanza.name) {
+        pool.pattern = Some((*pattern).to_owned());
+    }
+}
+
+/// What a file says, without comments and empty lines.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let numbered = text
+        .lines()
+        .enumerate()
+        .map(|(at, line)| (at + 1, line.trim()));
+    numbered.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'))
+}
+
+struct Reading<'a, 'b> {
+    import: &'a mut Import<'b>,
+    pool: &'a str,
+    owners: &'a BTreeMap<&'a str, &'a Stanza>,
+    /// The files that are being read, outermost first.
+    inside: Vec<String>,
+}
+
+impl Reading<'_, '_> {
+    fn file(&mut self, file: &str, text: &str) {
+        self.inside.push(file.to_owned());
+        for (line, said) in lines(text) {
+            let words = said.split('#').next().unwrap_or("");
+            let words: Vec<&str> = words
+                .split([' ', '\t', ','])
+                .filter(|it| !it.is_empty())
+                .collect();
+            match words.as_slice() {
+                ["import", other] => self.other(file, line, other),
+                [node] => self.node(file, line, node),
+                _ => {
+                    let detail = format!("{said:?} is neither one name nor `import FILE`");
+                    self.import.fault(file, line, detail);
+                }
+            }
+        }
+        self.inside.pop();
+    }
+
+    fn other(&mut self, file: &str, line: usize, other: &str) {
+        // The nodes of another pool's file belong to that pool.
+        if self.owners.contains_key(other) {
+            return;
+        }
+        if self.inside.iter().any(|open| open == other) || self.inside.len() >= DEEPEST {
+            self.import.fault(
+                file,
+                line,
+                format!("import {other}: files import one another"),
+            );
+            return;
+        }
+        if let Some(text) = (self.import.node_file)(other) {
+            self.file(other, &text);
+        } else {
+            let detail = format!("import {other}: there is no such file");
+            self.import.fault(file, line, detail);
+        }
+    }
+
+    fn node(&mut self, file: &str, line: usize, node: &str) {
+        let Some(pool) = self.import.policy.pools.get_mut(self.pool) else {
+            return;
+        };
+        let place = pool.nodes.len().to_string();
+        pool.nodes.push(node.to_owned());
+        let at = pointer(&["pools", self.pool, "nodes", &place]);
+        self.import.spot(at, file, line);
+    }
+}

@@ -1,0 +1,234 @@
+//! Stanzas: `Word NAME [PARENT] { key [=] value … }`.
+//!
+//! Pairs end with a line or `;`. A `#` that begins a word begins a comment, commas are blanks. What
+//! is wrong is told with its line, and reading goes on behind it.
+
+use std::collections::BTreeMap;
+
+use super::attributes::Kind;
+use super::{FileFault, Source};
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stanza {
+    pub file: String,
+    pub line: usize,
+    pub kind: Kind,
+    pub name: String,
+    /// What stands between the name and `{`.
+    pub parent: Option<String>,
+    /// By key: the line and the values, at least one.
+    pub pairs: BTreeMap<String, (usize, Vec<String>)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Token {
+    Word(String),
+    Open,
+    Close,
+    /// The end of a pair: a line or `;`.
+    End,
+    Equals,
+}
+
+fn tokens(text: &str) -> Vec<(usize, Token)> {
+    let mut tokens = Vec::new();
+    for (at, line) in text.lines().enumerate() {
+        let number = at + 1;
+        let mut word = String::new();
+        let flush = |word: &mut String, tokens: &mut Vec<(usize, Token)>| {
+            if !word.is_empty() {
+                tokens.push((number, Token::Word(std::mem::take(word))));
+            }
+        };
+        for character in line.chars() {
+            let single = match character {
+                '#' if word.is_empty() => break,
+                '{' => Some(Token::Open),
+                '}' => Some(Token::Close),
+                ';' => Some(Token::End),
+                '=' => Some(Token::Equals),
+                _ => None,
+            };
+            if single.is_some() || character.is_whitespace() || character == ',' {
+                flush(&mut word, &mut tokens);
+            } else {
+                word.push(character);
+            }
+            tokens.extend(single.map(|token| (number, token)));
+        }
+        flush(&mut word, &mut tokens);
+        tokens.push((number, Token::End));
+    }
+    tokens
+}
+
+struct Parser<'a> {
+    file: &'a str,
+    tokens: Vec<(usize, Token)>,
+    at: usize,
+    stanzas: Vec<Stanza>,
+    faults: Vec<FileFault>,
+}
+
+pub(super) fn parse(source: Source<'_>) -> (Vec<Stanza>, Vec<FileFault>) {
+    let mut parser = Parser {
+        file: source.name,
+        tokens: tokens(source.text),
+        at: 0,
+        stanzas: Vec::new(),
+        faults: Vec::new(),
+    };
+    while parser.peek().is_some() {
+        parser.stanza();
+    }
+    (parser.stanzas, parser.faults)
+}
+
+impl Parser<'_> {
+    fn peek(&self) -> Option<&Token> {
+        self.tokens.get(self.at).map(|(_, token)| token)
+    }
+
+    fn next(&mut self) -> Option<(usize, Token)> {
+        let token = self.tokens.get(self.at).cloned();
+        self.at += 1;
+        token
+    }
+
+    fn fault(&mut self, line: usize, detail: String) {
+        self.faults.push(FileFault {
+            file: self.file.to_owned(),
+            line: Some(line),
+            detail,
+        });
+    }
+
+    /// 3.4.1: a stanza has a name, `{` and `}`.
+    fn stanza(&mut self) {
+        let Some((line, token)) = self.next() else {
+            return;
+        };
+        let word = match token {
+            Token::End => return,
+            Token::Word(word) => word,
+            other => {
+                return self.fault(line, format!("{} stands outside of a stanza", sign(&other)));
+            }
+        };
+        let kind = Kind::of(&word);
+        if kind.is_none() {
+            let detail = format!("{word:?} begins no stanza: Nodepool, Class and User do");
+            self.fault(line, detail);
+        }
+        let header = self.words();
+        if !self.opens() {
+            self.fault(line, format!("{word} {} lacks its {{", header.join(" ")));
+            return;
+        }
+        let pairs = self.body(line, &word);
+        let mut header = header.into_iter();
+        let (Some(kind), name) = (kind, header.next()) else {
+            return;
+        };
+        let Some(name) = name else {
+            self.fault(line, format!("{word} lacks its name"));
+            return;
+        };
+        let parent = header.next();
+        if let Some(more) = header.next() {
+            self.fault(
+                line,
+                format!("{word} {name}: {more:?} is one word too many before {{"),
+            );
+        }
+        self.stanzas.push(Stanza {
+            file: self.file.to_owned(),
+            line,
+            kind,
+            name,
+            parent,
+            pairs,
+        });
+    }
+
+    /// The words of a header, which ends with its line or `{`.
+    fn words(&mut self) -> Vec<String> {
+        let mut words = Vec::new();
+        while let Some(Token::Word(word)) = self.peek() {
+            words.push(word.clone());
+            self.at += 1;
+        }
+        words
+    }
+
+    /// `{` stands on the line of the header, or alone on the next.
+    fn opens(&mut self) -> bool {
+        let ahead = self.tokens[self.at.min(self.tokens.len())..].iter();
+        let skip = ahead.take_while(|(_, token)| *token == Token::End).count();
+        let opens = matches!(self.tokens.get(self.at + skip), Some((_, Token::Open)));
+        if opens {
+            self.at += skip + 1;
+        }
+        opens
+    }
+
+    fn body(&mut self, opened: usize, word: &str) -> BTreeMap<String, (usize, Vec<String>)> {
+        let mut pairs = BTreeMap::new();
+        loop {
+            let before = self.at;
+            match self.next() {
+                Some((_, Token::End)) => {}
+                Some((_, Token::Close)) => return pairs,
+                // The next stanza begins: this one was not closed.
+                Some((_, Token::Word(key))) if Kind::of(&key).is_some() => {
+                    self.at = before;
+                    break;
+                }
+                Some((line, Token::Word(key))) => self.pair(line, key, &mut pairs),
+                Some((line, other)) => self.fault(line, format!("{} begins no pair", sign(&other))),
+                None => break,
+            }
+        }
+        self.fault(opened, format!("{word} lacks its }}"));
+        pairs
+    }
+
+    /// 3.4.1: a key has a value, and occurs once.
+    fn pair(
+        &mut self,
+        line: usize,
+        key: String,
+        pairs: &mut BTreeMap<String, (usize, Vec<String>)>,
+    ) {
+        if self.peek() == Some(&Token::Equals) {
+            self.at += 1;
+        }
+        let values = self.words();
+        if self.peek() == Some(&Token::Equals) {
+            self.fault(
+                line,
+                format!("{key}: a second = in one pair; pairs end with ;"),
+            );
+            self.at += 1;
+            self.words();
+        }
+        if values.is_empty() {
+            self.fault(line, format!("{key} lacks a value"));
+        } else if let Some((first, _)) = pairs.get(&key) {
+            let detail = format!("{key} stands twice in this stanza, first in line {first}");
+            self.fault(line, detail);
+        } else {
+            pairs.insert(key, (line, values));
+        }
+    }
+}
+
+fn sign(token: &Token) -> &'static str {
+    match token {
+        Token::Open => "{",
+        Token::Close => "}",
+        Token::End => ";",
+        Token::Equals => "=",
+        Token::Word(_) => "a word",
+    }
+}

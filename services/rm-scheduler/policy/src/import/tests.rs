@@ -1,0 +1,376 @@
+use hayward_rm_scheduler_api::policy::SharePolicy;
+use hayward_rm_scheduler_domain::snapshot;
+
+use super::*;
+use crate::{Document, Identity, Rules, read};
+
+const CLASSES: &str = include_str!("../../samples/village.classes");
+
+fn node_file(name: &str) -> Option<String> {
+    let text = match name {
+        "all.nodes" => include_str!("../../samples/all.nodes"),
+        "far.nodes" => include_str!("../../samples/far.nodes"),
+        "barn.nodes" => include_str!("../../samples/barn.nodes"),
+        "mill.regex" => include_str!("../../samples/mill.regex"),
+        "same.nodes" => "field-1.village.example\n",
+        "void.regex" => "# nothing\n",
+        "odd.nodes" => "field-9\nfield 8\n",
+        "ring.nodes" => "import wheel.nodes\n",
+        "round.nodes" | "wheel.nodes" => "import ring.nodes\n",
+        "lost.nodes" => "import nowhere.nodes\n",
+        _ => return None,
+    };
+    Some(text.to_owned())
+}
+
+fn source<'a>(name: &'a str, text: &'a str) -> Source<'a> {
+    Source { name, text }
+}
+
+fn village() -> Imported {
+    import(Input {
+        classes: source("village.classes", CLASSES),
+        users: Some(source(
+            "village.users",
+            include_str!("../../samples/village.users"),
+        )),
+        properties: Some(source(
+            "village.properties",
+            include_str!("../../samples/village.properties"),
+        )),
+        node_file: &node_file,
+    })
+    .unwrap_or_else(|faults| panic!("{faults:?}"))
+}
+
+fn told(classes: &str) -> Vec<String> {
+    let input = Input {
+        classes: source("c", classes),
+        users: None,
+        properties: None,
+        node_file: &node_file,
+    };
+    import(input)
+        .err()
+        .unwrap_or_default()
+        .iter()
+        .map(ToString::to_string)
+        .collect()
+}
+
+/// The sample with something in it replaced.
+fn changed(from: &str, to: &str) -> Vec<String> {
+    assert!(CLASSES.contains(from), "{from}");
+    told(&CLASSES.replace(from, to))
+}
+
+fn has(told: &[String], line: usize, words: &str) {
+    let at = format!("c:{line}: ");
+    let found = told
+        .iter()
+        .any(|it| it.starts_with(&at) && it.contains(words));
+    assert!(found, "{at}…{words}: {told:#?}");
+}
+
+#[test]
+fn r_3_3_the_stanzas_of_a_whole_site_become_a_document() {
+    let policy = village().policy;
+    assert_eq!(policy.quantum.0.memory_bytes, 2 << 30);
+    assert_eq!(policy.tunables.global_allotment_gb, Some(360));
+    assert_eq!(policy.tunables.fragmentation_threshold, 4);
+    assert_eq!(policy.tunables.reserve_overage_gb, Some(8));
+    let all = &policy.pools["--all--"];
+    assert_eq!(
+        all.nodes,
+        [
+            "far-1.town.example",
+            "10.1.2.3",
+            "field-1",
+            "field-2.village.example"
+        ],
+        "the nodes of another pool's file stay with that pool"
+    );
+    assert_eq!(policy.pools["barn"].parent.as_deref(), Some("--all--"));
+    assert_eq!(policy.pools["mill"].pattern.as_deref(), Some("mill-[0-9]+"));
+    assert_eq!(
+        policy.users["ben"].max_allotment_gb_by_class["workshop"],
+        64
+    );
+    let harvest = &policy.classes["harvest"];
+    assert_eq!(
+        harvest.users.as_deref(),
+        Some(&["ada".to_owned(), "ben".to_owned()][..])
+    );
+
+    let rules = Rules::of(&policy);
+    let harvest = &rules.classes["harvest"];
+    assert_eq!((harvest.weight, harvest.priority), (300, 10));
+    assert_eq!(harvest.growth.initialization_cap, Some(4));
+    assert_eq!(rules.classes["barn-work"].pool, "barn");
+    assert_eq!(
+        rules.classes["workshop"].policy,
+        snapshot::Policy::FixedShare
+    );
+    assert!(
+        !rules.classes.contains_key("fair-base"),
+        "a template serves nothing"
+    );
+    let of = |name, address| {
+        let node = Identity {
+            name,
+            address,
+            declared: Some("default"),
+        };
+        rules.pool_of(node).unwrap()
+    };
+    assert_eq!(of("barn-1.village.example", None), "barn");
+    assert_eq!(of("mill-3", None), "mill");
+    assert_eq!(of("cart", Some("10.1.2.3")), "--all--");
+}
+
+#[test]
+fn what_is_imported_can_be_written_and_read_again() {
+    let policy = village().policy;
+    let yaml = yaml_serde::to_string(&policy).unwrap();
+    let document: Document = yaml_serde::from_str(&yaml).unwrap();
+    assert_eq!(read(document).unwrap(), policy);
+}
+
+#[test]
+fn what_has_no_effect_is_noted() {
+    let notes = village().notes;
+    for (words, why) in [
+        ("village.properties:6: ducc.rm.node.stability", "lost_ms"),
+        ("village.properties:7: ducc.rm.eviction.policy", "cheapest"),
+        ("/classes/workshop/max_processes", "no effect"),
+        ("/classes/whole/enforce", "no effect"),
+    ] {
+        let found = notes
+            .iter()
+            .any(|note| note.contains(words) && note.contains(why));
+        assert!(found, "{words}: {notes:#?}");
+    }
+    assert!(
+        !notes.iter().any(|note| note.contains("broker")),
+        "not the scheduler's"
+    );
+}
+
+#[test]
+fn r_3_4_1_stanzas_have_names_brackets_and_values() {
+    has(&told("Class {\n policy RESERVE\n}\n"), 1, "lacks its name");
+    has(&told("\nClass a\n policy RESERVE\n}\n"), 2, "lacks its {");
+    has(
+        &told("Class a {\n policy RESERVE\nClass b {\n}\n"),
+        1,
+        "lacks its }",
+    );
+    has(
+        &changed("weight = 300", "weight ="),
+        22,
+        "weight lacks a value",
+    );
+    has(
+        &changed("weight = 300", "weight = 300; weight = 3"),
+        22,
+        "weight stands twice",
+    );
+    has(
+        &changed("weight = 300", "wieght = 300"),
+        22,
+        "wieght is not known",
+    );
+    has(&told("Klasse a { }\n"), 1, "begins no stanza");
+    has(&told("Class a { policy = RESERVE = b }\n"), 1, "a second =");
+}
+
+#[test]
+fn r_3_4_2_names_are_used_once() {
+    let twice = changed("Nodepool mill", "Nodepool barn");
+    has(&twice, 9, "barn is defined already, in c:4");
+    has(
+        &changed("Class grind", "Class normal"),
+        27,
+        "normal is defined already",
+    );
+}
+
+#[test]
+fn r_3_4_3_parents_of_pools() {
+    has(
+        &changed("parent = --all--", "parent = none"),
+        5,
+        "there is no pool \"none\"",
+    );
+    has(
+        &changed("Nodepool barn {", "Nodepool barn --all-- {"),
+        4,
+        "names it there",
+    );
+    let circle = changed("nodefile all.nodes", "nodefile all.nodes; parent barn");
+    has(&circle, 3, "circle");
+    has(&circle, 5, "circle");
+}
+
+#[test]
+fn r_3_4_4_the_quantum_is_a_number_at_the_top() {
+    has(
+        &changed("search-order = 10", "share-quantum = 10"),
+        7,
+        "only a pool without parent",
+    );
+    has(
+        &changed("share-quantum 4", "share-quantum much"),
+        10,
+        "\"much\"",
+    );
+    has(
+        &changed("share-quantum 4", "share-quantum 0"),
+        10,
+        "at least",
+    );
+}
+
+#[test]
+fn r_3_4_5_one_pool_at_most_has_no_nodes() {
+    let without = CLASSES
+        .replace("nodefile = barn.nodes", "")
+        .replace("; nodefile all.nodes", "");
+    has(&told(&without), 4, "only one pool may be so");
+}
+
+#[test]
+fn r_3_4_6_a_node_is_in_one_pool() {
+    has(
+        &changed("barn.nodes", "all.nodes"),
+        6,
+        "has the node file all.nodes already",
+    );
+    let told = changed("barn.nodes", "same.nodes");
+    let found = told
+        .iter()
+        .any(|it| it.starts_with("same.nodes:1: ") && it.contains("\"field-1\""));
+    assert!(found, "{told:#?}");
+}
+
+#[test]
+fn r_3_4_7_files_are_there_and_say_something() {
+    has(
+        &changed("barn.nodes", "nowhere.nodes"),
+        6,
+        "there is no node file nowhere.nodes",
+    );
+    for (file, line, words) in [
+        ("void.regex", "", "holds one expression"),
+        ("odd.nodes", ":2", "neither one name"),
+        ("wheel.nodes", ":1", "import one another"),
+        ("lost.nodes", ":1", "there is no such file"),
+    ] {
+        let first = if file == "wheel.nodes" {
+            "round.nodes"
+        } else {
+            file
+        };
+        let told = changed("barn.nodes", first);
+        let at = format!("{file}{line}: ");
+        let found = told
+            .iter()
+            .any(|it| it.starts_with(&at) && it.contains(words));
+        assert!(found, "{at}{words}: {told:#?}");
+    }
+}
+
+#[test]
+fn r_3_4_9_to_3_4_14_are_told_with_their_lines() {
+    has(
+        &changed("Class normal fair-base", "Class normal base"),
+        21,
+        "there is no class \"base\"",
+    );
+    has(
+        &changed("nodepool mill }", "nodepool lake }"),
+        27,
+        "there is no pool \"lake\"",
+    );
+    has(
+        &changed("policy FAIR_SHARE; priority 20", "priority 20"),
+        27,
+        "no policy",
+    );
+    has(
+        &changed("policy FAIR_SHARE", "policy SHARED"),
+        27,
+        "\"SHARED\"",
+    );
+    has(
+        &changed("enforce = true", "weight = 3"),
+        29,
+        "is for FAIR_SHARE classes",
+    );
+    has(
+        &changed("abstract     = true", "abstract = true; default = true"),
+        18,
+        "a template",
+    );
+    let no_default = changed("{ default = true }", "{ weight = 100 }");
+    assert!(
+        no_default
+            .iter()
+            .any(|it| it.contains("no class is the default of FAIR_SHARE"))
+    );
+    has(
+        &changed("priority 20", "priority 1"),
+        29,
+        "different priorities",
+    );
+    let input = |users| Input {
+        classes: source("c", CLASSES),
+        users: Some(source("u", users)),
+        properties: None,
+        node_file: &node_file,
+    };
+    for (users, words) in [
+        (
+            "User ada { max-allotment = lots }",
+            "u:1: ada: max-allotment is \"lots\"",
+        ),
+        (
+            "\nUser ada { max-allotment.lake = 3 }",
+            "u:2: /users/ada/max_allotment_gb_by_class/lake",
+        ),
+        ("Class a { }", "u:1: only users"),
+    ] {
+        let faults = import(input(users)).unwrap_err();
+        assert!(
+            faults.iter().any(|it| it.to_string().starts_with(words)),
+            "{faults:?}"
+        );
+    }
+}
+
+#[test]
+fn all_faults_are_told_at_once() {
+    let broken = CLASSES
+        .replace("weight = 300", "weight = much")
+        .replace("share-quantum 4", "x 4");
+    assert_eq!(told(&broken).len(), 2);
+    assert_eq!(SharePolicy::Reserve.word(), "RESERVE");
+}
+
+#[test]
+fn properties_that_are_no_numbers_are_named() {
+    let input = Input {
+        classes: source("c", CLASSES),
+        users: None,
+        properties: Some(source(
+            "p",
+            "\nducc.rm.prediction = perhaps\nducc.rm.share.quantum = 0\n",
+        )),
+        node_file: &node_file,
+    };
+    let faults = import(input).unwrap_err();
+    assert_eq!(
+        faults[0].to_string(),
+        "p:2: ducc.rm.prediction is \"perhaps\", which is not true or false"
+    );
+}

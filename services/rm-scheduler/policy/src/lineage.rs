@@ -1,0 +1,74 @@
+//! What a class inherits: each attribute that is not set is taken from the parent, and so
+//! on upwards, except `abstract` and `default`.
+
+use std::collections::BTreeSet;
+
+use hayward_rm_scheduler_api::policy::{Class, Policy, SharePolicy};
+
+/// A class, its parent, the parent of that, to the end.
+pub(crate) struct Lineage<'a>(Vec<&'a Class>);
+
+/// Why a line of parents does not end.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Broken<'a> {
+    /// The class itself names a parent that is not there.
+    Unknown(&'a str),
+    /// The class is its own ancestor.
+    Circle,
+    /// The same is wrong further up, where it is told.
+    Above,
+}
+
+impl<'a> Lineage<'a> {
+    pub fn of(policy: &'a Policy, name: &'a str) -> Result<Self, Broken<'a>> {
+        let mut line = Vec::new();
+        let mut seen = BTreeSet::new();
+        let mut at = Some(name);
+        while let Some(step) = at {
+            if !seen.insert(step) {
+                return Err(if step == name {
+                    Broken::Circle
+                } else {
+                    Broken::Above
+                });
+            }
+            let Some(class) = policy.classes.get(step) else {
+                return Err(if line.len() < 2 {
+                    Broken::Unknown(step)
+                } else {
+                    Broken::Above
+                });
+            };
+            line.push(class);
+            at = class.parent.as_deref();
+        }
+        Ok(Self(line))
+    }
+
+    /// The attribute as the nearest class has it that says anything of it.
+    pub fn find<T>(&self, said: impl Fn(&'a Class) -> Option<T>) -> Option<T> {
+        self.0.iter().find_map(|class| said(class))
+    }
+
+    pub fn policy(&self) -> Option<SharePolicy> {
+        self.find(|class| class.policy)
+    }
+
+    pub fn pool(&self) -> Option<&'a str> {
+        self.find(|class| class.pool.as_deref())
+    }
+
+    /// Defaults are filled in after inheritance.
+    pub fn priority(&self) -> Option<i64> {
+        let natural = match self.policy()? {
+            SharePolicy::FairShare => 10,
+            SharePolicy::FixedShare => 5,
+            SharePolicy::Reserve => 1,
+        };
+        Some(self.find(|class| class.priority).unwrap_or(natural))
+    }
+
+    pub fn weight(&self) -> u64 {
+        self.find(|class| class.weight).unwrap_or(100)
+    }
+}

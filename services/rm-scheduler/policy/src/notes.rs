@@ -1,0 +1,74 @@
+//! What a policy says without effect, or with one that may surprise.
+
+use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
+
+use crate::fault::pointer;
+use crate::homes::{compiled, domain, qualified, short};
+use crate::lineage::Lineage;
+use crate::order;
+
+/// A line for each, with its place.
+pub fn notes(policy: &Policy) -> Vec<String> {
+    let mut notes = Vec::new();
+    for (name, class) in &policy.classes {
+        let historic = [
+            ("enforce", class.enforce.is_some()),
+            ("max_processes", class.max_processes.is_some()),
+            ("max_machines", class.max_machines.is_some()),
+            ("cap", class.cap.is_some()),
+        ];
+        for (attribute, _) in historic.into_iter().filter(|(_, said)| *said) {
+            let at = pointer(&["classes", name, attribute]);
+            notes.push(format!("{at}: is accepted and has no effect"));
+        }
+        let debug = class.debug.as_ref();
+        let fair = debug.and_then(|debug| Lineage::of(policy, debug).ok()?.policy());
+        if fair == Some(SharePolicy::FairShare) {
+            let at = pointer(&["classes", name, "debug"]);
+            notes.push(format!(
+                "{at}: is FAIR_SHARE too, so services go to the FIXED_SHARE default instead"
+            ));
+        }
+    }
+    if !policy.tunables.use_global_allotment && policy.tunables.global_allotment_gb.is_some() {
+        let at = pointer(&["tunables", "global_allotment_gb"]);
+        notes.push(format!(
+            "{at}: has no effect while use_global_allotment is false"
+        ));
+    }
+    if policy.tunables.node_memory_override_gb > 0 {
+        let at = pointer(&["tunables", "node_memory_override_gb"]);
+        notes.push(format!(
+            "{at}: nodes are given work that they may have no memory for"
+        ));
+    }
+    overlaps(policy, &mut notes);
+    notes
+}
+
+/// expressions come before lists, which may be not what the list was for.
+fn overlaps(policy: &Policy, notes: &mut Vec<String>) {
+    let domain = domain(policy);
+    let mut patterns = Vec::new();
+    for (name, pool) in order::pools(policy) {
+        patterns.extend(
+            pool.pattern
+                .as_deref()
+                .and_then(|text| Some((name, compiled(text).ok()?))),
+        );
+    }
+    for (name, pool) in order::pools(policy) {
+        for (at, node) in pool.nodes.iter().enumerate() {
+            let full = qualified(node, domain);
+            let hit = patterns.iter().find(|(_, pattern)| {
+                pattern.is_match(&full) || short(&full).is_some_and(|it| pattern.is_match(it))
+            });
+            if let Some((other, _)) = hit.filter(|(other, _)| *other != name) {
+                let at = pointer(&["pools", name, "nodes", &at.to_string()]);
+                notes.push(format!(
+                    "{at}: {node:?} matches the pattern of {other:?}, which comes first"
+                ));
+            }
+        }
+    }
+}

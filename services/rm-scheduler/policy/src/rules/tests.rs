@@ -1,0 +1,218 @@
+use hayward_rm_scheduler_api::policy::{Class, Pool};
+use hayward_vocabulary::resources::GIB;
+use serde_json::json;
+
+use super::*;
+use crate::{Document, read};
+
+fn policy(document: serde_json::Value) -> Policy {
+    read(Document::from(document)).unwrap_or_else(|faults| panic!("{faults:#?}"))
+}
+
+#[test]
+fn r_3_1_attributes_are_inherited_and_templates_dropped() {
+    let policy = policy(json!({
+        "pools": {"default": {}},
+        "classes": {
+            "base": {"abstract": true, "policy": "FAIR_SHARE", "pool": "default", "weight": 30,
+                     "users": ["ada"], "initialization_cap": 4},
+            "mid": {"parent": "base", "weight": 60, "default": true},
+            "leaf": {"parent": "mid", "users": [], "prediction_fudge_ms": 7},
+        },
+    }));
+    let rules = Rules::of(&policy);
+    let names: Vec<&str> = rules.classes.keys().map(String::as_str).collect();
+    assert_eq!(names, ["leaf", "mid"]);
+    let (mid, leaf) = (&rules.classes["mid"], &rules.classes["leaf"]);
+    assert_eq!((mid.weight, leaf.weight, leaf.priority), (60, 60, 10));
+    assert!(mid.default && !leaf.default, "`default` is not inherited");
+    assert!(
+        mid.users.contains("ada") && leaf.users.is_empty(),
+        "an empty list is said too"
+    );
+    assert_eq!(leaf.growth.initialization_cap, Some(4));
+    assert_eq!(leaf.growth.prediction_fudge_ms, Some(7));
+}
+
+#[test]
+fn r_3_1_defaults_are_filled_in_after_inheritance() {
+    let rules = Rules::of(&policy(json!({
+        "pools": {"p": {}},
+        "classes": {
+            "f": {"policy": "FAIR_SHARE", "pool": "p", "default": true},
+            "s": {"policy": "FIXED_SHARE", "pool": "p", "default": true},
+            "r": {"policy": "RESERVE", "pool": "p", "default": true},
+        },
+    })));
+    let of = |name: &str| (rules.classes[name].priority, rules.classes[name].weight);
+    assert_eq!([of("f"), of("s"), of("r")], [(10, 100), (5, 100), (1, 100)]);
+}
+
+#[test]
+fn r_3_2_other_work_grows_by_the_global_values() {
+    let mut policy = Policy::default();
+    let base = Class {
+        is_abstract: true,
+        initialization_cap: Some(9),
+        ..Class::default()
+    };
+    policy.classes.insert("base".into(), base);
+    for name in ["service", "normal"] {
+        policy.classes.entry(name.into()).or_default().parent = Some("base".into());
+    }
+    let rules = Rules::of(&policy);
+    assert_eq!(rules.classes["service"].growth.initialization_cap, None);
+    assert_eq!(rules.classes["normal"].growth.initialization_cap, Some(9));
+}
+
+#[test]
+fn r_3_3_debug_is_inherited_and_only_of_fair_classes() {
+    let mut policy = Policy::default();
+    policy.classes.entry("normal".into()).or_default().debug = Some("service".into());
+    policy.classes.entry("low".into()).or_default().parent = Some("normal".into());
+    let rules = Rules::of(&policy);
+    assert_eq!(rules.classes["low"].debug.as_deref(), Some("service"));
+    assert_eq!(rules.classes["high"].debug, None);
+}
+
+#[test]
+fn r_3_5_limits_of_users_are_their_own_and_by_class() {
+    let rules = Rules::of(&policy(json!({
+        "pools": {"default": {}},
+        "classes": {"s": {"policy": "FIXED_SHARE", "pool": "default", "default": true}},
+        "users": {"ada": {"max_allotment_gb": 7, "max_allotment_gb_by_class": {"s": 3}},
+                  "ben": {"max_allotment_quanta": 2}},
+        "tunables": {"global_allotment_gb": 5},
+    })));
+    let ada = &rules.users["ada"];
+    assert_eq!(ada.max_allotment_bytes, Some(7 * GIB));
+    assert_eq!(ada.max_allotment_by_class["s"], 3 * GIB);
+    assert_eq!(rules.users["ben"].max_allotment_bytes, Some(2 * GIB));
+    assert_eq!(rules.tunables.global_allotment_bytes, Some(5 * GIB));
+}
+
+#[test]
+fn a_global_allotment_can_be_switched_off() {
+    let mut policy = Policy::default();
+    policy.tunables.global_allotment_gb = Some(5);
+    policy.tunables.use_global_allotment = false;
+    assert_eq!(Rules::of(&policy).tunables.global_allotment_bytes, None);
+}
+
+#[test]
+fn r_2_2_a_tree_has_the_quantum_of_its_top() {
+    let policy = policy(json!({
+        "quantum": {"memory_bytes": GIB, "cpu_milli": 500},
+        "pools": {"a": {}, "b": {"quantum": {"memory_bytes": 4 * GIB, "gpu_milli": 1000}}},
+        "classes": {},
+    }));
+    let rules = Rules::of(&policy);
+    assert_eq!(rules.quantum.0.cpu_milli, 500);
+    assert_eq!(rules.pools["a"].quantum, None);
+    let own = rules.pools["b"].quantum.as_ref().unwrap();
+    assert_eq!((own.0.memory_bytes, own.0.gpu_milli), (4 * GIB, 1000));
+}
+
+#[test]
+fn r_2_5_the_order_of_definition_is_said_by_place() {
+    let policy = policy(json!({
+        "pools": {"a": {"place": 2}, "b": {"place": 1}, "default": {}, "c": {}},
+        "classes": {
+            "x": {"policy": "FIXED_SHARE", "pool": "a", "place": 2, "default": true},
+            "y": {"policy": "FIXED_SHARE", "pool": "a", "place": 1},
+            "w": {"policy": "FIXED_SHARE", "pool": "a"},
+        },
+    }));
+    let rules = Rules::of(&policy);
+    let pool = |name: &str| rules.pools[name].place;
+    assert_eq!(
+        [pool("b"), pool("a"), pool("default"), pool("c")],
+        [0, 1, 2, 3]
+    );
+    let class = |name: &str| rules.classes[name].place;
+    assert_eq!([class("y"), class("x"), class("w")], [0, 1, 2]);
+    let node = Identity {
+        name: "n1",
+        ..Identity::default()
+    };
+    assert_eq!(
+        rules.pool_of(node),
+        Some("b"),
+        "the first top-level pool is the default"
+    );
+}
+
+#[test]
+fn r_4_1_memory_is_withheld_on_every_node() {
+    let mut policy = Policy::default();
+    policy.tunables.node_reserved_gb = 2;
+    let reported = Size {
+        cpu_milli: 7,
+        ..Size::memory(8 * GIB)
+    };
+    let left = Rules::of(&policy).capacity(&reported);
+    assert_eq!((left.memory_bytes, left.cpu_milli), (6 * GIB, 7));
+    assert_eq!(
+        Rules::of(&policy).capacity(&Size::memory(GIB)).memory_bytes,
+        0
+    );
+    policy.tunables.node_memory_override_gb = 32;
+    assert_eq!(
+        Rules::of(&policy).capacity(&reported).memory_bytes,
+        30 * GIB
+    );
+}
+
+#[test]
+fn presets_are_one_planner_with_switches() {
+    let read = |preset: &str, settings: serde_json::Value| {
+        let document = json!({
+            "pools": {"default": {}}, "classes": {}, "preset": preset, "settings": settings,
+        });
+        Rules::of(&policy(document)).tunables.settings
+    };
+    assert_eq!(read("default", json!({})), Settings::default());
+    assert_eq!(read("reference", json!({})), Settings::reference());
+    let without = Settings {
+        lend_idle: false,
+        churn_rounds: None,
+        ..Settings::default()
+    };
+    assert_eq!(
+        read("default", json!({"lend_idle": false, "churn_rounds": 0})),
+        without
+    );
+}
+
+/// A switch that the document cannot say would be one that nobody can turn.
+#[test]
+fn every_switch_of_the_planner_can_be_said() {
+    let all = serde_json::to_value(Settings::default()).unwrap();
+    let mut off = serde_json::to_value(Settings::reference()).unwrap();
+    off["churn_rounds"] = json!(0);
+    let said: Switches = serde_json::from_value(off).unwrap();
+    assert_eq!(
+        settings(Preset::Default, &said),
+        Settings::reference(),
+        "{all}"
+    );
+}
+
+#[test]
+fn rules_of_a_policy_with_faults_leave_out_what_makes_no_sense() {
+    let mut policy = Policy::default();
+    policy.classes.insert("lost".into(), Class::default());
+    let circle = Class {
+        parent: Some("circle".into()),
+        ..Class::default()
+    };
+    policy.classes.insert("circle".into(), circle);
+    let odd = Pool {
+        pattern: Some("(".into()),
+        ..Pool::default()
+    };
+    policy.pools.insert("odd".into(), odd);
+    let rules = Rules::of(&policy);
+    assert_eq!(rules.classes.len(), 5);
+    assert_eq!(rules.pools.len(), 2);
+}

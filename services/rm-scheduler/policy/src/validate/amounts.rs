@@ -1,0 +1,137 @@
+//! Amounts: the quantum, the tunables, what users may hold.
+
+use hayward_rm_scheduler_api::policy::{Policy, Tunables, UserPolicy};
+use hayward_vocabulary::{Quantum, UserName};
+
+use super::{MOST_GB, one_of};
+use crate::fault::Faults;
+
+/// Bytes. A smaller unit makes shares of a fleet numbers that cannot be reckoned with.
+const LEAST_QUANTUM: u64 = 1 << 20;
+/// Thousandths.
+const MOST_MILLI: u64 = 1_000_000_000;
+/// Milliseconds: a year.
+const YEAR_MS: u64 = 366 * 24 * 3_600_000;
+const MOST_PROCESSES: u64 = 1_000_000_000;
+
+pub(super) fn check(policy: &Policy, faults: &mut Faults) {
+    quantum(&["quantum"], &policy.quantum, faults);
+    tunables(&policy.tunables, faults);
+    if policy
+        .settings
+        .churn_rounds
+        .is_some_and(|rounds| rounds > 1_000_000)
+    {
+        faults.say(&["settings", "churn_rounds"], "must be at most 1000000");
+    }
+    for (name, user) in &policy.users {
+        one_user(policy, name, user, faults);
+    }
+}
+
+/// 3.4.4: a quantum is an amount.
+pub(super) fn quantum(at: &[&str], quantum: &Quantum, faults: &mut Faults) {
+    let mut say = |field: &str, detail: String| {
+        let mut steps = at.to_vec();
+        steps.push(field);
+        faults.say(&steps, detail);
+    };
+    let size = &quantum.0;
+    if size.memory_bytes < LEAST_QUANTUM {
+        let detail = format!("must be at least {LEAST_QUANTUM} bytes (1 MiB)");
+        say("memory_bytes", detail);
+    }
+    if size.memory_bytes > MOST_GB << 30 {
+        say("memory_bytes", format!("must be at most {MOST_GB} GB"));
+    }
+    for (field, milli) in [("cpu_milli", size.cpu_milli), ("gpu_milli", size.gpu_milli)] {
+        if milli > MOST_MILLI {
+            say(field, format!("must be at most {MOST_MILLI}"));
+        }
+    }
+}
+
+fn gigabytes(at: &[&str], amount: Option<u64>, faults: &mut Faults) {
+    if amount.is_some_and(|amount| amount > MOST_GB) {
+        faults.say(at, format!("must be at most {MOST_GB} GB"));
+    }
+}
+
+fn tunables(tunables: &Tunables, faults: &mut Faults) {
+    let amounts = [
+        ("global_allotment_gb", tunables.global_allotment_gb),
+        ("global_allotment_quanta", tunables.global_allotment_quanta),
+        ("reserve_overage_gb", tunables.reserve_overage_gb),
+        ("node_reserved_gb", Some(tunables.node_reserved_gb)),
+        (
+            "node_memory_override_gb",
+            Some(tunables.node_memory_override_gb),
+        ),
+    ];
+    for (field, amount) in amounts {
+        gigabytes(&["tunables", field], amount, faults);
+    }
+    if tunables.global_allotment_gb.is_some() && tunables.global_allotment_quanta.is_some() {
+        let detail = "says the same as global_allotment_gb: keep one of the two";
+        faults.say(&["tunables", "global_allotment_quanta"], detail);
+    }
+    if tunables.prediction_fudge_ms > YEAR_MS {
+        let detail = "must be at most a year: 31622400000";
+        faults.say(&["tunables", "prediction_fudge_ms"], detail);
+    }
+    let counts = [
+        ("initialization_cap", tunables.initialization_cap),
+        ("fragmentation_threshold", tunables.fragmentation_threshold),
+    ];
+    for (field, count) in counts {
+        if count > MOST_PROCESSES {
+            let detail = format!("must be at most {MOST_PROCESSES}");
+            faults.say(&["tunables", field], detail);
+        }
+    }
+}
+
+/// Growth of one class, within the bounds of the tunables.
+pub(super) fn growth(name: &str, cap: Option<u64>, fudge_ms: Option<u64>, faults: &mut Faults) {
+    if cap.is_some_and(|cap| cap > MOST_PROCESSES) {
+        let detail = format!("must be at most {MOST_PROCESSES}");
+        faults.say(&["classes", name, "initialization_cap"], detail);
+    }
+    if fudge_ms.is_some_and(|fudge| fudge > YEAR_MS) {
+        let detail = "must be at most a year: 31622400000";
+        faults.say(&["classes", name, "prediction_fudge_ms"], detail);
+    }
+}
+
+/// 3.4.14: a limit is a number, and names a class there is.
+fn one_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults) {
+    if let Err(error) = UserName::new(name) {
+        faults.say(&["users", name], error.to_string());
+    }
+    gigabytes(
+        &["users", name, "max_allotment_gb"],
+        user.max_allotment_gb,
+        faults,
+    );
+    let quanta = &["users", name, "max_allotment_quanta"];
+    gigabytes(quanta, user.max_allotment_quanta, faults);
+    if user.max_allotment_gb.is_some() && user.max_allotment_quanta.is_some() {
+        faults.say(
+            quanta,
+            "says the same as max_allotment_gb: keep one of the two",
+        );
+    }
+    for (class, amount) in &user.max_allotment_gb_by_class {
+        let at = ["users", name, "max_allotment_gb_by_class", class];
+        gigabytes(&at, Some(*amount), faults);
+        let known = policy.classes.get(class);
+        if known.is_none_or(|known| known.is_abstract) {
+            let serving = policy
+                .classes
+                .iter()
+                .filter(|(_, known)| !known.is_abstract);
+            let there = one_of(serving.map(|(name, _)| name.as_str()));
+            faults.say(&at, format!("there is no class {class:?}: {there}"));
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! Classes: complete after inheritance, at home in a pool, and not at odds with one another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_api::policy::{Class, Policy, SharePolicy};
+use hayward_vocabulary::UserName;
+
+use super::{CLASSES, amounts, name, one_of};
+use crate::fault::Faults;
+use crate::lineage::{Broken, Lineage};
+use crate::order;
+
+const MOST_WEIGHT: u64 = 1_000_000;
+
+/// A class that can serve work, as it is after inheritance.
+struct Serving<'a> {
+    name: &'a str,
+    class: &'a Class,
+    policy: SharePolicy,
+    priority: i64,
+}
+
+pub(super) fn check(policy: &Policy, faults: &mut Faults) {
+    if policy.classes.len() > CLASSES {
+        faults.say(&["classes"], format!("must be at most {CLASSES}"));
+        return;
+    }
+    let mut serving = Vec::new();
+    let mut broken = false;
+    for (class_name, class) in order::classes(policy) {
+        name("classes", class_name, faults);
+        alone(policy, class_name, class, faults);
+        match Lineage::of(policy, class_name) {
+            Ok(lineage) => {
+                attributes(class_name, class, &lineage, faults);
+                serving.extend(complete(policy, class_name, class, &lineage));
+                incomplete(policy, class_name, class, &lineage, faults);
+            }
+            Err(fault) => {
+                broken = true;
+                no_parent(policy, class_name, &fault, faults);
+            }
+        }
+    }
+    priorities(&serving, faults);
+    defaults(&serving, faults, broken);
+}
+
+/// 3.4.9: a parent that is there.
+fn no_parent(policy: &Policy, name: &str, fault: &Broken, faults: &mut Faults) {
+    let at = ["classes", name, "parent"];
+    match fault {
+        Broken::Unknown(parent) => {
+            let others = policy.classes.keys().filter(|other| *other != name);
+            let there = one_of(others.map(String::as_str));
+            faults.say(&at, format!("there is no class {parent:?}: {there}"));
+        }
+        Broken::Circle => faults.say(&at, "classes form a circle: remove one of its parents"),
+        Broken::Above => {}
+    }
+}
+
+/// What a class says by itself, whatever it inherits.
+fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
+    // 3.4.11
+    if class.is_abstract && class.default {
+        let detail = "a template cannot serve work: mark a class that is not abstract";
+        faults.say(&["classes", name, "default"], detail);
+    }
+    if class.weight.is_some_and(|weight| weight > MOST_WEIGHT) {
+        faults.say(
+            &["classes", name, "weight"],
+            format!("must be at most {MOST_WEIGHT}"),
+        );
+    }
+    // A priority without weight would divide by nothing.
+    if class.weight == Some(0) {
+        faults.say(&["classes", name, "weight"], "must be at least 1");
+    }
+    amounts::growth(
+        name,
+        class.initialization_cap,
+        class.prediction_fudge_ms,
+        faults,
+    );
+    for (at, user) in class.users.iter().flatten().enumerate() {
+        if let Err(error) = UserName::new(user.as_str()) {
+            faults.say(
+                &["classes", name, "users", &at.to_string()],
+                error.to_string(),
+            );
+        }
+    }
+    if let Some(debug) = class.debug.as_deref() {
+        let known = policy.classes.get(debug);
+        if known.is_none_or(|known| known.is_abstract) {
+            let serving = policy
+                .classes
+                .iter()
+                .filter(|(_, known)| !known.is_abstract);
+            let there = one_of(serving.map(|(name, _)| name.as_str()));
+            let detail = format!("there is no class {debug:?}: {there}");
+            faults.say(&["classes", name, "debug"], detail);
+        }
+    }
+}
+
+/// 3.4.10: no attribute that the policy of the class does not allow (3.1).
+fn attributes(name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
+    use SharePolicy::{FairShare, FixedShare, Reserve};
+    let Some(policy) = lineage.policy() else {
+        return;
+    };
+    let said = [
+        ("weight", class.weight.is_some(), FairShare),
+        ("debug", class.debug.is_some(), FairShare),
+        (
+            "initialization_cap",
+            class.initialization_cap.is_some(),
+            FairShare,
+        ),
+        (
+            "expand_by_doubling",
+            class.expand_by_doubling.is_some(),
+            FairShare,
+        ),
+        ("use_prediction", class.use_prediction.is_some(), FairShare),
+        (
+            "prediction_fudge_ms",
+            class.prediction_fudge_ms.is_some(),
+            FairShare,
+        ),
+        ("enforce", class.enforce.is_some(), Reserve),
+        ("max_processes", class.max_processes.is_some(), FixedShare),
+        ("max_machines", class.max_machines.is_some(), Reserve),
+    ];
+    for (attribute, said, allowed) in said {
+        if said && policy != allowed {
+            let detail = format!(
+                "is for {} classes, and this one is {}: remove it",
+                allowed.word(),
+                policy.word()
+            );
+            faults.say(&["classes", name, attribute], detail);
+        }
+    }
+}
+
+fn complete<'a>(
+    policy: &Policy,
+    name: &'a str,
+    class: &'a Class,
+    lineage: &Lineage,
+) -> Option<Serving<'a>> {
+    let at_home = policy.pools.contains_key(lineage.pool()?);
+    (at_home && !class.is_abstract).then_some(Serving {
+        name,
+        class,
+        policy: lineage.policy()?,
+        priority: lineage.priority()?,
+    })
+}
+
+/// 3.4.9: a policy, and a pool there is.
+fn incomplete(policy: &Policy, name: &str, class: &Class, lineage: &Lineage, faults: &mut Faults) {
+    let pools = || one_of(policy.pools.keys().map(String::as_str));
+    match (lineage.pool(), class.pool.as_deref()) {
+        (_, Some(own)) if !policy.pools.contains_key(own) => {
+            let detail = format!("there is no pool {own:?}: {}", pools());
+            faults.say(&["classes", name, "pool"], detail);
+        }
+        // The pool of a parent is told where the parent stands.
+        (Some(_), _) => {}
+        (None, _) if class.is_abstract => {}
+        (None, _) => {
+            let detail = format!("says no pool, nor does a parent: {}", pools());
+            faults.say(&["classes", name, "pool"], detail);
+        }
+    }
+    if lineage.policy().is_none() && !class.is_abstract {
+        let detail = "says no policy, nor does a parent: FAIR_SHARE, FIXED_SHARE or RESERVE";
+        faults.say(&["classes", name, "policy"], detail);
+    }
+}
+
+/// 3.4.13: classes of equal priority have the same policy, over all trees.
+fn priorities(serving: &[Serving], faults: &mut Faults) {
+    let mut found: BTreeMap<i64, &Serving> = BTreeMap::new();
+    for class in serving {
+        let first = *found.entry(class.priority).or_insert(class);
+        if first.policy != class.policy {
+            let detail = format!(
+                "class {:?} has priority {} too, and is {}: give them different priorities",
+                first.name,
+                class.priority,
+                first.policy.word()
+            );
+            faults.say(&["classes", class.name, "priority"], detail);
+        }
+    }
+}
+
+/// 3.4.11 and 3.4.12: one default for each policy in use.
+fn defaults(serving: &[Serving], faults: &mut Faults, broken: bool) {
+    let mut found: BTreeMap<SharePolicy, &str> = BTreeMap::new();
+    for class in serving.iter().filter(|class| class.class.default) {
+        if let Some(first) = found.get(&class.policy) {
+            let detail = format!(
+                "class {first:?} is the default of {} already: keep one of the two",
+                class.policy.word()
+            );
+            faults.say(&["classes", class.name, "default"], detail);
+        } else {
+            found.insert(class.policy, class.name);
+        }
+    }
+    let used: BTreeSet<SharePolicy> = serving.iter().map(|class| class.policy).collect();
+    for policy in used
+        .into_iter()
+        .filter(|policy| !found.contains_key(policy))
+    {
+        // It may be the one whose parent is not there.
+        if !broken {
+            let detail = format!("no class is the default of {}: mark one", policy.word());
+            faults.say(&["classes"], detail);
+        }
+    }
+}

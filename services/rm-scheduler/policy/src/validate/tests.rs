@@ -1,0 +1,296 @@
+use hayward_rm_scheduler_api::policy::{Class, Pool, SharePolicy, UserPolicy};
+use serde_json::json;
+
+use super::*;
+use crate::{Document, read};
+
+/// Pointers of the faults of the shipped policy after a change.
+fn broken(change: impl FnOnce(&mut Policy)) -> Vec<String> {
+    let mut policy = Policy::default();
+    change(&mut policy);
+    faults(&policy)
+        .into_iter()
+        .map(|fault| fault.pointer)
+        .collect()
+}
+
+fn class<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Class {
+    policy.classes.entry(name.into()).or_default()
+}
+
+fn pool<'a>(policy: &'a mut Policy, name: &str) -> &'a mut Pool {
+    policy.pools.entry(name.into()).or_default()
+}
+
+#[test]
+fn the_shipped_policy_is_without_fault() {
+    assert_eq!(broken(|_| {}), Vec::<String>::new());
+    assert!(crate::notes(&Policy::default()).is_empty());
+}
+
+#[test]
+fn r_3_4_1_a_field_that_stands_twice_is_a_fault() {
+    let text = r#"{"pools": {"default": {}}, "classes": {"a": {"policy": "RESERVE",
+        "pool": "default", "default": true, "priority": 3, "priority": 4}}}"#;
+    let document: Document = serde_json::from_str(text).unwrap();
+    let told = read(document).unwrap_err();
+    assert_eq!(told[0].pointer, "/classes/a/priority");
+    let yaml = "pools: {default: {}}\nclasses: {}\nusers:\n  ada: {}\n  ada: {}\n";
+    let told = read(yaml_serde::from_str::<Document>(yaml).unwrap()).unwrap_err();
+    assert_eq!(told[0].pointer, "/users/ada");
+}
+
+#[test]
+fn r_3_4_3_parents_are_there_and_form_no_circle() {
+    let own = broken(|policy| pool(policy, "default").parent = Some("default".into()));
+    assert_eq!(own, ["/pools/default/parent"]);
+    let unknown = broken(|policy| pool(policy, "gpu").parent = Some("x".into()));
+    assert_eq!(unknown, ["/pools/gpu/parent"]);
+    let circle = broken(|policy| {
+        pool(policy, "a").parent = Some("b".into());
+        pool(policy, "b").parent = Some("a".into());
+        pool(policy, "c").parent = Some("b".into());
+    });
+    assert_eq!(
+        circle,
+        ["/pools/a/parent", "/pools/b/parent"],
+        "c only hangs below"
+    );
+}
+
+#[test]
+fn r_3_4_4_only_pools_at_the_top_have_a_quantum() {
+    let below = broken(|policy| {
+        pool(policy, "gpu").parent = Some("default".into());
+        pool(policy, "gpu").quantum = Some(policy.quantum.clone());
+    });
+    assert_eq!(below, ["/pools/gpu/quantum"]);
+    let nothing = broken(|policy| {
+        let mut quantum = policy.quantum.clone();
+        quantum.0.memory_bytes = 0;
+        pool(policy, "gpu").quantum = Some(quantum.clone());
+        policy.quantum = quantum;
+    });
+    assert_eq!(
+        nothing,
+        ["/pools/gpu/quantum/memory_bytes", "/quantum/memory_bytes"]
+    );
+}
+
+#[test]
+fn r_3_4_5_one_pool_at_most_has_no_source_of_nodes() {
+    let none = |policy: &mut Policy, names: &[&str]| {
+        for name in names {
+            pool(policy, name).declared = false;
+        }
+    };
+    assert_eq!(
+        broken(|policy| none(policy, &["default"])),
+        Vec::<String>::new()
+    );
+    assert_eq!(
+        broken(|policy| none(policy, &["default", "gpu", "ssd"])),
+        ["/pools/gpu", "/pools/ssd"]
+    );
+}
+
+#[test]
+fn r_3_4_6_a_node_is_listed_once_under_its_short_or_long_name() {
+    let nodes = |lists: [&[&str]; 2]| {
+        broken(|policy| {
+            for (name, list) in ["default", "gpu"].into_iter().zip(lists) {
+                pool(policy, name).nodes = list.iter().map(|&node| node.to_owned()).collect();
+            }
+        })
+    };
+    assert_eq!(nodes([&["n1"], &["n2", "n1"]]), ["/pools/gpu/nodes/1"]);
+    assert_eq!(
+        nodes([&["n1.east.example"], &["n1"]]),
+        ["/pools/gpu/nodes/0"]
+    );
+    assert_eq!(
+        nodes([&["n1"], &["n1.east.example"]]),
+        ["/pools/gpu/nodes/0"]
+    );
+    assert_eq!(nodes([&["n1", "n1"], &[]]), ["/pools/default/nodes/1"]);
+    let apart = nodes([
+        &["n1.east.example", "10.0.0.1"],
+        &["n1.west.example", "10.0.0.2"],
+    ]);
+    assert_eq!(apart, Vec::<String>::new());
+    assert_eq!(nodes([&["a b"], &["fe80::1"]]), ["/pools/default/nodes/0"]);
+}
+
+#[test]
+fn r_3_4_7_and_3_4_8_expressions_can_be_read_and_stand_once() {
+    let patterns = |all: [&str; 2]| {
+        broken(|policy| {
+            pool(policy, "a").pattern = Some(all[0].into());
+            pool(policy, "b").pattern = Some(all[1].into());
+        })
+    };
+    assert_eq!(patterns(["n.*", "m.*"]), Vec::<String>::new());
+    assert_eq!(patterns(["n.*", "n.*"]), ["/pools/b/pattern"]);
+    assert_eq!(
+        patterns(["", "("]),
+        ["/pools/a/pattern", "/pools/b/pattern"]
+    );
+}
+
+#[test]
+fn r_3_4_9_a_class_has_a_parent_a_policy_and_a_pool() {
+    assert_eq!(
+        broken(|policy| class(policy, "high").pool = Some("x".into())),
+        ["/classes/high/pool"]
+    );
+    assert_eq!(
+        broken(|policy| class(policy, "high").pool = None),
+        ["/classes/high/pool"]
+    );
+    let no_policy = broken(|policy| class(policy, "high").policy = None);
+    assert_eq!(no_policy, ["/classes/high/policy"]);
+    let no_parent = broken(|policy| class(policy, "high").parent = Some("x".into()));
+    assert_eq!(no_parent, ["/classes/high/parent"]);
+    let circle = broken(|policy| {
+        class(policy, "high").parent = Some("low".into());
+        class(policy, "low").parent = Some("high".into());
+    });
+    assert_eq!(circle, ["/classes/high/parent", "/classes/low/parent"]);
+}
+
+#[test]
+fn r_3_4_10_a_class_has_no_attribute_that_its_policy_does_not_allow() {
+    assert_eq!(
+        broken(|policy| class(policy, "service").weight = Some(3)),
+        ["/classes/service/weight"]
+    );
+    assert_eq!(
+        broken(|policy| class(policy, "high").enforce = Some(true)),
+        ["/classes/high/enforce"]
+    );
+    let growth = broken(|policy| class(policy, "reserve").use_prediction = Some(true));
+    assert_eq!(growth, ["/classes/reserve/use_prediction"]);
+    let historic = broken(|policy| {
+        class(policy, "service").max_processes = Some(1);
+        class(policy, "reserve").max_machines = Some(1);
+        class(policy, "low").cap = Some(1);
+    });
+    assert_eq!(historic, Vec::<String>::new());
+}
+
+#[test]
+fn r_3_4_11_one_default_for_each_policy_and_none_of_them_a_template() {
+    assert_eq!(
+        broken(|policy| class(policy, "low").default = true),
+        ["/classes/normal/default"]
+    );
+    let template = broken(|policy| {
+        let base = class(policy, "base");
+        (base.is_abstract, base.default) = (true, true);
+    });
+    assert_eq!(template, ["/classes/base/default"]);
+}
+
+#[test]
+fn r_3_4_12_every_policy_in_use_has_a_default_class() {
+    assert_eq!(
+        broken(|policy| class(policy, "service").default = false),
+        ["/classes"]
+    );
+    assert_eq!(
+        broken(|policy| drop(policy.classes.remove("service"))),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn r_3_4_13_classes_of_one_priority_have_one_policy() {
+    let mixed = broken(|policy| class(policy, "service").priority = Some(10));
+    assert_eq!(mixed, ["/classes/service/priority"]);
+    let natural = broken(|policy| {
+        class(policy, "service").priority = None;
+        class(policy, "low").priority = Some(5);
+    });
+    assert_eq!(natural, ["/classes/service/priority"], "defaults count too");
+}
+
+#[test]
+fn r_3_4_14_limits_of_users_name_classes() {
+    let unknown = broken(|policy| {
+        let user = policy.users.entry("ada".into()).or_default();
+        user.max_allotment_gb_by_class.insert("x".into(), 3);
+    });
+    assert_eq!(unknown, ["/users/ada/max_allotment_gb_by_class/x"]);
+    let both = broken(|policy| {
+        let user = UserPolicy {
+            max_allotment_gb: Some(3),
+            max_allotment_quanta: Some(3),
+            ..UserPolicy::default()
+        };
+        policy.users.insert("ada".into(), user);
+    });
+    assert_eq!(both, ["/users/ada/max_allotment_quanta"]);
+}
+
+#[test]
+fn weights_sum_to_something() {
+    assert_eq!(
+        broken(|policy| class(policy, "low").weight = Some(0)),
+        ["/classes/low/weight"]
+    );
+    assert_eq!(
+        broken(|policy| class(policy, "low").weight = Some(1_000_001)),
+        ["/classes/low/weight"]
+    );
+}
+
+#[test]
+fn only_the_first_pool_says_the_domain() {
+    let second = broken(|policy| pool(policy, "gpu").domain = Some("example.org".into()));
+    assert_eq!(second, ["/pools/gpu/domain"]);
+    assert_eq!(
+        broken(|policy| pool(policy, "default").domain = Some("a/b".into())),
+        ["/pools/default/domain"]
+    );
+}
+
+#[test]
+fn all_faults_are_told_at_once_and_name_what_would_mend_them() {
+    let document = json!({
+        "pools": {"default": {"serch_order": 3, "parent": 7}, "gpu": {"parent": "defualt"}},
+        "classes": {
+            "a": {"policy": "FAIR", "pool": "default", "weight": "much"},
+            "b": {"policy": "RESERVE", "pool": "gpu", "weight": 4, "default": true},
+        },
+        "tunables": {"prediction_fudge_ms": -1, "fragmentation_threshold": 3},
+        "preset": "best",
+        "extra": {},
+    });
+    let told = read(Document::from(document)).unwrap_err();
+    let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
+    assert_eq!(
+        pointers,
+        [
+            "/classes/a/policy",
+            "/classes/a/weight",
+            "/classes/b/weight",
+            "/extra",
+            "/pools/default/parent",
+            "/pools/default/serch_order",
+            "/pools/gpu/parent",
+            "/preset",
+            "/tunables/prediction_fudge_ms",
+        ]
+    );
+    let parent = &told[6].detail;
+    assert_eq!(parent, "there is no pool \"defualt\": there are default");
+}
+
+#[test]
+fn a_document_without_pools_or_classes_says_so() {
+    let told = read(Document::from(json!({}))).unwrap_err();
+    let pointers: Vec<&str> = told.iter().map(|fault| fault.pointer.as_str()).collect();
+    assert_eq!(pointers, ["/classes", "/pools"]);
+    assert_eq!(read(Document::from(json!([]))).unwrap_err()[0].pointer, "");
+    assert_eq!(SharePolicy::FairShare.word(), "FAIR_SHARE");
+}

@@ -1,0 +1,100 @@
+//! `/v1/policy/history`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Path, Query};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Api;
+use crate::store::policies;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Page {
+    /// At most so many; 20 by default, 1,000 at most.
+    #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the page before.
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
+}
+
+/// Who changed the policy when, and what. Putting an old one again rolls back.
+#[utoipa::path(
+    get, path = "/v1/policy/history", operation_id = "list_policies", tag = "policy",
+    params(Page),
+    responses(
+        (status = 200, description = "newest first, without documents", body = PolicyHistory),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader, or the database is away", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_policies(
+    State(api): State<Api>,
+    _caller: Caller,
+    Query(page): Query<Page>,
+) -> Result<Json<PolicyHistory>, Problem> {
+    api.publisher().leading()?;
+    let limit = page.limit.unwrap_or(20).clamp(1, 1_000);
+    let before = page.cursor.as_deref().map(cursor).transpose()?;
+    let mut versions = policies::history(&api.pool, before, limit + 1)
+        .await
+        .map_err(away)?;
+    let more = versions.len() > limit;
+    versions.truncate(limit);
+    let last = versions.last().filter(|_| more);
+    let next_cursor = last.map(|version| version.generation.to_string());
+    Ok(Json(PolicyHistory {
+        versions,
+        next_cursor,
+    }))
+}
+
+/// One generation of the policy, with its document.
+#[utoipa::path(
+    get, path = "/v1/policy/history/{generation}", operation_id = "show_policy_version",
+    tag = "policy",
+    params(("generation" = u64, Path, description = "its number")),
+    responses(
+        (status = 200, description = "as it was", body = PolicyVersion),
+        (status = 400, description = "not a number", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "there was none of this number", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader, or the database is away", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_policy_version(
+    State(api): State<Api>,
+    _caller: Caller,
+    Path(generation): Path<u64>,
+) -> Result<Json<PolicyVersion>, Problem> {
+    api.publisher().leading()?;
+    let found = policies::version(&api.pool, generation)
+        .await
+        .map_err(away)?;
+    found
+        .map(Json)
+        .ok_or_else(|| Problem::not_found(format!("policy {generation}")))
+}
+
+fn cursor(text: &str) -> Result<u64, Problem> {
+    text.parse().map_err(|_| {
+        Problem::new(Code::BadRequest, "this is no page")
+            .at("/query/cursor", "take it from `next_cursor`")
+    })
+}
+
+fn away(error: sqlx::Error) -> Problem {
+    Problem::unavailable("the database is away", error)
+}

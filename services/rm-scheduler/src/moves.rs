@@ -1,0 +1,180 @@
+//! What would move if a policy came into force now: two snapshots and a forecast, told as changes.
+//! Pure.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_api::policy::{
+    ClassShift, NodeShift, PolicyMoves, ProcessShift, UserShift, WorkShift,
+};
+use hayward_rm_scheduler_domain::forecast::{Course, Forecast};
+use hayward_rm_scheduler_domain::{Snapshot, snapshot};
+use hayward_vocabulary::{UserName, WorkId};
+
+/// Entries of each list at most.
+const MOST: usize = 1_000;
+
+pub fn moves(before: &Snapshot, after: &Snapshot, forecast: &Forecast) -> PolicyMoves {
+    let (without, with) = (&forecast.without, &forecast.with);
+    let started = extra(&begun(with), &begun(without));
+    let preempted = extra(&gone(with), &gone(without));
+    PolicyMoves {
+        rounds: with.rounds,
+        settled: with.settled,
+        nodes: nodes(before, after),
+        work: work((before, without), (after, with)),
+        classes: classes(without, with),
+        users: users(without, with),
+        started,
+        preempted,
+    }
+}
+
+fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
+    let pairs = before.nodes.iter().zip(after.nodes.values());
+    let shifted = pairs.filter(|((_, old), new)| old.pool != new.pool);
+    shifted
+        .take(MOST)
+        .map(|((node, old), new)| NodeShift {
+            node: node.clone(),
+            before: old.pool.clone(),
+            after: new.pool.clone(),
+        })
+        .collect()
+}
+
+/// Work whose class goes, comes, or is another or another kind of class than it was.
+fn work(before: (&Snapshot, &Course), after: (&Snapshot, &Course)) -> Vec<WorkShift> {
+    let served = |course: &Course, work: &WorkId| {
+        let verdict = course.verdicts.get(work)?;
+        verdict.class.clone().filter(|_| !verdict.refused)
+    };
+    let shift = |(work, demand): (&WorkId, &snapshot::Demand)| {
+        let (old, new) = (served(before.1, work), served(after.1, work));
+        let class = |snapshot: &Snapshot, name: &Option<String>| {
+            let name = name.as_ref()?;
+            snapshot.classes.get(name).cloned()
+        };
+        let why = why(
+            (old.as_deref(), class(before.0, &old)),
+            (new.as_deref(), class(after.0, &new)),
+        )?;
+        Some(WorkShift {
+            work: work.clone(),
+            user: demand.user.clone(),
+            before: old,
+            after: new,
+            why,
+        })
+    };
+    let all = before.0.demand.iter();
+    all.filter_map(shift).take(MOST).collect()
+}
+
+type Served<'a> = (Option<&'a str>, Option<snapshot::Class>);
+
+/// Absent when nothing changes that matters to the work apart from amounts.
+fn why(before: Served<'_>, after: Served<'_>) -> Option<String> {
+    let (old, new) = match (before, after) {
+        ((None, _), (None, _)) => return None,
+        ((Some(old), _), (None, _)) => {
+            return Some(format!(
+                "class {old:?} would serve it no more, nor would another"
+            ));
+        }
+        ((None, _), (Some(new), _)) => return Some(format!("class {new:?} would serve it")),
+        ((Some(old), _), (Some(new), _)) if old != new => {
+            return Some(format!("class {new:?} would serve it in place of {old:?}"));
+        }
+        ((_, old), (_, new)) => (old?, new?),
+    };
+    if old.policy != new.policy {
+        return Some(format!(
+            "its class would be {:?} and no more {:?}",
+            new.policy, old.policy
+        ));
+    }
+    if old.pool != new.pool {
+        return Some(format!(
+            "its class would live in {:?} and no more in {:?}",
+            new.pool, old.pool
+        ));
+    }
+    let (old, new) = (old.priority, new.priority);
+    (old != new).then(|| format!("the priority of its class would be {new} and no more {old}"))
+}
+
+fn classes(without: &Course, with: &Course) -> Vec<ClassShift> {
+    let (old, new) = (&without.shares.classes, &with.shares.classes);
+    let names: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
+    let due = |course: &Course, name: &String| {
+        let share = course.shares.classes.get(name);
+        share.map_or(0, |share| share.tally.due)
+    };
+    let shift = |name: &String| ClassShift {
+        class: name.clone(),
+        due_before: due(without, name),
+        due_after: due(with, name),
+    };
+    let shifts = names.into_iter().map(shift);
+    shifts
+        .filter(|it| it.due_before != it.due_after)
+        .take(MOST)
+        .collect()
+}
+
+fn users(without: &Course, with: &Course) -> Vec<UserShift> {
+    let mut dues: BTreeMap<(&String, &UserName), (u64, u64)> = BTreeMap::new();
+    for (class, share) in &without.shares.classes {
+        for (user, share) in &share.users {
+            dues.entry((class, user)).or_default().0 = share.tally.due;
+        }
+    }
+    for (class, share) in &with.shares.classes {
+        for (user, share) in &share.users {
+            dues.entry((class, user)).or_default().1 = share.tally.due;
+        }
+    }
+    let changed = dues.into_iter().filter(|(_, (old, new))| old != new);
+    changed
+        .take(MOST)
+        .map(|((class, user), (due_before, due_after))| UserShift {
+            user: user.clone(),
+            class: class.clone(),
+            due_before,
+            due_after,
+        })
+        .collect()
+}
+
+type Counts<'a> = BTreeMap<(&'a WorkId, &'a UserName), u64>;
+
+fn begun(course: &Course) -> Counts<'_> {
+    let mut counts = Counts::new();
+    for start in &course.starts {
+        *counts.entry((&start.work, &start.user)).or_default() += 1;
+    }
+    counts
+}
+
+/// What runs now and would have to go; what only the forecast had started is nobody's loss.
+fn gone(course: &Course) -> Counts<'_> {
+    let mut counts = Counts::new();
+    for leave in course.leaves.iter().filter(|leave| !leave.forecast) {
+        *counts.entry((&leave.work, &leave.user)).or_default() += 1;
+    }
+    counts
+}
+
+/// What there is more of than would be anyway.
+fn extra(with: &Counts, without: &Counts) -> Vec<ProcessShift> {
+    let more = with.iter().filter_map(|(key, count)| {
+        let anyway = without.get(key).copied().unwrap_or(0);
+        let (work, user) = key;
+        (*count > anyway).then(|| ProcessShift {
+            work: (*work).clone(),
+            user: (*user).clone(),
+            processes: count - anyway,
+        })
+    });
+    more.take(MOST).collect()
+}
