@@ -330,16 +330,6 @@ impl Books<'_> {
         }
     }
 
-    /// Milliseconds spent on tasks in flight: none before a share has come up, however long that
-    /// takes.
-    pub fn investment_ms(&self, held: usize) -> u64 {
-        if self.held[held].allocation.running {
-            self.invested_ms(held)
-        } else {
-            0
-        }
-    }
-
     /// Bytes of one quantum in the tree of this request's class.
     pub fn quantum_bytes(&self, request: usize) -> u64 {
         self.home(request)
