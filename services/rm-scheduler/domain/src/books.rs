@@ -338,16 +338,6 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// Milliseconds spent on tasks in flight: none before a share has come up, however long that
-    /// takes.
-    pub fn investment_ms(&self, held: usize) -> u64 {
-        if self.held[held].running {
-            self.invested_ms(held)
-        } else {
-            0
-        }
-    }
-
     /// Processes a request is due, as people read it: what is lent to it is due to it as well.
     pub fn due(&self, request: usize) -> u64 {
         let request = &self.requests[request];

@@ -64,7 +64,7 @@ fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
     let staying = machine.held.iter().filter(counts);
     let invested = staying
         .clone()
-        .map(|held| books.investment_ms(*held))
+        .map(|held| investment_ms(books, *held))
         .fold(0, u64::saturating_add);
     let stage = match (machine.held.is_empty(), staying.count()) {
         (true, _) => 0,
@@ -72,6 +72,15 @@ fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
         (false, _) => 2,
     };
     (stage, machine.order, invested)
+}
+
+/// Milliseconds spent on tasks in flight: none before a share has come up, however long that takes.
+fn investment_ms(books: &Books, held: usize) -> u64 {
+    if books.held[held].running {
+        books.invested_ms(held)
+    } else {
+        0
+    }
 }
 
 fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, candidates: &mut Vec<usize>) {
