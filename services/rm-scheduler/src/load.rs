@@ -1,5 +1,5 @@
-//! Demand against supply, by pool and by class. What classes ask for is read off the newest
-//! round, what pools have off the snapshot. Nothing here decides anything.
+//! Demand against supply, by pool and by class. What classes ask for is read off the
+//! newest round, what pools have off the snapshot. Nothing here decides anything.
 
 use std::collections::BTreeMap;
 

@@ -156,6 +156,8 @@ impl Ledger {
         });
         // Successors of what stays would run beside it.
         plan.grants.retain(|grant| !spared.contains(&grant.work));
+        // What the plan would remember has not come about: nobody was hit, no room was made.
+        plan.carried.clone_from(&self.snapshot.carried);
         let silent = self.silent.unwrap_or_default();
         for verdict in plan.verdicts.values_mut() {
             if verdict.reason == Reason::WaitingForPreemption {

@@ -205,6 +205,10 @@ async fn what_rounds_remember_outlives_the_scheduler_and_idle_rounds_write_none_
     assert_eq!(world.rows(rows).await, before);
 
     world.around.demand.remove("job_b");
+    hayward_testkit::until("bob to be forgotten", async || {
+        (!world.verdicts().await.contains_key("job_b")).then_some(())
+    })
+    .await;
     world.settled().await;
     let after = world.rows(rows).await;
     let of_bob = |row: &String| row.contains("job_b") || row.contains("bob");
