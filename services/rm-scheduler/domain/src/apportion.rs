@@ -258,9 +258,9 @@ impl Pass {
         let active = || (0..weights.len()).filter(|at| self.active[*at]);
         self.weight = active().map(|at| weights[at]).sum();
         let mut rest = total;
-        for at in 0..weights.len() {
+        for (at, weight) in weights.iter().enumerate() {
             if self.active[at] {
-                self.deserved[at] = scaled(total, weights[at], self.weight, false);
+                self.deserved[at] = scaled(total, *weight, self.weight, false);
                 rest -= self.deserved[at];
             }
         }
