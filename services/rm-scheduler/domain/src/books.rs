@@ -217,7 +217,7 @@ impl<'a> Books<'a> {
     /// What a request asked for, before it was rounded up to what is granted.
     pub fn asked(&self, request: usize) -> &'a Size {
         let request = &self.requests[request];
-        request.demand.asked.as_deref().unwrap_or(request.size)
+        request.demand.node_size.as_deref().unwrap_or(request.size)
     }
 
     /// May this request ever use nodes of this pool?

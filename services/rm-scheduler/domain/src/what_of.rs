@@ -19,7 +19,7 @@ pub(crate) struct FreeRoom<'a> {
 /// Nodes of one size of hole, ascending. They mostly come and go at its ends.
 type Row = VecDeque<usize>;
 
-impl<'a> FreeRoom<'a> {
+impl FreeRoom<'_> {
     fn index(books: &Books, usable: impl Fn(usize) -> bool) -> Self {
         let mut pools = vec![BTreeMap::<u64, Row>::new(); books.forest.len()];
         for (at, machine) in books.machines.iter().enumerate() {
@@ -128,7 +128,7 @@ impl Search {
 }
 
 /// for one tree.
-pub(crate) fn place_counted<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
+pub(crate) fn place_counted(books: &mut Books, turns: &[(Policy, usize)]) {
     let placed_before = books.pending.len();
     if !books.was_needy.is_empty() {
         let mut needy = vec![false; books.requests.len()];

@@ -100,6 +100,7 @@ fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
         }
     }
     let given = class_level(books, tables, &course.classes);
+    let mut claims = Claims::default();
     for ((class, parties), given) in course.classes.iter_mut().zip(given) {
         let of_users = user_level(books, *class, &given, parties);
         books.classes[*class].user_due = of_users.iter().map(quanta).collect();
@@ -108,7 +109,7 @@ fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
             // The same limits and the same grant give the same counts.
             party.recounted = party.moved || party.given != given;
             if party.recounted {
-                job_level(books, party.work, &given, limits);
+                job_level(books, &mut claims, party.work, &given, limits);
                 (party.moved, party.given) = (false, given);
             }
         }
@@ -258,8 +259,14 @@ fn user_level(books: &Books, class: usize, given: &Amounts, parties: &[Party]) -
 }
 
 /// Jobs by age, then id.
-fn job_level(books: &mut Books, requests: &[usize], given: &Amounts, limits: &[u64]) {
-    let mut claims = Claims::default();
+fn job_level(
+    books: &mut Books,
+    claims: &mut Claims,
+    requests: &[usize],
+    given: &Amounts,
+    limits: &[u64],
+) {
+    claims.clear();
     for at in requests {
         claims.enter(1, Standing::Even);
         claims.want(books.requests[*at].order, limits[*at]);

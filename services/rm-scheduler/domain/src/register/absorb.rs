@@ -333,26 +333,18 @@ impl Register {
         let machine = self.machine(&allocation.node);
         let user = self.user(&allocation.user);
         let share = share((id, user), allocation, (request, machine));
-        let at = match self.share_at.get(id) {
-            Some(at) => {
-                let at = *at;
-                self.unlink(at, stirred);
-                self.shares[at] = share;
-                at
-            }
-            None => match self.vacant_shares.pop() {
-                Some(at) => {
-                    self.shares[at] = share;
-                    self.share_at.insert(id.clone(), at);
-                    at
-                }
-                None => {
-                    self.shares.push(share);
-                    self.share_at.insert(id.clone(), self.shares.len() - 1);
-                    self.shares.len() - 1
-                }
-            },
+        let at = if let Some(at) = self.share_at.get(id).copied() {
+            self.unlink(at, stirred);
+            self.shares[at] = share;
+            at
+        } else if let Some(at) = self.vacant_shares.pop() {
+            self.shares[at] = share;
+            at
+        } else {
+            self.shares.push(share);
+            self.shares.len() - 1
         };
+        self.share_at.entry(id.clone()).or_insert(at);
         if allocation.fixed {
             self.fixed.insert(at);
         }

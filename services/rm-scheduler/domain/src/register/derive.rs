@@ -42,7 +42,7 @@ impl Register {
             deferral,
             submitted_at: demand.submitted_at,
             order,
-            asked: whole.then(|| Box::new(demand.size.clone())),
+            node_size: whole.then(|| Box::new(demand.size.clone())),
             shape,
             max_processes: demand.max_processes,
             remaining_tasks: demand.remaining_tasks,
