@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use hayward_rm_scheduler_simulator::{
     Case, Node, Workload,
     batch::{Discipline, simulate},
-    gang,
+    gang::{self, Preemption},
     malleable::{self, Fluid},
     measure::{Fairness, Summary},
     packing::{
@@ -66,7 +66,16 @@ fn gaia2014_is_shared_evenly() {
         "{fluid:?}"
     );
     let case = Case::rigid(&workload, &nodes);
-    let gangs = gang::simulate(&case, Some(3600), &Fairness::Users, &mut |_| {}).summary;
+    let gangs = gang::simulate(
+        &case,
+        Preemption {
+            checkpoint_s: Some(3600),
+            protected_s: None,
+        },
+        &Fairness::Users,
+        &mut |_| {},
+    )
+    .summary;
     assert!(gangs.deviation <= 0.045, "{gangs:?}");
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use hayward_rm_scheduler_simulator::packing::{
     Demand, Pod, Policy, Sites,
     defrag::{Defragmented, defragment as empty_nodes, thin_out},
@@ -83,6 +83,13 @@ fn percent(millionths: u64) -> f64 {
 }
 
 pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
+    if let Some(name) = inflation
+        .list
+        .iter()
+        .find(|name| !LISTS.contains(&name.as_str()))
+    {
+        bail!("there is no list {name:?}; there are {}", LISTS.join(", "));
+    }
     let lists: Vec<String> = if inflation.list.is_empty() {
         LISTS.map(str::to_owned).to_vec()
     } else {

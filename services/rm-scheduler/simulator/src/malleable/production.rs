@@ -125,6 +125,23 @@ impl Production {
         policy
     }
 
+    /// The same with classes of these weights before the users. Work of other classes weighs 1.
+    pub fn weighted(case: &Case, weights: &BTreeMap<String, u64>) -> Policy {
+        let mut policy = Self::even(case);
+        let Some(mut plain) = policy.classes.values().next().cloned() else {
+            return policy;
+        };
+        for class in policy.classes.values_mut() {
+            class.weight = 1;
+        }
+        plain.default = false;
+        for (name, weight) in weights {
+            plain.weight = *weight;
+            policy.classes.insert(name.clone(), plain.clone());
+        }
+        policy
+    }
+
     /// Among whom this policy divides: its FAIR_SHARE classes by their weights.
     pub fn fairness(policy: &Policy) -> Fairness {
         let fair = policy
