@@ -28,6 +28,7 @@ mod how_much;
 mod orders;
 mod overage;
 mod pack;
+mod packing;
 pub mod plan;
 mod reach;
 mod reserve;

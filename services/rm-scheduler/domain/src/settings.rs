@@ -45,6 +45,12 @@ pub struct Settings {
     /// Growth that costs nobody anything is not slowed down twice: counts are made as if growth
     /// were free, and only work that exceeds its cap is held to it.
     pub steady_counts: bool,
+    /// W-32: of the nodes where equally few have to leave, the one where the least work is lost.
+    pub lose_least: bool,
+    /// W-2: where gpus are wanted, a process goes to the node where what stays free is of most use
+    /// to the demand at hand. Otherwise into the smallest hole of quanta, whatever gpus that
+    /// strands.
+    pub pack_gpus: bool,
 }
 
 impl Settings {
@@ -66,6 +72,8 @@ impl Settings {
             rest_on_closed: false,
             reserve_whole_nodes: false,
             steady_counts: false,
+            lose_least: false,
+            pack_gpus: false,
         }
     }
 }
@@ -88,6 +96,8 @@ impl Default for Settings {
             rest_on_closed: true,
             reserve_whole_nodes: true,
             steady_counts: true,
+            lose_least: true,
+            pack_gpus: true,
         }
     }
 }

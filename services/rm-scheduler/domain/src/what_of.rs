@@ -11,7 +11,8 @@ use std::{
 use hayward_vocabulary::Size;
 
 use crate::{
-    books::Books, pack, plan::Reason, reach::never, reserve, snapshot::Policy, turns::in_turn,
+    books::Books, pack, packing::Packing, plan::Reason, reach::never, reserve, snapshot::Policy,
+    turns::in_turn,
 };
 
 /// Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
@@ -19,6 +20,8 @@ pub(crate) struct FreeRoom {
     pools: Vec<BTreeMap<u64, BTreeSet<usize>>>,
     /// What did not fit once does not fit later: in this phase room only shrinks.
     exhausted: BTreeSet<(usize, u64, Size)>,
+    /// Decides in its place in pools where gpus are in play.
+    packing: Option<Packing>,
 }
 
 impl FreeRoom {
@@ -38,6 +41,7 @@ impl FreeRoom {
         Self {
             pools,
             exhausted: BTreeSet::new(),
+            packing: Packing::open(books, usable),
         }
     }
 
@@ -46,6 +50,9 @@ impl FreeRoom {
         let machine_order = books.machines[machine].order;
         if let Some(pool) = books.machines[machine].pool {
             self.forget(pool, machine_order, machine);
+        }
+        if let Some(packing) = &mut self.packing {
+            packing.changed(machine);
         }
     }
 
@@ -232,6 +239,9 @@ fn place_in(
     if need == 0 || (anywhere && room.exhausted.contains(&(pool, order, size.clone()))) {
         return need;
     }
+    if let Some(packing) = room.packing.as_mut().filter(|it| it.covers(pool)) {
+        return place_packed(books, packing, (at, pool), need, beside);
+    }
     let mut left = need;
     let mut kept_for_others = false;
     let mut search = room.search(books, pool, at);
@@ -272,4 +282,36 @@ fn place_in(
         room.exhausted.insert((pool, order, size));
     }
     left
+}
+
+/// As [`place_in`] where gpus are in play: one process after the other, each on the node where what
+/// then stays free is of most use.
+fn place_packed(
+    books: &mut Books,
+    packing: &mut Packing,
+    (at, pool): (usize, usize),
+    need: u64,
+    beside: bool,
+) -> u64 {
+    let (order, size) = (books.requests[at].order, books.requests[at].size.clone());
+    for placed in 0..need {
+        let suits = |machine: usize| {
+            let place = &books.machines[machine];
+            let request = &books.requests[at];
+            let service = request.demand.service.iter();
+            let shunned = !beside && service.into_iter().any(|it| place.services.contains(it));
+            let meant = || place.spoken.iter().any(|meant| meant.request != at);
+            let kept_for_others = || {
+                let room = books.coming_room_for(machine, Some(at));
+                room.fitting(order, &size) == 0
+            };
+            !shunned && request.admits(place) && !(meant() && kept_for_others())
+        };
+        let Some(machine) = packing.best(books, (at, pool), suits) else {
+            return need - placed;
+        };
+        books.grant(at, machine, order, size.clone());
+        packing.changed(machine);
+    }
+    0
 }
