@@ -15,6 +15,8 @@ pub(crate) struct Entity {
     pub want: Amounts,
     pub given: Amounts,
     standing: Standing,
+    /// Quanta that rounding left and that it was handed, over all passes.
+    extras: u64,
 }
 
 impl Entity {
@@ -24,6 +26,7 @@ impl Entity {
             want,
             given: Amounts::new(),
             standing: Standing::Even,
+            extras: 0,
         }
     }
 
@@ -58,7 +61,9 @@ pub(crate) fn quanta(given: &Amounts) -> u64 {
     given.iter().map(|(order, count)| order * count).sum()
 }
 
-pub(crate) fn apportion(mut holes: Holes, entities: &mut [Entity]) {
+/// With `level`, nobody is handed a second quantum that rounding left before all others had one
+/// (W-4). Otherwise the first of the sort can gain one in each pass, and the last none.
+pub(crate) fn apportion(mut holes: Holes, entities: &mut [Entity], level: bool) {
     let mut wanting: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
     for (at, entity) in entities.iter().enumerate() {
         for (order, _) in entity.want.iter().filter(|(_, count)| **count > 0) {
@@ -68,7 +73,8 @@ pub(crate) fn apportion(mut holes: Holes, entities: &mut [Entity]) {
     // Everyone is in the first pass, also who wants nothing.
     let mut active: Vec<usize> = (0..entities.len()).collect();
     while !active.is_empty() && holes.quanta() > 0 {
-        if !pass(&mut holes, entities, &active, &wanting) {
+        let state = Pass::new(holes.quanta(), entities, &active, level);
+        if !pass(&mut holes, entities, state, (&active, &wanting)) {
             break;
         }
         retain_able(&mut active, entities, &holes);
@@ -99,7 +105,7 @@ struct Pass {
 }
 
 impl Pass {
-    fn new(total: u64, entities: &[Entity], active: &[usize]) -> Self {
+    fn new(total: u64, entities: &mut [Entity], active: &[usize], level: bool) -> Self {
         let weight: u64 = active.iter().map(|at| entities[*at].weight).sum();
         let mut pass = Self {
             deserved: vec![0; entities.len()],
@@ -114,13 +120,19 @@ impl Pass {
             pass.open[*at] = true;
             rest -= due;
         }
-        for standing in [Standing::Behind, Standing::Even, Standing::Ahead] {
-            for at in active {
-                if rest > 0 && entities[*at].standing == standing {
-                    pass.deserved[*at] += 1;
-                    rest -= 1;
-                }
-            }
+        let turn = |at: &usize| {
+            let entity = &entities[*at];
+            (if level { entity.extras } else { 0 }, entity.standing)
+        };
+        let mut turns = active.to_vec();
+        // Stable: among equals the sort of the entities decides.
+        turns.sort_by_key(turn);
+        for at in turns
+            .into_iter()
+            .take(usize::try_from(rest).unwrap_or(usize::MAX))
+        {
+            pass.deserved[at] += 1;
+            entities[at].extras += 1;
         }
         pass
     }
@@ -151,10 +163,9 @@ fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
 fn pass(
     holes: &mut Holes,
     entities: &mut [Entity],
-    active: &[usize],
-    wanting: &BTreeMap<u64, Vec<usize>>,
+    mut state: Pass,
+    (active, wanting): (&[usize], &BTreeMap<u64, Vec<usize>>),
 ) -> bool {
-    let mut state = Pass::new(holes.quanta(), entities, active);
     let mut takes_part = vec![false; entities.len()];
     for at in active {
         takes_part[*at] = true;
@@ -227,6 +238,10 @@ mod tests {
     use super::*;
 
     fn run(sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
+        run_with(false, sizes, entities)
+    }
+
+    fn run_with(level: bool, sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut holes = Holes::default();
         for size in sizes {
             holes.add(*size, 1);
@@ -235,7 +250,7 @@ mod tests {
             .iter()
             .map(|(weight, order, want)| Entity::new(*weight, Amounts::from([(*order, *want)])))
             .collect();
-        apportion(holes, &mut list);
+        apportion(holes, &mut list, level);
         list.iter()
             .map(|entity| entity.given.values().sum())
             .collect()
@@ -263,5 +278,13 @@ mod tests {
     fn c_1_a_satisfied_entity_leaves_the_divisor_once() {
         let given = run(&[4, 4, 4, 4], &[(1, 4, 99), (1, 1, 99)]);
         assert_eq!(given, [2, 8]);
+    }
+
+    #[test]
+    fn w_4_one_remainder_each_before_anybody_has_a_second() {
+        // The first two want little, and what they leave is divided in passes of its own.
+        let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
+        assert_eq!(run_with(false, &[29], &claims), [1, 4, 9, 8, 7]);
+        assert_eq!(run_with(true, &[29], &claims), [1, 4, 8, 8, 8]);
     }
 }

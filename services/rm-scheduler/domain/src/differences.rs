@@ -190,6 +190,20 @@ fn w_32_who_gave_lately_is_left_alone() {
 }
 
 #[test]
+fn w_4_remainders_of_several_passes_go_round() {
+    let run = |level| {
+        let mut world = rules(|settings| settings.level_remainders = level).nodes(&[29]);
+        for (id, cap) in [("a", 1), ("b", 4), ("c", 99), ("d", 99), ("e", 99)] {
+            world.job(id, id, 1).max_processes = cap;
+        }
+        let plan = world.plan();
+        ["a", "b", "c", "d", "e"].map(|id| has(&plan, id))
+    };
+    assert_eq!(run(false), [1, 4, 9, 8, 7]);
+    assert_eq!(run(true), [1, 4, 8, 8, 8]);
+}
+
+#[test]
 fn w_32_who_has_least_to_lose_makes_room() {
     let run = |least| {
         let mut world = rules(|settings| {

@@ -45,6 +45,9 @@ pub struct Settings {
     /// Growth that costs nobody anything is not slowed down twice: counts are made as if growth
     /// were free, and only work that exceeds its cap is held to it.
     pub steady_counts: bool,
+    /// W-4: what rounding leaves in several passes of one division goes round, instead of to the
+    /// same one each time.
+    pub level_remainders: bool,
     /// W-32: of the nodes where equally few have to leave, the one where the least work is lost.
     pub lose_least: bool,
     /// W-2: where gpus are wanted, a process goes to the node where what stays free is of most use
@@ -72,6 +75,7 @@ impl Settings {
             rest_on_closed: false,
             reserve_whole_nodes: false,
             steady_counts: false,
+            level_remainders: false,
             lose_least: false,
             pack_gpus: false,
         }
@@ -96,6 +100,7 @@ impl Default for Settings {
             rest_on_closed: true,
             reserve_whole_nodes: true,
             steady_counts: true,
+            level_remainders: true,
             lose_least: true,
             pack_gpus: true,
         }

@@ -126,7 +126,7 @@ fn class_level(books: &Books, tables: &Tables, classes: &[usize], limits: &Limit
                 Entity::new(book.class.weight, want).owed(deficit::of_class(books, *class))
             })
             .collect();
-        apportion(holes, &mut entities);
+        apportion(holes, &mut entities, books.settings.level_remainders);
         for (class, entity) in rivals.into_iter().zip(entities) {
             if books.classes[class].pool == Some(home) {
                 given.insert(class, entity.given);
@@ -214,7 +214,8 @@ fn user_level<'a>(
             Entity::new(1, wanted(books, requests, limits)).owed(owed)
         })
         .collect();
-    apportion(as_holes(given), &mut entities);
+    let level = books.settings.level_remainders;
+    apportion(as_holes(given), &mut entities, level);
     users
         .into_iter()
         .zip(entities)
@@ -234,7 +235,8 @@ fn job_level(books: &mut Books, mut requests: Vec<usize>, given: &Amounts, limit
         .iter()
         .map(|at| Entity::new(1, wanted(books, std::slice::from_ref(at), limits)))
         .collect();
-    apportion(as_holes(given), &mut entities);
+    let level = books.settings.level_remainders;
+    apportion(as_holes(given), &mut entities, level);
     for (at, entity) in requests.into_iter().zip(entities) {
         books.requests[at].counted = entity.given.values().sum();
     }

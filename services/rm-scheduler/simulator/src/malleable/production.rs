@@ -183,7 +183,9 @@ impl Production {
             let started = self.first.get(&job).copied();
             let known = started.is_some_and(|at| at + item <= world.now());
             if let Some(demand) = self.snapshot.demand.get_mut(&work_id(job)) {
-                demand.remaining_tasks = world.left(job).div_ceil(item);
+                // The work can be divided at will, so until the end all processes find some.
+                let items = world.left(job).div_ceil(item);
+                demand.remaining_tasks = items.max(demand.max_processes);
                 demand.task_ms = known.then_some(item);
             }
         }
