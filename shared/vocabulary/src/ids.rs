@@ -1,7 +1,8 @@
 //! Identities. Each is a checked string with a typed prefix and a UUIDv7 behind it (A2), except
-//! node and user names, which people choose. An id is never used twice.
+//! node and user names, which people choose. An id is never used twice. Ids are shared, not copied:
+//! a round of the scheduler hands out each of them many times.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -48,13 +49,13 @@ macro_rules! text_id {
         )]
         #[serde(try_from = "String", into = "String")]
         #[schema(value_type = String)]
-        pub struct $name(String);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// # Errors
             /// When the text is empty, too long, or has a character that does not belong.
             pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
-                checked($what, text.into()).map(Self)
+                checked($what, text.into()).map(|text| Self(text.into()))
             }
             pub fn as_str(&self) -> &str {
                 &self.0
@@ -74,7 +75,7 @@ macro_rules! text_id {
         }
         impl From<$name> for String {
             fn from(id: $name) -> String {
-                id.0
+                id.0.as_ref().to_owned()
             }
         }
         impl fmt::Display for $name {
@@ -143,25 +144,25 @@ impl WorkKind {
 
 impl WorkId {
     pub fn fresh(kind: WorkKind, uuid: Uuid) -> Self {
-        Self(format!("{}_{}", kind.prefix(), uuid.simple()))
+        Self(format!("{}_{}", kind.prefix(), uuid.simple()).into())
     }
 
     /// Instance `number` of a service: a piece of work of its own (fair-share vocabulary).
     #[must_use]
     pub fn instance(&self, number: u32) -> Self {
-        Self(format!("{}.{number}", self.0))
+        Self(format!("{}.{number}", self.0).into())
     }
 
     /// The service an instance belongs to; for everything else the id itself.
     #[must_use]
     pub fn whole(&self) -> Self {
-        Self(self.0.split('.').next().unwrap_or(&self.0).to_owned())
+        Self(self.0.split('.').next().unwrap_or(&self.0).into())
     }
 }
 
 impl AllocationId {
     pub fn fresh(uuid: Uuid) -> Self {
-        Self(format!("alc_{}", uuid.simple()))
+        Self(format!("alc_{}", uuid.simple()).into())
     }
 }
 

@@ -1,8 +1,10 @@
-//! What a round costs: `cargo run --release -p hayward-rm-scheduler-domain --example rounds`.
+//! What a round costs: `cargo run --release -p hayward-rm-scheduler-domain --example rounds`, with
+//! `NODESxREQUESTS` to choose a size (`10000x100000`).
 //!
 //! Fleets of one shape and growing size, the round that fills them and the round after one in a
 //! hundred pieces of work was replaced, both beside a naive best fit over the same requests in the
-//! same run. Figures are printed, never judged.
+//! same run. Times are of the processor, so that neighbours on the machine do not count; figures
+//! are printed, never judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -10,79 +12,155 @@ use std::time::{Duration, Instant};
 use hayward_rm_scheduler_domain::snapshot::{
     Allocation, Class, Demand, Growth, Node, Policy, Pool, Snapshot,
 };
-use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, check};
+use hayward_rm_scheduler_domain::{Decided, FairShare, News, Phase, Plan, Planner, Rounds, check};
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
+
+/// As in the services.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const GIB: u64 = 1 << 30;
 const USERS: u64 = 97;
-const ROUNDS: usize = 3;
+const REPEATS: usize = 3;
 
 fn main() {
-    println!(
-        "{:>7} {:>8} | {:>10} {:>9} {:>10} | {:>10} {:>9} {:>7} | {:>10} {:>6}",
-        "nodes",
-        "requests",
-        "first ms",
-        "grants",
-        "check ms",
-        "news ms",
-        "grants",
-        "gone",
-        "best fit",
-        "ratio"
-    );
-    for (nodes, requests) in [(1_000, 10_000), (10_000, 100_000)] {
+    let asked: Vec<(u64, u64)> = std::env::args()
+        .skip(1)
+        .filter_map(|it| size(&it))
+        .collect();
+    let sizes = if asked.is_empty() {
+        vec![(1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000)]
+    } else {
+        asked
+    };
+    for (nodes, requests) in sizes {
         measure(nodes, requests);
     }
 }
 
+fn size(text: &str) -> Option<(u64, u64)> {
+    let (nodes, requests) = text.split_once('x')?;
+    Some((nodes.parse().ok()?, requests.parse().ok()?))
+}
+
+/// What one round cost.
+#[derive(Default, Clone)]
+struct Cost {
+    total: Duration,
+    phases: BTreeMap<Phase, Duration>,
+}
+
 fn measure(nodes: u64, requests: u64) {
-    let empty = fleet(nodes, requests);
-    let (first, plan) = best_of(&empty);
-    let started = Instant::now();
-    let checked = check(&empty, &plan);
-    let check_time = started.elapsed();
+    println!("\n{nodes} nodes, {requests} requests");
+    let mut full = fleet(nodes, requests);
+    let (first, plan) = best_of(&full);
+    let peak = peak_bytes();
+    let (placed, naive) = timed(|| naive_best_fit(&full));
+    assert!(placed > 0, "the yardstick placed nothing");
+    let (checked, checking) = timed(|| check(&full, &plan));
     assert!(checked.is_ok(), "a plan the check refuses: {checked:?}");
-    let started = Instant::now();
-    let placed = naive_best_fit(&empty);
-    let naive = started.elapsed();
-    let mut full = empty;
-    carry_out(&mut full, &plan);
+    show("first", &first, naive, &plan);
+    println!(
+        "        best fit {:.2} ms, check {:.2} ms, peak {} MiB",
+        ms(naive),
+        ms(checking),
+        peak >> 20
+    );
+    let mut rounds = Rounds::default();
+    rounds.decide(&full, &News::everything());
+    let mut news = carry_out(&mut full, &plan);
+    drop(plan);
     // Let the fleet come to rest before the news.
     for _ in 0..6 {
-        let plan = FairShare.schedule(&full);
-        carry_out(&mut full, &plan);
+        let decided = rounds.decide(&full, &news);
+        news = carry_out(&mut full, &decided.plan);
     }
-    replace_one_in_a_hundred(&mut full, requests);
-    let (news, after) = best_of(&full);
+    rounds.decide(&full, &news);
+    let news = replace_one_in_a_hundred(&mut full, requests);
+    let mut cost = Cost::default();
+    let (after, total) = timed(|| watched(&mut rounds, &full, &news, &mut cost));
+    cost.total = total;
+    show("news", &cost, naive, &after.plan);
+    if requests <= 100_000 {
+        assert!(
+            rounds.whole(after) == FairShare.schedule(&full),
+            "memory changed a decision"
+        );
+    }
+    let (quiet, total) = timed(|| rounds.decide(&full, &News::default()));
+    let phases = BTreeMap::new();
+    show("again", &Cost { total, phases }, naive, &quiet.plan);
+    println!("        peak {} MiB", peak_bytes() >> 20);
+}
+
+fn show(what: &str, cost: &Cost, naive: Duration, plan: &Plan) {
     println!(
-        "{nodes:>7} {requests:>8} | {:>10.2} {:>9} {:>10.2} | \
-         {:>10.2} {:>9} {:>7} | {:>10.2} {:>6.1}",
-        ms(first),
+        "{what:>7} {:>9.2} ms, {:>5.2} of best fit, {} grants, {} leave",
+        ms(cost.total),
+        ms(cost.total) / ms(naive),
         plan.grants.len(),
-        ms(check_time),
-        ms(news),
-        after.grants.len(),
-        after.vacates.len(),
-        ms(naive),
-        ms(first) / ms(naive),
+        plan.vacates.len(),
     );
-    assert!(placed > 0, "the yardstick placed nothing");
+    let phases = cost.phases.iter();
+    let phases: Vec<String> = phases
+        .map(|(phase, time)| format!("{phase:?} {:.2}", ms(*time)).to_lowercase())
+        .collect();
+    if !phases.is_empty() {
+        println!("        {}", phases.join(", "));
+    }
 }
 
 fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1_000.0
 }
 
-fn best_of(snapshot: &Snapshot) -> (Duration, Plan) {
-    let mut best = Duration::MAX;
-    let mut plan = Plan::default();
-    for _ in 0..ROUNDS {
-        let started = Instant::now();
-        plan = FairShare.schedule(snapshot);
-        best = best.min(started.elapsed());
+/// Time this thread had a processor, where the system tells; else the time that passed.
+fn processor_time() -> Option<Duration> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let spent = text.split_whitespace().next()?.parse().ok()?;
+    Some(Duration::from_nanos(spent))
+}
+
+fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+    let (clock, before) = (Instant::now(), processor_time());
+    let done = run();
+    let spent = processor_time()
+        .zip(before)
+        .map(|(now, before)| now - before);
+    (done, spent.unwrap_or_else(|| clock.elapsed()))
+}
+
+/// The most memory this process ever held.
+fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+fn watched(rounds: &mut Rounds, snapshot: &Snapshot, news: &News, cost: &mut Cost) -> Decided {
+    let clock = Instant::now();
+    let now = || processor_time().unwrap_or_else(|| clock.elapsed());
+    let mut last = now();
+    rounds.decide_watched(snapshot, news, &mut |phase| {
+        let at = now();
+        *cost.phases.entry(phase).or_default() += at - last;
+        last = at;
+    })
+}
+
+fn best_of(snapshot: &Snapshot) -> (Cost, Plan) {
+    let mut best: Option<(Cost, Plan)> = None;
+    for _ in 0..REPEATS {
+        let mut cost = Cost::default();
+        let (mut rounds, news) = (Rounds::default(), News::everything());
+        let (decided, total) = timed(|| watched(&mut rounds, snapshot, &news, &mut cost));
+        cost.total = total;
+        if best.as_ref().is_none_or(|(best, _)| total < best.total) {
+            best = Some((cost, decided.plan));
+        }
     }
-    (best, plan)
+    best.expect("a round was repeated at least once")
 }
 
 fn name<T: std::str::FromStr>(text: &str) -> T
@@ -131,7 +209,7 @@ fn fleet(nodes: u64, requests: u64) -> Snapshot {
     snapshot
 }
 
-fn add_request(snapshot: &mut Snapshot, at: u64) {
+fn add_request(snapshot: &mut Snapshot, at: u64) -> WorkId {
     let pick = usize::try_from(at).unwrap_or(0);
     let demand = Demand {
         kind: WorkKind::Job,
@@ -153,14 +231,16 @@ fn add_request(snapshot: &mut Snapshot, at: u64) {
         completing: false,
         keeps_what_it_holds: false,
     };
-    snapshot
-        .demand
-        .insert(name::<WorkId>(&format!("job_{at:07}")), demand);
+    let id = name::<WorkId>(&format!("job_{at:07}"));
+    snapshot.demand.insert(id.clone(), demand);
+    id
 }
 
-fn carry_out(snapshot: &mut Snapshot, plan: &Plan) {
+fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
+    let mut news = News::default();
     for vacate in &plan.vacates {
         snapshot.allocations.remove(&vacate.allocation);
+        news.allocations.insert(vacate.allocation.clone());
     }
     let born = snapshot.round * 10_000_000;
     for (at, grant) in (born..).zip(&plan.grants) {
@@ -183,24 +263,33 @@ fn carry_out(snapshot: &mut Snapshot, plan: &Plan) {
             purged: false,
         };
         let id: AllocationId = name(&format!("alc_{at:012}"));
+        news.allocations.insert(id.clone());
         snapshot.allocations.insert(id, allocation);
     }
     snapshot.carried = plan.carried.clone();
     snapshot.round += 1;
     snapshot.now = snapshot.now.plus_ms(1_000);
+    news
 }
 
-fn replace_one_in_a_hundred(snapshot: &mut Snapshot, requests: u64) {
+fn replace_one_in_a_hundred(snapshot: &mut Snapshot, requests: u64) -> News {
+    let mut news = News::default();
     let gone: Vec<WorkId> = snapshot.demand.keys().step_by(100).cloned().collect();
     for work in &gone {
         snapshot.demand.remove(work);
     }
-    snapshot
-        .allocations
-        .retain(|_, it| snapshot.demand.contains_key(&it.work));
+    snapshot.allocations.retain(|id, it| {
+        let stays = snapshot.demand.contains_key(&it.work);
+        if !stays {
+            news.allocations.insert(id.clone());
+        }
+        stays
+    });
     for at in requests..requests + gone.len() as u64 {
-        add_request(snapshot, at);
+        news.work.insert(add_request(snapshot, at));
     }
+    news.work.extend(gone);
+    news
 }
 
 /// Every request in order of age into the smallest hole that fits, memory alone, no shares.

@@ -8,58 +8,66 @@ mod open;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, UserName, WorkId};
+use hayward_vocabulary::{AllocationId, Size, UserName, WorkId};
+use rustc_hash::FxHashMap;
 
 use crate::{
     apportion::Amounts,
-    cap::Cap,
+    cap::{self, Cap},
     forest::Forest,
     plan::{Grant, Reason, Receipt, Vacate, VacateReason},
+    register::{Asked, Register, Share},
     room::Room,
     settings::Settings,
-    snapshot::{Allocation, Class, Demand, Node, Policy, Snapshot},
+    snapshot::{Class, Node, Policy, Snapshot},
 };
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
     pub settings: &'a Settings,
-    pub forest: Forest<'a>,
-    /// By pool: the quantum of its tree.
-    pub quanta: Vec<&'a Quantum>,
+    pub register: &'a Register,
+    pub forest: &'a Forest,
     pub machines: Vec<Machine<'a>>,
-    pub machine_index: BTreeMap<&'a NodeName, usize>,
-    pub held: Vec<Held<'a>>,
+    pub held: &'a [Share],
+    /// By share: told to leave, before this round or in it.
+    pub leaving: Vec<bool>,
     pub classes: Vec<ClassBook<'a>>,
     pub requests: Vec<Request<'a>>,
-    pub pending: Vec<Pending>,
+    pub pending: Vec<Pending<'a>>,
     pub vacates: BTreeMap<&'a AllocationId, Vacate>,
     pub receipts: Vec<Receipt>,
-    /// Bytes of non-preemptable room by user and class: held, and counted in this round [C-5].
-    pub fixed_used: BTreeMap<&'a UserName, BTreeMap<&'a str, u64>>,
+    /// Bytes of non-preemptable room by user, in all and by class: held, and counted in this
+    /// round [C-5].
+    pub fixed_used: FxHashMap<&'a UserName, u64>,
+    pub fixed_used_in: FxHashMap<(&'a UserName, &'a str), u64>,
     /// For the next round.
     pub needy: BTreeSet<usize>,
     pub deficits: crate::snapshot::Deficits,
+    /// The same among what this round began with.
+    pub was_needy: Vec<usize>,
+    /// Room that could be had, of nodes where a fault changed it.
+    pub changed_rooms: BTreeMap<usize, Room>,
 }
 
 pub(crate) struct Machine<'a> {
-    pub name: &'a NodeName,
+    pub name: &'a hayward_vocabulary::NodeName,
     pub node: &'a Node,
     pub pool: Option<usize>,
     pub order: u64,
     /// and nothing of work without a class lies on it.
     pub schedulable: bool,
     pub free: Room,
-    /// Room without what nobody may take back.
-    pub room: Room,
-    pub held: Vec<usize>,
+    pub held: &'a [usize],
+    /// Something here was told to leave in this round.
+    pub stirred: bool,
     /// Granted in this round.
     pub pending: Vec<usize>,
     /// The request this whole node is kept for in this round.
     pub promised_to: Option<usize>,
     /// Room that is leaving and meant for somebody: nothing else may slip into it.
-    pub spoken: Vec<Spoken>,
-    /// Services with an instance here.
-    pub services: BTreeSet<&'a WorkId>,
+    pub spoken: Vec<Spoken<'a>>,
+    /// Services with an instance here before this round.
+    pub services: &'a BTreeSet<WorkId>,
 }
 
 impl Machine<'_> {
@@ -68,20 +76,12 @@ impl Machine<'_> {
     }
 }
 
-pub(crate) struct Held<'a> {
-    pub id: &'a AllocationId,
-    pub allocation: &'a Allocation,
-    pub machine: Option<usize>,
-    pub request: Option<usize>,
-    pub leaving: bool,
-}
-
 /// Placed in this round. What mending takes from one and hands to another changes its request.
-pub(crate) struct Pending {
+pub(crate) struct Pending<'a> {
     pub request: usize,
     pub machine: usize,
     pub order: u64,
-    pub size: Size,
+    pub size: &'a Size,
     pub gpus: Vec<u64>,
     /// False once it was cancelled.
     pub live: bool,
@@ -90,10 +90,10 @@ pub(crate) struct Pending {
 }
 
 /// Room meant for one process of a request.
-pub(crate) struct Spoken {
+pub(crate) struct Spoken<'a> {
     pub request: usize,
     pub order: u64,
-    pub size: Size,
+    pub size: &'a Size,
     pub gpus: Vec<u64>,
 }
 
@@ -102,12 +102,19 @@ pub(crate) struct ClassBook<'a> {
     pub class: &'a Class,
     /// None when the policy names a pool that does not exist.
     pub pool: Option<usize>,
-    pub requests: Vec<usize>,
+    /// Work of each user by time and id; users by name.
+    pub users: &'a BTreeMap<UserName, Vec<usize>>,
     pub given: Amounts,
     /// Quanta by weights alone, for section 12.
     pub pure: u64,
-    /// Quanta by user.
-    pub user_due: BTreeMap<&'a UserName, u64>,
+    /// Quanta, in the order of users.
+    pub user_due: Vec<u64>,
+}
+
+impl<'a> ClassBook<'a> {
+    pub fn requests(&self) -> impl Iterator<Item = usize> + use<'a> {
+        self.users.values().flatten().copied()
+    }
 }
 
 /// Why a request is left out of counting, in the words of section 13.2.
@@ -124,12 +131,12 @@ pub(crate) struct Deferral {
 )]
 pub(crate) struct Request<'a> {
     pub id: &'a WorkId,
-    pub demand: &'a Demand,
+    pub demand: &'a Asked,
     pub class: Option<usize>,
     pub order: u64,
     /// Size of one process as granted.
-    pub size: Size,
-    pub held: Vec<usize>,
+    pub size: &'a Size,
+    pub held: &'a [usize],
     /// Held, not leaving, at the start of the round and after every order to leave.
     pub current: u64,
     /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
@@ -140,15 +147,13 @@ pub(crate) struct Request<'a> {
     pub reach: u64,
     pub counted: u64,
     pub placed: u64,
-    pub deferral: Option<Deferral>,
+    pub deferral: Option<Box<Deferral>>,
     /// Said by the step that left it waiting.
     pub waits: Option<Reason>,
     /// Whole nodes kept for it (RESERVE).
     pub promised: Vec<usize>,
     /// Room for it is on its way: processes that leaving shares will make place for.
     pub coming: u64,
-    /// Quanta by weights alone.
-    pub pure: u64,
     /// Its order is that of a node it was promised.
     pub upgraded: bool,
     /// Never gets anything again.
@@ -192,7 +197,7 @@ impl Request<'_> {
     }
 }
 
-impl Books<'_> {
+impl<'a> Books<'a> {
     pub fn policy(&self, request: usize) -> Option<Policy> {
         self.requests[request]
             .class
@@ -206,15 +211,15 @@ impl Books<'_> {
             .and_then(|class| self.classes[class].pool)
     }
 
+    /// What a request asked for, before it was rounded up to what is granted.
+    pub fn asked(&self, request: usize) -> &'a Size {
+        let request = &self.requests[request];
+        request.demand.asked.as_deref().unwrap_or(request.size)
+    }
+
     /// May this request ever use nodes of this pool?
     pub fn may_use(&self, request: usize, pool: usize) -> bool {
-        let Some(home) = self.home(request) else {
-            return false;
-        };
-        match self.policy(request) {
-            Some(Policy::FairShare) => self.forest.is_within(pool, home),
-            _ => pool == home,
-        }
+        self.register.may_use(request, pool)
     }
 
     /// May this request ever use this node, by pool and list?
@@ -225,7 +230,7 @@ impl Books<'_> {
     }
 
     /// Gives one process of `order` quanta and `size` on this node.
-    pub fn grant(&mut self, request: usize, machine: usize, order: u64, size: Size) {
+    pub fn grant(&mut self, request: usize, machine: usize, order: u64, size: &'a Size) {
         let place = &mut self.machines[machine];
         let work = &mut self.requests[request];
         let own = place.spoken.iter().position(|it| it.request == request);
@@ -234,11 +239,8 @@ impl Books<'_> {
             work.coming = work.coming.saturating_sub(1);
         }
         let gpus = place.free.choose_gpus(size.gpu_milli);
-        place.free.take(order, &size, &gpus);
+        place.free.take(order, size, &gpus);
         place.pending.push(self.pending.len());
-        if let Some(service) = &work.demand.service {
-            place.services.insert(service);
-        }
         work.placed += 1;
         self.pending.push(Pending {
             request,
@@ -256,7 +258,7 @@ impl Books<'_> {
         let share = &mut self.pending[pending];
         share.live = false;
         let place = &mut self.machines[share.machine];
-        place.free.give(share.order, &share.size, &share.gpus);
+        place.free.give(share.order, share.size, &share.gpus);
         place.pending.retain(|other| *other != pending);
         self.requests[share.request].placed -= 1;
     }
@@ -271,20 +273,23 @@ impl Books<'_> {
 
     /// Tells a share to leave. It keeps its room, and no longer satisfies its request.
     pub fn vacate(&mut self, held: usize, reason: VacateReason, detail: String) {
-        let share = &mut self.held[held];
+        let share = &self.held[held];
         // Nothing more is awaited from a node that cannot answer.
         let purge = share
             .machine
             .is_none_or(|machine| self.machines[machine].node.lost);
-        if !share.leaving {
-            share.leaving = true;
+        if !self.leaving[held] {
+            self.leaving[held] = true;
+            if let Some(machine) = share.machine {
+                self.machines[machine].stirred = true;
+            }
             if let Some(request) = share.request {
                 self.requests[request].current -= 1;
                 self.requests[request].leaving += 1;
             }
         }
         self.vacates.insert(
-            share.id,
+            &share.id,
             Vacate {
                 allocation: share.id.clone(),
                 reason,
@@ -306,7 +311,7 @@ impl Books<'_> {
 
     fn receipt(&self, held: usize, beneficiary: Option<usize>) -> Receipt {
         let share = &self.held[held];
-        let allocation = share.allocation;
+        let allocation = share;
         Receipt {
             allocation: share.id.clone(),
             work: allocation.work.clone(),
@@ -321,7 +326,7 @@ impl Books<'_> {
 
     /// Milliseconds that would be lost with this share, of starting or of tasks in flight.
     pub fn invested_ms(&self, held: usize) -> u64 {
-        let allocation = self.held[held].allocation;
+        let allocation = &self.held[held];
         let started = allocation.started_at.unwrap_or(allocation.granted_at);
         let since = allocation.running_since.filter(|_| allocation.running);
         match (allocation.running, allocation.investment_ms) {
@@ -332,10 +337,7 @@ impl Books<'_> {
 
     /// Bytes of one quantum in the tree of this request's class.
     pub fn quantum_bytes(&self, request: usize) -> u64 {
-        self.home(request)
-            .map_or(&self.snapshot.quantum, |home| self.quanta[home])
-            .0
-            .memory_bytes
+        self.register.quantum(self.home(request)).0.memory_bytes
     }
 
     /// Bytes the user of this request may hold for it, and those held and counted already.
@@ -343,17 +345,16 @@ impl Books<'_> {
         let user = &self.requests[request].demand.user;
         let class = self.requests[request].class.map(|c| self.classes[c].name);
         let own = self.snapshot.users.get(user);
-        let used = self.fixed_used.get(user);
         let of_class = class.and_then(|class| {
             let limit = own?.max_allotment_by_class.get(class)?;
-            let used = used.and_then(|used| used.get(class)).copied().unwrap_or(0);
-            Some((*limit, used))
+            let used = self.fixed_used_in.get(&(user, class)).copied();
+            Some((*limit, used.unwrap_or(0)))
         });
         let limit = own
             .and_then(|user| user.max_allotment_bytes)
             .or(self.snapshot.tunables.global_allotment_bytes);
         of_class.or_else(|| {
-            let used = used.map_or(0, |used| used.values().sum());
+            let used = self.fixed_used.get(user).copied().unwrap_or(0);
             limit.map(|limit| (limit, used))
         })
     }
@@ -371,12 +372,14 @@ impl Books<'_> {
             .saturating_mul(count)
             .saturating_mul(self.quantum_bytes(request));
         let class = self.requests[request].class.map(|c| self.classes[c].name);
-        let used = self
-            .fixed_used
-            .entry(&self.requests[request].demand.user)
-            .or_default()
-            .entry(class.unwrap_or_default())
-            .or_default();
+        let user = &self.requests[request].demand.user;
+        self.note_fixed(user, class.unwrap_or_default(), bytes);
+    }
+
+    fn note_fixed(&mut self, user: &'a UserName, class: &'a str, bytes: u64) {
+        let all = self.fixed_used.entry(user).or_default();
+        *all = all.saturating_add(bytes);
+        let used = self.fixed_used_in.entry((user, class)).or_default();
         *used = used.saturating_add(bytes);
     }
 
@@ -396,6 +399,23 @@ impl Books<'_> {
             .is_some_and(|pool| self.forest.root(pool) == tree)
     }
 
+    /// Quanta by weights alone.
+    pub fn pure(&self, request: usize) -> u64 {
+        let request = &self.requests[request];
+        let Some(class) = request.class.map(|class| &self.classes[class]) else {
+            return 0;
+        };
+        let jobs = class.users.get(&request.demand.user);
+        let of_user = class.pure / (class.users.len() as u64).max(1);
+        of_user / jobs.map_or(1, |jobs| (jobs.len() as u64).max(1))
+    }
+
+    /// Room on a node without what nobody may take back.
+    pub fn room(&self, machine: usize) -> &Room {
+        let changed = self.changed_rooms.get(&machine);
+        changed.unwrap_or(&self.register.machines[machine].room)
+    }
+
     /// Room on a node once everything that leaves has left, without what was granted and what is
     /// meant for somebody.
     pub fn coming_room(&self, machine: usize) -> Room {
@@ -404,33 +424,51 @@ impl Books<'_> {
 
     /// The same with what is meant for this request.
     pub fn coming_room_for(&self, machine: usize, except: Option<usize>) -> Room {
+        let mut room = self.emptied_room(machine);
         let machine = &self.machines[machine];
-        let mut room = Room::new(machine.order, &machine.node.capacity);
-        for share in machine.held.iter().map(|held| &self.held[*held]) {
-            if !share.leaving {
-                let it = share.allocation;
-                room.take(it.order, &it.size, &it.gpus);
-            }
-        }
         for share in machine.pending.iter().map(|at| &self.pending[*at]) {
-            room.take(share.order, &share.size, &share.gpus);
+            room.take(share.order, share.size, &share.gpus);
         }
         for meant in machine
             .spoken
             .iter()
             .filter(|it| Some(it.request) != except)
         {
-            room.take(meant.order, &meant.size, &meant.gpus);
+            room.take(meant.order, meant.size, &meant.gpus);
         }
         room
     }
 
+    /// The same before anything was granted or meant for anybody.
+    fn emptied_room(&self, at: usize) -> Room {
+        let machine = &self.machines[at];
+        if !machine.stirred {
+            return self.register.machines[at].coming.clone();
+        }
+        let mut room = Room::new(machine.order, &machine.node.capacity);
+        for held in machine.held.iter().filter(|held| !self.leaving[**held]) {
+            let it = &self.held[*held];
+            room.take(it.order, &it.size, &it.gpus);
+        }
+        room
+    }
+
+    /// The quanta of [`Books::coming_room`].
+    pub fn coming_order(&self, at: usize) -> u64 {
+        let machine = &self.machines[at];
+        let before = if machine.stirred {
+            self.emptied_room(at).order
+        } else {
+            self.register.machines[at].coming.order
+        };
+        let granted = machine.pending.iter().map(|at| self.pending[*at].order);
+        let meant = machine.spoken.iter().map(|meant| meant.order);
+        granted.chain(meant).fold(before, u64::saturating_sub)
+    }
+
     /// Means this much of what will be free on a node for a request.
     pub fn speak_for(&mut self, request: usize, machine: usize) {
-        let (order, size) = (
-            self.requests[request].order,
-            self.requests[request].size.clone(),
-        );
+        let (order, size) = (self.requests[request].order, self.requests[request].size);
         let gpus = self.coming_room(machine).choose_gpus(size.gpu_milli);
         self.machines[machine].spoken.push(Spoken {
             request,
@@ -442,8 +480,9 @@ impl Books<'_> {
     }
 
     pub fn grants(&self) -> Vec<Grant> {
+        let mut grants = Vec::with_capacity(self.pending.len());
         let live = self.pending.iter().filter(|share| share.live);
-        live.filter_map(|share| {
+        grants.extend(live.filter_map(|share| {
             let request = &self.requests[share.request];
             let class = &self.classes[request.class?];
             Some(Grant {
@@ -457,7 +496,7 @@ impl Books<'_> {
                 fixed: class.class.policy != Policy::FairShare,
                 gpus: share.gpus.clone(),
             })
-        })
-        .collect()
+        }));
+        grants
     }
 }

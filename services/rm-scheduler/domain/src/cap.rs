@@ -3,7 +3,8 @@
 use hayward_vocabulary::WorkKind;
 
 use crate::{
-    books::{Books, Request},
+    books::Books,
+    register::{Asked, Register},
     snapshot::{Growth, Policy, Tunables},
 };
 
@@ -65,46 +66,57 @@ impl Rules {
     }
 }
 
+/// The cap of one piece of work that has this many processes and this many on their way out, before
+/// the room there is was looked at.
+pub(crate) fn of(
+    register: &Register,
+    tunables: &Tunables,
+    at: usize,
+    (current, leaving): (u64, u64),
+) -> Cap {
+    let asked = &register.requests[at];
+    let Some(class) = asked.class.map(|class| &register.classes[class].class) else {
+        return Cap::default();
+    };
+    match asked.kind {
+        _ if asked.completing => Cap::all(current),
+        WorkKind::Job => {
+            // the growth of other work goes by the fleet's values.
+            let rules = if class.policy == Policy::FairShare {
+                Rules::of(tunables, &class.growth)
+            } else {
+                Rules::of(tunables, &Growth::default())
+            };
+            cap_of_job(register, asked, (current, leaving), &rules)
+        }
+        // Instances and reservations are one process; those held are never cut by start-up.
+        WorkKind::Service | WorkKind::Reservation => Cap::all(asked.max_processes.min(1)),
+    }
+}
+
 /// Caps of everything that was admitted.
 pub(crate) fn set_caps(books: &mut Books) {
-    let everywhere = Rules::of(&books.snapshot.tunables, &Growth::default());
-    let by_class: Vec<Rules> = books
-        .classes
-        .iter()
-        .map(|book| Rules::of(&books.snapshot.tunables, &book.class.growth))
-        .collect();
     for at in 0..books.requests.len() {
-        let Some(class) = books.requests[at].class else {
+        let request = &books.requests[at];
+        let Some(class) = request.class else {
             continue;
         };
-        let fair = books.classes[class].class.policy == Policy::FairShare;
-        // the growth of other work goes by the fleet's values.
-        let rules = if fair { &by_class[class] } else { &everywhere };
-        let request = &books.requests[at];
-        let cap = match request.demand.kind {
-            _ if request.demand.completing => Cap::all(request.current),
-            WorkKind::Job => cap_of_job(books, request, rules),
-            // Instances and reservations are one process; those held are never cut by start-up.
-            WorkKind::Service | WorkKind::Reservation => {
-                Cap::all(request.demand.max_processes.min(1))
-            }
-        };
-        let reach = if fair {
+        let reach = if books.classes[class].class.policy == Policy::FairShare {
             request.reach.saturating_add(request.resting)
         } else {
             u64::MAX
         };
-        books.requests[at].cap = Cap {
-            steady: cap.steady.min(reach),
-            now: cap.now.min(reach),
-            ..cap
-        };
+        let cap = &mut books.requests[at].cap;
+        (cap.steady, cap.now) = (cap.steady.min(reach), cap.now.min(reach));
     }
 }
 
-fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
-    let demand = request.demand;
-    let current = request.current;
+fn cap_of_job(
+    register: &Register,
+    demand: &Asked,
+    (current, leaving): (u64, u64),
+    rules: &Rules,
+) -> Cap {
     let threads = u64::from(demand.threads.max(1));
     // work is never asked to shrink because its tasks run out.
     let want = demand.remaining_tasks.div_ceil(threads).max(current);
@@ -117,8 +129,8 @@ fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
     let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
     let mut potential = base;
     if rules.prediction && !starting {
-        let horizon = mean_start_ms(books, request) + rules.cycle_ms + rules.fudge_ms;
-        let predicted = predicted(request, horizon, base);
+        let horizon = mean_start_ms(register, demand) + rules.cycle_ms + rules.fudge_ms;
+        let predicted = predicted(demand, current, horizon, base);
         if predicted < base {
             potential = predicted.max(current);
         }
@@ -128,12 +140,7 @@ fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
         }
     }
     //
-    let reached = current
-        + if rules.keep_reached {
-            request.leaving
-        } else {
-            0
-        };
+    let reached = current + if rules.keep_reached { leaving } else { 0 };
     let now = match (starting, rules.doubling) {
         (true, _) if rules.initial > 0 => potential.min(rules.initial),
         (true, _) | (false, false) => potential,
@@ -150,25 +157,24 @@ fn cap_of_job(books: &Books, request: &Request, rules: &Rules) -> Cap {
 }
 
 /// processes still useful once a new one could have started.
-fn predicted(request: &Request, horizon_ms: u64, base: u64) -> u64 {
-    let demand = request.demand;
+fn predicted(demand: &Asked, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
     let task_ms = u128::from(demand.task_ms.unwrap_or(1).max(1));
-    let done = u128::from(horizon_ms) * u128::from(request.current) * u128::from(threads);
+    let done = u128::from(horizon_ms) * u128::from(current) * u128::from(threads);
     // Rounded half up, in exact integers.
     let done_then = (2 * done + task_ms) / (2 * task_ms);
     let left = u128::from(demand.remaining_tasks).saturating_sub(done_then);
     let left = u64::try_from(left).unwrap_or(u64::MAX);
-    match (left.div_ceil(threads), request.current) {
+    match (left.div_ceil(threads), current) {
         (0, 0) => base,
         (0, current) => current,
         (predicted, _) => predicted,
     }
 }
 
-fn mean_start_ms(books: &Books, request: &Request) -> u64 {
-    let starts = request.held.iter().filter_map(|held| {
-        let allocation = books.held[*held].allocation;
+fn mean_start_ms(register: &Register, asked: &Asked) -> u64 {
+    let starts = asked.held.iter().filter_map(|held| {
+        let allocation = &register.shares[*held];
         let since = allocation.running_since?;
         let took = since.ms_since(allocation.started_at.unwrap_or(allocation.granted_at));
         (allocation.running && took > 0).then_some(took)

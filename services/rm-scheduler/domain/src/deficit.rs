@@ -98,7 +98,7 @@ fn noted(old: Option<Account>, rate: i64) -> Account {
 
 fn of_book(books: &Books, class: usize) -> Claim {
     let book = &books.classes[class];
-    let (wants, has) = sums(books, &book.requests);
+    let (wants, has) = sums(books, book.requests());
     Claim {
         weight: book.class.weight.max(1),
         wants,
@@ -106,9 +106,9 @@ fn of_book(books: &Books, class: usize) -> Claim {
     }
 }
 
-fn sums(books: &Books, requests: &[usize]) -> (u64, u64) {
-    requests.iter().fold((0_u64, 0_u64), |(wants, has), at| {
-        let request = &books.requests[*at];
+fn sums(books: &Books, requests: impl Iterator<Item = usize>) -> (u64, u64) {
+    requests.fold((0_u64, 0_u64), |(wants, has), at| {
+        let request = &books.requests[at];
         (
             wants.saturating_add(request.cap.now.saturating_mul(request.order)),
             has.saturating_add(request.has().saturating_mul(request.order)),
@@ -117,15 +117,11 @@ fn sums(books: &Books, requests: &[usize]) -> (u64, u64) {
 }
 
 fn users(books: &Books, class: usize) -> BTreeMap<UserName, Account> {
-    let mut by_user: BTreeMap<&UserName, Vec<usize>> = BTreeMap::new();
-    for at in &books.classes[class].requests {
-        let user = &books.requests[*at].demand.user;
-        by_user.entry(user).or_default().push(*at);
-    }
+    let by_user = books.classes[class].users;
     let claims: Vec<Claim> = by_user
         .values()
         .map(|requests| {
-            let (wants, has) = sums(books, requests);
+            let (wants, has) = sums(books, requests.iter().copied());
             Claim {
                 weight: 1,
                 wants,
@@ -138,8 +134,8 @@ fn users(books: &Books, class: usize) -> BTreeMap<UserName, Account> {
         .keys()
         .zip(rates(&claims))
         .map(|(user, rate)| {
-            let old = known.and_then(|users| users.get(*user)).copied();
-            ((*user).clone(), noted(old, rate))
+            let old = known.and_then(|users| users.get(user)).copied();
+            (user.clone(), noted(old, rate))
         })
         .collect()
 }

@@ -36,8 +36,9 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
+    let mut holders = take::Holders::of(books, tree);
     for need in actual.into_iter().take(helped) {
-        let given = take::from_donors(books, tree, need.request, need.processes);
+        let given = take::from_donors(books, &mut holders, need.request, need.processes);
         let request = &mut books.requests[need.request];
         //
         if request.has() == 0 || given < need.processes {
@@ -55,11 +56,11 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
             // Its nodes are cleared whole already.
             continue;
         }
-        let requests = classes.iter().map(|class| &books.classes[*class].requests);
+        let requests = classes.iter().map(|class| books.classes[*class].requests());
         let mut group: Vec<Need> = requests
             .flatten()
             .filter_map(|at| {
-                let request = &books.requests[*at];
+                let request = &books.requests[at];
                 let missing = request.missing().saturating_sub(request.coming);
                 if request.is_out() || missing == 0 {
                     return None;
@@ -67,14 +68,16 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
                 let processes = match policy {
                     Policy::FairShare if request.has() >= threshold => return None,
                     // [C-13]: the pure share is in quanta.
-                    Policy::FairShare if request.has() >= request.pure.div_ceil(request.order) => {
+                    Policy::FairShare
+                        if request.has() >= books.pure(at).div_ceil(request.order) =>
+                    {
                         return None;
                     }
                     Policy::FairShare => missing.min(threshold),
                     Policy::FixedShare | Policy::Reserve => missing,
                 };
                 Some(Need {
-                    request: *at,
+                    request: at,
                     processes,
                 })
             })
@@ -103,7 +106,7 @@ impl Eventual {
             let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
                 continue;
             };
-            let hole = books.coming_room(at).order;
+            let hole = books.coming_order(at);
             own[pool].add(hole, 1);
             for above in books.forest.upwards(pool) {
                 within[above].add(hole, 1);

@@ -204,6 +204,19 @@ fn w_4_remainders_of_several_passes_go_round() {
 }
 
 #[test]
+fn w_4_large_processes_get_their_due_of_the_room() {
+    let run = |rivals| {
+        let mut world = rules(|settings| settings.holes_among_rivals = rivals).nodes(&[12; 20]);
+        world.job("large", "a", 8).max_processes = 10;
+        world.job("b", "b", 1);
+        world.job("c", "c", 1);
+        share(&world.plan(), "large").counted
+    };
+    // A third of 240 quanta is ten processes of eight.
+    assert_eq!((run(false) < 10, run(true)), (true, 10));
+}
+
+#[test]
 fn w_32_who_has_least_to_lose_makes_room() {
     let run = |least| {
         let mut world = rules(|settings| {

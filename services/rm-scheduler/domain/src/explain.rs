@@ -13,19 +13,19 @@ use crate::{
 };
 
 /// Home pool, whether pools below count, quanta and size of one process.
-type Shape = (Option<usize>, bool, u64, Size);
+type Shape<'a> = (Option<usize>, bool, u64, &'a Size);
 
 /// Answers that many pieces of work share.
 #[derive(Default)]
-pub(crate) struct Explainer {
+pub(crate) struct Explainer<'a> {
     /// The node that comes nearest to holding a process, and the quanta it lacks.
-    nearest: BTreeMap<Shape, Option<(usize, u64)>>,
-    largest: BTreeMap<Shape, u64>,
-    never: BTreeMap<Shape, Option<Reason>>,
+    nearest: BTreeMap<Shape<'a>, Option<(usize, u64)>>,
+    largest: BTreeMap<Shape<'a>, u64>,
+    never: BTreeMap<Shape<'a>, Option<Reason>>,
 }
 
-impl Explainer {
-    pub fn also(&mut self, books: &Books, at: usize, primary: Reason) -> Vec<Reason> {
+impl<'a> Explainer<'a> {
+    pub fn also(&mut self, books: &Books<'a>, at: usize, primary: Reason) -> Vec<Reason> {
         let request = &books.requests[at];
         if request.class.is_none() {
             return Vec::new();
@@ -52,7 +52,7 @@ impl Explainer {
         also
     }
 
-    pub fn unblock(&mut self, books: &Books, at: usize, primary: Reason) -> Option<Unblock> {
+    pub fn unblock(&mut self, books: &Books<'a>, at: usize, primary: Reason) -> Option<Unblock> {
         let request = &books.requests[at];
         let order = request.order;
         Some(match primary {
@@ -98,7 +98,7 @@ impl Explainer {
         })
     }
 
-    fn never(&mut self, books: &Books, at: usize) -> Option<Reason> {
+    pub fn never(&mut self, books: &Books<'a>, at: usize) -> Option<Reason> {
         let reason = || never(books, at).map(|(reason, _)| reason);
         if !books.requests[at].demand.machines.is_empty() {
             return reason();
@@ -106,7 +106,7 @@ impl Explainer {
         *self.never.entry(shape(books, at)).or_insert_with(reason)
     }
 
-    fn nearest(&mut self, books: &Books, at: usize) -> Option<(usize, u64)> {
+    fn nearest(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, u64)> {
         if !books.requests[at].demand.machines.is_empty() {
             return nearest(books, at);
         }
@@ -117,7 +117,7 @@ impl Explainer {
             .or_insert_with(|| nearest(books, at))
     }
 
-    fn largest(&mut self, books: &Books, at: usize) -> u64 {
+    fn largest(&mut self, books: &Books<'a>, at: usize) -> u64 {
         let permitted = || {
             let machines = (0..books.machines.len()).filter(|m| books.is_permitted(at, *m));
             let orders = machines.map(|machine| books.machines[machine].order);
@@ -130,10 +130,10 @@ impl Explainer {
     }
 }
 
-fn shape(books: &Books, at: usize) -> Shape {
+fn shape<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
     let request = &books.requests[at];
     let fair = books.policy(at) == Some(Policy::FairShare);
-    (books.home(at), fair, request.order, request.size.clone())
+    (books.home(at), fair, request.order, request.size)
 }
 
 /// By what will be free once everything that leaves has left.

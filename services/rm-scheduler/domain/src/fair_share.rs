@@ -7,10 +7,15 @@ use hayward_vocabulary::{NodeName, WorkId};
 use crate::{
     Planner,
     books::Books,
-    cap, deficit, defrag, how_much, overage,
-    plan::Plan,
-    reach, shares,
+    cap, deficit, defrag, how_much,
+    news::News,
+    overage,
+    plan::{Plan, ShareNews, Shares, Verdict},
+    reach,
+    register::Register,
     snapshot::{Carried, Policy, Snapshot},
+    tell::Known,
+    turns::in_turn,
     vacate, verdict, what_of,
 };
 
@@ -20,48 +25,146 @@ pub struct FairShare;
 
 impl Planner for FairShare {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
+        let mut rounds = Rounds::default();
+        let decided = rounds.decide(snapshot, &News::everything());
+        Plan {
+            verdicts: rounds.verdicts,
+            shares: rounds.shares,
+            ..decided.plan
+        }
+    }
+}
+
+/// Rounds of one fleet, one after the other: what is known of it and what was said of it is kept,
+/// and brought up to date by news. What is decided depends on the snapshot alone, and is the same
+/// as without any memory.
+#[derive(Default)]
+pub struct Rounds {
+    register: Register,
+    /// By the number of the work.
+    said: Vec<Option<verdict::Said>>,
+    verdicts: BTreeMap<WorkId, Verdict>,
+    shares: Shares,
+}
+
+/// What a round decided, and what it says otherwise than the round before.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Decided {
+    /// With the verdicts that changed, and without shares.
+    pub plan: Plan,
+    /// Absent when nothing was known before: then [`Rounds::shares`] are all new.
+    pub shares: Option<ShareNews>,
+}
+
+/// The parts of a round, for whoever measures them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    Absorb,
+    Open,
+    Count,
+    Place,
+    Evict,
+    Mend,
+    Lend,
+    Tell,
+}
+
+impl Rounds {
+    /// `news` names all that differs between this snapshot and the one before.
+    pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
+        self.decide_watched(snapshot, news, &mut |_| {})
+    }
+
+    /// The same, saying when each part ends.
+    pub fn decide_watched(
+        &mut self,
+        snapshot: &Snapshot,
+        news: &News,
+        ended: &mut dyn FnMut(Phase),
+    ) -> Decided {
         // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
-        let mut books = Books::open(snapshot);
+        self.register.absorb(snapshot, news);
+        ended(Phase::Absorb);
+        let mut books = Books::open(&self.register, snapshot);
         deficit::settle(&mut books);
         // 2. What has to leave whatever anybody is due.
         vacate::faults(&mut books);
         // 3. What each piece of work could hold, and how much of it it may use now.
         reach::measure(&mut books);
         cap::set_caps(&mut books);
-        for tree in books.forest.roots().to_vec() {
-            // 4. How many processes each is due.
-            how_much::count(&mut books, tree);
-            books.renew_claims(tree);
-            // 5. On which nodes.
-            what_of::place_counted(&mut books, tree);
-            // 6. Who has to make room.
-            overage::evict(&mut books, tree);
-            // 7. Room that is there but split.
-            let taken = books.receipts.len();
-            defrag::mend(&mut books, tree);
-            if books.settings.evict_for_somebody && books.receipts.len() > taken {
-                // Who gave for that gets its own back in the same round, where others have more
-                // than their counts.
-                overage::evict(&mut books, tree);
-            }
-            // 8. What nobody is due is lent.
-            if books.settings.lend_idle {
-                what_of::lend_idle(&mut books, tree);
-            }
-            deficit::note(&mut books, tree);
+        ended(Phase::Open);
+        for tree in books.forest.roots().iter().copied() {
+            plan_tree(&mut books, tree, ended);
         }
         // 9. Why each has what it has, and what the next round has to know.
-        Plan {
+        let known = Known {
+            said: &mut self.said,
+            verdicts: &mut self.verdicts,
+            shares: &mut self.shares,
+        };
+        let (verdicts, shares) = known.tell(&books);
+        let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
-            verdicts: verdict::all(&books),
-            shares: shares::of(&books),
+            verdicts,
+            shares: Shares::default(),
             grants: books.grants(),
             carried: carried(&books),
             receipts: books.receipts,
             vacates: books.vacates.into_values().collect(),
+        };
+        ended(Phase::Tell);
+        Decided { plan, shares }
+    }
+
+    /// One for every piece of work in the demand of the last round.
+    pub fn verdicts(&self) -> &BTreeMap<WorkId, Verdict> {
+        &self.verdicts
+    }
+
+    /// The arithmetic of the last round.
+    pub fn shares(&self) -> &Shares {
+        &self.shares
+    }
+
+    /// The whole plan of the last round.
+    pub fn whole(&self, decided: Decided) -> Plan {
+        Plan {
+            verdicts: self.verdicts.clone(),
+            shares: self.shares.clone(),
+            ..decided.plan
         }
     }
+}
+
+/// Trees share nothing, so each is planned by itself.
+fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
+    // 4. How many processes each is due.
+    how_much::count(books, tree);
+    books.renew_claims(tree);
+    ended(Phase::Count);
+    // 5. On which nodes.
+    let turns = in_turn(books, tree);
+    what_of::place_counted(books, &turns);
+    ended(Phase::Place);
+    // 6. Who has to make room.
+    overage::evict(books, tree, &turns);
+    ended(Phase::Evict);
+    // 7. Room that is there but split.
+    let taken = books.receipts.len();
+    defrag::mend(books, tree);
+    if books.settings.evict_for_somebody && books.receipts.len() > taken {
+        // Who gave for that gets its own back in the same round, where others have more than their
+        // counts.
+        overage::evict(books, tree, &turns);
+    }
+    ended(Phase::Mend);
+    // 8. What nobody is due is lent.
+    if books.settings.lend_idle {
+        what_of::lend_idle(books, &turns);
+    }
+    deficit::note(books, tree);
+    ended(Phase::Lend);
 }
 
 /// 14.1

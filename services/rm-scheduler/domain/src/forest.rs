@@ -5,26 +5,23 @@ use std::collections::BTreeMap;
 
 use crate::snapshot::Pool;
 
-pub(crate) struct Forest<'a> {
-    index: BTreeMap<&'a str, usize>,
+#[derive(Default)]
+pub(crate) struct Forest {
+    index: BTreeMap<String, usize>,
     parent: Vec<Option<usize>>,
-    /// By ascending search order, then name.
-    children: Vec<Vec<usize>>,
     depth: Vec<usize>,
     root: Vec<usize>,
     /// Place in a walk that serves children before their parent.
     turn: Vec<usize>,
+    /// Each pool, then everything below it, depth first.
+    subtrees: Vec<Vec<usize>>,
     /// Top-level pools in the order of their definition.
     tops: Vec<usize>,
 }
 
-impl<'a> Forest<'a> {
-    pub fn new(pools: &'a BTreeMap<String, Pool>) -> Self {
-        let index: BTreeMap<&str, usize> = pools
-            .keys()
-            .enumerate()
-            .map(|(at, name)| (name.as_str(), at))
-            .collect();
+impl Forest {
+    pub fn new(pools: &BTreeMap<String, Pool>) -> Self {
+        let index: BTreeMap<String, usize> = pools.keys().cloned().zip(0..).collect();
         let mut parent: Vec<Option<usize>> = pools
             .values()
             .map(|pool| {
@@ -68,13 +65,16 @@ impl<'a> Forest<'a> {
         }
         let climbs = (0..parent.len()).map(|pool| climb(&parent, pool).unwrap_or((pool, 0)));
         let (root, depth) = climbs.unzip();
+        let subtrees = (0..parent.len())
+            .map(|pool| subtree(pool, &children))
+            .collect();
         Self {
             index,
             parent,
-            children,
             depth,
             root,
             turn,
+            subtrees,
             tops,
         }
     }
@@ -115,15 +115,20 @@ impl<'a> Forest<'a> {
     }
 
     /// `home`, then everything below, depth first.
-    pub fn subtree(&self, home: usize) -> Vec<usize> {
-        let mut order = Vec::new();
-        let mut stack = vec![home];
-        while let Some(pool) = stack.pop() {
-            order.push(pool);
-            stack.extend(self.children[pool].iter().rev());
-        }
-        order
+    pub fn subtree(&self, home: usize) -> &[usize] {
+        &self.subtrees[home]
     }
+}
+
+/// Children go by ascending search order, then name.
+fn subtree(home: usize, children: &[Vec<usize>]) -> Vec<usize> {
+    let mut order = Vec::new();
+    let mut stack = vec![home];
+    while let Some(pool) = stack.pop() {
+        order.push(pool);
+        stack.extend(children[pool].iter().rev());
+    }
+    order
 }
 
 /// Numbers the pools of a tree, each after everything below it.

@@ -17,13 +17,14 @@ pub(crate) struct Tables {
 impl Tables {
     fn build(books: &Books) -> Self {
         let mut pools = vec![Holes::default(); books.forest.len()];
-        for machine in books
-            .machines
-            .iter()
-            .filter(|machine| machine.is_schedulable())
-        {
-            if let Some(pool) = machine.pool {
-                pools[pool].add(machine.room.order, 1);
+        for ((pool, room), nodes) in &books.register.kinds {
+            pools[*pool].add(room.order, *nodes);
+        }
+        for (machine, room) in &books.changed_rooms {
+            let station = &books.register.machines[*machine];
+            if let Some(pool) = station.pool.filter(|_| station.schedulable) {
+                pools[pool].remove(station.room.order);
+                pools[pool].add(room.order, 1);
             }
         }
         Self { pools }
@@ -45,7 +46,7 @@ pub(crate) fn groups(books: &Books, tree: usize) -> Vec<(Policy, Vec<usize>)> {
         let in_tree = class
             .pool
             .is_some_and(|pool| books.forest.root(pool) == tree);
-        if in_tree && !class.requests.is_empty() {
+        if in_tree && !class.users.is_empty() {
             groups
                 .entry((class.class.priority, class.class.policy))
                 .or_default()
@@ -67,7 +68,7 @@ pub(crate) fn groups(books: &Books, tree: usize) -> Vec<(Policy, Vec<usize>)> {
 /// Work of a group whose turn goes by class and then by age. With the settings that count
 /// what fits, classes of one priority are merged by age (W-17).
 pub(crate) fn by_class_and_age(books: &Books, classes: &[usize]) -> Vec<usize> {
-    let of = |class: &usize| books.classes[*class].requests.iter().copied();
+    let of = |class: &usize| books.classes[*class].requests();
     let by_age = |work: &mut Vec<usize>| {
         work.sort_by(|a, b| books.requests[*a].age().cmp(&books.requests[*b].age()));
     };

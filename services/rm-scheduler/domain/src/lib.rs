@@ -25,24 +25,28 @@ mod explain;
 mod fair_share;
 mod forest;
 mod how_much;
+mod news;
 mod orders;
 mod overage;
 mod pack;
 mod packing;
 pub mod plan;
 mod reach;
+mod register;
 mod reserve;
 mod room;
 pub mod settings;
 mod shares;
 pub mod snapshot;
+mod tell;
 mod turns;
 mod vacate;
 mod verdict;
 mod what_of;
 
 pub use check::{Fault, Part, Violation, check, prune};
-pub use fair_share::FairShare;
+pub use fair_share::{Decided, FairShare, Phase, Rounds};
+pub use news::News;
 pub use plan::{Plan, Reason, Verdict};
 pub use snapshot::Snapshot;
 
@@ -54,9 +58,13 @@ pub trait Planner {
 #[cfg(test)]
 mod differences;
 #[cfg(test)]
+mod digests;
+#[cfg(test)]
 mod dimensions;
 #[cfg(test)]
 mod examples;
+#[cfg(test)]
+mod fleets;
 #[cfg(test)]
 mod invariants;
 #[cfg(test)]

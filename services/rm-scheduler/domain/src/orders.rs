@@ -23,6 +23,16 @@ impl Holes {
         }
     }
 
+    /// Are there exactly these, by ascending size?
+    pub fn are(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
+        let own = self.by_size.iter().map(|(size, count)| (*size, *count));
+        own.eq(others)
+    }
+
+    pub fn has(&self, size: u64) -> bool {
+        self.by_size.contains_key(&size)
+    }
+
     /// `n[1]`: free quanta.
     pub fn quanta(&self) -> u64 {
         self.by_size.iter().map(|(size, count)| size * count).sum()

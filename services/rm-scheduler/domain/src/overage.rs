@@ -16,29 +16,28 @@ use std::cmp::Reverse;
 
 use hayward_vocabulary::{Size, WorkKind};
 
-use crate::{books::Books, plan::VacateReason, snapshot::Policy, turns::in_turn};
+use crate::{books::Books, plan::VacateReason, snapshot::Policy};
 
-pub(crate) fn evict(books: &mut Books, tree: usize) {
-    let turns = in_turn(books, tree);
+pub(crate) fn evict(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
     if !books.settings.evict_for_somebody {
         if books.settings.relieve_shrunken {
             relieve_shrunken_nodes(books, tree);
         }
-        for (_, at) in &turns {
+        for (_, at) in turns {
             shrink_to_count(books, *at);
         }
         if books.settings.squatters_go_home {
-            make_room::send_all_home(books, &turns);
+            make_room::send_all_home(books, turns);
         }
         return;
     }
-    for (policy, at) in &turns {
+    for (policy, at) in turns {
         shrink_to_own_limit(books, *policy, *at);
     }
     if books.settings.relieve_shrunken {
         relieve_shrunken_nodes(books, tree);
     }
-    make_room::for_waiting(books, tree, &turns);
+    make_room::for_waiting(books, tree, turns);
 }
 
 ///
@@ -58,12 +57,12 @@ fn shrink_to_count(books: &mut Books, at: usize) {
 
 /// Sends the cheapest away. What its own limit takes from it has no beneficiary.
 fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str) {
-    let mut shares = books.requests[at].held.clone();
-    shares.retain(|held| !books.held[*held].leaving);
+    let mut shares = books.requests[at].held.to_vec();
+    shares.retain(|held| !books.leaving[*held]);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     let count = usize::try_from(count).unwrap_or(usize::MAX);
     for held in shares.into_iter().take(count) {
-        if own_limit || books.held[held].allocation.fixed {
+        if own_limit || books.held[held].fixed {
             books.vacate(held, VacateReason::OwnLimit, detail.to_owned());
         } else {
             books.preempt(held, None, detail.to_owned());
@@ -100,7 +99,7 @@ fn shrink_to_own_limit(books: &mut Books, policy: Policy, at: usize) {
 /// (W-13).
 pub(crate) fn cheapest<'b>(books: &'b Books, held: usize) -> impl Ord + use<'b> {
     let share = &books.held[held];
-    let allocation = share.allocation;
+    let allocation = share;
     let machine = share.machine.map(|machine| &books.machines[machine]);
     let pool = machine.and_then(|machine| machine.pool);
     let home = share.request.and_then(|request| books.home(request));
@@ -111,7 +110,7 @@ pub(crate) fn cheapest<'b>(books: &'b Books, held: usize) -> impl Ord + use<'b> 
         Reverse(pool.map_or(0, |pool| books.forest.depth(pool))),
         Reverse(machine.map_or(0, |m| m.order)),
         Reverse(allocation.granted_at),
-        Reverse(share.id),
+        Reverse(&share.id),
     )
 }
 
@@ -124,7 +123,7 @@ fn takeable(books: &Books, machine: usize) -> Vec<usize> {
         .filter(|held| {
             let share = &books.held[*held];
             let exceeds = |request: usize| books.requests[request].excess() > 0;
-            !share.leaving && !share.allocation.fixed && share.request.is_some_and(exceeds)
+            !books.leaving[*held] && !share.fixed && share.request.is_some_and(exceeds)
         })
         .collect();
     if shares.len() > 1 {
@@ -134,7 +133,7 @@ fn takeable(books: &Books, machine: usize) -> Vec<usize> {
 }
 
 fn relieve_shrunken_nodes(books: &mut Books, tree: usize) {
-    for at in 0..books.machines.len() {
+    for at in books.register.overfull.iter().copied() {
         let open = books.in_tree(at, tree) && books.machines[at].is_schedulable();
         if !open || !is_over(books, at) {
             continue;
@@ -159,11 +158,11 @@ fn is_over(books: &Books, machine: usize) -> bool {
     for share in machine
         .held
         .iter()
+        .filter(|held| !books.leaving[**held])
         .map(|held| &books.held[*held])
-        .filter(|s| !s.leaving)
     {
-        order = order.saturating_add(share.allocation.order);
-        size.add(&share.allocation.size);
+        order = order.saturating_add(share.order);
+        size.add(&share.size);
     }
     order > machine.order || !size.fits(&machine.node.capacity)
 }

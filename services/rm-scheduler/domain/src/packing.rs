@@ -58,7 +58,7 @@ impl Mix {
     fn of(books: &Books) -> Self {
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
         for request in books.requests.iter().filter(|it| !it.is_out()) {
-            let size = &request.size;
+            let size = request.size;
             let wanted = request.cap.base.min(request.reach).max(1);
             let sum = sums.entry((size.gpu_milli, size.cpu_milli)).or_default();
             sum.0 = sum.0.saturating_add(wanted);
@@ -123,19 +123,19 @@ struct Ranking {
 }
 
 /// Of one walk over the work that is to be placed.
-pub(crate) struct Packing {
+pub(crate) struct Packing<'a> {
     mix: Mix,
     /// By pool: the nodes that may be used, where any of the pool has gpus.
     pools: Vec<Vec<usize>>,
     most: usize,
-    rankings: BTreeMap<(usize, u64, Size), Ranking>,
+    rankings: BTreeMap<(usize, u64, &'a Size), Ranking>,
     /// Nodes whose room changed in this walk, in the order of the changes.
     changed: Vec<usize>,
 }
 
-impl Packing {
+impl<'a> Packing<'a> {
     /// None where it is not set, where nobody wants gpus, or where nobody has any.
-    pub fn open(books: &Books, usable: impl Fn(usize) -> bool) -> Option<Self> {
+    pub fn open(books: &Books<'a>, usable: impl Fn(usize) -> bool) -> Option<Self> {
         let wants = |it: &crate::books::Request| it.size.gpu_milli > 0 && !it.is_out();
         if !books.settings.pack_gpus || !books.requests.iter().any(wants) {
             return None;
@@ -178,12 +178,12 @@ impl Packing {
     /// The best node of the pool for one process of the request, among those that `suits` admits.
     pub fn best(
         &mut self,
-        books: &Books,
+        books: &Books<'a>,
         (at, pool): (usize, usize),
         suits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
         let request = &books.requests[at];
-        let key = (pool, request.order, request.size.clone());
+        let key = (pool, request.order, request.size);
         let fresh = !self.rankings.contains_key(&key);
         let ranking = self.rankings.entry(key).or_default();
         let news = if fresh {
@@ -196,7 +196,7 @@ impl Packing {
             if place.pool == Some(pool) {
                 let (mix, most) = (&self.mix, self.most);
                 ranking.renew(*machine, &place.free, |room| {
-                    mix.score(room, (request.order, &request.size), most)
+                    mix.score(room, (request.order, request.size), most)
                 });
             }
         }

@@ -108,15 +108,39 @@ pub struct Verdict {
     #[serde(default)]
     pub class: Option<String>,
     pub detail: String,
-    /// In quanta unless the name says otherwise.
     #[serde(default)]
-    pub numbers: BTreeMap<String, u64>,
+    pub numbers: Numbers,
     /// What would keep it waiting if the reason above were gone.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<Reason>,
     /// The smallest change that would let one more process of it start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
+}
+
+/// What a verdict rests on, in quanta unless the name says otherwise; by the names of the wire.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[expect(clippy::struct_field_names, reason = "the names of the wire")]
+pub struct Numbers {
+    pub counted_processes: u64,
+    pub current_processes: u64,
+    pub leaving_processes: u64,
+    pub order: u64,
+    pub wanted_processes: u64,
+}
+
+impl Numbers {
+    pub fn by_name(&self) -> BTreeMap<String, u64> {
+        let named = [
+            ("counted_processes", self.counted_processes),
+            ("current_processes", self.current_processes),
+            ("leaving_processes", self.leaving_processes),
+            ("order", self.order),
+            ("wanted_processes", self.wanted_processes),
+        ];
+        named.map(|(name, number)| (name.to_owned(), number)).into()
+    }
 }
 
 /// A change that would let waiting work start, smallest first in this list.
@@ -177,6 +201,48 @@ pub struct Shares {
     /// Quanta free on the nodes that take work.
     pub free: u64,
     pub classes: BTreeMap<String, ClassShare>,
+}
+
+/// What became different in the shares of a fleet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ShareNews {
+    /// Work that left a class and user; it may have come back to the same or another.
+    pub gone: Vec<(String, UserName, WorkId)>,
+    /// Sums of the fleet and of all classes, and of users and work what differs.
+    pub shares: Shares,
+}
+
+impl Shares {
+    pub fn absorb(&mut self, news: ShareNews) {
+        for (class, user, work) in news.gone {
+            let class = self.classes.get_mut(&class);
+            let Some(users) = class.map(|class| &mut class.users) else {
+                continue;
+            };
+            if let Some(share) = users.get_mut(&user) {
+                share.work.remove(&work);
+                if share.work.is_empty() {
+                    users.remove(&user);
+                }
+            }
+        }
+        let Shares {
+            capacity,
+            held,
+            free,
+            classes,
+        } = news.shares;
+        (self.capacity, self.held, self.free) = (capacity, held, free);
+        for (name, fresh) in classes {
+            let class = self.classes.entry(name).or_default();
+            (class.weight, class.due, class.held) = (fresh.weight, fresh.due, fresh.held);
+            for (name, fresh) in fresh.users {
+                let user = class.users.entry(name).or_default();
+                (user.due, user.held) = (fresh.due, fresh.held);
+                user.work.extend(fresh.work);
+            }
+        }
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,78 +4,75 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::Size;
-
 use crate::{
     books::{Books, Deferral},
     plan::Reason,
     room::Room,
-    snapshot::Policy,
 };
 
 /// Measures every request against the room that is not held for good.
 pub(crate) fn measure(books: &mut Books) {
-    if books.settings.rest_on_closed {
-        rest(books);
+    if !books.settings.rest_on_closed {
+        for request in &mut books.requests {
+            request.resting = 0;
+        }
     }
-    take_what_stays(books);
     if !books.settings.count_what_fits {
         return;
     }
-    // Nodes alike are counted once: (pool, room) to number of nodes.
-    let mut kinds: BTreeMap<(usize, &Room), u64> = BTreeMap::new();
-    for machine in books
-        .machines
-        .iter()
-        .filter(|machine| machine.is_schedulable())
-    {
-        if let Some(pool) = machine.pool {
-            *kinds.entry((pool, &machine.room)).or_default() += 1;
-        }
-    }
-    let mut known: BTreeMap<(usize, bool, u64, &Size), u64> = BTreeMap::new();
-    let mut found = vec![0; books.requests.len()];
-    for (at, request) in books.requests.iter().enumerate() {
-        let Some(home) = books.home(at) else { continue };
-        if !request.demand.machines.is_empty() {
-            found[at] = among_listed(books, at);
+    let changed = kinds_after_faults(books);
+    let kinds = changed.as_ref().unwrap_or(&books.register.kinds);
+    let mut known: Vec<Option<u64>> = vec![None; books.register.shapes.len()];
+    for at in 0..books.requests.len() {
+        let request = &books.requests[at];
+        if request.class.is_none() {
+            books.requests[at].reach = 0;
             continue;
         }
-        let below = books.policy(at) == Some(Policy::FairShare);
-        let key = (home, below, request.order, &request.size);
-        found[at] = *known.entry(key).or_insert_with(|| {
-            let usable = kinds.iter().filter(|((pool, _), _)| {
-                *pool == home || (below && books.forest.is_within(*pool, home))
-            });
-            usable
-                .map(|((_, room), nodes)| {
-                    room.fitting(request.order, &request.size)
-                        .saturating_mul(*nodes)
-                })
-                .fold(0, u64::saturating_add)
-        });
-    }
-    drop(known);
-    drop(kinds);
-    for (request, reach) in books.requests.iter_mut().zip(found) {
-        request.reach = reach;
+        let demand = request.demand;
+        books.requests[at].reach = if !demand.machines.is_empty() {
+            among_listed(books, at)
+        } else if request.order != demand.order {
+            among(books, kinds, at)
+        } else if let Some(reach) = known[demand.shape] {
+            reach
+        } else {
+            let reach = among(books, kinds, at);
+            known[demand.shape] = Some(reach);
+            reach
+        };
     }
 }
 
-/// what nobody may take back is not there for anybody else. Room that fixed shares leave
-/// can be counted on where that is looked at so closely.
-fn take_what_stays(books: &mut Books) {
-    let early = books.settings.count_what_fits;
-    for share in &books.held {
-        if let Some(machine) = share.machine
-            && share.allocation.fixed
-            && !(share.leaving && early)
-        {
-            let it = share.allocation;
-            let room = &mut books.machines[machine].room;
-            room.take(it.order, &it.size, &it.gpus);
+/// Room that fixed shares leave can be counted on where that is looked at so closely.
+fn kinds_after_faults(books: &Books) -> Option<BTreeMap<(usize, Room), u64>> {
+    if books.changed_rooms.is_empty() {
+        return None;
+    }
+    let mut kinds = books.register.kinds.clone();
+    for (machine, room) in &books.changed_rooms {
+        let station = &books.register.machines[*machine];
+        if let Some(pool) = station.pool.filter(|_| station.schedulable) {
+            if let Some(nodes) = kinds.get_mut(&(pool, station.room.clone())) {
+                *nodes -= 1;
+            }
+            *kinds.entry((pool, room.clone())).or_default() += 1;
         }
     }
+    Some(kinds)
+}
+
+/// Nodes alike are counted once.
+fn among(books: &Books, kinds: &BTreeMap<(usize, Room), u64>, at: usize) -> u64 {
+    let request = &books.requests[at];
+    kinds
+        .iter()
+        .filter(|((pool, _), _)| books.may_use(at, *pool))
+        .map(|((_, room), nodes)| {
+            room.fitting(request.order, request.size)
+                .saturating_mul(*nodes)
+        })
+        .fold(0, u64::saturating_add)
 }
 
 fn among_listed(books: &Books, request: usize) -> u64 {
@@ -83,23 +80,10 @@ fn among_listed(books: &Books, request: usize) -> u64 {
     work.demand
         .machines
         .iter()
-        .filter_map(|name| books.machine_index.get(name))
-        .filter(|at| books.machines[**at].is_schedulable() && books.is_permitted(request, **at))
-        .map(|at| books.machines[*at].room.fitting(work.order, &work.size))
+        .filter_map(|name| books.register.machine(name))
+        .filter(|at| books.machines[*at].is_schedulable() && books.is_permitted(request, *at))
+        .map(|at| books.room(at).fitting(work.order, work.size))
         .fold(0, u64::saturating_add)
-}
-
-/// Shares that stay on nodes without new work: they are in no table, so counts are made for
-/// the rest. Otherwise marking a node would drive out what a mark must leave alone.
-fn rest(books: &mut Books) {
-    for share in &books.held {
-        let (Some(machine), Some(request)) = (share.machine, share.request) else {
-            continue;
-        };
-        if !share.leaving && !books.machines[machine].is_schedulable() {
-            books.requests[request].resting += 1;
-        }
-    }
 }
 
 /// Why no node can take even one process of it. Every node of its pools is looked at, whatever its

@@ -52,7 +52,7 @@ fn clearable(books: &Books, home: usize) -> Vec<usize> {
 
 fn is_clearable(books: &Books, held: usize) -> bool {
     let share = &books.held[held];
-    !share.allocation.fixed || (books.settings.clear_promised && share.leaving)
+    !share.fixed || (books.settings.clear_promised && books.leaving[held])
 }
 
 /// With the setting that clears promised nodes at once, nodes that empty anyway come before those
@@ -60,7 +60,7 @@ fn is_clearable(books: &Books, held: usize) -> bool {
 fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
     let machine = &books.machines[at];
     let clears = books.settings.clear_promised;
-    let counts = |held: &&usize| !clears || !books.held[**held].leaving;
+    let counts = |held: &&usize| !clears || !books.leaving[**held];
     let staying = machine.held.iter().filter(counts);
     let invested = staying
         .clone()
@@ -131,7 +131,7 @@ fn defer_if_empty(books: &mut Books, at: usize, why: impl FnOnce(&Books, usize) 
 /// Orders of nodes that are acceptable. Where the fleet names no overage, any larger node is.
 fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
     let request = &books.requests[at];
-    let asked = &request.demand.size;
+    let asked = books.asked(at);
     let least = if *asked == Size::default() {
         1
     } else {
@@ -147,8 +147,7 @@ fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
         Some(overage) => {
             let mut larger = asked.clone();
             larger.memory_bytes = larger.memory_bytes.saturating_add(overage);
-            let home = books.home(at);
-            let quantum = home.map_or(&books.snapshot.quantum, |home| books.quanta[home]);
+            let quantum = books.register.quantum(books.home(at));
             quantum.work_order(&larger)
         }
     };
@@ -159,7 +158,7 @@ fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
 fn accepts(books: &Books, at: usize, machine: &Machine) -> bool {
     let request = &books.requests[at];
     acceptable(books, at).contains(&machine.order)
-        && request.demand.size.fits(&machine.node.capacity)
+        && books.asked(at).fits(&machine.node.capacity)
         && request.admits(machine)
 }
 
@@ -243,14 +242,14 @@ fn take_free(books: &mut Books, at: usize) {
 
 fn take(books: &mut Books, at: usize, machine: usize) {
     let order = books.machines[machine].order;
-    let size = books.machines[machine].node.capacity.clone();
-    books.grant(at, machine, order, size);
+    let node = books.machines[machine].node;
+    books.grant(at, machine, order, &node.capacity);
 }
 
 /// Shares there leave as far as their owners have more than their counts.
 fn shed_overage(books: &mut Books, at: usize, machine: usize) {
-    let mut shares = books.machines[machine].held.clone();
-    shares.retain(|held| !books.held[*held].leaving && !books.held[*held].allocation.fixed);
+    let mut shares = books.machines[machine].held.to_vec();
+    shares.retain(|held| !books.leaving[*held] && !books.held[*held].fixed);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     for held in shares {
         let owner = books.held[held].request;
@@ -280,9 +279,9 @@ fn take_or_clear(books: &mut Books, at: usize) {
             continue;
         }
         let detail = clearing(books, at, machine);
-        for held in books.machines[machine].held.clone() {
-            if !books.held[held].leaving {
-                books.preempt(held, Some(at), detail.clone());
+        for held in books.machines[machine].held {
+            if !books.leaving[*held] {
+                books.preempt(*held, Some(at), detail.clone());
             }
         }
         books.requests[at].coming += 1;

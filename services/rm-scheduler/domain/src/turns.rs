@@ -5,17 +5,33 @@ use crate::{books::Books, how_much::groups, snapshot::Policy};
 
 /// All admitted work of one tree in the order in which it is served.
 pub(crate) fn in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
-    let mut order = Vec::new();
-    for (policy, classes) in groups(books, tree) {
-        let of = |class: &usize| {
+    // The register keeps work by age, so it is only dealt out: to each group and pool its own.
+    let mut rows: Vec<(Policy, Vec<usize>)> = Vec::new();
+    let mut row_of = vec![None; books.classes.len()];
+    for (policy, mut classes) in groups(books, tree) {
+        let turn = |class: &usize| {
             let pool = books.classes[*class].pool;
-            let turn = pool.map_or(usize::MAX, |pool| books.forest.turn(pool));
-            let requests = books.classes[*class].requests.iter();
-            requests.map(move |at| (turn, *at))
+            pool.map_or(usize::MAX, |pool| books.forest.turn(pool))
         };
-        let mut work: Vec<(usize, usize)> = classes.iter().flat_map(of).collect();
-        work.sort_by_cached_key(|(turn, at)| (*turn, books.requests[*at].age()));
-        order.extend(work.into_iter().map(|(_, at)| (policy, at)));
+        classes.sort_by_key(turn);
+        for alike in classes.chunk_by(|a, b| turn(a) == turn(b)) {
+            for class in alike {
+                row_of[*class] = Some(rows.len());
+            }
+            rows.push((policy, Vec::new()));
+        }
     }
-    order
+    for at in books.register.by_age.iter().copied() {
+        if let Some(row) = books.requests[at].class.and_then(|class| row_of[class]) {
+            rows[row].1.push(at);
+        }
+    }
+    for (policy, row) in &mut rows {
+        if *policy == Policy::Reserve {
+            // Its orders may be those of nodes that were promised.
+            row.sort_by(|a, b| books.requests[*a].age().cmp(&books.requests[*b].age()));
+        }
+    }
+    let flat = |(policy, row): (Policy, Vec<usize>)| row.into_iter().map(move |at| (policy, at));
+    rows.into_iter().flat_map(flat).collect()
 }

@@ -6,32 +6,40 @@
 use hayward_vocabulary::WorkKind;
 
 use crate::{
-    books::{Books, Held},
+    books::Books,
     plan::VacateReason,
+    register::{Register, Share},
     snapshot::{BlockEffect, Policy},
 };
 
 pub(crate) fn faults(books: &mut Books) {
-    for at in 0..books.held.len() {
-        let share = &books.held[at];
-        let lost = share
-            .machine
-            .is_none_or(|machine| books.machines[machine].node.lost);
-        let told = if lost {
-            share.allocation.purged
-        } else {
-            share.leaving
-        };
-        if told {
-            continue;
-        }
-        if let Some((reason, detail)) = fault(books, share, lost) {
+    let register = books.register;
+    for at in register.faulty.iter().copied() {
+        if let Some((reason, detail)) = fault(register, &register.shares[at]) {
             books.vacate(at, reason, detail);
         }
     }
+    books.settle_faults();
     if !books.settings.replace_lost {
         end_what_lost_its_process(books);
     }
+}
+
+/// Does it have to leave, and was not told so yet?
+pub(crate) fn is_faulty(register: &Register, share: usize) -> bool {
+    let share = &register.shares[share];
+    let told = if is_lost(register, share) {
+        share.purged
+    } else {
+        share.leaving
+    };
+    !told && fault(register, share).is_some()
+}
+
+fn is_lost(register: &Register, share: &Share) -> bool {
+    share
+        .machine
+        .is_none_or(|machine| register.machines[machine].node.lost)
 }
 
 /// work other than jobs is over once its process is; its owner asks anew.
@@ -42,8 +50,8 @@ fn end_what_lost_its_process(books: &mut Books) {
     }
 }
 
-fn fault(books: &Books, share: &Held, lost: bool) -> Option<(VacateReason, String)> {
-    let allocation = share.allocation;
+fn fault(register: &Register, share: &Share) -> Option<(VacateReason, String)> {
+    let allocation = share;
     let Some(request) = share.request else {
         let detail = format!("work {} is withdrawn", allocation.work);
         return Some((VacateReason::WorkGone, detail));
@@ -51,20 +59,20 @@ fn fault(books: &Books, share: &Held, lost: bool) -> Option<(VacateReason, Strin
     if allocation.kind == WorkKind::Reservation {
         return None;
     }
-    if lost {
+    if is_lost(register, share) {
         return Some((
             VacateReason::NodeLost,
             format!("node {} was lost", allocation.node),
         ));
     }
-    let request = &books.requests[request];
+    let request = &register.requests[request];
     if let (None, Some(deferral)) = (request.class, &request.deferral) {
         // a managed reservation is left alone; its node is closed instead.
         let gone = (VacateReason::WorkGone, deferral.detail.clone());
-        return (!request.demand.managed).then_some(gone);
+        return (!request.managed).then_some(gone);
     }
     let machine = share.machine?;
-    let node = books.machines[machine].node;
+    let node = &register.machines[machine].node;
     if let Some(block) = node
         .block
         .as_ref()
@@ -79,21 +87,21 @@ fn fault(books: &Books, share: &Held, lost: bool) -> Option<(VacateReason, Strin
             format!("node {} was varied off", allocation.node),
         ));
     }
-    misplaced(books, share)
+    misplaced(register, share)
 }
 
 /// fair shares and instances of services leave where their class may not be any more.
-fn misplaced(books: &Books, share: &Held) -> Option<(VacateReason, String)> {
+fn misplaced(register: &Register, share: &Share) -> Option<(VacateReason, String)> {
     let (request, machine) = (share.request?, share.machine?);
-    let class = &books.classes[books.requests[request].class?];
-    let pool = books.machines[machine].pool?;
+    let class = &register.classes[register.requests[request].class?];
+    let pool = register.machines[machine].pool?;
     let fair = class.class.policy == Policy::FairShare;
-    let demand = books.requests[request].demand;
+    let demand = &register.requests[request];
     let instance = demand.kind == WorkKind::Service && !demand.managed;
-    if books.may_use(request, pool) || !(fair || instance) {
+    if register.may_use(request, pool) || !(fair || instance) {
         return None;
     }
-    let node = books.machines[machine].node;
+    let node = &register.machines[machine].node;
     let detail = format!("class {:?} may not use pool {:?}", class.name, node.pool);
     Some((VacateReason::Misplaced, detail))
 }

@@ -2,37 +2,78 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::{Size, WorkId};
+use hayward_vocabulary::Size;
 
 use crate::{
     books::{Books, Deferral, Request},
     explain::Explainer,
-    plan::{Reason, Verdict},
+    plan::{Numbers, Reason, Verdict},
     reach::{never, nowhere},
     snapshot::Policy,
 };
 
 /// What no node can take, by home pool and size of one process.
-type Known = BTreeMap<(Option<usize>, u64, Size), Deferral>;
+type Known<'a> = BTreeMap<(Option<usize>, u64, &'a Size), Deferral>;
 
-pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
-    let mut known = Known::new();
-    let mut explainer = Explainer::default();
-    (0..books.requests.len())
-        .map(|at| {
-            (
-                books.requests[at].id.clone(),
-                verdict(books, at, &mut known, &mut explainer),
-            )
-        })
-        .collect()
+/// What a verdict and a share that nobody waits for rest on. While it stays, they stay.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Said {
+    numbers: Numbers,
+    base: u64,
+    steady: u64,
+    shown_order: u64,
+    marks: [bool; 5],
 }
 
-fn verdict(books: &Books, at: usize, known: &mut Known, explainer: &mut Explainer) -> Verdict {
+/// None where somebody waits or is refused: that can depend on anything.
+pub(crate) fn said(books: &Books, at: usize) -> Option<Said> {
+    let request = &books.requests[at];
+    let nowhere = request.has() == 0 && request.reach == 0;
+    let heavy = request.deferral.is_some() || request.waits.is_some() || nowhere;
+    (!heavy).then(|| Said {
+        numbers: numbers(books, at),
+        base: request.cap.base,
+        steady: request.cap.steady,
+        shown_order: crate::shares::of_work(books, at).1.order,
+        marks: [
+            request.ended,
+            request.missing() > 0,
+            request.coming > 0,
+            request.cap.starting,
+            request.demand.max_processes == 0,
+        ],
+    })
+}
+
+/// Verdicts on this work, in the same order.
+pub(crate) fn on(books: &Books, work: &[usize]) -> impl Iterator<Item = Verdict> {
+    let mut known = Known::new();
+    let mut explainer = Explainer::default();
+    work.iter()
+        .map(move |at| verdict(books, *at, &mut known, &mut explainer))
+}
+
+fn numbers(books: &Books, at: usize) -> Numbers {
+    let request = &books.requests[at];
+    Numbers {
+        counted_processes: books.due(at),
+        current_processes: request.has(),
+        leaving_processes: request.leaving,
+        order: request.order,
+        wanted_processes: request.cap.now,
+    }
+}
+
+fn verdict<'a>(
+    books: &Books<'a>,
+    at: usize,
+    known: &mut Known<'a>,
+    explainer: &mut Explainer<'a>,
+) -> Verdict {
     let request = &books.requests[at];
     let has = request.has();
     let deferral = match &request.deferral {
-        Some(deferral) => deferral.clone(),
+        Some(deferral) => Deferral::clone(deferral),
         None => open(books, at, known),
     };
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
@@ -46,13 +87,6 @@ fn verdict(books: &Books, at: usize, known: &mut Known, explainer: &mut Explaine
     } else {
         (Vec::new(), None)
     };
-    let numbers = [
-        ("order", request.order),
-        ("wanted_processes", request.cap.now),
-        ("counted_processes", books.due(at)),
-        ("current_processes", has),
-        ("leaving_processes", request.leaving),
-    ];
     Verdict {
         reason: deferral.reason,
         waits,
@@ -61,17 +95,14 @@ fn verdict(books: &Books, at: usize, known: &mut Known, explainer: &mut Explaine
             .class
             .map(|class| books.classes[class].name.to_owned()),
         detail: deferral.detail,
-        numbers: numbers
-            .into_iter()
-            .map(|(name, number)| (name.to_owned(), number))
-            .collect(),
+        numbers: numbers(books, at),
         also,
         unblock,
     }
 }
 
 /// The verdict on work that took part.
-fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
+fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
     let request = &books.requests[at];
     let has = request.has();
     let fair = books.policy(at) == Some(Policy::FairShare);
@@ -126,7 +157,7 @@ fn open(books: &Books, at: usize, known: &mut Known) -> Deferral {
     say(Reason::InsufficientResources, detail)
 }
 
-fn why_never(books: &Books, at: usize, known: &mut Known) -> Deferral {
+fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
     let request = &books.requests[at];
     let here = || match never(books, at) {
         Some((reason, detail)) => Deferral {
@@ -139,7 +170,7 @@ fn why_never(books: &Books, at: usize, known: &mut Known) -> Deferral {
     if !request.demand.machines.is_empty() {
         return here();
     }
-    let shape = (books.home(at), request.order, request.size.clone());
+    let shape = (books.home(at), request.order, request.size);
     known.entry(shape).or_insert_with(here).clone()
 }
 

@@ -3,30 +3,30 @@
 //! Nothing is taken back here and nothing given is moved. Fit is tested on quanta, on the
 //! full size vector and on single gpus.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    ops::Bound,
-};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_vocabulary::Size;
 
 use crate::{
-    books::Books, pack, packing::Packing, plan::Reason, reach::never, reserve, snapshot::Policy,
-    turns::in_turn,
+    books::Books, explain::Explainer, pack, packing::Packing, plan::Reason, reserve,
+    snapshot::Policy,
 };
 
 /// Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
-pub(crate) struct FreeRoom {
-    pools: Vec<BTreeMap<u64, BTreeSet<usize>>>,
+pub(crate) struct FreeRoom<'a> {
+    pools: Vec<BTreeMap<u64, Row>>,
     /// What did not fit once does not fit later: in this phase room only shrinks.
-    exhausted: BTreeSet<(usize, u64, Size)>,
+    exhausted: BTreeSet<(usize, u64, &'a Size)>,
     /// Decides in its place in pools where gpus are in play.
-    packing: Option<Packing>,
+    packing: Option<Packing<'a>>,
 }
 
-impl FreeRoom {
-    fn index(books: &Books, usable: impl Fn(usize) -> bool) -> Self {
-        let mut pools = vec![BTreeMap::<u64, BTreeSet<usize>>::new(); books.forest.len()];
+/// Nodes of one size of hole, ascending. They mostly come and go at its ends.
+type Row = VecDeque<usize>;
+
+impl<'a> FreeRoom<'a> {
+    fn index(books: &Books<'a>, usable: impl Fn(usize) -> bool) -> Self {
+        let mut pools = vec![BTreeMap::<u64, Row>::new(); books.forest.len()];
         for (at, machine) in books.machines.iter().enumerate() {
             let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
                 continue;
@@ -35,7 +35,7 @@ impl FreeRoom {
                 pools[pool]
                     .entry(machine.free.order)
                     .or_default()
-                    .insert(at);
+                    .push_back(at);
             }
         }
         Self {
@@ -57,11 +57,25 @@ impl FreeRoom {
     }
 
     fn forget(&mut self, pool: usize, free: u64, machine: usize) {
-        if let Some(nodes) = self.pools[pool].get_mut(&free) {
-            nodes.remove(&machine);
-            if nodes.is_empty() {
-                self.pools[pool].remove(&free);
-            }
+        let Some(nodes) = self.pools[pool].get_mut(&free) else {
+            return;
+        };
+        if nodes.front() == Some(&machine) {
+            nodes.pop_front();
+        } else if let Ok(place) = nodes.binary_search(&machine) {
+            nodes.remove(place);
+        }
+        if nodes.is_empty() {
+            self.pools[pool].remove(&free);
+        }
+    }
+
+    fn remember(&mut self, pool: usize, free: u64, machine: usize) {
+        let nodes = self.pools[pool].entry(free).or_default();
+        if nodes.back().is_none_or(|last| *last < machine) {
+            nodes.push_back(machine);
+        } else if let Err(place) = nodes.binary_search(&machine) {
+            nodes.insert(place, machine);
         }
     }
 
@@ -79,9 +93,13 @@ impl FreeRoom {
             .demand
             .machines
             .iter()
-            .filter_map(|name| books.machine_index.get(name).copied())
+            .filter_map(|name| books.register.machine(name))
             .map(|at| (books.machines[at].free.order, at))
-            .filter(|(free, at)| self.pools[pool].get(free).is_some_and(|n| n.contains(at)))
+            .filter(|(free, at)| {
+                self.pools[pool]
+                    .get(free)
+                    .is_some_and(|n| n.binary_search(at).is_ok())
+            })
             .collect();
         listed.sort_unstable();
         Search::Listed(listed.into_iter())
@@ -107,8 +125,8 @@ impl Search {
                 if *size > *free {
                     (*free, *after) = (*size, None);
                 }
-                let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-                if let Some(machine) = nodes.range((from, Bound::Unbounded)).next() {
+                let from = after.map_or(0, |after| nodes.partition_point(|at| *at <= after));
+                if let Some(machine) = nodes.get(from) {
                     *after = Some(*machine);
                     return Some(*machine);
                 }
@@ -119,33 +137,39 @@ impl Search {
 }
 
 /// for one tree.
-pub(crate) fn place_counted(books: &mut Books, tree: usize) {
-    let turns = in_turn(books, tree);
-    let needy = &books.snapshot.carried.needy;
-    let first: Vec<(Policy, usize)> = turns
-        .iter()
-        .filter(|(_, at)| needy.contains(books.requests[*at].id))
-        .copied()
-        .collect();
+pub(crate) fn place_counted<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
     let placed_before = books.pending.len();
-    place_in_order(books, &first);
-    place_in_order(books, &turns);
-    if books.settings.pack {
-        pack::improve(books, &turns, placed_before);
+    if !books.was_needy.is_empty() {
+        let mut needy = vec![false; books.requests.len()];
+        for at in &books.was_needy {
+            needy[*at] = true;
+        }
+        let first = turns.iter().filter(|(_, at)| needy[*at]).copied();
+        place_in_order(books, &first.collect::<Vec<_>>());
     }
+    place_in_order(books, turns);
+    if books.settings.pack {
+        pack::improve(books, turns, placed_before);
+    }
+    let mut explainer = Explainer::default();
     for (_, at) in turns {
-        books.requests[at].waits = why_nothing(books, at);
+        books.requests[*at].waits = why_nothing(books, *at, &mut explainer);
     }
 }
 
-pub(crate) fn place_in_order(books: &mut Books, turns: &[(Policy, usize)]) {
+pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
     let kept = books.settings.clear_promised;
-    let promised = |books: &Books, at: usize| kept && books.machines[at].promised_to.is_some();
-    let mut room = FreeRoom::index(books, |at| !promised(books, at));
+    let mut room: Option<FreeRoom<'a>> = None;
     for (policy, at) in turns {
-        if books.requests[*at].is_out() {
+        let request = &books.requests[*at];
+        if request.is_out() || request.missing() == 0 {
             continue;
         }
+        let room = room.get_or_insert_with(|| {
+            FreeRoom::index(books, |at| {
+                !kept || books.machines[at].promised_to.is_none()
+            })
+        });
         match policy {
             Policy::Reserve => {
                 let before = books.pending.len();
@@ -154,22 +178,22 @@ pub(crate) fn place_in_order(books: &mut Books, turns: &[(Policy, usize)]) {
                     room.forget_whole(books, books.pending[share].machine);
                 }
             }
-            Policy::FixedShare => place_fixed(books, &mut room, *at),
+            Policy::FixedShare => place_fixed(books, room, *at),
             Policy::FairShare => {
                 let need = books.requests[*at].missing();
-                place(books, &mut room, *at, need);
+                place(books, room, *at, need);
             }
         }
     }
 }
 
 /// why it has no process after its turn.
-fn why_nothing(books: &Books, at: usize) -> Option<Reason> {
+fn why_nothing<'a>(books: &Books<'a>, at: usize, explainer: &mut Explainer<'a>) -> Option<Reason> {
     let request = &books.requests[at];
     if request.has() > 0 || request.is_out() || request.cap.now == 0 && request.reach > 0 {
         return None;
     }
-    if let Some((reason, _)) = never(books, at) {
+    if let Some(reason) = explainer.never(books, at) {
         let fair = books.policy(at) == Some(Policy::FairShare);
         if fair || reason == Reason::NoListedMachine {
             return Some(reason);
@@ -183,36 +207,38 @@ fn why_nothing(books: &Books, at: usize) -> Option<Reason> {
 
 /// Room that no count claims is lent to whoever can use it: an idle node helps nobody, and it is
 /// taken back as soon as somebody due can stand there. Nodes whose room is spoken for are left out.
-pub(crate) fn lend_idle(books: &mut Books, tree: usize) {
-    let open: Vec<bool> = books
-        .machines
-        .iter()
-        .map(|machine| machine.spoken.is_empty() && machine.promised_to.is_none())
-        .collect();
-    let mut room = FreeRoom::index(books, |at| open[at]);
-    for (policy, at) in in_turn(books, tree) {
-        if policy == Policy::FairShare && !books.requests[at].demand.completing {
-            let request = &books.requests[at];
-            let more = request.cap.now.saturating_sub(request.has());
-            place(books, &mut room, at, more);
+pub(crate) fn lend_idle<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
+    let mut room: Option<FreeRoom<'a>> = None;
+    for (policy, at) in turns {
+        let request = &books.requests[*at];
+        let more = request.cap.now.saturating_sub(request.has());
+        if *policy == Policy::FairShare && !request.demand.completing && more > 0 {
+            let room = room.get_or_insert_with(|| {
+                FreeRoom::index(books, |at| {
+                    let machine = &books.machines[at];
+                    machine.spoken.is_empty() && machine.promised_to.is_none()
+                })
+            });
+            place(books, room, *at, more);
         }
     }
 }
 
 /// one work fills a node before it moves on, home before the pools below.
-fn place(books: &mut Books, room: &mut FreeRoom, at: usize, need: u64) {
+fn place<'a>(books: &mut Books<'a>, room: &mut FreeRoom<'a>, at: usize, need: u64) {
     let Some(home) = books.home(at) else { return };
     let mut left = need;
-    for pool in books.forest.subtree(home) {
+    let forest = books.forest;
+    for pool in forest.subtree(home) {
         if left == 0 {
             return;
         }
-        left = place_in(books, room, (at, pool), left, true);
+        left = place_in(books, room, (at, *pool), left, true);
     }
 }
 
 /// home pool only; first where no instance of the same service is, then anywhere [C-10].
-fn place_fixed(books: &mut Books, room: &mut FreeRoom, at: usize) {
+fn place_fixed<'a>(books: &mut Books<'a>, room: &mut FreeRoom<'a>, at: usize) {
     let Some(home) = books.home(at) else { return };
     let mut left = books.requests[at].missing();
     if books.requests[at].demand.service.is_some() {
@@ -226,17 +252,17 @@ fn place_fixed(books: &mut Books, room: &mut FreeRoom, at: usize) {
 
 /// Places up to `need` processes in one pool; returns how many are left. Unless `beside` says so,
 /// never next to an instance of the same service.
-fn place_in(
-    books: &mut Books,
-    room: &mut FreeRoom,
+fn place_in<'a>(
+    books: &mut Books<'a>,
+    room: &mut FreeRoom<'a>,
     (at, pool): (usize, usize),
     need: u64,
     beside: bool,
 ) -> u64 {
     let request = &books.requests[at];
-    let (order, size) = (request.order, request.size.clone());
+    let (order, size) = (request.order, request.size);
     let anywhere = beside && request.demand.machines.is_empty();
-    if need == 0 || (anywhere && room.exhausted.contains(&(pool, order, size.clone()))) {
+    if need == 0 || (anywhere && room.exhausted.contains(&(pool, order, size))) {
         return need;
     }
     if let Some(packing) = room.packing.as_mut().filter(|it| it.covers(pool)) {
@@ -248,17 +274,12 @@ fn place_in(
     while let Some(machine) = search.next(room) {
         let place = &books.machines[machine];
         let free = place.free.order;
-        let shunned = !beside
-            && books.requests[at]
-                .demand
-                .service
-                .iter()
-                .any(|s| place.services.contains(s));
-        let mut count = place.free.fitting(order, &size).min(left);
+        let shunned = !beside && has_sibling(books, at, machine);
+        let mut count = place.free.fitting(order, size).min(left);
         if count > 0 && place.spoken.iter().any(|meant| meant.request != at) {
             // What is leaving here is meant for others, who may find it where this one does not.
             let room = books.coming_room_for(machine, Some(at));
-            let unmeant = room.fitting(order, &size);
+            let unmeant = room.fitting(order, size);
             kept_for_others |= unmeant < count;
             count = count.min(unmeant);
         }
@@ -266,12 +287,12 @@ fn place_in(
             continue;
         }
         for _ in 0..count {
-            books.grant(at, machine, order, size.clone());
+            books.grant(at, machine, order, size);
         }
         room.forget(pool, free, machine);
         let free = books.machines[machine].free.order;
         if free > 0 {
-            room.pools[pool].entry(free).or_default().insert(machine);
+            room.remember(pool, free, machine);
         }
         left -= count;
         if left == 0 {
@@ -286,32 +307,43 @@ fn place_in(
 
 /// As [`place_in`] where gpus are in play: one process after the other, each on the node where what
 /// then stays free is of most use.
-fn place_packed(
-    books: &mut Books,
-    packing: &mut Packing,
+fn place_packed<'a>(
+    books: &mut Books<'a>,
+    packing: &mut Packing<'a>,
     (at, pool): (usize, usize),
     need: u64,
     beside: bool,
 ) -> u64 {
-    let (order, size) = (books.requests[at].order, books.requests[at].size.clone());
+    let (order, size) = (books.requests[at].order, books.requests[at].size);
     for placed in 0..need {
         let suits = |machine: usize| {
             let place = &books.machines[machine];
-            let request = &books.requests[at];
-            let service = request.demand.service.iter();
-            let shunned = !beside && service.into_iter().any(|it| place.services.contains(it));
-            let meant = || place.spoken.iter().any(|meant| meant.request != at);
+            let shunned = !beside && has_sibling(books, at, machine);
+            let meant = place.spoken.iter().any(|meant| meant.request != at);
             let kept_for_others = || {
                 let room = books.coming_room_for(machine, Some(at));
-                room.fitting(order, &size) == 0
+                room.fitting(order, size) == 0
             };
-            !shunned && request.admits(place) && !(meant() && kept_for_others())
+            !shunned && books.requests[at].admits(place) && !(meant && kept_for_others())
         };
         let Some(machine) = packing.best(books, (at, pool), suits) else {
             return need - placed;
         };
-        books.grant(at, machine, order, size.clone());
+        books.grant(at, machine, order, size);
         packing.changed(machine);
     }
     0
+}
+
+/// Is an instance of the same service there, or placed there in this round?
+fn has_sibling(books: &Books, at: usize, machine: usize) -> bool {
+    let place = &books.machines[machine];
+    let Some(service) = &books.requests[at].demand.service else {
+        return false;
+    };
+    let is_sibling = |pending: &usize| {
+        let request = books.pending[*pending].request;
+        books.requests[request].demand.service.as_ref() == Some(service)
+    };
+    place.services.contains(service) || place.pending.iter().any(is_sibling)
 }

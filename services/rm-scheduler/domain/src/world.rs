@@ -175,6 +175,12 @@ impl World {
     /// One round: plan, carry out, and let a cycle pass.
     pub fn step(&mut self) -> Plan {
         let plan = self.plan();
+        self.carry_out(&plan);
+        plan
+    }
+
+    /// What the services do with a plan, and the cycle that passes meanwhile.
+    pub fn carry_out(&mut self, plan: &Plan) {
         for grant in &plan.grants {
             self.born += 1;
             let allocation = Allocation {
@@ -229,7 +235,6 @@ impl World {
         self.snapshot.carried = plan.carried.clone();
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(self.snapshot.tunables.cycle_ms);
-        plan
     }
 
     /// What a piece of work has after each of the next rounds, as `current` or `(current, held)`.

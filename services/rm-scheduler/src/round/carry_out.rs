@@ -155,7 +155,7 @@ impl Ledger {
                 refused: verdict.refused,
                 class: verdict.class,
                 detail: verdict.detail,
-                numbers: verdict.numbers,
+                numbers: verdict.numbers.by_name(),
                 since: moment.now,
             };
             batch.publish(VERDICTS, "", work.as_str(), &entry);

@@ -2,10 +2,10 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BinaryHeap},
 };
 
-use hayward_vocabulary::UserName;
+use rustc_hash::FxHashSet;
 
 use crate::{books::Books, overage::cheapest, snapshot::Policy};
 
@@ -16,32 +16,78 @@ enum Share {
     Pending(usize),
 }
 
+/// Work of one tree that holds anything: only among it are donors. What mending takes makes it
+/// smaller, and only who is handed something can come to belong to it.
+pub(super) struct Holders {
+    /// By class: all, and those that hold as much as the threshold.
+    classes: Vec<(usize, Vec<usize>, Vec<usize>)>,
+}
+
+impl Holders {
+    pub fn of(books: &Books, tree: usize) -> Self {
+        let threshold = books.snapshot.tunables.fragmentation_threshold;
+        let fair = books.classes.iter().enumerate().filter(|(_, book)| {
+            let pool = book.pool;
+            book.class.policy == Policy::FairShare
+                && pool.is_some_and(|pool| books.forest.root(pool) == tree)
+        });
+        let classes = fair.map(|(class, book)| {
+            let holds = |at: &usize| books.requests[*at].has() > 0;
+            let all: Vec<usize> = book.requests().filter(holds).collect();
+            let much = |at: &&usize| books.requests[**at].has() >= threshold;
+            let large = all.iter().filter(much).copied().collect();
+            (class, all, large)
+        });
+        Self {
+            classes: classes.collect(),
+        }
+    }
+
+    fn enter(&mut self, books: &Books, at: usize) {
+        let class = books.requests[at].class;
+        let own = self.classes.iter_mut();
+        for (_, all, large) in own.filter(|(it, ..)| Some(*it) == class) {
+            for list in [all, large] {
+                if !list.contains(&at) {
+                    list.push(at);
+                }
+            }
+        }
+    }
+}
+
 /// Candidate donors of one step, and what their users hold through them.
-struct Donors<'a> {
-    requests: BTreeSet<usize>,
-    wealth: BTreeMap<&'a UserName, u64>,
+struct Donors {
+    requests: FxHashSet<usize>,
+    /// By the number of the user.
+    wealth: Vec<Option<u64>>,
     /// Outranked work may be stripped, other donors not (W-21).
     spare: bool,
 }
 
 /// Clears room for some processes of a request; returns for how many.
-pub(super) fn from_donors(books: &mut Books, tree: usize, at: usize, need: u64) -> u64 {
-    let (rich, poor) = candidates(books, tree, at);
-    let mut donors = donors(books, rich.clone(), books.settings.spare_donors);
+pub(super) fn from_donors(books: &mut Books, holders: &mut Holders, at: usize, need: u64) -> u64 {
+    let before = books.requests[at].placed;
+    let (rich, poor) = candidates(books, holders, at);
+    let mut all = rich.clone();
+    let mut donors = donors(books, &rich, books.settings.spare_donors);
     let mut given = take(books, at, need, &mut donors);
     if given < need && !poor.is_empty() {
         //
-        let all = rich.union(&poor).copied().collect();
-        let mut donors = self::donors(books, all, false);
+        all.extend(poor);
+        let mut donors = self::donors(books, &all, false);
         given += take(books, at, need - given, &mut donors);
+    }
+    if books.requests[at].placed > before {
+        holders.enter(books, at);
     }
     given
 }
 
 /// the rich, and the poor that the request outranks.
-fn candidates(books: &Books, tree: usize, at: usize) -> (BTreeSet<usize>, BTreeSet<usize>) {
+fn candidates(books: &Books, holders: &Holders, at: usize) -> (Vec<usize>, Vec<usize>) {
     let threshold = books.snapshot.tunables.fragmentation_threshold;
-    let (mut rich, mut poor) = (BTreeSet::new(), BTreeSet::new());
+    let (mut rich, mut poor) = (Vec::new(), Vec::new());
     let class_of = |at: usize| {
         books.requests[at]
             .class
@@ -50,30 +96,30 @@ fn candidates(books: &Books, tree: usize, at: usize) -> (BTreeSet<usize>, BTreeS
     let (Some(home), Some(class)) = (books.home(at), class_of(at)) else {
         return (rich, poor);
     };
-    for book in &books.classes {
-        let Some(pool) = book.pool.filter(|pool| books.forest.root(*pool) == tree) else {
-            continue;
-        };
+    for (book, all, large) in &holders.classes {
+        let book = &books.classes[*book];
+        let Some(pool) = book.pool else { continue };
         let related = books.forest.is_within(pool, home) || books.forest.is_within(home, pool);
-        let fair = book.class.policy == Policy::FairShare;
-        if !related || !fair || book.class.priority < class.priority {
+        if !related || book.class.priority < class.priority {
             continue;
         }
-        for donor in &book.requests {
-            let request = &books.requests[*donor];
-            if request.has() == 0 || was_hit_lately(books, *donor) {
+        let outranked = class.priority < book.class.priority;
+        for donor in if outranked { all } else { large } {
+            let donor = *donor;
+            let request = &books.requests[donor];
+            if request.has() == 0 || was_hit_lately(books, donor) {
                 continue;
             }
-            let runs = |held: &usize| books.held[*held].allocation.running;
+            let runs = |held: &usize| books.held[*held].running;
             // What was granted a moment ago costs nothing to give.
             let fresh = books.settings.spare_donors && request.placed > 0;
             let is_rich = !request.actually_needy
                 && request.has() >= threshold
                 && (fresh || request.held.iter().any(runs));
             if is_rich {
-                rich.insert(*donor);
-            } else if class.priority < book.class.priority {
-                poor.insert(*donor);
+                rich.push(donor);
+            } else if outranked {
+                poor.push(donor);
             }
         }
     }
@@ -93,45 +139,43 @@ fn was_hit_lately(books: &Books, donor: usize) -> bool {
     last.is_some_and(|last| books.snapshot.round.saturating_sub(*last) <= rounds)
 }
 
-fn donors<'a>(books: &Books<'a>, requests: BTreeSet<usize>, spare: bool) -> Donors<'a> {
-    let mut wealth = BTreeMap::new();
-    for at in &requests {
-        let request = &books.requests[*at];
-        *wealth.entry(&request.demand.user).or_default() += request.has() * request.order;
+fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
+    let mut wealth = vec![None; books.register.users()];
+    for request in requests.iter().map(|at| &books.requests[*at]) {
+        let user = wealth[request.demand.user_at].get_or_insert(0);
+        *user += request.has() * request.order;
     }
     Donors {
-        requests,
+        requests: requests.iter().copied().collect(),
         wealth,
         spare,
     }
 }
 
-///
+/// Nodes are looked at by descending wealth, which only ever falls. So a node is
+/// taken up where it stood and put back where it stands now, until one stands where it stood. What
+/// does not work once does not work later: nothing that is taken makes it work.
 fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
-    let mut nodes = eligible(books, at, donors);
+    let rank = |books: &Books, machine: usize, donors: &Donors| {
+        let memory = books.machines[machine].node.capacity.memory_bytes;
+        let wealth = wealth_on(books, machine, donors);
+        (wealth, memory, Reverse(machine))
+    };
+    let nodes = eligible(books, at, donors);
+    let nodes = nodes.into_iter().map(|node| rank(books, node, donors));
+    let mut nodes: BinaryHeap<_> = nodes.collect();
     let mut given = 0;
-    while given < need && !nodes.is_empty() {
-        //
-        nodes.sort_by_cached_key(|machine| {
-            let place = &books.machines[*machine];
-            let memory = place.node.capacity.memory_bytes;
-            (
-                Reverse(wealth_on(books, *machine, donors)),
-                Reverse(memory),
-                *machine,
-            )
-        });
-        let found = nodes
-            .iter()
-            .enumerate()
-            .find_map(|(position, machine)| Some((position, chosen(books, at, *machine, donors)?)));
-        let Some((position, shares)) = found else {
-            return given;
-        };
-        let machine = nodes[position];
-        // Nodes before it did not work, and nothing that is taken makes them work.
-        nodes.drain(..position);
-        given += clear(books, at, machine, &shares, donors);
+    while given < need
+        && let Some(top) = nodes.pop()
+    {
+        let Reverse(machine) = top.2;
+        let now = rank(books, machine, donors);
+        if now != top {
+            nodes.push(now);
+        } else if let Some(shares) = chosen(books, at, machine, donors) {
+            given += clear(books, at, machine, &shares, donors);
+            nodes.push(rank(books, machine, donors));
+        }
     }
     given
 }
@@ -140,7 +184,17 @@ fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
 fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
+    let is_donor = |user: &usize| donors.wealth[*user].is_some();
     (0..books.machines.len())
+        .filter(|machine| {
+            // Where nobody gives, only room that comes anyway will do.
+            books.register.machines[*machine]
+                .owners
+                .iter()
+                .any(is_donor)
+                || !books.machines[*machine].pending.is_empty()
+                || books.coming_order(*machine) >= order
+        })
         .filter(|machine| {
             let place = &books.machines[*machine];
             let fits = if whole {
@@ -156,7 +210,6 @@ fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
                 && (place.promised_to.is_none_or(|other| other == at)
                     || !books.settings.clear_promised)
         })
-        .filter(|machine| chosen(books, at, *machine, donors).is_some())
         .collect()
 }
 
@@ -173,16 +226,14 @@ fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
 
 /// The greatest wealth of any user with a share there.
 fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
-    let place = &books.machines[machine];
-    let held = place.held.iter().map(|at| &books.held[*at].allocation.user);
-    let pending = place.pending.iter().map(|at| {
+    let held = books.register.machines[machine].users.iter().copied();
+    let pending = books.machines[machine].pending.iter().map(|at| {
         let owner = books.pending[*at].request;
-        &books.requests[owner].demand.user
+        books.requests[owner].demand.user_at
     });
     held.chain(pending)
-        .filter_map(|user| donors.wealth.get(user))
+        .filter_map(|user| donors.wealth[user])
         .max()
-        .copied()
         .unwrap_or(0)
 }
 
@@ -195,7 +246,7 @@ fn owner(books: &Books, share: Share) -> Option<usize> {
 
 fn order_of(books: &Books, share: Share) -> u64 {
     match share {
-        Share::Held(held) => books.held[held].allocation.order,
+        Share::Held(held) => books.held[held].order,
         Share::Pending(pending) => books.pending[pending].order,
     }
 }
@@ -203,18 +254,18 @@ fn order_of(books: &Books, share: Share) -> u64 {
 /// Candidates' shares there by wealth, then cheapest first; granted ones have cost nothing yet.
 fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
     let place = &books.machines[machine];
-    let held = place.held.iter().filter(|held| {
-        let share = &books.held[**held];
-        !share.leaving && !share.allocation.fixed
-    });
+    let held = place
+        .held
+        .iter()
+        .filter(|held| !books.leaving[**held] && !books.held[**held].fixed);
     let mut shares: Vec<Share> = held
         .map(|held| Share::Held(*held))
         .chain(place.pending.iter().map(|pending| Share::Pending(*pending)))
         .filter(|share| owner(books, *share).is_some_and(|owner| donors.requests.contains(&owner)))
         .collect();
     let wealth = |share: Share| {
-        let user = owner(books, share).map(|owner| &books.requests[owner].demand.user);
-        user.and_then(|user| donors.wealth.get(user)).copied()
+        let user = owner(books, share).map(|owner| books.requests[owner].demand.user_at);
+        user.and_then(|user| donors.wealth[user])
     };
     shares.sort_by(|a, b| {
         let by_wealth = wealth(*b).cmp(&wealth(*a));
@@ -231,7 +282,7 @@ fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
 /// The shares to clear so that one process fits, or `None` when that is not enough.
 fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<Vec<Share>> {
     let request = &books.requests[at];
-    let (order, size) = (request.order, &request.size);
+    let (order, size) = (request.order, request.size);
     let early = books.settings.count_leaving_room;
     let place = &books.machines[machine];
     let mut room = if early {
@@ -285,12 +336,12 @@ fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<V
 fn give_back(books: &Books, room: &mut crate::room::Room, share: Share) {
     match share {
         Share::Held(held) => {
-            let it = books.held[held].allocation;
+            let it = &books.held[held];
             room.give(it.order, &it.size, &it.gpus);
         }
         Share::Pending(pending) => {
             let it = &books.pending[pending];
-            room.give(it.order, &it.size, &it.gpus);
+            room.give(it.order, it.size, &it.gpus);
         }
     }
 }
@@ -317,8 +368,8 @@ fn clear(
         let lost = order_of(books, *share);
         room += lost;
         if let Some(giver) = owner(books, *share) {
-            let user = &books.requests[giver].demand.user;
-            if let Some(wealth) = donors.wealth.get_mut(user) {
+            let user = books.requests[giver].demand.user_at;
+            if let Some(wealth) = &mut donors.wealth[user] {
                 *wealth = wealth.saturating_sub(lost);
             }
         }

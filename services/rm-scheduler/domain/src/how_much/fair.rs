@@ -4,20 +4,19 @@ mod steady;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
-use hayward_vocabulary::UserName;
-
 use super::Tables;
 use crate::{
-    apportion::{Amounts, Entity, apportion, as_holes, quanta},
+    apportion::{Amounts, Claims, as_holes, quanta},
     books::Books,
     deficit,
     orders::Holes,
+    snapshot::Standing,
 };
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     let work: Vec<usize> = classes
         .iter()
-        .flat_map(|class| books.classes[*class].requests.iter().copied())
+        .flat_map(|class| books.classes[*class].requests())
         .collect();
     let mut limits = Limits::new(books.requests.len());
     if books.settings.steady_counts {
@@ -58,29 +57,47 @@ impl Limits {
 }
 
 fn count_under(books: &mut Books, tables: &Tables, classes: &[usize], limits: &Limits) {
-    let given = class_level(books, tables, classes, limits);
-    for (class, given) in classes.iter().zip(given) {
-        let users = user_level(books, *class, &given, limits);
-        let mut user_due = BTreeMap::new();
-        for (user, (requests, given)) in users {
-            user_due.insert(user, quanta(&given));
-            job_level(books, requests, &given, limits);
+    let wants: Vec<Vec<Amounts>> = classes
+        .iter()
+        .map(|class| {
+            let users = books.classes[*class].users.values();
+            users.map(|work| wanted(books, work, limits)).collect()
+        })
+        .collect();
+    let given = class_level(books, tables, classes, &wants);
+    for ((class, given), wants) in classes.iter().zip(given).zip(wants) {
+        let of_users = user_level(books, *class, &given, &wants, limits);
+        let users = books.classes[*class].users;
+        for (requests, given) in users.values().zip(&of_users) {
+            job_level(books, requests, given, limits);
         }
+        books.classes[*class].user_due = of_users.iter().map(quanta).collect();
         books.classes[*class].given = given;
-        books.classes[*class].user_due = user_due;
     }
 }
 
 fn wanted(books: &Books, requests: &[usize], limits: &Limits) -> Amounts {
     let mut want = Amounts::new();
+    // Neighbours often are alike, so one place in the map is kept open.
+    let mut last = (0, 0_u64);
     for at in requests {
         let limit = limits.of(*at);
-        if limit > 0 {
-            let sum = want.entry(books.requests[*at].order).or_default();
-            *sum = sum.saturating_add(limit);
+        let order = books.requests[*at].order;
+        if order != last.0 {
+            close(&mut want, last);
+            last = (order, 0);
         }
+        last.1 = last.1.saturating_add(limit);
     }
+    close(&mut want, last);
     want
+}
+
+fn close(want: &mut Amounts, (order, count): (u64, u64)) {
+    if count > 0 {
+        let sum = want.entry(order).or_default();
+        *sum = sum.saturating_add(count);
+    }
 }
 
 /// Classes of the group at home in this pool or below: weight descending, then name (9.1).
@@ -110,26 +127,35 @@ fn homes(books: &Books, classes: &[usize]) -> Vec<usize> {
 
 /// at every home pool, its holes and all below are divided among the classes at home there
 /// or below; a class keeps what it is given at its own home.
-fn class_level(books: &Books, tables: &Tables, classes: &[usize], limits: &Limits) -> Vec<Amounts> {
+fn class_level(
+    books: &Books,
+    tables: &Tables,
+    classes: &[usize],
+    wants: &[Vec<Amounts>],
+) -> Vec<Amounts> {
     let mut given: BTreeMap<usize, Amounts> = BTreeMap::new();
     for home in homes(books, classes) {
         let mut holes = Holes::default();
         for pool in books.forest.subtree(home) {
-            holes.merge(tables.of(pool));
+            holes.merge(tables.of(*pool));
         }
         let rivals = rivals(books, classes, home);
-        let mut entities: Vec<Entity> = rivals
-            .iter()
-            .map(|class| {
-                let book = &books.classes[*class];
-                let want = wanted(books, &book.requests, limits);
-                Entity::new(book.class.weight, want).owed(deficit::of_class(books, *class))
-            })
-            .collect();
-        apportion(holes, &mut entities, books.settings.level_remainders);
-        for (class, entity) in rivals.into_iter().zip(entities) {
+        let mut claims = Claims::default();
+        for class in &rivals {
+            claims.enter(
+                books.classes[*class].class.weight,
+                deficit::of_class(books, *class),
+            );
+            let own = classes.iter().position(|it| it == class);
+            let wants = own.map_or(&[][..], |own| &wants[own]);
+            for (order, count) in all(wants) {
+                claims.want(order, count);
+            }
+        }
+        claims.apportion(holes, books.settings.manner());
+        for (class, amounts) in rivals.into_iter().zip(claims.given()) {
             if books.classes[class].pool == Some(home) {
-                given.insert(class, entity.given);
+                given.insert(class, amounts);
             }
         }
     }
@@ -137,6 +163,15 @@ fn class_level(books: &Books, tables: &Tables, classes: &[usize], limits: &Limit
         .iter()
         .map(|class| given.remove(class).unwrap_or_default())
         .collect()
+}
+
+/// What all users of a class want.
+fn all(wants: &[Amounts]) -> Amounts {
+    let mut all = Amounts::new();
+    for (order, count) in wants.iter().flatten() {
+        close(&mut all, (*order, *count));
+    }
+    all
 }
 
 /// what weights alone would give, for section 12. Passes at pools above overwrite.
@@ -161,39 +196,18 @@ fn pure_shares(books: &mut Books, classes: &[usize]) {
             books.classes[class].pure = u64::try_from(pure).unwrap_or(u64::MAX);
         }
     }
-    for class in classes {
-        let users = by_user(books, *class);
-        let of_user = books.classes[*class].pure / (users.len() as u64).max(1);
-        for requests in users.into_values() {
-            let of_job = of_user / (requests.len() as u64).max(1);
-            for at in requests {
-                books.requests[at].pure = of_job;
-            }
-        }
-    }
 }
 
-fn by_user<'a>(books: &Books<'a>, class: usize) -> BTreeMap<&'a UserName, Vec<usize>> {
-    let mut by_user: BTreeMap<&'a UserName, Vec<usize>> = BTreeMap::new();
-    for at in &books.classes[class].requests {
-        by_user
-            .entry(&books.requests[*at].demand.user)
-            .or_default()
-            .push(*at);
-    }
-    by_user
-}
-
-type UserGrants<'a> = BTreeMap<&'a UserName, (Vec<usize>, Amounts)>;
-
-/// Users are sorted by what they want in all, then by name [C-9].
-fn user_level<'a>(
-    books: &Books<'a>,
+/// What each user of a class is given, by the name of the user. They are sorted by what
+/// they want in all, then by name [C-9].
+fn user_level(
+    books: &Books,
     class: usize,
     given: &Amounts,
+    wants: &[Amounts],
     limits: &Limits,
-) -> UserGrants<'a> {
-    let mut users: Vec<(&UserName, Vec<usize>)> = by_user(books, class).into_iter().collect();
+) -> Vec<Amounts> {
+    let users = books.classes[class].users;
     // What is wanted moves with what is held. Where counts are to stand still, the sort goes by
     // what could be used at all.
     let total = |at: &usize| {
@@ -203,42 +217,38 @@ fn user_level<'a>(
             limits.of(*at)
         }
     };
-    users.sort_by_cached_key(|(user, requests)| {
-        let wanted = requests.iter().map(total).fold(0, u64::saturating_add);
-        (wanted, *user)
-    });
-    let mut entities: Vec<Entity> = users
-        .iter()
-        .map(|(user, requests)| {
-            let owed = deficit::of_user(books, class, user);
-            Entity::new(1, wanted(books, requests, limits)).owed(owed)
-        })
+    let sum = |work: &Vec<usize>| work.iter().map(total).fold(0, u64::saturating_add);
+    let mut turns: Vec<(u64, usize)> = users.values().map(sum).zip(0..).collect();
+    turns.sort_unstable();
+    let standings: Vec<_> = users
+        .keys()
+        .map(|user| deficit::of_user(books, class, user))
         .collect();
-    let level = books.settings.level_remainders;
-    apportion(as_holes(given), &mut entities, level);
-    users
-        .into_iter()
-        .zip(entities)
-        .map(|((user, requests), entity)| (user, (requests, entity.given)))
-        .collect()
+    let mut claims = Claims::default();
+    for (_, user) in &turns {
+        claims.enter(1, standings[*user]);
+        for (order, count) in &wants[*user] {
+            claims.want(*order, *count);
+        }
+    }
+    claims.apportion(as_holes(given), books.settings.manner());
+    let mut of_users = vec![Amounts::new(); turns.len()];
+    for ((_, user), given) in turns.into_iter().zip(claims.given()) {
+        of_users[user] = given;
+    }
+    of_users
 }
 
 /// Jobs by age, then id.
-fn job_level(books: &mut Books, mut requests: Vec<usize>, given: &Amounts, limits: &Limits) {
-    if requests.len() > 1 {
-        requests.sort_by_cached_key(|at| {
-            let request = &books.requests[*at];
-            (request.demand.submitted_at, request.id)
-        });
+fn job_level(books: &mut Books, requests: &[usize], given: &Amounts, limits: &Limits) {
+    let mut claims = Claims::default();
+    for at in requests {
+        claims.enter(1, Standing::Even);
+        claims.want(books.requests[*at].order, limits.of(*at));
     }
-    let mut entities: Vec<Entity> = requests
-        .iter()
-        .map(|at| Entity::new(1, wanted(books, std::slice::from_ref(at), limits)))
-        .collect();
-    let level = books.settings.level_remainders;
-    apportion(as_holes(given), &mut entities, level);
-    for (at, entity) in requests.into_iter().zip(entities) {
-        books.requests[at].counted = entity.given.values().sum();
+    claims.apportion(as_holes(given), books.settings.manner());
+    for (at, count) in requests.iter().zip(claims.processes()) {
+        books.requests[*at].counted = count;
     }
 }
 
@@ -250,7 +260,7 @@ fn subtract(books: &Books, tables: &mut Tables, class: usize) {
     for (order, count) in books.classes[class].given.iter().rev() {
         let mut left = *count;
         for pool in books.forest.subtree(home) {
-            left = tables.of_mut(pool).count_out(left, *order);
+            left = tables.of_mut(*pool).count_out(left, *order);
         }
     }
 }

@@ -88,7 +88,7 @@ pub(crate) fn defer(
     at: usize,
     why: impl FnOnce(&Books, usize) -> Deferral,
 ) -> u64 {
-    books.requests[at].deferral = Some(why(books, at));
+    books.requests[at].deferral = Some(Box::new(why(books, at)));
     0
 }
 

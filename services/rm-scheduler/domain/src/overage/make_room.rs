@@ -11,7 +11,7 @@ use crate::{books::Books, room::Room, snapshot::Policy};
 /// Nodes looked at in one round at most; what remains is found in the next one.
 const LOOKS: u64 = 400_000;
 
-pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
+pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, usize)]) {
     let is_waiting = |books: &Books, policy: Policy, at: usize| {
         let request = &books.requests[at];
         policy != Policy::Reserve && !request.is_out() && request.missing() > 0
@@ -37,7 +37,7 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
             }
             if !clear_best(books, at, &mut stirred) {
                 if books.requests[at].demand.machines.is_empty() {
-                    hopeless.insert(shape.clone());
+                    hopeless.insert(shape);
                 }
                 break;
             }
@@ -49,41 +49,47 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
 }
 
 /// Home, whether pools below it may be used, order and size: requests alike here find the same.
-type Shape = (Option<usize>, bool, u64, Size);
+type Shape<'a> = (Option<usize>, bool, u64, &'a Size);
 
-fn shape_of(books: &Books, at: usize) -> Shape {
+fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
     let request = &books.requests[at];
     let fair = books.policy(at) == Some(Policy::FairShare);
-    (books.home(at), fair, request.order, request.size.clone())
+    (books.home(at), fair, request.order, request.size)
 }
 
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
 
 /// Nodes where something leaves or could leave, with what will be free there.
-struct Stirred {
+struct Stirred<'a> {
     nodes: Vec<(usize, Room)>,
     /// By shape, what each node would cost. Owners come closer to their counts and room is spoken
     /// for, so a node only grows dearer; an offer is reckoned again when its turn comes.
-    offers: BTreeMap<Shape, BTreeSet<Offer>>,
+    offers: BTreeMap<Shape<'a>, BTreeSet<Offer>>,
 }
 
-impl Stirred {
+impl<'a> Stirred<'a> {
     fn of(books: &Books, tree: usize) -> Self {
-        let gives = |at: &usize| books.requests[*at].excess() > 0;
-        let owners = (0..books.requests.len()).filter(gives);
-        let of_owners = owners.flat_map(|at| books.requests[at].held.iter().copied());
-        let takeable = of_owners.filter(|held| !books.held[*held].allocation.fixed);
-        let leaving = (0..books.held.len()).filter(|held| books.held[*held].leaving);
-        let machines: BTreeSet<usize> = takeable
-            .chain(leaving)
-            .filter_map(|held| books.held[held].machine)
-            .collect();
-        let is_open = |at: &usize| {
+        let leaving = books.register.leaving.iter().map(|held| &books.held[*held]);
+        let mut stirs = vec![false; books.machines.len()];
+        for machine in leaving.filter_map(|share| share.machine) {
+            stirs[machine] = true;
+        }
+        for request in books.requests.iter().filter(|request| request.excess() > 0) {
+            let takeable = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
+            for held in request.held.iter().filter(takeable) {
+                if let Some(machine) = books.held[*held].machine {
+                    stirs[machine] = true;
+                }
+            }
+        }
+        let open = (0..books.machines.len()).filter(|at| {
             let machine = &books.machines[*at];
-            books.in_tree(*at, tree) && machine.is_schedulable() && machine.promised_to.is_none()
-        };
-        let open = machines.into_iter().filter(is_open);
+            (stirs[*at] || machine.stirred)
+                && books.in_tree(*at, tree)
+                && machine.is_schedulable()
+                && machine.promised_to.is_none()
+        });
         Self {
             nodes: open.map(|at| (at, books.coming_room(at))).collect(),
             offers: BTreeMap::new(),
@@ -91,7 +97,7 @@ impl Stirred {
     }
 
     fn offer(&self, books: &Books, at: usize, position: usize) -> Option<(Offer, Vec<usize>)> {
-        let (order, size) = (books.requests[at].order, &books.requests[at].size);
+        let (order, size) = (books.requests[at].order, books.requests[at].size);
         let (machine, room) = &self.nodes[position];
         if books.machines[*machine].order < order || !books.is_permitted(at, *machine) {
             return None;
@@ -103,7 +109,7 @@ impl Stirred {
 
     /// The node where nobody has to leave, or else the fewest; where it is set, of those the one
     /// where the least work is lost.
-    fn best(&mut self, books: &Books, at: usize) -> Option<(usize, Vec<usize>)> {
+    fn best(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, Vec<usize>)> {
         let every = 0..self.nodes.len();
         if !books.requests[at].demand.machines.is_empty() {
             let offers = every.filter_map(|position| self.offer(books, at, position));
@@ -145,7 +151,7 @@ impl Stirred {
 }
 
 /// Speaks for room for one process where the fewest shares have to leave; false when nowhere.
-fn clear_best(books: &mut Books, at: usize, stirred: &mut Stirred) -> bool {
+fn clear_best<'a>(books: &mut Books<'a>, at: usize, stirred: &mut Stirred<'a>) -> bool {
     let Some((position, victims)) = stirred.best(books, at) else {
         return false;
     };
@@ -189,8 +195,7 @@ fn victims(
             continue;
         }
         *taken += 1;
-        let it = share.allocation;
-        room.give(it.order, &it.size, &it.gpus);
+        room.give(share.order, &share.size, &share.gpus);
         chosen.push(held);
         if room.fitting(order, size) > 0 {
             return Some(chosen);
@@ -204,17 +209,10 @@ fn squatted(books: &Books) -> Vec<usize> {
     if !books.settings.squatters_go_home {
         return Vec::new();
     }
-    let squats = |held: &usize| {
-        let share = &books.held[*held];
-        let home = share.request.and_then(|request| books.home(request));
-        let pool = share
-            .machine
-            .and_then(|machine| books.machines[machine].pool);
-        !share.leaving && !share.allocation.fixed && home.is_some() && home != pool
-    };
-    (0..books.machines.len())
-        .filter(|at| books.machines[*at].held.iter().any(squats))
-        .collect()
+    let squatters = books.register.squatters.iter();
+    let stay = squatters.filter(|held| !books.leaving[**held]);
+    let nodes: BTreeSet<usize> = stay.filter_map(|held| books.held[*held].machine).collect();
+    nodes.into_iter().collect()
 }
 
 /// W-13 alone, for all work that waits.
@@ -257,20 +255,20 @@ fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) -> bool
 
 /// True when one process of the request will fit on the node once the squatters are gone.
 fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
-    let (order, size) = (books.requests[at].order, books.requests[at].size.clone());
+    let (order, size) = (books.requests[at].order, books.requests[at].size);
     let mut room = books.coming_room(machine);
     let mut moves: Vec<(usize, usize)> = Vec::new();
-    for held in books.machines[machine].held.clone() {
-        if room.fitting(order, &size) > 0 {
+    for held in books.machines[machine].held.iter().copied() {
+        if room.fitting(order, size) > 0 {
             break;
         }
         if let Some(target) = way_home(books, held, machine, &moves) {
-            let it = books.held[held].allocation;
+            let it = &books.held[held];
             room.give(it.order, &it.size, &it.gpus);
             moves.push((held, target));
         }
     }
-    if moves.is_empty() || room.fitting(order, &size) == 0 {
+    if moves.is_empty() || room.fitting(order, size) == 0 {
         return false;
     }
     for (held, target) in moves {
@@ -279,10 +277,7 @@ fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
         };
         let detail = format!("goes home and leaves room to {}", books.requests[at].id);
         books.preempt(held, Some(at), detail);
-        let (order, size) = (
-            books.requests[owner].order,
-            books.requests[owner].size.clone(),
-        );
+        let (order, size) = (books.requests[owner].order, books.requests[owner].size);
         books.grant(owner, target, order, size);
     }
     books.speak_for(at, machine);
@@ -292,14 +287,14 @@ fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
 /// The node of its own pool a squatter can move to, if there is one beside those of `moves`.
 fn way_home(books: &Books, held: usize, machine: usize, moves: &[(usize, usize)]) -> Option<usize> {
     let share = &books.held[held];
-    let owner = share.request.filter(|_| !share.leaving)?;
+    let owner = share.request.filter(|_| !books.leaving[held])?;
     let own = books.home(owner)?;
     let pool = books.machines[machine].pool?;
     let squats = books.policy(owner) == Some(Policy::FairShare) && pool != own;
     if !squats || !books.forest.is_within(pool, own) {
         return None;
     }
-    let (order, size) = (books.requests[owner].order, &books.requests[owner].size);
+    let (order, size) = (books.requests[owner].order, books.requests[owner].size);
     (0..books.machines.len()).find(|at| {
         let place = &books.machines[*at];
         place.pool == Some(own)

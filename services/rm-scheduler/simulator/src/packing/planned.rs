@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_rm_scheduler_domain::{
-    FairShare, Planner,
+    News, Rounds,
     plan::Grant,
     snapshot::{self, Snapshot},
 };
@@ -25,6 +25,9 @@ const MIB: u64 = 1 << 20;
 
 struct Fleet {
     snapshot: Snapshot,
+    planner: Rounds,
+    /// What differs from the snapshot of the last round.
+    news: News,
     /// By node, as the sites are numbered.
     names: Vec<NodeName>,
     node_index: BTreeMap<NodeName, usize>,
@@ -54,7 +57,7 @@ pub fn inflate_planned(
             let place = found.get(id);
             tally.offered(pod, place.is_some());
             let Some((node, gpus)) = place else {
-                fleet.snapshot.demand.remove(id);
+                fleet.withdraw(id);
                 continue;
             };
             sites.list[*node].take(pod, gpus);
@@ -117,6 +120,8 @@ impl Fleet {
         }
         Self {
             snapshot,
+            planner: Rounds::default(),
+            news: News::everything(),
             node_index: names.iter().cloned().zip(0..).collect(),
             names,
             listed: BTreeMap::new(),
@@ -159,12 +164,19 @@ impl Fleet {
             keeps_what_it_holds: false,
         };
         self.snapshot.demand.insert(id.clone(), demand);
+        self.news.work.insert(id.clone());
+    }
+
+    fn withdraw(&mut self, id: &WorkId) {
+        self.snapshot.demand.remove(id);
+        self.news.work.insert(id.clone());
     }
 
     /// Where the work of this round goes: the node and its gpus.
     fn round(&mut self) -> BTreeMap<WorkId, (usize, Vec<usize>)> {
         self.snapshot.round += 1;
-        let plan = FairShare.schedule(&self.snapshot);
+        let news = std::mem::take(&mut self.news);
+        let plan = self.planner.decide(&self.snapshot, &news).plan;
         debug_assert!(plan.vacates.is_empty(), "nothing here may be taken back");
         self.snapshot.carried = plan.carried;
         let granted = plan.grants.into_iter();
@@ -205,6 +217,7 @@ impl Fleet {
             leaving: false,
             purged: false,
         };
+        self.news.allocations.insert(id.clone());
         self.snapshot.allocations.insert(id, allocation);
     }
 }

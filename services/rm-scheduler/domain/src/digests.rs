@@ -1,0 +1,125 @@
+//! The planner decides today what it decided before: plans of random fleets against digests that
+//! are checked in. A change that is meant to decide otherwise writes them anew
+//! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and says so in its commit.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write,
+    fs,
+    path::Path,
+};
+
+use crate::{
+    FairShare, News, Plan, Planner, Rounds, Snapshot,
+    fleets::{Draw, fleet, happen},
+};
+
+const FLEETS: u64 = 1_000;
+const IN_A_LINE: u64 = 10;
+const ROUNDS: u64 = 8;
+
+/// FNV-1a, 64 bits.
+fn digest(mut sum: u64, plan: &Plan) -> u64 {
+    for byte in serde_json::to_vec(plan).unwrap() {
+        sum = (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+    }
+    sum
+}
+
+fn life(seed: u64, mut sum: u64) -> u64 {
+    let mut draw = Draw::new(seed);
+    let mut world = fleet(&mut draw);
+    for round in 1..=ROUNDS {
+        let plan = FairShare.schedule(&world.snapshot);
+        sum = digest(sum, &plan);
+        world.carry_out(&plan);
+        happen(&mut world, &mut draw, round);
+    }
+    sum
+}
+
+#[test]
+fn every_plan_is_what_it_was() {
+    let mut lines = String::new();
+    for from in (0..FLEETS).step_by(usize::try_from(IN_A_LINE).unwrap()) {
+        let sum = (from..from + IN_A_LINE).fold(0xcbf2_9ce4_8422_2325, |sum, seed| life(seed, sum));
+        writeln!(lines, "{from:03} {sum:016x}").unwrap();
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/digests.txt");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, &lines).unwrap();
+    }
+    let known = fs::read_to_string(&path).unwrap_or_default();
+    let changed: Vec<&str> = lines
+        .lines()
+        .zip(known.lines().chain(std::iter::repeat("")))
+        .filter(|(now, before)| now != before)
+        .map(|(now, _)| now)
+        .collect();
+    assert!(
+        changed.is_empty(),
+        "these fleets are planned otherwise: {changed:?}"
+    );
+}
+
+/// Memory changes nothing: rounds that know only the news decide and say what a planner that reads
+/// everything anew does.
+#[test]
+fn rounds_fed_by_news_are_rounds_from_the_beginning() {
+    for seed in 0..FLEETS / 2 {
+        let mut draw = Draw::new(seed + 7_000);
+        let mut world = fleet(&mut draw);
+        let (mut rounds, mut before) = (Rounds::default(), None);
+        for round in 1..=ROUNDS {
+            let news = before.as_ref().map_or_else(News::everything, |before| {
+                news_between(before, &world.snapshot)
+            });
+            let decided = rounds.decide(&world.snapshot, &news);
+            let changed = decided.plan.verdicts.clone();
+            let plan = rounds.whole(decided);
+            let afresh = FairShare.schedule(&world.snapshot);
+            if plan != afresh {
+                let difference = first_difference(&plan, &afresh);
+                panic!("seed {seed}, round {round}: {difference}");
+            }
+            assert!(
+                changed
+                    .iter()
+                    .all(|(id, verdict)| afresh.verdicts[id] == *verdict)
+            );
+            before = Some(world.snapshot.clone());
+            world.carry_out(&plan);
+            happen(&mut world, &mut draw, round);
+        }
+    }
+}
+
+fn news_between(before: &Snapshot, now: &Snapshot) -> News {
+    News {
+        everything: false,
+        nodes: differing(&before.nodes, &now.nodes),
+        work: differing(&before.demand, &now.demand),
+        allocations: differing(&before.allocations, &now.allocations),
+    }
+}
+
+fn differing<K: Ord + Clone, V: PartialEq>(
+    before: &BTreeMap<K, V>,
+    now: &BTreeMap<K, V>,
+) -> BTreeSet<K> {
+    let keys = before.keys().chain(now.keys());
+    keys.filter(|key| before.get(*key) != now.get(*key))
+        .cloned()
+        .collect()
+}
+
+fn first_difference(plan: &Plan, afresh: &Plan) -> String {
+    let texts = [plan, afresh].map(|plan| serde_json::to_string(plan).unwrap());
+    let same = texts[0]
+        .bytes()
+        .zip(texts[1].bytes())
+        .take_while(|(a, b)| a == b);
+    let from = same.count().saturating_sub(200);
+    let around = |text: &str| text.chars().skip(from).take(400).collect::<String>();
+    format!("{} instead of {}", around(&texts[0]), around(&texts[1]))
+}

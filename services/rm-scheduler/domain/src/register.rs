@@ -1,0 +1,217 @@
+//! The fleet as a round sees it: nodes, work and shares by dense numbers, with their
+//! cross-references and everything that follows from them alone. It is kept from round to round and
+//! brought up to date by news; what a round decides is in the [`Books`](crate::books::Books).
+//!
+//! Invariants: numbers of nodes ascend by name; lists of shares ascend by id; what is here follows
+//! from the snapshot that was absorbed last, whatever was absorbed before. Numbers of work and
+//! shares mean nothing, and no decision may depend on them.
+
+mod absorb;
+mod derive;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{
+    AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
+};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    books::Deferral,
+    cap::Cap,
+    forest::Forest,
+    room::Room,
+    snapshot::{Class, Node, Pool, Tunables},
+};
+
+#[derive(Default)]
+pub(crate) struct Register {
+    laws: Laws,
+    pub forest: Forest,
+    /// By pool: the quantum of its tree.
+    pub quanta: Vec<Quantum>,
+    pub classes: Vec<Served>,
+    pub machines: Vec<Station>,
+    pub requests: Vec<Asked>,
+    pub shares: Vec<Share>,
+    /// Live work by id, and by age.
+    pub by_id: Vec<usize>,
+    pub by_age: Vec<usize>,
+    /// Nodes alike are counted once: pool and room that could be had, to number of nodes.
+    pub kinds: BTreeMap<(usize, Room), u64>,
+    /// Shares that have to leave whatever anybody is due.
+    pub faulty: BTreeSet<usize>,
+    /// Shares that are never taken back.
+    pub fixed: BTreeSet<usize>,
+    /// Shares that were told to leave before.
+    pub leaving: BTreeSet<usize>,
+    /// Shares outside the pool of their own work that may be sent home (W-13).
+    pub squatters: BTreeSet<usize>,
+    /// Nodes that hold more than they have (W-20).
+    pub overfull: BTreeSet<usize>,
+    pub shapes: Vec<Shape>,
+    /// Quanta held by anything, leaving or not, on any node.
+    pub held_quanta: u64,
+    user_at: FxHashMap<UserName, usize>,
+    machine_at: FxHashMap<NodeName, usize>,
+    request_at: FxHashMap<WorkId, usize>,
+    share_at: FxHashMap<AllocationId, usize>,
+    class_at: FxHashMap<String, usize>,
+    shape_at: FxHashMap<Shape, usize>,
+    /// Shares of work that asks for nothing.
+    orphans: FxHashMap<WorkId, Vec<usize>>,
+    /// Classes that serve a kind of work for everyone, by the name it asks for.
+    open_to_all: [FxHashMap<String, usize>; 3],
+    /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
+    pub touched: Vec<usize>,
+    pub departed: Vec<Departed>,
+    pub withdrawn: Vec<WorkId>,
+    /// The news was everything.
+    pub anew: bool,
+    vacant_requests: Vec<usize>,
+    vacant_shares: Vec<usize>,
+}
+
+/// Work that left its class.
+pub(crate) struct Departed {
+    pub class: usize,
+    pub user: UserName,
+    pub work: WorkId,
+}
+
+/// What everything else is read under; a change of it is read anew from the beginning.
+#[derive(Default, PartialEq)]
+struct Laws {
+    quantum: Quantum,
+    tunables: Tunables,
+    pools: BTreeMap<String, Pool>,
+    classes: BTreeMap<String, Class>,
+}
+
+/// Home pool, whether pools below count, quanta and size of one process: work of one shape finds
+/// the same nodes.
+pub(crate) type Shape = (Option<usize>, bool, u64, Size);
+
+pub(crate) struct Served {
+    pub name: String,
+    pub class: Class,
+    /// None when the policy names a pool that does not exist.
+    pub pool: Option<usize>,
+    /// Work of each user by time and id; users by name.
+    pub users: BTreeMap<UserName, Vec<usize>>,
+}
+
+pub(crate) struct Station {
+    pub name: NodeName,
+    pub node: Node,
+    pub pool: Option<usize>,
+    pub order: u64,
+    /// and nothing of work without a class lies on it.
+    pub schedulable: bool,
+    pub free: Room,
+    /// Room without what nobody may take back.
+    pub room: Room,
+    /// Room once everything that leaves has left.
+    pub coming: Room,
+    /// Numbers of the users who hold anything here.
+    pub users: Vec<usize>,
+    /// Numbers of the users whose work holds anything here.
+    pub owners: Vec<usize>,
+    pub held: Vec<usize>,
+    /// Services with an instance here.
+    pub services: BTreeSet<WorkId>,
+}
+
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is said by another service on its own"
+)]
+pub(crate) struct Asked {
+    pub id: WorkId,
+    pub kind: WorkKind,
+    pub user: UserName,
+    pub user_at: usize,
+    pub class: Option<usize>,
+    pub deferral: Option<Box<Deferral>>,
+    pub submitted_at: Timestamp,
+    /// Before any upgrade that an earlier round promised.
+    pub order: u64,
+    /// As asked for, of work that is served with whole nodes.
+    pub asked: Option<Box<Size>>,
+    /// Says what is granted to one process.
+    pub shape: usize,
+    pub max_processes: u64,
+    pub remaining_tasks: u64,
+    pub threads: u32,
+    pub task_ms: Option<u64>,
+    pub machines: BTreeSet<NodeName>,
+    pub service: Option<WorkId>,
+    pub managed: bool,
+    pub runnable: bool,
+    pub completing: bool,
+    pub keeps_what_it_holds: bool,
+    pub held: Vec<usize>,
+    /// Quanta of all that is held.
+    pub held_quanta: u64,
+    pub current: u64,
+    pub leaving: u64,
+    /// Of those that stay, on nodes that take no new work.
+    pub resting: u64,
+    pub cap: Cap,
+}
+
+pub(crate) struct Share {
+    pub id: AllocationId,
+    pub work: WorkId,
+    pub request: Option<usize>,
+    pub kind: WorkKind,
+    pub user: UserName,
+    pub user_at: usize,
+    pub class: String,
+    pub node: NodeName,
+    pub machine: Option<usize>,
+    pub order: u64,
+    pub size: Size,
+    pub gpus: Vec<u64>,
+    pub fixed: bool,
+    pub running: bool,
+    pub granted_at: Timestamp,
+    pub started_at: Option<Timestamp>,
+    pub running_since: Option<Timestamp>,
+    pub investment_ms: Option<u64>,
+    /// Told to go, with or without waiting for its node.
+    pub leaving: bool,
+    pub purged: bool,
+}
+
+impl Register {
+    pub fn machine(&self, name: &NodeName) -> Option<usize> {
+        self.machine_at.get(name).copied()
+    }
+
+    pub fn request(&self, id: &WorkId) -> Option<usize> {
+        self.request_at.get(id).copied()
+    }
+
+    /// Users have numbers below this.
+    pub fn users(&self) -> usize {
+        self.user_at.len()
+    }
+
+    pub(self) fn user(&mut self, name: &UserName) -> usize {
+        if let Some(known) = self.user_at.get(name) {
+            return *known;
+        }
+        let fresh = self.user_at.len();
+        self.user_at.insert(name.clone(), fresh);
+        fresh
+    }
+
+    pub fn class(&self, name: &str) -> Option<usize> {
+        self.class_at.get(name).copied()
+    }
+
+    pub fn quantum(&self, pool: Option<usize>) -> &Quantum {
+        pool.map_or(&self.laws.quantum, |pool| &self.quanta[pool])
+    }
+}

@@ -1,0 +1,440 @@
+//! News: which nodes, which work and which shares are to be looked up anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{AllocationId, NodeName, WorkId};
+
+use super::{Asked, Departed, Laws, Register, Served, Share, Station};
+use crate::{
+    forest::Forest,
+    news::News,
+    room::Room,
+    snapshot::{Allocation, Demand, Node, Snapshot},
+};
+
+/// What has to be derived anew.
+#[derive(Default)]
+pub(super) struct Stirred {
+    /// Nodes that differ themselves, and not just in what they hold.
+    pub nodes: BTreeSet<usize>,
+    pub machines: BTreeSet<usize>,
+    pub requests: BTreeSet<usize>,
+    /// Work that asks for something else than before.
+    pub moved: BTreeSet<usize>,
+    pub shares: BTreeSet<usize>,
+}
+
+impl Register {
+    /// Brings the register up to a snapshot of which only the news differs from the last one.
+    pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) {
+        let laws = &self.laws;
+        let same_laws = laws.quantum == snapshot.quantum
+            && laws.tunables == snapshot.tunables
+            && laws.pools == snapshot.pools
+            && laws.classes == snapshot.classes;
+        // Nodes are numbered by name, so a node that comes or goes renumbers the others.
+        let known = |name: &&NodeName| {
+            self.machine_at.contains_key(*name) == snapshot.nodes.contains_key(*name)
+        };
+        if news.everything || !same_laws || !news.nodes.iter().all(|name| known(&name)) {
+            self.read_all(snapshot);
+            self.anew = true;
+            return;
+        }
+        self.anew = false;
+        self.touched.clear();
+        self.departed.clear();
+        self.withdrawn.clear();
+        let mut stirred = Stirred::default();
+        for name in &news.nodes {
+            if let Some(node) = snapshot.nodes.get(name) {
+                self.set_node(name, node, &mut stirred);
+            }
+        }
+        self.absorb_work(snapshot, &news.work, &mut stirred);
+        for id in &news.allocations {
+            match snapshot.allocations.get(id) {
+                Some(allocation) => self.set_share(id, allocation, &mut stirred),
+                None => self.remove_share(id, &mut stirred),
+            }
+        }
+        self.derive(snapshot, stirred);
+    }
+
+    /// Everything, as on the first day.
+    fn read_all(&mut self, snapshot: &Snapshot) {
+        *self = Self {
+            laws: Laws {
+                quantum: snapshot.quantum.clone(),
+                tunables: snapshot.tunables.clone(),
+                pools: snapshot.pools.clone(),
+                classes: snapshot.classes.clone(),
+            },
+            forest: Forest::new(&snapshot.pools),
+            ..Self::default()
+        };
+        self.read_policy(snapshot);
+        for (name, node) in &snapshot.nodes {
+            self.machine_at.insert(name.clone(), self.machines.len());
+            let station = self.station(name, node);
+            self.machines.push(station);
+        }
+        let work = snapshot.demand.len();
+        self.requests.reserve_exact(work);
+        self.request_at.reserve(work);
+        // By class and the number of the user.
+        let mut groups: Vec<Vec<Vec<usize>>> = vec![Vec::new(); self.classes.len()];
+        for (id, demand) in &snapshot.demand {
+            let at = self.requests.len();
+            let asked = self.asked(snapshot, (id, demand), false);
+            if let Some(class) = asked.class {
+                let users = &mut groups[class];
+                users.resize_with(users.len().max(asked.user_at + 1), Vec::new);
+                users[asked.user_at].push(at);
+            }
+            self.request_at.insert(id.clone(), at);
+            self.requests.push(asked);
+        }
+        for (served, users) in self.classes.iter_mut().zip(groups) {
+            for mut group in users {
+                if let Some(first) = group.first() {
+                    let user = self.requests[*first].user.clone();
+                    group.sort_by_key(|at| self.requests[*at].submitted_at);
+                    served.users.insert(user, group);
+                }
+            }
+        }
+        self.by_id = (0..self.requests.len()).collect();
+        self.by_age.clone_from(&self.by_id);
+        self.by_age.sort_by_key(|at| self.requests[*at].seniority());
+        self.share_at.reserve(snapshot.allocations.len());
+        let mut stirred = Stirred::default();
+        for (id, allocation) in &snapshot.allocations {
+            self.set_share(id, allocation, &mut stirred);
+        }
+        stirred.machines = (0..self.machines.len()).collect();
+        stirred.requests = (0..self.requests.len()).collect();
+        self.derive(snapshot, stirred);
+    }
+
+    fn read_policy(&mut self, snapshot: &Snapshot) {
+        let own: Vec<_> = snapshot
+            .pools
+            .values()
+            .map(|pool| pool.quantum.as_ref())
+            .collect();
+        self.quanta = (0..self.forest.len())
+            .map(|pool| own[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
+            .cloned()
+            .collect();
+        for (name, class) in &snapshot.classes {
+            self.class_at.insert(name.clone(), self.classes.len());
+            self.classes.push(Served {
+                name: name.clone(),
+                class: class.clone(),
+                pool: self.forest.find(&class.pool),
+                users: BTreeMap::new(),
+            });
+        }
+    }
+
+    fn station(&self, name: &NodeName, node: &Node) -> Station {
+        let pool = self.forest.find(&node.pool);
+        let order = self.quantum(pool).node_order(&node.capacity);
+        let room = Room::new(order, &node.capacity);
+        Station {
+            name: name.clone(),
+            node: node.clone(),
+            pool,
+            order,
+            schedulable: false,
+            free: room.clone(),
+            coming: room.clone(),
+            room,
+            users: Vec::new(),
+            owners: Vec::new(),
+            held: Vec::new(),
+            services: BTreeSet::new(),
+        }
+    }
+
+    fn set_node(&mut self, name: &NodeName, node: &Node, stirred: &mut Stirred) {
+        let at = self.machine_at[name];
+        if self.machines[at].node == *node {
+            return;
+        }
+        self.forget_kind(at);
+        let mut station = self.station(name, node);
+        station.held = std::mem::take(&mut self.machines[at].held);
+        self.machines[at] = station;
+        stirred.nodes.insert(at);
+        stirred.machines.insert(at);
+    }
+
+    fn absorb_work(&mut self, snapshot: &Snapshot, work: &BTreeSet<WorkId>, stirred: &mut Stirred) {
+        let mut fresh = BTreeSet::new();
+        for id in work {
+            match (self.request(id), snapshot.demand.get(id)) {
+                (Some(at), Some(demand)) => {
+                    self.leave_class(at);
+                    self.set_work(snapshot, at, (id, demand));
+                    fresh.insert(at);
+                    stirred.requests.insert(at);
+                    stirred.moved.insert(at);
+                }
+                (None, Some(demand)) => {
+                    let at = self.new_work(snapshot, (id, demand));
+                    fresh.insert(at);
+                    stirred.requests.insert(at);
+                    stirred.moved.insert(at);
+                }
+                (Some(at), None) => {
+                    self.remove_work(at, stirred);
+                    fresh.insert(at);
+                    stirred.requests.remove(&at);
+                    stirred.moved.remove(&at);
+                }
+                (None, None) => {}
+            }
+        }
+        self.touched.extend(&fresh);
+        if !fresh.is_empty() {
+            self.sort_in(&fresh);
+        }
+    }
+
+    fn set_work(&mut self, snapshot: &Snapshot, at: usize, work: (&WorkId, &Demand)) {
+        let held = std::mem::take(&mut self.requests[at].held);
+        let mut asked = self.asked(snapshot, work, !held.is_empty());
+        asked.held = held;
+        self.requests[at] = asked;
+        self.join_class(at);
+    }
+
+    fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
+        let held = self.orphans.remove(work.0).unwrap_or_default();
+        let mut asked = self.asked(snapshot, work, !held.is_empty());
+        let at = self.vacant_requests.pop().unwrap_or(self.requests.len());
+        for share in &held {
+            self.shares[*share].request = Some(at);
+        }
+        asked.held = held;
+        if at == self.requests.len() {
+            self.requests.push(asked);
+        } else {
+            self.requests[at] = asked;
+        }
+        self.request_at.insert(work.0.clone(), at);
+        self.join_class(at);
+        at
+    }
+
+    fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
+        self.leave_class(at);
+        let asked = &mut self.requests[at];
+        let held = std::mem::take(&mut asked.held);
+        (asked.class, asked.deferral) = (None, None);
+        (asked.current, asked.leaving, asked.resting) = (0, 0, 0);
+        self.request_at.remove(&asked.id);
+        self.withdrawn.push(asked.id.clone());
+        self.vacant_requests.push(at);
+        for share in &held {
+            self.shares[*share].request = None;
+            stirred.shares.insert(*share);
+            stirred.machines.extend(self.shares[*share].machine);
+        }
+        if !held.is_empty() {
+            self.orphans.insert(asked.id.clone(), held);
+        }
+    }
+
+    pub(super) fn leave_class(&mut self, at: usize) {
+        let asked = &self.requests[at];
+        let Some(class) = asked.class else { return };
+        self.departed.push(Departed {
+            class,
+            user: asked.user.clone(),
+            work: asked.id.clone(),
+        });
+        if let Some(group) = self.classes[class].users.get_mut(&asked.user) {
+            group.retain(|other| *other != at);
+            if group.is_empty() {
+                self.classes[class].users.remove(&asked.user);
+            }
+        }
+    }
+
+    pub(super) fn join_class(&mut self, at: usize) {
+        let asked = &self.requests[at];
+        let Some(class) = asked.class else { return };
+        let group = self.classes[class]
+            .users
+            .entry(asked.user.clone())
+            .or_default();
+        let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
+        let place = group.partition_point(|other| key(*other) < key(at));
+        group.insert(place, at);
+    }
+
+    /// Puts work that came, went or changed where it belongs in the orders by id and by age.
+    fn sort_in(&mut self, fresh: &BTreeSet<usize>) {
+        let is_live = |at: &&usize| self.request_at.get(&self.requests[**at].id) == Some(*at);
+        let mut live: Vec<usize> = fresh.iter().filter(is_live).copied().collect();
+        let requests = &self.requests;
+        live.sort_by(|a, b| requests[*a].id.cmp(&requests[*b].id));
+        let by_id = |a: usize, b: usize| requests[a].id < requests[b].id;
+        self.by_id = merged(&self.by_id, fresh, &live, by_id);
+        live.sort_by_key(|at| requests[*at].seniority());
+        let age = |at: usize| (requests[at].seniority(), &requests[at].id);
+        self.by_age = merged(&self.by_age, fresh, &live, |a, b| age(a) < age(b));
+    }
+
+    fn set_share(&mut self, id: &AllocationId, allocation: &Allocation, stirred: &mut Stirred) {
+        let request = self.request(&allocation.work);
+        let machine = self.machine(&allocation.node);
+        let user = self.user(&allocation.user);
+        let share = share((id, user), allocation, (request, machine));
+        let at = match self.share_at.get(id) {
+            Some(at) => {
+                let at = *at;
+                self.unlink(at, stirred);
+                self.shares[at] = share;
+                at
+            }
+            None => match self.vacant_shares.pop() {
+                Some(at) => {
+                    self.shares[at] = share;
+                    self.share_at.insert(id.clone(), at);
+                    at
+                }
+                None => {
+                    self.shares.push(share);
+                    self.share_at.insert(id.clone(), self.shares.len() - 1);
+                    self.shares.len() - 1
+                }
+            },
+        };
+        self.held_quanta += allocation.order;
+        if allocation.fixed {
+            self.fixed.insert(at);
+        }
+        if allocation.leaving || allocation.purged {
+            self.leaving.insert(at);
+        }
+        let shares = &self.shares;
+        let link = |list: &mut Vec<usize>| {
+            // News of allocations mostly is of the newest, so the search ends soon.
+            let after = list.iter().rposition(|other| shares[*other].id < *id);
+            list.insert(after.map_or(0, |after| after + 1), at);
+        };
+        match request {
+            Some(request) => link(&mut self.requests[request].held),
+            None => link(self.orphans.entry(allocation.work.clone()).or_default()),
+        }
+        if let Some(machine) = machine {
+            link(&mut self.machines[machine].held);
+        }
+        stirred.machines.extend(machine);
+        stirred.requests.extend(request);
+        stirred.shares.insert(at);
+    }
+
+    fn remove_share(&mut self, id: &AllocationId, stirred: &mut Stirred) {
+        if let Some(at) = self.share_at.remove(id) {
+            self.unlink(at, stirred);
+            self.faulty.remove(&at);
+            stirred.shares.remove(&at);
+            self.vacant_shares.push(at);
+        }
+    }
+
+    fn unlink(&mut self, at: usize, stirred: &mut Stirred) {
+        self.fixed.remove(&at);
+        self.leaving.remove(&at);
+        self.squatters.remove(&at);
+        let share = &self.shares[at];
+        self.held_quanta -= share.order;
+        match share.request {
+            Some(request) => self.requests[request].held.retain(|other| *other != at),
+            None => {
+                if let Some(orphans) = self.orphans.get_mut(&share.work) {
+                    orphans.retain(|other| *other != at);
+                    if orphans.is_empty() {
+                        self.orphans.remove(&share.work);
+                    }
+                }
+            }
+        }
+        if let Some(machine) = share.machine {
+            self.machines[machine].held.retain(|other| *other != at);
+        }
+        stirred.machines.extend(share.machine);
+        stirred.requests.extend(share.request);
+    }
+}
+
+/// `list` without what is fresh, and with what of it is live; both sorted.
+fn merged(
+    list: &[usize],
+    fresh: &BTreeSet<usize>,
+    live: &[usize],
+    before: impl Fn(usize, usize) -> bool,
+) -> Vec<usize> {
+    let mut stays = vec![true; list.iter().chain(live).max().map_or(0, |most| most + 1)];
+    for at in fresh {
+        if let Some(stays) = stays.get_mut(*at) {
+            *stays = false;
+        }
+    }
+    let old: Vec<usize> = list.iter().copied().filter(|at| stays[*at]).collect();
+    let mut all = Vec::with_capacity(old.len() + live.len());
+    let mut from = 0;
+    for at in live {
+        let until = from + old[from..].partition_point(|other| before(*other, *at));
+        all.extend_from_slice(&old[from..until]);
+        all.push(*at);
+        from = until;
+    }
+    all.extend_from_slice(&old[from..]);
+    all
+}
+
+fn share(
+    (id, user_at): (&AllocationId, usize),
+    it: &Allocation,
+    (request, machine): (Option<usize>, Option<usize>),
+) -> Share {
+    Share {
+        id: id.clone(),
+        work: it.work.clone(),
+        request,
+        kind: it.kind,
+        user: it.user.clone(),
+        user_at,
+        class: if it.fixed {
+            it.class.clone()
+        } else {
+            String::new()
+        },
+        node: it.node.clone(),
+        machine,
+        order: it.order,
+        size: it.size.clone(),
+        gpus: it.gpus.clone(),
+        fixed: it.fixed,
+        running: it.running,
+        granted_at: it.granted_at,
+        started_at: it.started_at,
+        running_since: it.running_since,
+        investment_ms: it.investment_ms,
+        leaving: it.leaving || it.purged,
+        purged: it.purged,
+    }
+}
+
+impl Asked {
+    /// Submit time, then larger order; ties end with the id.
+    pub fn seniority(&self) -> (i64, std::cmp::Reverse<u64>) {
+        (self.submitted_at.unix_ms(), std::cmp::Reverse(self.order))
+    }
+}

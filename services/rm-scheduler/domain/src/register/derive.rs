@@ -1,0 +1,279 @@
+//! What follows from entries: each step reads what the steps before it left.
+
+use std::collections::BTreeSet;
+
+use hayward_vocabulary::{Size, WorkId, WorkKind};
+
+use super::{Asked, Register, absorb::Stirred};
+use crate::{
+    admit,
+    cap::{self, Cap},
+    snapshot::{Demand, Policy, Snapshot},
+    vacate,
+};
+
+impl Register {
+    pub(super) fn asked(
+        &mut self,
+        snapshot: &Snapshot,
+        (id, demand): (&WorkId, &Demand),
+        holds: bool,
+    ) -> Asked {
+        let (class, deferral) = self.admit(snapshot, demand, holds);
+        let home = class.and_then(|class| self.classes[class].pool);
+        let policy = class.map(|class| self.classes[class].class.policy);
+        let quantum = self.quantum(home);
+        // A reservation that names no size takes any machine; its order is known with its node.
+        let order = quantum.work_order(&demand.size);
+        let whole = policy == Some(Policy::Reserve);
+        let size = match demand.kind {
+            WorkKind::Reservation if whole => demand.size.clone(),
+            _ => quantum.granted(&demand.size),
+        };
+        let fair = policy == Some(Policy::FairShare);
+        let shape = self.shape((home, fair, order, size));
+        let user_at = self.user(&demand.user);
+        Asked {
+            id: id.clone(),
+            kind: demand.kind,
+            user: demand.user.clone(),
+            user_at,
+            class,
+            deferral,
+            submitted_at: demand.submitted_at,
+            order,
+            asked: whole.then(|| Box::new(demand.size.clone())),
+            shape,
+            max_processes: demand.max_processes,
+            remaining_tasks: demand.remaining_tasks,
+            threads: demand.threads,
+            task_ms: demand.task_ms,
+            machines: demand.machines.clone(),
+            service: demand.service.clone(),
+            managed: demand.managed,
+            runnable: demand.runnable,
+            completing: demand.completing,
+            keeps_what_it_holds: demand.keeps_what_it_holds,
+            held: Vec::new(),
+            held_quanta: 0,
+            current: 0,
+            leaving: 0,
+            resting: 0,
+            cap: Cap::default(),
+        }
+    }
+
+    fn shape(&mut self, shape: super::Shape) -> usize {
+        if let Some(known) = self.shape_at.get(&shape) {
+            return *known;
+        }
+        self.shapes.push(shape.clone());
+        self.shape_at.insert(shape, self.shapes.len() - 1);
+        self.shapes.len() - 1
+    }
+
+    fn admit(
+        &mut self,
+        snapshot: &Snapshot,
+        demand: &Demand,
+        holds: bool,
+    ) -> (Option<usize>, Option<Box<crate::books::Deferral>>) {
+        let kind = demand.kind as usize;
+        // No class is named with nothing, so that stands for work that names none.
+        let named = demand.class.as_deref().unwrap_or_default();
+        let can_be_known = demand.class.is_none() || !named.is_empty();
+        if let Some(class) = self.open_to_all[kind].get(named).filter(|_| can_be_known) {
+            return (Some(*class), None);
+        }
+        match admit::class_of(snapshot, demand, holds) {
+            Ok(name) => {
+                let class = self.class(name);
+                let open = class.filter(|at| self.classes[*at].class.users.is_empty());
+                if let Some(at) = open.filter(|_| can_be_known) {
+                    self.open_to_all[kind].insert(named.to_owned(), at);
+                }
+                (class, None)
+            }
+            Err(deferral) => (None, Some(Box::new(deferral))),
+        }
+    }
+
+    pub(super) fn derive(&mut self, snapshot: &Snapshot, mut stirred: Stirred) {
+        self.admit_anew(snapshot, &mut stirred);
+        for at in std::mem::take(&mut stirred.moved) {
+            for share in &self.requests[at].held {
+                stirred.shares.insert(*share);
+                stirred.machines.extend(self.shares[*share].machine);
+            }
+        }
+        for at in &stirred.nodes {
+            for share in &self.machines[*at].held {
+                stirred.shares.insert(*share);
+                stirred.requests.extend(self.shares[*share].request);
+            }
+        }
+        for at in std::mem::take(&mut stirred.machines) {
+            if self.refresh_machine(at) {
+                let owners = self.machines[at].held.iter();
+                let owners = owners.filter_map(|share| self.shares[*share].request);
+                stirred.requests.extend(owners);
+            }
+        }
+        for at in stirred.shares {
+            let faulty = vacate::is_faulty(self, at);
+            set(&mut self.faulty, at, faulty);
+            let squats = self.squats(at);
+            set(&mut self.squatters, at, squats);
+        }
+        for at in stirred.requests {
+            self.refresh_request(at);
+        }
+    }
+
+    /// An allow list is not asked about work that holds room, so what is held decides here.
+    fn admit_anew(&mut self, snapshot: &Snapshot, stirred: &mut Stirred) {
+        let stirred_requests: Vec<usize> = stirred.requests.iter().copied().collect();
+        for at in stirred_requests {
+            let asked = &self.requests[at];
+            let open = asked.class.is_some_and(|class| {
+                let users = &self.classes[class].class.users;
+                users.is_empty() || users.contains(asked.user.as_str())
+            });
+            let Some(demand) = snapshot.demand.get(&asked.id).filter(|_| !open) else {
+                continue;
+            };
+            let before = asked.class;
+            let (id, held) = (asked.id.clone(), asked.held.clone());
+            self.leave_class(at);
+            let asked = self.asked(snapshot, (&id, demand), !held.is_empty());
+            self.requests[at] = Asked { held, ..asked };
+            self.join_class(at);
+            self.touched.push(at);
+            if self.requests[at].class != before {
+                stirred.moved.insert(at);
+            }
+        }
+    }
+
+    /// True when it takes new work now and did not before, or the other way round.
+    fn refresh_machine(&mut self, at: usize) -> bool {
+        self.forget_kind(at);
+        let early = self.laws.tunables.settings.count_what_fits;
+        let station = &self.machines[at];
+        let mut open = station.pool.is_some() && station.node.is_schedulable();
+        let mut free = crate::room::Room::new(station.order, &station.node.capacity);
+        let mut room = free.clone();
+        let mut services = BTreeSet::new();
+        let mut coming = free.clone();
+        let (mut users, mut owners) = (Vec::new(), Vec::new());
+        let (mut order, mut size) = (0_u64, Size::default());
+        for share in station.held.iter().map(|held| &self.shares[*held]) {
+            free.take(share.order, &share.size, &share.gpus);
+            if share.fixed && !(share.leaving && early) {
+                room.take(share.order, &share.size, &share.gpus);
+            }
+            users.push(share.user_at);
+            owners.extend(share.request.map(|at| self.requests[at].user_at));
+            if !share.leaving {
+                coming.take(share.order, &share.size, &share.gpus);
+                order = order.saturating_add(share.order);
+                size.add(&share.size);
+            }
+            let Some(request) = share.request else {
+                continue;
+            };
+            services.extend(self.requests[request].service.clone());
+            // room held by work that belongs to no class, or may not be there any
+            // more and cannot be moved, closes its node until it goes.
+            let misplaced =
+                share.fixed && station.pool.is_none_or(|pool| !self.may_use(request, pool));
+            open &= self.requests[request].class.is_some() && !misplaced;
+        }
+        for list in [&mut users, &mut owners] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let over = order > station.order || !size.fits(&station.node.capacity);
+        set(&mut self.overfull, at, over);
+        let station = &mut self.machines[at];
+        let turned = station.schedulable != open;
+        (station.free, station.room, station.coming) = (free, room, coming);
+        (station.services, station.users, station.owners) = (services, users, owners);
+        station.schedulable = open;
+        if let Some(pool) = station.pool.filter(|_| open) {
+            *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
+        }
+        turned
+    }
+
+    pub(super) fn forget_kind(&mut self, at: usize) {
+        let station = &self.machines[at];
+        let Some(pool) = station.pool.filter(|_| station.schedulable) else {
+            return;
+        };
+        let key = (pool, station.room.clone());
+        if let Some(nodes) = self.kinds.get_mut(&key) {
+            *nodes -= 1;
+            if *nodes == 0 {
+                self.kinds.remove(&key);
+            }
+        }
+    }
+
+    /// W-13: neither at home nor on its way out.
+    fn squats(&self, share: usize) -> bool {
+        let share = &self.shares[share];
+        let class = share
+            .request
+            .and_then(|request| self.requests[request].class);
+        let home = class.and_then(|class| self.classes[class].pool);
+        let pool = share
+            .machine
+            .and_then(|machine| self.machines[machine].pool);
+        let stays = !share.leaving && !share.fixed && share.machine.is_some();
+        stays && home.is_some() && home != pool
+    }
+
+    fn refresh_request(&mut self, at: usize) {
+        let asked = &self.requests[at];
+        let (mut current, mut leaving, mut resting, mut quanta) = (0, 0, 0, 0);
+        for share in asked.held.iter().map(|held| &self.shares[*held]) {
+            quanta += share.order;
+            if share.leaving {
+                leaving += 1;
+                continue;
+            }
+            current += 1;
+            let machine = share.machine.map(|machine| &self.machines[machine]);
+            resting += u64::from(machine.is_some_and(|machine| !machine.schedulable));
+        }
+        let asked = &mut self.requests[at];
+        asked.held_quanta = quanta;
+        (asked.current, asked.leaving, asked.resting) = (current, leaving, resting);
+        let cap = cap::of(self, &self.laws.tunables, at, (current, leaving));
+        self.requests[at].cap = cap;
+    }
+
+    /// May this request ever use nodes of this pool?
+    pub fn may_use(&self, request: usize, pool: usize) -> bool {
+        let Some(class) = self.requests[request].class else {
+            return false;
+        };
+        let served = &self.classes[class];
+        let Some(home) = served.pool else {
+            return false;
+        };
+        match served.class.policy {
+            Policy::FairShare => self.forest.is_within(pool, home),
+            Policy::FixedShare | Policy::Reserve => pool == home,
+        }
+    }
+}
+
+fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
+    if belongs {
+        among.insert(at);
+    } else {
+        among.remove(&at);
+    }
+}
