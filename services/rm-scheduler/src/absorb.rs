@@ -31,6 +31,7 @@ impl Ledger {
             match change {
                 Change::Set { key, .. } => self.refresh_node(&key),
                 Change::Removed { before, .. } => {
+                    self.unplanned.nodes.insert(before.node.clone());
                     self.snapshot.nodes.remove(&before.node);
                 }
             }
@@ -41,6 +42,7 @@ impl Ledger {
     pub(crate) fn refresh_node(&mut self, name: &str) {
         if let Some(entry) = self.nodes.get(name) {
             let node = translate::node(entry, &self.blocks, &self.snapshot);
+            self.unplanned.nodes.insert(entry.node.clone());
             self.snapshot.nodes.insert(entry.node.clone(), node);
         }
     }
@@ -95,6 +97,7 @@ impl Ledger {
                     let Some(entry) = self.demand.get(&key) else {
                         continue;
                     };
+                    self.unplanned.work.insert(entry.work.clone());
                     self.snapshot
                         .demand
                         .insert(entry.work.clone(), translate::demand(entry));
@@ -120,6 +123,7 @@ impl Ledger {
     }
 
     fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+        self.unplanned.work.insert(work.clone());
         self.snapshot.demand.remove(work);
         self.withdraw_verdict(work, batch);
         let ids = self.by_work.get(work).cloned().unwrap_or_default();

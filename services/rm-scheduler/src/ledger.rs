@@ -2,7 +2,8 @@
 //! ([`crate::commands`]), news came ([`crate::absorb`]), time to decide ([`crate::round`]).
 //!
 //! The snapshot a round plans from is kept up to date entry by entry, so a round costs no
-//! translation of the whole fleet. What is followed is not copied into rows: a new term asks its
+//! translation of the whole fleet, and what changed in it is noted, so it costs no reading of the
+//! whole fleet either. What is followed is not copied into rows: a new term asks its
 //! neighbours for everything and plans nothing before each has answered once.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -16,7 +17,7 @@ use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyView};
 use hayward_rm_scheduler_api::views::{LedgerLine, RoundView};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::{Snapshot, plan, snapshot};
+use hayward_rm_scheduler_domain::{News, Rounds, Snapshot, Verdict, plan, snapshot};
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
@@ -49,7 +50,7 @@ pub struct View {
 }
 
 /// The arithmetic of the newest round, and the fairness ledger up to `at`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Counted {
     pub round: u64,
     pub at: Timestamp,
@@ -87,6 +88,13 @@ pub struct Ledger {
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     /// What the next round plans from.
     pub(crate) snapshot: Snapshot,
+    /// What of it the rounds have not seen yet.
+    pub(crate) unplanned: News,
+    pub(crate) rounds: Rounds,
+    /// The next round says everything, and not just what changed.
+    pub(crate) says_all: bool,
+    /// Verdicts that changed and wait for their turn to be published.
+    pub(crate) unsaid: BTreeMap<WorkId, Verdict>,
     /// Ends of blocks, so that each counts exactly until its end.
     pub(crate) block_ends: BTreeSet<(Timestamp, String)>,
     pub(crate) usage: BTreeMap<(UserName, String), LedgerLine>,
@@ -130,6 +138,7 @@ impl Ledger {
             .or_default()
             .insert(id.clone());
         let seen = held.entry.holds().then(|| translate::allocation(&held));
+        self.unplanned.allocations.insert(id.clone());
         let before = match seen.clone() {
             Some(seen) => self.snapshot.allocations.insert(id.clone(), seen),
             None => self.snapshot.allocations.remove(&id),
@@ -193,6 +202,7 @@ impl Ledger {
     }
 
     pub(crate) fn withdraw_verdict(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+        self.unsaid.remove(work);
         if self.verdicts.remove(work).is_some() {
             batch.withdraw(VERDICTS, "", work.as_str());
         }
@@ -204,6 +214,7 @@ impl Ledger {
         self.policy = policy;
         for (_, entry) in self.nodes.iter() {
             let node = translate::node(entry, &self.blocks, &self.snapshot);
+            self.unplanned.nodes.insert(entry.node.clone());
             self.snapshot.nodes.insert(entry.node.clone(), node);
         }
         self.news = true;
@@ -240,6 +251,10 @@ impl hayward_publication::Ledger for Ledger {
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
             verdicts: store::verdicts::load(&mut *tx).await?,
             snapshot: translate::empty_snapshot(),
+            unplanned: News::everything(),
+            rounds: Rounds::default(),
+            says_all: true,
+            unsaid: BTreeMap::new(),
             block_ends: BTreeSet::new(),
             usage: usage
                 .into_iter()

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_rm_scheduler_domain::{FairShare, Plan, Planner, Reason, plan, prune};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason, plan, prune};
 use hayward_service::lengthy;
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
@@ -56,8 +56,8 @@ impl Ledger {
         self.snapshot.round = self.round;
         let started = Instant::now();
         lengthy(|| {
-            let (plan, made) = self.plan();
-            self.carry_out(plan, moment, batch, made);
+            let (decided, made) = self.plan();
+            self.carry_out(decided, moment, batch, made);
         });
         self.cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
         self.wake(if self.news { self.pause_ms() } else { most }, moment.now)
@@ -71,20 +71,25 @@ impl Ledger {
         settings.round_min_ms.max(rest.min(settings.round_max_ms))
     }
 
-    fn plan(&self) -> (Plan, Made) {
+    fn plan(&mut self) -> (Decided, Made) {
         let started = Instant::now();
-        let mut plan = FairShare.schedule(&self.snapshot);
-        if self.silent.is_some() {
-            self.revoke_nothing(&mut plan);
+        let news = std::mem::take(&mut self.unplanned);
+        let mut decided = self.rounds.decide(&self.snapshot, &news);
+        if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
+            decided.plan.verdicts = self.rounds.verdicts().clone();
         }
-        let refused = self.refuse_faults(&mut plan);
+        let plan = &mut decided.plan;
+        if self.silent.is_some() {
+            self.revoke_nothing(plan);
+        }
+        let refused = self.refuse_faults(plan);
         if self.silent.is_none() {
             // After the check, which knows no single workers.
-            self.vacate_blocked_workers(&mut plan);
+            self.vacate_blocked_workers(plan);
         }
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
-            plan,
+            decided,
             Made {
                 planning_us,
                 refused,
@@ -107,6 +112,8 @@ impl Ledger {
             tracing::info!("all neighbours are heard again");
         }
         self.silent = silent;
+        // What was said of a silent neighbour's work is said of all of it, and taken back of all.
+        self.says_all = true;
         self.news = true;
     }
 

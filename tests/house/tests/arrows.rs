@@ -78,7 +78,8 @@ fn a_domain_is_its_own_service_s_affair() {
 
 #[test]
 fn domains_know_only_words() {
-    let allowed = ["hayward-vocabulary", "serde", "thiserror"];
+    // A hash without a seed is a pure function; hashed maps are for look-ups and never walked.
+    let allowed = ["hayward-vocabulary", "rustc-hash", "serde", "thiserror"];
     let all = packages();
     let mut found = Vec::new();
     for package in all.values().filter(|package| package.is_domain()) {

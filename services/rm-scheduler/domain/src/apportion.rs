@@ -24,7 +24,7 @@ pub(crate) fn quanta(given: &Amounts) -> u64 {
 }
 
 /// What a division does beyond R-9.1 (W-4).
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Manner {
     /// Nobody is handed a second quantum that rounding left before all others had one. Otherwise
     /// the first of the sort can gain one in each pass, and the last none.
@@ -38,8 +38,9 @@ pub(crate) struct Manner {
 pub(crate) struct Claims {
     weights: Vec<u64>,
     standings: Vec<Standing>,
-    /// What is wanted of one order, ascending.
+    /// What is wanted of one order, ascending; some may be empty.
     lanes: Vec<Lane>,
+    pass: Pass,
 }
 
 #[derive(Default)]
@@ -57,6 +58,15 @@ struct Lot {
 }
 
 impl Claims {
+    /// Forgets everybody. There are many small divisions in a round, so the room is kept.
+    pub fn clear(&mut self) {
+        self.weights.clear();
+        self.standings.clear();
+        for lane in &mut self.lanes {
+            lane.lots.clear();
+        }
+    }
+
     /// The next entity. Who is behind is served first with what rounding leaves, who is ahead last
     /// (W-4).
     pub fn enter(&mut self, weight: u64, standing: Standing) {
@@ -111,7 +121,6 @@ impl Claims {
     }
 
     pub fn apportion(&mut self, mut holes: Holes, manner: Manner) {
-        self.lanes.retain(|lane| !lane.lots.is_empty());
         if self.are_met_by(&holes) {
             for lot in self.lanes.iter_mut().flat_map(|lane| &mut lane.lots) {
                 (lot.given, lot.want) = (lot.want, 0);
@@ -119,20 +128,23 @@ impl Claims {
             return;
         }
         // Everyone is in the first pass, also who wants nothing.
-        let mut state = Pass::new(self.weights.len(), manner);
+        let mut state = std::mem::take(&mut self.pass);
+        state.open_for(self.weights.len(), manner);
         while state.active.iter().any(|takes_part| *takes_part) && holes.quanta() > 0 {
             if !self.pass(&mut holes, &mut state) {
                 break;
             }
             self.retain_able(&mut state, &holes);
         }
+        self.pass = state;
         self.sweep(&mut holes);
     }
 
     /// Where there is one hole of its size for every process that is wanted, passes and sweep end
     /// with each in a hole of its own size.
     fn are_met_by(&self, holes: &Holes) -> bool {
-        let wanted = self.lanes.iter().map(|lane| {
+        let lanes = self.lanes.iter().filter(|lane| !lane.lots.is_empty());
+        let wanted = lanes.map(|lane| {
             let sum = lane.lots.iter().map(|lot| lot.want);
             (lane.order, sum.fold(0, u64::saturating_add))
         });
@@ -158,7 +170,8 @@ impl Claims {
         state.begin(holes.quanta(), &self.weights, &self.standings);
         let mut first = true;
         let mut anything = false;
-        for lane in self.lanes.iter_mut().rev() {
+        let lanes = self.lanes.iter_mut().rev();
+        for lane in lanes.filter(|lane| !lane.lots.is_empty()) {
             let order = lane.order;
             // An order nobody wants changes nothing but this: who deserves nothing leaves the
             // divisor before the first order somebody wants.
@@ -175,13 +188,20 @@ impl Claims {
             }
             let weight = state.divisor(&lane.lots, &self.weights);
             let mut taken = 0;
+            // Neighbours mostly weigh the same.
+            let mut known = (0, 0);
             for lot in &mut lane.lots {
                 let at = lot.entity;
                 if !state.active[at] {
                     continue;
                 }
-                let quota = scaled(fitting * order, self.weights[at], weight, true);
-                let due = quota.min(state.deserved[at].saturating_sub(state.got[at]));
+                if known.0 != self.weights[at] {
+                    let quota = scaled(fitting * order, self.weights[at], weight, true);
+                    known = (self.weights[at], quota);
+                }
+                let due = known
+                    .1
+                    .min(state.deserved[at].saturating_sub(state.got[at]));
                 // Rounding up to one process keeps large work from starving. Who had too
                 // much that way waits until the others had theirs (W-6).
                 let least = u64::from(due > 0 && self.standings[at] != Standing::Ahead);
@@ -237,6 +257,7 @@ impl Claims {
 }
 
 /// The state of one pass over the orders, largest first.
+#[derive(Default)]
 struct Pass {
     /// Takes part.
     active: Vec<bool>,
@@ -256,18 +277,18 @@ struct Pass {
 }
 
 impl Pass {
-    fn new(entities: usize, manner: Manner) -> Self {
-        Self {
-            active: vec![true; entities],
-            able: vec![false; entities],
-            deserved: vec![0; entities],
-            got: vec![0; entities],
-            open: vec![false; entities],
-            weight: 0,
-            extras: vec![0; entities],
-            as_large: vec![false; entities],
-            manner,
+    fn open_for(&mut self, entities: usize, manner: Manner) {
+        self.manner = manner;
+        for flags in [&mut self.active, &mut self.able, &mut self.open] {
+            flags.clear();
+            flags.resize(entities, true);
         }
+        for sums in [&mut self.deserved, &mut self.got, &mut self.extras] {
+            sums.clear();
+            sums.resize(entities, 0);
+        }
+        self.as_large.clear();
+        self.as_large.resize(entities, false);
     }
 
     fn begin(&mut self, total: u64, weights: &[u64], standings: &[Standing]) {
@@ -278,9 +299,13 @@ impl Pass {
         let active = || (0..weights.len()).filter(|at| self.active[*at]);
         self.weight = active().map(|at| weights[at]).sum();
         let mut rest = total;
-        for at in 0..weights.len() {
+        let mut known = (0, 0);
+        for (at, weight) in weights.iter().copied().enumerate() {
             if self.active[at] {
-                self.deserved[at] = scaled(total, weights[at], self.weight, false);
+                if known.0 != weight {
+                    known = (weight, scaled(total, weight, self.weight, false));
+                }
+                self.deserved[at] = known.1;
                 rest -= self.deserved[at];
             }
         }

@@ -3,7 +3,6 @@
 use hayward_vocabulary::WorkKind;
 
 use crate::{
-    books::Books,
     register::{Asked, Register},
     snapshot::{Growth, Policy, Tunables},
 };
@@ -91,23 +90,6 @@ pub(crate) fn of(
         }
         // Instances and reservations are one process; those held are never cut by start-up.
         WorkKind::Service | WorkKind::Reservation => Cap::all(asked.max_processes.min(1)),
-    }
-}
-
-/// Caps of everything that was admitted.
-pub(crate) fn set_caps(books: &mut Books) {
-    for at in 0..books.requests.len() {
-        let request = &books.requests[at];
-        let Some(class) = request.class else {
-            continue;
-        };
-        let reach = if books.classes[class].class.policy == Policy::FairShare {
-            request.reach.saturating_add(request.resting)
-        } else {
-            u64::MAX
-        };
-        let cap = &mut books.requests[at].cap;
-        (cap.steady, cap.now) = (cap.steady.min(reach), cap.now.min(reach));
     }
 }
 

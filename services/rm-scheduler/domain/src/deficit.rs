@@ -75,18 +75,21 @@ pub(crate) fn note(books: &mut Books, tree: usize) {
 }
 
 fn note_group(books: &mut Books, classes: &[usize]) {
-    let claims: Vec<Claim> = classes.iter().map(|at| of_book(books, *at)).collect();
-    let rates = rates(&claims);
-    let mut fresh = BTreeMap::new();
-    let mut fresh_users = BTreeMap::new();
-    for (class, rate) in classes.iter().zip(rates) {
+    let users: Vec<Vec<Claim>> = classes.iter().map(|at| of_users(books, *at)).collect();
+    let claims: Vec<Claim> = classes
+        .iter()
+        .zip(&users)
+        .map(|(class, users)| of_class_users(books.classes[*class].class.weight.max(1), users))
+        .collect();
+    let rates_of_classes = rates(&claims);
+    for ((class, claims), rate) in classes.iter().zip(users).zip(rates_of_classes) {
         let name = books.classes[*class].name;
         let old = books.deficits.classes.get(name).copied();
-        fresh.insert(name.to_owned(), noted(old, rate));
-        fresh_users.insert(name.to_owned(), users(books, *class));
+        let fresh = noted_users(books, *class, &claims);
+        let deficits = &mut books.deficits;
+        deficits.classes.insert(name.to_owned(), noted(old, rate));
+        deficits.users.insert(name.to_owned(), fresh);
     }
-    books.deficits.classes.extend(fresh);
-    books.deficits.users.extend(fresh_users);
 }
 
 fn noted(old: Option<Account>, rate: i64) -> Account {
@@ -96,43 +99,43 @@ fn noted(old: Option<Account>, rate: i64) -> Account {
     }
 }
 
-fn of_book(books: &Books, class: usize) -> Claim {
-    let book = &books.classes[class];
-    let (wants, has) = sums(books, book.requests());
+fn of_users(books: &Books, class: usize) -> Vec<Claim> {
+    let users = books.classes[class].users.values();
+    users
+        .map(|requests| of_user_work(books, requests))
+        .collect()
+}
+
+fn of_user_work(books: &Books, requests: &[usize]) -> Claim {
+    let mut claim = Claim {
+        weight: 1,
+        wants: 0,
+        has: 0,
+    };
+    for request in requests.iter().map(|at| &books.requests[*at]) {
+        let wants = request.cap.now.saturating_mul(request.order);
+        let has = request.has().saturating_mul(request.order);
+        claim.wants = claim.wants.saturating_add(wants);
+        claim.has = claim.has.saturating_add(has);
+    }
+    claim
+}
+
+fn of_class_users(weight: u64, users: &[Claim]) -> Claim {
+    let sum = |of: fn(&Claim) -> u64| users.iter().map(of).fold(0, u64::saturating_add);
     Claim {
-        weight: book.class.weight.max(1),
-        wants,
-        has,
+        weight,
+        wants: sum(|claim| claim.wants),
+        has: sum(|claim| claim.has),
     }
 }
 
-fn sums(books: &Books, requests: impl Iterator<Item = usize>) -> (u64, u64) {
-    requests.fold((0_u64, 0_u64), |(wants, has), at| {
-        let request = &books.requests[at];
-        (
-            wants.saturating_add(request.cap.now.saturating_mul(request.order)),
-            has.saturating_add(request.has().saturating_mul(request.order)),
-        )
-    })
-}
-
-fn users(books: &Books, class: usize) -> BTreeMap<UserName, Account> {
-    let by_user = books.classes[class].users;
-    let claims: Vec<Claim> = by_user
-        .values()
-        .map(|requests| {
-            let (wants, has) = sums(books, requests.iter().copied());
-            Claim {
-                weight: 1,
-                wants,
-                has,
-            }
-        })
-        .collect();
-    let known = books.deficits.users.get(books.classes[class].name);
-    by_user
+fn noted_users(books: &Books, class: usize, claims: &[Claim]) -> BTreeMap<UserName, Account> {
+    let book = &books.classes[class];
+    let known = books.deficits.users.get(book.name);
+    book.users
         .keys()
-        .zip(rates(&claims))
+        .zip(rates(claims))
         .map(|(user, rate)| {
             let old = known.and_then(|users| users.get(user)).copied();
             (user.clone(), noted(old, rate))

@@ -7,7 +7,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 use crate::{
     Planner,
     books::Books,
-    cap, deficit, defrag, how_much,
+    deficit, defrag, how_much,
     news::News,
     overage,
     plan::{Plan, ShareNews, Shares, Verdict},
@@ -52,7 +52,8 @@ pub struct Rounds {
 pub struct Decided {
     /// With the verdicts that changed, and without shares.
     pub plan: Plan,
-    /// Absent when nothing was known before: then [`Rounds::shares`] are all new.
+    /// Absent when everything was read anew, as after a change of policy: then the plan names no
+    /// verdicts, and all of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
     pub shares: Option<ShareNews>,
 }
 
@@ -91,7 +92,6 @@ impl Rounds {
         vacate::faults(&mut books);
         // 3. What each piece of work could hold, and how much of it it may use now.
         reach::measure(&mut books);
-        cap::set_caps(&mut books);
         ended(Phase::Open);
         for tree in books.forest.roots().iter().copied() {
             plan_tree(&mut books, tree, ended);
@@ -170,25 +170,28 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
 /// 14.1
 fn carried(books: &Books) -> Carried {
     let needy = books.needy.iter().map(|at| books.requests[*at].id.clone());
-    let of = |keep: fn(&crate::books::Request) -> bool| {
-        books.requests.iter().filter(move |request| keep(request))
-    };
     let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
-    let upgraded = books.requests.iter().enumerate().filter(|(at, request)| {
-        configured && request.upgraded && books.policy(*at) == Some(Policy::Reserve)
-    });
-    Carried {
+    let mut carried = Carried {
         needy: needy.collect(),
-        upgrades: upgraded
-            .map(|(_, request)| (request.id.clone(), request.order))
-            .collect(),
-        ended: of(|request| request.ended)
-            .map(|request| request.id.clone())
-            .collect(),
         deficits: books.deficits.clone(),
         claims: claims(books),
-        last_hit: last_hit(books),
+        last_hit: lately_hit(books),
+        ..Carried::default()
+    };
+    let churns = books.settings.churn_rounds.is_some();
+    for (at, request) in books.requests.iter().enumerate() {
+        if request.ended {
+            carried.ended.insert(request.id.clone());
+        }
+        if configured && request.upgraded && books.policy(at) == Some(Policy::Reserve) {
+            carried.upgrades.insert(request.id.clone(), request.order);
+        }
+        if churns && request.hit {
+            let round = books.snapshot.round;
+            carried.last_hit.insert(request.id.clone(), round);
+        }
     }
+    carried
 }
 
 /// W-14: room that was made is not cleared twice.
@@ -203,15 +206,14 @@ fn claims(books: &Books) -> BTreeMap<WorkId, Vec<NodeName>> {
     claims
 }
 
-/// W-32: when each piece of work last gave something up, as long as that matters.
-fn last_hit(books: &Books) -> BTreeMap<WorkId, u64> {
+/// W-32: when each piece of work last gave something up before, as long as that matters.
+fn lately_hit(books: &Books) -> BTreeMap<WorkId, u64> {
     let Some(rounds) = books.settings.churn_rounds else {
         return BTreeMap::new();
     };
     let round = books.snapshot.round;
-    let mut hits = books.snapshot.carried.last_hit.clone();
-    hits.retain(|_, last| round.saturating_sub(*last) < rounds);
-    let hit = books.requests.iter().filter(|request| request.hit);
-    hits.extend(hit.map(|request| (request.id.clone(), round)));
-    hits
+    let hits = books.snapshot.carried.last_hit.iter();
+    hits.filter(|(_, last)| round.saturating_sub(**last) < rounds)
+        .map(|(work, last)| (work.clone(), *last))
+        .collect()
 }

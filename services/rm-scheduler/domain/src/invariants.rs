@@ -253,7 +253,7 @@ fn no_hole_is_left(world: &World, plan: &Plan) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 150,
+        cases: 5_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

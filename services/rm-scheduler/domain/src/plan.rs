@@ -121,7 +121,6 @@ pub struct Verdict {
 /// What a verdict rests on, in quanta unless the name says otherwise; by the names of the wire.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-#[expect(clippy::struct_field_names, reason = "the names of the wire")]
 pub struct Numbers {
     pub counted_processes: u64,
     pub current_processes: u64,

@@ -119,7 +119,7 @@ fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 200,
+        cases: 5_000,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -8,9 +8,10 @@ use crate::{
     books::{Books, Deferral},
     plan::Reason,
     room::Room,
+    snapshot::Policy,
 };
 
-/// Measures every request against the room that is not held for good.
+/// Measures every request against the room that is not held for good, and holds its cap to that.
 pub(crate) fn measure(books: &mut Books) {
     if !books.settings.rest_on_closed {
         for request in &mut books.requests {
@@ -30,7 +31,7 @@ pub(crate) fn measure(books: &mut Books) {
             continue;
         }
         let demand = request.demand;
-        books.requests[at].reach = if !demand.machines.is_empty() {
+        let reach = if !demand.machines.is_empty() {
             among_listed(books, at)
         } else if request.order != demand.order {
             among(books, kinds, at)
@@ -41,6 +42,14 @@ pub(crate) fn measure(books: &mut Books) {
             known[demand.shape] = Some(reach);
             reach
         };
+        let fair = books.policy(at) == Some(Policy::FairShare);
+        let request = &mut books.requests[at];
+        request.reach = reach;
+        if fair {
+            let most = reach.saturating_add(request.resting);
+            request.cap.steady = request.cap.steady.min(most);
+            request.cap.now = request.cap.now.min(most);
+        }
     }
 }
 

@@ -137,7 +137,7 @@ pub(crate) struct Asked {
     /// Before any upgrade that an earlier round promised.
     pub order: u64,
     /// As asked for, of work that is served with whole nodes.
-    pub asked: Option<Box<Size>>,
+    pub node_size: Option<Box<Size>>,
     /// Says what is granted to one process.
     pub shape: usize,
     pub max_processes: u64,
@@ -160,6 +160,10 @@ pub(crate) struct Asked {
     pub cap: Cap,
 }
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is said by another service on its own"
+)]
 pub(crate) struct Share {
     pub id: AllocationId,
     pub work: WorkId,

@@ -50,9 +50,42 @@ fn totals(books: &Books) -> Shares {
     }
 }
 
+/// Quanta due and held, by class and user.
+pub(crate) struct Sums {
+    users: usize,
+    rows: Vec<(u64, u64)>,
+}
+
+impl Sums {
+    pub fn new(books: &Books) -> Self {
+        let users = books.register.users();
+        Self {
+            users,
+            rows: vec![(0, 0); users * books.classes.len()],
+        }
+    }
+
+    fn row(&self, books: &Books, at: usize) -> Option<usize> {
+        let request = &books.requests[at];
+        Some(request.class? * self.users + request.demand.user_at)
+    }
+
+    pub fn add(&mut self, books: &Books, at: usize, (due, held): (u64, u64)) {
+        if let Some(row) = self.row(books, at) {
+            let sums = &mut self.rows[row];
+            *sums = (sums.0 + due, sums.1 + held);
+        }
+    }
+
+    /// Of the class and user of this work.
+    fn of(&self, books: &Books, at: usize) -> (u64, u64) {
+        self.row(books, at).map_or((0, 0), |row| self.rows[row])
+    }
+}
+
 /// The same as [`of`], of which only what differs is named: classes and users by their sums, work
 /// by `changed`.
-pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNews {
+pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize], sums: &Sums) -> ShareNews {
     let mut shares = totals(books);
     let mut of_class: Vec<Vec<usize>> = vec![Vec::new(); books.classes.len()];
     for at in changed {
@@ -68,12 +101,7 @@ pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNe
         };
         let old = before.classes.get(book.name);
         for (place, (user, work)) in book.users.iter().enumerate() {
-            let (mut due, mut held) = (0, 0);
-            for at in work {
-                let (quanta, share) = of_work(books, *at);
-                held += quanta;
-                due += share.counted * share.order;
-            }
+            let (mut due, held) = work.first().map_or((0, 0), |at| sums.of(books, *at));
             class.held += held;
             class.due += due;
             if fair && let Some(of_user) = book.user_due.get(place) {

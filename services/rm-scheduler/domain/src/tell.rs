@@ -10,6 +10,9 @@ use crate::{
     shares, verdict,
 };
 
+/// Below this much work a second thread costs more than it saves.
+const WORTH_A_THREAD: usize = 10_000;
+
 /// What was said last.
 pub(crate) struct Known<'k> {
     /// By the number of the work.
@@ -24,14 +27,7 @@ impl Known<'_> {
     pub fn tell(self, books: &Books) -> (BTreeMap<WorkId, Verdict>, Option<ShareNews>) {
         let register = books.register;
         if register.anew {
-            let all = &register.by_id;
-            let verdicts = verdict::on(books, all);
-            let ids = all.iter().map(|at| books.requests[*at].id.clone());
-            *self.verdicts = ids.zip(verdicts).collect();
-            *self.shares = shares::of(books);
-            *self.said = (0..books.requests.len())
-                .map(|at| verdict::said(books, at))
-                .collect();
+            self.tell_all(books);
             return (BTreeMap::new(), None);
         }
         self.said.resize(books.requests.len(), None);
@@ -42,8 +38,11 @@ impl Known<'_> {
             self.verdicts.remove(id);
         }
         let mut moved = Vec::new();
+        let mut sums = shares::Sums::new(books);
         for at in register.by_id.iter().copied() {
-            let now = verdict::said(books, at);
+            let (held, share) = shares::of_work(books, at);
+            sums.add(books, at, (share.counted * share.order, held));
+            let now = verdict::said(books, at, &share);
             if now.is_none() || now != self.said[at] {
                 self.said[at] = now;
                 moved.push(at);
@@ -57,8 +56,38 @@ impl Known<'_> {
                 changed.insert(id.clone(), verdict);
             }
         }
-        let news = shares::news(books, self.shares, &moved);
+        let news = shares::news(books, self.shares, &moved, &sums);
         self.shares.absorb(news.clone());
         (changed, Some(news))
+    }
+
+    /// Verdicts and shares are read off the same books and know nothing of each other, so each has
+    /// a thread of its own.
+    fn tell_all(self, books: &Books) {
+        let all = &books.register.by_id;
+        let verdicts = || {
+            let ids = all.iter().map(|at| books.requests[*at].id.clone());
+            ids.zip(verdict::on(books, all)).collect()
+        };
+        let tell_shares = || {
+            let said = (0..books.requests.len()).map(|at| {
+                let (_, share) = shares::of_work(books, at);
+                verdict::said(books, at, &share)
+            });
+            (said.collect(), shares::of(books))
+        };
+        if all.len() < WORTH_A_THREAD {
+            *self.verdicts = verdicts();
+            (*self.said, *self.shares) = tell_shares();
+            return;
+        }
+        std::thread::scope(|threads| {
+            let beside = threads.spawn(tell_shares);
+            *self.verdicts = verdicts();
+            match beside.join() {
+                Ok(told) => (*self.said, *self.shares) = told,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        });
     }
 }

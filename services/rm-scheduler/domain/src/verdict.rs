@@ -7,7 +7,7 @@ use hayward_vocabulary::Size;
 use crate::{
     books::{Books, Deferral, Request},
     explain::Explainer,
-    plan::{Numbers, Reason, Verdict},
+    plan::{Numbers, Reason, Verdict, WorkShare},
     reach::{never, nowhere},
     snapshot::Policy,
 };
@@ -26,7 +26,7 @@ pub(crate) struct Said {
 }
 
 /// None where somebody waits or is refused: that can depend on anything.
-pub(crate) fn said(books: &Books, at: usize) -> Option<Said> {
+pub(crate) fn said(books: &Books, at: usize, share: &WorkShare) -> Option<Said> {
     let request = &books.requests[at];
     let nowhere = request.has() == 0 && request.reach == 0;
     let heavy = request.deferral.is_some() || request.waits.is_some() || nowhere;
@@ -34,7 +34,7 @@ pub(crate) fn said(books: &Books, at: usize) -> Option<Said> {
         numbers: numbers(books, at),
         base: request.cap.base,
         steady: request.cap.steady,
-        shown_order: crate::shares::of_work(books, at).1.order,
+        shown_order: share.order,
         marks: [
             request.ended,
             request.missing() > 0,

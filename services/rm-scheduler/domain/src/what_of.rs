@@ -137,7 +137,7 @@ impl Search {
 }
 
 /// for one tree.
-pub(crate) fn place_counted<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
+pub(crate) fn place_counted(books: &mut Books, turns: &[(Policy, usize)]) {
     let placed_before = books.pending.len();
     if !books.was_needy.is_empty() {
         let mut needy = vec![false; books.requests.len()];

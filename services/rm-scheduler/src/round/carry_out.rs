@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Plan, Verdict, plan};
+use hayward_rm_scheduler_domain::{Decided, plan};
 use hayward_service::clock::fresh_uuid;
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::Made;
-use crate::ledger::{Counted, Held, Ledger};
+use crate::ledger::{Held, Ledger};
 use crate::store::{Rows, rounds};
 use crate::translate;
 
@@ -21,11 +21,12 @@ const MOST_AT_ONCE: usize = 10_000;
 impl Ledger {
     pub(crate) fn carry_out(
         &mut self,
-        plan: Plan,
+        decided: Decided,
         moment: &Moment,
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
+        let Decided { plan, shares } = decided;
         self.snapshot.carried = plan.carried;
         let mut vacated = BTreeMap::new();
         for vacate in plan.vacates {
@@ -35,8 +36,9 @@ impl Ledger {
         // Grants are in order of turn, so the first of them stand without the others.
         let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
         let grants = grants.map(|g| self.grant(g, moment, batch)).collect();
-        self.set_rates(&plan.shares);
-        let waiting = self.judge(plan.verdicts, moment, batch);
+        self.set_rates();
+        self.unsaid.extend(plan.verdicts);
+        let waiting = self.judge(moment, batch);
         let view = RoundView {
             round: self.round,
             at: moment.now,
@@ -53,7 +55,7 @@ impl Ledger {
         if changed {
             batch.rows.rounds.push(view.clone());
         }
-        self.show(changed.then_some(view), plan.shares, moment, batch);
+        self.show(changed.then_some(view), shares, moment, batch);
     }
 
     fn grant(
@@ -126,15 +128,10 @@ impl Ledger {
     }
 
     /// Publishes the verdicts whose meaning changed, and returns the first of them.
-    fn judge(
-        &mut self,
-        verdicts: BTreeMap<WorkId, Verdict>,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) -> Vec<VerdictEntry> {
+    fn judge(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
         let mut published = 0;
-        for (work, verdict) in verdicts {
+        while let Some((work, verdict)) = self.unsaid.pop_first() {
             let reason = translate::wait_reason(verdict.reason);
             let said = self.verdicts.get(&work).is_some_and(|said| {
                 said.reason == reason
@@ -146,6 +143,7 @@ impl Ledger {
             }
             if published == MOST_AT_ONCE {
                 self.news = true;
+                self.unsaid.insert(work, verdict);
                 break;
             }
             published += 1;
@@ -170,21 +168,24 @@ impl Ledger {
     fn show(
         &self,
         round: Option<RoundView>,
-        shares: plan::Shares,
+        news: Option<plan::ShareNews>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
         let ledger = self.usage.values().cloned().collect();
-        let counted = Counted {
-            round: self.round,
-            at: moment.now,
-            shares,
-            ledger,
-        };
+        let all = news.is_none().then(|| self.rounds.shares().clone());
+        let (counted_in, at) = (self.round, moment.now);
         let context = self.context.clone();
         batch.once_committed(move |_| {
             let mut view = context.view.write();
-            view.counted = Some(counted);
+            let counted = view.counted.get_or_insert_default();
+            if let Some(all) = all {
+                counted.shares = all;
+            }
+            if let Some(news) = news {
+                counted.shares.absorb(news);
+            }
+            (counted.round, counted.at, counted.ledger) = (counted_in, at, ledger);
             view.rounds.extend(round);
             while view.rounds.len() > rounds::KEPT {
                 view.rounds.pop_front();

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::LedgerLine;
-use hayward_rm_scheduler_domain::plan;
 
 use crate::ledger::Ledger;
 use crate::store::Rows;
@@ -38,9 +37,9 @@ impl Ledger {
         }
     }
 
-    pub(crate) fn set_rates(&mut self, shares: &plan::Shares) {
+    pub(crate) fn set_rates(&mut self) {
         self.rates = BTreeMap::new();
-        for (class, share) in &shares.classes {
+        for (class, share) in &self.rounds.shares().classes {
             for (user, share) in &share.users {
                 if share.due > 0 || share.held > 0 {
                     self.rates

@@ -14,74 +14,114 @@ use crate::{
 };
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let work: Vec<usize> = classes
-        .iter()
-        .flat_map(|class| books.classes[*class].requests())
-        .collect();
-    let mut limits = Limits::new(books.requests.len());
+    let mut course = Course::new(books, classes);
     if books.settings.steady_counts {
-        steady::count(books, tables, classes, &work, &mut limits);
+        steady::count(books, tables, &mut course);
     } else {
-        for at in &work {
-            limits.set(*at, books.requests[*at].cap.now);
-        }
-        count_under(books, tables, classes, &limits);
+        course.limit_all(books, |books, at| books.requests[at].cap.now);
+        count_under(books, tables, &mut course);
     }
     pure_shares(books, classes);
     for class in classes {
         subtract(books, tables, *class);
     }
     if books.settings.rest_on_closed {
-        for at in work {
-            let request = &mut books.requests[at];
-            request.counted += request.resting.min(request.cap.now);
+        for class in classes {
+            for at in books.classes[*class].requests() {
+                let request = &mut books.requests[at];
+                request.counted += request.resting.min(request.cap.now);
+            }
         }
     }
 }
 
-/// Processes each request is counted for at most, by request.
-pub(super) struct Limits(Vec<u64>);
+/// The classes of a group while they are counted, and counted again.
+struct Course<'a> {
+    classes: Vec<(usize, Vec<Party<'a>>)>,
+    /// Processes each request is counted for at most, by request.
+    limits: Vec<u64>,
+}
 
-impl Limits {
-    fn new(requests: usize) -> Self {
-        Self(vec![0; requests])
+/// The work of one user in one class.
+struct Party<'a> {
+    work: &'a [usize],
+    wants: Amounts,
+    /// By what users are sorted.
+    total: u64,
+    given: Amounts,
+    /// Its limits are not those it was counted under.
+    moved: bool,
+    /// Its work was counted anew in the last count.
+    recounted: bool,
+}
+
+impl<'a> Course<'a> {
+    fn new(books: &Books<'a>, classes: &[usize]) -> Self {
+        let party = |work: &'a Vec<usize>| Party {
+            work,
+            wants: Amounts::new(),
+            total: 0,
+            given: Amounts::new(),
+            moved: true,
+            recounted: false,
+        };
+        let parties = |class: usize| books.classes[class].users.values().map(party).collect();
+        Self {
+            classes: classes
+                .iter()
+                .map(|class| (*class, parties(*class)))
+                .collect(),
+            limits: vec![0; books.requests.len()],
+        }
     }
 
-    fn set(&mut self, request: usize, limit: u64) {
-        self.0[request] = limit;
-    }
-
-    fn of(&self, request: usize) -> u64 {
-        self.0[request]
+    /// Limits for everybody. Users are sorted by what they want in all; what is wanted moves with
+    /// what is held, so where counts are to stand still they are sorted by what could be used at
+    /// all.
+    fn limit_all(&mut self, books: &Books, limit: impl Fn(&Books, usize) -> u64) {
+        let steady = books.settings.steady_counts;
+        for party in self.classes.iter_mut().flat_map(|(_, parties)| parties) {
+            party.total = 0;
+            for at in party.work {
+                let most = limit(books, *at);
+                self.limits[*at] = most;
+                let base = books.requests[*at].cap.base;
+                party.total = party.total.saturating_add(if steady { base } else { most });
+            }
+        }
     }
 }
 
-fn count_under(books: &mut Books, tables: &Tables, classes: &[usize], limits: &Limits) {
-    let wants: Vec<Vec<Amounts>> = classes
-        .iter()
-        .map(|class| {
-            let users = books.classes[*class].users.values();
-            users.map(|work| wanted(books, work, limits)).collect()
-        })
-        .collect();
-    let given = class_level(books, tables, classes, &wants);
-    for ((class, given), wants) in classes.iter().zip(given).zip(wants) {
-        let of_users = user_level(books, *class, &given, &wants, limits);
-        let users = books.classes[*class].users;
-        for (requests, given) in users.values().zip(&of_users) {
-            job_level(books, requests, given, limits);
+fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
+    let limits = &course.limits;
+    for party in course.classes.iter_mut().flat_map(|(_, parties)| parties) {
+        if party.moved {
+            party.wants = wanted(books, party.work, limits);
         }
+    }
+    let given = class_level(books, tables, &course.classes);
+    let mut claims = Claims::default();
+    for ((class, parties), given) in course.classes.iter_mut().zip(given) {
+        let of_users = user_level(books, *class, &given, parties);
         books.classes[*class].user_due = of_users.iter().map(quanta).collect();
         books.classes[*class].given = given;
+        for (party, given) in parties.iter_mut().zip(of_users) {
+            // The same limits and the same grant give the same counts.
+            party.recounted = party.moved || party.given != given;
+            if party.recounted {
+                job_level(books, &mut claims, party.work, &given, limits);
+                (party.moved, party.given) = (false, given);
+            }
+        }
     }
 }
 
-fn wanted(books: &Books, requests: &[usize], limits: &Limits) -> Amounts {
+fn wanted(books: &Books, requests: &[usize], limits: &[u64]) -> Amounts {
     let mut want = Amounts::new();
     // Neighbours often are alike, so one place in the map is kept open.
     let mut last = (0, 0_u64);
     for at in requests {
-        let limit = limits.of(*at);
+        let limit = limits[*at];
         let order = books.requests[*at].order;
         if order != last.0 {
             close(&mut want, last);
@@ -127,19 +167,16 @@ fn homes(books: &Books, classes: &[usize]) -> Vec<usize> {
 
 /// at every home pool, its holes and all below are divided among the classes at home there
 /// or below; a class keeps what it is given at its own home.
-fn class_level(
-    books: &Books,
-    tables: &Tables,
-    classes: &[usize],
-    wants: &[Vec<Amounts>],
-) -> Vec<Amounts> {
+fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -> Vec<Amounts> {
+    let classes: Vec<usize> = course.iter().map(|(class, _)| *class).collect();
+    let wants: Vec<Amounts> = course.iter().map(|(_, parties)| all(parties)).collect();
     let mut given: BTreeMap<usize, Amounts> = BTreeMap::new();
-    for home in homes(books, classes) {
+    for home in homes(books, &classes) {
         let mut holes = Holes::default();
         for pool in books.forest.subtree(home) {
             holes.merge(tables.of(*pool));
         }
-        let rivals = rivals(books, classes, home);
+        let rivals = rivals(books, &classes, home);
         let mut claims = Claims::default();
         for class in &rivals {
             claims.enter(
@@ -147,9 +184,8 @@ fn class_level(
                 deficit::of_class(books, *class),
             );
             let own = classes.iter().position(|it| it == class);
-            let wants = own.map_or(&[][..], |own| &wants[own]);
-            for (order, count) in all(wants) {
-                claims.want(order, count);
+            for (order, count) in own.into_iter().flat_map(|own| &wants[own]) {
+                claims.want(*order, *count);
             }
         }
         claims.apportion(holes, books.settings.manner());
@@ -166,9 +202,9 @@ fn class_level(
 }
 
 /// What all users of a class want.
-fn all(wants: &[Amounts]) -> Amounts {
+fn all(parties: &[Party]) -> Amounts {
     let mut all = Amounts::new();
-    for (order, count) in wants.iter().flatten() {
+    for (order, count) in parties.iter().flat_map(|party| &party.wants) {
         close(&mut all, (*order, *count));
     }
     all
@@ -200,34 +236,17 @@ fn pure_shares(books: &mut Books, classes: &[usize]) {
 
 /// What each user of a class is given, by the name of the user. They are sorted by what
 /// they want in all, then by name [C-9].
-fn user_level(
-    books: &Books,
-    class: usize,
-    given: &Amounts,
-    wants: &[Amounts],
-    limits: &Limits,
-) -> Vec<Amounts> {
-    let users = books.classes[class].users;
-    // What is wanted moves with what is held. Where counts are to stand still, the sort goes by
-    // what could be used at all.
-    let total = |at: &usize| {
-        if books.settings.steady_counts {
-            books.requests[*at].cap.base
-        } else {
-            limits.of(*at)
-        }
-    };
-    let sum = |work: &Vec<usize>| work.iter().map(total).fold(0, u64::saturating_add);
-    let mut turns: Vec<(u64, usize)> = users.values().map(sum).zip(0..).collect();
+fn user_level(books: &Books, class: usize, given: &Amounts, parties: &[Party]) -> Vec<Amounts> {
+    let mut turns: Vec<(u64, usize)> = parties.iter().map(|party| party.total).zip(0..).collect();
     turns.sort_unstable();
+    let users = books.classes[class].users.keys();
     let standings: Vec<_> = users
-        .keys()
         .map(|user| deficit::of_user(books, class, user))
         .collect();
     let mut claims = Claims::default();
     for (_, user) in &turns {
         claims.enter(1, standings[*user]);
-        for (order, count) in &wants[*user] {
+        for (order, count) in &parties[*user].wants {
             claims.want(*order, *count);
         }
     }
@@ -240,11 +259,17 @@ fn user_level(
 }
 
 /// Jobs by age, then id.
-fn job_level(books: &mut Books, requests: &[usize], given: &Amounts, limits: &Limits) {
-    let mut claims = Claims::default();
+fn job_level(
+    books: &mut Books,
+    claims: &mut Claims,
+    requests: &[usize],
+    given: &Amounts,
+    limits: &[u64],
+) {
+    claims.clear();
     for at in requests {
         claims.enter(1, Standing::Even);
-        claims.want(books.requests[*at].order, limits.of(*at));
+        claims.want(books.requests[*at].order, limits[*at]);
     }
     claims.apportion(as_holes(given), books.settings.manner());
     for (at, count) in requests.iter().zip(claims.processes()) {

@@ -16,12 +16,50 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Stirred {
     /// Nodes that differ themselves, and not just in what they hold.
-    pub nodes: BTreeSet<usize>,
-    pub machines: BTreeSet<usize>,
-    pub requests: BTreeSet<usize>,
+    pub nodes: Marks,
+    pub machines: Marks,
+    pub requests: Marks,
     /// Work that asks for something else than before.
-    pub moved: BTreeSet<usize>,
-    pub shares: BTreeSet<usize>,
+    pub moved: Marks,
+    pub shares: Marks,
+}
+
+/// A set of small numbers.
+#[derive(Default)]
+pub(super) struct Marks {
+    is_marked: Vec<bool>,
+    /// All that are marked, and some that were.
+    listed: Vec<usize>,
+}
+
+impl Marks {
+    pub fn insert(&mut self, at: usize) {
+        if self.is_marked.len() <= at {
+            self.is_marked.resize(at + 1, false);
+        }
+        if !self.is_marked[at] {
+            self.is_marked[at] = true;
+            self.listed.push(at);
+        }
+    }
+
+    pub fn remove(&mut self, at: usize) {
+        if let Some(mark) = self.is_marked.get_mut(at)
+            && std::mem::take(mark)
+        {
+            self.listed.retain(|other| *other != at);
+        }
+    }
+
+    pub fn extend(&mut self, all: impl IntoIterator<Item = usize>) {
+        for at in all {
+            self.insert(at);
+        }
+    }
+
+    pub fn listed(&self) -> &[usize] {
+        &self.listed
+    }
 }
 
 impl Register {
@@ -112,8 +150,8 @@ impl Register {
         for (id, allocation) in &snapshot.allocations {
             self.set_share(id, allocation, &mut stirred);
         }
-        stirred.machines = (0..self.machines.len()).collect();
-        stirred.requests = (0..self.requests.len()).collect();
+        stirred.machines.extend(0..self.machines.len());
+        stirred.requests.extend(0..self.requests.len());
         self.derive(snapshot, stirred);
     }
 
@@ -191,8 +229,8 @@ impl Register {
                 (Some(at), None) => {
                     self.remove_work(at, stirred);
                     fresh.insert(at);
-                    stirred.requests.remove(&at);
-                    stirred.moved.remove(&at);
+                    stirred.requests.remove(at);
+                    stirred.moved.remove(at);
                 }
                 (None, None) => {}
             }
@@ -294,26 +332,18 @@ impl Register {
         let machine = self.machine(&allocation.node);
         let user = self.user(&allocation.user);
         let share = share((id, user), allocation, (request, machine));
-        let at = match self.share_at.get(id) {
-            Some(at) => {
-                let at = *at;
-                self.unlink(at, stirred);
-                self.shares[at] = share;
-                at
-            }
-            None => match self.vacant_shares.pop() {
-                Some(at) => {
-                    self.shares[at] = share;
-                    self.share_at.insert(id.clone(), at);
-                    at
-                }
-                None => {
-                    self.shares.push(share);
-                    self.share_at.insert(id.clone(), self.shares.len() - 1);
-                    self.shares.len() - 1
-                }
-            },
+        let at = if let Some(at) = self.share_at.get(id).copied() {
+            self.unlink(at, stirred);
+            self.shares[at] = share;
+            at
+        } else if let Some(at) = self.vacant_shares.pop() {
+            self.shares[at] = share;
+            at
+        } else {
+            self.shares.push(share);
+            self.shares.len() - 1
         };
+        self.share_at.entry(id.clone()).or_insert(at);
         self.held_quanta += allocation.order;
         if allocation.fixed {
             self.fixed.insert(at);
@@ -343,7 +373,7 @@ impl Register {
         if let Some(at) = self.share_at.remove(id) {
             self.unlink(at, stirred);
             self.faulty.remove(&at);
-            stirred.shares.remove(&at);
+            stirred.shares.remove(at);
             self.vacant_shares.push(at);
         }
     }

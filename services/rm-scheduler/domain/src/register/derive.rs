@@ -42,7 +42,7 @@ impl Register {
             deferral,
             submitted_at: demand.submitted_at,
             order,
-            asked: whole.then(|| Box::new(demand.size.clone())),
+            node_size: whole.then(|| Box::new(demand.size.clone())),
             shape,
             max_processes: demand.max_processes,
             remaining_tasks: demand.remaining_tasks,
@@ -100,40 +100,39 @@ impl Register {
 
     pub(super) fn derive(&mut self, snapshot: &Snapshot, mut stirred: Stirred) {
         self.admit_anew(snapshot, &mut stirred);
-        for at in std::mem::take(&mut stirred.moved) {
-            for share in &self.requests[at].held {
+        for at in stirred.moved.listed() {
+            for share in &self.requests[*at].held {
                 stirred.shares.insert(*share);
                 stirred.machines.extend(self.shares[*share].machine);
             }
         }
-        for at in &stirred.nodes {
+        for at in stirred.nodes.listed() {
             for share in &self.machines[*at].held {
                 stirred.shares.insert(*share);
                 stirred.requests.extend(self.shares[*share].request);
             }
         }
-        for at in std::mem::take(&mut stirred.machines) {
+        for at in stirred.machines.listed().iter().copied() {
             if self.refresh_machine(at) {
                 let owners = self.machines[at].held.iter();
                 let owners = owners.filter_map(|share| self.shares[*share].request);
                 stirred.requests.extend(owners);
             }
         }
-        for at in stirred.shares {
+        for at in stirred.shares.listed().iter().copied() {
             let faulty = vacate::is_faulty(self, at);
             set(&mut self.faulty, at, faulty);
             let squats = self.squats(at);
             set(&mut self.squatters, at, squats);
         }
-        for at in stirred.requests {
+        for at in stirred.requests.listed().iter().copied() {
             self.refresh_request(at);
         }
     }
 
     /// An allow list is not asked about work that holds room, so what is held decides here.
     fn admit_anew(&mut self, snapshot: &Snapshot, stirred: &mut Stirred) {
-        let stirred_requests: Vec<usize> = stirred.requests.iter().copied().collect();
-        for at in stirred_requests {
+        for at in stirred.requests.listed().iter().copied() {
             let asked = &self.requests[at];
             let open = asked.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;

@@ -3,37 +3,39 @@
 //! whose count exceeds its cap is held to it, until nobody exceeds. Where no cap binds, counts do
 //! not depend on what is held, and so they stand still.
 
-use super::{Limits, Tables, count_under};
+use super::{Course, Tables, count_under};
 use crate::books::Books;
 
 /// Recounts before all work is held to its cap at once.
 const RECOUNTS: usize = 8;
 
-pub(super) fn count(
-    books: &mut Books,
-    tables: &Tables,
-    classes: &[usize],
-    work: &[usize],
-    limits: &mut Limits,
-) {
-    for at in work {
-        limits.set(*at, allowance(books, *at, books.requests[*at].cap.steady));
-    }
+pub(super) fn count(books: &mut Books, tables: &Tables, course: &mut Course) {
+    course.limit_all(books, |books, at| {
+        allowance(books, at, books.requests[at].cap.steady)
+    });
     for recount in 0..=RECOUNTS {
-        count_under(books, tables, classes, limits);
-        let mut exceeds = false;
-        for at in work {
-            let cap = allowance(books, *at, books.requests[*at].cap.now);
-            let bind = recount + 1 == RECOUNTS && limits.of(*at) > cap;
-            if books.requests[*at].counted > cap || bind {
-                limits.set(*at, cap);
-                exceeds = true;
-            }
-        }
-        if !exceeds {
+        count_under(books, tables, course);
+        if !hold_to_caps(books, course, recount + 1 == RECOUNTS) {
             break;
         }
     }
+}
+
+/// Holds whoever exceeds its cap to it, or everybody; true when that changes anything.
+fn hold_to_caps(books: &Books, course: &mut Course, everybody: bool) -> bool {
+    let mut exceeds = false;
+    let parties = course.classes.iter_mut().flat_map(|(_, parties)| parties);
+    for party in parties.filter(|party| party.recounted || everybody) {
+        for at in party.work.iter().copied() {
+            let cap = allowance(books, at, books.requests[at].cap.now);
+            let bind = everybody && course.limits[at] > cap;
+            if books.requests[at].counted > cap || bind {
+                course.limits[at] = cap;
+                (exceeds, party.moved) = (true, true);
+            }
+        }
+    }
+    exceeds
 }
 
 /// What is left of a cap after the shares that rest outside the tables.
