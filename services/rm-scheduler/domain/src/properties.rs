@@ -24,6 +24,11 @@ struct Ask {
     gpu_milli: u64,
 }
 
+fn gpu_milli() -> impl Strategy<Value = u64> {
+    let some = [300, 600, 1_000, 2_000];
+    prop_oneof![3 => Just(0), 1 => prop::sample::select(some.to_vec())]
+}
+
 fn asks() -> impl Strategy<Value = Vec<Ask>> {
     let one = (
         0..10_u8,
@@ -33,18 +38,20 @@ fn asks() -> impl Strategy<Value = Vec<Ask>> {
         prop_oneof![Just(1_000_u64), 0..12_u64],
         1..40_u64,
         prop::bool::weighted(0.1),
-        prop_oneof![12 => Just(0), 1 => Just(300), 1 => Just(600), 1 => Just(1_000), 1 => Just(2_000)],
+        gpu_milli(),
     )
-        .prop_map(|(kind, user, class, order, cap, tasks, listed, gpu_milli)| Ask {
-            kind,
-            user,
-            class,
-            order,
-            cap,
-            tasks,
-            listed,
-            gpu_milli,
-        });
+        .prop_map(
+            |(kind, user, class, order, cap, tasks, listed, gpu_milli)| Ask {
+                kind,
+                user,
+                class,
+                order,
+                cap,
+                tasks,
+                listed,
+                gpu_milli,
+            },
+        );
     prop::collection::vec(one, 1..14)
 }
 

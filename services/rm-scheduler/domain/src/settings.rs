@@ -50,8 +50,8 @@ pub struct Settings {
     /// W-4: what rounding leaves in several passes of one division goes round, instead of to the
     /// same one each time.
     pub level_remainders: bool,
-    /// W-4: holes of an order are divided among those who want that order or a larger one. Otherwise
-    /// who wants large processes gets a part of the few holes for them, as if everybody wanted
+    /// W-4: holes of an order are divided among those who want that order or a larger one.
+    /// Otherwise who wants large processes gets a part of the few holes for them, as if everybody wanted
     /// those, and stays below its due. It counts X7 as 5 and 10 where section 17 has 6 and 8, so no
     /// preset has it.
     pub holes_among_rivals: bool,

@@ -35,8 +35,8 @@ pub struct Inflation {
     /// Only these pod lists: default, cpu050, gpushare40, gpuspec10, multigpu20.
     #[arg(long, value_name = "NAME")]
     pub list: Vec<String>,
-    /// Only these policies: random, dot-product, best-fit, first-fit, gradient (ours), planner (ours
-    /// as it serves real fleets).
+    /// Only these policies: random, dot-product, best-fit, first-fit, gradient (ours), planner
+    /// (ours as it serves real fleets).
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
     /// Orders of arrival, with seeds from 42 up.

@@ -182,7 +182,8 @@ fn table(lines: &[Line], out: Output) -> String {
     }
     let (flow, slowdown) = published::EASY_ON_KTH;
     format!(
-        "ours (written down); `even` and `even-weighted` are the planner of real fleets, beside the fluid model\n\
+        "ours (written down); `even` and `even-weighted` are the planner of real fleets, beside\n\
+         the fluid model\n\
          published by others for easy on kth1996: flow {flow} s, bounded slowdown {slowdown}\n\n{}",
         table.text(&out.look())
     )
