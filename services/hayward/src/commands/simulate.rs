@@ -39,8 +39,9 @@ pub struct Trace {
     /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip.
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
-    /// A policy document for the planner of real fleets, or fcfs, easy, fair-easy, fluid, gang,
-    /// gang-no-checkpoint.
+    /// A policy document for the planner of real fleets, or the name of a yardstick: fcfs, easy,
+    /// fair-easy, fluid, gang, gang-no-checkpoint, even, and their variants fluid-2, fluid-4,
+    /// gang-1h, gang-4h, gang-12h, gang-24h, easy-weighted, fluid-weighted, even-weighted.
     #[arg(long, value_name = "FILE|NAME")]
     pub policy: Chosen,
     /// The machines, as CSV. Default: `nodes.csv` beside the trace, else what an SWF trace says.

@@ -23,6 +23,16 @@ pub(crate) fn quanta(given: &Amounts) -> u64 {
     given.iter().map(|(order, count)| order * count).sum()
 }
 
+/// What a division does beyond R-9.1 (W-4).
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Manner {
+    /// Nobody is handed a second quantum that rounding left before all others had one. Otherwise
+    /// the first of the sort can gain one in each pass, and the last none.
+    pub level: bool,
+    /// Holes of an order are divided among those who want that order or a larger one.
+    pub rivals: bool,
+}
+
 /// Who takes part, what each wants, and then: what each got.
 #[derive(Default)]
 pub(crate) struct Claims {
@@ -110,7 +120,7 @@ impl Claims {
         }
     }
 
-    pub fn apportion(&mut self, mut holes: Holes) {
+    pub fn apportion(&mut self, mut holes: Holes, manner: Manner) {
         if self.are_met_by(&holes) {
             for lot in self.lanes.iter_mut().flat_map(|lane| &mut lane.lots) {
                 (lot.given, lot.want) = (lot.want, 0);
@@ -119,7 +129,7 @@ impl Claims {
         }
         // Everyone is in the first pass, also who wants nothing.
         let mut state = std::mem::take(&mut self.pass);
-        state.open_for(self.weights.len());
+        state.open_for(self.weights.len(), manner);
         while state.active.iter().any(|takes_part| *takes_part) && holes.quanta() > 0 {
             if !self.pass(&mut holes, &mut state) {
                 break;
@@ -176,6 +186,7 @@ impl Claims {
             if state.weight == 0 {
                 break;
             }
+            let weight = state.divisor(&lane.lots, &self.weights);
             let mut taken = 0;
             // Neighbours mostly weigh the same.
             let mut known = (0, 0);
@@ -185,7 +196,7 @@ impl Claims {
                     continue;
                 }
                 if known.0 != self.weights[at] {
-                    let quota = scaled(fitting * order, self.weights[at], state.weight, true);
+                    let quota = scaled(fitting * order, self.weights[at], weight, true);
                     known = (self.weights[at], quota);
                 }
                 let due = known
@@ -258,22 +269,31 @@ struct Pass {
     open: Vec<bool>,
     /// Sum of the weights of all entities that are open.
     weight: u64,
+    /// Quanta that rounding left and that each was handed, over all passes.
+    extras: Vec<u64>,
+    /// Wants this order or a larger one.
+    as_large: Vec<bool>,
+    manner: Manner,
 }
 
 impl Pass {
-    fn open_for(&mut self, entities: usize) {
+    fn open_for(&mut self, entities: usize, manner: Manner) {
+        self.manner = manner;
         for flags in [&mut self.active, &mut self.able, &mut self.open] {
             flags.clear();
             flags.resize(entities, true);
         }
-        for sums in [&mut self.deserved, &mut self.got] {
+        for sums in [&mut self.deserved, &mut self.got, &mut self.extras] {
             sums.clear();
             sums.resize(entities, 0);
         }
+        self.as_large.clear();
+        self.as_large.resize(entities, false);
     }
 
     fn begin(&mut self, total: u64, weights: &[u64], standings: &[Standing]) {
         self.got.fill(0);
+        self.as_large.fill(false);
         self.deserved.fill(0);
         self.open.clone_from(&self.active);
         let active = || (0..weights.len()).filter(|at| self.active[*at]);
@@ -289,17 +309,42 @@ impl Pass {
                 rest -= self.deserved[at];
             }
         }
-        for standing in [Standing::Behind, Standing::Even, Standing::Ahead] {
-            if rest == 0 {
-                break;
-            }
-            for (at, it) in standings.iter().enumerate() {
-                if rest > 0 && self.active[at] && *it == standing {
-                    self.deserved[at] += 1;
-                    rest -= 1;
-                }
-            }
+        self.hand_out(rest, standings);
+    }
+
+    /// What rounding left, a quantum each.
+    fn hand_out(&mut self, rest: u64, standings: &[Standing]) {
+        if rest == 0 {
+            return;
         }
+        let had = |at: usize| {
+            if self.manner.level {
+                self.extras[at]
+            } else {
+                0
+            }
+        };
+        let active = (0..standings.len()).filter(|at| self.active[*at]);
+        let mut turns: Vec<_> = active.map(|at| (had(at), standings[at], at)).collect();
+        turns.sort_unstable();
+        let rest = usize::try_from(rest).unwrap_or(usize::MAX);
+        for (_, _, at) in turns.into_iter().take(rest) {
+            self.deserved[at] += 1;
+            self.extras[at] += 1;
+        }
+    }
+
+    /// Sum of the weights among which the holes of an order are divided. Orders come from the
+    /// largest down.
+    fn divisor(&mut self, lots: &[Lot], weights: &[u64]) -> u64 {
+        if !self.manner.rivals {
+            return self.weight;
+        }
+        for lot in lots.iter().filter(|lot| lot.want > 0) {
+            self.as_large[lot.entity] = true;
+        }
+        let rivals = (0..weights.len()).filter(|at| self.open[*at] && self.as_large[*at]);
+        rivals.map(|at| weights[at]).sum::<u64>().max(1)
     }
 
     /// Takes the satisfied out of the divisor, each once per pass [C-1].
@@ -340,7 +385,16 @@ fn scaled(amount: u64, weight: u64, sum: u64, up: bool) -> u64 {
 mod tests {
     use super::*;
 
+    const RULES: Manner = Manner {
+        level: false,
+        rivals: false,
+    };
+
     fn run(sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
+        run_with(RULES, sizes, entities)
+    }
+
+    fn run_with(manner: Manner, sizes: &[u64], entities: &[(u64, u64, u64)]) -> Vec<u64> {
         let mut holes = Holes::default();
         for size in sizes {
             holes.add(*size, 1);
@@ -350,7 +404,7 @@ mod tests {
             claims.enter(*weight, Standing::Even);
             claims.want(*order, *want);
         }
-        claims.apportion(holes);
+        claims.apportion(holes, manner);
         claims.processes()
     }
 
@@ -376,5 +430,31 @@ mod tests {
     fn c_1_a_satisfied_entity_leaves_the_divisor_once() {
         let given = run(&[4, 4, 4, 4], &[(1, 4, 99), (1, 1, 99)]);
         assert_eq!(given, [2, 8]);
+    }
+
+    #[test]
+    fn w_4_one_remainder_each_before_anybody_has_a_second() {
+        // The first two want little, and what they leave is divided in passes of its own.
+        let claims = [(1, 1, 1), (1, 1, 4), (1, 1, 99), (1, 1, 99), (1, 1, 99)];
+        assert_eq!(run(&[29], &claims), [1, 4, 9, 8, 7]);
+        let level = Manner {
+            level: true,
+            ..RULES
+        };
+        assert_eq!(run_with(level, &[29], &claims), [1, 4, 8, 8, 8]);
+    }
+
+    #[test]
+    fn w_4_large_processes_get_their_due_of_holes_nobody_else_needs() {
+        let holes: Vec<u64> = [vec![8; 32], vec![1; 944]].concat();
+        let claims = [vec![(1, 8, 32)], vec![(1, 1, 999); 6]].concat();
+        assert!(run(&holes, &claims)[0] < 15);
+        let rivals = Manner {
+            rivals: true,
+            ..RULES
+        };
+        // A seventh of 1200 is 21; what other rounding leaves may go to it as well.
+        let large = run_with(rivals, &holes, &claims)[0];
+        assert!((21..=24).contains(&large), "{large}");
     }
 }

@@ -313,3 +313,73 @@ fn w_10_remainders_are_not_handed_to_and_fro() {
     assert!(run(false) > 0);
     assert_eq!(run(true), 0);
 }
+
+#[test]
+fn w_4_remainders_of_several_passes_go_round() {
+    let run = |level| {
+        let mut world = rules(|settings| settings.level_remainders = level).nodes(&[29]);
+        for (id, cap) in [("a", 1), ("b", 4), ("c", 99), ("d", 99), ("e", 99)] {
+            world.job(id, id, 1).max_processes = cap;
+        }
+        let plan = world.plan();
+        ["a", "b", "c", "d", "e"].map(|id| has(&plan, id))
+    };
+    assert_eq!(run(false), [1, 4, 9, 8, 7]);
+    assert_eq!(run(true), [1, 4, 8, 8, 8]);
+}
+
+#[test]
+fn w_4_large_processes_get_their_due_of_the_room() {
+    let run = |rivals| {
+        let mut world = rules(|settings| settings.holes_among_rivals = rivals).nodes(&[12; 20]);
+        world.job("large", "a", 8).max_processes = 10;
+        world.job("b", "b", 1);
+        world.job("c", "c", 1);
+        share(&world.plan(), "large").counted
+    };
+    // A third of 240 quanta is ten processes of eight.
+    assert_eq!((run(false) < 10, run(true)), (true, 10));
+}
+
+#[test]
+fn w_32_who_has_least_to_lose_makes_room() {
+    let run = |least| {
+        let mut world = rules(|settings| {
+            settings.evict_for_somebody = true;
+            settings.lose_least = least;
+        })
+        .nodes(&[2, 2]);
+        world.job("j1", "a", 1);
+        world.step();
+        for allocation in world.snapshot.allocations.values_mut() {
+            let first = allocation.node == node_name("n00");
+            allocation.investment_ms = Some(if first { 200_000 } else { 5_000 });
+        }
+        world.job("j2", "b", 1).max_processes = 1;
+        let receipts = world.plan().receipts;
+        let lost: Vec<u64> = receipts.iter().map(|it| it.lost_ms).collect();
+        lost
+    };
+    assert_eq!((run(false), run(true)), (vec![200_000], vec![5_000]));
+}
+
+#[test]
+fn w_2_a_part_of_a_gpu_does_not_break_a_whole_one() {
+    let run = |pack| {
+        let mut world = rules(|settings| settings.pack_gpus = pack).nodes(&[4, 8]);
+        for node in ["n00", "n01"] {
+            world.node(node).capacity.gpu_milli = 1_000;
+        }
+        for (id, milli) in [("old", 500), ("half", 500), ("whole", 1_000)] {
+            let demand = world.job(id, id, 1);
+            (demand.size.gpu_milli, demand.max_processes) = (milli, 1);
+        }
+        world.snapshot.demand.get_mut("old").unwrap().machines = [node_name("n01")].into();
+        let plan = world.plan();
+        let half = plan.grants.iter().find(|it| it.work.as_str() == "half");
+        (half.unwrap().node.to_string(), has(&plan, "whole"))
+    };
+    // The smallest hole is on the node whose gpu is whole.
+    assert_eq!(run(false), ("n00".to_owned(), 0));
+    assert_eq!(run(true), ("n01".to_owned(), 1));
+}

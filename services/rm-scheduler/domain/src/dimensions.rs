@@ -1,5 +1,7 @@
 //! Sizes are vectors (D6): fit on every dimension, parts of a gpu on one gpu, shares in quanta.
 
+use std::collections::BTreeMap;
+
 use hayward_vocabulary::{Quantum, Size};
 
 use crate::{
@@ -57,5 +59,67 @@ fn d6_dominant_shares_are_even() {
         let plan = world.step();
         let seen = ["cpu", "memory"].map(|id| (share(&plan, id).order, share(&plan, id).current));
         assert_eq!(seen, [(2, 4), (2, 4)]);
+    }
+}
+
+#[test]
+fn d6_dominant_shares_are_even_with_gpus_in_play() {
+    for settings in [Settings::reference(), Settings::default()] {
+        let mut world = World::eager().nodes(&[16, 16]);
+        world.snapshot.tunables.settings = settings;
+        world.snapshot.quantum = Quantum(Size {
+            cpu_milli: 1_000,
+            gpu_milli: 250,
+            ..Size::memory(GIB)
+        });
+        for node in ["n00", "n01"] {
+            let capacity = &mut world.node(node).capacity;
+            (capacity.cpu_milli, capacity.gpu_milli) = (16_000, 4_000);
+        }
+        world.job("cpu", "a", 1).size.cpu_milli = 2_000;
+        world.job("gpu", "b", 1).size.gpu_milli = 1_000;
+        world.job("memory", "c", 2);
+        let plan = world.step();
+        let quanta = ["cpu", "gpu", "memory"].map(|id| {
+            let share = share(&plan, id);
+            share.order * share.current
+        });
+        // A third of 32 each, to within one process.
+        let due = |quanta: &u64| (8..=12).contains(quanta);
+        assert!(quanta.iter().all(due), "{quanta:?}");
+        assert_eq!(quanta.iter().sum::<u64>(), 32);
+    }
+}
+
+#[test]
+fn d6_no_gpu_is_given_twice_while_the_fleet_changes() {
+    let mut world = World::eager().nodes(&[16, 16, 16]);
+    for node in ["n00", "n01", "n02"] {
+        world.node(node).capacity.gpu_milli = 4_000;
+    }
+    let sizes = [300, 500, 700, 1_000, 2_000, 0, 250];
+    for at in 0..40_usize {
+        let milli = sizes[at % sizes.len()];
+        let demand = world.job(&format!("j{at:02}"), &format!("u{}", at % 4), 1);
+        (demand.size.gpu_milli, demand.max_processes) = (milli, 1 + at as u64 % 3);
+        world.step();
+        if at % 3 == 2 {
+            world.snapshot.demand.pop_first();
+        }
+        let mut used: BTreeMap<(String, u64), u64> = BTreeMap::new();
+        for it in world.snapshot.allocations.values() {
+            let milli = it.size.gpu_milli;
+            let devices = if milli < 1_000 {
+                u64::from(milli > 0)
+            } else {
+                milli / 1_000
+            };
+            assert_eq!(it.gpus.len() as u64, devices, "{it:?}");
+            for gpu in &it.gpus {
+                *used.entry((it.node.to_string(), *gpu)).or_default() += milli.min(1_000);
+            }
+        }
+        assert!(used.values().all(|milli| *milli <= 1_000), "{used:?}");
+        assert!(used.keys().all(|(_, gpu)| *gpu < 4), "{used:?}");
     }
 }

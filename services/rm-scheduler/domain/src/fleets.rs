@@ -79,7 +79,7 @@ fn tune(world: &mut World, draw: &mut Draw) {
         0 => Settings::reference(),
         _ => Settings::default(),
     };
-    for at in 0..14 {
+    for at in 0..18 {
         if draw.one_in(12) {
             flip(&mut settings, at);
         }
@@ -126,7 +126,11 @@ fn flip(settings: &mut Settings, at: u64) {
         10 => &mut it.replace_lost,
         11 => &mut it.rest_on_closed,
         12 => &mut it.reserve_whole_nodes,
-        _ => &mut it.steady_counts,
+        13 => &mut it.steady_counts,
+        14 => &mut it.level_remainders,
+        15 => &mut it.holes_among_rivals,
+        16 => &mut it.lose_least,
+        _ => &mut it.pack_gpus,
     };
     *flag = !*flag;
 }

@@ -30,6 +30,7 @@ mod news;
 mod orders;
 mod overage;
 mod pack;
+mod packing;
 pub mod plan;
 mod reach;
 mod register;

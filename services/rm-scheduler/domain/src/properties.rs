@@ -21,7 +21,12 @@ pub(crate) struct Ask {
     cap: u64,
     tasks: u64,
     listed: bool,
-    gpu: bool,
+    gpu_milli: u64,
+}
+
+fn gpu_milli() -> impl Strategy<Value = u64> {
+    let some = [300, 600, 1_000, 2_000];
+    prop_oneof![3 => Just(0), 1 => prop::sample::select(some.to_vec())]
 }
 
 pub(crate) fn asks() -> impl Strategy<Value = Vec<Ask>> {
@@ -33,18 +38,20 @@ pub(crate) fn asks() -> impl Strategy<Value = Vec<Ask>> {
         prop_oneof![Just(1_000_u64), 0..12_u64],
         1..40_u64,
         prop::bool::weighted(0.1),
-        prop::bool::weighted(0.1),
+        gpu_milli(),
     )
-        .prop_map(|(kind, user, class, order, cap, tasks, listed, gpu)| Ask {
-            kind,
-            user,
-            class,
-            order,
-            cap,
-            tasks,
-            listed,
-            gpu,
-        });
+        .prop_map(
+            |(kind, user, class, order, cap, tasks, listed, gpu_milli)| Ask {
+                kind,
+                user,
+                class,
+                order,
+                cap,
+                tasks,
+                listed,
+                gpu_milli,
+            },
+        );
     prop::collection::vec(one, 1..14)
 }
 
@@ -68,7 +75,7 @@ pub(crate) fn fleet(nodes: &[(u64, u8)], asks: &[Ask], departure: u64) -> World 
             &name,
             *order,
         );
-        world.node(&name).capacity.gpu_milli = if *trait_ == 2 { 2_000 } else { 0 };
+        world.node(&name).capacity.gpu_milli = if *trait_ >= 2 { 2_000 } else { 0 };
     }
     for (at, ask) in asks.iter().enumerate() {
         add(&mut world, &format!("w{at:02}"), ask);
@@ -89,8 +96,8 @@ pub(crate) fn add(world: &mut World, id: &str, ask: &Ask) {
             demand
         }
     };
-    if ask.gpu && demand.kind == WorkKind::Job {
-        demand.size.gpu_milli = 1_000;
+    if demand.kind != WorkKind::Reservation {
+        demand.size.gpu_milli = ask.gpu_milli;
     }
     if ask.listed {
         demand.machines = ["n00", "n01"].map(crate::world::node_name).into();
@@ -163,7 +170,7 @@ proptest! {
         mut after in asks(),
     ) {
         for ask in before.iter_mut().chain(&mut after) {
-            (ask.order, ask.gpu, ask.listed) = (1, false, false);
+            (ask.order, ask.gpu_milli, ask.listed) = (1, 0, false);
             // A reservation is a whole node, and so another order.
             ask.kind = ask.kind.max(1);
         }
@@ -345,7 +352,7 @@ fn room_that_was_made_is_not_given_back_for_ever() {
         cap: 1000,
         tasks,
         listed: false,
-        gpu: false,
+        gpu_milli: 0,
     };
     let nodes = [(1, 0), (6, 2), (5, 2), (5, 2), (6, 0), (1, 2), (8, 1)];
     let before = [ask(0, 0, 1, 1), ask(3, 1, 2, 11), ask(3, 2, 5, 1)];

@@ -41,7 +41,7 @@ impl Room {
             .min(self.fitting_gpus(size.gpu_milli))
     }
 
-    fn fitting_gpus(&self, milli: u64) -> u64 {
+    pub fn fitting_gpus(&self, milli: u64) -> u64 {
         match milli {
             0 => u64::MAX,
             part if part < GPU_MILLI => self.gpus.iter().map(|free| free / part).sum(),

@@ -3,6 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::apportion::Manner;
+
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is one decision that can be taken back on its own"
@@ -47,9 +49,30 @@ pub struct Settings {
     /// Growth that costs nobody anything is not slowed down twice: counts are made as if growth
     /// were free, and only work that exceeds its cap is held to it.
     pub steady_counts: bool,
+    /// W-4: what rounding leaves in several passes of one division goes round, instead of to the
+    /// same one each time.
+    pub level_remainders: bool,
+    /// W-4: holes of an order are divided among those who want that order or a larger one.
+    /// Otherwise who wants large processes gets a part of the few holes for them, as if everybody wanted
+    /// those, and stays below its due. It counts X7 as 5 and 10 where section 17 has 6 and 8, so no
+    /// preset has it.
+    pub holes_among_rivals: bool,
+    /// W-32: of the nodes where equally few have to leave, the one where the least work is lost.
+    pub lose_least: bool,
+    /// W-2: where gpus are wanted, a process goes to the node where what stays free is of most use
+    /// to the demand at hand. Otherwise into the smallest hole of quanta, whatever gpus that
+    /// strands.
+    pub pack_gpus: bool,
 }
 
 impl Settings {
+    pub(crate) fn manner(&self) -> Manner {
+        Manner {
+            level: self.level_remainders,
+            rivals: self.holes_among_rivals,
+        }
+    }
+
     /// The rules with C-1 to C-17, and nothing else.
     pub fn reference() -> Self {
         Self {
@@ -68,6 +91,10 @@ impl Settings {
             rest_on_closed: false,
             reserve_whole_nodes: false,
             steady_counts: false,
+            level_remainders: false,
+            holes_among_rivals: false,
+            lose_least: false,
+            pack_gpus: false,
         }
     }
 }
@@ -90,6 +117,10 @@ impl Default for Settings {
             rest_on_closed: true,
             reserve_whole_nodes: true,
             steady_counts: true,
+            level_remainders: true,
+            holes_among_rivals: false,
+            lose_least: true,
+            pack_gpus: true,
         }
     }
 }

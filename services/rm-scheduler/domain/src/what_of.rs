@@ -7,20 +7,25 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use hayward_vocabulary::Size;
 
-use crate::{books::Books, explain::Explainer, pack, plan::Reason, reserve, snapshot::Policy};
+use crate::{
+    books::Books, explain::Explainer, pack, packing::Packing, plan::Reason, reserve,
+    snapshot::Policy,
+};
 
 /// Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
 pub(crate) struct FreeRoom<'a> {
     pools: Vec<BTreeMap<u64, Row>>,
     /// What did not fit once does not fit later: in this phase room only shrinks.
     exhausted: BTreeSet<(usize, u64, &'a Size)>,
+    /// Decides in its place in pools where gpus are in play.
+    packing: Option<Packing<'a>>,
 }
 
 /// Nodes of one size of hole, ascending. They mostly come and go at its ends.
 type Row = VecDeque<usize>;
 
-impl FreeRoom<'_> {
-    fn index(books: &Books, usable: impl Fn(usize) -> bool) -> Self {
+impl<'a> FreeRoom<'a> {
+    fn index(books: &Books<'a>, usable: impl Fn(usize) -> bool) -> Self {
         let mut pools = vec![BTreeMap::<u64, Row>::new(); books.forest.len()];
         for (at, machine) in books.machines.iter().enumerate() {
             let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
@@ -36,6 +41,7 @@ impl FreeRoom<'_> {
         Self {
             pools,
             exhausted: BTreeSet::new(),
+            packing: Packing::open(books, usable),
         }
     }
 
@@ -44,6 +50,9 @@ impl FreeRoom<'_> {
         let machine_order = books.machines[machine].order;
         if let Some(pool) = books.machines[machine].pool {
             self.forget(pool, machine_order, machine);
+        }
+        if let Some(packing) = &mut self.packing {
+            packing.changed(machine);
         }
     }
 
@@ -256,6 +265,9 @@ fn place_in<'a>(
     if need == 0 || (anywhere && room.exhausted.contains(&(pool, order, size))) {
         return need;
     }
+    if let Some(packing) = room.packing.as_mut().filter(|it| it.covers(pool)) {
+        return place_packed(books, packing, (at, pool), need, beside);
+    }
     let mut left = need;
     let mut kept_for_others = false;
     let mut search = room.search(books, pool, at);
@@ -291,6 +303,36 @@ fn place_in<'a>(
         room.exhausted.insert((pool, order, size));
     }
     left
+}
+
+/// As [`place_in`] where gpus are in play: one process after the other, each on the node where what
+/// then stays free is of most use.
+fn place_packed<'a>(
+    books: &mut Books<'a>,
+    packing: &mut Packing<'a>,
+    (at, pool): (usize, usize),
+    need: u64,
+    beside: bool,
+) -> u64 {
+    let (order, size) = (books.requests[at].order, books.requests[at].size);
+    for placed in 0..need {
+        let suits = |machine: usize| {
+            let place = &books.machines[machine];
+            let shunned = !beside && has_sibling(books, at, machine);
+            let meant = place.spoken.iter().any(|meant| meant.request != at);
+            let kept_for_others = || {
+                let room = books.coming_room_for(machine, Some(at));
+                room.fitting(order, size) == 0
+            };
+            !shunned && books.requests[at].admits(place) && !(meant && kept_for_others())
+        };
+        let Some(machine) = packing.best(books, (at, pool), suits) else {
+            return need - placed;
+        };
+        books.grant(at, machine, order, size);
+        packing.changed(machine);
+    }
+    0
 }
 
 /// Is an instance of the same service there, or placed there in this round?

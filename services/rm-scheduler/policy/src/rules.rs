@@ -126,6 +126,10 @@ fn settings(preset: Preset, said: &Switches) -> Settings {
         rest_on_closed: said.rest_on_closed.unwrap_or(base.rest_on_closed),
         reserve_whole_nodes: said.reserve_whole_nodes.unwrap_or(base.reserve_whole_nodes),
         steady_counts: said.steady_counts.unwrap_or(base.steady_counts),
+        level_remainders: said.level_remainders.unwrap_or(base.level_remainders),
+        holes_among_rivals: said.holes_among_rivals.unwrap_or(base.holes_among_rivals),
+        lose_least: said.lose_least.unwrap_or(base.lose_least),
+        pack_gpus: said.pack_gpus.unwrap_or(base.pack_gpus),
     }
 }
 

@@ -20,14 +20,22 @@ use crate::{
 /// Milliseconds between rounds.
 const TICK_MS: u64 = 10_000;
 
-/// `checkpoint_s`: seconds of running after which a job has saved what it did; absent means never.
+/// What preemption costs a job, and whom it spares; seconds of running since its last start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Preemption {
+    /// After so long a job has saved what it did; absent means never.
+    pub checkpoint_s: Option<u64>,
+    /// A job that has run for longer is not preempted any more; absent means any may be.
+    pub protected_s: Option<u64>,
+}
+
 pub fn simulate(
     case: &Case,
-    checkpoint_s: Option<u64>,
+    preemption: Preemption,
     fairness: &Fairness,
     progress: Progress,
 ) -> Books {
-    let mut state = State::new(case, checkpoint_s, fairness);
+    let mut state = State::new(case, preemption, fairness);
     let first = case.jobs.first().map_or(0, |_| case.submit_s(0) * 1000);
     let mut arrivals = (0..case.jobs.len()).peekable();
     let mut tick: Option<Moment> = None;

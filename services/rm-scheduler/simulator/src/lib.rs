@@ -23,9 +23,11 @@ pub mod report;
 mod share;
 pub mod splitmix;
 pub mod trace;
+pub mod yardstick;
 
 pub use case::Case;
 pub use trace::{Job, Node, Workload};
+pub use yardstick::Yardstick;
 
 #[cfg(test)]
 mod properties;

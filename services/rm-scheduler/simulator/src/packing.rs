@@ -6,6 +6,7 @@
 pub mod defrag;
 mod fragmentation;
 pub mod inflation;
+pub mod planned;
 mod policy;
 mod site;
 

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use crate::{
     Case, Job, Node, Workload,
     batch::{self, Discipline},
-    gang,
+    gang::{self, Preemption},
     malleable::{self, Fluid, Production},
     measure::{Books, Fairness},
     trace::Need,
@@ -111,7 +111,7 @@ proptest! {
             prop_assert!(books.outcomes.iter().all(|outcome| outcome.evictions == 0));
         }
         for checkpoint in [Some(60), None] {
-            let run = || gang::simulate(&case, checkpoint, &Fairness::Users, &mut |_| {});
+            let run = || gang::simulate(&case, Preemption { checkpoint_s: checkpoint, protected_s: None }, &Fairness::Users, &mut |_| {});
             owed(&case, run, false)?;
         }
     }

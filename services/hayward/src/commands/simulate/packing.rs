@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use hayward_rm_scheduler_simulator::packing::{
     Demand, Pod, Policy, Sites,
     defrag::{Defragmented, defragment as empty_nodes, thin_out},
     inflation::{Inflated, arrivals, inflate as offer, pods},
+    planned::{Settings, inflate_planned},
 };
 use hayward_rm_scheduler_simulator::published::{self, DEFRAGMENTED};
 use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
@@ -15,12 +16,14 @@ use serde_json::json;
 use crate::output::{Cell, Output, Table, note, print};
 
 const LISTS: [&str; 5] = ["default", "cpu050", "gpushare40", "gpuspec10", "multigpu20"];
-const POLICIES: [(&str, Policy); 5] = [
-    ("random", Policy::Random),
-    ("dot-product", Policy::DotProduct),
-    ("best-fit", Policy::BestFit),
-    ("first-fit", Policy::FirstFit),
-    ("gradient (ours)", Policy::Gradient),
+/// A name, and the policy; none is the planner of real fleets.
+const POLICIES: [(&str, Option<Policy>); 6] = [
+    ("random", Some(Policy::Random)),
+    ("dot-product", Some(Policy::DotProduct)),
+    ("best-fit", Some(Policy::BestFit)),
+    ("first-fit", Some(Policy::FirstFit)),
+    ("gradient", Some(Policy::Gradient)),
+    ("planner", None),
 ];
 const FIRST_SEED: u64 = 42;
 
@@ -32,6 +35,10 @@ pub struct Inflation {
     /// Only these pod lists: default, cpu050, gpushare40, gpuspec10, multigpu20.
     #[arg(long, value_name = "NAME")]
     pub list: Vec<String>,
+    /// Only these policies: random, dot-product, best-fit, first-fit, gradient (ours), planner
+    /// (ours as it serves real fleets).
+    #[arg(long, value_name = "NAME")]
+    pub policy: Vec<String>,
     /// Orders of arrival, with seeds from 42 up.
     #[arg(
         long, default_value_t = 10, value_name = "COUNT",
@@ -65,7 +72,7 @@ fn load(folder: &Path, list: &str) -> anyhow::Result<(Sites, Vec<Pod>)> {
 struct Line {
     list: String,
     policy: &'static str,
-    kind: Policy,
+    kind: Option<Policy>,
     seeds: Vec<Inflated>,
 }
 
@@ -82,7 +89,25 @@ fn percent(millionths: u64) -> f64 {
     millionths as f64 / 10_000.0
 }
 
+/// A name that selects nothing is a slip of the pen, and an empty table would not say so.
+fn check_names(names: &[String], known: &[&str], what: &str) -> anyhow::Result<()> {
+    let unknown = names.iter().find(|name| !known.contains(&name.as_str()));
+    unknown.map_or(Ok(()), |name| {
+        bail!(
+            "there is no {what} {name:?}; there are {}",
+            known.join(", ")
+        )
+    })
+}
+
+/// Ours is compared with the best that was published.
+fn beside(line: &Line) -> (Option<f64>, Option<f64>) {
+    published::inflation(&line.list, line.kind.unwrap_or(Policy::Gradient))
+}
+
 pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
+    check_names(&inflation.list, &LISTS, "list")?;
+    check_names(&inflation.policy, &POLICIES.map(|(name, _)| name), "policy")?;
     let lists: Vec<String> = if inflation.list.is_empty() {
         LISTS.map(str::to_owned).to_vec()
     } else {
@@ -99,9 +124,12 @@ pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
             .iter()
             .map(|seed| arrivals(&pods, &sites, *seed))
             .collect();
-        for (policy, kind) in POLICIES {
-            let run = |(seed, order): (&u64, &Vec<Pod>)| {
-                offer(&mut sites.clone(), order, &demand, (kind, *seed)).0
+        let only = &inflation.policy;
+        let wanted = |name: &str| only.is_empty() || only.iter().any(|it| it == name);
+        for (policy, kind) in POLICIES.into_iter().filter(|(name, _)| wanted(name)) {
+            let run = |(seed, order): (&u64, &Vec<Pod>)| match kind {
+                Some(kind) => offer(&mut sites.clone(), order, &demand, (kind, *seed)).0,
+                None => inflate_planned(&mut sites.clone(), order, &Settings::default()).0,
             };
             lines.push(Line {
                 list: list.clone(),
@@ -119,7 +147,7 @@ pub fn inflate(out: Output, inflation: &Inflation) -> anyhow::Result<()> {
 }
 
 fn as_json(line: &Line) -> serde_json::Value {
-    let (published, here) = published::inflation(&line.list, line.kind);
+    let (published, here) = beside(line);
     json!({
         "list": line.list,
         "policy": line.policy,
@@ -149,7 +177,7 @@ fn inflated(lines: &[Line], out: Output) -> String {
     let mut table = Table::new(header).numbers(&[2, 3, 4, 5, 6, 7, 8]);
     let known = |figure: Option<f64>| figure.map_or("-".into(), two);
     for line in lines {
-        let (published, here) = published::inflation(&line.list, line.kind);
+        let (published, here) = beside(line);
         table.row([
             line.list.as_str().into(),
             line.policy.into(),
@@ -163,7 +191,7 @@ fn inflated(lines: &[Line], out: Output) -> String {
         ]);
     }
     let head = "gpus given out after arrivals that ask for 130 % of them, mean over the seeds;\n\
-                beside ours stands FGD, the best that was published\n\n";
+                beside gradient and planner (ours) stands FGD, the best that was published\n\n";
     head.to_owned() + &table.text(&out.look())
 }
 

@@ -2,11 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use hayward_rm_scheduler_simulator::measure::Summary;
 use hayward_rm_scheduler_simulator::published::{self, Row};
 use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
-use hayward_rm_scheduler_simulator::{Node, Workload};
+use hayward_rm_scheduler_simulator::yardstick::ALL;
+use hayward_rm_scheduler_simulator::{Node, Workload, Yardstick};
 use serde_json::json;
 
 use super::{chosen::Chosen, packing, timed};
@@ -27,8 +28,8 @@ pub struct Batch {
     /// The folder that holds `kth1996` and `gaia2014`.
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
-    /// Only these policies: fcfs, easy, fair-easy, fluid, gang, gang-no-checkpoint, and even, the
-    /// planner of real fleets with equal users. Default: all.
+    /// Only these policies, as `simulate --policy` names them. Default: all that are written down,
+    /// and beside the fluid model the planner of real fleets (`even`, `even-weighted`).
     #[arg(long, value_name = "NAME")]
     pub policy: Vec<String>,
     /// Only this trace. Default: all.
@@ -51,13 +52,34 @@ struct Line {
     summary: Summary,
 }
 
+/// A name that selects nothing is a slip of the pen, and an empty table would not say so.
+fn check_names(batch: &Batch, rows: &[Row]) -> anyhow::Result<()> {
+    for name in &batch.policy {
+        if Yardstick::named(name).is_none() {
+            let known: Vec<String> = ALL.iter().map(ToString::to_string).collect();
+            bail!(
+                "there is no policy {name:?}; there are {}",
+                known.join(", ")
+            );
+        }
+    }
+    if let Some(name) = &batch.trace
+        && rows.iter().all(|row| row.trace != name)
+    {
+        bail!("nothing is written down for trace {name:?}: name gaia2014 or kth1996");
+    }
+    Ok(())
+}
+
 fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
+    let rows = published::batch();
+    check_names(batch, &rows)?;
     let mut lines = Vec::new();
     let mut loaded: Option<(&str, Workload, Vec<Node>)> = None;
-    for row in published::batch() {
+    for row in rows {
         let wanted = batch.trace.as_ref().is_none_or(|name| name == row.trace);
-        let names = names(&row, &batch.policy);
-        if !wanted || names.is_empty() {
+        let chosen = chosen(&row, &batch.policy);
+        if !wanted || chosen.is_empty() {
             continue;
         }
         if loaded.as_ref().is_none_or(|(name, ..)| *name != row.trace) {
@@ -68,12 +90,11 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
             continue;
         };
         let nodes = &nodes[..row.nodes.min(nodes.len())];
-        for policy in names {
-            let Ok(chosen) = policy.parse::<Chosen>();
-            let books = timed(&chosen.case(workload, nodes), &chosen)?;
+        for policy in chosen {
+            let books = timed(&policy.case(workload, nodes), &policy)?;
             let summary = books.summary;
             lines.push(Line {
-                policy,
+                policy: policy.to_string(),
                 row,
                 summary,
             });
@@ -86,13 +107,12 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
 }
 
 /// The real planner follows the same idea as the fluid model, and stands beside its figures.
-fn names(row: &Row, only: &[String]) -> Vec<String> {
-    let mut names = vec![row.policy.to_owned()];
-    if row.policy == "fluid" {
-        names.push("even".to_owned());
-    }
-    names.retain(|name| only.is_empty() || only.contains(name));
-    names
+fn chosen(row: &Row, only: &[String]) -> Vec<Chosen> {
+    let model = Yardstick::named(row.policy);
+    let both = model.into_iter().chain(model.and_then(Yardstick::planned));
+    both.filter(|it| only.is_empty() || only.contains(&it.to_string()))
+        .map(Chosen::Named)
+        .collect()
 }
 
 fn load(folder: &Path) -> anyhow::Result<(Workload, Vec<Node>)> {
@@ -143,8 +163,9 @@ fn table(lines: &[Line], out: Output) -> String {
         summary,
     } in lines
     {
-        let both = |ours: f64, theirs: f64, places: usize| {
-            format!("{ours:.places$} ({theirs:.places$})").into()
+        let both = |ours: f64, theirs: Option<f64>, places: usize| {
+            let theirs = theirs.map_or("-".to_owned(), |theirs| format!("{theirs:.places$}"));
+            format!("{ours:.places$} ({theirs})").into()
         };
         table.row([
             row.trace.into(),
@@ -161,7 +182,8 @@ fn table(lines: &[Line], out: Output) -> String {
     }
     let (flow, slowdown) = published::EASY_ON_KTH;
     format!(
-        "ours (written down); `even` is the planner of real fleets, beside the fluid model\n\
+        "ours (written down); `even` and `even-weighted` are the planner of real fleets, beside\n\
+         the fluid model\n\
          published by others for easy on kth1996: flow {flow} s, bounded slowdown {slowdown}\n\n{}",
         table.text(&out.look())
     )

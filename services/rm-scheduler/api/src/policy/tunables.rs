@@ -130,6 +130,18 @@ pub struct Switches {
     /// Growth that costs nobody anything is not slowed down twice.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steady_counts: Option<bool>,
+    /// W-4: what rounding leaves in several passes of one division goes round.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub level_remainders: Option<bool>,
+    /// W-4: holes of an order are divided among those who want that order or a larger one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub holes_among_rivals: Option<bool>,
+    /// W-32: of nodes where equally few have to leave, the one where the least work is lost.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub lose_least: Option<bool>,
+    /// W-2: where gpus are wanted, a process goes where what stays free is of most use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pack_gpus: Option<bool>,
 }
 
 impl Switches {

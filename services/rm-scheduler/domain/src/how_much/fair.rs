@@ -188,7 +188,7 @@ fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -
                 claims.want(*order, *count);
             }
         }
-        claims.apportion(holes);
+        claims.apportion(holes, books.settings.manner());
         for (class, amounts) in rivals.into_iter().zip(claims.given()) {
             if books.classes[class].pool == Some(home) {
                 given.insert(class, amounts);
@@ -250,7 +250,7 @@ fn user_level(books: &Books, class: usize, given: &Amounts, parties: &[Party]) -
             claims.want(*order, *count);
         }
     }
-    claims.apportion(as_holes(given));
+    claims.apportion(as_holes(given), books.settings.manner());
     let mut of_users = vec![Amounts::new(); turns.len()];
     for ((_, user), given) in turns.into_iter().zip(claims.given()) {
         of_users[user] = given;
@@ -271,7 +271,7 @@ fn job_level(
         claims.enter(1, Standing::Even);
         claims.want(books.requests[*at].order, limits[*at]);
     }
-    claims.apportion(as_holes(given));
+    claims.apportion(as_holes(given), books.settings.manner());
     for (at, count) in requests.iter().zip(claims.processes()) {
         books.requests[*at].counted = count;
     }

@@ -11,7 +11,7 @@ use crate::{books::Books, room::Room, snapshot::Policy};
 /// Nodes looked at in one round at most; what remains is found in the next one.
 const LOOKS: u64 = 400_000;
 
-pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
+pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, usize)]) {
     let is_waiting = |books: &Books, policy: Policy, at: usize| {
         let request = &books.requests[at];
         policy != Policy::Reserve && !request.is_out() && request.missing() > 0
@@ -25,59 +25,134 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
         return;
     }
     let squatted = squatted(books);
-    let mut nodes = stirred(books, tree);
+    let mut stirred = Stirred::of(books, tree);
     let mut looks = 0;
-    let mut hopeless: BTreeSet<(Option<usize>, bool, u64, &Size)> = BTreeSet::new();
+    let mut hopeless: BTreeSet<Shape> = BTreeSet::new();
     for at in waiting {
-        let request = &books.requests[at];
-        let fair = books.policy(at) == Some(Policy::FairShare);
-        let shape = (books.home(at), fair, request.order, request.size);
-        for _ in request.coming..request.missing() {
-            looks += nodes.len() as u64;
+        let shape = shape_of(books, at);
+        for _ in books.requests[at].coming..books.requests[at].missing() {
+            looks += stirred.nodes.len() as u64;
             if looks > LOOKS || hopeless.contains(&shape) {
                 break;
             }
-            if !clear_best(books, at, &mut nodes) {
+            if !clear_best(books, at, &mut stirred) {
                 if books.requests[at].demand.machines.is_empty() {
                     hopeless.insert(shape);
                 }
                 break;
             }
         }
-        send_squatters_home(books, at, &squatted);
+        if send_squatters_home(books, at, &squatted) {
+            stirred.offers.clear();
+        }
     }
 }
 
+/// Home, whether pools below it may be used, order and size: requests alike here find the same.
+type Shape<'a> = (Option<usize>, bool, u64, &'a Size);
+
+fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
+    let request = &books.requests[at];
+    let fair = books.policy(at) == Some(Policy::FairShare);
+    (books.home(at), fair, request.order, request.size)
+}
+
+/// How many have to leave, the work that is lost with them, and the place of the node.
+type Offer = (usize, u64, usize);
+
 /// Nodes where something leaves or could leave, with what will be free there.
-fn stirred(books: &Books, tree: usize) -> Vec<(usize, Room)> {
-    let leaving = books.register.leaving.iter().map(|held| &books.held[*held]);
-    let mut stirs = vec![false; books.machines.len()];
-    for machine in leaving.filter_map(|share| share.machine) {
-        stirs[machine] = true;
-    }
-    for request in books.requests.iter().filter(|request| request.excess() > 0) {
-        let takeable = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
-        for held in request.held.iter().filter(takeable) {
-            if let Some(machine) = books.held[*held].machine {
-                stirs[machine] = true;
+struct Stirred<'a> {
+    nodes: Vec<(usize, Room)>,
+    /// By shape, what each node would cost. Owners come closer to their counts and room is spoken
+    /// for, so a node only grows dearer; an offer is reckoned again when its turn comes.
+    offers: BTreeMap<Shape<'a>, BTreeSet<Offer>>,
+}
+
+impl<'a> Stirred<'a> {
+    fn of(books: &Books, tree: usize) -> Self {
+        let leaving = books.register.leaving.iter().map(|held| &books.held[*held]);
+        let mut stirs = vec![false; books.machines.len()];
+        for machine in leaving.filter_map(|share| share.machine) {
+            stirs[machine] = true;
+        }
+        for request in books.requests.iter().filter(|request| request.excess() > 0) {
+            let takeable = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
+            for held in request.held.iter().filter(takeable) {
+                if let Some(machine) = books.held[*held].machine {
+                    stirs[machine] = true;
+                }
             }
         }
-    }
-    (0..books.machines.len())
-        .filter(|at| {
+        let open = (0..books.machines.len()).filter(|at| {
             let machine = &books.machines[*at];
             (stirs[*at] || machine.stirred)
                 && books.in_tree(*at, tree)
                 && machine.is_schedulable()
                 && machine.promised_to.is_none()
-        })
-        .map(|at| (at, books.coming_room(at)))
-        .collect()
+        });
+        Self {
+            nodes: open.map(|at| (at, books.coming_room(at))).collect(),
+            offers: BTreeMap::new(),
+        }
+    }
+
+    fn offer(&self, books: &Books, at: usize, position: usize) -> Option<(Offer, Vec<usize>)> {
+        let (order, size) = (books.requests[at].order, books.requests[at].size);
+        let (machine, room) = &self.nodes[position];
+        if books.machines[*machine].order < order || !books.is_permitted(at, *machine) {
+            return None;
+        }
+        let victims = victims(books, *machine, room, (order, size))?;
+        let cost = (victims.len(), lost_with(books, &victims), position);
+        Some((cost, victims))
+    }
+
+    /// The node where nobody has to leave, or else the fewest; where it is set, of those the one
+    /// where the least work is lost.
+    fn best(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, Vec<usize>)> {
+        let every = 0..self.nodes.len();
+        if !books.requests[at].demand.machines.is_empty() {
+            let offers = every.filter_map(|position| self.offer(books, at, position));
+            let best = offers.min_by_key(|(cost, _)| *cost);
+            return best.map(|((.., position), victims)| (position, victims));
+        }
+        let shape = shape_of(books, at);
+        let mut offers = self.offers.remove(&shape).unwrap_or_else(|| {
+            let offers = every.filter_map(|position| self.offer(books, at, position));
+            offers.map(|(cost, _)| cost).collect()
+        });
+        let mut best = None;
+        while let Some(old) = offers.pop_first() {
+            let Some((cost, victims)) = self.offer(books, at, old.2) else {
+                continue;
+            };
+            offers.insert(cost);
+            if cost == old {
+                best = Some((cost.2, victims));
+                break;
+            }
+        }
+        self.offers.insert(shape, offers);
+        best
+    }
+
+    /// A node whose room was cleared may have become cheaper for everybody.
+    fn renew(&mut self, books: &Books, position: usize) {
+        let (machine, room) = &mut self.nodes[position];
+        *room = books.coming_room(*machine);
+        let shapes = std::mem::take(&mut self.offers);
+        for (shape, mut offers) in shapes {
+            offers.retain(|offer| offer.2 != position);
+            // What nobody has to leave for is the least there can be: it is looked at next.
+            offers.insert((0, 0, position));
+            self.offers.insert(shape, offers);
+        }
+    }
 }
 
 /// Speaks for room for one process where the fewest shares have to leave; false when nowhere.
-fn clear_best(books: &mut Books, at: usize, nodes: &mut [(usize, Room)]) -> bool {
-    let Some((position, victims)) = best(books, at, nodes) else {
+fn clear_best<'a>(books: &mut Books<'a>, at: usize, stirred: &mut Stirred<'a>) -> bool {
+    let Some((position, victims)) = stirred.best(books, at) else {
         return false;
     };
     let (work, user) = (books.requests[at].id, &books.requests[at].demand.user);
@@ -85,40 +160,18 @@ fn clear_best(books: &mut Books, at: usize, nodes: &mut [(usize, Room)]) -> bool
     for held in victims {
         books.preempt(held, Some(at), detail.clone());
     }
-    let (machine, room) = &mut nodes[position];
-    books.speak_for(at, *machine);
-    *room = books.coming_room(*machine);
+    books.speak_for(at, stirred.nodes[position].0);
+    stirred.renew(books, position);
     true
 }
 
-/// The node where nobody has to leave, or else the fewest. One share is the fewest there can be
-/// once no node does without, so the search ends there.
-fn best(books: &Books, at: usize, nodes: &[(usize, Room)]) -> Option<(usize, Vec<usize>)> {
-    let (order, size) = (books.requests[at].order, books.requests[at].size);
-    let fits = |(machine, room): &(usize, Room)| {
-        room.fitting(order, size) > 0 && books.is_permitted(at, *machine)
-    };
-    if let Some(position) = nodes.iter().position(fits) {
-        return Some((position, Vec::new()));
+/// Milliseconds of work lost with these shares; nothing where that does not count.
+fn lost_with(books: &Books, victims: &[usize]) -> u64 {
+    if !books.settings.lose_least {
+        return 0;
     }
-    let mut best: Option<(usize, Vec<usize>)> = None;
-    for (position, (machine, room)) in nodes.iter().enumerate() {
-        if books.machines[*machine].order < order || !books.is_permitted(at, *machine) {
-            continue;
-        }
-        let Some(victims) = victims(books, *machine, room, (order, size)) else {
-            continue;
-        };
-        let fewest = best.as_ref().map_or(usize::MAX, |(_, best)| best.len());
-        if victims.len() < fewest {
-            let single = victims.len() == 1;
-            best = Some((position, victims));
-            if single {
-                break;
-            }
-        }
-    }
-    best
+    let lost = victims.iter().map(|held| books.invested_ms(*held));
+    lost.fold(0, u64::saturating_add)
 }
 
 /// The shares that have to leave this node so that one process fits; `None` when it never will.
@@ -175,16 +228,18 @@ pub(super) fn send_all_home(books: &mut Books, turns: &[(Policy, usize)]) {
 
 /// W-13: squatters on the nodes of work that still waits move to their own pool, where it has room
 /// for them. They keep their number.
-fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) {
+/// Tells whether any had to.
+fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) -> bool {
     let Some(home) = books.home(at).filter(|_| !squatted.is_empty()) else {
-        return;
+        return false;
     };
+    let mut sent = false;
     let mut wanting = books.requests[at]
         .missing()
         .saturating_sub(books.requests[at].coming);
     for machine in squatted.iter().copied() {
         if wanting == 0 {
-            return;
+            break;
         }
         let place = &books.machines[machine];
         if place.pool != Some(home) || !place.is_schedulable() || !books.is_permitted(at, machine) {
@@ -192,8 +247,10 @@ fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) {
         }
         if clear_of_squatters(books, at, machine) {
             wanting -= 1;
+            sent = true;
         }
     }
+    sent
 }
 
 /// True when one process of the request will fit on the node once the squatters are gone.

@@ -82,7 +82,7 @@ fn victims(state: &State, fair: &[Share], job: usize) -> Option<Vec<usize>> {
     let mut candidates: Vec<(u128, usize)> = state
         .running
         .keys()
-        .filter(|running| above(running))
+        .filter(|running| above(running) && !state.is_protected(**running))
         .map(|running| (state.loss(*running), *running))
         .collect();
     candidates.sort_unstable();

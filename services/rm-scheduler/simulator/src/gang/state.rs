@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
 
+use super::Preemption;
 use crate::{
     case::Case,
     cluster::{Cluster, Part, occupy, release},
@@ -39,14 +40,14 @@ pub(super) struct State<'a> {
     pub free_cpu: u64,
     ledger: Ledger,
     now: Moment,
-    checkpoint_ms: Option<u64>,
+    preemption: Preemption,
     /// By job: milliseconds left to run, and how often it started.
     left: Vec<u64>,
     starts: Vec<u64>,
 }
 
 impl<'a> State<'a> {
-    pub fn new(case: &'a Case<'a>, checkpoint_s: Option<u64>, fairness: &Fairness) -> Self {
+    pub fn new(case: &'a Case<'a>, preemption: Preemption, fairness: &Fairness) -> Self {
         let cluster = Cluster::new(case.nodes);
         let mut known: BTreeMap<(usize, usize), usize> = BTreeMap::new();
         let mut accounts: Vec<Account> = Vec::new();
@@ -70,7 +71,7 @@ impl<'a> State<'a> {
             free_cpu: cluster.capacity.cpu_milli,
             cluster,
             now: 0,
-            checkpoint_ms: checkpoint_s.map(|seconds| seconds.max(1) * 1000),
+            preemption,
             left: (0..case.jobs.len())
                 .map(|job| case.run_s(job) * 1000)
                 .collect(),
@@ -157,8 +158,18 @@ impl<'a> State<'a> {
 
     /// Milliseconds that a running job would have to do again.
     fn vain_ms(&self, job: usize) -> u64 {
-        let ran = self.now - self.running[&job].started;
-        self.checkpoint_ms.map_or(ran, |every| ran % every)
+        let ran = self.ran_ms(job);
+        let saves = self.preemption.checkpoint_s;
+        saves.map_or(ran, |every| ran % (every.max(1) * 1000))
+    }
+
+    fn ran_ms(&self, job: usize) -> u64 {
+        self.now - self.running[&job].started
+    }
+
+    pub fn is_protected(&self, job: usize) -> bool {
+        let long = self.preemption.protected_s;
+        long.is_some_and(|seconds| self.ran_ms(job) > seconds * 1000)
     }
 
     /// Thousandths of a core × milliseconds that would be lost.

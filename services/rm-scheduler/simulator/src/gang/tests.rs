@@ -3,6 +3,17 @@ use crate::trace::{Job, Need, Node, Workload};
 
 /// Jobs as (user, submit, run, tasks) on one node of so many cores.
 fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) -> Books {
+    run_with(
+        cores,
+        jobs,
+        Preemption {
+            checkpoint_s,
+            protected_s: None,
+        },
+    )
+}
+
+fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) -> Books {
     let mut workload = Workload::default();
     for (at, (user, submit, run, tasks)) in jobs.iter().enumerate() {
         let job = Job {
@@ -29,7 +40,7 @@ fn run(cores: u64, jobs: &[(&str, u64, u64, u64)], checkpoint_s: Option<u64>) ->
         gpu_model: String::new(),
     }];
     let case = Case::rigid(&workload, &nodes);
-    simulate(&case, checkpoint_s, &Fairness::Users, &mut |_| {})
+    simulate(&case, preemption, &Fairness::Users, &mut |_| {})
 }
 
 fn times(books: &Books) -> Vec<(u64, u64)> {
@@ -74,4 +85,21 @@ fn only_who_is_needed_goes() {
         .map(|outcome| outcome.evictions)
         .collect();
     assert_eq!((times(&books)[3], went), ((100, 200), vec![0, 1, 0, 0, 0]));
+}
+
+#[test]
+fn who_has_run_for_long_is_spared() {
+    let jobs = [("a", 0, 1000, 4), ("a", 50, 1000, 4), ("b", 95, 100, 4)];
+    let spared = |protected_s| {
+        let preemption = Preemption {
+            checkpoint_s: None,
+            protected_s,
+        };
+        let books = run_with(8, &jobs, preemption);
+        [0, 1].map(|job| books.outcomes[job].evictions)
+    };
+    // The younger of a's jobs costs less; after a minute nobody touches the older one.
+    assert_eq!(spared(None), [0, 1]);
+    assert_eq!(spared(Some(60)), [0, 1]);
+    assert_eq!(spared(Some(40)), [0, 0]);
 }

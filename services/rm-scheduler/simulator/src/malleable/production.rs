@@ -1,15 +1,20 @@
 //! The planner that serves real fleets, in the pretend one. This is the only file that knows the
 //! planner's types: what changes there changes here and nowhere else.
 //!
-//! The snapshot is kept from round to round and only changed where something happened. An eviction
-//! takes no time here, so a round that took something back is followed at once by the one that
-//! gives it away.
+//! The snapshot is kept from round to round and only changed where something happened, and the
+//! planner is told where. An eviction takes no time here, so a round that took something back is
+//! followed at once by the one that gives it away.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod judge;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+};
 
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 use hayward_rm_scheduler_domain::{
-    FairShare, Planner,
+    News, Rounds,
     plan::{Grant, Plan},
     snapshot::{self, Snapshot},
 };
@@ -17,6 +22,8 @@ use hayward_rm_scheduler_policy::{Fault, Identity, Rules, faults};
 use hayward_vocabulary::{
     AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
 };
+
+use judge::class_of;
 
 use super::{Sharing, World};
 use crate::{
@@ -43,8 +50,10 @@ pub enum BadPolicy {
 }
 
 pub struct Production {
-    planner: Box<dyn Planner>,
+    planner: Rounds,
     snapshot: Snapshot,
+    /// What differs from the snapshot of the last round.
+    news: News,
     node_index: BTreeMap<NodeName, usize>,
     /// The process of each allocation, in the order of the snapshot.
     processes: BTreeMap<AllocationId, usize>,
@@ -53,10 +62,15 @@ pub struct Production {
     /// By job: when it got its first process.
     first: BTreeMap<usize, Moment>,
     work_index: BTreeMap<WorkId, usize>,
+    /// When each process comes to the next item of its work: until then it has more and more to
+    /// lose, which the planner reckons by itself.
+    items: BinaryHeap<Reverse<(Moment, AllocationId)>>,
     known: usize,
     serial: u64,
     /// Something may grow only because time went by.
     grows_with_time: bool,
+    /// How far jobs are decides how much they may have.
+    minds_progress: bool,
 }
 
 impl Production {
@@ -86,15 +100,20 @@ impl Production {
             node_index.insert(name, at);
         }
         Ok(Self {
-            planner: Box::new(FairShare),
+            planner: Rounds::default(),
+            news: News::everything(),
             grows_with_time: policy.tunables.initialization_cap > 0
                 || policy.tunables.expand_by_doubling,
+            minds_progress: policy.tunables.initialization_cap > 0
+                || policy.tunables.expand_by_doubling
+                || policy.tunables.use_prediction,
             snapshot,
             node_index,
             processes: BTreeMap::new(),
             held: BTreeMap::new(),
             first: BTreeMap::new(),
             work_index: BTreeMap::new(),
+            items: BinaryHeap::new(),
             known: 0,
             serial: 0,
         })
@@ -127,6 +146,23 @@ impl Production {
         policy
     }
 
+    /// The same with classes of these weights before the users. Work of other classes weighs 1.
+    pub fn weighted(case: &Case, weights: &BTreeMap<String, u64>) -> Policy {
+        let mut policy = Self::even(case);
+        let Some(mut plain) = policy.classes.values().next().cloned() else {
+            return policy;
+        };
+        for class in policy.classes.values_mut() {
+            class.weight = Some(1);
+        }
+        plain.default = false;
+        for (name, weight) in weights {
+            plain.weight = Some(*weight);
+            policy.classes.insert(name.clone(), plain.clone());
+        }
+        policy
+    }
+
     /// Among whom this policy divides: its FAIR_SHARE classes by their weights.
     pub fn fairness(policy: &Policy) -> Fairness {
         let classes = Rules::of(policy).classes;
@@ -144,41 +180,69 @@ impl Production {
     /// What ended and what came since the last round, and how far each job is.
     fn absorb(&mut self, world: &mut World) {
         for job in world.drain_ended() {
-            self.snapshot.demand.remove(&work_id(job));
-            self.work_index.remove(&work_id(job));
+            let work = work_id(job);
+            self.snapshot.demand.remove(&work);
+            self.work_index.remove(&work);
+            self.news.work.insert(work);
             self.first.remove(&job);
             for id in self.held.remove(&job).unwrap_or_default() {
                 self.snapshot.allocations.remove(&id);
                 self.processes.remove(&id);
+                self.news.allocations.insert(id);
             }
         }
         for job in self.known..world.submitted() {
             // What has no work to do ended as it came.
-            if world.unfinished().any(|unfinished| unfinished == job) {
+            if world.is_unfinished(job) {
                 let demand = self.demand_of(world, job);
                 self.snapshot.demand.insert(work_id(job), demand);
                 self.work_index.insert(work_id(job), job);
+                self.news.work.insert(work_id(job));
             }
         }
         self.known = world.submitted();
         self.snapshot.now = moment(world.now());
+        if self.minds_progress {
+            self.note_progress(world);
+        }
+        self.note_items(world);
+    }
+
+    fn note_progress(&mut self, world: &World) {
         for job in world.unfinished() {
             let item = world.item_ms(job);
             let started = self.first.get(&job).copied();
             let known = started.is_some_and(|at| at + item <= world.now());
-            if let Some(demand) = self.snapshot.demand.get_mut(&work_id(job)) {
-                demand.remaining_tasks = world.left(job).div_ceil(item);
-                demand.task_ms = known.then_some(item);
+            let work = work_id(job);
+            let Some(demand) = self.snapshot.demand.get_mut(&work) else {
+                continue;
+            };
+            // The work can be divided at will, so until the end all processes find some.
+            let items = world.left(job).div_ceil(item).max(demand.max_processes);
+            let now = (items, known.then_some(item));
+            if now != (demand.remaining_tasks, demand.task_ms) {
+                (demand.remaining_tasks, demand.task_ms) = now;
+                self.news.work.insert(work);
             }
         }
-        // What would be lost is the item in flight, not all that the process ever did.
-        let pairs = self
-            .snapshot
-            .allocations
-            .values_mut()
-            .zip(self.processes.values());
-        for (allocation, process) in pairs {
-            allocation.investment_ms = Some(world.loss(*process));
+    }
+
+    /// What would be lost is the item in flight, not all that the process ever did.
+    fn note_items(&mut self, world: &World) {
+        while let Some(Reverse((at, _))) = self.items.peek()
+            && *at <= world.now()
+            && let Some(Reverse((_, id))) = self.items.pop()
+        {
+            let allocation = self.snapshot.allocations.get_mut(&id);
+            let (Some(allocation), Some(process)) = (allocation, self.processes.get(&id)) else {
+                continue;
+            };
+            let began = world.now() - world.loss(*process);
+            allocation.started_at = Some(moment(began));
+            allocation.running_since = Some(moment(began));
+            let next = began + world.item_ms(world.process(*process).job);
+            self.items.push(Reverse((next, id.clone())));
+            self.news.allocations.insert(id);
         }
     }
 
@@ -214,6 +278,7 @@ impl Production {
             let gone = gone.expect("a plan vacates only what is there");
             let job = self.work_index[&gone.work];
             let process = self.processes.remove(&vacate.allocation);
+            self.news.allocations.insert(vacate.allocation.clone());
             world.evict(process.expect("what is held is known"));
             if let Some(held) = self.held.get_mut(&job) {
                 held.remove(&vacate.allocation);
@@ -246,11 +311,14 @@ impl Production {
             running: true,
             started_at: Some(now),
             running_since: Some(now),
-            investment_ms: Some(0),
-            gpus: Vec::new(),
+            investment_ms: None,
+            gpus: grant.gpus.clone(),
             leaving: false,
             purged: false,
         };
+        let next = world.now() + world.item_ms(job);
+        self.items.push(Reverse((next, id.clone())));
+        self.news.allocations.insert(id.clone());
         self.snapshot.allocations.insert(id, allocation);
     }
 
@@ -274,7 +342,8 @@ impl Sharing for Production {
         let mut quiet = false;
         for _ in 0..ROUNDS {
             self.snapshot.round += 1;
-            let plan = self.planner.schedule(&self.snapshot);
+            let news = std::mem::take(&mut self.news);
+            let plan = self.planner.decide(&self.snapshot, &news).plan;
             quiet = plan.is_empty();
             self.apply(world, &plan);
             self.snapshot.carried = plan.carried.clone();
@@ -293,25 +362,6 @@ impl Sharing for Production {
 fn listed(faults: &[Fault]) -> String {
     let all: Vec<String> = faults.iter().map(ToString::to_string).collect();
     format!("the policy has faults: {}", all.join("; "))
-}
-
-fn class_of(case: &Case, rules: &Rules, job: &Job) -> Result<(), BadPolicy> {
-    let name = case.workload.classes.name(job.class);
-    let fair = |class: &snapshot::Class| class.policy == snapshot::Policy::FairShare;
-    let serves = rules.classes.get(name).map_or_else(
-        || {
-            let mut all = rules.classes.values();
-            all.any(|class| class.default && fair(class))
-        },
-        fair,
-    );
-    if serves {
-        Ok(())
-    } else {
-        Err(BadPolicy::NoClass {
-            class: name.to_owned(),
-        })
-    }
 }
 
 fn node_of(node: &Node, pool: &str) -> snapshot::Node {

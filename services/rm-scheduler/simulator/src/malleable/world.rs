@@ -88,6 +88,10 @@ impl<'a> World<'a> {
         self.unfinished.iter().copied()
     }
 
+    pub fn is_unfinished(&self, job: usize) -> bool {
+        self.unfinished.contains(&job)
+    }
+
     /// Jobs below this number have been submitted.
     pub fn submitted(&self) -> usize {
         self.submitted

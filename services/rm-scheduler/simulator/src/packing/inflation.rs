@@ -4,7 +4,7 @@
 use super::{
     fragmentation::Demand,
     policy::{Policy, Scorer},
-    site::{Pod, Sites},
+    site::{Amounts, Pod, Sites},
 };
 use crate::{splitmix::SplitMix, trace::Workload};
 
@@ -76,33 +76,70 @@ pub fn inflate(
     (policy, seed): (Policy, u64),
 ) -> (Inflated, Vec<Placed>) {
     let mut scorer = Scorer::new(policy, &sites.list, demand.clone(), seed);
-    let capacity = sites.capacity();
-    let early = capacity.gpu_milli * EARLY / 100;
-    let mut result = Inflated::default();
-    let (mut asked, mut given) = (0, 0);
+    let mut tally = Tally::new(sites);
     let mut placed = Vec::new();
     for pod in order {
-        asked += pod.shape.gpu_total();
-        if let Some((node, gpus)) = scorer.choose(&sites.list, pod) {
+        let place = scorer.choose(&sites.list, pod);
+        tally.offered(pod, place.is_some());
+        if let Some((node, gpus)) = place {
             sites.list[node].take(pod, &gpus);
             scorer.changed(node);
-            given += pod.shape.gpu_total();
             placed.push(Placed {
                 pod: pod.clone(),
                 node,
                 gpus,
             });
         }
-        if asked <= early {
-            result.gpu_early = millionths(given, capacity.gpu_milli);
+    }
+    (tally.close(sites), placed)
+}
+
+/// What was offered and what was given out so far.
+pub(super) struct Tally {
+    capacity: Amounts,
+    result: Inflated,
+    asked: u64,
+    given: u64,
+    offered: u64,
+    rejected: u64,
+}
+
+impl Tally {
+    pub fn new(sites: &Sites) -> Self {
+        Self {
+            capacity: sites.capacity(),
+            result: Inflated::default(),
+            asked: 0,
+            given: 0,
+            offered: 0,
+            rejected: 0,
         }
     }
-    let free = sites.free();
-    result.gpu = millionths(given, capacity.gpu_milli);
-    result.cpu = millionths(capacity.cpu_milli - free.cpu_milli, capacity.cpu_milli);
-    result.memory = millionths(capacity.memory_mib - free.memory_mib, capacity.memory_mib);
-    result.rejected = millionths((order.len() - placed.len()) as u64, order.len() as u64);
-    (result, placed)
+
+    pub fn offered(&mut self, pod: &Pod, placed: bool) {
+        let gpus = pod.shape.gpu_total();
+        self.offered += 1;
+        self.asked += gpus;
+        if placed {
+            self.given += gpus;
+        } else {
+            self.rejected += 1;
+        }
+        if self.asked <= self.capacity.gpu_milli * EARLY / 100 {
+            self.result.gpu_early = millionths(self.given, self.capacity.gpu_milli);
+        }
+    }
+
+    pub fn close(self, sites: &Sites) -> Inflated {
+        let (free, capacity) = (sites.free(), self.capacity);
+        Inflated {
+            gpu: millionths(self.given, capacity.gpu_milli),
+            cpu: millionths(capacity.cpu_milli - free.cpu_milli, capacity.cpu_milli),
+            memory: millionths(capacity.memory_mib - free.memory_mib, capacity.memory_mib),
+            rejected: millionths(self.rejected, self.offered),
+            ..self.result
+        }
+    }
 }
 
 pub(crate) fn millionths(amount: u64, of: u64) -> u64 {

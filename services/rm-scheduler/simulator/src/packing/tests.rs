@@ -1,6 +1,7 @@
 use super::{
     defrag::{defragment, thin_out},
-    inflation::{Placed, arrivals, inflate, pods},
+    inflation::{Inflated, Placed, arrivals, inflate, pods},
+    planned::{Settings, inflate_planned},
     *,
 };
 use crate::trace::{Job, Need, Node, Workload};
@@ -49,7 +50,7 @@ fn list() -> Workload {
     workload
 }
 
-fn packed(policy: Policy, seed: u64) -> (Sites, Vec<Placed>, inflation::Inflated) {
+fn packed(policy: Policy, seed: u64) -> (Sites, Vec<Placed>, Inflated) {
     let mut sites = Sites::new(&nodes()).unwrap();
     let list = pods(&list(), &sites);
     let order = arrivals(&list, &sites, seed);
@@ -138,4 +139,35 @@ fn moved_pods_stay_whole_and_nodes_become_free() {
         (nothing.moved, nothing.whole_after),
         (0, nothing.whole_before)
     );
+}
+
+fn planned(settings: &Settings, seed: u64) -> (Sites, Vec<Placed>, Inflated) {
+    let mut sites = Sites::new(&nodes()).unwrap();
+    let list = pods(&list(), &sites);
+    let order = arrivals(&list, &sites, seed);
+    let (result, placed) = inflate_planned(&mut sites, &order, settings);
+    (sites, placed, result)
+}
+
+#[test]
+fn the_planner_of_real_fleets_packs_gpus_as_well() {
+    let (mut ours, mut model) = (0, 0);
+    for seed in 0..12 {
+        let (sites, placed, result) = planned(&Settings::default(), seed);
+        adds_up(&sites, &placed);
+        ours += result.gpu;
+        model += packed(Policy::Gradient, seed).2.gpu;
+    }
+    assert!(ours * 100 >= model * 99, "{ours} {model}");
+}
+
+#[test]
+fn the_planner_packs_equal_pods_equally() {
+    let run = || planned(&Settings::default(), 9);
+    let ((_, one, first), (_, two, second)) = (run(), run());
+    assert_eq!(first, second);
+    let places = |placed: &[Placed]| -> Vec<(usize, Vec<usize>)> {
+        placed.iter().map(|it| (it.node, it.gpus.clone())).collect()
+    };
+    assert_eq!(places(&one), places(&two));
 }

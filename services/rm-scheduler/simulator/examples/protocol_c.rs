@@ -1,0 +1,43 @@
+//! Rows of protocol C without the whole command: `cargo run --release -p
+//! hayward-rm-scheduler-simulator --example protocol_c -- FOLDER gaia2014 fluid even`, where FOLDER
+//! holds the traces. A number after the trace takes only so many of its nodes.
+
+use std::{error::Error, path::Path, time::Instant};
+
+use hayward_rm_scheduler_simulator::{
+    Yardstick,
+    trace::{Bad, open, open_jobs, read_nodes},
+};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1).peekable();
+    let (Some(folder), Some(trace)) = (arguments.next(), arguments.next()) else {
+        return Err("name a folder, a trace and policies".into());
+    };
+    let folder = Path::new(&folder).join(trace);
+    let workload = open_jobs(&folder.join("jobs.csv.gz"), Bad::Refuse)?;
+    let mut nodes = open(&folder.join("nodes.csv")).and_then(read_nodes)?;
+    if let Some(count) = arguments.peek().and_then(|count| count.parse().ok()) {
+        nodes.truncate(count);
+        arguments.next();
+    }
+    for name in arguments {
+        let yardstick = Yardstick::named(&name).ok_or_else(|| format!("{name}: unknown"))?;
+        let case = yardstick.case(&workload, &nodes);
+        let began = Instant::now();
+        let summary = yardstick.simulate(&case, &mut |_| {})?.summary;
+        let rate = case.jobs.len() as u128 * 1000 / began.elapsed().as_millis().max(1);
+        println!(
+            "{name:>18} deviation {:.5} jain {:.4} flow {:.1} wait {:.1} slowdown {:.2} \
+             waste {:.3} % evictions {:.3}, {rate} jobs/s",
+            summary.deviation,
+            summary.jain,
+            summary.flow_s.mean,
+            summary.wait_s.mean,
+            summary.bounded_slowdown.mean,
+            summary.waste_percent,
+            summary.evictions_per_job,
+        );
+    }
+    Ok(())
+}

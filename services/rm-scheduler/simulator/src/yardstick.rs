@@ -1,0 +1,159 @@
+//! The schedulers that can be named: what a policy document is compared with, and the planner of
+//! real fleets with the simplest documents there are.
+
+use std::{collections::BTreeMap, fmt};
+
+use crate::{
+    batch::{self, Discipline},
+    case::{Case, Progress},
+    gang::{self, Preemption},
+    malleable::{self, BadPolicy, Fluid, Production},
+    measure::{Books, Fairness},
+    trace::{Node, Workload},
+};
+
+/// Seconds of running after which a gang has saved what it did.
+const CHECKPOINT_S: u64 = 3600;
+const HOUR_S: u64 = 3600;
+/// Classes of gaia2014, by what they weigh in the rows that divide by class first.
+const WEIGHTS: [(&str, u64); 3] = [("interactive", 200), ("normal", 100), ("besteffort", 25)];
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Model {
+    Batch(Discipline),
+    /// With the processes that a user must be below its due before somebody goes for it.
+    Fluid(u64),
+    Gang(Preemption),
+    /// The planner of real fleets.
+    Planner,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Yardstick {
+    name: &'static str,
+    model: Model,
+    /// By class first, by weight.
+    weighted: bool,
+}
+
+const fn equal(name: &'static str, model: Model) -> Yardstick {
+    Yardstick {
+        name,
+        model,
+        weighted: false,
+    }
+}
+
+const fn weighted(name: &'static str, model: Model) -> Yardstick {
+    Yardstick {
+        name,
+        model,
+        weighted: true,
+    }
+}
+
+const fn gang(checkpoint_s: Option<u64>, protected_s: Option<u64>) -> Model {
+    Model::Gang(Preemption {
+        checkpoint_s,
+        protected_s,
+    })
+}
+
+pub const ALL: [Yardstick; 16] = [
+    equal("fcfs", Model::Batch(Discipline::Fcfs)),
+    equal("easy", Model::Batch(Discipline::Easy)),
+    weighted("easy-weighted", Model::Batch(Discipline::Easy)),
+    equal("fair-easy", Model::Batch(Discipline::FairEasy)),
+    equal("fluid", Model::Fluid(1)),
+    equal("fluid-2", Model::Fluid(2)),
+    equal("fluid-4", Model::Fluid(4)),
+    weighted("fluid-weighted", Model::Fluid(1)),
+    equal("gang", gang(Some(CHECKPOINT_S), None)),
+    equal("gang-no-checkpoint", gang(None, None)),
+    equal("gang-1h", gang(None, Some(HOUR_S))),
+    equal("gang-4h", gang(None, Some(4 * HOUR_S))),
+    equal("gang-12h", gang(None, Some(12 * HOUR_S))),
+    equal("gang-24h", gang(None, Some(24 * HOUR_S))),
+    equal("even", Model::Planner),
+    weighted("even-weighted", Model::Planner),
+];
+
+impl fmt::Display for Yardstick {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name)
+    }
+}
+
+impl Yardstick {
+    pub fn named(name: &str) -> Option<Self> {
+        ALL.into_iter().find(|it| it.name == name)
+    }
+
+    /// The real planner that follows the same idea as this model, to stand beside it.
+    pub fn planned(self) -> Option<Self> {
+        let same = |it: &Self| it.model == Model::Planner && it.weighted == self.weighted;
+        ALL.into_iter()
+            .find(same)
+            .filter(|_| self.model == Model::Fluid(1))
+    }
+
+    pub fn case<'a>(self, workload: &'a Workload, nodes: &'a [Node]) -> Case<'a> {
+        match self.model {
+            Model::Batch(_) | Model::Gang(_) => Case::rigid(workload, nodes),
+            Model::Fluid(_) | Model::Planner => Case::malleable(workload, nodes),
+        }
+    }
+
+    fn fairness(self) -> Fairness {
+        if !self.weighted {
+            return Fairness::Users;
+        }
+        let weights = WEIGHTS.map(|(name, weight)| (name.to_owned(), weight));
+        Fairness::Classes(BTreeMap::from(weights))
+    }
+
+    /// Refused only by the planner, where a class of the trace is none of its own.
+    pub fn simulate(self, case: &Case, progress: Progress) -> Result<Books, BadPolicy> {
+        let fairness = self.fairness();
+        Ok(match self.model {
+            Model::Batch(discipline) => batch::simulate(case, discipline, &fairness, progress),
+            Model::Gang(preemption) => gang::simulate(case, preemption, &fairness, progress),
+            Model::Fluid(patience) => {
+                let mut fluid = Fluid::new(fairness.clone(), patience);
+                malleable::simulate(case, &mut fluid, &fairness, progress)
+            }
+            Model::Planner => {
+                let policy = match &fairness {
+                    Fairness::Users => Production::even(case),
+                    Fairness::Classes(weights) => Production::weighted(case, weights),
+                };
+                let mut planner = Production::new(case, &policy)?;
+                malleable::simulate(case, &mut planner, &fairness, progress)
+            }
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_told_apart() {
+        for it in ALL {
+            assert_eq!(Yardstick::named(&it.to_string()), Some(it));
+        }
+        assert_eq!(Yardstick::named("policies/easy"), None);
+    }
+
+    #[test]
+    fn the_planner_stands_beside_the_model_it_follows() {
+        let beside = |name| {
+            let it = Yardstick::named(name).and_then(Yardstick::planned);
+            it.map(|it| it.to_string())
+        };
+        assert_eq!(beside("fluid").as_deref(), Some("even"));
+        assert_eq!(beside("fluid-weighted").as_deref(), Some("even-weighted"));
+        assert_eq!(beside("fluid-2"), None);
+    }
+}
