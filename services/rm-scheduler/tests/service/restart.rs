@@ -190,8 +190,9 @@ async fn what_rounds_remember_outlives_the_scheduler_and_idle_rounds_write_none_
         })
         .await;
     world.settled().await;
+    // A hit is forgotten by itself, some rounds later.
     let rows = "select kind || ' ' || name || ' ' || body::text from rm_scheduler.carried
-                order by kind, name";
+                where kind <> 'hit' order by kind, name";
     let before = world.rows(rows).await;
     // Of five quanta each is due two and a half: the class is even, and its users are not.
     let kinds = |kind: &str| before.iter().filter(|row| row.starts_with(kind)).count();
