@@ -257,7 +257,7 @@ fn no_hole_is_left(world: &World, plan: &Plan) {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 5_000,
+        cases: 150,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]

@@ -126,7 +126,7 @@ pub(crate) fn nodes() -> impl Strategy<Value = Vec<(u64, u8)>> {
 
 proptest! {
     #![proptest_config(ProptestConfig {
-        cases: 5_000,
+        cases: 200,
         failure_persistence: None,
         ..ProptestConfig::default()
     })]
