@@ -226,6 +226,8 @@ impl Fleet {
             allocation.fixed = class.policy != Policy::FairShare;
             if class.policy == Policy::Reserve {
                 if let Some(node) = self.snapshot.nodes.get(&allocation.node) {
+                    // The node's own order, wherever the class is now.
+                    let quantum = quantum_of(&self.snapshot, &node.pool);
                     allocation.order = quantum.node_order(&node.capacity);
                 }
             } else {
