@@ -180,6 +180,7 @@ impl Ledger {
         held.entry.exit.clone_from(&container.exit);
         let id = held.entry.id.clone();
         if state == AllocationState::Running {
+            held.entry.running_since.get_or_insert(moment.now);
             self.answer_receipts(&held.entry, moment, batch);
         }
         self.put(held, batch);

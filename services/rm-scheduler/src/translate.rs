@@ -94,8 +94,11 @@ pub fn allocation(held: &Held) -> snapshot::Allocation {
         fixed: held.fixed,
         granted_at: entry.granted_at,
         running,
-        started_at: None,
-        running_since: running.then_some(entry.granted_at),
+        // From the grant on it is being started: the way down the ladder is part of what a new
+        // process takes to be of use.
+        started_at: Some(entry.granted_at),
+        // An entry of an earlier version does not say.
+        running_since: running.then(|| entry.running_since.unwrap_or(entry.granted_at)),
         investment_ms: None,
         gpus: held.gpus.clone(),
         leaving: entry.vacate.is_some(),

@@ -26,6 +26,7 @@ fn allocation(number: usize) -> AllocationEntry {
         size: Size::memory(1 << 30),
         incarnation: 1,
         granted_at: Timestamp::from_unix_ms(1),
+        running_since: None,
         state: AllocationState::Assigned,
         vacate: None,
         exit: None,

@@ -169,6 +169,7 @@ pub fn allocation(id: &str, node: &str) -> AllocationEntry {
         size: Size::memory(1 << 30),
         incarnation: 1,
         granted_at: Timestamp::from_unix_ms(1),
+        running_since: None,
         state: AllocationState::Assigned,
         vacate: None,
         exit: None,

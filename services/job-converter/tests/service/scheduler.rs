@@ -90,6 +90,7 @@ impl Scheduler {
             size: demand.size.clone(),
             incarnation: 1,
             granted_at: Timestamp::from_unix_ms(0),
+            running_since: None,
             state: AllocationState::Running,
             vacate: None,
             exit: None,

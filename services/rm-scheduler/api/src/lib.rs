@@ -43,6 +43,9 @@ pub struct AllocationEntry {
     /// Number of this attempt among all attempts of the work; only grows.
     pub incarnation: u64,
     pub granted_at: Timestamp,
+    /// When the scheduler heard that it runs; absent until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_since: Option<Timestamp>,
     pub state: AllocationState,
     /// Present from the moment the allocation has to go.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -111,7 +111,8 @@ proptest! {
             prop_assert!(books.outcomes.iter().all(|outcome| outcome.evictions == 0));
         }
         for checkpoint in [Some(60), None] {
-            let run = || gang::simulate(&case, Preemption { checkpoint_s: checkpoint, protected_s: None }, &Fairness::Users, &mut |_| {});
+            let manner = Preemption { checkpoint_s: checkpoint, protected_s: None };
+            let run = || gang::simulate(&case, manner, &Fairness::Users, &mut |_| {});
             owed(&case, run, false)?;
         }
     }

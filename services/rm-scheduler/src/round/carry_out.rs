@@ -99,6 +99,7 @@ impl Ledger {
             order: grant.order,
             size: grant.size,
             granted_at: moment.now,
+            running_since: (state == AllocationState::Running).then_some(moment.now),
             state,
             vacate: None,
             exit: None,

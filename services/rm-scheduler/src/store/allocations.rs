@@ -175,6 +175,7 @@ mod tests {
             size: Size::default(),
             incarnation: 1,
             granted_at: Timestamp::default(),
+            running_since: None,
             state: AllocationState::Assigned,
             vacate: None,
             exit: None,
