@@ -222,6 +222,10 @@ impl Fleet {
             let Some(class) = class.and_then(|name| self.snapshot.classes.get(name)) else {
                 continue;
             };
+            if class.policy == Policy::FairShare && allocation.kind != WorkKind::Job {
+                // The class does not serve it any more, and says nothing of what it holds.
+                continue;
+            }
             let quantum = quantum_of(&self.snapshot, &class.pool);
             allocation.fixed = class.policy != Policy::FairShare;
             if class.policy == Policy::Reserve {
