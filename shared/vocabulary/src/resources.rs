@@ -143,6 +143,26 @@ impl Quantum {
             extras,
         }
     }
+
+    /// of a node that was taken as a whole: what makes no quantum is nobody's, in the
+    /// dimensions that are shared out. What was taken by another quantum keeps what that gave it.
+    #[must_use]
+    pub fn whole(&self, order: u64, taken: &Size) -> Size {
+        let order = self.node_order(taken).max(order);
+        let hold = |taken: u64, unit: u64| match unit {
+            0 => taken,
+            _ => order.saturating_mul(unit).min(taken),
+        };
+        let mut whole = taken.clone();
+        whole.memory_bytes = hold(taken.memory_bytes, self.0.memory_bytes);
+        whole.cpu_milli = hold(taken.cpu_milli, self.0.cpu_milli);
+        for (name, unit) in &self.0.extras {
+            if let Some(amount) = whole.extras.get_mut(name) {
+                *amount = hold(*amount, *unit);
+            }
+        }
+        whole
+    }
 }
 
 #[cfg(test)]
@@ -156,6 +176,20 @@ mod tests {
         assert_eq!(quantum.work_order(&Size::memory(GIB + 1)), 2);
         assert_eq!(quantum.work_order(&Size::default()), 1);
         assert_eq!(quantum.granted(&Size::memory(1)).memory_bytes, GIB);
+    }
+
+    #[test]
+    fn r_4_3_a_whole_node_is_held_in_quanta() {
+        let quantum = Quantum(Size::memory(15 * GIB));
+        let whole = |order, memory| quantum.whole(order, &Size::memory(memory)).memory_bytes;
+        assert_eq!(whole(1, 29 * GIB), 15 * GIB);
+        assert_eq!(whole(2, 30 * GIB), 30 * GIB);
+        // Taken by a quantum of 1 GB, or by one of 30.
+        assert_eq!(whole(29, 29 * GIB), 29 * GIB);
+        assert_eq!(whole(1, 31 * GIB), 30 * GIB);
+        let mut taken = Size::memory(29 * GIB);
+        taken.cpu_milli = 7_000;
+        assert_eq!(quantum.whole(1, &taken).cpu_milli, 7_000);
     }
 
     #[test]

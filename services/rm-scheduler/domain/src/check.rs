@@ -390,7 +390,8 @@ impl<'a> Tally<'a> {
         };
         for (id, allocation) in &snapshot.allocations {
             let on_node = tally.nodes.entry(&allocation.node).or_default();
-            on_node.add(allocation.order, &allocation.size, &allocation.gpus);
+            let size = held_of(snapshot, allocation);
+            on_node.add(allocation.order, &size, &allocation.gpus);
             let stays = !allocation.leaving && !allocation.purged && !told.contains(id);
             *tally.work.entry(&allocation.work).or_default() += u64::from(stays);
             if allocation.fixed {
@@ -447,6 +448,15 @@ impl<'a> Tally<'a> {
             *self.fixed.entry((&grant.user, &grant.class)).or_default() += bytes;
         }
         Ok(())
+    }
+}
+
+/// of a whole node, its order in quanta.
+fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
+    let class = snapshot.classes.get(&allocation.class);
+    match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {
+        Some(class) => quantum_of(snapshot, &class.pool).whole(allocation.order, &allocation.size),
+        None => allocation.size.clone(),
     }
 }
 

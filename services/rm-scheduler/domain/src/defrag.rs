@@ -95,24 +95,29 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
 struct Eventual {
     within: Vec<Holes>,
     own: Vec<Holes>,
+    /// Of its own nodes, those that will be empty.
+    whole: Vec<Holes>,
 }
 
 impl Eventual {
     ///
     fn of(books: &Books) -> Self {
         let mut within = vec![Holes::default(); books.forest.len()];
-        let mut own = within.clone();
+        let (mut own, mut whole) = (within.clone(), within.clone());
         for (at, machine) in books.machines.iter().enumerate() {
             let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
                 continue;
             };
             let hole = books.coming_order(at);
             own[pool].add(hole, 1);
+            if hole == machine.order {
+                whole[pool].add(hole, 1);
+            }
             for above in books.forest.upwards(pool) {
                 within[above].add(hole, 1);
             }
         }
-        Self { within, own }
+        Self { within, own, whole }
     }
 
     /// Takes out what covers the need; returns what is lacking.
@@ -121,10 +126,22 @@ impl Eventual {
             return 0;
         };
         let order = books.requests[need.request].order;
-        // Other work than fair shares cannot use the pools below [C-15].
-        let fair = books.policy(need.request) == Some(Policy::FairShare);
-        let table = if fair { &self.within } else { &self.own };
-        let covered = table[home].processes(order).min(need.processes);
+        let policy = books.policy(need.request);
+        let there = match policy {
+            Some(Policy::FairShare) => self.within[home].processes(order),
+            // Only an empty node of exactly its order is room for a reservation: with a
+            // larger hole in view it would wait for ever.
+            Some(Policy::Reserve) => self.whole[home]
+                .count(order)
+                .min(self.own[home].count(order)),
+            // Other work than fair shares cannot use the pools below [C-15].
+            _ => self.own[home].processes(order),
+        };
+        let covered = there.min(need.processes);
+        // A hole of exactly the order is the first that is taken.
+        if policy == Some(Policy::Reserve) {
+            self.whole[home].take(covered, order);
+        }
         self.own[home].take(covered, order);
         for above in books.forest.upwards(home) {
             self.within[above].take(covered, order);

@@ -33,6 +33,11 @@ impl Holes {
         self.by_size.contains_key(&size)
     }
 
+    /// Holes of exactly this size.
+    pub fn count(&self, size: u64) -> u64 {
+        self.by_size.get(&size).copied().unwrap_or(0)
+    }
+
     /// `n[1]`: free quanta.
     pub fn quanta(&self) -> u64 {
         self.by_size.iter().map(|(size, count)| size * count).sum()
@@ -97,7 +102,7 @@ impl Holes {
     /// Fills holes of one size, each as far as it goes before the next; returns the processes.
     fn fill(&mut self, size: u64, count: u64, order: u64) -> u64 {
         let each = size / order;
-        let there = self.by_size.get(&size).copied().unwrap_or(0);
+        let there = self.count(size);
         let filled = (count / each).min(there);
         let part = if filled < there { count % each } else { 0 };
         self.drop_holes(size, filled + u64::from(part > 0));

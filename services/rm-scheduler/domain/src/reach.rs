@@ -124,10 +124,7 @@ pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
 
 /// machine lists are no matter of counting.
 fn by_order_alone(books: &Books, at: usize) -> (Reason, &'static str) {
-    let may_use = |pool: usize| books.may_use(at, pool);
-    let order = books.requests[at].order;
-    let mut machines = books.machines.iter();
-    if machines.any(|m| m.order >= order && m.pool.is_some_and(may_use)) {
+    if large_enough(books, at).next().is_some() {
         let detail = "no node has that much room that is free or could be freed";
         (Reason::InsufficientResources, detail)
     } else {
@@ -155,10 +152,16 @@ fn permitted<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + '
     (0..books.machines.len()).filter(move |machine| books.is_permitted(at, *machine))
 }
 
+/// Nodes of its pools that one process would fit on if they were empty, whatever its policy. By the
+/// rules neither the machine list nor any size but the order matters here (13.2).
 fn large_enough<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + 'b {
     let request = &books.requests[at];
-    permitted(books, at).filter(move |machine| {
+    let closely = books.settings.count_what_fits;
+    (0..books.machines.len()).filter(move |machine| {
         let place = &books.machines[*machine];
-        place.order >= request.order && request.size.fits(&place.node.capacity)
+        let could = || request.admits(place) && request.size.fits(&place.node.capacity);
+        place.order >= request.order
+            && place.pool.is_some_and(|pool| books.may_use(at, pool))
+            && (!closely || could())
     })
 }

@@ -3,7 +3,7 @@
 //! A request is counted only for a node that is promised to it: free, or holding nothing but what
 //! may be taken back. A promised node is out of the tables for everyone else [C-7].
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Size, WorkKind};
 
@@ -17,18 +17,16 @@ use crate::{
     plan::Reason,
 };
 
-/// How-Much: finds nodes and promises them.
+/// How-Much: finds nodes and promises them. Turns go by class and age whatever the pools are
+/// called, for an allotment is one over all pools (W-17).
 pub(crate) fn promise(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let work = by_class_and_age(books, classes);
-    let homes: BTreeSet<usize> = work.iter().filter_map(|at| books.home(*at)).collect();
-    for home in homes {
+    let mut candidates: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    for at in by_class_and_age(books, classes) {
+        let Some(home) = books.home(at) else { continue };
         // Sorted once per pool; a promise only takes nodes away from the list.
-        let mut candidates = clearable(books, home);
-        for at in &work {
-            if books.home(*at) == Some(home) {
-                promise_one(books, tables, *at, &mut candidates);
-            }
-        }
+        let of_pool = candidates.entry(home);
+        let of_pool = of_pool.or_insert_with(|| clearable(books, home));
+        promise_one(books, tables, at, of_pool);
     }
 }
 

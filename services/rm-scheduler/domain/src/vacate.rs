@@ -96,9 +96,8 @@ fn misplaced(register: &Register, share: &Share) -> Option<(VacateReason, String
     let class = &register.classes[register.requests[request].class?];
     let pool = register.machines[machine].pool?;
     let fair = class.class.policy == Policy::FairShare;
-    let demand = &register.requests[request];
-    let instance = demand.kind == WorkKind::Service && !demand.managed;
-    if register.may_use(request, pool) || !(fair || instance) {
+    let moves = fair || register.requests[request].is_instance();
+    if register.may_use(request, pool) || !moves {
         return None;
     }
     let node = &register.machines[machine].node;

@@ -222,10 +222,16 @@ impl Fleet {
             let Some(class) = class.and_then(|name| self.snapshot.classes.get(name)) else {
                 continue;
             };
+            if class.policy == Policy::FairShare && allocation.kind != WorkKind::Job {
+                // The class does not serve it any more, and says nothing of what it holds.
+                continue;
+            }
             let quantum = quantum_of(&self.snapshot, &class.pool);
             allocation.fixed = class.policy != Policy::FairShare;
             if class.policy == Policy::Reserve {
                 if let Some(node) = self.snapshot.nodes.get(&allocation.node) {
+                    // The node's own order, wherever the class is now.
+                    let quantum = quantum_of(&self.snapshot, &node.pool);
                     allocation.order = quantum.node_order(&node.capacity);
                 }
             } else {

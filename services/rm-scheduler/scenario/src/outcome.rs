@@ -7,7 +7,7 @@ use hayward_rm_scheduler_domain::{
     plan::{Receipt, Unblock, WorkShare},
     snapshot::Allocation,
 };
-use hayward_vocabulary::{AllocationId, Size, WorkId};
+use hayward_vocabulary::{AllocationId, Size, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::{Fleet, quantum_of};
@@ -183,7 +183,7 @@ fn add_places(fleet: &Fleet, jobs: &mut BTreeMap<WorkId, JobOutcome>) {
 }
 
 /// work whose class is gone closes its node until it has left, and so does what
-/// stays where its class may not be any more.
+/// stays where its class may not be any more. Instances of services do not stay.
 fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
     let Some(verdict) = plan.verdicts.get(&allocation.work) else {
         return false;
@@ -192,8 +192,10 @@ fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
     let Some(class) = class.and_then(|name| fleet.snapshot.classes.get(name)) else {
         return true;
     };
+    let demand = fleet.snapshot.demand.get(&allocation.work);
+    let stays = demand.is_none_or(|it| it.kind != WorkKind::Service || it.managed);
     let node = fleet.snapshot.nodes.get(&allocation.node);
-    allocation.fixed && node.is_some_and(|node| node.pool != class.pool)
+    allocation.fixed && stays && node.is_some_and(|node| node.pool != class.pool)
 }
 
 fn pools(fleet: &Fleet, plan: &Plan) -> BTreeMap<String, Vec<String>> {

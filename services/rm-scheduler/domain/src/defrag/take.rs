@@ -63,6 +63,9 @@ struct Donors {
     wealth: Vec<Option<u64>>,
     /// Outranked work may be stripped, other donors not (W-21).
     spare: bool,
+    /// Free quanta by node that processes of this request rely on already. They are not there for
+    /// the next of them [C-6].
+    spent: BTreeMap<usize, u64>,
 }
 
 /// Clears room for some processes of a request; returns for how many.
@@ -75,7 +78,11 @@ pub(super) fn from_donors(books: &mut Books, holders: &mut Holders, at: usize, n
     if given < need && !poor.is_empty() {
         //
         all.extend(poor);
-        let mut donors = self::donors(books, &all, false);
+        let spent = donors.spent;
+        donors = Donors {
+            spent,
+            ..self::donors(books, &all, false)
+        };
         given += take(books, at, need - given, &mut donors);
     }
     if books.requests[at].placed > before {
@@ -149,6 +156,7 @@ fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
         requests: requests.iter().copied().collect(),
         wealth,
         spare,
+        spent: BTreeMap::new(),
     }
 }
 
@@ -202,9 +210,9 @@ fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
             } else {
                 place.order >= order
             };
-            let listed = !books.settings.count_what_fits || books.requests[at].admits(place);
-            // [C-12], [C-15]
-            fits && listed
+            // [C-12], [C-15], and for the same reason the machine list: what is cleared where the
+            // request may never stand is lost for nothing.
+            fits && books.requests[at].admits(place)
                 && place.is_schedulable()
                 && place.pool.is_some_and(|pool| books.may_use(at, pool))
                 && (place.promised_to.is_none_or(|other| other == at)
@@ -288,7 +296,9 @@ fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<V
     let mut room = if early {
         books.coming_room(machine)
     } else {
-        place.free.clone()
+        let mut free = place.free.clone();
+        free.order = unspent(books, machine, donors);
+        free
     };
     let fits = |room: &crate::room::Room| {
         if books.settings.count_what_fits {
@@ -333,6 +343,12 @@ fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<V
     Some(enough)
 }
 
+fn unspent(books: &Books, machine: usize, donors: &Donors) -> u64 {
+    let free = books.machines[machine].free.order;
+    let spent = donors.spent.get(&machine).copied();
+    free.saturating_sub(spent.unwrap_or(0))
+}
+
 fn give_back(books: &Books, room: &mut crate::room::Room, share: Share) {
     match share {
         Share::Held(held) => {
@@ -373,7 +389,7 @@ fn clear(
     donors: &mut Donors,
 ) -> u64 {
     let order = books.requests[at].order;
-    let mut room = books.machines[machine].free.order;
+    let mut room = unspent(books, machine, donors);
     let mut handed = false;
     let detail = format!("split room is mended for {}", books.requests[at].id);
     for share in shares {
@@ -407,5 +423,11 @@ fn clear(
         }
         return 1;
     }
-    (room / order).max(1)
+    let processes = (room / order).max(1);
+    if !handed {
+        // What was cancelled is free by now, what leaves is not.
+        let free = unspent(books, machine, donors);
+        *donors.spent.entry(machine).or_default() += free.min(processes * order);
+    }
+    processes
 }

@@ -22,8 +22,8 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
         count_under(books, tables, &mut course);
     }
     pure_shares(books, classes);
-    for class in classes {
-        subtract(books, tables, *class);
+    for home in homes(books, classes) {
+        subtract(books, tables, classes, home);
     }
     if books.settings.rest_on_closed {
         for class in classes {
@@ -277,12 +277,18 @@ fn job_level(
     }
 }
 
-/// later groups see the rest, at every depth of the tree [C-14].
-fn subtract(books: &Books, tables: &mut Tables, class: usize) {
-    let Some(home) = books.classes[class].pool else {
-        return;
-    };
-    for (order, count) in books.classes[class].given.iter().rev() {
+/// later groups see the rest, at every depth of the tree [C-14]. All classes at home in one
+/// pool are one: a small process of one must not break the hole that was counted for a large one of
+/// another. Pools below go first, as they are apportioned and placed first.
+fn subtract(books: &Books, tables: &mut Tables, classes: &[usize], home: usize) {
+    let mut granted = Amounts::new();
+    let at_home = |class: &&usize| books.classes[**class].pool == Some(home);
+    for class in classes.iter().filter(at_home) {
+        for (order, count) in &books.classes[*class].given {
+            close(&mut granted, (*order, *count));
+        }
+    }
+    for (order, count) in granted.iter().rev() {
         let mut left = *count;
         for pool in books.forest.subtree(home) {
             left = tables.of_mut(*pool).count_out(left, *order);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::{AllocationId, NodeName, WorkId};
+use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 
 use super::{Asked, Departed, Laws, Register, Served, Share, Station};
 use crate::{
@@ -332,7 +332,8 @@ impl Register {
         let request = self.request(&allocation.work);
         let machine = self.machine(&allocation.node);
         let user = self.user(&allocation.user);
-        let share = share((id, user), allocation, (request, machine));
+        let mut share = share((id, user), allocation, (request, machine));
+        self.leave_remnant(&mut share);
         let at = if let Some(at) = self.share_at.get(id).copied() {
             self.unlink(at, stirred);
             self.shares[at] = share;
@@ -467,5 +468,10 @@ impl Asked {
     /// Submit time, then larger order; ties end with the id.
     pub fn seniority(&self) -> (i64, std::cmp::Reverse<u64>) {
         (self.submitted_at.unix_ms(), std::cmp::Reverse(self.order))
+    }
+
+    /// Of a service: where its class may not be any more, it leaves.
+    pub fn is_instance(&self) -> bool {
+        self.kind == WorkKind::Service && !self.managed
     }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{Size, WorkId, WorkKind};
 
-use super::{Asked, Register, absorb::Stirred};
+use super::{Asked, Register, Share, absorb::Stirred};
 use crate::{
     admit,
     cap::{self, Cap},
@@ -191,9 +191,10 @@ impl Register {
             };
             services.extend(self.requests[request].service.clone());
             // room held by work that belongs to no class, or may not be there any
-            // more and cannot be moved, closes its node until it goes.
-            let misplaced =
-                share.fixed && station.pool.is_none_or(|pool| !self.may_use(request, pool));
+            // more and stays all the same, closes its node until it goes. What leaves does not.
+            let misplaced = share.fixed
+                && !self.requests[request].is_instance()
+                && station.pool.is_none_or(|pool| !self.may_use(request, pool));
             open &= self.requests[request].class.is_some() && !misplaced;
         }
         for list in [&mut users, &mut owners] {
@@ -224,6 +225,16 @@ impl Register {
             if *nodes == 0 {
                 self.kinds.remove(&key);
             }
+        }
+    }
+
+    /// a share of a whole node holds its order in quanta. What made no quantum when it was
+    /// taken is room again once the node has grown.
+    pub(super) fn leave_remnant(&self, share: &mut Share) {
+        let class = self.class(&share.class).map(|at| &self.classes[at]);
+        if let Some(served) = class.filter(|it| it.class.policy == Policy::Reserve) {
+            let quantum = self.quantum(served.pool);
+            share.size = quantum.whole(share.order, &share.size);
         }
     }
 

@@ -1,0 +1,20 @@
+//! What `hayward plan --places` prints, without the rest of the program, for whoever compares many
+//! scenarios: `cargo run --release -p hayward-rm-scheduler-scenario --example plan -- FILE`.
+
+use std::{error::Error, fs};
+
+use hayward_rm_scheduler_scenario::{Scenario, Shown};
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let shown = Shown {
+        places: true,
+        explain: false,
+    };
+    for file in std::env::args().skip(1) {
+        let scenario = Scenario::read(&fs::read_to_string(file)?)?;
+        for outcome in scenario.run(shown)? {
+            println!("{}", serde_json::to_string(&outcome)?);
+        }
+    }
+    Ok(())
+}
