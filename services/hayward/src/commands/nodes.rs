@@ -1,6 +1,9 @@
 //! `hayward nodes`
 
 mod held;
+pub mod picture;
+
+use std::path::PathBuf;
 
 use hayward_node_status_api::{Health, NodeEntry, NodeList, NodeView};
 
@@ -20,11 +23,20 @@ pub struct Arguments {
     /// Show what each holds, for whom, and what is free on it, in quanta.
     #[arg(long)]
     pub held: bool,
+    /// Draw them into this file (SVG): what each holds, by user and kind of work.
+    #[arg(long, value_name = "FILE", conflicts_with = "held")]
+    pub picture: Option<PathBuf>,
+    /// What comes first in the picture.
+    #[arg(long, value_enum, default_value_t, requires = "picture")]
+    pub sort: picture::Sort,
 }
 
 pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> {
     if arguments.held {
         return held::run(session).await;
+    }
+    if let Some(file) = &arguments.picture {
+        return picture::run(session, file, arguments.sort).await;
     }
     let client = session.client(Service::NodeStatus, Role::Reader)?;
     let answer = pages::all(&client, "/v1/nodes", PAGES).await?;

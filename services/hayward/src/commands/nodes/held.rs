@@ -8,7 +8,7 @@ use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::{Cell, Look, Table, Tone, toned};
 
-const PAGES: Pages = Pages {
+pub(super) const PAGES: Pages = Pages {
     list: "nodes",
     next: "next_cursor",
 };

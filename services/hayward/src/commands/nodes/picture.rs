@@ -1,0 +1,274 @@
+//! `hayward nodes --picture FILE`: the fleet at a glance (R-15.5). Each node that is up is a square
+//! whose area is its memory, with a band for each piece of work on it, the largest first, and what
+//! is free last and black. Colours are users, patterns are kinds of work; pointing at a band tells
+//! whose it is, and following it leads to the work.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::Context as _;
+use clap::ValueEnum;
+use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
+use hayward_vocabulary::{UserName, WorkId, WorkKind};
+
+use super::held::PAGES;
+use crate::connection::pages;
+use crate::connection::{Role, Service, Session};
+use crate::output::note;
+
+/// Pixels of the side of a node of 1 GiB.
+const SIDE: f64 = 24.0;
+const GAP: f64 = 14.0;
+const WIDTH: f64 = 1_200.0;
+const HEAD: f64 = 40.0;
+const GIB: f64 = 1_073_741_824.0;
+
+/// What comes first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
+pub enum Sort {
+    /// The largest, then by name.
+    #[default]
+    Size,
+    Name,
+}
+
+pub async fn run(session: Session, file: &Path, sort: Sort) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let answer = pages::all(&client, "/v1/occupancy", PAGES).await?;
+    let all: Occupancy = serde_json::from_value(answer)?;
+    let drawn = svg(all.nodes, sort, &session.url(Service::JobConverter)?);
+    std::fs::write(file, drawn).with_context(|| file.display().to_string())?;
+    note(&format!("{} shows the nodes", file.display()));
+    Ok(())
+}
+
+/// One piece of work on one node.
+struct Band<'a> {
+    kind: WorkKind,
+    user: &'a UserName,
+    processes: u64,
+    quanta: u64,
+}
+
+fn svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
+    nodes.retain(|node| node.up);
+    nodes.sort_by(|a, b| match sort {
+        Sort::Size => (b.capacity.memory_bytes, &a.node).cmp(&(a.capacity.memory_bytes, &b.node)),
+        Sort::Name => a.node.cmp(&b.node),
+    });
+    let (mut x, mut y, mut row) = (GAP, HEAD, 0.0_f64);
+    let mut drawn = String::new();
+    for node in &nodes {
+        let side = SIDE * gib(node.capacity.memory_bytes).sqrt().max(0.5);
+        if x + side > WIDTH && x > GAP {
+            (x, y, row) = (GAP, y + row + GAP, 0.0);
+        }
+        square(&mut drawn, node, (x, y, side), jobs);
+        (x, row) = (x + side + GAP, row.max(side));
+    }
+    let height = y + row + GAP;
+    format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height:.1}\" \
+         font-family=\"sans-serif\" font-size=\"14\">\n{PATTERNS}\
+         <text x=\"{GAP}\" y=\"24\">{}</text>\n{drawn}</svg>\n",
+        head(&nodes)
+    )
+}
+
+/// Thin lines over the colour of the user.
+const PATTERNS: &str = "<defs>\
+<pattern id=\"service\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
+<path d=\"M0 6L6 0\" stroke=\"#000\" stroke-width=\"1\"/></pattern>\
+<pattern id=\"reservation\" width=\"6\" height=\"6\" patternUnits=\"userSpaceOnUse\">\
+<path d=\"M0 0H6M0 0V6\" stroke=\"#000\" stroke-width=\"1\"/></pattern></defs>\n";
+
+/// Memory in all, and what each kind of work has of it.
+fn head(nodes: &[NodeOccupancy]) -> String {
+    let total: f64 = nodes.iter().map(|it| gib(it.capacity.memory_bytes)).sum();
+    let of = |kind: WorkKind| -> f64 {
+        let each = |node: &NodeOccupancy| {
+            let shares = node.shares.iter().filter(|share| share.kind == kind);
+            real(shares.map(|share| share.order).sum()) * quantum_gib(node)
+        };
+        nodes.iter().map(each).sum()
+    };
+    let (jobs, services) = (of(WorkKind::Job), of(WorkKind::Service));
+    let reservations = of(WorkKind::Reservation);
+    let free = (total - jobs - services - reservations).max(0.0);
+    format!(
+        "{} nodes, {total:.0} GiB: jobs {jobs:.0}, services {services:.0}, \
+         reservations {reservations:.0}, unoccupied {free:.0}",
+        nodes.len()
+    )
+}
+
+fn square(drawn: &mut String, node: &NodeOccupancy, (x, y, side): (f64, f64, f64), jobs: &str) {
+    let physical = gib(node.capacity.memory_bytes);
+    let name = escaped(node.node.as_str());
+    // Writing to a string does not fail.
+    let _ = writeln!(
+        drawn,
+        "<g><title>{name}: {physical:.1} GiB</title>\
+         <rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{side:.1}\" height=\"{side:.1}\"/></g>"
+    );
+    let mut bands: BTreeMap<&WorkId, Band> = BTreeMap::new();
+    for share in &node.shares {
+        let band = bands.entry(&share.work).or_insert(Band {
+            kind: share.kind,
+            user: &share.user,
+            processes: 0,
+            quanta: 0,
+        });
+        band.processes += 1;
+        band.quanta += share.order;
+    }
+    let mut bands: Vec<(&WorkId, Band)> = bands.into_iter().collect();
+    bands.sort_by_key(|(_, band)| std::cmp::Reverse(band.quanta));
+    let whole = real(node.order.max(node.held).max(1));
+    let mut top = y;
+    for (work, band) in bands {
+        let height = side * real(band.quanta) / whole;
+        let place =
+            format!("x=\"{x:.1}\" y=\"{top:.1}\" width=\"{side:.1}\" height=\"{height:.1}\"");
+        let pattern = match band.kind {
+            WorkKind::Job => None,
+            WorkKind::Service => Some("service"),
+            WorkKind::Reservation => Some("reservation"),
+        };
+        let over = pattern.map_or_else(String::new, |id| {
+            format!("<rect {place} fill=\"url(#{id})\"/>")
+        });
+        let _ = writeln!(
+            drawn,
+            "<a href=\"{jobs}/v1/{}/{work}\"><title>{work} of {}: {} processes, {} quanta</title>\
+             <rect {place} fill=\"hsl({},60%,60%)\"/>{over}</a>",
+            resource(band.kind),
+            escaped(band.user.as_str()),
+            band.processes,
+            band.quanta,
+            hue(band.user),
+        );
+        top += height;
+    }
+}
+
+fn resource(kind: WorkKind) -> &'static str {
+    match kind {
+        WorkKind::Job => "jobs",
+        WorkKind::Service => "services",
+        WorkKind::Reservation => "reservations",
+    }
+}
+
+/// The same for a user in every picture: FNV-1a.
+fn hue(user: &UserName) -> u32 {
+    let hash = user.as_str().bytes().fold(0x811c_9dc5_u32, |hash, byte| {
+        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
+    });
+    hash % 360
+}
+
+fn quantum_gib(node: &NodeOccupancy) -> f64 {
+    gib(node.quantum.0.memory_bytes)
+}
+
+fn gib(bytes: u64) -> f64 {
+    real(bytes) / GIB
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a picture is a few hundred pixels wide"
+)]
+fn real(amount: u64) -> f64 {
+    amount as f64
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::AllocationState;
+    use hayward_rm_scheduler_api::occupancy::ShareOccupancy;
+    use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp};
+
+    use super::*;
+
+    fn share(work: &str, kind: WorkKind, user: &str, order: u64) -> ShareOccupancy {
+        ShareOccupancy {
+            allocation: AllocationId::new(format!("alc_{work}")).unwrap(),
+            work: WorkId::new(work).unwrap(),
+            kind,
+            user: UserName::new(user).unwrap(),
+            class: "normal".into(),
+            order,
+            state: AllocationState::Running,
+            granted_at: Timestamp::default(),
+            investment_ms: 0,
+            fixed: false,
+            leaving: false,
+            purged: false,
+            squatter: false,
+            gpus: Vec::new(),
+        }
+    }
+
+    fn node(name: &str, quanta: u64, shares: Vec<ShareOccupancy>) -> NodeOccupancy {
+        let held = shares.iter().map(|share| share.order).sum();
+        NodeOccupancy {
+            node: NodeName::new(name).unwrap(),
+            pool: "default".into(),
+            up: true,
+            responsive: true,
+            online: true,
+            quiesced: false,
+            blocked: None,
+            capacity: Size::memory(quanta << 30),
+            quantum: Quantum::default(),
+            order: quanta,
+            held,
+            free: quanta - held,
+            over: 0,
+            fixed: 0,
+            vacating: 0,
+            processes: shares.len() as u64,
+            reservable: false,
+            classes: Vec::new(),
+            shares,
+        }
+    }
+
+    #[test]
+    fn r_15_5_squares_by_memory_and_bands_by_quanta() {
+        let busy = vec![
+            share("job_a", WorkKind::Job, "ann", 1),
+            share("svc_s", WorkKind::Service, "bob", 6),
+            share("job_a", WorkKind::Job, "ann", 1),
+        ];
+        let mut lost = node("n3", 9, Vec::new());
+        lost.up = false;
+        let nodes = vec![node("n1", 4, Vec::new()), node("n2", 16, busy), lost];
+        let drawn = svg(nodes, Sort::Size, "http://jobs");
+        let head = "2 nodes, 20 GiB: jobs 2, services 6, reservations 0, unoccupied 12";
+        assert!(drawn.contains(head), "{drawn}");
+        // The larger is first and twice as wide, the largest band on top, one for all of a job.
+        let at = |text: &str| {
+            drawn
+                .find(text)
+                .unwrap_or_else(|| panic!("{text} in {drawn}"))
+        };
+        assert!(at("n2: 16.0 GiB") < at("n1: 4.0 GiB"));
+        assert!(at("width=\"96.0\"") < at("width=\"48.0\""));
+        assert!(
+            at("svc_s of bob: 1 processes, 6 quanta") < at("job_a of ann: 2 processes, 2 quanta")
+        );
+        assert!(drawn.contains("href=\"http://jobs/v1/jobs/job_a\""));
+        assert!(drawn.contains("height=\"36.0\" fill=\"url(#service)\""));
+        assert!(!drawn.contains("n3"));
+    }
+}
