@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Far beyond what any state takes on a busy machine: reaching it means the state never comes.
-const LIMIT: Duration = Duration::from_secs(30);
+const LIMIT: Duration = Duration::from_secs(90);
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 
 /// Looks until `look` finds something, and returns it.
