@@ -9,7 +9,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// Looks until `look` finds something, and returns it.
 ///
 /// # Panics
-/// When `what` did not come about within half a minute.
+/// When `what` did not come about within a minute and a half.
 pub async fn until<T>(what: &str, look: impl AsyncFnMut() -> Option<T>) -> T {
     until_within(what, LIMIT, look).await
 }
