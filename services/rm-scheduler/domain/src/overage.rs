@@ -114,11 +114,9 @@ pub(crate) fn cheapest<'b>(books: &'b Books, held: usize) -> impl Ord + use<'b> 
     )
 }
 
-/// Shares on a node that their owners hold beyond their counts, cheapest first.
-fn takeable(books: &Books, machine: usize) -> Vec<usize> {
-    let mut shares: Vec<usize> = books.machines[machine]
-        .held
-        .iter()
+/// Of these shares, what their owners hold beyond their counts, cheapest first.
+fn takeable<'h>(books: &Books, shares: impl Iterator<Item = &'h usize>) -> Vec<usize> {
+    let mut shares: Vec<usize> = shares
         .copied()
         .filter(|held| {
             let share = &books.held[*held];
@@ -140,7 +138,7 @@ fn relieve_shrunken_nodes(books: &mut Books, tree: usize) {
         }
         let name = books.machines[at].name;
         let detail = format!("node {name} shrank below what it holds");
-        for held in takeable(books, at) {
+        for held in takeable(books, books.machines[at].held.iter()) {
             let exceeds = books.held[held]
                 .request
                 .is_some_and(|r| books.requests[r].excess() > 0);
