@@ -16,7 +16,7 @@ use crate::{
     apportion::Amounts,
     cap::{self, Cap},
     forest::Forest,
-    plan::{Grant, Reason, Receipt, Vacate, VacateReason},
+    plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
     register::{Asked, Register, Share},
     room::Room,
     settings::Settings,
@@ -50,6 +50,10 @@ pub(crate) struct Books<'a> {
     pub was_needy: Vec<usize>,
     /// Room that could be had, of nodes where a fault changed it.
     pub changed_rooms: BTreeMap<usize, Room>,
+    /// What the caps are made of, of work that a fault took something from.
+    pub changed_caps: BTreeMap<usize, CapParts>,
+    /// By request: whole nodes kept for it (RESERVE).
+    pub promised: BTreeMap<usize, Vec<usize>>,
 }
 
 pub(crate) struct Machine<'a> {
@@ -139,7 +143,6 @@ pub(crate) struct Request<'a> {
     pub order: u64,
     /// Size of one process as granted.
     pub size: &'a Size,
-    pub held: &'a [usize],
     /// Held, not leaving, at the start of the round and after every order to leave.
     pub current: u64,
     /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
@@ -153,8 +156,6 @@ pub(crate) struct Request<'a> {
     pub deferral: Option<Box<Deferral>>,
     /// Said by the step that left it waiting.
     pub waits: Option<Reason>,
-    /// Whole nodes kept for it (RESERVE).
-    pub promised: Vec<usize>,
     /// Room for it is on its way: processes that leaving shares will make place for.
     pub coming: u64,
     /// Its order is that of a node it was promised.
@@ -163,8 +164,6 @@ pub(crate) struct Request<'a> {
     pub ended: bool,
     /// Section 12 found that what it lacks cannot come by itself.
     pub actually_needy: bool,
-    /// It gave something up for others in this round.
-    pub hit: bool,
 }
 
 impl Request<'_> {
@@ -305,9 +304,6 @@ impl<'a> Books<'a> {
     /// As [`Books::vacate`], for the sake of others; leaves a receipt.
     pub fn preempt(&mut self, held: usize, beneficiary: Option<usize>, detail: String) {
         let receipt = self.receipt(held, beneficiary);
-        if let Some(owner) = self.held[held].request {
-            self.requests[owner].hit = true;
-        }
         self.vacate(held, VacateReason::Preempted, detail);
         self.receipts.push(receipt);
     }
@@ -346,6 +342,27 @@ impl<'a> Books<'a> {
         } else {
             request.counted
         }
+    }
+
+    /// Whole nodes kept for a request.
+    pub fn promised_to(&self, request: usize) -> &[usize] {
+        self.promised.get(&request).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the cap of a request is made of.
+    pub fn cap_parts(&self, request: usize) -> CapParts {
+        let asked = self.requests[request].demand;
+        let mut parts = *self.changed_caps.get(&request).unwrap_or(&asked.cap_parts);
+        if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
+            parts.room = Some(self.most(request));
+        }
+        parts
+    }
+
+    /// Processes for which there is room, with those that rest where none is.
+    pub fn most(&self, request: usize) -> u64 {
+        let request = &self.requests[request];
+        request.reach.saturating_add(request.resting)
     }
 
     pub fn in_tree(&self, machine: usize, tree: usize) -> bool {

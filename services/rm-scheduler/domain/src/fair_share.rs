@@ -42,7 +42,7 @@ impl Planner for FairShare {
 pub struct Rounds {
     register: Register,
     /// By the number of the work.
-    said: Vec<Option<verdict::Said>>,
+    said: Vec<Option<verdict::Basis>>,
     verdicts: BTreeMap<WorkId, Verdict>,
     shares: Shares,
 }
@@ -181,17 +181,24 @@ fn carried(books: &Books) -> Carried {
         last_hit: lately_hit(books),
         ..Carried::default()
     };
-    let churns = books.settings.churn_rounds.is_some();
+    if books.settings.churn_rounds.is_some() {
+        let given = books.receipts.iter().map(|receipt| &receipt.work);
+        let hit = given.filter(|work| books.register.request(work).is_some());
+        let round = books.snapshot.round;
+        carried
+            .last_hit
+            .extend(hit.map(|work| (work.clone(), round)));
+    }
+    let may_end = !books.settings.replace_lost || !books.snapshot.carried.ended.is_empty();
+    if !may_end && !configured {
+        return carried;
+    }
     for (at, request) in books.requests.iter().enumerate() {
         if request.ended {
             carried.ended.insert(request.id.clone());
         }
         if configured && request.upgraded && books.policy(at) == Some(Policy::Reserve) {
             carried.upgrades.insert(request.id.clone(), request.order);
-        }
-        if churns && request.hit {
-            let round = books.snapshot.round;
-            carried.last_hit.insert(request.id.clone(), round);
         }
     }
     carried

@@ -57,7 +57,7 @@ fn shrink_to_count(books: &mut Books, at: usize) {
 
 /// Sends the cheapest away. What its own limit takes from it has no beneficiary.
 fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str) {
-    let mut shares = books.requests[at].held.to_vec();
+    let mut shares = books.requests[at].demand.held.clone();
     shares.retain(|held| !books.leaving[*held]);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     let count = usize::try_from(count).unwrap_or(usize::MAX);

@@ -42,14 +42,12 @@ pub(crate) fn measure(books: &mut Books) {
             known[demand.shape] = Some(reach);
             reach
         };
-        let fair = books.policy(at) == Some(Policy::FairShare);
-        let request = &mut books.requests[at];
-        request.reach = reach;
-        if fair {
-            let most = reach.saturating_add(request.resting);
+        books.requests[at].reach = reach;
+        if books.policy(at) == Some(Policy::FairShare) {
+            let most = books.most(at);
+            let request = &mut books.requests[at];
             request.cap.steady = request.cap.steady.min(most);
             request.cap.now = request.cap.now.min(most);
-            request.cap.parts.room = Some(most);
         }
     }
 }

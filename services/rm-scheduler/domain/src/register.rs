@@ -20,6 +20,7 @@ use crate::{
     books::Deferral,
     cap::Cap,
     forest::Forest,
+    plan::CapParts,
     room::Room,
     snapshot::{Class, Node, Pool, Tunables},
 };
@@ -66,6 +67,8 @@ pub(crate) struct Register {
     open_to_all: [FxHashMap<String, usize>; 3],
     /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
     pub touched: Vec<usize>,
+    /// Work of which something was derived anew.
+    pub refreshed: Vec<usize>,
     pub departed: Vec<Departed>,
     pub withdrawn: Vec<WorkId>,
     /// The news was everything.
@@ -165,6 +168,7 @@ pub(crate) struct Asked {
     /// Of those that stay, on nodes that take no new work.
     pub resting: u64,
     pub cap: Cap,
+    pub cap_parts: CapParts,
 }
 
 #[expect(
@@ -216,6 +220,10 @@ impl Register {
         let fresh = self.user_at.len();
         self.user_at.insert(name.clone(), fresh);
         fresh
+    }
+
+    pub fn number_of_user(&self, name: &UserName) -> Option<usize> {
+        self.user_at.get(name).copied()
     }
 
     pub fn class(&self, name: &str) -> Option<usize> {

@@ -62,6 +62,8 @@ impl<'a> Books<'a> {
             turns: Vec::new(),
             was_needy: Vec::new(),
             changed_rooms: BTreeMap::new(),
+            changed_caps: BTreeMap::new(),
+            promised: BTreeMap::new(),
         };
         books.take_over();
         books.hold_whole_nodes();
@@ -104,7 +106,7 @@ impl<'a> Books<'a> {
             }
             for at in self.classes[class].requests() {
                 let request = &mut self.requests[at];
-                if let Some(last) = request.held.last() {
+                if let Some(last) = request.demand.held.last() {
                     (request.order, request.upgraded) = (self.held[*last].order, true);
                 }
             }
@@ -128,7 +130,9 @@ impl<'a> Books<'a> {
             if let Some(at) = share.request {
                 let request = &self.requests[at];
                 let counts = (request.current, request.leaving);
-                self.requests[at].cap = cap::of(register, tunables, at, counts);
+                let (cap, parts) = cap::of(register, tunables, at, counts);
+                self.requests[at].cap = cap;
+                self.changed_caps.insert(at, parts);
             }
             if let Some(machine) = share.machine.filter(|_| share.fixed) {
                 let room = self.room_without_fixed(machine);
@@ -189,7 +193,6 @@ fn request<'a>(asked: &'a Asked, register: &'a Register) -> Request<'a> {
         class: asked.class,
         order: asked.order,
         size: &register.shapes[asked.shape].3,
-        held: &asked.held,
         current: asked.current,
         resting: asked.resting,
         leaving: asked.leaving,
@@ -199,11 +202,9 @@ fn request<'a>(asked: &'a Asked, register: &'a Register) -> Request<'a> {
         placed: 0,
         deferral: asked.deferral.clone(),
         waits: None,
-        promised: Vec::new(),
         coming: 0,
         upgraded: false,
         ended: false,
         actually_needy: false,
-        hit: false,
     }
 }

@@ -115,7 +115,7 @@ fn candidates(books: &Books, holders: &Holders, at: usize) -> (Vec<usize>, Vec<u
             let fresh = books.settings.spare_donors && request.placed > 0;
             let is_rich = !request.actually_needy
                 && request.has() >= threshold
-                && (fresh || request.held.iter().any(runs));
+                && (fresh || request.demand.held.iter().any(runs));
             if is_rich {
                 rich.push(donor);
             } else if outranked {

@@ -104,7 +104,7 @@ impl<'a> Stirred<'a> {
         let mut takeable: Vec<Vec<usize>> = vec![Vec::new(); books.machines.len()];
         for request in books.requests.iter().filter(|request| request.excess() > 0) {
             let can_go = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
-            for held in request.held.iter().filter(can_go) {
+            for held in request.demand.held.iter().filter(can_go) {
                 if let Some(machine) = books.held[*held].machine {
                     stirs[machine] = true;
                     takeable[machine].push(*held);
