@@ -351,8 +351,12 @@ impl<'a> Books<'a> {
 
     /// What the cap of a request is made of.
     pub fn cap_parts(&self, request: usize) -> CapParts {
-        let asked = self.requests[request].demand;
-        let mut parts = *self.changed_caps.get(&request).unwrap_or(&asked.cap_parts);
+        let known = self.changed_caps.get(&request).copied();
+        let mut parts = known.unwrap_or_else(|| {
+            let asked = self.requests[request].demand;
+            let counts = (asked.current, asked.leaving);
+            cap::of(self.register, &self.snapshot.tunables, request, counts).1
+        });
         if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
             parts.room = Some(self.most(request));
         }

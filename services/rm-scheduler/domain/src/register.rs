@@ -20,7 +20,6 @@ use crate::{
     books::Deferral,
     cap::Cap,
     forest::Forest,
-    plan::CapParts,
     room::Room,
     snapshot::{Class, Node, Pool, Tunables},
 };
@@ -168,7 +167,6 @@ pub(crate) struct Asked {
     /// Of those that stay, on nodes that take no new work.
     pub resting: u64,
     pub cap: Cap,
-    pub cap_parts: CapParts,
 }
 
 #[expect(

@@ -8,7 +8,6 @@ use super::{Asked, Register, absorb::Stirred};
 use crate::{
     admit,
     cap::{self, Cap},
-    plan::CapParts,
     snapshot::{Demand, Policy, Snapshot},
     vacate,
 };
@@ -63,7 +62,6 @@ impl Register {
             leaving: 0,
             resting: 0,
             cap: Cap::default(),
-            cap_parts: CapParts::default(),
         }
     }
 
@@ -269,8 +267,8 @@ impl Register {
         asked.held_quanta = held_quanta;
         (asked.leaving_quanta, asked.closed_quanta) = (leaving_quanta, closed_quanta);
         (asked.current, asked.leaving, asked.resting) = (current, leaving, resting);
-        let cap = cap::of(self, &self.laws.tunables, at, (current, leaving));
-        (self.requests[at].cap, self.requests[at].cap_parts) = cap;
+        let (cap, _) = cap::of(self, &self.laws.tunables, at, (current, leaving));
+        self.requests[at].cap = cap;
     }
 
     /// May this request ever use nodes of this pool?
