@@ -16,12 +16,22 @@ use crate::{
     apportion::Amounts,
     cap::{self, Cap},
     forest::Forest,
+    how_much::fair::Row,
     plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
     register::{Asked, Register, Share},
     room::Room,
     settings::Settings,
     snapshot::{Class, Node, Policy, Snapshot},
 };
+
+/// Memory for the books of a round. It is kept, since asking the system for as much in every round
+/// takes longer than writing it.
+#[derive(Default)]
+pub(crate) struct Desk {
+    machines: Vec<Machine<'static>>,
+    requests: Vec<Request<'static>>,
+    rows: Vec<Row>,
+}
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
@@ -54,6 +64,8 @@ pub(crate) struct Books<'a> {
     pub changed_caps: BTreeMap<usize, CapParts>,
     /// By request: whole nodes kept for it (RESERVE).
     pub promised: BTreeMap<usize, Vec<usize>>,
+    /// Of what was counted last; empty.
+    pub rows: Vec<Row>,
 }
 
 pub(crate) struct Machine<'a> {
@@ -143,6 +155,9 @@ pub(crate) struct Request<'a> {
     pub order: u64,
     /// Size of one process as granted.
     pub size: &'a Size,
+    pub shape: usize,
+    /// It names machines.
+    pub listed: bool,
     /// Held, not leaving, at the start of the round and after every order to leave.
     pub current: u64,
     /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
@@ -164,6 +179,8 @@ pub(crate) struct Request<'a> {
     pub ended: bool,
     /// Section 12 found that what it lacks cannot come by itself.
     pub actually_needy: bool,
+    /// Something of it was told to leave in this round.
+    pub gave: bool,
 }
 
 impl Request<'_> {
@@ -286,8 +303,9 @@ impl<'a> Books<'a> {
                 self.machines[machine].stirred = true;
             }
             if let Some(request) = share.request {
-                self.requests[request].current -= 1;
-                self.requests[request].leaving += 1;
+                let owner = &mut self.requests[request];
+                (owner.current, owner.leaving) = (owner.current - 1, owner.leaving + 1);
+                owner.gave = true;
             }
         }
         self.vacates.insert(

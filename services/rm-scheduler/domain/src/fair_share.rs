@@ -6,7 +6,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     Planner,
-    books::Books,
+    books::{Books, Desk},
     deficit, defrag, how_much,
     news::News,
     overage,
@@ -41,6 +41,7 @@ impl Planner for FairShare {
 #[derive(Default)]
 pub struct Rounds {
     register: Register,
+    desk: Desk,
     /// By the number of the work.
     said: Vec<Option<verdict::Basis>>,
     verdicts: BTreeMap<WorkId, Verdict>,
@@ -88,7 +89,7 @@ impl Rounds {
         // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
         self.register.absorb(snapshot, news);
         ended(Phase::Absorb);
-        let mut books = Books::open(&self.register, snapshot);
+        let mut books = Books::open(&mut self.desk, &self.register, snapshot);
         deficit::settle(&mut books);
         // 2. What has to leave whatever anybody is due.
         vacate::faults(&mut books);
@@ -105,13 +106,15 @@ impl Rounds {
             shares: &mut self.shares,
         };
         let (verdicts, shares) = known.tell(&books);
+        let (grants, carried) = (books.grants(), carried(&books));
+        books.close(&mut self.desk);
         let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
             verdicts,
             shares: Shares::default(),
-            grants: books.grants(),
-            carried: carried(&books),
+            grants,
+            carried,
             receipts: books.receipts,
             vacates: books.vacates.into_values().collect(),
         };

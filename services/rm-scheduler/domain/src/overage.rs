@@ -72,17 +72,14 @@ fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str)
 
 fn shrink_to_own_limit(books: &mut Books, policy: Policy, at: usize) {
     let request = &books.requests[at];
-    let demand = request.demand;
-    if demand.kind == WorkKind::Reservation {
-        return;
-    }
     let limit = if policy == Policy::FairShare {
         request.cap.own
     } else {
         request.counted
     };
     let over = request.current.saturating_sub(limit);
-    if over == 0 {
+    let demand = request.demand;
+    if over == 0 || demand.kind == WorkKind::Reservation {
         return;
     }
     if request.current > demand.max_processes {

@@ -30,16 +30,15 @@ pub(crate) fn measure(books: &mut Books) {
             books.requests[at].reach = 0;
             continue;
         }
-        let demand = request.demand;
-        let reach = if !demand.machines.is_empty() {
+        let reach = if request.listed {
             among_listed(books, at)
-        } else if request.order != demand.order {
+        } else if request.upgraded {
             among(books, kinds, at)
-        } else if let Some(reach) = known[demand.shape] {
+        } else if let Some(reach) = known[request.shape] {
             reach
         } else {
             let reach = among(books, kinds, at);
-            known[demand.shape] = Some(reach);
+            known[request.shape] = Some(reach);
             reach
         };
         books.requests[at].reach = reach;

@@ -31,7 +31,7 @@ pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
     let request = &books.requests[at];
     let nowhere = request.has() == 0 && request.reach == 0;
     let heavy = request.deferral.is_some() || request.waits.is_some() || nowhere;
-    let moves = request.placed > 0 || request.leaving != request.demand.leaving;
+    let moves = request.placed > 0 || request.gave;
     let basis = Basis {
         counted: request.counted,
         reach: request.reach,

@@ -224,7 +224,7 @@ pub(crate) fn lend_idle<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
     for (policy, at) in turns {
         let request = &books.requests[*at];
         let more = request.cap.now.saturating_sub(request.has());
-        if *policy == Policy::FairShare && !request.demand.completing && more > 0 {
+        if *policy == Policy::FairShare && more > 0 && !request.demand.completing {
             let room = room.get_or_insert_with(|| {
                 FreeRoom::index(books, |at| {
                     let machine = &books.machines[at];

@@ -25,9 +25,10 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     for class in classes {
         subtract(books, tables, *class);
     }
-    for row in &course.rows {
+    for row in course.rows.drain(..) {
         books.requests[row.at].counted = row.counted + row.resting.min(row.now);
     }
+    books.rows = course.rows;
 }
 
 /// The classes of a group while they are counted, and counted again.
@@ -38,7 +39,7 @@ struct Course {
 }
 
 /// One piece of work while it is counted.
-struct Row {
+pub(crate) struct Row {
     at: usize,
     order: u64,
     base: u64,
@@ -65,10 +66,12 @@ struct Party {
 }
 
 impl Course {
-    fn new(books: &Books, classes: &[usize]) -> Self {
+    fn new(books: &mut Books, classes: &[usize]) -> Self {
         let sizes = classes.iter().map(|class| books.classes[*class].users);
         let size = sizes.flat_map(BTreeMap::values).map(Vec::len).sum();
-        let mut rows = Vec::with_capacity(size);
+        let mut rows = std::mem::take(&mut books.rows);
+        rows.reserve(size);
+        let books = &*books;
         let mut party = |work: &Vec<usize>| {
             let from = rows.len();
             rows.extend(work.iter().map(|at| row(books, *at)));
