@@ -50,7 +50,7 @@ impl<'a> Books<'a> {
             forest: &register.forest,
             machines: places,
             held: &register.shares,
-            leaving: register.shares.iter().map(|share| share.leaving).collect(),
+            leaving: leaving(register),
             classes: classes.collect(),
             requests,
             pending: Vec::new(),
@@ -193,6 +193,15 @@ impl<'a> Books<'a> {
             }
         }
     }
+}
+
+/// Told to leave before this round, by share.
+fn leaving(register: &Register) -> Vec<bool> {
+    let mut leaving = vec![false; register.shares.len()];
+    for at in &register.leaving {
+        leaving[*at] = true;
+    }
+    leaving
 }
 
 /// An empty list in the memory of another: a list that is collected from one of the same layout

@@ -184,14 +184,16 @@ fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
 fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
+    let nobody_gives = donors.requests.is_empty();
     let is_donor = |user: &usize| donors.wealth[*user].is_some();
+    let gives = |machine: usize| {
+        let owners = &books.register.machines[machine].owners;
+        !nobody_gives && owners.iter().any(is_donor)
+    };
     (0..books.machines.len())
         .filter(|machine| {
             // Where nobody gives, only room that comes anyway will do.
-            books.register.machines[*machine]
-                .owners
-                .iter()
-                .any(is_donor)
+            gives(*machine)
                 || !books.machines[*machine].pending.is_empty()
                 || books.coming_order(*machine) >= order
         })
