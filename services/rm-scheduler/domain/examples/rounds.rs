@@ -24,7 +24,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const GIB: u64 = 1 << 30;
 const USERS: u64 = 97;
-/// One node in so many has gpus, in a pool of their own, and one piece of work in so many wants some.
+/// One node in so many has gpus, and one piece of work in so many wants some; they have a pool of
+/// their own.
 const GPUS_ONE_IN: u64 = 50;
 /// First rounds that are tried; the largest fleet is planned once, for its memory.
 const REPEATS: usize = 3;

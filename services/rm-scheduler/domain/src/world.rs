@@ -265,6 +265,6 @@ pub fn share(plan: &Plan, id: &str) -> WorkShare {
         .values()
         .flat_map(|class| class.users.values())
         .find_map(|user| user.work.get(id))
-        .cloned()
+        .copied()
         .unwrap()
 }
