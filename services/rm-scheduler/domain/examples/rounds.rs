@@ -24,6 +24,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const GIB: u64 = 1 << 30;
 const USERS: u64 = 97;
+/// One node in so many has gpus, and one piece of work in so many wants some; they have a pool of
+/// their own.
+const GPUS_ONE_IN: u64 = 50;
 /// First rounds that are tried; the largest fleet is planned once, for its memory.
 const REPEATS: usize = 3;
 
@@ -178,13 +181,21 @@ where
 fn fleet(nodes: u64, requests: u64) -> Snapshot {
     let mut snapshot = Snapshot::empty();
     snapshot.tunables.initialization_cap = 0;
-    snapshot.pools = BTreeMap::from([("default".to_owned(), Pool::default())]);
-    for (class, weight) in [("high", 200), ("normal", 100), ("low", 50)] {
+    for pool in ["default", "gpus"] {
+        snapshot.pools.insert(pool.to_owned(), Pool::default());
+    }
+    let classes = [
+        ("high", 200, "default"),
+        ("normal", 100, "default"),
+        ("low", 50, "default"),
+        ("learning", 100, "gpus"),
+    ];
+    for (class, weight, pool) in classes {
         let entry = Class {
             policy: Policy::FairShare,
             priority: 10,
             weight,
-            pool: "default".into(),
+            pool: pool.into(),
             default: false,
             users: BTreeSet::new(),
             place: 0,
@@ -194,10 +205,12 @@ fn fleet(nodes: u64, requests: u64) -> Snapshot {
         snapshot.classes.insert(class.to_owned(), entry);
     }
     for at in 0..nodes {
+        let with_gpus = at % GPUS_ONE_IN == 0;
         let node = Node {
-            pool: "default".into(),
+            pool: if with_gpus { "gpus" } else { "default" }.into(),
             capacity: Size {
                 cpu_milli: 64_000,
+                gpu_milli: if with_gpus { 8_000 } else { 0 },
                 ..Size::memory([64, 96, 128, 48][usize::try_from(at % 4).unwrap_or(0)] * GIB)
             },
             takes_work: true,
@@ -216,13 +229,21 @@ fn fleet(nodes: u64, requests: u64) -> Snapshot {
 
 fn add_request(snapshot: &mut Snapshot, at: u64) -> WorkId {
     let pick = usize::try_from(at).unwrap_or(0);
+    let learns = at % GPUS_ONE_IN == 7;
+    let (class, gpu_milli) = if learns {
+        let turn = pick / 50 % 4;
+        ("learning", [500, 1_000, 2_000, 1_000][turn])
+    } else {
+        (["high", "normal", "normal", "low"][pick % 4], 0)
+    };
     let demand = Demand {
         kind: WorkKind::Job,
         user: name::<UserName>(&format!("u{}", at % USERS)),
-        class: Some(["high", "normal", "normal", "low"][pick % 4].to_owned()),
+        class: Some(class.to_owned()),
         submitted_at: Timestamp::from_unix_ms(i64::try_from(at).unwrap_or(0)),
         size: Size {
             cpu_milli: 500,
+            gpu_milli,
             ..Size::memory([1, 2, 4, 8, 3][pick % 5] * GIB)
         },
         max_processes: 1 + at % 4,

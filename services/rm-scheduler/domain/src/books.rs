@@ -16,12 +16,22 @@ use crate::{
     apportion::Amounts,
     cap::{self, Cap},
     forest::Forest,
-    plan::{Grant, Reason, Receipt, Vacate, VacateReason},
+    how_much::fair::Row,
+    plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
     register::{Asked, Register, Share},
     room::Room,
     settings::Settings,
     snapshot::{Class, Node, Policy, Snapshot},
 };
+
+/// Memory for the books of a round. It is kept, since asking the system for as much in every round
+/// takes longer than writing it.
+#[derive(Default)]
+pub(crate) struct Desk {
+    machines: Vec<Machine<'static>>,
+    requests: Vec<Request<'static>>,
+    rows: Vec<Row>,
+}
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
@@ -50,6 +60,12 @@ pub(crate) struct Books<'a> {
     pub was_needy: Vec<usize>,
     /// Room that could be had, of nodes where a fault changed it.
     pub changed_rooms: BTreeMap<usize, Room>,
+    /// What the caps are made of, of work that a fault took something from.
+    pub changed_caps: BTreeMap<usize, CapParts>,
+    /// By request: whole nodes kept for it (RESERVE).
+    pub promised: BTreeMap<usize, Vec<usize>>,
+    /// Of what was counted last; empty.
+    pub rows: Vec<Row>,
 }
 
 pub(crate) struct Machine<'a> {
@@ -139,7 +155,9 @@ pub(crate) struct Request<'a> {
     pub order: u64,
     /// Size of one process as granted.
     pub size: &'a Size,
-    pub held: &'a [usize],
+    pub shape: usize,
+    /// It names machines.
+    pub listed: bool,
     /// Held, not leaving, at the start of the round and after every order to leave.
     pub current: u64,
     /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
@@ -153,8 +171,6 @@ pub(crate) struct Request<'a> {
     pub deferral: Option<Box<Deferral>>,
     /// Said by the step that left it waiting.
     pub waits: Option<Reason>,
-    /// Whole nodes kept for it (RESERVE).
-    pub promised: Vec<usize>,
     /// Room for it is on its way: processes that leaving shares will make place for.
     pub coming: u64,
     /// Its order is that of a node it was promised.
@@ -163,8 +179,8 @@ pub(crate) struct Request<'a> {
     pub ended: bool,
     /// Section 12 found that what it lacks cannot come by itself.
     pub actually_needy: bool,
-    /// It gave something up for others in this round.
-    pub hit: bool,
+    /// Something of it was told to leave in this round.
+    pub gave: bool,
 }
 
 impl Request<'_> {
@@ -287,8 +303,9 @@ impl<'a> Books<'a> {
                 self.machines[machine].stirred = true;
             }
             if let Some(request) = share.request {
-                self.requests[request].current -= 1;
-                self.requests[request].leaving += 1;
+                let owner = &mut self.requests[request];
+                (owner.current, owner.leaving) = (owner.current - 1, owner.leaving + 1);
+                owner.gave = true;
             }
         }
         self.vacates.insert(
@@ -305,9 +322,6 @@ impl<'a> Books<'a> {
     /// As [`Books::vacate`], for the sake of others; leaves a receipt.
     pub fn preempt(&mut self, held: usize, beneficiary: Option<usize>, detail: String) {
         let receipt = self.receipt(held, beneficiary);
-        if let Some(owner) = self.held[held].request {
-            self.requests[owner].hit = true;
-        }
         self.vacate(held, VacateReason::Preempted, detail);
         self.receipts.push(receipt);
     }
@@ -346,6 +360,31 @@ impl<'a> Books<'a> {
         } else {
             request.counted
         }
+    }
+
+    /// Whole nodes kept for a request.
+    pub fn promised_to(&self, request: usize) -> &[usize] {
+        self.promised.get(&request).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the cap of a request is made of.
+    pub fn cap_parts(&self, request: usize) -> CapParts {
+        let known = self.changed_caps.get(&request).copied();
+        let mut parts = known.unwrap_or_else(|| {
+            let asked = self.requests[request].demand;
+            let counts = (asked.current, asked.leaving);
+            cap::of(self.register, &self.snapshot.tunables, request, counts).1
+        });
+        if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
+            parts.room = Some(self.most(request));
+        }
+        parts
+    }
+
+    /// Processes for which there is room, with those that rest where none is.
+    pub fn most(&self, request: usize) -> u64 {
+        let request = &self.requests[request];
+        request.reach.saturating_add(request.resting)
     }
 
     pub fn in_tree(&self, machine: usize, tree: usize) -> bool {

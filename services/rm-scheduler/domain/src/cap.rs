@@ -8,7 +8,7 @@ use crate::{
     snapshot::{Growth, Policy, Tunables},
 };
 
-/// The cap, and what it is made of.
+/// The cap. What it is made of is said apart, as few ever read it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Cap {
     /// by limit and remaining tasks alone. Sorting goes by this, because it does not move
@@ -22,23 +22,22 @@ pub(crate) struct Cap {
     pub own: u64,
     /// no rate is known yet.
     pub starting: bool,
-    /// What `now` is the least of, for people.
-    pub parts: CapParts,
 }
 
 impl Cap {
-    fn all(processes: u64) -> Self {
-        Self {
+    fn all(processes: u64) -> (Self, CapParts) {
+        let cap = Self {
             base: processes,
             steady: processes,
             now: processes,
             own: processes,
             starting: false,
-            parts: CapParts {
-                base: processes,
-                ..CapParts::default()
-            },
-        }
+        };
+        let parts = CapParts {
+            base: processes,
+            ..CapParts::default()
+        };
+        (cap, parts)
     }
 }
 
@@ -79,10 +78,10 @@ pub(crate) fn of(
     tunables: &Tunables,
     at: usize,
     (current, leaving): (u64, u64),
-) -> Cap {
+) -> (Cap, CapParts) {
     let asked = &register.requests[at];
     let Some(class) = asked.class.map(|class| &register.classes[class].class) else {
-        return Cap::default();
+        return <(Cap, CapParts)>::default();
     };
     match asked.kind {
         _ if asked.completing => Cap::all(current),
@@ -105,7 +104,7 @@ fn cap_of_job(
     demand: &Asked,
     (current, leaving): (u64, u64),
     rules: &Rules,
-) -> Cap {
+) -> (Cap, CapParts) {
     let threads = u64::from(demand.threads.max(1));
     // work is never asked to shrink because its tasks run out.
     let want = demand.remaining_tasks.div_ceil(threads).max(current);
@@ -146,14 +145,14 @@ fn cap_of_job(
         (false, true) => parts.doubling = Some(reached.saturating_mul(2)),
     }
     let now = parts.least();
-    Cap {
+    let cap = Cap {
         base,
         steady: if starting { now } else { potential.max(now) },
         now,
         own: now,
         starting,
-        parts,
-    }
+    };
+    (cap, parts)
 }
 
 /// processes still useful once a new one could have started.

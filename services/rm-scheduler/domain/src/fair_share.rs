@@ -6,7 +6,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     Planner,
-    books::Books,
+    books::{Books, Desk},
     deficit, defrag, how_much,
     news::News,
     overage,
@@ -41,8 +41,9 @@ impl Planner for FairShare {
 #[derive(Default)]
 pub struct Rounds {
     register: Register,
+    desk: Desk,
     /// By the number of the work.
-    said: Vec<Option<verdict::Said>>,
+    said: Vec<Option<verdict::Basis>>,
     verdicts: BTreeMap<WorkId, Verdict>,
     shares: Shares,
 }
@@ -88,7 +89,7 @@ impl Rounds {
         // 1. Who asks, what is held where, which class serves whom, what is owed to whom.
         self.register.absorb(snapshot, news);
         ended(Phase::Absorb);
-        let mut books = Books::open(&self.register, snapshot);
+        let mut books = Books::open(&mut self.desk, &self.register, snapshot);
         deficit::settle(&mut books);
         // 2. What has to leave whatever anybody is due.
         vacate::faults(&mut books);
@@ -105,13 +106,15 @@ impl Rounds {
             shares: &mut self.shares,
         };
         let (verdicts, shares) = known.tell(&books);
+        let (grants, carried) = (books.grants(), carried(&books));
+        books.close(&mut self.desk);
         let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
             verdicts,
             shares: Shares::default(),
-            grants: books.grants(),
-            carried: carried(&books),
+            grants,
+            carried,
             receipts: books.receipts,
             vacates: books.vacates.into_values().collect(),
         };
@@ -181,17 +184,24 @@ fn carried(books: &Books) -> Carried {
         last_hit: lately_hit(books),
         ..Carried::default()
     };
-    let churns = books.settings.churn_rounds.is_some();
+    if books.settings.churn_rounds.is_some() {
+        let given = books.receipts.iter().map(|receipt| &receipt.work);
+        let hit = given.filter(|work| books.register.request(work).is_some());
+        let round = books.snapshot.round;
+        carried
+            .last_hit
+            .extend(hit.map(|work| (work.clone(), round)));
+    }
+    let may_end = !books.settings.replace_lost || !books.snapshot.carried.ended.is_empty();
+    if !may_end && !configured {
+        return carried;
+    }
     for (at, request) in books.requests.iter().enumerate() {
         if request.ended {
             carried.ended.insert(request.id.clone());
         }
         if configured && request.upgraded && books.policy(at) == Some(Policy::Reserve) {
             carried.upgrades.insert(request.id.clone(), request.order);
-        }
-        if churns && request.hit {
-            let round = books.snapshot.round;
-            carried.last_hit.insert(request.id.clone(), round);
         }
     }
     carried

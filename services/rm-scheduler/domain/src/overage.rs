@@ -57,7 +57,7 @@ fn shrink_to_count(books: &mut Books, at: usize) {
 
 /// Sends the cheapest away. What its own limit takes from it has no beneficiary.
 fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str) {
-    let mut shares = books.requests[at].held.to_vec();
+    let mut shares = books.requests[at].demand.held.clone();
     shares.retain(|held| !books.leaving[*held]);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -72,17 +72,14 @@ fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str)
 
 fn shrink_to_own_limit(books: &mut Books, policy: Policy, at: usize) {
     let request = &books.requests[at];
-    let demand = request.demand;
-    if demand.kind == WorkKind::Reservation {
-        return;
-    }
     let limit = if policy == Policy::FairShare {
         request.cap.own
     } else {
         request.counted
     };
     let over = request.current.saturating_sub(limit);
-    if over == 0 {
+    let demand = request.demand;
+    if over == 0 || demand.kind == WorkKind::Reservation {
         return;
     }
     if request.current > demand.max_processes {
@@ -114,11 +111,9 @@ pub(crate) fn cheapest<'b>(books: &'b Books, held: usize) -> impl Ord + use<'b> 
     )
 }
 
-/// Shares on a node that their owners hold beyond their counts, cheapest first.
-fn takeable(books: &Books, machine: usize) -> Vec<usize> {
-    let mut shares: Vec<usize> = books.machines[machine]
-        .held
-        .iter()
+/// Of these shares, what their owners hold beyond their counts, cheapest first.
+fn takeable<'h>(books: &Books, shares: impl Iterator<Item = &'h usize>) -> Vec<usize> {
+    let mut shares: Vec<usize> = shares
         .copied()
         .filter(|held| {
             let share = &books.held[*held];
@@ -140,7 +135,7 @@ fn relieve_shrunken_nodes(books: &mut Books, tree: usize) {
         }
         let name = books.machines[at].name;
         let detail = format!("node {name} shrank below what it holds");
-        for held in takeable(books, at) {
+        for held in takeable(books, books.machines[at].held.iter()) {
             let exceeds = books.held[held]
                 .request
                 .is_some_and(|r| books.requests[r].excess() > 0);

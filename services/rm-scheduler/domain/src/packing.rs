@@ -13,7 +13,11 @@ use std::{
 
 use hayward_vocabulary::Size;
 
-use crate::{books::Books, room::Room, snapshot::GPU_MILLI};
+use crate::{
+    books::{Books, Request},
+    room::Room,
+    snapshot::GPU_MILLI,
+};
 
 /// Percent of the demand that the sizes which count make up; the rest is too rare to wait for.
 const POPULAR: u64 = 95;
@@ -46,6 +50,11 @@ impl Likely {
     }
 }
 
+/// Work that is withdrawn leaves an empty row, which belongs to no class.
+fn asks(request: &Request) -> bool {
+    request.class.is_some() && !request.is_out()
+}
+
 /// The demand at hand.
 #[derive(Debug)]
 struct Mix {
@@ -56,13 +65,18 @@ struct Mix {
 
 impl Mix {
     fn of(books: &Books) -> Self {
-        let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
-        for request in books.requests.iter().filter(|it| !it.is_out()) {
-            let size = request.size;
+        let mut by_shape = vec![0_u128; books.register.shapes.len()];
+        for request in books.requests.iter().filter(|it| asks(it)) {
             let wanted = request.cap.base.min(request.reach).max(1);
+            by_shape[request.shape] += u128::from(wanted);
+        }
+        let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
+        let shapes = books.register.shapes.iter().map(|(.., size)| size);
+        for (size, wanted) in shapes.zip(by_shape).filter(|(_, wanted)| *wanted > 0) {
             let sum = sums.entry((size.gpu_milli, size.cpu_milli)).or_default();
-            sum.0 = sum.0.saturating_add(wanted);
-            sum.1 += u128::from(wanted) * u128::from(size.memory_bytes);
+            let count = u64::try_from(wanted).unwrap_or(u64::MAX);
+            sum.0 = sum.0.saturating_add(count);
+            sum.1 += wanted * u128::from(size.memory_bytes);
         }
         let mut likely: Vec<Likely> = sums
             .into_iter()
@@ -136,7 +150,7 @@ pub(crate) struct Packing<'a> {
 impl<'a> Packing<'a> {
     /// None where it is not set, where nobody wants gpus, or where nobody has any.
     pub fn open(books: &Books<'a>, usable: impl Fn(usize) -> bool) -> Option<Self> {
-        let wants = |it: &crate::books::Request| it.size.gpu_milli > 0 && !it.is_out();
+        let wants = |it: &Request| asks(it) && it.size.gpu_milli > 0;
         if !books.settings.pack_gpus || !books.requests.iter().any(wants) {
             return None;
         }
@@ -226,6 +240,7 @@ impl Ranking {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{News, books::Desk, register::Register, world::World};
 
     fn mix(likely: &[(u64, u64, u64)]) -> Mix {
         let likely: Vec<Likely> = likely
@@ -252,6 +267,26 @@ mod tests {
             size,
             gpus: gpus.to_vec(),
         }
+    }
+
+    #[test]
+    fn work_that_is_withdrawn_is_no_demand() {
+        let mut world = World::eager();
+        let stays = world.job("stays", "a", 1);
+        (stays.size.gpu_milli, stays.max_processes) = (500, 1);
+        world.job("goes", "a", 1).size.gpu_milli = 1_000;
+        let mut register = Register::default();
+        register.absorb(&world.snapshot, &News::everything());
+        world.snapshot.demand.remove("goes");
+        let news = News {
+            work: ["goes".parse().unwrap()].into(),
+            ..News::default()
+        };
+        register.absorb(&world.snapshot, &news);
+        let books = Books::open(&mut Desk::default(), &register, &world.snapshot);
+        let likely = Mix::of(&books).likely;
+        let gpus: Vec<u64> = likely.iter().map(|it| it.gpu_milli).collect();
+        assert_eq!(gpus, [500]);
     }
 
     #[test]

@@ -30,26 +30,23 @@ pub(crate) fn measure(books: &mut Books) {
             books.requests[at].reach = 0;
             continue;
         }
-        let demand = request.demand;
-        let reach = if !demand.machines.is_empty() {
+        let reach = if request.listed {
             among_listed(books, at)
-        } else if request.order != demand.order {
+        } else if request.upgraded {
             among(books, kinds, at)
-        } else if let Some(reach) = known[demand.shape] {
+        } else if let Some(reach) = known[request.shape] {
             reach
         } else {
             let reach = among(books, kinds, at);
-            known[demand.shape] = Some(reach);
+            known[request.shape] = Some(reach);
             reach
         };
-        let fair = books.policy(at) == Some(Policy::FairShare);
-        let request = &mut books.requests[at];
-        request.reach = reach;
-        if fair {
-            let most = reach.saturating_add(request.resting);
+        books.requests[at].reach = reach;
+        if books.policy(at) == Some(Policy::FairShare) {
+            let most = books.most(at);
+            let request = &mut books.requests[at];
             request.cap.steady = request.cap.steady.min(most);
             request.cap.now = request.cap.now.min(most);
-            request.cap.parts.room = Some(most);
         }
     }
 }

@@ -66,6 +66,8 @@ pub(crate) struct Register {
     open_to_all: [FxHashMap<String, usize>; 3],
     /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
     pub touched: Vec<usize>,
+    /// Work of which something was derived anew.
+    pub refreshed: Vec<usize>,
     pub departed: Vec<Departed>,
     pub withdrawn: Vec<WorkId>,
     /// The news was everything.
@@ -216,6 +218,10 @@ impl Register {
         let fresh = self.user_at.len();
         self.user_at.insert(name.clone(), fresh);
         fresh
+    }
+
+    pub fn number_of_user(&self, name: &UserName) -> Option<usize> {
+        self.user_at.get(name).copied()
     }
 
     pub fn class(&self, name: &str) -> Option<usize> {

@@ -119,8 +119,8 @@ fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, candidates: &m
         }
         books.use_allotment(at, order, 1);
         books.machines[machine].promised_to = Some(at);
+        books.promised.entry(at).or_default().push(machine);
         let request = &mut books.requests[at];
-        request.promised.push(machine);
         request.counted += 1;
         if books.snapshot.tunables.reserve_overage_bytes.is_some() {
             // from now on only this order.
@@ -209,8 +209,7 @@ pub(crate) fn place(books: &mut Books, at: usize) {
         return;
     }
     take_free(books, at);
-    let promised = books.requests[at].promised.clone();
-    for machine in promised {
+    for machine in books.promised_to(at).to_vec() {
         if books.requests[at].missing() > 0 {
             shed_overage(books, at, machine);
         }
@@ -277,7 +276,7 @@ fn clearing(books: &Books, at: usize, machine: usize) -> String {
 /// Takes promised nodes that are empty, clears the others. All shares leave at once: clearing only
 /// what exceeds its owner's count would shed the rest elsewhere and take several rounds (W-33).
 fn take_or_clear(books: &mut Books, at: usize) {
-    for machine in books.requests[at].promised.clone() {
+    for machine in books.promised_to(at).to_vec() {
         if books.requests[at].missing() == 0 {
             return;
         }

@@ -3,7 +3,7 @@
 
 mod idle;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{UserName, WorkId};
 
@@ -19,68 +19,100 @@ use crate::{
 pub(crate) fn of(books: &Books) -> Shares {
     let granted = granted(books);
     let of_user = |work: &[usize]| {
-        let mut user = UserShare::default();
-        for at in work {
+        let shares = work.iter().map(|at| {
             let share = of_work(books, *at, granted[*at]);
-            user.tally.add(&share.tally);
-            user.work.insert(books.requests[*at].id.clone(), share);
+            (books.requests[*at].id.clone(), share)
+        });
+        // Built at once, a map takes half the room of one that grew.
+        let work: BTreeMap<_, _> = shares.collect();
+        UserShare {
+            tally: Tally::sum(work.values().map(|share| &share.tally)),
+            work,
+            ..UserShare::default()
         }
-        user
     };
     counted(books, of_user, |_, _| true)
 }
 
-/// What work of one user in one class comes to.
-pub(crate) struct Sums {
+/// What all work of one user in one class comes to: as it was, but for what is said anew.
+struct Sums {
     users: usize,
+    /// By class, then user.
     rows: Vec<Tally>,
-    /// Quanta placed in this round, by request.
-    granted: Vec<u64>,
+    /// What is said anew, by row.
+    shown: BTreeMap<usize, BTreeMap<WorkId, WorkShare>>,
 }
+
+/// Work in its class.
+type Named<'a> = (usize, &'a UserName, &'a WorkId);
 
 impl Sums {
-    pub fn new(books: &Books) -> Self {
-        let users = books.register.users();
-        Self {
+    fn of(books: &Books, before: &Shares, changed: &[usize]) -> Self {
+        let register = books.register;
+        let users = register.users();
+        let mut sums = Self {
             users,
             rows: vec![Tally::default(); users * books.classes.len()],
-            granted: granted(books),
+            shown: BTreeMap::new(),
+        };
+        for (name, class) in &before.classes {
+            for (user, share) in &class.users {
+                let class = register.class(name);
+                if let (Some(class), Some(user)) = (class, register.number_of_user(user)) {
+                    sums.rows[class * users + user] = share.tally;
+                }
+            }
+        }
+        let departed = register.departed.iter();
+        // Work can leave its class, join it again and leave once more.
+        let departed: BTreeSet<Named> = departed.map(|it| (it.class, &it.user, &it.work)).collect();
+        for work in &departed {
+            sums.forget(books, before, *work);
+        }
+        let granted = granted(books);
+        for at in changed.iter().copied() {
+            let request = &books.requests[at];
+            let Some(class) = request.class else { continue };
+            let named = (class, &request.demand.user, request.id);
+            if !departed.contains(&named) {
+                sums.forget(books, before, named);
+            }
+            let share = of_work(books, at, granted[at]);
+            let row = class * users + request.demand.user_at;
+            sums.rows[row].add(&share.tally);
+            let shown = sums.shown.entry(row).or_default();
+            shown.insert(request.id.clone(), share);
+        }
+        sums
+    }
+
+    fn forget(&mut self, books: &Books, before: &Shares, (class, user, work): Named) {
+        let known = before.classes.get(books.classes[class].name);
+        let known = known.and_then(|class| class.users.get(user)?.work.get(work));
+        if let (Some(share), Some(user)) = (known, books.register.number_of_user(user)) {
+            self.rows[class * self.users + user].remove(&share.tally);
         }
     }
 
-    fn row(&self, books: &Books, at: usize) -> Option<usize> {
+    /// What the user of this work has in its class.
+    fn user(&mut self, books: &Books, at: usize) -> Option<UserShare> {
         let request = &books.requests[at];
-        Some(request.class? * self.users + request.demand.user_at)
-    }
-
-    /// What is shown of this work, once it is added to what its user has.
-    pub fn add(&mut self, books: &Books, at: usize) -> WorkShare {
-        let share = of_work(books, at, self.granted[at]);
-        if let Some(row) = self.row(books, at) {
-            self.rows[row].add(&share.tally);
-        }
-        share
+        let row = request.class? * self.users + request.demand.user_at;
+        Some(UserShare {
+            tally: self.rows[row],
+            work: self.shown.remove(&row).unwrap_or_default(),
+            ..UserShare::default()
+        })
     }
 }
 
-/// The same as [`of`], of which only what differs is named: the fleet and its classes by their
+/// The same as [`of`], of which only what may differ is named: the fleet and its classes by their
 /// sums, users whose sums differ, and of work what is `changed`.
-pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize], sums: &Sums) -> ShareNews {
-    let mut shown: BTreeMap<usize, BTreeMap<WorkId, WorkShare>> = BTreeMap::new();
-    for at in changed {
-        if let Some(row) = sums.row(books, *at) {
-            let id = books.requests[*at].id.clone();
-            let shown = shown.entry(row).or_default();
-            shown.insert(id, of_work(books, *at, sums.granted[*at]));
-        }
-    }
+pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNews {
+    let mut sums = Sums::of(books, before, changed);
     let of_user = |work: &[usize]| {
-        let row = work.first().and_then(|at| sums.row(books, *at));
-        row.map_or_else(UserShare::default, |row| UserShare {
-            tally: sums.rows[row],
-            work: shown.remove(&row).unwrap_or_default(),
-            ..UserShare::default()
-        })
+        let user = work.first().and_then(|at| sums.user(books, *at));
+        user.unwrap_or_default()
     };
     let differs = |(class, name): (&str, &UserName), user: &UserShare| {
         let old = before.classes.get(class);
@@ -207,7 +239,7 @@ fn shut<'a>(share: &'a mut PoolShare, machine: &Machine) -> &'a mut u64 {
 }
 
 /// Quanta placed in this round, by request.
-pub(crate) fn granted(books: &Books) -> Vec<u64> {
+fn granted(books: &Books) -> Vec<u64> {
     let mut granted = vec![0; books.requests.len()];
     for share in books.pending.iter().filter(|share| share.live) {
         granted[share.request] += share.order;
@@ -216,14 +248,14 @@ pub(crate) fn granted(books: &Books) -> Vec<u64> {
 }
 
 /// `granted` quanta were placed for it in this round.
-pub(crate) fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
+fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
     let request = &books.requests[at];
     let policy = books.policy(at);
     // A reservation's order is that of its node, known only when it has one.
     let of_node = || {
-        let promised = request.promised.first();
+        let promised = books.promised_to(at).first();
         let promised = promised.map(|machine| books.machines[*machine].order);
-        promised.or_else(|| Some(books.held[*request.held.first()?].order))
+        promised.or_else(|| Some(books.held[*request.demand.held.first()?].order))
     };
     let whole = policy == Some(Policy::Reserve);
     let order = whole.then(of_node).flatten().unwrap_or(request.order);
@@ -243,7 +275,7 @@ pub(crate) fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
         kind: request.demand.kind,
         order,
         wanted: request.cap.now,
-        cap: request.cap.parts,
+        cap: books.cap_parts(at),
         counted,
         current: request.has(),
         leaving: request.leaving,
@@ -255,7 +287,7 @@ fn held_by(books: &Books, request: usize) -> Tally {
     let (request, asked) = (&books.requests[request], books.requests[request].demand);
     if request.leaving != asked.leaving {
         // Something was told to leave in this round.
-        return held(books, request.held.iter().copied());
+        return held(books, asked.held.iter().copied());
     }
     Tally {
         held: asked.held_quanta,

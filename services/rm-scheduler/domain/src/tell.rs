@@ -16,7 +16,7 @@ const WORTH_A_THREAD: usize = 10_000;
 /// What was said last.
 pub(crate) struct Known<'k> {
     /// By the number of the work.
-    pub said: &'k mut Vec<Option<verdict::Said>>,
+    pub said: &'k mut Vec<Option<verdict::Basis>>,
     pub verdicts: &'k mut BTreeMap<WorkId, Verdict>,
     pub shares: &'k mut Shares,
 }
@@ -31,17 +31,15 @@ impl Known<'_> {
             return (BTreeMap::new(), None);
         }
         self.said.resize(books.requests.len(), None);
-        for at in &register.touched {
+        for at in register.touched.iter().chain(&register.refreshed) {
             self.said[*at] = None;
         }
         for id in &register.withdrawn {
             self.verdicts.remove(id);
         }
         let mut moved = Vec::new();
-        let mut sums = shares::Sums::new(books);
         for at in register.by_id.iter().copied() {
-            let share = sums.add(books, at);
-            let now = verdict::said(books, at, &share);
+            let now = verdict::basis(books, at);
             if now.is_none() || now != self.said[at] {
                 self.said[at] = now;
                 moved.push(at);
@@ -55,7 +53,7 @@ impl Known<'_> {
                 changed.insert(id.clone(), verdict);
             }
         }
-        let news = shares::news(books, self.shares, &moved, &sums);
+        let news = shares::news(books, self.shares, &moved);
         self.shares.absorb(news.clone());
         (changed, Some(news))
     }
@@ -69,11 +67,7 @@ impl Known<'_> {
             ids.zip(verdict::on(books, all)).collect()
         };
         let tell_shares = || {
-            let granted = shares::granted(books);
-            let said = (0..books.requests.len()).map(|at| {
-                let share = shares::of_work(books, at, granted[at]);
-                verdict::said(books, at, &share)
-            });
+            let said = (0..books.requests.len()).map(|at| verdict::basis(books, at));
             (said.collect(), shares::of(books))
         };
         if all.len() < WORTH_A_THREAD {

@@ -18,7 +18,11 @@ pub(crate) fn in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
             for class in alike {
                 row_of[*class] = Some(rows.len());
             }
-            rows.push((policy, Vec::new()));
+            let users = alike
+                .iter()
+                .flat_map(|class| books.classes[*class].users.values());
+            let work = users.map(Vec::len).sum();
+            rows.push((policy, Vec::with_capacity(work)));
         }
     }
     for at in books.register.by_age.iter().copied() {
@@ -32,6 +36,9 @@ pub(crate) fn in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
             row.sort_by(|a, b| books.requests[*a].age().cmp(&books.requests[*b].age()));
         }
     }
-    let flat = |(policy, row): (Policy, Vec<usize>)| row.into_iter().map(move |at| (policy, at));
-    rows.into_iter().flat_map(flat).collect()
+    let mut turns = Vec::with_capacity(rows.iter().map(|(_, row)| row.len()).sum());
+    for (policy, row) in rows {
+        turns.extend(row.into_iter().map(|at| (policy, at)));
+    }
+    turns
 }

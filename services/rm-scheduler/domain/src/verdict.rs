@@ -7,7 +7,7 @@ use hayward_vocabulary::Size;
 use crate::{
     books::{Books, Deferral, Request},
     explain::Explainer,
-    plan::{Numbers, Reason, Verdict, WorkShare},
+    plan::{Numbers, Reason, Verdict},
     reach::{never, nowhere},
     snapshot::Policy,
 };
@@ -15,34 +15,31 @@ use crate::{
 /// What no node can take, by home pool and size of one process.
 type Known<'a> = BTreeMap<(Option<usize>, u64, &'a Size), Deferral>;
 
-/// What a verdict and a share that nobody waits for rest on. While it stays, they stay.
+/// What a verdict and a share rest on beside what the register says. While both stay, they stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Said {
-    numbers: Numbers,
-    base: u64,
-    steady: u64,
-    share: WorkShare,
-    marks: [bool; 5],
+pub(crate) struct Basis {
+    counted: u64,
+    reach: u64,
+    order: u64,
+    ended: bool,
+    coming: bool,
 }
 
-/// None where somebody waits or is refused: that can depend on anything.
-pub(crate) fn said(books: &Books, at: usize, share: &WorkShare) -> Option<Said> {
+/// None where something was placed, promised or told to leave in this round; and where somebody
+/// waits or is refused, as that can depend on anything.
+pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
     let request = &books.requests[at];
     let nowhere = request.has() == 0 && request.reach == 0;
     let heavy = request.deferral.is_some() || request.waits.is_some() || nowhere;
-    (!heavy).then(|| Said {
-        numbers: numbers(books, at),
-        base: request.cap.base,
-        steady: request.cap.steady,
-        share: *share,
-        marks: [
-            request.ended,
-            request.missing() > 0,
-            request.coming > 0,
-            request.cap.starting,
-            request.demand.max_processes == 0,
-        ],
-    })
+    let moves = request.placed > 0 || request.gave;
+    let basis = Basis {
+        counted: request.counted,
+        reach: request.reach,
+        order: request.order,
+        ended: request.ended,
+        coming: request.coming > 0,
+    };
+    (!heavy && !moves && books.promised_to(at).is_empty()).then_some(basis)
 }
 
 /// Verdicts on this work, in the same order.

@@ -139,6 +139,7 @@ impl Search {
 /// for one tree.
 pub(crate) fn place_counted(books: &mut Books, turns: &[(Policy, usize)]) {
     let placed_before = books.pending.len();
+    let turns = &in_need(books, turns);
     if !books.was_needy.is_empty() {
         let mut needy = vec![false; books.requests.len()];
         for at in &books.was_needy {
@@ -155,6 +156,17 @@ pub(crate) fn place_counted(books: &mut Books, turns: &[(Policy, usize)]) {
     for (_, at) in turns {
         books.requests[*at].waits = why_nothing(books, *at, &mut explainer);
     }
+}
+
+/// Those whose turns can change anything: they lack something, or have nothing and are told why. A
+/// reservation can take something from anybody, so beside one all may come to lack something.
+fn in_need(books: &Books, turns: &[(Policy, usize)]) -> Vec<(Policy, usize)> {
+    let clears = turns.iter().any(|(policy, _)| *policy == Policy::Reserve);
+    let lacks = |(_, at): &&(Policy, usize)| {
+        let request = &books.requests[*at];
+        clears || request.has() == 0 || request.missing() > 0
+    };
+    turns.iter().filter(lacks).copied().collect()
 }
 
 pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
@@ -212,7 +224,7 @@ pub(crate) fn lend_idle<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
     for (policy, at) in turns {
         let request = &books.requests[*at];
         let more = request.cap.now.saturating_sub(request.has());
-        if *policy == Policy::FairShare && !request.demand.completing && more > 0 {
+        if *policy == Policy::FairShare && more > 0 && !request.demand.completing {
             let room = room.get_or_insert_with(|| {
                 FreeRoom::index(books, |at| {
                     let machine = &books.machines[at];

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
-use super::{Books, ClassBook, Machine, Request, cap};
+use super::{Books, ClassBook, Desk, Machine, Request, cap};
 use crate::{
     apportion::Amounts,
     register::{Asked, Register},
@@ -14,7 +14,11 @@ use crate::{
 };
 
 impl<'a> Books<'a> {
-    pub fn open(register: &'a Register, snapshot: &'a Snapshot) -> Self {
+    pub fn open(desk: &mut Desk, register: &'a Register, snapshot: &'a Snapshot) -> Self {
+        let mut requests = emptied(std::mem::take(&mut desk.requests), |_| None);
+        let asked = register.requests.iter();
+        requests.extend(asked.map(|asked| request(asked, register)));
+        let mut places = emptied(std::mem::take(&mut desk.machines), |_| None);
         let classes = register.classes.iter().map(|served| ClassBook {
             name: &served.name,
             class: &served.class,
@@ -38,20 +42,17 @@ impl<'a> Books<'a> {
             spoken: Vec::new(),
             services: &station.services,
         });
+        places.extend(machines);
         let mut books = Self {
             snapshot,
             settings: &snapshot.tunables.settings,
             register,
             forest: &register.forest,
-            machines: machines.collect(),
+            machines: places,
             held: &register.shares,
-            leaving: register.shares.iter().map(|share| share.leaving).collect(),
+            leaving: leaving(register),
             classes: classes.collect(),
-            requests: register
-                .requests
-                .iter()
-                .map(|asked| request(asked, register))
-                .collect(),
+            requests,
             pending: Vec::new(),
             vacates: BTreeMap::new(),
             receipts: Vec::new(),
@@ -62,6 +63,9 @@ impl<'a> Books<'a> {
             turns: Vec::new(),
             was_needy: Vec::new(),
             changed_rooms: BTreeMap::new(),
+            changed_caps: BTreeMap::new(),
+            promised: BTreeMap::new(),
+            rows: std::mem::take(&mut desk.rows),
         };
         books.take_over();
         books.hold_whole_nodes();
@@ -74,6 +78,13 @@ impl<'a> Books<'a> {
             books.note_fixed(&share.user, &share.class, bytes);
         }
         books
+    }
+
+    /// Gives back what is of use for the next books.
+    pub fn close(&mut self, desk: &mut Desk) {
+        desk.requests = emptied(std::mem::take(&mut self.requests), |_| None);
+        desk.machines = emptied(std::mem::take(&mut self.machines), |_| None);
+        desk.rows = std::mem::take(&mut self.rows);
     }
 
     /// What the round before left for this one (14.1).
@@ -104,7 +115,7 @@ impl<'a> Books<'a> {
             }
             for at in self.classes[class].requests() {
                 let request = &mut self.requests[at];
-                if let Some(last) = request.held.last() {
+                if let Some(last) = request.demand.held.last() {
                     (request.order, request.upgraded) = (self.held[*last].order, true);
                 }
             }
@@ -128,7 +139,9 @@ impl<'a> Books<'a> {
             if let Some(at) = share.request {
                 let request = &self.requests[at];
                 let counts = (request.current, request.leaving);
-                self.requests[at].cap = cap::of(register, tunables, at, counts);
+                let (cap, parts) = cap::of(register, tunables, at, counts);
+                self.requests[at].cap = cap;
+                self.changed_caps.insert(at, parts);
             }
             if let Some(machine) = share.machine.filter(|_| share.fixed) {
                 let room = self.room_without_fixed(machine);
@@ -182,6 +195,22 @@ impl<'a> Books<'a> {
     }
 }
 
+/// Told to leave before this round, by share.
+fn leaving(register: &Register) -> Vec<bool> {
+    let mut leaving = vec![false; register.shares.len()];
+    for at in &register.leaving {
+        leaving[*at] = true;
+    }
+    leaving
+}
+
+/// An empty list in the memory of another: a list that is collected from one of the same layout
+/// stays where it is.
+fn emptied<T, U>(mut list: Vec<T>, none: impl FnMut(T) -> Option<U>) -> Vec<U> {
+    list.clear();
+    list.into_iter().filter_map(none).collect()
+}
+
 fn request<'a>(asked: &'a Asked, register: &'a Register) -> Request<'a> {
     Request {
         id: &asked.id,
@@ -189,7 +218,8 @@ fn request<'a>(asked: &'a Asked, register: &'a Register) -> Request<'a> {
         class: asked.class,
         order: asked.order,
         size: &register.shapes[asked.shape].3,
-        held: &asked.held,
+        shape: asked.shape,
+        listed: !asked.machines.is_empty(),
         current: asked.current,
         resting: asked.resting,
         leaving: asked.leaving,
@@ -199,11 +229,10 @@ fn request<'a>(asked: &'a Asked, register: &'a Register) -> Request<'a> {
         placed: 0,
         deferral: asked.deferral.clone(),
         waits: None,
-        promised: Vec::new(),
         coming: 0,
         upgraded: false,
         ended: false,
         actually_needy: false,
-        hit: false,
+        gave: false,
     }
 }

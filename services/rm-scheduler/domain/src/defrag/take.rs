@@ -122,7 +122,7 @@ fn candidates(books: &Books, holders: &Holders, at: usize) -> (Vec<usize>, Vec<u
             let fresh = books.settings.spare_donors && request.placed > 0;
             let is_rich = !request.actually_needy
                 && request.has() >= threshold
-                && (fresh || request.held.iter().any(runs));
+                && (fresh || request.demand.held.iter().any(runs));
             if is_rich {
                 rich.push(donor);
             } else if outranked {
@@ -192,14 +192,16 @@ fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
 fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
+    let nobody_gives = donors.requests.is_empty();
     let is_donor = |user: &usize| donors.wealth[*user].is_some();
+    let gives = |machine: usize| {
+        let owners = &books.register.machines[machine].owners;
+        !nobody_gives && owners.iter().any(is_donor)
+    };
     (0..books.machines.len())
         .filter(|machine| {
             // Where nobody gives, only room that comes anyway will do.
-            books.register.machines[*machine]
-                .owners
-                .iter()
-                .any(is_donor)
+            gives(*machine)
                 || !books.machines[*machine].pending.is_empty()
                 || books.coming_order(*machine) >= order
         })

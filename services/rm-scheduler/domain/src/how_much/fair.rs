@@ -2,11 +2,11 @@
 
 mod steady;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cmp::Reverse, collections::BTreeMap, ops::Range};
 
 use super::Tables;
 use crate::{
-    apportion::{Amounts, Claims, as_holes, quanta},
+    apportion::{Amounts, Claims, Manner, as_holes, quanta},
     books::Books,
     deficit,
     orders::Holes,
@@ -18,33 +18,43 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     if books.settings.steady_counts {
         steady::count(books, tables, &mut course);
     } else {
-        course.limit_all(books, |books, at| books.requests[at].cap.now);
+        course.limit_all(false, |row| row.now);
         count_under(books, tables, &mut course);
     }
     pure_shares(books, classes);
     for home in homes(books, classes) {
         subtract(books, tables, classes, home);
     }
-    if books.settings.rest_on_closed {
-        for class in classes {
-            for at in books.classes[*class].requests() {
-                let request = &mut books.requests[at];
-                request.counted += request.resting.min(request.cap.now);
-            }
-        }
+    for row in course.rows.drain(..) {
+        books.requests[row.at].counted = row.counted + row.resting.min(row.now);
     }
+    books.rows = course.rows;
 }
 
 /// The classes of a group while they are counted, and counted again.
-struct Course<'a> {
-    classes: Vec<(usize, Vec<Party<'a>>)>,
-    /// Processes each request is counted for at most, by request.
-    limits: Vec<u64>,
+struct Course {
+    classes: Vec<(usize, Vec<Party>)>,
+    /// Side by side, since counting walks over them many times: by class, user and age.
+    rows: Vec<Row>,
+}
+
+/// One piece of work while it is counted.
+pub(crate) struct Row {
+    at: usize,
+    order: u64,
+    base: u64,
+    steady: u64,
+    now: u64,
+    /// Outside the tables.
+    resting: u64,
+    /// Processes it is counted for at most.
+    limit: u64,
+    counted: u64,
 }
 
 /// The work of one user in one class.
-struct Party<'a> {
-    work: &'a [usize],
+struct Party {
+    rows: Range<usize>,
     wants: Amounts,
     /// By what users are sorted.
     total: u64,
@@ -55,51 +65,72 @@ struct Party<'a> {
     recounted: bool,
 }
 
-impl<'a> Course<'a> {
-    fn new(books: &Books<'a>, classes: &[usize]) -> Self {
-        let party = |work: &'a Vec<usize>| Party {
-            work,
-            wants: Amounts::new(),
-            total: 0,
-            given: Amounts::new(),
-            moved: true,
-            recounted: false,
+impl Course {
+    fn new(books: &mut Books, classes: &[usize]) -> Self {
+        let sizes = classes.iter().map(|class| books.classes[*class].users);
+        let size = sizes.flat_map(BTreeMap::values).map(Vec::len).sum();
+        let mut rows = std::mem::take(&mut books.rows);
+        rows.reserve(size);
+        let books = &*books;
+        let mut party = |work: &Vec<usize>| {
+            let from = rows.len();
+            rows.extend(work.iter().map(|at| row(books, *at)));
+            Party {
+                rows: from..rows.len(),
+                wants: Amounts::new(),
+                total: 0,
+                given: Amounts::new(),
+                moved: true,
+                recounted: false,
+            }
         };
-        let parties = |class: usize| books.classes[class].users.values().map(party).collect();
-        Self {
-            classes: classes
-                .iter()
-                .map(|class| (*class, parties(*class)))
-                .collect(),
-            limits: vec![0; books.requests.len()],
-        }
+        let parties = |class: &usize| {
+            let users = books.classes[*class].users.values();
+            (*class, users.map(&mut party).collect())
+        };
+        let classes = classes.iter().map(parties).collect();
+        Self { classes, rows }
     }
 
     /// Limits for everybody. Users are sorted by what they want in all; what is wanted moves with
     /// what is held, so where counts are to stand still they are sorted by what could be used at
     /// all.
-    fn limit_all(&mut self, books: &Books, limit: impl Fn(&Books, usize) -> u64) {
-        let steady = books.settings.steady_counts;
+    fn limit_all(&mut self, steady: bool, limit: impl Fn(&Row) -> u64) {
         for party in self.classes.iter_mut().flat_map(|(_, parties)| parties) {
             party.total = 0;
-            for at in party.work {
-                let most = limit(books, *at);
-                self.limits[*at] = most;
-                let base = books.requests[*at].cap.base;
-                party.total = party.total.saturating_add(if steady { base } else { most });
+            for row in &mut self.rows[party.rows.clone()] {
+                row.limit = limit(row);
+                let most = if steady { row.base } else { row.limit };
+                party.total = party.total.saturating_add(most);
             }
         }
     }
 }
 
+fn row(books: &Books, at: usize) -> Row {
+    let request = &books.requests[at];
+    let rests = books.settings.rest_on_closed;
+    Row {
+        at,
+        order: request.order,
+        base: request.cap.base,
+        steady: request.cap.steady,
+        now: request.cap.now,
+        resting: if rests { request.resting } else { 0 },
+        limit: 0,
+        counted: request.counted,
+    }
+}
+
 fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
-    let limits = &course.limits;
+    let rows = &mut course.rows;
     for party in course.classes.iter_mut().flat_map(|(_, parties)| parties) {
         if party.moved {
-            party.wants = wanted(books, party.work, limits);
+            party.wants = wanted(&rows[party.rows.clone()]);
         }
     }
     let given = class_level(books, tables, &course.classes);
+    let manner = books.settings.manner();
     let mut claims = Claims::default();
     for ((class, parties), given) in course.classes.iter_mut().zip(given) {
         let of_users = user_level(books, *class, &given, parties);
@@ -109,25 +140,23 @@ fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
             // The same limits and the same grant give the same counts.
             party.recounted = party.moved || party.given != given;
             if party.recounted {
-                job_level(books, &mut claims, party.work, &given, limits);
+                job_level(&mut claims, &mut rows[party.rows.clone()], &given, manner);
                 (party.moved, party.given) = (false, given);
             }
         }
     }
 }
 
-fn wanted(books: &Books, requests: &[usize], limits: &[u64]) -> Amounts {
+fn wanted(rows: &[Row]) -> Amounts {
     let mut want = Amounts::new();
     // Neighbours often are alike, so one place in the map is kept open.
     let mut last = (0, 0_u64);
-    for at in requests {
-        let limit = limits[*at];
-        let order = books.requests[*at].order;
-        if order != last.0 {
+    for row in rows {
+        if row.order != last.0 {
             close(&mut want, last);
-            last = (order, 0);
+            last = (row.order, 0);
         }
-        last.1 = last.1.saturating_add(limit);
+        last.1 = last.1.saturating_add(row.limit);
     }
     close(&mut want, last);
     want
@@ -259,21 +288,15 @@ fn user_level(books: &Books, class: usize, given: &Amounts, parties: &[Party]) -
 }
 
 /// Jobs by age, then id.
-fn job_level(
-    books: &mut Books,
-    claims: &mut Claims,
-    requests: &[usize],
-    given: &Amounts,
-    limits: &[u64],
-) {
+fn job_level(claims: &mut Claims, rows: &mut [Row], given: &Amounts, manner: Manner) {
     claims.clear();
-    for at in requests {
+    for row in rows.iter() {
         claims.enter(1, Standing::Even);
-        claims.want(books.requests[*at].order, limits[*at]);
+        claims.want(row.order, row.limit);
     }
-    claims.apportion(as_holes(given), books.settings.manner());
-    for (at, count) in requests.iter().zip(claims.processes()) {
-        books.requests[*at].counted = count;
+    claims.apportion(as_holes(given), manner);
+    for (row, count) in rows.iter_mut().zip(claims.processes()) {
+        row.counted = count;
     }
 }
 

@@ -60,12 +60,38 @@ fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
 
-/// Nodes where something leaves or could leave, with what will be free there.
+/// A node where something leaves or could leave.
+struct Place {
+    machine: usize,
+    /// What will be free there.
+    room: Room,
+    /// Shares whose owners had more than their counts in the beginning. Nobody comes to exceed its
+    /// count by what is done here, so no others are ever taken.
+    takeable: Vec<usize>,
+}
+
+/// What the nodes would cost for one shape.
+#[derive(Default)]
+struct Offers {
+    sorted: BTreeSet<Offer>,
+    /// The same, by the place of the node.
+    of: Vec<Option<Offer>>,
+}
+
+impl Offers {
+    fn set(&mut self, position: usize, offer: Option<Offer>) {
+        if let Some(old) = std::mem::replace(&mut self.of[position], offer) {
+            self.sorted.remove(&old);
+        }
+        self.sorted.extend(offer);
+    }
+}
+
 struct Stirred<'a> {
-    nodes: Vec<(usize, Room)>,
-    /// By shape, what each node would cost. Owners come closer to their counts and room is spoken
-    /// for, so a node only grows dearer; an offer is reckoned again when its turn comes.
-    offers: BTreeMap<Shape<'a>, BTreeSet<Offer>>,
+    nodes: Vec<Place>,
+    /// Owners come closer to their counts and room is spoken for, so a node only grows dearer; an
+    /// offer is reckoned again when its turn comes.
+    offers: BTreeMap<Shape<'a>, Offers>,
 }
 
 impl<'a> Stirred<'a> {
@@ -75,11 +101,13 @@ impl<'a> Stirred<'a> {
         for machine in leaving.filter_map(|share| share.machine) {
             stirs[machine] = true;
         }
+        let mut takeable: Vec<Vec<usize>> = vec![Vec::new(); books.machines.len()];
         for request in books.requests.iter().filter(|request| request.excess() > 0) {
-            let takeable = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
-            for held in request.held.iter().filter(takeable) {
+            let can_go = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
+            for held in request.demand.held.iter().filter(can_go) {
                 if let Some(machine) = books.held[*held].machine {
                     stirs[machine] = true;
+                    takeable[machine].push(*held);
                 }
             }
         }
@@ -90,19 +118,25 @@ impl<'a> Stirred<'a> {
                 && machine.is_schedulable()
                 && machine.promised_to.is_none()
         });
+        let place = |machine: usize| Place {
+            machine,
+            room: books.coming_room(machine),
+            takeable: std::mem::take(&mut takeable[machine]),
+        };
         Self {
-            nodes: open.map(|at| (at, books.coming_room(at))).collect(),
+            nodes: open.map(place).collect(),
             offers: BTreeMap::new(),
         }
     }
 
     fn offer(&self, books: &Books, at: usize, position: usize) -> Option<(Offer, Vec<usize>)> {
         let (order, size) = (books.requests[at].order, books.requests[at].size);
-        let (machine, room) = &self.nodes[position];
-        if books.machines[*machine].order < order || !books.is_permitted(at, *machine) {
+        let place = &self.nodes[position];
+        let machine = place.machine;
+        if books.machines[machine].order < order || !books.is_permitted(at, machine) {
             return None;
         }
-        let victims = victims(books, *machine, room, (order, size))?;
+        let victims = victims(books, place, (order, size))?;
         let cost = (victims.len(), lost_with(books, &victims), position);
         Some((cost, victims))
     }
@@ -118,19 +152,20 @@ impl<'a> Stirred<'a> {
         }
         let shape = shape_of(books, at);
         let mut offers = self.offers.remove(&shape).unwrap_or_else(|| {
-            let offers = every.filter_map(|position| self.offer(books, at, position));
-            offers.map(|(cost, _)| cost).collect()
+            let offers = every.map(|position| self.offer(books, at, position));
+            let of: Vec<Option<Offer>> = offers.map(|offer| Some(offer?.0)).collect();
+            let sorted = of.iter().copied().flatten().collect();
+            Offers { sorted, of }
         });
         let mut best = None;
-        while let Some(old) = offers.pop_first() {
-            let Some((cost, victims)) = self.offer(books, at, old.2) else {
-                continue;
-            };
-            offers.insert(cost);
-            if cost == old {
-                best = Some((cost.2, victims));
+        while let Some(old) = offers.sorted.first().copied() {
+            let now = self.offer(books, at, old.2);
+            let cost = now.as_ref().map(|(cost, _)| *cost);
+            if cost == Some(old) {
+                best = now.map(|(cost, victims)| (cost.2, victims));
                 break;
             }
+            offers.set(old.2, cost);
         }
         self.offers.insert(shape, offers);
         best
@@ -138,14 +173,11 @@ impl<'a> Stirred<'a> {
 
     /// A node whose room was cleared may have become cheaper for everybody.
     fn renew(&mut self, books: &Books, position: usize) {
-        let (machine, room) = &mut self.nodes[position];
-        *room = books.coming_room(*machine);
-        let shapes = std::mem::take(&mut self.offers);
-        for (shape, mut offers) in shapes {
-            offers.retain(|offer| offer.2 != position);
+        let place = &mut self.nodes[position];
+        place.room = books.coming_room(place.machine);
+        for offers in self.offers.values_mut() {
             // What nobody has to leave for is the least there can be: it is looked at next.
-            offers.insert((0, 0, position));
-            self.offers.insert(shape, offers);
+            offers.set(position, Some((0, 0, position)));
         }
     }
 }
@@ -160,7 +192,7 @@ fn clear_best<'a>(books: &mut Books<'a>, at: usize, stirred: &mut Stirred<'a>) -
     for held in victims {
         books.preempt(held, Some(at), detail.clone());
     }
-    books.speak_for(at, stirred.nodes[position].0);
+    books.speak_for(at, stirred.nodes[position].machine);
     stirred.renew(books, position);
     true
 }
@@ -175,19 +207,18 @@ fn lost_with(books: &Books, victims: &[usize]) -> u64 {
 }
 
 /// The shares that have to leave this node so that one process fits; `None` when it never will.
-fn victims(
-    books: &Books,
-    machine: usize,
-    room: &Room,
-    (order, size): (u64, &Size),
-) -> Option<Vec<usize>> {
+fn victims(books: &Books, place: &Place, (order, size): (u64, &Size)) -> Option<Vec<usize>> {
     let mut chosen = Vec::new();
-    if room.fitting(order, size) > 0 {
+    if place.room.fitting(order, size) > 0 {
         return Some(chosen);
     }
-    let mut room = room.clone();
+    let most = place.takeable.iter().map(|held| books.held[*held].order);
+    if place.room.order.saturating_add(most.sum()) < order {
+        return None;
+    }
+    let mut room = place.room.clone();
     let mut spent = BTreeMap::<usize, u64>::new();
-    for held in takeable(books, machine) {
+    for held in takeable(books, place.takeable.iter()) {
         let share = &books.held[held];
         let Some(owner) = share.request else { continue };
         let taken = spent.entry(owner).or_default();

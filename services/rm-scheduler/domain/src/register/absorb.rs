@@ -28,7 +28,7 @@ pub(super) struct Stirred {
 #[derive(Default)]
 pub(super) struct Marks {
     is_marked: Vec<bool>,
-    /// All that are marked, and some that were.
+    /// All that are marked, and some that were; some of them twice.
     listed: Vec<usize>,
 }
 
@@ -44,10 +44,8 @@ impl Marks {
     }
 
     pub fn remove(&mut self, at: usize) {
-        if let Some(mark) = self.is_marked.get_mut(at)
-            && std::mem::take(mark)
-        {
-            self.listed.retain(|other| *other != at);
+        if let Some(mark) = self.is_marked.get_mut(at) {
+            *mark = false;
         }
     }
 
@@ -57,8 +55,9 @@ impl Marks {
         }
     }
 
-    pub fn listed(&self) -> &[usize] {
-        &self.listed
+    pub fn listed(&self) -> impl Iterator<Item = usize> {
+        let all = self.listed.iter().copied();
+        all.filter(|at| self.is_marked[*at])
     }
 }
 

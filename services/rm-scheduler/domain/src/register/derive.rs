@@ -103,25 +103,25 @@ impl Register {
     pub(super) fn derive(&mut self, snapshot: &Snapshot, mut stirred: Stirred) {
         self.admit_anew(snapshot, &mut stirred);
         for at in stirred.moved.listed() {
-            for share in &self.requests[*at].held {
+            for share in &self.requests[at].held {
                 stirred.shares.insert(*share);
                 stirred.machines.extend(self.shares[*share].machine);
             }
         }
         for at in stirred.nodes.listed() {
-            for share in &self.machines[*at].held {
+            for share in &self.machines[at].held {
                 stirred.shares.insert(*share);
                 stirred.requests.extend(self.shares[*share].request);
             }
         }
-        for at in stirred.machines.listed().iter().copied() {
+        for at in stirred.machines.listed() {
             if self.refresh_machine(at) {
                 let owners = self.machines[at].held.iter();
                 let owners = owners.filter_map(|share| self.shares[*share].request);
                 stirred.requests.extend(owners);
             }
         }
-        for at in stirred.shares.listed().iter().copied() {
+        for at in stirred.shares.listed() {
             let faulty = vacate::is_faulty(self, at);
             set(&mut self.faulty, at, faulty);
             let squats = self.squats(at);
@@ -131,14 +131,18 @@ impl Register {
             set(&mut self.unplaced, at, share.machine.is_none());
             set(&mut self.unclassed, at, class.is_none());
         }
-        for at in stirred.requests.listed().iter().copied() {
+        for at in stirred.requests.listed() {
             self.refresh_request(at);
+        }
+        if !self.anew {
+            self.refreshed.clear();
+            self.refreshed.extend(stirred.requests.listed());
         }
     }
 
     /// An allow list is not asked about work that holds room, so what is held decides here.
     fn admit_anew(&mut self, snapshot: &Snapshot, stirred: &mut Stirred) {
-        for at in stirred.requests.listed().iter().copied() {
+        for at in stirred.requests.listed() {
             let asked = &self.requests[at];
             let open = asked.class.is_some_and(|class| {
                 let users = &self.classes[class].class.users;
@@ -274,7 +278,7 @@ impl Register {
         asked.held_quanta = held_quanta;
         (asked.leaving_quanta, asked.closed_quanta) = (leaving_quanta, closed_quanta);
         (asked.current, asked.leaving, asked.resting) = (current, leaving, resting);
-        let cap = cap::of(self, &self.laws.tunables, at, (current, leaving));
+        let (cap, _) = cap::of(self, &self.laws.tunables, at, (current, leaving));
         self.requests[at].cap = cap;
     }
 

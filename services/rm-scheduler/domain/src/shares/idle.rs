@@ -9,7 +9,7 @@ use hayward_vocabulary::Size;
 
 use crate::{
     books::{Books, Machine, Request},
-    plan::{CapParts, Idle, Reason},
+    plan::{Idle, Reason},
     snapshot::Policy,
 };
 
@@ -186,11 +186,7 @@ fn asks(books: &Books, at: usize) -> Asks {
         return Asks::Capped;
     }
     // Work that already fills the room it could ever have asks for more of it.
-    let parts = CapParts {
-        room: None,
-        ..request.cap.parts
-    };
-    if request.has() < parts.least() {
+    if request.has() < request.cap.own {
         let listed = !request.demand.machines.is_empty();
         return if listed { Asks::Listed } else { Asks::More };
     }

@@ -10,7 +10,7 @@ use super::{Shares, Tally, UserShare};
 pub struct ShareNews {
     /// Work that left a class and user; it may have come back to the same or another.
     pub gone: Vec<(String, UserName, WorkId)>,
-    /// Sums of the fleet and of all classes, and of users and work what differs.
+    /// Sums of the fleet and of all classes, and of users and work what may differ.
     pub shares: Shares,
 }
 

@@ -15,6 +15,19 @@ impl Tally {
         self.closed += other.closed;
     }
 
+    /// Takes out what was added.
+    pub(crate) fn remove(&mut self, other: &Self) {
+        self.due -= other.due;
+        self.divided -= other.divided;
+        self.resting -= other.resting;
+        self.lent -= other.lent;
+        self.held -= other.held;
+        self.staying -= other.staying;
+        self.granted -= other.granted;
+        self.vacating -= other.vacating;
+        self.closed -= other.closed;
+    }
+
     pub fn sum<'a>(tallies: impl Iterator<Item = &'a Self>) -> Self {
         tallies.fold(Self::default(), |mut sum, tally| {
             sum.add(tally);
