@@ -368,3 +368,32 @@ fn room_that_was_made_is_not_given_back_for_ever() {
     world.snapshot.demand.pop_first();
     settle(&mut world);
 }
+
+/// Where `w02` may be stripped for `x00`, its peer `w01` was as well, and took all back (W-21).
+#[test]
+fn peers_do_not_strip_each_other_in_turn() {
+    let ask = |(kind, class), order, tasks, listed| Ask {
+        kind,
+        user: 0,
+        class,
+        order,
+        cap: 1000,
+        tasks,
+        listed,
+        gpu_milli: 0,
+    };
+    let nodes = [(6, 1), (6, 1), (1, 0), (5, 0), (2, 2), (1, 0)];
+    let before = [
+        ask((0, 0), 3, 1, false),
+        ask((3, 2), 1, 9, false),
+        ask((3, 3), 1, 6, false),
+    ];
+    let mut world = fleet(&nodes, &before, 1);
+    settle(&mut world);
+    world.node("n02").lost = true;
+    add(&mut world, "x00", &ask((3, 0), 1, 8, true));
+    add(&mut world, "x01", &ask((0, 0), 2, 1, false));
+    world.step();
+    world.snapshot.demand.pop_first();
+    settle(&mut world);
+}

@@ -54,8 +54,9 @@ pub struct Settings {
     pub level_remainders: bool,
     /// W-4: holes of an order are divided among those who want that order or a larger one.
     /// Otherwise who wants large processes gets a part of the few holes for them, as if everybody
-    /// wanted those, and stays below its due. It counts X7 as 5 and 10 where section 17 has 6 and
-    /// 8, so no preset has it.
+    /// wanted those, and stays below its due. For the same reason the users of a class without
+    /// rivals divide the holes there are, and not those that the class was counted for. It counts
+    /// X7 as 5 and 10 where section 17 has 6 and 8, so no preset has it.
     pub holes_among_rivals: bool,
     /// W-32: of the nodes where equally few have to leave, the one where the least work is lost.
     pub lose_least: bool,

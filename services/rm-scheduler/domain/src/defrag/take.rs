@@ -133,6 +133,15 @@ fn candidates(books: &Books, holders: &Holders, at: usize) -> (Vec<usize>, Vec<u
     (rich, poor)
 }
 
+/// The request does not outrank it.
+fn is_peer(books: &Books, at: usize, donor: usize) -> bool {
+    let priority = |at: usize| {
+        let class = books.requests[at].class;
+        class.map(|class| books.classes[class].class.priority)
+    };
+    priority(at) >= priority(donor)
+}
+
 /// W-32: who gave lately is left alone for a while.
 fn was_hit_lately(books: &Books, donor: usize) -> bool {
     let Some(rounds) = books.settings.churn_rounds else {
@@ -320,7 +329,9 @@ fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<V
         let has = left
             .entry(giver)
             .or_insert_with(|| books.requests[giver].has());
-        if donors.spare && *has <= books.snapshot.tunables.fragmentation_threshold {
+        // A peer that was stripped would take it all back, and so for ever.
+        let spared = donors.spare || is_peer(books, at, giver) && books.settings.spare_donors;
+        if spared && *has <= books.snapshot.tunables.fragmentation_threshold {
             continue;
         }
         *has -= 1;

@@ -131,11 +131,16 @@ fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
     }
     let given = class_level(books, tables, &course.classes);
     let manner = books.settings.manner();
+    let whole = undivided(books, tables, &course.classes);
     let mut claims = Claims::default();
     for ((class, parties), given) in course.classes.iter_mut().zip(given) {
-        let of_users = user_level(books, *class, &given, parties);
+        let holes = whole.clone().unwrap_or_else(|| as_holes(&given));
+        let of_users = user_level(books, *class, holes, parties);
         books.classes[*class].user_due = of_users.iter().map(quanta).collect();
-        books.classes[*class].given = given;
+        books.classes[*class].given = match &whole {
+            Some(_) => sum(of_users.iter()),
+            None => given,
+        };
         for (party, given) in parties.iter_mut().zip(of_users) {
             // The same limits and the same grant give the same counts.
             party.recounted = party.moved || party.given != given;
@@ -201,10 +206,7 @@ fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -
     let wants: Vec<Amounts> = course.iter().map(|(_, parties)| all(parties)).collect();
     let mut given: BTreeMap<usize, Amounts> = BTreeMap::new();
     for home in homes(books, &classes) {
-        let mut holes = Holes::default();
-        for pool in books.forest.subtree(home) {
-            holes.merge(tables.of(*pool));
-        }
+        let holes = holes_within(books, tables, home);
         let rivals = rivals(books, &classes, home);
         let mut claims = Claims::default();
         for class in &rivals {
@@ -232,11 +234,33 @@ fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -
 
 /// What all users of a class want.
 fn all(parties: &[Party]) -> Amounts {
+    sum(parties.iter().map(|party| &party.wants))
+}
+
+fn sum<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
     let mut all = Amounts::new();
-    for (order, count) in parties.iter().flat_map(|party| &party.wants) {
+    for (order, count) in amounts.flatten() {
         close(&mut all, (*order, *count));
     }
     all
+}
+
+/// The holes that a class without rivals has to itself. Counted for itself it would be given holes
+/// of its largest processes first, whosever they are, and who wants smaller ones could not fill
+/// them.
+fn undivided(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -> Option<Holes> {
+    let [(class, _)] = course else { return None };
+    let home = books.classes[*class].pool;
+    let home = home.filter(|_| books.settings.holes_among_rivals)?;
+    Some(holes_within(books, tables, home))
+}
+
+fn holes_within(books: &Books, tables: &Tables, home: usize) -> Holes {
+    let mut holes = Holes::default();
+    for pool in books.forest.subtree(home) {
+        holes.merge(tables.of(*pool));
+    }
+    holes
 }
 
 /// what weights alone would give, for section 12. Passes at pools above overwrite.
@@ -265,7 +289,7 @@ fn pure_shares(books: &mut Books, classes: &[usize]) {
 
 /// What each user of a class is given, by the name of the user. They are sorted by what
 /// they want in all, then by name [C-9].
-fn user_level(books: &Books, class: usize, given: &Amounts, parties: &[Party]) -> Vec<Amounts> {
+fn user_level(books: &Books, class: usize, holes: Holes, parties: &[Party]) -> Vec<Amounts> {
     let mut turns: Vec<(u64, usize)> = parties.iter().map(|party| party.total).zip(0..).collect();
     turns.sort_unstable();
     let users = books.classes[class].users.keys();
@@ -279,7 +303,7 @@ fn user_level(books: &Books, class: usize, given: &Amounts, parties: &[Party]) -
             claims.want(*order, *count);
         }
     }
-    claims.apportion(as_holes(given), books.settings.manner());
+    claims.apportion(holes, books.settings.manner());
     let mut of_users = vec![Amounts::new(); turns.len()];
     for ((_, user), given) in turns.into_iter().zip(claims.given()) {
         of_users[user] = given;

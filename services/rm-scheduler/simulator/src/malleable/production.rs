@@ -35,6 +35,8 @@ use crate::{
 const MIB: u64 = 1 << 20;
 /// Memory of a node whose memory is not known.
 const PLENTY: u64 = 1 << 50;
+/// A divisor of a thousand. A finer quantum loses less to rounding and moves more processes.
+const QUANTA_OF_A_CORE: u64 = 20;
 /// Rounds at one moment: a round that evicts, the one that places, and some for what they stir.
 const ROUNDS: usize = 6;
 
@@ -119,8 +121,12 @@ impl Production {
         })
     }
 
-    /// One class in which all users are equal, whose quantum is a core with its part of the memory
-    /// of a node; no caps on growth, for what runs here needs no time to start.
+    /// One class in which all users are equal, whose quantum is a part of a core with its part of
+    /// the memory of a node; no caps on growth, for what runs here needs no time to start.
+    ///
+    /// What is measured is how near everybody is to the due of the moment. So the quantum is fine,
+    /// for what an order is rounded up by is had by nobody; large processes get their due of the
+    /// holes (W-4); and remainders are not carried over, since paying them takes from others now.
     pub fn even(case: &Case) -> Policy {
         let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
@@ -131,8 +137,8 @@ impl Production {
             .filter(|part| *part > 0);
         let mut policy = Policy {
             quantum: Quantum(Size {
-                memory_bytes: memory.map_or(1 << 30, |memory| memory * MIB),
-                cpu_milli: 1000,
+                memory_bytes: memory.map_or(1 << 30, |memory| memory * MIB) / QUANTA_OF_A_CORE,
+                cpu_milli: 1000 / QUANTA_OF_A_CORE,
                 ..Size::default()
             }),
             ..Policy::default()
@@ -143,6 +149,8 @@ impl Production {
         policy.tunables.initialization_cap = 0;
         policy.tunables.expand_by_doubling = false;
         policy.tunables.use_prediction = false;
+        policy.settings.holes_among_rivals = Some(true);
+        policy.settings.carry_remainders = Some(false);
         policy
     }
 
