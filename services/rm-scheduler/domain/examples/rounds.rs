@@ -271,22 +271,9 @@ fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
     let born = snapshot.round * 10_000_000;
     for (at, grant) in (born..).zip(&plan.grants) {
         let allocation = Allocation {
-            work: grant.work.clone(),
-            kind: grant.kind,
-            user: grant.user.clone(),
-            class: grant.class.clone(),
-            node: grant.node.clone(),
-            order: grant.order,
-            size: grant.size.clone(),
-            fixed: grant.fixed,
-            granted_at: snapshot.now,
             running: true,
-            started_at: Some(snapshot.now),
             running_since: Some(snapshot.now),
-            investment_ms: None,
-            gpus: grant.gpus.clone(),
-            leaving: false,
-            purged: false,
+            ..grant.taken_up(snapshot.now)
         };
         let id: AllocationId = name(&format!("alc_{at:012}"));
         news.allocations.insert(id.clone());

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::Carried;
+use crate::snapshot::{Allocation, Carried};
 
 pub use shares::{
     CapParts, ClassShare, Idle, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn,
@@ -55,6 +55,30 @@ pub struct Grant {
     /// The gpus it sits on, by number.
     #[serde(default)]
     pub gpus: Vec<u64>,
+}
+
+impl Grant {
+    /// What it is once it is carried out: held and being started from this instant on.
+    pub fn taken_up(&self, at: Timestamp) -> Allocation {
+        Allocation {
+            work: self.work.clone(),
+            kind: self.kind,
+            user: self.user.clone(),
+            class: self.class.clone(),
+            node: self.node.clone(),
+            order: self.order,
+            size: self.size.clone(),
+            fixed: self.fixed,
+            granted_at: at,
+            running: false,
+            started_at: Some(at),
+            running_since: None,
+            investment_ms: None,
+            gpus: self.gpus.clone(),
+            leaving: false,
+            purged: false,
+        }
+    }
 }
 
 /// Who gave up what for whom, and what was lost with it.

@@ -185,22 +185,9 @@ impl World {
         for grant in &plan.grants {
             self.born += 1;
             let allocation = Allocation {
-                work: grant.work.clone(),
-                kind: grant.kind,
-                user: grant.user.clone(),
-                class: grant.class.clone(),
-                node: grant.node.clone(),
-                order: grant.order,
-                size: grant.size.clone(),
-                fixed: grant.fixed,
-                granted_at: self.snapshot.now,
                 running: true,
-                started_at: Some(self.snapshot.now),
                 running_since: Some(self.snapshot.now.plus_ms(self.start_ms)),
-                investment_ms: None,
-                gpus: grant.gpus.clone(),
-                leaving: false,
-                purged: false,
+                ..grant.taken_up(self.snapshot.now)
             };
             let id = AllocationId::new(format!("alc_{:06}", self.born)).unwrap();
             self.snapshot.allocations.insert(id, allocation);

@@ -5,8 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     FairShare, Plan, Planner,
-    plan::Grant,
-    snapshot::{Allocation, Policy, Snapshot},
+    snapshot::{Policy, Snapshot},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, WorkKind};
 
@@ -171,31 +170,11 @@ impl Fleet {
                 continue;
             };
             self.placed.insert(id.clone(), self.cycle);
-            self.snapshot.allocations.insert(id, self.started(grant));
+            let held = grant.taken_up(self.snapshot.now);
+            self.snapshot.allocations.insert(id, held);
         }
         let refused = plan.verdicts.iter().filter(|(_, verdict)| verdict.refused);
         self.refused = refused.map(|(work, _)| work.clone()).collect();
-    }
-
-    fn started(&self, grant: &Grant) -> Allocation {
-        Allocation {
-            work: grant.work.clone(),
-            kind: grant.kind,
-            user: grant.user.clone(),
-            class: grant.class.clone(),
-            node: grant.node.clone(),
-            order: grant.order,
-            size: grant.size.clone(),
-            fixed: grant.fixed,
-            granted_at: self.snapshot.now,
-            running: false,
-            started_at: Some(self.snapshot.now),
-            running_since: None,
-            investment_ms: None,
-            gpus: grant.gpus.clone(),
-            leaving: false,
-            purged: false,
-        }
     }
 
     /// for a node that is declared dead and reports again before the cycle's plan: what was

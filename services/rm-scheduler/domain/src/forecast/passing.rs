@@ -71,22 +71,9 @@ impl<'a> Passing<'a> {
         self.born += 1;
         let now = self.snapshot.now;
         let held = Allocation {
-            work: grant.work.clone(),
-            kind: grant.kind,
-            user: grant.user.clone(),
-            class: grant.class.clone(),
-            node: grant.node.clone(),
-            order: grant.order,
-            size: grant.size.clone(),
-            fixed: grant.fixed,
-            granted_at: now,
             running: true,
-            started_at: Some(now),
             running_since: Some(now),
-            investment_ms: None,
-            gpus: grant.gpus.clone(),
-            leaving: false,
-            purged: false,
+            ..grant.taken_up(now)
         };
         let id = AllocationId::new(format!("{FORECAST}{:09}", self.born))
             .expect("letters, digits and signs that a name may have");

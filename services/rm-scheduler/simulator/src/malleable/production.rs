@@ -307,22 +307,9 @@ impl Production {
         self.processes.insert(id.clone(), process);
         let now = moment(world.now());
         let allocation = snapshot::Allocation {
-            work: grant.work.clone(),
-            kind: grant.kind,
-            user: grant.user.clone(),
-            class: grant.class.clone(),
-            node: grant.node.clone(),
-            order: grant.order,
-            size: grant.size.clone(),
-            fixed: grant.fixed,
-            granted_at: now,
             running: true,
-            started_at: Some(now),
             running_since: Some(now),
-            investment_ms: None,
-            gpus: grant.gpus.clone(),
-            leaving: false,
-            purged: false,
+            ..grant.taken_up(now)
         };
         let next = world.now() + world.item_ms(job);
         self.items.push(Reverse((next, id.clone())));
