@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
+use hayward_vocabulary::{UserName, WorkId, WorkKind};
 
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
@@ -57,23 +58,41 @@ fn state(node: &NodeOccupancy) -> Cell {
     }
 }
 
-/// Who holds how many processes of how many quanta, the most first.
-fn holders(node: &NodeOccupancy) -> String {
-    let mut held: BTreeMap<_, (u64, u64)> = BTreeMap::new();
+/// One piece of work on one node, all its processes there together.
+pub(super) struct Standing<'a> {
+    pub work: &'a WorkId,
+    pub kind: WorkKind,
+    pub user: &'a UserName,
+    pub processes: u64,
+    pub quanta: u64,
+}
+
+/// What stands on a node, the most first.
+pub(super) fn standing(node: &NodeOccupancy) -> Vec<Standing<'_>> {
+    let mut all: BTreeMap<&WorkId, Standing> = BTreeMap::new();
     for share in &node.shares {
-        let (processes, quanta) = held.entry((&share.work, &share.user)).or_default();
-        *processes += 1;
-        *quanta += share.order;
+        let one = all.entry(&share.work).or_insert(Standing {
+            work: &share.work,
+            kind: share.kind,
+            user: &share.user,
+            processes: 0,
+            quanta: 0,
+        });
+        one.processes += 1;
+        one.quanta += share.order;
     }
-    let mut held: Vec<_> = held.into_iter().collect();
-    held.sort_by_key(|(_, (_, quanta))| std::cmp::Reverse(*quanta));
-    let said: Vec<String> = held
-        .into_iter()
-        .map(|((work, user), (processes, quanta))| match processes {
-            1 => format!("{work} of {user} ({quanta})"),
-            many => format!("{many} × {work} of {user} ({quanta})"),
-        })
-        .collect();
+    let mut all: Vec<Standing> = all.into_values().collect();
+    all.sort_by_key(|one| std::cmp::Reverse(one.quanta));
+    all
+}
+
+/// Who holds how many processes of how many quanta.
+fn holders(node: &NodeOccupancy) -> String {
+    let say = |it: &Standing| match it.processes {
+        1 => format!("{} of {} ({})", it.work, it.user, it.quanta),
+        many => format!("{many} × {} of {} ({})", it.work, it.user, it.quanta),
+    };
+    let said: Vec<String> = standing(node).iter().map(say).collect();
     said.join(", ")
 }
 
@@ -81,9 +100,7 @@ fn holders(node: &NodeOccupancy) -> String {
 mod tests {
     use hayward_rm_scheduler_api::AllocationState;
     use hayward_rm_scheduler_api::occupancy::ShareOccupancy;
-    use hayward_vocabulary::{
-        AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
-    };
+    use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp};
 
     use super::*;
 

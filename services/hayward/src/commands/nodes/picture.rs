@@ -3,16 +3,15 @@
 //! is free last and black. Colours are users, patterns are kinds of work; pointing at a band tells
 //! whose it is, and following it leads to the work.
 
-use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
 use anyhow::Context as _;
 use clap::ValueEnum;
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
-use hayward_vocabulary::{UserName, WorkId, WorkKind};
+use hayward_vocabulary::{UserName, WorkKind};
 
-use super::held::PAGES;
+use super::held::{PAGES, standing};
 use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
 use crate::output::note;
@@ -41,14 +40,6 @@ pub async fn run(session: Session, file: &Path, sort: Sort) -> anyhow::Result<()
     std::fs::write(file, drawn).with_context(|| file.display().to_string())?;
     note(&format!("{} shows the nodes", file.display()));
     Ok(())
-}
-
-/// One piece of work on one node.
-struct Band<'a> {
-    kind: WorkKind,
-    user: &'a UserName,
-    processes: u64,
-    quanta: u64,
 }
 
 fn svg(mut nodes: Vec<NodeOccupancy>, sort: Sort, jobs: &str) -> String {
@@ -112,22 +103,9 @@ fn square(drawn: &mut String, node: &NodeOccupancy, (x, y, side): (f64, f64, f64
         "<g><title>{name}: {physical:.1} GiB</title>\
          <rect x=\"{x:.1}\" y=\"{y:.1}\" width=\"{side:.1}\" height=\"{side:.1}\"/></g>"
     );
-    let mut bands: BTreeMap<&WorkId, Band> = BTreeMap::new();
-    for share in &node.shares {
-        let band = bands.entry(&share.work).or_insert(Band {
-            kind: share.kind,
-            user: &share.user,
-            processes: 0,
-            quanta: 0,
-        });
-        band.processes += 1;
-        band.quanta += share.order;
-    }
-    let mut bands: Vec<(&WorkId, Band)> = bands.into_iter().collect();
-    bands.sort_by_key(|(_, band)| std::cmp::Reverse(band.quanta));
     let whole = real(node.order.max(node.held).max(1));
     let mut top = y;
-    for (work, band) in bands {
+    for band in standing(node) {
         let height = side * real(band.quanta) / whole;
         let place =
             format!("x=\"{x:.1}\" y=\"{top:.1}\" width=\"{side:.1}\" height=\"{height:.1}\"");
@@ -141,9 +119,11 @@ fn square(drawn: &mut String, node: &NodeOccupancy, (x, y, side): (f64, f64, f64
         });
         let _ = writeln!(
             drawn,
-            "<a href=\"{jobs}/v1/{}/{work}\"><title>{work} of {}: {} processes, {} quanta</title>\
+            "<a href=\"{jobs}/v1/{}/{}\"><title>{} of {}: {} processes, {} quanta</title>\
              <rect {place} fill=\"hsl({},60%,60%)\"/>{over}</a>",
             resource(band.kind),
+            band.work,
+            band.work,
             escaped(band.user.as_str()),
             band.processes,
             band.quanta,
@@ -195,7 +175,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use hayward_rm_scheduler_api::AllocationState;
     use hayward_rm_scheduler_api::occupancy::ShareOccupancy;
-    use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp};
+    use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp, WorkId};
 
     use super::*;
 
