@@ -65,6 +65,7 @@ impl Container {
             incarnation: self.life.incarnation,
             epoch: self.epoch,
             goal,
+            exclusive: false,
             size: self.size.clone(),
             launch: self.launch.as_deref()?.clone(),
         })

@@ -4,7 +4,7 @@ use hayward_job_converter_api::{DemandEntry, ProcessView, TaskCounts, WorkState,
 use hayward_job_converter_domain::{State, convert, status};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry};
 use hayward_vocabulary::resources::GIB;
-use hayward_vocabulary::{Launch, Program, Size, Timestamp};
+use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
 
 use crate::work::{Job, Process, Slot, What, Work};
 
@@ -73,6 +73,8 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         task_ms: want.task_ms,
         machines: machines.clone(),
         service: matches!(work.what, What::Service(_)).then(|| work.id.clone()),
+        disruption_limit: None,
+        when_unreachable: WhenUnreachable::default(),
         settled: state.settled.clone(),
         launch: launch(work, slot, grace_ms),
     })

@@ -289,6 +289,7 @@ impl Supervisor<'_> {
         let message = message.map(str::to_owned);
         Exit {
             cause,
+            cause_code: None,
             code: status.code(),
             signal: status.signal(),
             message,

@@ -69,6 +69,7 @@ impl Ledger {
             health: words::published(node.map_or(Health::Suspect, |node| node.health)),
             schedulable: node.is_none_or(|node| node.schedulable),
             heartbeat_ms: self.context.heartbeat_ms,
+            lease_ms: None,
         }
     }
 

@@ -41,6 +41,10 @@ impl ExitCause {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Exit {
     pub cause: ExitCause,
+    /// The class of a cause that lies with the machine: `disk_full`, `read_only_fs`, `image_pull`,
+    /// `device_error`, `runtime_down`. The list is open.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cause_code: Option<String>,
     /// Exit status, when the program returned one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub code: Option<i32>,
@@ -59,6 +63,7 @@ impl Exit {
     pub fn of(cause: ExitCause, message: impl Into<String>) -> Self {
         Self {
             cause,
+            cause_code: None,
             code: None,
             signal: None,
             message: Some(message.into()),

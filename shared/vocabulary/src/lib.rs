@@ -13,6 +13,7 @@ pub mod receipt;
 pub mod resources;
 pub mod time;
 pub mod unblock;
+pub mod unreachable;
 
 pub use exit::{Exit, ExitCause};
 pub use ids::{AllocationId, BadName, NodeName, UserName, WorkId, WorkKind};
@@ -21,3 +22,4 @@ pub use receipt::{Outcome, Receipt};
 pub use resources::{Quantum, Size};
 pub use time::Timestamp;
 pub use unblock::Unblock;
+pub use unreachable::WhenUnreachable;

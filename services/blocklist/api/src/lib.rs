@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::Timestamp;
+use hayward_vocabulary::{Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -63,11 +63,40 @@ pub struct BlockEntry {
     pub sources: BTreeSet<String>,
     /// How often this key has been removed (8.4).
     pub removal_no: u64,
+    /// Blocked for this work alone (8.5); absent: for the whole cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<WorkId>,
+    /// No person asked for it: every source is a strategy or a detector.
+    #[serde(default)]
+    pub automatic: bool,
+    /// The block itself is over, and the node is on trial: one allocation at a time until one has
+    /// shown that it works (W6).
+    #[serde(default)]
+    pub canary: bool,
+    /// How what runs there is taken off, where the action says that it is (section 10).
+    #[serde(default)]
+    pub evacuation: EvacuationPolicy,
+}
+
+/// How a block takes off what runs there (section 10).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE", tag = "policy")]
+pub enum EvacuationPolicy {
+    /// Everything at once; successors start as room is found.
+    #[default]
+    Immediate,
+    /// As the disruption limits of the work allow, and everything that is left after the grace.
+    Graceful { grace_ms: u64 },
 }
 
 impl BlockEntry {
+    /// Its key in `blocks`: `node/NAME`, `worker/ID`, and for one job `node/NAME@JOB`.
     pub fn key(&self) -> String {
-        self.kind.key(&self.identifier)
+        let key = self.kind.key(&self.identifier);
+        match &self.job {
+            Some(job) => format!("{key}@{job}"),
+            None => key,
+        }
     }
     /// Over when `now` has reached the end (section 4, rule 1).
     pub fn in_force(&self, now: Timestamp) -> bool {

@@ -1,6 +1,6 @@
 //! One key in the working set, and how it is shown.
 
-use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
+use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::{Action, Item, Slot};
 use hayward_vocabulary::Timestamp;
 
@@ -35,5 +35,9 @@ pub fn entry((kind, identifier): &Key, item: &Item, removal_no: u64) -> BlockEnt
         end: item.end,
         sources: item.sources.clone(),
         removal_no,
+        job: None,
+        automatic: false,
+        canary: false,
+        evacuation: EvacuationPolicy::Immediate,
     }
 }

@@ -55,6 +55,9 @@ pub struct DesiredEntry {
     /// Writer's epoch of container-manager; an agent refuses an older one than it has seen (I7).
     pub epoch: u64,
     pub goal: Goal,
+    /// The agent ends it by itself when its lease runs out (I4, W7).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
     /// Limits of the container.
     pub size: Size,
     pub launch: Launch,

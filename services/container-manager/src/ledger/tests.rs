@@ -27,6 +27,7 @@ fn allocation(number: usize) -> AllocationEntry {
         incarnation: 1,
         granted_at: Timestamp::from_unix_ms(1),
         running_since: None,
+        exclusive: false,
         state: AllocationState::Assigned,
         vacate: None,
         exit: None,

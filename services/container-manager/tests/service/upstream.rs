@@ -170,6 +170,7 @@ pub fn allocation(id: &str, node: &str) -> AllocationEntry {
         incarnation: 1,
         granted_at: Timestamp::from_unix_ms(1),
         running_since: None,
+        exclusive: false,
         state: AllocationState::Assigned,
         vacate: None,
         exit: None,

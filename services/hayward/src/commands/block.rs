@@ -162,6 +162,8 @@ pub fn table(items: &[BlockEntry], look: &Look) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hayward_blocklist_api::EvacuationPolicy;
+
     use super::*;
 
     #[test]
@@ -176,6 +178,10 @@ mod tests {
             end,
             sources: ["manual:ada".to_owned()].into(),
             removal_no: 0,
+            job: None,
+            automatic: false,
+            canary: false,
+            evacuation: EvacuationPolicy::Immediate,
         };
         let items = [
             item("node-1", BlockAction::Evacuate, Some(at.plus_ms(600_000))),

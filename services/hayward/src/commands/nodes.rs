@@ -120,6 +120,7 @@ mod tests {
                 schedulable,
                 reason: reason.into(),
                 since: at,
+                drain: None,
                 boot_id: "b".into(),
                 agent_instance: "a".into(),
             },

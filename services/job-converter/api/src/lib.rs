@@ -8,8 +8,8 @@ pub mod tasks;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{
-    AllocationId, Exit, Launch, NodeName, Receipt, Size, Timestamp, Unblock, UserName, WorkId,
-    WorkKind,
+    AllocationId, Exit, Launch, NodeName, Receipt, Size, Timestamp, Unblock, UserName,
+    WhenUnreachable, WorkId, WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -48,6 +48,12 @@ pub struct DemandEntry {
     /// Instances of one service spread over nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<WorkId>,
+    /// Most processes of it that drains and graceful evacuations may have taken off at one time
+    /// (W5); absent means any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption_limit: Option<u64>,
+    #[serde(default, skip_serializing_if = "WhenUnreachable::is_default")]
+    pub when_unreachable: WhenUnreachable,
     /// Ended allocations job-converter has taken note of; the scheduler buries them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub settled: BTreeSet<AllocationId>,

@@ -91,6 +91,7 @@ impl Scheduler {
             incarnation: 1,
             granted_at: Timestamp::from_unix_ms(0),
             running_since: None,
+            exclusive: false,
             state: AllocationState::Running,
             vacate: None,
             exit: None,

@@ -148,6 +148,7 @@ fn ended(code: i32) -> Exit {
     };
     Exit {
         cause,
+        cause_code: None,
         code: Some(code),
         signal: None,
         message: None,

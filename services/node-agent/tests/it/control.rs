@@ -136,6 +136,7 @@ async fn heartbeat(State(world): State<Shared>, Json(beat): Json<Heartbeat>) -> 
         health: Health::Healthy,
         schedulable: true,
         heartbeat_ms: 200,
+        lease_ms: None,
     };
     Json(json!(answer))
 }
@@ -231,6 +232,7 @@ pub fn wanted(name: &str, program: Program, stop_grace_ms: u64) -> DesiredEntry 
         incarnation: 1,
         epoch: 1,
         goal: Goal::Run,
+        exclusive: false,
         size: Size::default(),
         launch: Launch {
             program,

@@ -30,16 +30,34 @@ pub struct NodeEntry {
     pub reason: String,
     /// When health or schedulable last changed, by node-status' clock.
     pub since: Timestamp,
+    /// Present while the node is being emptied, and once it is empty.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<DrainOrder>,
     /// Changes with each boot of the machine.
     pub boot_id: String,
     /// Changes with each start of the agent.
     pub agent_instance: String,
 }
 
+/// An operator wants a node emptied (W5). What is there moves as the disruption limits of its work
+/// allow; after the deadline, without them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainOrder {
+    /// Counts the drains of this node; what is told of an earlier one does not concern this one.
+    pub number: u64,
+    pub since: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// Nothing more is taken off while it lasts; the node takes no new work either.
+    #[serde(default)]
+    pub paused: bool,
+    pub reason: String,
+}
+
 impl NodeEntry {
     /// takes new work.
     pub fn takes_work(&self) -> bool {
-        self.schedulable && self.health == Health::Healthy
+        self.schedulable && self.drain.is_none() && self.health == Health::Healthy
     }
 }
 
@@ -111,6 +129,11 @@ pub struct HeartbeatAnswer {
     pub schedulable: bool,
     /// Milliseconds until the next heartbeat is due.
     pub heartbeat_ms: u64,
+    /// From the moment this heartbeat was sent, by the node's own clock: when so many milliseconds
+    /// have gone by without another answer, exclusive work has to end (I4). Shorter than what
+    /// node-status waits before it gives the node up. Absent: no lease.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease_ms: Option<u64>,
 }
 
 /// `GET /v1/nodes`, `GET /v1/nodes/{node}`

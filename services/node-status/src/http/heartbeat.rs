@@ -108,6 +108,7 @@ fn nothing_new(
         },
         schedulable,
         heartbeat_ms: app.context.heartbeat_ms,
+        lease_ms: None,
     })
 }
 

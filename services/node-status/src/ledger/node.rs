@@ -117,6 +117,7 @@ impl Node {
             schedulable: self.schedulable,
             reason: self.reason(),
             since: self.since,
+            drain: None,
             boot_id: self.boot_id.clone(),
             agent_instance: self.agent_instance.clone(),
         }

@@ -2,6 +2,7 @@
 //! job-converter and container-manager) and `verdicts` (followed by job-converter), and what
 //! operators read and write.
 
+pub mod evidence;
 pub mod load;
 pub mod occupancy;
 pub mod policy;
@@ -53,6 +54,9 @@ pub struct AllocationEntry {
     /// Present when `state` is `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// Never two at once: the node ends it by itself when its lease runs out (I4, W7).
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
     /// Absent for a reservation: nothing is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,

@@ -100,6 +100,7 @@ impl Ledger {
             size: grant.size,
             granted_at: moment.now,
             running_since: (state == AllocationState::Running).then_some(moment.now),
+            exclusive: false,
             state,
             vacate: None,
             exit: None,

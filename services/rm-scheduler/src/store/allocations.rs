@@ -176,6 +176,7 @@ mod tests {
             incarnation: 1,
             granted_at: Timestamp::default(),
             running_since: None,
+            exclusive: false,
             state: AllocationState::Assigned,
             vacate: None,
             exit: None,

@@ -10,13 +10,15 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::{Json, Router};
-use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind};
+use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::{CONTAINERS, ContainerEntry, ContainerState};
 use hayward_job_converter_api::{DEMAND, DemandEntry};
 use hayward_node_status_api::{Health, NODES, NodeEntry};
 use hayward_publication::{Cursor, Update};
 use hayward_vocabulary::resources::GIB;
-use hayward_vocabulary::{Launch, NodeName, Program, Size, Timestamp, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{
+    Launch, NodeName, Program, Size, Timestamp, UserName, WhenUnreachable, WorkId, WorkKind,
+};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -205,6 +207,7 @@ pub fn node(name: &str, quanta: u64) -> NodeEntry {
         schedulable: true,
         reason: "heartbeats arrive".into(),
         since: Timestamp::from_unix_ms(1),
+        drain: None,
         boot_id: "boot".into(),
         agent_instance: "first".into(),
     }
@@ -234,6 +237,8 @@ fn demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry {
         task_ms: (!single).then_some(1_000),
         machines: Vec::new(),
         service: None,
+        disruption_limit: None,
+        when_unreachable: WhenUnreachable::default(),
         settled: std::collections::BTreeSet::new(),
         launch: (kind != WorkKind::Reservation).then_some(launch),
     }
@@ -263,6 +268,10 @@ pub fn block(kind: BlockKind, identifier: &str, end: Option<Timestamp>) -> Block
         end,
         sources: ["manual:operator".to_owned()].into(),
         removal_no: 0,
+        job: None,
+        automatic: false,
+        canary: false,
+        evacuation: EvacuationPolicy::Immediate,
     }
 }
 
