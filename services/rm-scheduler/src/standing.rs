@@ -22,7 +22,7 @@ impl Ledger {
         Standing {
             allocation: entry.id.clone(),
             work: entry.work.clone(),
-            group: self.group_of(&entry.work),
+            group: entry.work.whole(),
             kind: entry.kind,
             user: entry.user.clone(),
             node: entry.node.clone(),
@@ -36,13 +36,6 @@ impl Ledger {
                 .map_or(0, |launch| launch.stop_grace_ms),
             start_ms: self.start_ms(&entry.work),
         }
-    }
-
-    /// What a disruption limit counts over: the instances of a service together.
-    pub(crate) fn group_of(&self, work: &WorkId) -> WorkId {
-        let demand = self.demand.get(work.as_str());
-        let service = demand.and_then(|demand| demand.service.clone());
-        service.unwrap_or_else(|| work.clone())
     }
 
     /// Milliseconds from grant to running, the mean over the processes of the work that are known.

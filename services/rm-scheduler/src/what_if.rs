@@ -17,7 +17,7 @@ use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{NodeName, Size, UserName, WorkId, WorkKind};
 
-use crate::ledger::Look;
+use crate::looks::Look;
 use crate::policy::Fault;
 
 pub use drains::{Standing, drains};
@@ -266,6 +266,7 @@ fn demand(submission: &Submission, user: UserName) -> Demand {
         threads,
         task_ms: None,
         machines: submission.machines.iter().cloned().collect(),
+        avoids: BTreeSet::new(),
         service: None,
         managed: false,
         runnable: true,

@@ -8,8 +8,8 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::ledger::{Asked, Command, Look};
-use crate::looks::patiently;
+use crate::ledger::Command;
+use crate::looks::{Asked, Look, patiently};
 use crate::policy::Fault;
 use crate::what_if::{Asker, Standing, drains, not_theirs, question, told};
 
