@@ -39,7 +39,7 @@ impl Ledger {
                     self.snapshot.remove_node(&before.node);
                     self.unreachable.forget(&before.node);
                     self.drained.remove(&before.node);
-                    self.trials.set(&before.node, false);
+                    self.trials.set(&before.node, None);
                     self.tell_machine(&key, batch);
                 }
             }
@@ -77,9 +77,9 @@ impl Ledger {
         let Some(entry) = self.nodes.get(name) else {
             return;
         };
-        let on_trial = self.item_on(&entry.node, self.snapshot.now);
-        let on_trial = on_trial.is_some_and(|item| item.canary);
-        self.trials.set(&entry.node, on_trial);
+        let item = self.item_on(&entry.node, self.snapshot.now);
+        let trial = item.filter(|item| item.canary).map(|item| item.removal_no);
+        self.trials.set(&entry.node, trial);
         let node = self.seen(entry, (&self.snapshot, &self.rules));
         if self.snapshot.nodes.get(&entry.node) != Some(&node) {
             self.snapshot.set_node(entry.node.clone(), node);
@@ -90,7 +90,7 @@ impl Ledger {
     /// The block on a node for everybody, where it is in force.
     fn item_on(&self, node: &NodeName, now: Timestamp) -> Option<&BlockEntry> {
         let item = self.blocks.get(&BlockKind::Node.key(node.as_str()));
-        item.filter(|item| item.in_force(now))
+        item.filter(|item| translate::counts(item, now))
     }
 
     /// A node as the planner sees it.
@@ -104,7 +104,7 @@ impl Ledger {
         if self.unreachable.is_awaited(&entry.node) {
             node = translate::waited_for(node);
         }
-        if self.trials.contains(&entry.node) {
+        if self.trials.of(&entry.node).is_some() {
             node.capacity = self.trial_offer(&entry.node, &node, snapshot);
         }
         node
@@ -126,9 +126,8 @@ impl Ledger {
             };
             let item = self.blocks.get(&key);
             // B8: what was over already was looked at when it ended.
-            let was_in_force = before
-                .as_ref()
-                .is_some_and(|item| item.in_force(moment.now));
+            let counted = |item: &BlockEntry| translate::counts(item, moment.now);
+            let was_in_force = before.as_ref().is_some_and(counted);
             self.news |= item.is_some() || was_in_force;
             if let Some(end) = before.as_ref().and_then(|item| item.end) {
                 self.block_ends.remove(&(end, key.clone()));

@@ -3,8 +3,8 @@
 //!
 //! A clearing remembers what stood there, because the answer to "was it moved" comes from a later
 //! attempt of the same work: a process counts as being moved from the order to leave until a
-//! successor of it runs, or none is wanted. It is told at most once in a round, and kept in rows, so
-//! that a new term neither counts anew nor takes more apart at one time than it may.
+//! successor of it runs, or none is wanted. It is told at most once in a round, and kept in rows,
+//! so that a new term neither counts anew nor takes more apart at one time than it may.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -80,6 +80,8 @@ pub(crate) struct Clearings {
     published: BTreeMap<String, ClearingEntry>,
     /// What could have left in this round and was not told to: why.
     pub(crate) held_back: BTreeMap<AllocationId, (BlockerReason, String)>,
+    /// Work of which something stood there that is not settled.
+    unsettled: BTreeSet<WorkId>,
     /// When limits stop to count for one of them.
     pub(crate) deadlines: BTreeSet<Timestamp>,
 }
@@ -97,8 +99,7 @@ impl Clearings {
 
     /// Processes of this work were there: what it starts may be in their place.
     pub fn concern(&self, work: &WorkId) -> bool {
-        let mut members = self.all.values().flat_map(|it| it.members.values());
-        members.any(|member| member.work == *work && member.settled.is_none())
+        self.unsettled.contains(work)
     }
 
     /// How many of each work, or each service, are being moved. One that stands in two clearings
@@ -135,6 +136,9 @@ impl Ledger {
                 self.settle(id, member, &mut claimed);
             }
         }
+        let members = all.values().flat_map(|clearing| clearing.members.values());
+        let unsettled = members.filter(|member| member.settled.is_none());
+        self.clearings.unsettled = unsettled.map(|member| member.work.clone()).collect();
         self.clearings.all = all;
     }
 

@@ -13,7 +13,7 @@ use hayward_rm_scheduler_api::evidence::{
     Attempt, FAILURES, FactEntry, MACHINES, MachineEntry, What,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Timestamp};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Timestamp, WorkKind};
 use sqlx::PgConnection;
 
 use crate::ledger::{Held, Ledger};
@@ -163,47 +163,57 @@ impl Ledger {
         let Some(exit) = exit.filter(|_| entry.vacate.is_none()) else {
             return;
         };
-        let what = match exit.cause {
+        let is_told = match exit.cause {
             ExitCause::LaunchFailed
             | ExitCause::LaunchUnknown
             | ExitCause::Node
             | ExitCause::UserError
-            | ExitCause::UserLimit => What::Failed,
-            ExitCause::Success if self.proves_something(before, moment.now) => What::Worked,
-            _ => return,
+            | ExitCause::UserLimit => true,
+            ExitCause::Success => self.proves_something(before, moment.now),
+            ExitCause::Intended | ExitCause::Unknown => false,
         };
-        self.tell_of(before, what, exit, moment, batch);
+        if is_told {
+            self.tell_of(before, exit, moment, batch);
+        }
+    }
+
+    /// What ran when the last term ended has to show anew that it does.
+    pub(crate) fn resume_proofs(&mut self, monotonic_ms: u64) {
+        let runs = |held: &&Held| held.entry.state == AllocationState::Running;
+        let told = |held: &&Held| self.evidence.facts.contains_key(held.entry.id.as_str());
+        let running = self.allocations.values().filter(runs);
+        let owing = |held: &&Held| !told(held) && self.is_suspicious(held);
+        let running: Vec<Held> = running.filter(owing).cloned().collect();
+        for held in running {
+            self.note_running(&held, monotonic_ms);
+        }
     }
 
     /// An attempt was heard to run: on a machine with a record, running on is evidence too.
     pub(crate) fn note_running(&mut self, held: &Held, monotonic_ms: u64) {
-        if self.is_suspicious(held) {
+        if held.entry.kind != WorkKind::Reservation && self.is_suspicious(held) {
             let due = monotonic_ms.saturating_add(self.context.settings.worked_ms);
             self.evidence.proofs.insert((due, held.entry.id.clone()));
         }
     }
 
     fn is_suspicious(&self, held: &Held) -> bool {
-        held.trial || self.evidence.follows_a_failure(&held.entry)
+        held.trial.is_some() || self.evidence.follows_a_failure(&held.entry)
     }
 
     fn proves_something(&self, held: &Held, now: Timestamp) -> bool {
         self.is_suspicious(held) && self.evidence.success_is_news(&held.entry.node, now)
     }
 
-    fn tell_of(
-        &mut self,
-        held: &Held,
-        what: What,
-        exit: &Exit,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) {
+    fn tell_of(&mut self, held: &Held, exit: &Exit, moment: &Moment, batch: &mut Batch<Rows>) {
         let entry = &held.entry;
         let message = exit.message.as_ref();
         let fact = FactEntry {
             node: entry.node.clone(),
-            what,
+            what: match exit.cause {
+                ExitCause::Success => What::Worked,
+                _ => What::Failed,
+            },
             at: moment.now,
             attempt: Some(Attempt {
                 allocation: entry.id.clone(),
@@ -237,7 +247,7 @@ impl Ledger {
             let proof = held.filter(|held| self.proves_something(held, moment.now));
             if let Some(held) = proof {
                 let exit = Exit::of(ExitCause::Success, "it has been running for a while");
-                self.tell_of(&held, What::Worked, &exit, moment, batch);
+                self.tell_of(&held, &exit, moment, batch);
             }
         }
     }

@@ -55,8 +55,8 @@ pub struct Held {
     pub fixed: bool,
     /// The gpus of its node it sits on.
     pub gpus: Vec<u64>,
-    /// Its node was on trial when it was granted.
-    pub trial: bool,
+    /// The trial of its node that granted it.
+    pub trial: Option<u64>,
 }
 
 pub struct Context {
@@ -343,6 +343,7 @@ impl hayward_publication::Ledger for Ledger {
             news: true,
         };
         ledger.take_stock();
+        ledger.resume_proofs(moment.monotonic_ms);
         ledger.snapshot.set_carried(carried::restore(&ledger.lines));
         ledger.set_policy(policy);
         let mut view = context.view.write();

@@ -39,6 +39,11 @@ pub fn pool(entry: &NodeEntry, rules: &Rules) -> String {
     named.unwrap_or(&entry.pool).to_owned()
 }
 
+/// A block counts until its end; a trial, for which its block is over, until the entry goes.
+pub fn counts(item: &BlockEntry, now: Timestamp) -> bool {
+    item.canary || item.in_force(now)
+}
+
 /// `item` is the block on it that is in force.
 pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
     snapshot::Node {
@@ -51,8 +56,8 @@ pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snap
     }
 }
 
-/// The planner takes off at once what is to be taken off at once. What goes by and by is ordered off
-/// beside it, and to the planner such a node is closed; one on trial is open.
+/// The planner takes off at once what is to be taken off at once. What goes by and by is ordered
+/// off beside it, and to the planner such a node is closed; one on trial is open.
 fn block(item: &BlockEntry) -> Option<snapshot::Block> {
     let effect = match (item.action, item.evacuation) {
         (BlockAction::Evacuate, EvacuationPolicy::Immediate) => snapshot::BlockEffect::Evacuate,

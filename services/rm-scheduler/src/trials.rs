@@ -5,7 +5,7 @@
 //! waiting process more, and with what is used while the one is there. What it grants beyond that,
 //! because another process is smaller still, is dropped before it is committed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node, Policy};
 use hayward_rm_scheduler_domain::{Plan, Snapshot};
@@ -14,23 +14,22 @@ use hayward_vocabulary::{NodeName, Quantum, Size, WorkId, WorkKind};
 use crate::ledger::Ledger;
 use crate::occupancy::quantum;
 
-/// Nodes on trial, as their items say.
+/// Nodes on trial, as their items say, and which trial it is (`removal_no`).
 #[derive(Debug, Default)]
 pub(crate) struct Trials {
-    nodes: BTreeSet<NodeName>,
+    nodes: BTreeMap<NodeName, u64>,
 }
 
 impl Trials {
-    pub fn set(&mut self, node: &NodeName, on_trial: bool) {
-        if on_trial {
-            self.nodes.insert(node.clone());
-        } else {
-            self.nodes.remove(node);
-        }
+    pub fn set(&mut self, node: &NodeName, trial: Option<u64>) {
+        match trial {
+            Some(number) => self.nodes.insert(node.clone(), number),
+            None => self.nodes.remove(node),
+        };
     }
 
-    pub fn contains(&self, node: &NodeName) -> bool {
-        self.nodes.contains(node)
+    pub fn of(&self, node: &NodeName) -> Option<u64> {
+        self.nodes.get(node).copied()
     }
 }
 
@@ -42,7 +41,8 @@ pub struct Used {
 }
 
 /// The capacity a node on trial is offered with: what is used there, and where `next` says so, room
-/// for that one process. Memory and cpu are cut; that no second process finds one of them is enough.
+/// for that one process. Memory and cpu are cut: that no second process finds one of them is
+/// enough.
 pub fn offer(capacity: &Size, used: &Used, quantum: &Quantum, next: Option<&Size>) -> Size {
     let mut offered = used.clone();
     if let Some(next) = next {
@@ -71,12 +71,12 @@ pub fn smallest<'a>(waiting: impl Iterator<Item = &'a Size>, room: &Size) -> Opt
 impl Ledger {
     /// The capacity of a node on trial, as it is offered now.
     pub(crate) fn trial_offer(&self, name: &NodeName, node: &Node, snapshot: &Snapshot) -> Size {
-        let (mut used, mut on_trial) = (Used::default(), false);
+        let mut used = Used::default();
         for held in self.held_on(name) {
             used.order += held.entry.order;
             used.size.add(&held.entry.size);
-            on_trial |= held.trial;
         }
+        let on_trial = self.is_under_trial(name);
         let mut room = node.capacity.clone();
         room.take(&used.size);
         let quantum = quantum(snapshot, &node.pool);
@@ -95,6 +95,12 @@ impl Ledger {
         };
         let next = if on_trial { None } else { next() };
         offer(&node.capacity, &used, quantum, next.as_ref())
+    }
+
+    /// What this trial granted is there. What an earlier one did is no more on trial.
+    fn is_under_trial(&self, node: &NodeName) -> bool {
+        let trial = self.trials.of(node);
+        trial.is_some() && self.held_on(node).any(|held| held.trial == trial)
     }
 
     fn is_due_more(&self, work: &WorkId) -> bool {
@@ -116,7 +122,7 @@ impl Ledger {
 
     /// What waits and what is held changes from round to round, and with it what is offered.
     pub(crate) fn offer_trials(&mut self) {
-        for node in self.trials.nodes.clone() {
+        for node in self.trials.nodes.keys().cloned().collect::<Vec<_>>() {
             self.refresh_node(node.as_str());
         }
     }
@@ -126,12 +132,13 @@ impl Ledger {
         if self.trials.nodes.is_empty() {
             return;
         }
-        let live = |node: &&NodeName| self.held_on(node).any(|held| held.trial);
-        let mut taken: BTreeSet<NodeName> =
-            self.trials.nodes.iter().filter(live).cloned().collect();
+        let nodes = self.trials.nodes.keys();
+        let live = nodes.filter(|node| self.is_under_trial(node));
+        let mut taken: BTreeSet<NodeName> = live.cloned().collect();
         let before = plan.grants.len();
-        plan.grants
-            .retain(|grant| !self.trials.contains(&grant.node) || taken.insert(grant.node.clone()));
+        plan.grants.retain(|grant| {
+            self.trials.of(&grant.node).is_none() || taken.insert(grant.node.clone())
+        });
         self.news |= plan.grants.len() < before;
     }
 }

@@ -1,6 +1,6 @@
-//! Work on nodes that are lost (W7): its owner said what becomes of it. What is not kept is given up
-//! with its node, as it always was; what is kept is shown as unreachable, holds its quanta, has no
-//! successor, and goes on when its node is back.
+//! Work on nodes that are lost (W7): its owner said what becomes of it. What is not kept is given
+//! up with its node, as it always was; what is kept is shown as unreachable, holds its quanta, has
+//! no successor, and goes on when its node is back.
 //!
 //! Times count from when this scheduler heard that the node is lost, by a clock that only grows and
 //! starts anew with it: a restart makes nobody wait for less than was asked for.

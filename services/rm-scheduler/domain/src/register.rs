@@ -152,8 +152,8 @@ pub(crate) struct Asked {
     pub task_ms: Option<u64>,
     /// Without what it avoids; of work that avoids nodes it is never empty.
     pub machines: BTreeSet<NodeName>,
-    /// Nodes it could use if they were not blocked for it.
-    pub avoids: Option<Box<BTreeSet<NodeName>>>,
+    /// Nodes it could use if they were not blocked for it, by name.
+    pub avoids: Box<[NodeName]>,
     pub service: Option<WorkId>,
     pub managed: bool,
     pub runnable: bool,
@@ -243,7 +243,6 @@ impl Asked {
 
     /// Blocked for this work alone.
     pub fn avoids(&self, node: &NodeName) -> bool {
-        let avoids = self.avoids.as_ref();
-        avoids.is_some_and(|avoids| avoids.contains(node))
+        self.avoids.binary_search(node).is_ok()
     }
 }

@@ -108,8 +108,8 @@ pub async fn follow_machines(
 
 /// Follow how far the emptying of machines and workers is.
 #[utoipa::path(
-    get, path = "/v1/clearings/publication", operation_id = "follow_clearings", tag = "publications",
-    params(Since),
+    get, path = "/v1/clearings/publication", operation_id = "follow_clearings",
+    tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<ClearingEntry>),
         (status = 400, description = "not readable", body = Problem,

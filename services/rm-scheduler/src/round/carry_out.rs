@@ -91,7 +91,7 @@ impl Ledger {
         let demand = self.demand.get(grant.work.as_str());
         let launch = demand.and_then(|demand| demand.launch.clone());
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
-        let trial = self.trials.contains(&grant.node);
+        let trial = self.trials.of(&grant.node);
         // Nothing is started on a reservation: holding the machine is all there is to do.
         let state = match launch {
             Some(_) => AllocationState::Assigned,
@@ -164,10 +164,10 @@ impl Ledger {
         while let Some((work, verdict)) = self.unsaid.pop_first() {
             let before = self.verdicts.get(&work);
             let note = self.unreachable.note(&work);
-            let same = |said: &&VerdictEntry| {
+            let same = |said: &VerdictEntry| {
                 translate::note(&said.detail) == note && means_the_same(said, &verdict)
             };
-            if before.filter(same).is_some() {
+            if before.is_some_and(same) {
                 continue;
             }
             if published == MOST_AT_ONCE {

@@ -18,6 +18,7 @@ use super::Order;
 use crate::clearings::{Clearing, Member};
 use crate::ledger::{Held, Ledger};
 use crate::store::Rows;
+use crate::translate;
 
 /// What a block or a drain in force asks for.
 struct Wish {
@@ -95,7 +96,8 @@ impl Ledger {
 
     fn wishes(&self) -> BTreeMap<String, Wish> {
         let now = self.snapshot.now;
-        let blocks = self.blocks.iter().filter(|(_, item)| item.in_force(now));
+        let blocks = self.blocks.iter();
+        let blocks = blocks.filter(|(_, item)| translate::counts(item, now));
         let blocks = blocks.map(|(key, item)| (key.clone(), of_block(item)));
         let drains = self.drained.iter().filter_map(|node| {
             let drain = self.nodes.get(node.as_str())?.drain.as_ref()?;

@@ -15,15 +15,15 @@ use crate::ledger::Held;
 struct Beside {
     #[serde(default)]
     gpus: Vec<u64>,
-    #[serde(default)]
-    trial: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trial: Option<u64>,
 }
 
-/// The entry, and what is known beside it. The entry carries raw JSON, which serde does not flatten, so
-/// the two objects are joined as text.
+/// The entry, and what is known beside it. The entry carries raw JSON, which serde does not
+/// flatten, so the two objects are joined as text.
 fn body(held: &Held) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
-    if held.gpus.is_empty() && !held.trial {
+    if held.gpus.is_empty() && held.trial.is_none() {
         return Ok(entry);
     }
     let beside = json(&Beside {
@@ -190,7 +190,7 @@ mod tests {
             exit: None,
             launch: None,
         };
-        for (gpus, trial) in [(vec![], false), (vec![0, 3], false), (vec![], true)] {
+        for (gpus, trial) in [(vec![], None), (vec![0, 3], None), (vec![], Some(2))] {
             let held = Held {
                 entry: entry.clone(),
                 fixed: false,

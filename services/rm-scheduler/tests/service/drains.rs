@@ -95,13 +95,15 @@ async fn a_drain_moves_one_at_a_time_until_the_node_is_empty() {
         assert_eq!(count(BlockerReason::DisruptionLimit), 2 - moved);
         // It ends, and the next one waits until a successor runs.
         world.report(&leaves, ContainerState::Ended);
+        let gone = |all: &Allocations| leaving(all).is_empty();
+        world.until("it is gone", gone).await;
         world.settled().await;
-        assert!(leaving(&world.allocations().await).is_empty());
         let all = world.allocations().await;
-        let fresh = all.values().filter(|it| {
+        assert!(leaving(&all).is_empty());
+        let mut fresh = all.values().filter(|it| {
             stays(it) && it.running_since.is_none() && !before.contains_key(it.id.as_str())
         });
-        let successor = fresh.cloned().next().unwrap();
+        let successor = fresh.next().cloned().unwrap();
         assert_eq!(successor.node.as_str(), "n2");
         world.report(&successor, ContainerState::Running);
         moved += 1;
@@ -269,7 +271,7 @@ async fn scenario_6_a_mark_that_becomes_an_evacuation_runs_now_and_once() {
     let key = format!("node/{}", first.node);
     let mut item = block(BlockKind::Node, first.node.as_str(), None);
     item.action = BlockAction::Mark;
-    world.around.block(&item);
+    world.block(&item).await;
     world.settled().await;
     // B4: what is there survives a mark.
     assert!(world.allocations().await.values().all(stays));
@@ -328,7 +330,7 @@ async fn b8_an_unblock_is_one_requirement_check_also_when_the_item_goes_after_it
     let end = SystemClock.now().plus_ms(1_200);
     let mut item = block(BlockKind::Node, "n1", Some(end));
     item.action = BlockAction::Mark;
-    world.around.block(&item);
+    world.block(&item).await;
     world.settled().await;
     let round = world.shares().await.unwrap().round;
     until("the end", async || {

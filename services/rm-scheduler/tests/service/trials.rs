@@ -19,8 +19,7 @@ async fn a_node_on_trial_takes_one_at_a_time_until_the_trial_is_over() {
     let mut world = World::new(&[4, 6]).await;
     let mut item = block(BlockKind::Node, "n2", None);
     (item.action, item.canary) = (BlockAction::Mark, true);
-    world.around.block(&item);
-    world.settled().await;
+    world.block(&item).await;
     let mut small = job("job_a", "ann");
     small.max_processes = 20;
     world.around.ask(&small);
@@ -61,8 +60,7 @@ async fn what_was_there_before_the_trial_stays_beside_it() {
     world.until("two", |all| all.len() == 2).await;
     let mut item = block(BlockKind::Node, "n1", None);
     item.action = BlockAction::Mark;
-    world.around.block(&item);
-    world.settled().await;
+    world.block(&item).await;
     item.canary = true;
     world.around.block(&item);
     demand.max_processes = 9;

@@ -10,7 +10,7 @@ use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::WhenUnreachable;
 
 use super::neighbours::{block, job, node, service};
-use super::world::{World, of, stays};
+use super::world::{Allocations, World, of, stays};
 
 fn asks(work: &str, when: WhenUnreachable) -> DemandEntry {
     DemandEntry {
@@ -165,5 +165,5 @@ async fn withdrawn_work_on_a_lost_node_is_not_waited_for() {
     world.settled().await;
     assert!(unreachable(&world.allocations().await[first.id.as_str()]));
     world.around.demand.remove("svc_a.0");
-    world.until("nothing left", |all| all.is_empty()).await;
+    world.until("nothing left", Allocations::is_empty).await;
 }

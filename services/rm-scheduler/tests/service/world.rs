@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::ContainerState;
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::{Publisher, Update};
 use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
+use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
 use hayward_service::auth::TokenOrder;
@@ -275,6 +277,15 @@ impl World {
     ) -> T {
         let look = |all: &BTreeMap<String, T>| all.get(key).filter(|it| good(it)).cloned();
         self.follow(name, &format!("{key} {what}"), look).await
+    }
+
+    /// Adds a block and waits until it is in force.
+    pub async fn block(&self, item: &BlockEntry) {
+        self.around.block(item);
+        let number = item.removal_no;
+        let known = |it: &ClearingEntry| it.number == number;
+        self.until_entry("clearings", &item.key(), "is in force", known)
+            .await;
     }
 
     /// Waits until an entry is there no more.

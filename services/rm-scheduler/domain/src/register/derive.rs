@@ -310,21 +310,21 @@ fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
 
 /// Work that avoids nodes lists all others, so that one way of looking serves both. Where none is
 /// left it lists what it avoids, and is admitted to nothing of it.
-fn machines(
-    snapshot: &Snapshot,
-    demand: &Demand,
-) -> (BTreeSet<NodeName>, Option<Box<BTreeSet<NodeName>>>) {
+fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Box<[NodeName]>) {
     let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
-    let avoids: BTreeSet<NodeName> = demand.avoids.iter().filter(could).cloned().collect();
+    let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();
     if avoids.is_empty() {
-        return (demand.machines.clone(), None);
+        return (demand.machines.clone(), Box::default());
     }
     let all = snapshot.nodes.keys().filter(could);
-    let left: BTreeSet<NodeName> = all.filter(|it| !avoids.contains(*it)).cloned().collect();
+    let left: BTreeSet<NodeName> = all
+        .filter(|name| !demand.avoids.contains(*name))
+        .cloned()
+        .collect();
     let machines = if left.is_empty() {
-        avoids.clone()
+        avoids.iter().cloned().collect()
     } else {
         left
     };
-    (machines, Some(Box::new(avoids)))
+    (machines, avoids.into())
 }
