@@ -68,8 +68,8 @@ impl Ledger {
         self.refresh_node(key);
         if let Some(before) = before {
             self.note_silence(before, &entry, moment, batch);
-            self.tell_machine(key, batch);
         }
+        self.tell_machine(key, batch);
     }
 
     /// Brings one node of the snapshot up to what is known of it and of its blocks.

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use hayward_rm_scheduler_api::WaitReason;
 use hayward_rm_scheduler_api::evidence::{Blocker, BlockerReason};
 use hayward_rm_scheduler_api::what_if::{DrainMove, DrainPreview};
 use hayward_rm_scheduler_domain::forecast::{Course, Forecast};
@@ -165,8 +166,12 @@ impl<'a> Rooms<'a> {
         if has_room && let Some(places) = self.places.get_mut(&it.work) {
             to = places.pop().cloned();
         }
+        // What has all that the smaller fleet gives it is told that it is satisfied.
         let verdict = self.forecast.with.verdicts.get(&it.work);
-        let why_not = verdict.map(|verdict| translate::wait_reason(verdict.reason));
+        let says_why = verdict.filter(|verdict| verdict.waits || verdict.refused);
+        let why_not = says_why.map_or(WaitReason::InsufficientResources, |verdict| {
+            translate::wait_reason(verdict.reason)
+        });
         DrainMove {
             allocation: it.allocation.clone(),
             work: it.work.clone(),
@@ -174,7 +179,7 @@ impl<'a> Rooms<'a> {
             user: it.user.clone(),
             order: it.order,
             to,
-            why_not: why_not.filter(|_| !has_room),
+            why_not: (!has_room).then_some(why_not),
             disruption_limit: it.disruption_limit,
             stop_grace_ms: it.stop_grace_ms,
             start_ms: it.start_ms,

@@ -165,6 +165,8 @@ async fn machines_are_told_as_the_policy_sees_them_and_change_with_their_meaning
         (told.pool.as_str(), told.ready, told.quanta),
         ("default", true, 8)
     );
+    world.around.node("n3", 2);
+    world.until_entry("machines", "n3", "has joined", any).await;
     let mut restarted = node("n2", 8);
     restarted.agent_instance = "second".into();
     restarted.schedulable = false;
