@@ -65,6 +65,9 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(inputs::show_round_inputs))
         .routes(routes!(publications::follow_allocations))
         .routes(routes!(publications::follow_verdicts))
+        .routes(routes!(publications::follow_failures))
+        .routes(routes!(publications::follow_machines))
+        .routes(routes!(publications::follow_clearings))
 }
 
 /// The description of the routes, as it is kept in `openapi/rm-scheduler.json`.

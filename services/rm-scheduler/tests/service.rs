@@ -6,6 +6,8 @@ mod service {
     mod access;
     mod blocks;
     mod crowd;
+    mod drains;
+    mod evidence;
     mod life;
     mod neighbours;
     mod nodes;
@@ -14,6 +16,8 @@ mod service {
     mod replay;
     mod restart;
     mod sharing;
+    mod trials;
+    mod unreachable;
     mod views;
     mod what_if;
     mod world;

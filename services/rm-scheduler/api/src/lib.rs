@@ -110,6 +110,8 @@ pub enum VacateReason {
     NodeLost,
     /// The node was varied off.
     NodeOffline,
+    /// The node is emptied by an operator.
+    Drained,
     /// The work no longer wants it: withdrawn, cancelled or completed.
     WorkGone,
     #[serde(other)]

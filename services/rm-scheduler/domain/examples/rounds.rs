@@ -251,6 +251,7 @@ fn add_request(snapshot: &mut Snapshot, at: u64) -> WorkId {
         threads: 1,
         task_ms: Some(1_000),
         machines: BTreeSet::new(),
+        avoids: BTreeSet::new(),
         service: None,
         managed: false,
         runnable: true,

@@ -198,7 +198,7 @@ impl Request<'_> {
     }
 
     pub fn admits(&self, machine: &Machine) -> bool {
-        self.demand.machines.is_empty() || self.demand.machines.contains(machine.name)
+        self.demand.admits(machine.name)
     }
 
     /// Left out of placing: deferred, refused or over.

@@ -157,9 +157,10 @@ fn blocked(books: &Books, at: usize) -> Option<hayward_vocabulary::NodeName> {
     let request = &books.requests[at];
     let found = (0..books.machines.len()).find(|machine| {
         let place = &books.machines[*machine];
-        place.node.block.is_some()
+        let avoided = request.demand.avoids(place.name);
+        (place.node.block.is_some() || avoided)
             && place.order >= request.order
-            && books.is_permitted(at, *machine)
+            && (avoided || books.is_permitted(at, *machine))
     });
     found.map(|machine| books.machines[machine].name.clone())
 }

@@ -21,6 +21,7 @@ mod cap;
 pub mod check;
 mod deficit;
 mod defrag;
+pub mod disruption;
 mod explain;
 mod fair_share;
 pub mod forecast;
@@ -57,6 +58,8 @@ pub trait Planner {
     fn schedule(&self, snapshot: &Snapshot) -> Plan;
 }
 
+#[cfg(test)]
+mod avoids;
 #[cfg(test)]
 mod differences;
 #[cfg(test)]

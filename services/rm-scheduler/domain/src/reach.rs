@@ -102,7 +102,10 @@ pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
     } else if let Some(never) = never(books, at) {
         never
     } else {
-        let blocked = |machine: &usize| books.machines[*machine].node.block.is_some();
+        let blocked = |machine: &usize| {
+            let place = &books.machines[*machine];
+            place.node.block.is_some() || books.requests[at].demand.avoids(place.name)
+        };
         let mut large_enough = large_enough(books, at).peekable();
         if large_enough.peek().is_some() && large_enough.all(|machine| blocked(&machine)) {
             let detail = "every node that could hold it is blocked";
@@ -145,8 +148,17 @@ pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, &'static str)> 
     None
 }
 
+/// What is blocked for it alone counts: that passes.
 fn permitted<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + 'b {
-    (0..books.machines.len()).filter(move |machine| books.is_permitted(at, *machine))
+    let request = &books.requests[at];
+    (0..books.machines.len()).filter(move |machine| {
+        let place = &books.machines[*machine];
+        let avoided = || {
+            let pool = place.pool;
+            request.demand.avoids(place.name) && pool.is_some_and(|pool| books.may_use(at, pool))
+        };
+        books.is_permitted(at, *machine) || avoided()
+    })
 }
 
 /// Nodes of its pools that one process would fit on if they were empty, whatever its policy. By the
@@ -156,7 +168,8 @@ fn large_enough<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> 
     let closely = books.settings.count_what_fits;
     (0..books.machines.len()).filter(move |machine| {
         let place = &books.machines[*machine];
-        let could = || request.admits(place) && request.size.fits(&place.node.capacity);
+        let may = request.admits(place) || request.demand.avoids(place.name);
+        let could = || may && request.size.fits(&place.node.capacity);
         place.order >= request.order
             && place.pool.is_some_and(|pool| books.may_use(at, pool))
             && (!closely || could())

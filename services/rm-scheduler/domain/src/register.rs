@@ -150,7 +150,10 @@ pub(crate) struct Asked {
     pub remaining_tasks: u64,
     pub threads: u32,
     pub task_ms: Option<u64>,
+    /// Without what it avoids; of work that avoids nodes it is never empty.
     pub machines: BTreeSet<NodeName>,
+    /// Nodes it could use if they were not blocked for it, by name.
+    pub avoids: Box<[NodeName]>,
     pub service: Option<WorkId>,
     pub managed: bool,
     pub runnable: bool,
@@ -230,5 +233,16 @@ impl Register {
 
     pub fn quantum(&self, pool: Option<usize>) -> &Quantum {
         pool.map_or(&self.laws.quantum, |pool| &self.quanta[pool])
+    }
+}
+
+impl Asked {
+    pub fn admits(&self, node: &NodeName) -> bool {
+        (self.machines.is_empty() || self.machines.contains(node)) && !self.avoids(node)
+    }
+
+    /// Blocked for this work alone.
+    pub fn avoids(&self, node: &NodeName) -> bool {
+        self.avoids.binary_search(node).is_ok()
     }
 }

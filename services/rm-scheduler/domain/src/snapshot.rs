@@ -289,6 +289,9 @@ pub struct Demand {
     /// Empty means any.
     #[serde(default)]
     pub machines: BTreeSet<NodeName>,
+    /// Nodes that are blocked for this work alone (blocklist 8.5).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub avoids: BTreeSet<NodeName>,
     /// Instances of one service spread over nodes.
     #[serde(default)]
     pub service: Option<WorkId>,

@@ -81,6 +81,7 @@ impl Fleet {
             threads: 1,
             task_ms: job.then_some(900),
             machines: std::collections::BTreeSet::new(),
+            avoids: std::collections::BTreeSet::new(),
             service: None,
             managed: false,
             runnable: true,

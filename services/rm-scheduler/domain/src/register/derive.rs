@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{Size, WorkId, WorkKind};
+use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 
 use super::{Asked, Register, Share, absorb::Stirred};
 use crate::{
@@ -33,6 +33,7 @@ impl Register {
         let fair = policy == Some(Policy::FairShare);
         let shape = self.shape((home, fair, order, size));
         let user_at = self.user(&demand.user);
+        let (machines, avoids) = machines(snapshot, demand);
         Asked {
             id: id.clone(),
             kind: demand.kind,
@@ -48,7 +49,8 @@ impl Register {
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
             task_ms: demand.task_ms,
-            machines: demand.machines.clone(),
+            machines,
+            avoids,
             service: demand.service.clone(),
             managed: demand.managed,
             runnable: demand.runnable,
@@ -304,4 +306,25 @@ fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     } else {
         among.remove(&at);
     }
+}
+
+/// Work that avoids nodes lists all others, so that one way of looking serves both. Where none is
+/// left it lists what it avoids, and is admitted to nothing of it.
+fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Box<[NodeName]>) {
+    let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
+    let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();
+    if avoids.is_empty() {
+        return (demand.machines.clone(), Box::default());
+    }
+    let all = snapshot.nodes.keys().filter(could);
+    let left: BTreeSet<NodeName> = all
+        .filter(|name| !demand.avoids.contains(*name))
+        .cloned()
+        .collect();
+    let machines = if left.is_empty() {
+        avoids.iter().cloned().collect()
+    } else {
+        left
+    };
+    (machines, avoids.into())
 }

@@ -272,6 +272,7 @@ impl Production {
             threads: 1,
             task_ms: None,
             machines: BTreeSet::new(),
+            avoids: BTreeSet::new(),
             service: None,
             managed: false,
             runnable: true,

@@ -157,6 +157,7 @@ impl Fleet {
             threads: 1,
             task_ms: None,
             machines,
+            avoids: std::collections::BTreeSet::new(),
             service: None,
             managed: true,
             runnable: true,
