@@ -24,7 +24,7 @@ use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEn
 use hayward_rm_scheduler_domain::{Rounds, Snapshot, Verdict, plan, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::lengthy;
-use hayward_vocabulary::{AllocationId, Receipt, Timestamp, UserName, WorkId};
+use hayward_vocabulary::{AllocationId, NodeName, Receipt, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
 
@@ -40,6 +40,7 @@ use crate::recorder::Recorder;
 use crate::store::{self, Rows};
 use crate::tracked::Tracked;
 use crate::translate;
+use crate::what_if::Standing;
 
 pub const JOB_CONVERTER: &str = "job-converter";
 
@@ -151,6 +152,8 @@ pub enum Command {
     /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
     /// Nothing before all neighbours have been heard.
     Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
+    /// What stands on these nodes.
+    Standing(BTreeSet<NodeName>, Reply<Vec<Standing>>),
 }
 
 /// A policy that somebody asks about.
@@ -480,6 +483,10 @@ impl hayward_publication::Ledger for Ledger {
                     lengthy(|| timed(|| self.look(policy.as_deref())))
                 });
                 batch.answer(reply, look);
+            }
+            Command::Standing(nodes, reply) => {
+                let standing = self.standing(&nodes);
+                batch.answer(reply, standing);
             }
         }
     }

@@ -21,6 +21,7 @@ mod receipts;
 mod recorder;
 pub mod replay;
 mod round;
+mod standing;
 mod store;
 mod tracked;
 mod translate;

@@ -5,6 +5,7 @@
 //! their own work and of what is taken back for it or from it; shares by class and user are open to
 //! all, here as in `/v1/shares`.
 
+mod drains;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,6 +20,7 @@ use hayward_vocabulary::{NodeName, Size, UserName, WorkId, WorkKind};
 use crate::ledger::Look;
 use crate::policy::Fault;
 
+pub use drains::{Standing, drains};
 pub use told::told;
 
 pub const MOST_SUBMISSIONS: usize = 1_000;
