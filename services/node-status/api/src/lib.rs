@@ -187,6 +187,9 @@ pub struct NodeView {
     /// Agents that report as this node, where there is more than one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub rivals: Vec<String>,
+    /// What it says it has, where it is held to less (S15).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<Size>,
     /// Where the drain is that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_state: Option<drain::DrainState>,

@@ -17,12 +17,21 @@ pub struct Twins {
 
 impl Twins {
     /// Starts with what was written down: the instance that was current, and those it was torn
-    /// between. They count as seen at `now_ms`: an outage of ours settles nothing.
-    pub fn of(instance: impl Into<String>, rivals: Vec<String>, now_ms: u64) -> Self {
+    /// between.
+    pub fn of(instance: impl Into<String>, rivals: Vec<String>) -> Self {
         Self {
             current: instance.into(),
-            seen_ms: (!rivals.is_empty()).then_some(now_ms),
-            former: rivals.into_iter().map(|name| (name, now_ms)).collect(),
+            former: rivals.into_iter().map(|name| (name, 0)).collect(),
+            seen_ms: None,
+        }
+    }
+
+    /// A watch begins: those that were undecided count as seen now, because an outage of ours
+    /// settles nothing.
+    pub fn seen_at(&mut self, now_ms: u64) {
+        self.seen_ms = (!self.former.is_empty()).then_some(now_ms);
+        for (_, heard) in &mut self.former {
+            *heard = now_ms;
         }
     }
 
@@ -44,6 +53,11 @@ impl Twins {
         place.is_none()
     }
 
+    /// Who reported last.
+    pub fn current(&self) -> &str {
+        &self.current
+    }
+
     /// Until when the node is not to be trusted: `quiet_ms` after two last took turns.
     pub fn until_ms(&self, quiet_ms: u64) -> Option<u64> {
         self.seen_ms.map(|seen| seen.saturating_add(quiet_ms))
@@ -63,7 +77,7 @@ impl Twins {
 
     /// Somebody said which one stays: the others are forgotten here.
     pub fn settle(&mut self, instance: &str) {
-        *self = Self::of(instance, Vec::new(), 0);
+        *self = Self::of(instance, Vec::new());
     }
 }
 
@@ -73,7 +87,7 @@ mod tests {
 
     #[test]
     fn a_restart_is_no_twin_and_a_return_is() {
-        let mut twins = Twins::of("a", Vec::new(), 0);
+        let mut twins = Twins::of("a", Vec::new());
         assert!(!twins.heard("a", 1));
         assert!(twins.heard("b", 2));
         assert!(twins.heard("c", 3));
@@ -90,7 +104,7 @@ mod tests {
 
     #[test]
     fn three_that_take_turns_are_seen_too() {
-        let mut twins = Twins::of("a", Vec::new(), 0);
+        let mut twins = Twins::of("a", Vec::new());
         for (at, name) in ["b", "c"].into_iter().enumerate() {
             assert!(twins.heard(name, at as u64));
         }
@@ -102,7 +116,8 @@ mod tests {
 
     #[test]
     fn an_outage_of_ours_settles_nothing_and_an_operator_does() {
-        let mut twins = Twins::of("a", vec!["b".to_owned()], 100);
+        let mut twins = Twins::of("a", vec!["b".to_owned()]);
+        twins.seen_at(100);
         assert_eq!(twins.until_ms(60), Some(160));
         assert!(!twins.heard("b", 101), "known to be a twin");
         twins.settle("a");
@@ -112,7 +127,7 @@ mod tests {
 
     #[test]
     fn what_is_remembered_is_bounded() {
-        let mut twins = Twins::of("0", Vec::new(), 0);
+        let mut twins = Twins::of("0", Vec::new());
         for number in 1..100 {
             assert!(twins.heard(&number.to_string(), number));
         }
