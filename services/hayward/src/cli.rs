@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node,
-    nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
-    tasks, up, what_if, work,
+    allocations, bench, block, cancel, completion, containers, demo, enrol, healthcheck, logs,
+    node, nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
+    tasks, up, watch, what_if, work,
 };
 use crate::connection::Access;
 
@@ -78,8 +78,8 @@ pub enum Asking {
     Jobs(As<work::Listing>),
     /// Show one job, its processes and the tasks that failed
     Job(As<work::Which>),
-    /// Follow a job, a service or a reservation until it is over
-    Watch(As<work::Which>),
+    /// Follow a job, a service or a reservation until it is over, or the machines
+    Watch(As<watch::Arguments>),
     /// Print what tasks said last, or what a service writes
     Logs(As<logs::Arguments>),
     /// List how the tasks of a job ended
@@ -103,10 +103,10 @@ pub enum Asking {
     Status(As<Nothing>),
     /// List the machines
     Nodes(As<nodes::Arguments>),
-    /// Show a machine, vary it off or on, forget it
+    /// Show a machine, empty it, vary it off or on, forget it
     Node(As<node::Arguments>),
     /// Let the agent of a new machine in
-    Enrol(As<node::Which>),
+    Enrol(As<enrol::Arguments>),
     /// Keep work off a machine, for a while or for good
     Block(As<block::Block>),
     /// Take a block away

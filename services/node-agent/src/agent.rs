@@ -17,7 +17,7 @@ use hayward_node_agent_domain::{
     reconcile,
 };
 use hayward_service::Shutdown;
-use hayward_vocabulary::{AllocationId, Exit, Timestamp};
+use hayward_vocabulary::{AllocationId, Exit, Size, Timestamp};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
@@ -38,6 +38,8 @@ pub struct Board {
     pub cursor: Option<String>,
     pub complete: bool,
     pub containers: Arc<Vec<ContainerReport>>,
+    /// To those that are alive, as far as it is known.
+    pub granted: Size,
 }
 
 impl Board {
@@ -460,10 +462,21 @@ impl Agent {
             exit: known.exit.clone(),
         };
         let containers = self.known.iter().map(report).collect();
+        let mut granted = Size::default();
+        for (id, known) in &self.known {
+            if let Some(entry) = self
+                .desired
+                .get(id)
+                .filter(|_| known.actual.phase.is_live())
+            {
+                granted.add(&entry.size);
+            }
+        }
         self.board.send_replace(Board {
             cursor: self.cursor.clone(),
             complete: true,
             containers: Arc::new(containers),
+            granted,
         });
     }
 }

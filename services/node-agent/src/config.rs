@@ -30,10 +30,24 @@ pub struct Settings {
     pub pool: Option<String>,
     /// Labels of the node, as `rack=7,disk=fast`. Default none.
     pub labels: String,
-    /// Bytes of memory to hand out. Default: all but a sixteenth, at most 2 GiB, of the machine's.
+    /// Bytes of memory to hand out. Default: measured, all but what processes of system accounts
+    /// hold, and at least a sixteenth or 2 GiB less than there is.
     pub memory_bytes: Option<u64>,
+    /// Accounts with a user id below this are the system's. Default 500.
+    pub system_uid_below: u32,
     /// Thousandths of a cpu to hand out. Default: all of the machine's.
     pub cpu_milli: Option<u64>,
+    /// Thousandths of a gpu to hand out. Default: all of the machine's.
+    pub gpu_milli: Option<u64>,
+    /// The node asks for no new work while this file is there; its first line says why. Default
+    /// `quiesce` in the state directory.
+    pub quiesce_file: Option<PathBuf>,
+    /// It asks for none while fewer bytes are free on the disk of the state directory. Default 512
+    /// MiB: journal and outputs need room. 0: never.
+    pub quiesce_disk_bytes: u64,
+    /// It asks for none while more of the time, in percent, something waits for memory. Default 50:
+    /// the machine is thrashing. 0: never.
+    pub quiesce_memory_pressure_percent: u64,
     /// Control group below which containers get theirs; `none` for no groups. Default: the agent's
     /// own, because what lies outside is not the agent's to limit.
     pub cgroup_root: Option<String>,
@@ -87,7 +101,12 @@ impl Default for Settings {
             pool: None,
             labels: String::new(),
             memory_bytes: None,
+            system_uid_below: 500,
             cpu_milli: None,
+            gpu_milli: None,
+            quiesce_file: None,
+            quiesce_disk_bytes: 512 << 20,
+            quiesce_memory_pressure_percent: 50,
             cgroup_root: None,
             run_as_uid: None,
             run_as_gid: None,

@@ -10,6 +10,7 @@
 //! of containers that work through a job's tasks.
 
 mod agent;
+mod condition;
 mod config;
 mod files;
 mod follow;
@@ -39,6 +40,7 @@ use tokio::task::JoinHandle;
 pub use config::{RuntimeKind, Settings};
 
 use agent::{Agent, Board, Ears};
+use condition::{Condition, Machine};
 use journal::Journal;
 use runtime::groups::Groups;
 use runtime::process::{Conditions, Processes};
@@ -108,10 +110,12 @@ fn start_one(
     let heart = heartbeat::Heart {
         client: to(&settings.node_status_url)?,
         node: node.clone(),
-        boot_id: boot_id.clone(),
-        agent_instance: agent_instance.clone(),
-        inventory,
-        state_dir: state_dir.clone(),
+        condition: Condition {
+            boot_id: boot_id.clone(),
+            agent_instance: agent_instance.clone(),
+            inventory,
+            machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
+        },
         board: board.clone(),
     };
     let follower = follow::Follower {
@@ -194,6 +198,7 @@ fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inven
         capacity: Size {
             memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
             cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
+            gpu_milli: settings.gpu_milli.unwrap_or(real.gpu_milli),
             ..real
         },
         pool: settings.pool.clone(),

@@ -1,11 +1,13 @@
 //! The decisions of the node agent, as pure functions: what to start, stop and forget
 //! ([`reconcile`]), what a journal proves after a crash ([`journal`]), how long leased tasks may
-//! run ([`lease`]) and how many to ask for ([`batch`]).
+//! run ([`lease`]) and how many to ask for ([`batch`]), and what a machine says of itself
+//! ([`condition`]).
 //!
 //! Nothing here reads a clock, a file or a process. Times are milliseconds of the caller's
 //! monotonic clock.
 
 pub mod batch;
+pub mod condition;
 pub mod journal;
 pub mod lease;
 pub mod reconcile;

@@ -124,6 +124,7 @@ async fn beat(client: Client) -> anyhow::Result<()> {
         },
         metrics: Metrics::default(),
         quiesced: false,
+        quiesce_reason: None,
     };
     let _: HeartbeatAnswer = client
         .put("/v1/nodes/bench-1/heartbeat", &heartbeat)

@@ -1,0 +1,93 @@
+//! What a drain would do, as rm-scheduler's planner reckons. Nothing of it is done.
+
+use hayward_rm_scheduler_api::what_if::{DrainPreview, Forecast, WhatIf};
+use hayward_vocabulary::NodeName;
+use serde_json::Value;
+
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{clean, count, duration, word};
+use crate::output::{Look, Table, Tone, toned};
+
+pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Operator)?;
+    let ask = WhatIf {
+        drain: vec![node.clone()],
+        ..WhatIf::default()
+    };
+    let answer: Value = client.post("/v1/what-if", &ask, None).await?;
+    session.out.answer(answer, |forecast: &Forecast, look| {
+        text(node, forecast, look)
+    })
+}
+
+fn text(node: &NodeName, forecast: &Forecast, look: &Look) -> String {
+    let mut text = String::new();
+    if let Some(silent) = &forecast.silent {
+        let told = format!(
+            "{} is silent: until it is heard, nothing moves",
+            clean(silent)
+        );
+        text += &(look.paint(&told, Tone::Warning) + "\n");
+    }
+    match forecast.drains.iter().find(|it| it.node == *node) {
+        None => text += "this rm-scheduler cannot tell what stands there\n",
+        Some(drain) => text += &told(drain, look),
+    }
+    text
+}
+
+fn told(drain: &DrainPreview, look: &Look) -> String {
+    let DrainPreview { node, total, .. } = drain;
+    if *total == 0 {
+        return format!("nothing stands on {node}: it would be empty at once\n");
+    }
+    let stand = count(*total, "allocation");
+    let mut text = format!("{stand} on {node}\n");
+    let mut moves = Table::new(["moves", "of", "quanta", "to", "at a time", "time to end"]);
+    moves = moves.numbers(&[2, 4]);
+    for it in &drain.moves {
+        let to = match (&it.to, &it.why_not) {
+            (Some(node), _) => node.as_str().into(),
+            (None, Some(why)) => toned(format!("no room: {}", word(why)), Tone::Warning),
+            (None, None) => "is not started again".into(),
+        };
+        let limit = it.disruption_limit.map(|limit| limit.to_string());
+        moves.row([
+            (&it.work).into(),
+            (&it.user).into(),
+            it.order.into(),
+            to,
+            limit.as_deref().unwrap_or("all").into(),
+            duration(it.stop_grace_ms).into(),
+        ]);
+    }
+    if !moves.is_empty() {
+        text += &format!("\n{}", moves.text(look));
+    }
+    let mut stays = Table::new(["stays", "of", "why", "detail"]);
+    for it in &drain.stays {
+        stays.row([
+            toned(&it.work, Tone::Bad),
+            (&it.user).into(),
+            word(&it.why).into(),
+            (&it.detail).into(),
+        ]);
+    }
+    if !stays.is_empty() {
+        text += &format!("\n{}", stays.text(look));
+    }
+    text += "\n";
+    if drain.without_room > 0 {
+        let told = format!(
+            "{} find no room elsewhere and would wait\n",
+            drain.without_room
+        );
+        text += &look.paint(&told, Tone::Warning);
+    }
+    text += &match (drain.estimate_ms, &drain.no_estimate) {
+        (Some(ms), _) => format!("takes up to {}\n", duration(ms)),
+        (None, Some(why)) => format!("how long it takes cannot be said: {}\n", clean(why)),
+        (None, None) => String::new(),
+    };
+    text
+}
