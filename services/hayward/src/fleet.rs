@@ -115,7 +115,7 @@ impl Fleet {
             }};
         }
         start!(hayward_node_status, nodes, suspect_ms: plan.suspect_ms, lost_ms: plan.lost_ms);
-        start!(hayward_blocklist, blocks,);
+        start!(hayward_blocklist, blocks, rm_scheduler_url: addresses.rm_scheduler.clone());
         start!(hayward_job_converter, jobs, rm_scheduler_url: addresses.rm_scheduler.clone());
         start!(
             hayward_container_manager, containers,
