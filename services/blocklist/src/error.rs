@@ -42,7 +42,8 @@ impl From<Refusal> for Problem {
                 Self::new(Code::Invalid, text).at(format!("/items/{number}/identifier"), detail)
             }
             Refusal::Brake(number, _) => {
-                let detail = "an automatic block keeps to the brakes; a person may block it by hand";
+                let detail =
+                    "an automatic block keeps to the brakes; a person may block it by hand";
                 Self::new(Code::Invalid, text).at(format!("/items/{number}"), detail)
             }
             Refusal::Strategy(faults) => {

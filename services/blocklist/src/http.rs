@@ -79,7 +79,8 @@ fn revision(revision: u64) -> HeaderMap {
 
 /// Owners of jobs and pools, services and operators may tell what they found.
 fn reporter(caller: &Caller) -> Result<&str, Problem> {
-    let may = |scope: &Scope| matches!(scope, Scope::Operator | Scope::Owner(_) | Scope::Service(_));
+    let may =
+        |scope: &Scope| matches!(scope, Scope::Operator | Scope::Owner(_) | Scope::Service(_));
     if caller.scopes.iter().any(may) {
         return Ok(&caller.name);
     }

@@ -96,7 +96,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS)
         .await
         .context("cannot connect to the database")?;
-    let measured = DatabaseClock::of(&pool).await.context("cannot read the database's clock")?;
+    let measured = DatabaseClock::of(&pool)
+        .await
+        .context("cannot read the database's clock")?;
     tokio::spawn(Arc::clone(&measured).keep(pool.clone(), shutdown.clone()));
     let clock: Arc<dyn Clock> = measured;
 
@@ -129,8 +131,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let shown = publisher.clone();
     let standing = move || hayward_publication::status::standing(&shown);
-    let health = Health::new(NAME, Arc::new(standing))
-        .insecure(frame::insecure_modes(address));
+    let health = Health::new(NAME, Arc::new(standing)).insecure(frame::insecure_modes(address));
     let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)

@@ -41,9 +41,17 @@ pub type Read = (Rule, BTreeMap<String, Value>);
 pub fn read(order: &StrategyOrder, defaults: Defaults) -> Result<Read, Vec<FieldFault>> {
     let mut faults = Vec::new();
     let parameters = order.parameters.clone().into_iter().collect();
-    let rule = rule(&order.name, parameters, String::new(), defaults, &mut faults);
+    let rule = rule(
+        &order.name,
+        parameters,
+        String::new(),
+        defaults,
+        &mut faults,
+    );
     match rule {
-        Some((rule, parameters)) if faults.is_empty() => Ok((rule, parameters.into_iter().collect())),
+        Some((rule, parameters)) if faults.is_empty() => {
+            Ok((rule, parameters.into_iter().collect()))
+        }
         _ => Err(faults),
     }
 }
@@ -127,7 +135,10 @@ impl Reader<'_> {
                 Some(number) => number,
                 None => {
                     let (least, most) = (range.start(), range.end());
-                    self.fault(field, format!("takes a whole number from {least} to {most}"));
+                    self.fault(
+                        field,
+                        format!("takes a whole number from {least} to {most}"),
+                    );
                     usual
                 }
             },
@@ -140,7 +151,10 @@ impl Reader<'_> {
         let usual = || {
             let class = |(name, ms): (&str, u64)| {
                 let action = "MARK_BLOCKLISTED";
-                (name.to_owned(), json!({ "action": action, "duration_ms": ms }))
+                (
+                    name.to_owned(),
+                    json!({ "action": action, "duration_ms": ms }),
+                )
             };
             Value::Object(CLASSES.into_iter().map(class).collect())
         };
@@ -151,7 +165,10 @@ impl Reader<'_> {
             return BTreeMap::new();
         };
         if given.is_empty() {
-            self.fault("classes", "names no class; `none` is the strategy for that".to_owned());
+            self.fault(
+                "classes",
+                "names no class; `none` is the strategy for that".to_owned(),
+            );
         }
         let mut classes = BTreeMap::new();
         let mut kept = Map::new();
@@ -230,7 +247,8 @@ impl Reader<'_> {
                 kept.push(json!({ "name": order.name, "parameters": parameters }));
             }
         }
-        self.kept.insert("strategies".to_owned(), Value::Array(kept));
+        self.kept
+            .insert("strategies".to_owned(), Value::Array(kept));
         rules
     }
 
@@ -260,9 +278,8 @@ mod tests {
 
     fn of(value: Value) -> Result<Read, Vec<String>> {
         let order = serde_json::from_value(value).unwrap();
-        let pointers = |faults: Vec<FieldFault>| {
-            faults.into_iter().map(|fault| fault.pointer).collect()
-        };
+        let pointers =
+            |faults: Vec<FieldFault>| faults.into_iter().map(|fault| fault.pointer).collect();
         read(&order, DEFAULTS).map_err(pointers)
     }
 
@@ -286,7 +303,13 @@ mod tests {
         };
         assert_eq!(classes.len(), 5);
         assert!(classes.values().all(|class| class.action == Action::Mark));
-        assert_eq!(of(json!({ "name": "slow-task" })).unwrap().0.longest_window_ms(), 600_000);
+        assert_eq!(
+            of(json!({ "name": "slow-task" }))
+                .unwrap()
+                .0
+                .longest_window_ms(),
+            600_000
+        );
     }
 
     #[test]
@@ -311,7 +334,10 @@ mod tests {
                 json!({ "name": "failure-count", "parameters": { "n": 0, "m": -1, "x": 1 } }),
                 vec!["/parameters/n", "/parameters/m", "/parameters/x"],
             ),
-            (json!({ "name": "none", "parameters": { "n": 1 } }), vec!["/parameters/n"]),
+            (
+                json!({ "name": "none", "parameters": { "n": 1 } }),
+                vec!["/parameters/n"],
+            ),
             (
                 json!({ "name": "cause-class", "parameters": { "classes": {
                     "a": { "action": "destroy", "duration_ms": 0 }, "b": 3,

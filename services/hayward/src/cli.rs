@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, bench, block, blocks, cancel, completion, containers, demo, healthcheck, logs, node,
-    nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
+    allocations, bench, block, blocks, cancel, completion, containers, demo, healthcheck, logs,
+    node, nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
     tasks, up, what_if, work,
 };
 use crate::connection::Access;

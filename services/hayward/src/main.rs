@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
-    allocations, bench, block, blocks, cancel, completion, containers, demo, enrol, explain, healthcheck,
-    job, jobs, load, logs, node, node_agent, nodes, plan, policy, prepare, replay, reserve, rounds,
-    service, shares, simulate, single, status, submit, tasks, timeline, up, watch, what_if,
+    allocations, bench, block, blocks, cancel, completion, containers, demo, enrol, explain,
+    healthcheck, job, jobs, load, logs, node, node_agent, nodes, plan, policy, prepare, replay,
+    reserve, rounds, service, shares, simulate, single, status, submit, tasks, timeline, up, watch,
+    what_if,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};

@@ -130,7 +130,11 @@ pub struct BlockRequest {
     pub action: BlockAction,
     pub cause: String,
     /// `end_timestamp` is the same.
-    #[serde(default, alias = "end_timestamp", skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        alias = "end_timestamp",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub end: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,

@@ -33,7 +33,9 @@ pub struct Pool {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Withheld {
     /// rm-scheduler has not said which machines there are, or not this one.
-    Unknown { node: String },
+    Unknown {
+        node: String,
+    },
     Fraction {
         pool: String,
         ready: u64,
@@ -58,7 +60,10 @@ impl fmt::Display for Withheld {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unknown { node } => {
-                write!(f, "it is not known which pool {node} is in and how many are left")
+                write!(
+                    f,
+                    "it is not known which pool {node} is in and how many are left"
+                )
             }
             Self::Fraction {
                 pool,
@@ -198,12 +203,23 @@ mod tests {
         };
         assert_eq!(brakes.allow("p", pool(4, 1)), Ok(()));
         let held = brakes.allow("p", pool(4, 2)).unwrap_err();
-        assert!(matches!(held, Withheld::Floor { left: 1, floor: 2, .. }));
+        assert!(matches!(
+            held,
+            Withheld::Floor {
+                left: 1,
+                floor: 2,
+                ..
+            }
+        ));
         let down = Pool {
             node_ready: false,
             ..pool(4, 2)
         };
-        assert_eq!(brakes.allow("p", down), Ok(()), "a node that is down costs nothing");
+        assert_eq!(
+            brakes.allow("p", down),
+            Ok(()),
+            "a node that is down costs nothing"
+        );
     }
 
     #[test]

@@ -140,7 +140,8 @@ impl Record {
             }
         }
         let many = borne_out_by_many(&doubtful);
-        doubtful.retain(|fact| many || (fact.at_start() && self.works_elsewhere(node, fact, window)));
+        doubtful
+            .retain(|fact| many || (fact.at_start() && self.works_elsewhere(node, fact, window)));
         found.extend(doubtful);
         found
     }
@@ -156,9 +157,10 @@ impl Record {
 
     fn elsewhere(&self, node: &NodeName, fact: &Fact, window: Window, failed: bool) -> bool {
         let sights = fact.work().and_then(|work| self.works.get(work));
-        sights.into_iter().flatten().any(|sight| {
-            sight.failed == failed && sight.node != *node && window.holds(sight.at)
-        })
+        sights
+            .into_iter()
+            .flatten()
+            .any(|sight| sight.failed == failed && sight.node != *node && window.holds(sight.at))
     }
 }
 

@@ -52,9 +52,17 @@ mod tests {
         assert_eq!(on(&[], &worked("job_1", "ann", 5)), Verdict::Passed);
         assert_eq!(on(&[], &coded("runtime_down", 5)), Verdict::Failed);
         assert_eq!(on(&[], &launch), Verdict::Failed);
-        assert_eq!(on(&[], &ran), Verdict::Open, "a program ran there, and failed by itself");
+        assert_eq!(
+            on(&[], &ran),
+            Verdict::Open,
+            "a program ran there, and failed by itself"
+        );
         let too = failed("job_1", "ann", ExitCause::LaunchFailed, 4);
-        assert_eq!(on(&[("b", too)], &launch), Verdict::Open, "it fails elsewhere as well");
+        assert_eq!(
+            on(&[("b", too)], &launch),
+            Verdict::Open,
+            "it fails elsewhere as well"
+        );
         let intended = failed("job_1", "ann", ExitCause::Intended, 5);
         assert_eq!(on(&[], &intended), Verdict::Open, "23");
     }

@@ -35,7 +35,8 @@ pub struct After {
 
 fn resync(after: u64) -> Problem {
     let detail = "RESYNC: read GET /v1/blocklist again, and go on from its version";
-    Problem::new(Code::Gone, format!("version {after} is not in the log")).at("/query/after", detail)
+    Problem::new(Code::Gone, format!("version {after} is not in the log"))
+        .at("/query/after", detail)
 }
 
 fn told((version, change): (u64, BlockChange)) -> FeedChange {

@@ -129,12 +129,7 @@ impl Draft {
         self.read(String::new(), source, settings).map_err(refuse)
     }
 
-    fn read(
-        self,
-        at: String,
-        source: &str,
-        settings: &Settings,
-    ) -> Result<New, Vec<FieldFault>> {
+    fn read(self, at: String, source: &str, settings: &Settings) -> Result<New, Vec<FieldFault>> {
         let mut faults = Faults {
             at,
             found: Vec::new(),
@@ -198,7 +193,8 @@ impl Draft {
             serde_json::from_value::<EvacuationPolicy>(policy)
         });
         if let Some(Err(_)) = &policy {
-            let wanted = "is {\"policy\": \"IMMEDIATE\"} or {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
+            let wanted =
+                "is {\"policy\": \"IMMEDIATE\"} or {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
             faults.add("evacuation", wanted);
             return None;
         }
@@ -298,7 +294,9 @@ pub fn scope(text: Option<&str>) -> Result<Option<WorkId>, String> {
     match text {
         None | Some("CLUSTER") => Ok(None),
         Some(text) => {
-            let job = text.strip_prefix("JOB:").and_then(|id| WorkId::new(id).ok());
+            let job = text
+                .strip_prefix("JOB:")
+                .and_then(|id| WorkId::new(id).ok());
             let wrong = || format!("{text:?} is neither CLUSTER nor JOB:<id>");
             job.map(Some).ok_or_else(wrong)
         }

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use hayward_blocklist_api::{
-    BLOCKS, BlockAction, BlockEntry, BlockKind, Evidence, EvacuationProgress,
+    BLOCKS, BlockAction, BlockEntry, BlockKind, EvacuationProgress, Evidence,
 };
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Path};
@@ -32,7 +32,10 @@ pub async fn show_evidence(
     Path(id): Path<String>,
 ) -> Result<Json<Evidence>, Problem> {
     let node = id.clone();
-    let found = app.handle.ask(|reply| Command::Evidence(node, reply)).await?;
+    let found = app
+        .handle
+        .ask(|reply| Command::Evidence(node, reply))
+        .await?;
     let found = found.value.map(Json);
     found.ok_or_else(|| Problem::not_found(format!("node {id}")))
 }
@@ -58,8 +61,9 @@ pub async fn show_evacuation(
     app.publisher.leading()?;
     let key = BlockKind::Node.key(&id);
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
-    let evacuates =
-        |entry: &BlockEntry| entry.action == BlockAction::Evacuate && entry.in_force(app.clock.now());
+    let evacuates = |entry: &BlockEntry| {
+        entry.action == BlockAction::Evacuate && entry.in_force(app.clock.now())
+    };
     let entry = entry.filter(evacuates);
     let entry = entry.ok_or_else(|| Problem::not_found(format!("an evacuation of {key}")))?;
     let clearings = app.context.clearings.read();

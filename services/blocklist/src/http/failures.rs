@@ -67,7 +67,10 @@ impl Draft {
             fault("/cause_code".to_owned(), error);
         }
         if !(1..=LOCATIONS).contains(&self.locations.len()) {
-            fault("/locations".to_owned(), format!("takes 1 to {LOCATIONS} places"));
+            fault(
+                "/locations".to_owned(),
+                format!("takes 1 to {LOCATIONS} places"),
+            );
         }
         let mut nodes = Vec::new();
         for (number, location) in self.locations.iter().enumerate() {
@@ -157,7 +160,10 @@ pub async fn report_failures(
     Json(draft): Json<Draft>,
 ) -> Result<(StatusCode, HeaderMap, Json<FailureAnswer>), Problem> {
     let facts = draft.read(reporter(&caller)?)?;
-    let told = app.handle.ask(|reply| Command::Report(facts, reply)).await?;
+    let told = app
+        .handle
+        .ask(|reply| Command::Report(facts, reply))
+        .await?;
     let answer = FailureAnswer {
         items: told.value,
         revision: told.revision,

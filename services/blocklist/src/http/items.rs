@@ -289,7 +289,10 @@ pub async fn remove_block(
         why,
         seen: None,
     };
-    let done = app.handle.ask(|reply| Command::Remove(removal, reply)).await?;
+    let done = app
+        .handle
+        .ask(|reply| Command::Remove(removal, reply))
+        .await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision(done.revision)))
 }

@@ -101,7 +101,17 @@ async fn put(
         by,
         allow_merge,
     };
-    put_one(app, orders).await
+    put_one(app, orders).await.map_err(by_path)
+}
+
+/// The key stands in the path here, and not in the body.
+fn by_path(mut problem: Problem) -> Problem {
+    for fault in &mut problem.errors {
+        if fault.pointer == "/identifier" {
+            fault.pointer = "/path/id".to_owned();
+        }
+    }
+    problem
 }
 
 async fn remove(
@@ -120,7 +130,10 @@ async fn remove(
         why,
         seen: seen.filter(|tag| tag != "*"),
     };
-    let done = app.handle.ask(|reply| Command::Remove(removal, reply)).await?;
+    let done = app
+        .handle
+        .ask(|reply| Command::Remove(removal, reply))
+        .await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision(done.revision)))
 }
@@ -258,12 +271,16 @@ fn effective(app: &App, key: &Key) -> EffectiveBlock {
         job: None,
         ..key.clone()
     };
-    let own = [key, &whole].into_iter().find_map(|key| live(app, &key.published()));
+    let own = [key, &whole]
+        .into_iter()
+        .find_map(|key| live(app, &key.published()));
     if let Some(entry) = own {
         return answer(Via::Worker, entry);
     }
     let mut untold = Vec::new();
-    let (all, _) = app.publisher.page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
+    let (all, _) = app
+        .publisher
+        .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
     for (_, entry) in all {
         let applies = entry.job.is_none() || entry.job == key.job;
         let blocks = entry.kind == BlockKind::Node && !entry.canary && entry.in_force(now);

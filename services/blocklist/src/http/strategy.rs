@@ -57,7 +57,10 @@ pub async fn choose_strategy(
     caller.require(&[Scope::Operator])?;
     let rule = read(&order, app.context.settings.defaults()).map_err(Refusal::Strategy)?;
     let by = caller.name.clone();
-    let done = app.handle.ask(|reply| Command::Choose(rule, by, reply)).await?;
+    let done = app
+        .handle
+        .ask(|reply| Command::Choose(rule, by, reply))
+        .await?;
     done.value?;
     let chosen = app.context.strategy.read().clone();
     Ok((revision(done.revision), Json(chosen)))

@@ -59,7 +59,10 @@ impl Block {
     }
 
     pub fn is_blocked(&self, now: Timestamp) -> bool {
-        self.slot.item.as_ref().is_some_and(|item| item.in_force(now))
+        self.slot
+            .item
+            .as_ref()
+            .is_some_and(|item| item.in_force(now))
     }
 }
 

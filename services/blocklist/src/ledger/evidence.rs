@@ -1,8 +1,6 @@
 //! The record of one machine as people see it: score, cost, and what holds a block back.
 
-use hayward_blocklist_api::{
-    Cost, Evidence, EvidenceFact, FactKind, PastBlock, RuleScore,
-};
+use hayward_blocklist_api::{Cost, Evidence, EvidenceFact, FactKind, PastBlock, RuleScore};
 use hayward_blocklist_domain::{Fact, Score, What, Window};
 use hayward_publication::Moment;
 use hayward_vocabulary::NodeName;
@@ -62,7 +60,11 @@ impl Ledger {
     fn shown(&self, node: &NodeName, scores: &[Score]) -> Vec<EvidenceFact> {
         let window = Window {
             end: self.newest,
-            ms: scores.iter().map(|score| score.window_ms).max().unwrap_or(0),
+            ms: scores
+                .iter()
+                .map(|score| score.window_ms)
+                .max()
+                .unwrap_or(0),
         };
         let against = self.record.against(node, window, |_| true);
         let facts = self.record.of(node).iter().rev().take(FACTS);

@@ -146,7 +146,10 @@ impl Ledger {
         }
         self.end_if_due(&key, moment, batch);
         // What fails on a machine that is blocked already prolongs the block and doubles nothing.
-        let live = self.blocks.get(&key).is_some_and(|block| block.slot.item.is_some());
+        let live = self
+            .blocks
+            .get(&key)
+            .is_some_and(|block| block.slot.item.is_some());
         let items = proposals.into_iter().map(|proposal| {
             let duration_ms = if live {
                 proposal.duration_ms
@@ -190,7 +193,10 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) -> Option<BlockEntry> {
         let key = Key::node(node);
-        let live = self.blocks.get(&key).is_some_and(|block| block.slot.item.is_some());
+        let live = self
+            .blocks
+            .get(&key)
+            .is_some_and(|block| block.slot.item.is_some());
         if !live && let Err(held) = self.brake(node.as_str(), &[], moment) {
             let cause = item.cause();
             tracing::warn!(%node, cause, %held, "not blocked: a brake holds");

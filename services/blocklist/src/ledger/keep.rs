@@ -72,7 +72,10 @@ impl Ledger {
         let Some(node) = key.whole_node().filter(|_| item.automatic()) else {
             return item;
         };
-        let now = self.blocks.get(key).and_then(|block| block.slot.item.as_ref());
+        let now = self
+            .blocks
+            .get(key)
+            .and_then(|block| block.slot.item.as_ref());
         if item.action == Action::Mark || now.is_some_and(|now| now.action >= item.action) {
             return item;
         }
@@ -98,7 +101,10 @@ impl Ledger {
             let Some((key, item)) = self.owed.pop_front() else {
                 return;
             };
-            let still = self.blocks.get(&key).and_then(|block| block.slot.item.as_ref());
+            let still = self
+                .blocks
+                .get(&key)
+                .and_then(|block| block.slot.item.as_ref());
             if still.is_some_and(Item::automatic) {
                 let by = item.sources.first().cloned().unwrap_or_default();
                 self.put(&key, (item, None), &by, moment, batch);
@@ -106,14 +112,17 @@ impl Ledger {
         }
     }
 
-    /// An automatic block began: the next one of its key is doubled, and the pool's brakes count it.
+    /// An automatic block began: the next one of its key is doubled, and the brakes count it.
     fn remember(&mut self, key: &Key, item: &Item, moment: &Moment, batch: &mut Batch<Rows>) {
         let past = Past {
             at: moment.now,
             duration_ms: item.end.map_or(u64::MAX, |end| end.ms_since(moment.now)),
             source: item.sources.iter().cloned().collect::<Vec<_>>().join(", "),
         };
-        self.history.entry(key.clone()).or_default().push(past.clone());
+        self.history
+            .entry(key.clone())
+            .or_default()
+            .push(past.clone());
         let key = key.clone();
         if let Some(node) = key.whole_node() {
             self.machines.turned_bad(node, moment.monotonic_ms);
@@ -155,13 +164,10 @@ impl Ledger {
     }
 
     /// True when there was an item and it is over.
-    pub(super) fn expire(
-        &mut self,
-        key: &Key,
-        moment: &Moment,
-        batch: &mut Batch<Rows>,
-    ) -> bool {
-        let trial_ms = key.whole_node().map_or(0, |_| self.context.settings.trial_ms);
+    pub(super) fn expire(&mut self, key: &Key, moment: &Moment, batch: &mut Batch<Rows>) -> bool {
+        let trial_ms = key
+            .whole_node()
+            .map_or(0, |_| self.context.settings.trial_ms);
         let Some(block) = self.blocks.get_mut(key) else {
             return false;
         };
@@ -304,8 +310,8 @@ impl Ledger {
     }
 
     /// Puts the key where the queue has to look at it next: at the end of its item or its trial, or
-    /// when the memory of its removal may go. `changed` is now, where an add may have brought an end
-    /// that has passed already (section 4, rule 2).
+    /// when the memory of its removal may go. `changed` is now, where an add may have brought an
+    /// end that has passed already (section 4, rule 2).
     pub(super) fn schedule(&mut self, key: &Key, changed: Option<Timestamp>) {
         let settings = &self.context.settings;
         let Some(block) = self.blocks.get_mut(key) else {

@@ -75,7 +75,10 @@ impl Ledger {
     }
 
     fn is_stale(&self, new: &New) -> bool {
-        let number = self.blocks.get(&new.key).map_or(0, |block| block.slot.removal_no);
+        let number = self
+            .blocks
+            .get(&new.key)
+            .map_or(0, |block| block.slot.removal_no);
         new.based_on.is_some_and(|based_on| based_on < number)
     }
 
@@ -85,9 +88,8 @@ impl Ledger {
             return Ok(());
         }
         let known = &self.machines.known;
-        let unknown = |new: &&New| {
-            new.key.kind == BlockKind::Node && !known.contains(&new.key.identifier)
-        };
+        let unknown =
+            |new: &&New| new.key.kind == BlockKind::Node && !known.contains(&new.key.identifier);
         match items.iter().enumerate().find(|(_, new)| unknown(new)) {
             Some((number, new)) => {
                 let name = new.key.identifier.clone();
@@ -104,7 +106,10 @@ impl Ledger {
         for new in orders.items.iter().filter(|new| !self.is_stale(new)) {
             let settings = &self.context.settings;
             if let Some(item) = self.live(new).filter(|item| !new.repeats(item, settings)) {
-                let number = self.blocks.get(&new.key).map_or(0, |block| block.slot.removal_no);
+                let number = self
+                    .blocks
+                    .get(&new.key)
+                    .map_or(0, |block| block.slot.removal_no);
                 return Err(Refusal::Exists(Box::new(entry(&new.key, item, number))));
             }
         }
@@ -139,7 +144,10 @@ impl Ledger {
         let nothing = |reason, ledger: &Self| Done {
             outcome: BlockOutcome::None,
             reason,
-            item: ledger.blocks.get(&new.key).and_then(|block| block.entry(&new.key)),
+            item: ledger
+                .blocks
+                .get(&new.key)
+                .and_then(|block| block.entry(&new.key)),
             warnings: Vec::new(),
         };
         if new.automatic() && new.until == Until::For(0) {
@@ -178,12 +186,7 @@ impl Ledger {
     }
 
     /// Whether a machine may be blocked automatically, `more` being blocked with it.
-    pub(super) fn brake(
-        &self,
-        node: &str,
-        more: &[&str],
-        moment: &Moment,
-    ) -> Result<(), Withheld> {
+    pub(super) fn brake(&self, node: &str, more: &[&str], moment: &Moment) -> Result<(), Withheld> {
         let more = more.iter().map(|node| Blocked {
             node,
             automatic: true,
@@ -194,7 +197,9 @@ impl Ledger {
     }
 
     fn warning(&self, node: &str, moment: &Moment) -> Option<String> {
-        let found = self.machines.pool_of(node, self.blocked(), moment.monotonic_ms);
+        let found = self
+            .machines
+            .pool_of(node, self.blocked(), moment.monotonic_ms);
         let (name, pool) = found.ok()?;
         self.context.settings.brakes().warning(&name, pool)
     }
@@ -238,9 +243,16 @@ impl Ledger {
             let scores = rule.scores(&self.record, node, self.newest);
             scores.iter().any(|score| score.proposal.is_some())
         };
-        let met: Vec<&str> = self.record.nodes().filter(met).map(NodeName::as_str).collect();
+        let met: Vec<&str> = self
+            .record
+            .nodes()
+            .filter(met)
+            .map(NodeName::as_str)
+            .collect();
         for node in &met {
-            let found = self.machines.pool_of(node, std::iter::empty(), moment.monotonic_ms);
+            let found = self
+                .machines
+                .pool_of(node, std::iter::empty(), moment.monotonic_ms);
             let Ok((name, pool)) = found else { continue };
             let mates: Vec<&str> = met
                 .iter()
@@ -268,12 +280,22 @@ impl Ledger {
     pub(super) fn adopt(&mut self, chosen: Option<StrategyRow>) {
         let settings = &self.context.settings;
         let order = hayward_blocklist_api::StrategyOrder {
-            name: chosen.as_ref().map_or(&settings.strategy, |row| &row.name).clone(),
-            parameters: chosen.as_ref().map(|row| row.parameters.clone()).unwrap_or_default(),
+            name: chosen
+                .as_ref()
+                .map_or(&settings.strategy, |row| &row.name)
+                .clone(),
+            parameters: chosen
+                .as_ref()
+                .map(|row| row.parameters.clone())
+                .unwrap_or_default(),
         };
         let read = strategy::read(&order, settings.defaults());
         let (rule, parameters) = read.unwrap_or_else(|faults| {
-            tracing::error!(?faults, name = order.name, "a stored strategy does not read");
+            tracing::error!(
+                ?faults,
+                name = order.name,
+                "a stored strategy does not read"
+            );
             (Rule::None, std::collections::BTreeMap::new())
         });
         let view = StrategyView {

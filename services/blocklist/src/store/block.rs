@@ -47,8 +47,14 @@ impl BlockRow {
         Self {
             removal_no: i64::try_from(block.slot.removal_no).unwrap_or(i64::MAX),
             action: item.map(word),
-            causes: texts(item.map(|item| &item.causes), trial.map(|trial| &trial.causes)),
-            sources: texts(item.map(|item| &item.sources), trial.map(|trial| &trial.sources)),
+            causes: texts(
+                item.map(|item| &item.causes),
+                trial.map(|trial| &trial.causes),
+            ),
+            sources: texts(
+                item.map(|item| &item.sources),
+                trial.map(|trial| &trial.sources),
+            ),
             start_ms: item.map_or(0, |item| item.start.unix_ms()),
             end_ms: item.and_then(|item| item.end).map(Timestamp::unix_ms),
             updated_ms: block.updated.unix_ms(),
@@ -161,7 +167,12 @@ fn columns<'a>(keys: impl Iterator<Item = &'a Key>) -> (Vec<String>, Vec<String>
     for key in keys {
         kinds.push(word(key.kind).to_owned());
         identifiers.push(key.identifier.clone());
-        jobs.push(key.job.as_ref().map(ToString::to_string).unwrap_or_default());
+        jobs.push(
+            key.job
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
+        );
     }
     (kinds, identifiers, jobs)
 }

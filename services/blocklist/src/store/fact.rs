@@ -102,7 +102,10 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
         attempts.map(|attempt| attempt.map(pick)).collect()
     };
     let keys: Vec<String> = rows.iter().map(|row| row.fact.key.clone()).collect();
-    let whats: Vec<String> = rows.iter().map(|row| word(row.fact.what).to_owned()).collect();
+    let whats: Vec<String> = rows
+        .iter()
+        .map(|row| word(row.fact.what).to_owned())
+        .collect();
     let nodes: Vec<String> = rows.iter().map(|row| row.node.to_string()).collect();
     let at_ms: Vec<i64> = rows.iter().map(|row| row.fact.at.unix_ms()).collect();
     let works = of(|attempt| attempt.work.to_string());
@@ -144,12 +147,12 @@ pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx:
     .map(drop)
 }
 
-pub async fn forget(
-    facts: &[(String, What)],
-    tx: &mut PgConnection,
-) -> Result<(), sqlx::Error> {
+pub async fn forget(facts: &[(String, What)], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     let keys: Vec<String> = facts.iter().map(|(key, _)| key.clone()).collect();
-    let whats: Vec<String> = facts.iter().map(|(_, what)| word(*what).to_owned()).collect();
+    let whats: Vec<String> = facts
+        .iter()
+        .map(|(_, what)| word(*what).to_owned())
+        .collect();
     sqlx::query!(
         "delete from failure_fact using unnest($1::text[], $2::text[]) as old (key, what)
           where failure_fact.key = old.key and failure_fact.what = old.what",

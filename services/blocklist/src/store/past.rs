@@ -61,7 +61,11 @@ pub async fn append_past(rows: &[PastRow], tx: &mut PgConnection) -> Result<(), 
              values ($1, $2, $3, $4, $5, $6)",
             word(row.key.kind),
             &row.key.identifier,
-            row.key.job.as_ref().map(ToString::to_string).unwrap_or_default(),
+            row.key
+                .job
+                .as_ref()
+                .map(ToString::to_string)
+                .unwrap_or_default(),
             row.past.at.unix_ms(),
             i64::try_from(row.past.duration_ms).unwrap_or(i64::MAX),
             &row.past.source

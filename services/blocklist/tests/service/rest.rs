@@ -25,13 +25,27 @@ async fn every_fault_of_an_order_is_named_at_once() {
     });
     let (status, pointers) = world.refused("nodes/-x", &body).await;
     assert_eq!(status, 422);
-    for wanted in ["/path/id", "/action", "/cause", "/duration_ms", "/scope", "/permanent"] {
-        assert!(pointers.iter().any(|pointer| pointer == wanted), "{wanted} of {pointers:?}");
+    for wanted in [
+        "/path/id",
+        "/action",
+        "/cause",
+        "/duration_ms",
+        "/scope",
+        "/permanent",
+    ] {
+        assert!(
+            pointers.iter().any(|pointer| pointer == wanted),
+            "{wanted} of {pointers:?}"
+        );
     }
     let mut graceful = mark();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
     let pointers = vec!["/evacuation".to_owned()];
-    assert_eq!(world.refused("nodes/k1", &graceful).await, (422, pointers), "of a mark");
+    assert_eq!(
+        world.refused("nodes/k1", &graceful).await,
+        (422, pointers),
+        "of a mark"
+    );
     graceful["action"] = json!("evacuate");
     let item = world.order("nodes/k1", &graceful).await.1.item.unwrap();
     let usual = hayward_blocklist_api::EvacuationPolicy::Graceful { grace_ms: 120_000 };
@@ -41,14 +55,25 @@ async fn every_fault_of_an_order_is_named_at_once() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_machine_nobody_has_seen_is_refused_once_the_machines_are_known() {
     let mut world = World::of_machines(3, Settings::default()).await;
-    assert_eq!(world.refused("nodes/n77", &mark()).await.0, 422);
+    let pointers = vec!["/path/id".to_owned()];
+    assert_eq!(world.refused("nodes/n77", &mark()).await, (422, pointers));
     let batch = json!({ "items": [{
         "type": "NODE", "identifier": "n77", "action": "mark", "cause": "x"
     }] });
     let path = format!("{ROOT}/items");
-    let answer = world.operator().post::<_, BlockBatchAnswer>(&path, &batch, None).await;
-    assert_eq!(refusal(answer), (422, vec!["/items/0/identifier".to_owned()]));
-    assert_eq!(world.order("workers/alc_9", &mark()).await.0, 201, "workers come and go");
+    let answer = world
+        .operator()
+        .post::<_, BlockBatchAnswer>(&path, &batch, None)
+        .await;
+    assert_eq!(
+        refusal(answer),
+        (422, vec!["/items/0/identifier".to_owned()])
+    );
+    assert_eq!(
+        world.order("workers/alc_9", &mark()).await.0,
+        201,
+        "workers come and go"
+    );
     // Section 11: one that left may return under its name, after a restart too.
     world.scheduler.machines.remove("n2");
     world.kill_and_restart().await;
@@ -62,18 +87,28 @@ async fn a_removal_may_name_what_it_saw() {
     world.order("nodes/k1", &mark()).await;
     let operator = world.operator();
     let path = format!("{ROOT}/nodes/k1");
-    let seen = operator.call(Method::GET, path.as_str()).answer::<BlockView>().await.unwrap();
+    let seen = operator
+        .call(Method::GET, path.as_str())
+        .answer::<BlockView>()
+        .await
+        .unwrap();
     let tag = seen.headers[ETAG].to_str().unwrap().to_owned();
     let mut longer = mark();
     longer["duration_ms"] = json!(90_000);
     longer["allow_merge"] = json!(true);
     world.order("nodes/k1", &longer).await;
     let remove = async |tag: &str| {
-        let call = operator.call(Method::DELETE, path.as_str()).header(IF_MATCH, tag);
+        let call = operator
+            .call(Method::DELETE, path.as_str())
+            .header(IF_MATCH, tag);
         call.send::<Option<()>>().await
     };
     assert_eq!(refusal(remove(&tag).await).0, 412);
-    let seen = operator.call(Method::GET, path.as_str()).answer::<BlockView>().await.unwrap();
+    let seen = operator
+        .call(Method::GET, path.as_str())
+        .answer::<BlockView>()
+        .await
+        .unwrap();
     remove(seen.headers[ETAG].to_str().unwrap()).await.unwrap();
     assert_eq!(refusal(remove("*").await).0, 404);
 }
@@ -126,7 +161,11 @@ async fn b7_the_feed_leads_from_any_version_to_the_list() {
     }
     assert_eq!(copy, world.published().await);
     let future = format!("{ROOT}/changes?after=1000000");
-    assert_eq!(refusal(world.viewer().get::<FeedChanges>(&future).await).0, 410, "RESYNC");
+    assert_eq!(
+        refusal(world.viewer().get::<FeedChanges>(&future).await).0,
+        410,
+        "RESYNC"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -134,16 +173,18 @@ async fn a_strategy_with_faults_leaves_the_old_one() {
     let world = World::new().await;
     world.choose("flapping", json!({ "n": 9 })).await;
     let path = format!("{ROOT}/strategy");
-    let choose = async |body: Value| {
-        refusal(world.operator().put::<_, StrategyView>(&path, &body).await)
-    };
+    let choose =
+        async |body: Value| refusal(world.operator().put::<_, StrategyView>(&path, &body).await);
     let unknown = choose(json!({ "name": "magic" })).await;
     assert_eq!(unknown, (422, vec!["/name".to_owned()]));
     let faults = choose(json!({ "name": "flapping", "parameters": { "n": 0, "x": 1 } })).await;
     assert_eq!(faults.0, 422);
     assert_eq!(faults.1, ["/parameters/n", "/parameters/x"]);
     let kept: StrategyView = world.viewer().get(&path).await.unwrap();
-    assert_eq!((kept.name.as_str(), &kept.parameters["n"]), ("flapping", &json!(9)));
+    assert_eq!(
+        (kept.name.as_str(), &kept.parameters["n"]),
+        ("flapping", &json!(9))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,14 +195,28 @@ async fn who_may_do_what() {
         let body = json!({ "items": [item], "source": source });
         let path = format!("{ROOT}/items");
         let answer = client.post::<_, BlockBatchAnswer>(&path, &body, None).await;
-        answer.err().map_or(200, |error| error.problem().unwrap().status().as_u16())
+        answer
+            .err()
+            .map_or(200, |error| error.problem().unwrap().status().as_u16())
     };
     assert_eq!(post(world.viewer(), Some("detector:x")).await, 403);
-    assert_eq!(post(world.owner(), None).await, 403, "an owner is no operator");
+    assert_eq!(
+        post(world.owner(), None).await,
+        403,
+        "an owner is no operator"
+    );
     assert_eq!(post(world.owner(), Some("manual:ann")).await, 403);
-    assert_eq!(post(world.operator(), Some("manual:bob")).await, 422, "nor somebody else");
+    assert_eq!(
+        post(world.operator(), Some("manual:bob")).await,
+        422,
+        "nor somebody else"
+    );
     assert_eq!(post(world.operator(), Some("magic")).await, 422);
-    assert_eq!(post(world.owner(), Some("detector:x")).await, 422, "no machines, no brakes");
+    assert_eq!(
+        post(world.owner(), Some("detector:x")).await,
+        422,
+        "no machines, no brakes"
+    );
     assert_eq!(post(world.operator(), None).await, 200);
 
     let body = json!({

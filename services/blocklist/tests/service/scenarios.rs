@@ -50,7 +50,10 @@ async fn scenario_01_a_new_node_is_marked() {
     let seen = world.look("nodes/k1").await.unwrap();
     assert!(seen.left_ms.unwrap() <= 60_000 && seen.in_force.is_none());
     world.scheduler.clears("node/k1", clearing(0, 0, &[]));
-    let seen = until("in force", async || world.look("nodes/k1").await.ok()?.in_force).await;
+    let seen = until("in force", async || {
+        world.look("nodes/k1").await.ok()?.in_force
+    })
+    .await;
     assert_eq!(seen.revision, 77, "D15: absorbed by rm-scheduler");
 }
 
@@ -72,7 +75,10 @@ async fn scenario_03_another_end_without_merge_is_a_conflict() {
     for order in [mark(90_000), mark(30_000), evacuate()] {
         assert_eq!(world.refused("nodes/k1", &order).await.0, 409, "{order}");
     }
-    assert_eq!(world.look("nodes/k1").await.unwrap().item, first.item.unwrap());
+    assert_eq!(
+        world.look("nodes/k1").await.unwrap().item,
+        first.item.unwrap()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -115,7 +121,11 @@ async fn scenario_07_a_mark_weakens_no_evacuation() {
     same["cause"] = json!("ECC errors");
     assert_eq!(world.order("nodes/k1", &same).await.0, 200);
     let (status, answer) = world.order("nodes/k1", &merging(mark(1))).await;
-    assert_eq!((status, answer.outcome), (202, BlockOutcome::Merged), "its cause is new");
+    assert_eq!(
+        (status, answer.outcome),
+        (202, BlockOutcome::Merged),
+        "its cause is new"
+    );
     assert_eq!(answer.item.unwrap().action, BlockAction::Evacuate);
 }
 
@@ -124,8 +134,13 @@ async fn scenarios_08_09_10_a_worker_is_blocked_by_itself_or_by_its_node() {
     let world = World::new().await;
     world.order("nodes/k1", &mark(60_000)).await;
     let before = effective(&world, "alc_1").await;
-    assert!(!before.blocked && before.warnings[0].contains("k1"), "unknown, with a warning");
-    world.scheduler.clears("node/k1", clearing(0, 1, &["alc_1"]));
+    assert!(
+        !before.blocked && before.warnings[0].contains("k1"),
+        "unknown, with a warning"
+    );
+    world
+        .scheduler
+        .clears("node/k1", clearing(0, 1, &["alc_1"]));
     until("8: blocked via node", async || {
         let seen = effective(&world, "alc_1").await;
         (seen.blocked && seen.via == Some(Via::Node)).then_some(())
@@ -153,8 +168,16 @@ async fn scenario_11_an_end_unblocks_once() {
     let (_, added) = world.order("nodes/k1", &mark(300)).await;
     let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
     let news: FeedChanges = world.viewer().get(&path).await.unwrap();
-    let told: Vec<_> = news.changes.iter().map(|one| (one.kind, one.reason)).collect();
-    assert_eq!(told, [(ChangeKind::Unblocked, Some(ChangeReason::Expired))], "B8");
+    let told: Vec<_> = news
+        .changes
+        .iter()
+        .map(|one| (one.kind, one.reason))
+        .collect();
+    assert_eq!(
+        told,
+        [(ChangeKind::Unblocked, Some(ChangeReason::Expired))],
+        "B8"
+    );
     assert!(world.published().await.is_empty());
     assert!(world.overview().await.nodes.is_empty());
     assert_eq!(refusal(world.look("nodes/k1").await).0, 404);
@@ -180,12 +203,19 @@ async fn scenarios_13_14_an_owner_gets_everything_once_and_then_what_it_asks_for
     let owner = world.owner();
     let all: hayward_blocklist_api::BlockOverview = owner.get(ROOT).await.unwrap();
     assert_eq!(all.nodes.len(), 2, "13");
-    assert!(world.changes(all.version).await.changes.is_empty(), "13: and none of them twice");
+    assert!(
+        world.changes(all.version).await.changes.is_empty(),
+        "13: and none of them twice"
+    );
     // 14: it goes away. Nobody calls it; when it is back it asks for what it missed.
     drop(owner);
     world.order("nodes/k3", &mark(60_000)).await;
     let missed = world.changes(all.version).await;
-    let names: Vec<_> = missed.changes.iter().map(|one| &one.item.identifier).collect();
+    let names: Vec<_> = missed
+        .changes
+        .iter()
+        .map(|one| &one.item.identifier)
+        .collect();
     assert_eq!(names, ["k3"]);
     assert!(world.changes(missed.version).await.changes.is_empty());
 }
@@ -198,7 +228,9 @@ async fn scenarios_15_16_17_18_a_mark_stays_published_for_whoever_offers_room() 
     let published = world.published().await;
     let keys: Vec<&String> = published.keys().collect();
     assert_eq!(keys, ["node/k1", "worker/alc_1"]);
-    let marks = published.values().all(|entry| entry.action == BlockAction::Mark);
+    let marks = published
+        .values()
+        .all(|entry| entry.action == BlockAction::Mark);
     assert!(marks, "B4: what is busy there is not told to go");
 }
 
@@ -241,7 +273,14 @@ async fn scenarios_21_23_slow_tasks_and_intended_exits() {
     let slow = tell("slow_task", false, 4).await.items;
     assert_eq!(slow[0].sources, ["slow-task:job_7".to_owned()].into());
     let longer = until("a repeated report extends the end", async || {
-        tell("slow_task", false, 5 + i64::try_from(world.revision()).unwrap()).await.items.pop()
+        tell(
+            "slow_task",
+            false,
+            5 + i64::try_from(world.revision()).unwrap(),
+        )
+        .await
+        .items
+        .pop()
     })
     .await;
     assert!(longer.end > slow[0].end);
@@ -251,25 +290,41 @@ async fn scenarios_21_23_slow_tasks_and_intended_exits() {
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_22_the_third_automatic_block_of_ten_is_refused_with_the_numbers() {
     let world = World::of_machines(10, Settings::default()).await;
-    let item = |node: &str| {
-        json!({ "type": "NODE", "identifier": node, "action": "MARK_BLOCKLISTED", "cause": "io" })
-    };
+    let item = |node: &str| json!({ "type": "NODE", "identifier": node, "action": "mark", "cause": "io wait" });
     announce(&world, "detector:disks", item("n1")).await;
     announce(&world, "detector:disks", item("n2")).await;
     let body = json!({ "items": [item("n1"), item("n3")], "source": "detector:disks" });
     let path = format!("{ROOT}/items");
-    let refused = world.owner().post::<_, BlockBatchAnswer>(&path, &body, None).await;
+    let refused = world
+        .owner()
+        .post::<_, BlockBatchAnswer>(&path, &body, None)
+        .await;
     let error = refused.unwrap_err();
     let problem = error.problem().unwrap();
     assert_eq!(problem.status().as_u16(), 422);
-    assert!(problem.detail.contains("10 ready nodes"), "{}", problem.detail);
+    assert!(
+        problem.detail.contains("10 ready nodes"),
+        "{}",
+        problem.detail
+    );
     assert_eq!(problem.errors[0].pointer, "/items/1");
-    assert_eq!(world.overview().await.nodes.len(), 2, "B9, and nothing changed");
+    assert_eq!(
+        world.overview().await.nodes.len(),
+        2,
+        "B9, and nothing changed"
+    );
 
     let (status, answer) = world.order("nodes/n3", &mark(60_000)).await;
     assert_eq!(status, 201, "a person is exempt");
-    assert!(answer.warnings[0].contains("3 of 10 ready nodes"), "{:?}", answer.warnings);
-    assert_eq!(announce(&world, "detector:disks", item("n1")).await.added, 0);
+    assert!(
+        answer.warnings[0].contains("3 of 10 ready nodes"),
+        "{:?}",
+        answer.warnings
+    );
+    assert_eq!(
+        announce(&world, "detector:disks", item("n1")).await.added,
+        0
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -306,13 +361,29 @@ async fn scenario_26_a_restart_loses_nothing() {
     let (before, overview) = (world.published().await, world.overview().await);
     world.kill_and_restart().await;
     assert_eq!(world.published().await, before);
-    let shown: Vec<_> = world.overview().await.nodes.into_iter().map(|one| one.item).collect();
-    assert_eq!(shown, overview.nodes.into_iter().map(|one| one.item).collect::<Vec<_>>());
+    let shown: Vec<_> = world
+        .overview()
+        .await
+        .nodes
+        .into_iter()
+        .map(|one| one.item)
+        .collect();
+    assert_eq!(
+        shown,
+        overview
+            .nodes
+            .into_iter()
+            .map(|one| one.item)
+            .collect::<Vec<_>>()
+    );
     let (_, again) = world.order("nodes/k2", &mark(60_000)).await;
     assert_eq!(again.item.unwrap().removal_no, 1);
     let path = format!("{ROOT}/strategy");
     let strategy: hayward_blocklist_api::StrategyView = world.viewer().get(&path).await.unwrap();
-    assert_eq!((strategy.name.as_str(), &strategy.parameters["n"]), ("flapping", &json!(7)));
+    assert_eq!(
+        (strategy.name.as_str(), &strategy.parameters["n"]),
+        ("flapping", &json!(7))
+    );
     assert_eq!(strategy.by.as_deref(), Some("ann"));
 }
 
@@ -320,11 +391,15 @@ async fn scenario_26_a_restart_loses_nothing() {
 async fn scenario_27_switched_off_is_the_empty_list() {
     let mut world = World::new().await;
     world.order("nodes/k1", &mark(600_000)).await;
-    world.restart_with(|settings| settings.enabled = false).await;
-    assert!(until("B10: nothing is published", async || {
-        world.published().await.is_empty().then_some(true)
-    })
-    .await);
+    world
+        .restart_with(|settings| settings.enabled = false)
+        .await;
+    assert!(
+        until("B10: nothing is published", async || {
+            world.published().await.is_empty().then_some(true)
+        })
+        .await
+    );
     let overview = world.overview().await;
     assert!(overview.nodes.is_empty());
     let operator = world.operator();
@@ -336,7 +411,9 @@ async fn scenario_27_switched_off_is_the_empty_list() {
     assert!(problem.detail.contains("blocklist_disabled"));
     assert!(world.changes(overview.version).await.changes.is_empty());
     world.restart_with(|settings| settings.enabled = true).await;
-    world.until_entry("node/k1", "it is there again", |_| true).await;
+    world
+        .until_entry("node/k1", "it is there again", |_| true)
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -348,10 +425,18 @@ async fn scenario_28_an_item_of_one_job_is_no_other_jobs() {
     let published = world.published().await;
     let entry = &published["node/k1@job_1"];
     assert_eq!(entry.job.as_ref().map(|job| job.as_str()), Some("job_1"));
-    assert_eq!(refusal(world.look("nodes/k1").await).0, 404, "not for the cluster");
+    assert_eq!(
+        refusal(world.look("nodes/k1").await).0,
+        404,
+        "not for the cluster"
+    );
     world.look("nodes/k1?scope=JOB:job_1").await.unwrap();
     assert_eq!(refusal(world.look("nodes/k1?scope=JOB:job_2").await).0, 404);
-    assert_eq!(world.order("nodes/k1", &mark(60_000)).await.0, 201, "two keys");
+    assert_eq!(
+        world.order("nodes/k1", &mark(60_000)).await.0,
+        201,
+        "two keys"
+    );
     world.unblock("nodes/k1?scope=JOB:job_1").await;
     assert_eq!(world.published().await.len(), 1);
 }
@@ -362,22 +447,47 @@ async fn scenarios_29_30_progress_of_an_evacuation_and_its_end() {
     world.order("nodes/k1", &evacuate()).await;
     let path = format!("{ROOT}/nodes/k1/evacuation");
     let progress = async || world.viewer().get::<EvacuationProgress>(&path).await;
-    assert_eq!(progress().await.unwrap().in_force, None, "nobody has taken it up");
-    world.scheduler.clears("node/k1", clearing(0, 3, &["alc_2", "alc_3"]));
-    let seen = until("progress", async || progress().await.ok().filter(|seen| seen.total == 3)).await;
+    assert_eq!(
+        progress().await.unwrap().in_force,
+        None,
+        "nobody has taken it up"
+    );
+    world
+        .scheduler
+        .clears("node/k1", clearing(0, 3, &["alc_2", "alc_3"]));
+    let seen = until("progress", async || {
+        progress().await.ok().filter(|seen| seen.total == 3)
+    })
+    .await;
     assert_eq!((seen.moved, seen.failed, seen.remaining), (1, 0, 2), "29");
-    let overview: hayward_blocklist_api::BlockOverview =
-        world.viewer().get(&format!("{ROOT}?include=workers")).await.unwrap();
+    let overview: hayward_blocklist_api::BlockOverview = world
+        .viewer()
+        .get(&format!("{ROOT}?include=workers"))
+        .await
+        .unwrap();
     let shown = &overview.nodes[0];
-    assert_eq!(shown.progress.as_ref().map(|progress| progress.remaining), Some(2));
-    assert_eq!(shown.workers.as_deref(), Some(&["alc_2".to_owned(), "alc_3".to_owned()][..]));
+    assert_eq!(
+        shown.progress.as_ref().map(|progress| progress.remaining),
+        Some(2)
+    );
+    assert_eq!(
+        shown.workers.as_deref(),
+        Some(&["alc_2".to_owned(), "alc_3".to_owned()][..])
+    );
 
     world.unblock("nodes/k1").await;
-    assert!(world.published().await.is_empty(), "30: nothing tells the scheduler to go on");
+    assert!(
+        world.published().await.is_empty(),
+        "30: nothing tells the scheduler to go on"
+    );
     assert_eq!(refusal(progress().await).0, 404);
     world.order("nodes/k1", &evacuate()).await;
     let anew = progress().await.unwrap();
-    assert_eq!((anew.total, anew.in_force), (0, None), "B5: that was for the number before");
+    assert_eq!(
+        (anew.total, anew.in_force),
+        (0, None),
+        "B5: that was for the number before"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -429,7 +539,10 @@ async fn example_2_an_upgrade_keeps_the_later_end() {
     world.scheduler.clears("node/k9", clearing(0, 3, &[]));
     let seen = until("the last one is gone", async || {
         let seen = world.look("nodes/k9").await.ok()?;
-        seen.progress.clone().filter(|progress| progress.total == 3).map(|_| seen)
+        seen.progress
+            .clone()
+            .filter(|progress| progress.total == 3)
+            .map(|_| seen)
     })
     .await;
     assert_eq!(seen.progress.unwrap().remaining, 0);
@@ -441,7 +554,10 @@ async fn example_3_a_mark_is_a_filter_and_tells_nothing_to_go() {
     let world = World::new().await;
     world.order("nodes/h2", &mark(60_000)).await;
     let entry = world.published().await.remove("node/h2").unwrap();
-    assert_eq!((entry.kind, entry.action), (BlockKind::Node, BlockAction::Mark));
+    assert_eq!(
+        (entry.kind, entry.action),
+        (BlockKind::Node, BlockAction::Mark)
+    );
     let path = format!("{ROOT}/nodes/h2/evacuation");
     let none = world.viewer().get::<EvacuationProgress>(&path).await;
     assert_eq!(refusal(none).0, 404);

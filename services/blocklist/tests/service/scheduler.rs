@@ -150,7 +150,8 @@ impl Scheduler {
     /// Ready machines `n0` and so on, of one pool.
     pub fn has_machines(&self, count: usize) {
         let machine = |number| machine(&format!("n{number}"), true);
-        self.machines.put(&(0..count).map(machine).collect::<Vec<_>>());
+        self.machines
+            .put(&(0..count).map(machine).collect::<Vec<_>>());
     }
 
     /// These happened on the node, each an attempt of its own.

@@ -212,7 +212,10 @@ impl World {
         what: &str,
         good: impl Fn(&BlockEntry) -> bool,
     ) -> BlockEntry {
-        until(what, async || self.published().await.remove(key).filter(&good)).await
+        until(what, async || {
+            self.published().await.remove(key).filter(&good)
+        })
+        .await
     }
 
     pub async fn show(&self, node: &str) -> Result<BlockEntry, ClientError> {

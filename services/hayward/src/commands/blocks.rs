@@ -1,10 +1,12 @@
 //! `hayward blocks`: what is blocked or on trial, why, by which strategy, and on what evidence.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
 use hayward_blocklist_api::{
-    BlockAction, BlockOverview, BlockView, Evidence, StrategyOrder, StrategyView,
+    BlockAction, BlockOverview, BlockView, Cost, Evidence, EvidenceFact, StrategyOrder,
+    StrategyView,
 };
 use hayward_vocabulary::NodeName;
 use serde_json::Value;
@@ -104,7 +106,10 @@ async fn choose(session: &Session, set: Set) -> anyhow::Result<()> {
         return session.out.json(&answer);
     }
     let chosen: StrategyView = read(answer)?;
-    print(&format!("in force: {}", strategy(&chosen, &session.out.look())))
+    print(&format!(
+        "in force: {}",
+        strategy(&chosen, &session.out.look())
+    ))
 }
 
 /// Durations are written with their units, and travel as milliseconds.
@@ -139,7 +144,7 @@ fn strategy(view: &StrategyView, look: &Look) -> String {
         text.push_str(&said);
     }
     if let (Some(by), Some(at)) = (&view.by, view.at) {
-        text.push_str(&format!(", chosen by {by} {}", look.ago(at)));
+        let _ = write!(text, ", chosen by {by} {}", look.ago(at));
     }
     text + "\n"
 }
@@ -164,7 +169,12 @@ fn table(all: &BlockOverview, look: &Look) -> String {
             does(view),
             look.age(item.start).into(),
             left.as_deref().unwrap_or("permanent").into(),
-            in_force.map_or_else(|| "not yet".to_owned(), |it| format!("since {}", it.revision)).into(),
+            in_force
+                .map_or_else(
+                    || "not yet".to_owned(),
+                    |it| format!("since {}", it.revision),
+                )
+                .into(),
             moved(view).into(),
             sources.join(", ").into(),
             (&item.cause).into(),
@@ -185,9 +195,13 @@ fn moved(view: &BlockView) -> String {
     let Some(progress) = &view.progress else {
         return "-".to_owned();
     };
-    let mut text = format!("{} of {}", progress.total - progress.remaining.min(progress.total), progress.total);
+    let mut text = format!(
+        "{} of {}",
+        progress.total - progress.remaining.min(progress.total),
+        progress.total
+    );
     if progress.failed > 0 {
-        text.push_str(&format!(", {} failed", progress.failed));
+        let _ = write!(text, ", {} failed", progress.failed);
     }
     text
 }
@@ -204,7 +218,10 @@ fn evidence(seen: &Evidence, look: &Look) -> String {
         }
         Some(view) => {
             let left = view.left_ms.map_or_else(|| "good".to_owned(), duration);
-            toned(format!("blocked for {left}: {}", view.item.cause), Tone::Bad)
+            toned(
+                format!("blocked for {left}: {}", view.item.cause),
+                Tone::Bad,
+            )
         }
     };
     facts.say("state", state);
@@ -212,7 +229,11 @@ fn evidence(seen: &Evidence, look: &Look) -> String {
         facts.say("held back", toned(why, Tone::Warning));
     }
     for score in &seen.scores {
-        let tone = if score.reached { Tone::Bad } else { Tone::Plain };
+        let tone = if score.reached {
+            Tone::Bad
+        } else {
+            Tone::Plain
+        };
         let window = duration(score.window_ms);
         let jobs = count(score.jobs, "job");
         let said = format!(
@@ -221,42 +242,56 @@ fn evidence(seen: &Evidence, look: &Look) -> String {
         );
         facts.say("score", toned(said, tone));
     }
-    let cost = &seen.cost;
-    let lost = count(cost.attempts_lost, "attempt");
-    let mut said = format!("{lost} and {} lost", duration(cost.lost_ms));
-    if cost.quanta_withheld > 0 {
-        let quanta = count(cost.quanta_withheld, "quantum").replace("quantums", "quanta");
-        said.push_str(&format!(", {quanta} withheld for {}", duration(cost.withheld_ms)));
-    }
-    facts.say("cost", said);
+    facts.say("cost", cost(&seen.cost));
     for past in &seen.past {
         let (ago, lasted) = (look.ago(past.at), duration(past.duration_ms));
-        facts.say("before", format!("blocked {ago} for {lasted} by {}", past.source));
+        facts.say(
+            "before",
+            format!("blocked {ago} for {lasted} by {}", past.source),
+        );
     }
     let mut text = facts.text(look);
     if !seen.facts.is_empty() {
-        let mut table = Table::new(["when", "what", "work", "cause", "counts"]);
-        for fact in &seen.facts {
-            let work = fact.work.as_ref().map(ToString::to_string);
-            table.row([
-                look.age(fact.at).into(),
-                word(&fact.what).into(),
-                work.as_deref().unwrap_or("-").into(),
-                fact.cause.as_deref().unwrap_or("-").into(),
-                if fact.counted { "yes" } else { "no" }.into(),
-            ]);
-        }
         text.push('\n');
-        text.push_str(&table.text(look));
+        text.push_str(&told(&seen.facts, look));
     }
     text
+}
+
+fn cost(cost: &Cost) -> String {
+    let lost = count(cost.attempts_lost, "attempt");
+    let mut said = format!("{lost} and {} lost", duration(cost.lost_ms));
+    if cost.quanta_withheld > 0 {
+        let since = duration(cost.withheld_ms);
+        let _ = write!(
+            said,
+            ", {} quanta withheld for {since}",
+            cost.quanta_withheld
+        );
+    }
+    said
+}
+
+fn told(facts: &[EvidenceFact], look: &Look) -> String {
+    let mut table = Table::new(["when", "what", "work", "cause", "counts"]);
+    for fact in facts {
+        let work = fact.work.as_ref().map(ToString::to_string);
+        table.row([
+            look.age(fact.at).into(),
+            word(&fact.what).into(),
+            work.as_deref().unwrap_or("-").into(),
+            fact.cause.as_deref().unwrap_or("-").into(),
+            if fact.counted { "yes" } else { "no" }.into(),
+        ]);
+    }
+    table.text(look)
 }
 
 #[cfg(test)]
 mod tests {
     use hayward_blocklist_api::{
-        BlockEntry, BlockKind, Cost, EvacuationPolicy, EvacuationProgress, EvidenceFact, FactKind,
-        InForce, PastBlock, RuleScore,
+        BlockEntry, BlockKind, EvacuationPolicy, EvacuationProgress, FactKind, InForce, PastBlock,
+        RuleScore,
     };
     use hayward_vocabulary::Timestamp;
     use serde_json::json;

@@ -74,24 +74,37 @@ fn one_users_mistake_blames_no_machine() {
         .map(|work| ("a", launch(work, "ann", 50)))
         .collect();
     assert_eq!(counted(&mine), 0, "four jobs of one user");
-    let again: Vec<(&str, Fact)> = (0..9).map(|at| ("a", launch("job_1", "ann", 50 + at))).collect();
+    let again: Vec<(&str, Fact)> = (0..9)
+        .map(|at| ("a", launch("job_1", "ann", 50 + at)))
+        .collect();
     assert_eq!(counted(&again), 0, "one job nine times");
     let mut two = mine[..2].to_vec();
     two.push(("a", launch("job_9", "bob", 51)));
     assert_eq!(counted(&two), 3, "three works of two users");
     two.push(("b", launch("job_9", "bob", 52)));
-    assert_eq!(counted(&two), 0, "one of them fails elsewhere: two of one user are left");
+    assert_eq!(
+        counted(&two),
+        0,
+        "one of them fails elsewhere: two of one user are left"
+    );
 }
 
 #[test]
 fn a_launch_that_works_elsewhere_is_this_machines_fault() {
-    let (here, there) = (("a", launch("job_1", "ann", 50)), ("b", worked("job_1", "ann", 40)));
+    let (here, there) = (
+        ("a", launch("job_1", "ann", 50)),
+        ("b", worked("job_1", "ann", 40)),
+    );
     assert_eq!(counted(&[here.clone(), there.clone()]), 1);
     let elsewhere = ("c", launch("job_1", "ann", 60));
     assert_eq!(counted(&[here.clone(), there.clone(), elsewhere]), 0);
     let mut ran = here;
     ran.1.attempt.as_mut().unwrap().ran = true;
-    assert_eq!(counted(&[ran, there]), 0, "a program that ran may differ by its input");
+    assert_eq!(
+        counted(&[ran, there]),
+        0,
+        "a program that ran may differ by its input"
+    );
 }
 
 #[test]
@@ -105,14 +118,21 @@ fn a_program_that_works_speaks_for_the_machine() {
     facts.push(("a", worked("job_4", "dan", 53)));
     assert_eq!(counted(&facts), 0);
     facts.push(("a", coded("disk_full", 49)));
-    assert_eq!(counted(&facts), 1, "a class lies with the machine all the same");
+    assert_eq!(
+        counted(&facts),
+        1,
+        "a class lies with the machine all the same"
+    );
 }
 
 #[test]
 fn classes_count_at_once_and_a_registry_is_not_a_machine() {
     assert_eq!(counted(&[("a", coded("disk_full", 50))]), 1);
     assert_eq!(counted(&[("a", coded("image_pull", 50))]), 1);
-    let both = [("a", coded("image_pull", 50)), ("b", coded("image_pull", 51))];
+    let both = [
+        ("a", coded("image_pull", 50)),
+        ("b", coded("image_pull", 51)),
+    ];
     assert_eq!(counted(&both), 0, "the same image fails elsewhere");
 }
 
@@ -148,25 +168,28 @@ fn spent_and_old_facts_count_no_more() {
 fn facts() -> impl Strategy<Value = Vec<(&'static str, Fact)>> {
     let one = (0..3_usize, 0..4_usize, 0..3_usize, 0..6_usize, 0..100_i64);
     proptest::collection::vec(one, 0..20).prop_map(|all| {
-        let made = all.into_iter().enumerate().map(|(number, (n, w, u, c, at))| {
-            let cause = [
-                ExitCause::LaunchFailed,
-                ExitCause::UserError,
-                ExitCause::Node,
-                ExitCause::Intended,
-                ExitCause::Success,
-                ExitCause::Unknown,
-            ][c];
-            let work = format!("job_{w}");
-            let user = ["ann", "bob", "cy"][u];
-            let mut fact = if cause == ExitCause::Success {
-                worked(&work, user, at)
-            } else {
-                failed(&work, user, cause, at)
-            };
-            fact.key = format!("{number}");
-            (["a", "b", "c"][n], fact)
-        });
+        let made = all
+            .into_iter()
+            .enumerate()
+            .map(|(number, (n, w, u, c, at))| {
+                let cause = [
+                    ExitCause::LaunchFailed,
+                    ExitCause::UserError,
+                    ExitCause::Node,
+                    ExitCause::Intended,
+                    ExitCause::Success,
+                    ExitCause::Unknown,
+                ][c];
+                let work = format!("job_{w}");
+                let user = ["ann", "bob", "cy"][u];
+                let mut fact = if cause == ExitCause::Success {
+                    worked(&work, user, at)
+                } else {
+                    failed(&work, user, cause, at)
+                };
+                fact.key = format!("{number}");
+                (["a", "b", "c"][n], fact)
+            });
         made.collect()
     })
 }

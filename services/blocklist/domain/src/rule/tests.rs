@@ -6,7 +6,10 @@ use crate::record::tests::{about_the_machine, coded, failed, node, record};
 fn propose(rule: &Rule, facts: &[(&str, Fact)]) -> Vec<Proposal> {
     let record = record(facts);
     let scores = rule.scores(&record, &node("a"), Timestamp::from_unix_ms(1_000));
-    scores.into_iter().filter_map(|score| score.proposal).collect()
+    scores
+        .into_iter()
+        .filter_map(|score| score.proposal)
+        .collect()
 }
 
 fn count(jobs: u64) -> Rule {
@@ -34,7 +37,11 @@ fn failure_count_needs_its_number_its_window_and_its_jobs() {
     let found = propose(&count(1), &three);
     assert_eq!(found[0].cause, "3 failures in 600 ms");
     assert_eq!(
-        (found[0].action, found[0].duration_ms, found[0].source.as_str()),
+        (
+            found[0].action,
+            found[0].duration_ms,
+            found[0].source.as_str()
+        ),
         (Action::Mark, 60_000, "strategy:failure-count")
     );
     assert_eq!(propose(&count(2), &three).len(), 1);
@@ -100,11 +107,20 @@ fn a_class_blocks_at_once_and_only_where_it_is_listed() {
         .into(),
     };
     let found = propose(&rule, &[("a", coded("disk_full", 900))]);
-    assert_eq!((found[0].action, found[0].cause.as_str()), (Action::Mark, "disk_full"));
+    assert_eq!(
+        (found[0].action, found[0].cause.as_str()),
+        (Action::Mark, "disk_full")
+    );
     assert_eq!(propose(&rule, &[("a", coded("gremlins", 900))]), []);
-    let both = [("a", coded("disk_full", 900)), ("a", coded("read_only_fs", 901))];
+    let both = [
+        ("a", coded("disk_full", 900)),
+        ("a", coded("read_only_fs", 901)),
+    ];
     let found = propose(&rule, &both);
-    assert_eq!((found[0].action, found[0].duration_ms), (Action::IMMEDIATE, 5));
+    assert_eq!(
+        (found[0].action, found[0].duration_ms),
+        (Action::IMMEDIATE, 5)
+    );
 }
 
 #[test]
@@ -118,7 +134,10 @@ fn flapping_counts_full_turns() {
     let back = |at| ("a", about_the_machine(What::Heard, at));
     assert_eq!(propose(&rule, &[lost(900), back(910), lost(920)]), []);
     let turned = [lost(900), back(910), lost(920), back(930)];
-    assert_eq!(propose(&rule, &turned)[0].cause, "2 losses of the heartbeat in 900 ms");
+    assert_eq!(
+        propose(&rule, &turned)[0].cause,
+        "2 losses of the heartbeat in 900 ms"
+    );
 }
 
 #[test]
@@ -126,8 +145,14 @@ fn scenario_21_a_slow_task_blocks_its_node_and_a_duration_of_0_does_not() {
     let mut slow = failed("job_7", "ann", ExitCause::Unknown, 900);
     slow.what = What::Slow;
     let on = propose(&Rule::SlowTask { duration_ms: 60 }, &[("a", slow.clone())]);
-    assert_eq!((on[0].source.as_str(), on[0].duration_ms), ("slow-task:job_7", 60));
-    assert_eq!(propose(&Rule::SlowTask { duration_ms: 0 }, &[("a", slow.clone())]), []);
+    assert_eq!(
+        (on[0].source.as_str(), on[0].duration_ms),
+        ("slow-task:job_7", 60)
+    );
+    assert_eq!(
+        propose(&Rule::SlowTask { duration_ms: 0 }, &[("a", slow.clone())]),
+        []
+    );
     assert_eq!(propose(&count(1), &[("a", slow)]), [], "slow is not failed");
 }
 
@@ -144,5 +169,8 @@ fn a_chain_is_the_union_of_its_rules() {
 
 #[test]
 fn spans_read_well() {
-    assert_eq!([span(600_000), span(90_000), span(20)], ["10 min", "90 s", "20 ms"]);
+    assert_eq!(
+        [span(600_000), span(90_000), span(20)],
+        ["10 min", "90 s", "20 ms"]
+    );
 }
