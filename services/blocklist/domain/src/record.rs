@@ -129,13 +129,12 @@ impl Record {
         let (mut found, mut doubtful) = (Vec::new(), Vec::new());
         for fact in facts.iter().filter(recent).filter(|fact| counts(fact)) {
             match fact.blame() {
-                Blame::Nobody => {}
                 Blame::Machine if is_loss(fact) && same_event(&mut lost, fact.at) => {}
-                Blame::Machine => found.push(fact),
                 Blame::Shared if self.fails_elsewhere(node, fact, window) => {}
-                Blame::Shared => found.push(fact),
+                Blame::Machine | Blame::Shared => found.push(fact),
                 Blame::Doubtful if cleared.is_some_and(|at| at >= fact.at) => {}
                 Blame::Doubtful if self.fails_elsewhere(node, fact, window) => {}
+                Blame::Nobody => {}
                 Blame::Doubtful => doubtful.push(fact),
             }
         }
