@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, bench, block, cancel, completion, containers, demo, enrol, healthcheck, logs,
-    node, nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
-    tasks, up, watch, what_if, work,
+    allocations, bench, block, blocks, cancel, completion, containers, demo, enrol, healthcheck,
+    logs, node, nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single,
+    submit, tasks, up, watch, what_if, work,
 };
 use crate::connection::Access;
 
@@ -111,8 +111,8 @@ pub enum Asking {
     Block(As<block::Block>),
     /// Take a block away
     Unblock(As<block::What>),
-    /// List what is blocked, and until when
-    Blocks(As<Nothing>),
+    /// List what is blocked, and until when; show evidence, choose a strategy
+    Blocks(As<blocks::Arguments>),
     /// Show who is due what and who holds what
     Shares(As<Nothing>),
     /// Show what is asked for against what there is, by pool and class

@@ -3,6 +3,7 @@
 pub mod allocations;
 pub mod bench;
 pub mod block;
+pub mod blocks;
 pub mod cancel;
 pub mod completion;
 pub mod containers;

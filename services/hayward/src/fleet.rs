@@ -126,7 +126,7 @@ impl Fleet {
             warm_up_ms: Some(plan.lost_ms),
             rm_scheduler_url: addresses.rm_scheduler.clone()
         );
-        start!(hayward_blocklist, blocks,);
+        start!(hayward_blocklist, blocks, rm_scheduler_url: addresses.rm_scheduler.clone());
         start!(hayward_job_converter, jobs, rm_scheduler_url: addresses.rm_scheduler.clone());
         start!(
             hayward_container_manager, containers,

@@ -199,6 +199,7 @@ async fn many_at_once_are_all_or_nothing_with_one_result_each() {
             ITEMS,
             &BlockBatch {
                 items: items.clone(),
+                source: None,
             },
             None,
         )
@@ -223,7 +224,13 @@ async fn many_at_once_are_all_or_nothing_with_one_result_each() {
     let mut bad = items;
     bad.insert(1, mark(""));
     bad.push(mark("k9"));
-    let (operator, bad) = (world.operator(), BlockBatch { items: bad });
+    let (operator, bad) = (
+        world.operator(),
+        BlockBatch {
+            items: bad,
+            source: None,
+        },
+    );
     let refused = operator
         .post::<_, BlockBatchAnswer>(ITEMS, &bad, None)
         .await;

@@ -128,6 +128,8 @@ impl Work {
             duration_ms: Some(BLOCK_MS),
             permanent: false,
             removal_no: None,
+            scope: None,
+            evacuation: None,
         };
         let blocklist = up.client(&up.addresses.blocklist, "operator")?;
         let _: BlockAnswer = blocklist.put("/v1/blocklist/items", &item).await?;
