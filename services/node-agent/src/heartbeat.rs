@@ -11,6 +11,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::Board;
+use crate::lease::{Keeper, boottime_ms};
 use crate::machine;
 
 const FIRST_MS: u64 = 1_000;
@@ -24,6 +25,8 @@ pub struct Heart {
     /// Whose disk to measure; absent where the machine is pretended.
     pub state_dir: Option<PathBuf>,
     pub board: watch::Receiver<Board>,
+    /// Hears what the answers grant.
+    pub keeper: Keeper,
 }
 
 impl Heart {
@@ -42,12 +45,12 @@ impl Heart {
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..20))).await;
         loop {
             let due = Instant::now() + Duration::from_millis(period_ms);
-            match self
-                .client
-                .put::<_, HeartbeatAnswer>(&path, &self.heartbeat())
-                .await
-            {
+            let beat = self.heartbeat();
+            // A lease counts from before it left, whatever the answer takes (I4).
+            let asked_ms = boottime_ms();
+            match self.client.put::<_, HeartbeatAnswer>(&path, &beat).await {
                 Ok(answer) => {
+                    self.keeper.renew(asked_ms, answer.lease_ms);
                     period_ms = answer.heartbeat_ms.clamp(100, 60_000);
                     silent = false;
                 }
