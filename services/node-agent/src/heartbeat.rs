@@ -7,6 +7,7 @@ use std::time::Duration;
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics};
 use hayward_service::{Client, Shutdown};
 use hayward_vocabulary::NodeName;
+use http::Method;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
@@ -48,7 +49,10 @@ impl Heart {
             let beat = self.heartbeat();
             // A lease counts from before it left, whatever the answer takes (I4).
             let asked_ms = boottime_ms();
-            match self.client.put::<_, HeartbeatAnswer>(&path, &beat).await {
+            let call = self.client.call(Method::PUT, path.as_str()).body(&beat);
+            // An answer that is lost must not keep the next heartbeat from being sent.
+            let patience = Duration::from_millis((period_ms * 2).clamp(1_000, 10_000));
+            match call.timeout(patience).send::<HeartbeatAnswer>().await {
                 Ok(answer) => {
                     self.keeper.renew(asked_ms, answer.lease_ms);
                     period_ms = answer.heartbeat_ms.clamp(100, 60_000);

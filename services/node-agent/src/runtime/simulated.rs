@@ -86,14 +86,13 @@ impl Runtime for Simulated {
                     })
                     .await;
             };
-            let mut exit = match behaviour.fault {
-                Some(fault) => fault.exit("this machine pretends that it cannot start anything"),
-                None => {
-                    // A number that cannot be a process here.
-                    let (pid, at) = (0, SystemClock.now());
-                    say(Event::Started { pid, at }).await;
-                    live_out(&behaviour, &container, stop, tenure).await
-                }
+            let mut exit = if let Some(fault) = behaviour.fault {
+                fault.exit("this machine pretends that it cannot start anything")
+            } else {
+                // A number that cannot be a process here.
+                let (pid, at) = (0, SystemClock.now());
+                say(Event::Started { pid, at }).await;
+                live_out(&behaviour, &container, stop, tenure).await
             };
             exit.ended_at = Some(SystemClock.now());
             live.lock().remove(&id);

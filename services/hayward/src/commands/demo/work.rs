@@ -201,6 +201,8 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
         max_attempts: None,
         machines: Vec::new(),
         labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
@@ -216,6 +218,8 @@ fn service() -> ServiceSubmission {
         size: None,
         machines: Vec::new(),
         labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
