@@ -151,7 +151,8 @@ impl Faults {
             };
             self.check((1..=LONGEST_WAIT_MS).contains(&ms), field, || {
                 format!(
-                    "must be 1 to {LONGEST_WAIT_MS}; \"replace\" does not wait, \"wait\" waits for ever"
+                    "must be 1 to {LONGEST_WAIT_MS}; \"replace\" does not wait, \"wait\" waits for \
+                     ever"
                 )
             });
         }

@@ -56,7 +56,7 @@ impl Keeper {
         };
         let lease = Lease::new(asked_ms, lease_ms);
         if let Err(error) = self.write(lease) {
-            tracing::error!(%error, "the lease cannot be written; exclusive work will end by itself");
+            tracing::error!(%error, "the lease cannot be written; exclusive work will end");
             return;
         }
         self.tenure.send_if_modified(|tenure| {

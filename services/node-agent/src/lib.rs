@@ -4,7 +4,8 @@
 //! follows the node's own desired set ([`follow`]), acts on it ([`agent`]), and tells
 //! container-manager what runs ([`report`]) and what it says ([`output`]). It owns a directory with
 //! its [`journal`] and one directory per container; the containers outlive it, each behind its
-//! [`supervisor`]. Exclusive work ends with the node's [`lease`], agent or no agent. It never decides what should run, and ends nothing because a service is down.
+//! [`supervisor`]. It never decides what should run, and ends nothing because a service is down but
+//! exclusive work, whose [`lease`] then runs out.
 //!
 //! The program has three faces: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), the program
 //! of containers that work through a job's tasks.

@@ -56,7 +56,8 @@ impl Island {
         let Self { name, .. } = self;
         let (here, there) = (self.card(1), self.card(2));
         ip(&format!(
-            "link add {name} address {here} type veth peer name {INSIDE} netns {name} address {there}"
+            "link add {name} address {here} type veth \
+             peer name {INSIDE} netns {name} address {there}"
         ))?;
         ip(&format!("address add {}/30 dev {name}", self.host()))?;
         ip(&format!("link set {name} up"))?;
