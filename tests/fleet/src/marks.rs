@@ -21,14 +21,20 @@ impl Marks {
         Self(file)
     }
 
-    /// It does not care about being asked to end.
     pub fn command(&self) -> Vec<String> {
         let script = format!(
-            "trap '' TERM; while :; do read up rest < /proc/uptime; \
+            "while :; do read up rest < /proc/uptime; \
              echo $HAYWARD_ALLOCATION $up >> {}; sleep 0.02; done",
             self.0.display()
         );
         vec!["sh".into(), "-c".into(), script]
+    }
+
+    /// It does not care about being asked to end.
+    pub fn stubborn(&self) -> Vec<String> {
+        let mut command = self.command();
+        command[2].insert_str(0, "trap '' TERM; ");
+        command
     }
 
     /// When each was seen first and last, in order of the first time.
