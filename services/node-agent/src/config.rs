@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use hayward_node_agent_domain::Trouble;
 use hayward_service::settings::LogFormat;
 use hayward_service::{FrameSettings, TokenSource};
 use hayward_vocabulary::NodeName;
@@ -68,6 +69,9 @@ pub struct Settings {
     pub simulated_task_ms: u64,
     /// Of a hundred pretended tasks, so many fail. Default 0.
     pub simulated_failure_percent: u32,
+    /// Nothing starts on the pretended machine, for this reason: `disk_full`, `read_only_fs`,
+    /// `image_pull`, `device_error` or `runtime_down`. Default none.
+    pub simulated_fault: Option<Trouble>,
     /// How to start this program again, for supervisors and task runners: `supervise DIR` or
     /// `run-tasks` is appended. Default: the running program.
     pub command: Vec<String>,
@@ -117,6 +121,7 @@ impl Default for Settings {
             simulated_container_ms: 0,
             simulated_task_ms: 100,
             simulated_failure_percent: 0,
+            simulated_fault: None,
             command: Vec::new(),
             otlp_endpoint: None,
             log_format: LogFormat::Auto,

@@ -6,11 +6,13 @@ use std::time::Duration;
 use hayward_node_status_api::HeartbeatAnswer;
 use hayward_service::{Client, Shutdown};
 use hayward_vocabulary::NodeName;
+use http::Method;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::Board;
 use crate::condition::Condition;
+use crate::lease::{Keeper, boottime_ms};
 
 const FIRST_MS: u64 = 1_000;
 
@@ -19,6 +21,8 @@ pub struct Heart {
     pub node: NodeName,
     pub condition: Condition,
     pub board: watch::Receiver<Board>,
+    /// Hears what the answers grant.
+    pub keeper: Keeper,
 }
 
 impl Heart {
@@ -39,8 +43,14 @@ impl Heart {
             let due = Instant::now() + Duration::from_millis(period_ms);
             let board = self.board.borrow().clone();
             let beat = self.condition.heartbeat(&board).await;
-            match self.client.put::<_, HeartbeatAnswer>(&path, &beat).await {
+            // A lease counts from before it left, whatever the answer takes (I4).
+            let asked_ms = boottime_ms();
+            let call = self.client.call(Method::PUT, path.as_str()).body(&beat);
+            // An answer that is lost must not keep the next heartbeat from being sent.
+            let patience = Duration::from_millis((period_ms * 2).clamp(1_000, 10_000));
+            match call.timeout(patience).send::<HeartbeatAnswer>().await {
                 Ok(answer) => {
+                    self.keeper.renew(asked_ms, answer.lease_ms);
                     period_ms = answer.heartbeat_ms.clamp(100, 60_000);
                     silent = false;
                 }

@@ -4,7 +4,8 @@
 //! follows the node's own desired set ([`follow`]), acts on it ([`agent`]), and tells
 //! container-manager what runs ([`report`]) and what it says ([`output`]). It owns a directory with
 //! its [`journal`] and one directory per container; the containers outlive it, each behind its
-//! [`supervisor`]. It never decides what should run, and ends nothing because a service is down.
+//! [`supervisor`]. It never decides what should run, and ends nothing because a service is down but
+//! exclusive work, whose [`lease`] then runs out.
 //!
 //! The program has three faces: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), the program
 //! of containers that work through a job's tasks.
@@ -16,6 +17,7 @@ mod files;
 mod follow;
 mod heartbeat;
 mod journal;
+mod lease;
 mod machine;
 mod output;
 mod pause;
@@ -30,6 +32,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use hayward_node_agent_domain::Tenure;
 use hayward_node_status_api::Inventory;
 use hayward_service::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, settings, telemetry};
@@ -42,6 +45,7 @@ pub use config::{RuntimeKind, Settings};
 use agent::{Agent, Board, Ears};
 use condition::{Condition, Machine};
 use journal::Journal;
+use lease::Keeper;
 use runtime::groups::Groups;
 use runtime::process::{Conditions, Processes};
 use runtime::simulated::{Behaviour, Simulated};
@@ -91,7 +95,8 @@ fn start_one(
     let node = settings.node()?;
     let agent_instance = fresh_uuid().simple().to_string();
     let (says, news) = mpsc::channel(NEWS);
-    let (runtime, boot_id) = machine_of(settings, says)?;
+    let (grants, tenure) = watch::channel(None);
+    let (runtime, boot_id) = machine_of(settings, says, &tenure)?;
     let inventory = inventory(settings, runtime.as_ref())?;
     let state_dir = match settings.runtime {
         RuntimeKind::Process => settings.state_dir.clone(),
@@ -102,7 +107,7 @@ fn start_one(
         None => Journal::nowhere(),
     };
     let (shows, board) = watch::channel(Board::default());
-    let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows)?;
+    let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows, tenure)?;
     let (tells, updates) = mpsc::channel(4);
     let to = |urls: &str| Client::from_list(urls, settings.token()?);
     let container_manager = to(&settings.container_manager_url)?;
@@ -117,6 +122,11 @@ fn start_one(
             machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
         },
         board: board.clone(),
+        keeper: Keeper {
+            file: state_dir.as_deref().map(lease::file),
+            boot_id: boot_id.clone(),
+            tenure: grants,
+        },
     };
     let follower = follow::Follower {
         client: container_manager.clone(),
@@ -155,16 +165,22 @@ fn start_one(
 }
 
 /// The machine to run things on, and its boot.
-fn machine_of(settings: &Settings, news: NewsSender) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
+fn machine_of(
+    settings: &Settings,
+    news: NewsSender,
+    tenure: &watch::Receiver<Option<Tenure>>,
+) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
     if settings.runtime == RuntimeKind::Simulated {
         let behaviour = Behaviour {
             job_converter_url: settings.job_converter_url.clone(),
             container_ms: settings.simulated_container_ms,
             task_ms: settings.simulated_task_ms,
             failure_percent: settings.simulated_failure_percent,
+            fault: settings.simulated_fault,
         };
         let boot_id = fresh_uuid().simple().to_string();
-        return Ok((Arc::new(Simulated::new(behaviour, news)), boot_id));
+        let simulated = Simulated::new(behaviour, news, tenure.clone());
+        return Ok((Arc::new(simulated), boot_id));
     }
     let state_dir = settings
         .state_dir

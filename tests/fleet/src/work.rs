@@ -32,6 +32,8 @@ pub fn job_of(command: &[&str], tasks: Tasks) -> JobSubmission {
         max_attempts: None,
         machines: Vec::new(),
         labels: BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
@@ -46,6 +48,8 @@ pub fn service(command: &[&str], instances: u32) -> ServiceSubmission {
         size: None,
         machines: Vec::new(),
         labels: BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 

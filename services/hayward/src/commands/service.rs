@@ -7,6 +7,7 @@ use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::ServiceSubmission;
 
 use crate::commands::cancel;
+use crate::commands::submit::disruption::Disruption;
 use crate::commands::submit::needs::Needs;
 use crate::commands::submit::{self, DocumentKind, Then};
 use crate::commands::work::{self, Listing, Which};
@@ -38,11 +39,13 @@ pub struct Submit {
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
     #[command(flatten)]
+    pub disruption: Disruption,
+    #[command(flatten)]
     pub then: Then,
     /// The whole submission as YAML or JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "instances",
-        "command",
+        "when_unreachable", "disruption_limit", "command",
     ])]
     pub file: Option<PathBuf>,
     /// Program and arguments. `{instance}` stands for the number of the instance, from 0.
@@ -77,6 +80,7 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
     let Submit {
         needs,
         instances,
+        disruption,
         then,
         command,
         ..
@@ -91,6 +95,8 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
         class: needs.class,
         machines: needs.machines,
         labels: needs.labels.into_iter().collect(),
+        when_unreachable: disruption.when_unreachable,
+        disruption_limit: disruption.disruption_limit,
     };
     submit::send(session, ("services", &service), &then).await
 }

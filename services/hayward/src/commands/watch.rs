@@ -247,6 +247,8 @@ mod tests {
                 ..TaskCounts::default()
             }),
             processes: Vec::new(),
+            when_unreachable: hayward_vocabulary::WhenUnreachable::default(),
+            disruption_limit: None,
             labels: std::collections::BTreeMap::new(),
         };
         let look = Look {

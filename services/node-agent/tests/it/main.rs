@@ -7,5 +7,7 @@
 
 mod containers;
 mod control;
+mod lease;
 mod runner;
 mod simulated;
+mod trouble;

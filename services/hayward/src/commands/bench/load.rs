@@ -33,6 +33,8 @@ pub fn noop(tasks: u64) -> JobSubmission {
         max_attempts: None,
         machines: Vec::new(),
         labels: BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 

@@ -203,6 +203,8 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
         max_attempts: None,
         machines: Vec::new(),
         labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
@@ -218,6 +220,8 @@ fn service() -> ServiceSubmission {
         size: None,
         machines: Vec::new(),
         labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
