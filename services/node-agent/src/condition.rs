@@ -1,5 +1,5 @@
-//! What this agent says of its machine with each heartbeat: what it is, how it feels, and whether it
-//! wants no new work. What is measured here is judged in [`domain`].
+//! What this agent says of its machine with each heartbeat: what it is, how it feels, and whether
+//! it wants no new work. What is measured here is judged in [`domain`].
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -1,5 +1,5 @@
--- Nodes that tell the truth: why a node asks for quiet, which agents it is torn between, what it may
--- claim at most, and its drain.
+-- Nodes that tell the truth: why a node asks for quiet, which agents it is torn between, what it
+-- may claim at most, and its drain.
 
 -- Why the node asks for no new work, for people; empty where it does not or does not say.
 alter table node add column quiesce_reason text not null default '';
@@ -8,7 +8,7 @@ alter table node add column rivals text[] not null default '{}';
 -- Agents an operator said not to be this node; they are not listened to.
 alter table node add column refused text[] not null default '{}';
 
--- S15: the most a node may say it has. Its own table, because a node is enrolled before it is heard.
+-- S15: the most a node may say it has. Its own table: a node is enrolled before it is heard.
 create table node_limit (
     node text primary key,
     -- A size; what is zero in it is not limited.

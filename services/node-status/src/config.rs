@@ -29,8 +29,8 @@ pub struct Settings {
     /// Part of a pool in percent that may be out of work before a drain has to be forced, and two
     /// nodes always may. Default 25 (B1).
     pub drain_percent: u64,
-    /// Where rm-scheduler answers; its `clearings` are followed. Several addresses: comma-separated.
-    /// Default `http://127.0.0.1:7401`, its port in `hayward up`.
+    /// Where rm-scheduler answers; its `clearings` are followed. Several addresses:
+    /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
 }
 

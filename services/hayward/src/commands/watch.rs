@@ -1,5 +1,6 @@
-//! `hayward watch nodes`: the machines as they are now; `hayward watch ID`: a bar until the end. The service answers when the work is over or a second
-//! has passed, so the end is seen at once and a service that restarts is waited for.
+//! `hayward watch nodes`: the machines as they are now. `hayward watch ID`: a bar until the end.
+//! The service answers when the work is over or a second has passed, so the end is seen at once and
+//! a service that restarts is waited for.
 
 mod nodes;
 

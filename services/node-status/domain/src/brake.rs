@@ -58,9 +58,10 @@ impl Brake {
         let on = incident(together, pool.size);
         Self {
             since_ms: on.then_some(since),
-            released_ms: match self.is_on() && !on {
-                true => Some(now_ms),
-                false => self.released_ms,
+            released_ms: if self.is_on() && !on {
+                Some(now_ms)
+            } else {
+                self.released_ms
             },
         }
     }

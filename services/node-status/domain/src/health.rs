@@ -76,7 +76,8 @@ pub enum Due {
 pub fn judge(record: &Record<'_>, now_ms: u64) -> Judgement {
     let mut judged = judge_silence(record, now_ms).unwrap_or_else(|| judge_words(record));
     if record.flaps > 0 {
-        judged.reason += &format!("; came and went {}", times(record.flaps));
+        judged.reason.push_str("; came and went ");
+        judged.reason.push_str(&times(record.flaps));
     }
     judged
 }

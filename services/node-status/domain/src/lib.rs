@@ -2,8 +2,8 @@
 //!
 //! [`judge`] sees one node and its silence; [`brake`] sees a whole pool and says when so many nodes
 //! fell silent together that the fault is more likely ours than theirs (B1); [`twins`] notices two
-//! agents that report as one node (F28), [`flaps`] one that comes and goes (F33). [`drain`] says how
-//! far the emptying of a node is (I17), and [`room`] whether its pool can do without it (B4).
+//! agents that report as one node (F28), [`flaps`] one that comes and goes (F33). [`drain`] says
+//! how far the emptying of a node is (I17), and [`room`] whether its pool can do without it (B4).
 //! [`limit`] holds a node to what it was enrolled for (S15).
 //!
 //! Nothing here reads a clock: instants are milliseconds of one monotonic clock that the caller

@@ -27,7 +27,7 @@ impl Ledger {
         let lasts = self.lasting_drain(name).is_some();
         let deadline = checked(&request, !lasts, moment.now)?;
         let event = if lasts {
-            self.change_drain(name, &request, deadline)
+            self.change_drain(name, &request, deadline, moment.now)
         } else {
             if !request.force {
                 self.can_spare(name)?;
@@ -64,11 +64,7 @@ impl Ledger {
             began: now,
             deadline,
             paused,
-            state: if paused {
-                DrainState::Paused
-            } else {
-                DrainState::Draining
-            },
+            state: order_state(paused),
             state_since: now,
             alive: None,
             look: None,
@@ -84,6 +80,7 @@ impl Ledger {
         name: &NodeName,
         request: &DrainRequest,
         deadline: Option<Timestamp>,
+        now: Timestamp,
     ) -> Option<String> {
         let drain = self.drains.get_mut(name)?;
         let before = drain.order();
@@ -94,6 +91,12 @@ impl Ledger {
         drain.paused = request.paused.unwrap_or(drain.paused);
         if drain.order() == before {
             return None;
+        }
+        // A pause is a state of its own, and this line of the history is all there is to say of it.
+        let turned = before.paused != drain.paused;
+        if turned && matches!(drain.state, DrainState::Draining | DrainState::Paused) {
+            drain.state = order_state(drain.paused);
+            drain.state_since = now;
         }
         let what = match (before.paused, drain.paused) {
             (false, true) => "paused",
@@ -238,5 +241,13 @@ impl Ledger {
         if let Some(at) = look {
             self.deadlines.insert((at, name.clone()));
         }
+    }
+}
+
+fn order_state(paused: bool) -> DrainState {
+    if paused {
+        DrainState::Paused
+    } else {
+        DrainState::Draining
     }
 }

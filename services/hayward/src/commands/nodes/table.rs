@@ -11,7 +11,7 @@ use crate::output::{Cell, Look, Table, Tone, bars, toned};
 /// Places of a bar.
 const WIDTH: u64 = 6;
 /// Signs of the last column, so that a line has no more than 100 of usual names.
-const WHY: usize = 34;
+const WHY: usize = 30;
 /// From here on something is full.
 const FULL_PERCENT: u64 = 90;
 
@@ -20,7 +20,7 @@ pub fn text(fleet: &Fleet, look: &Look) -> String {
         return "no nodes\n".to_owned();
     }
     let header = [
-        "node", "pool", "state", "held", "memory", "cpu", "runs", "for", "why",
+        "node", "pool", "state", "held", "memory", "load", "runs", "for", "why",
     ];
     let mut table = Table::new(header).numbers(&[6]);
     for view in &fleet.nodes {
@@ -31,7 +31,7 @@ pub fn text(fleet: &Fleet, look: &Look) -> String {
             block.map_or_else(|| state(view), |block| blocked(view, block)),
             held(fleet, view),
             memory(view),
-            cpu(view),
+            load(view),
             view.metrics.containers.into(),
             look.age(view.entry.since).into(),
             why(view, block, look),
@@ -77,8 +77,8 @@ fn memory(view: &NodeView) -> Cell {
     used(total.saturating_sub(metrics.memory_available_bytes), total)
 }
 
-/// Load against cpus: more than all of them is full.
-fn cpu(view: &NodeView) -> Cell {
+/// Of a minute, against its cpus: above 100 % something waits for them.
+fn load(view: &NodeView) -> Cell {
     let cpus_centi = view.entry.capacity.cpu_milli / 10;
     if view.metrics.memory_total_bytes == 0 {
         return "-".into();

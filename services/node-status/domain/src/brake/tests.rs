@@ -117,7 +117,9 @@ proptest! {
     fn never_gives_up_more_than_the_fraction_at_once(
         size in 1..60_usize,
         // Each event: at which step, how many of them, whether they go or come.
-        events in prop::collection::vec((0..200_u64, 0..60_usize, 0..60_usize, any::<bool>()), 0..40),
+        events in prop::collection::vec(
+            (0..200_u64, 0..60_usize, 0..60_usize, any::<bool>()), 0..40,
+        ),
     ) {
         let mut up = vec![true; size];
         let mut pool = Watched {

@@ -1,6 +1,6 @@
 //! What a drain would do, as rm-scheduler's planner reckons. Nothing of it is done.
 
-use hayward_rm_scheduler_api::what_if::{DrainPreview, Forecast, WhatIf};
+use hayward_rm_scheduler_api::what_if::{DrainMove, DrainPreview, Forecast, WhatIf};
 use hayward_vocabulary::NodeName;
 use serde_json::Value;
 
@@ -43,26 +43,9 @@ fn told(drain: &DrainPreview, look: &Look) -> String {
     }
     let stand = count(*total, "allocation");
     let mut text = format!("{stand} on {node}\n");
-    let mut moves = Table::new(["moves", "of", "quanta", "to", "at a time", "time to end"]);
-    moves = moves.numbers(&[2, 4]);
-    for it in &drain.moves {
-        let to = match (&it.to, &it.why_not) {
-            (Some(node), _) => node.as_str().into(),
-            (None, Some(why)) => toned(format!("no room: {}", word(why)), Tone::Warning),
-            (None, None) => "is not started again".into(),
-        };
-        let limit = it.disruption_limit.map(|limit| limit.to_string());
-        moves.row([
-            (&it.work).into(),
-            (&it.user).into(),
-            it.order.into(),
-            to,
-            limit.as_deref().unwrap_or("all").into(),
-            duration(it.stop_grace_ms).into(),
-        ]);
-    }
+    let moves = moving(&drain.moves, look);
     if !moves.is_empty() {
-        text += &format!("\n{}", moves.text(look));
+        text += &format!("\n{moves}");
     }
     let mut stays = Table::new(["stays", "of", "why", "detail"]);
     for it in &drain.stays {
@@ -90,4 +73,45 @@ fn told(drain: &DrainPreview, look: &Look) -> String {
         (None, None) => String::new(),
     };
     text
+}
+
+/// Processes that would fare alike share a line.
+fn moving(moves: &[DrainMove], look: &Look) -> String {
+    let header = [
+        "moves",
+        "of",
+        "processes",
+        "quanta",
+        "to",
+        "at a time",
+        "time to end",
+    ];
+    let mut table = Table::new(header).numbers(&[2, 3, 5, 6]);
+    let alike = |one: &DrainMove, other: &DrainMove| {
+        (&one.work, one.order, &one.to, one.why_not)
+            == (&other.work, other.order, &other.to, other.why_not)
+    };
+    for group in moves.chunk_by(alike) {
+        let it = &group[0];
+        let to = match (&it.to, &it.why_not) {
+            (Some(node), _) => node.as_str().into(),
+            (None, Some(why)) => toned(format!("no room ({})", word(why)), Tone::Warning),
+            (None, None) => "is not started again".into(),
+        };
+        let limit = it.disruption_limit.map(|limit| limit.to_string());
+        table.row([
+            (&it.work).into(),
+            (&it.user).into(),
+            group.len().into(),
+            it.order.into(),
+            to,
+            limit.as_deref().unwrap_or("all").into(),
+            duration(it.stop_grace_ms).into(),
+        ]);
+    }
+    if table.is_empty() {
+        String::new()
+    } else {
+        table.text(look)
+    }
 }
