@@ -38,13 +38,12 @@ impl Ledger {
             let Some(entry) = self.failures.get(&key).cloned() else {
                 continue;
             };
-            match what(entry.what) {
-                Some(what) => {
-                    let node = entry.node.clone();
-                    self.take_note(node, fact(key, what, entry), moment, batch);
-                }
-                None => tracing::warn!(key, "a fact of a later version is not understood"),
-            }
+            let Some(what) = what(entry.what) else {
+                tracing::warn!(key, "a fact of a later version is not understood");
+                continue;
+            };
+            let node = entry.node.clone();
+            self.take_note(&node, fact(key, what, entry), moment, batch);
         }
     }
 

@@ -68,7 +68,7 @@ impl DatabaseClock {
 
 /// How far the other clock is ahead, which was read between two looks at this one.
 fn difference(before: i64, there: i64, after: i64) -> i64 {
-    let ahead = there - (before + after) / 2;
+    let ahead = there - i64::midpoint(before, after);
     let error = ERROR_MS.max(after - before);
     if ahead.abs() <= error { 0 } else { ahead }
 }

@@ -166,20 +166,20 @@ impl hayward_publication::Ledger for Ledger {
             ledger.schedule(&key, None);
         }
         for row in store::load_facts(tx).await? {
-            ledger.hold(row.node, row.fact);
+            ledger.hold(&row.node, row.fact);
         }
         for row in store::load_past(tx).await? {
             ledger.history.entry(row.key).or_default().push(row.past);
         }
         ledger.machines.known = store::load_machines(tx).await?.into_iter().collect();
-        ledger.adopt(store::load_strategy(tx).await?);
+        ledger.adopt(store::load_strategy(tx).await?.as_ref());
         Ok(ledger)
     }
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
             Command::Add(orders, reply) => {
-                let answer = self.take_orders(orders, moment, batch);
+                let answer = self.take_orders(&orders, moment, batch);
                 batch.answer(reply, answer);
             }
             Command::Remove(removal, reply) => {

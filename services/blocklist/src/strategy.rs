@@ -41,13 +41,7 @@ pub type Read = (Rule, BTreeMap<String, Value>);
 pub fn read(order: &StrategyOrder, defaults: Defaults) -> Result<Read, Vec<FieldFault>> {
     let mut faults = Vec::new();
     let parameters = order.parameters.clone().into_iter().collect();
-    let rule = rule(
-        &order.name,
-        parameters,
-        String::new(),
-        defaults,
-        &mut faults,
-    );
+    let rule = rule(&order.name, parameters, "", defaults, &mut faults);
     match rule {
         Some((rule, parameters)) if faults.is_empty() => {
             Ok((rule, parameters.into_iter().collect()))
@@ -59,7 +53,7 @@ pub fn read(order: &StrategyOrder, defaults: Defaults) -> Result<Read, Vec<Field
 fn rule(
     name: &str,
     given: Map<String, Value>,
-    at: String,
+    at: &str,
     defaults: Defaults,
     faults: &mut Vec<FieldFault>,
 ) -> Option<(Rule, Map<String, Value>)> {
@@ -131,17 +125,15 @@ impl Reader<'_> {
     fn number(&mut self, field: &str, usual: u64, range: RangeInclusive<u64>) -> u64 {
         let number = match self.given.remove(field) {
             None => usual,
-            Some(value) => match value.as_u64().filter(|number| range.contains(number)) {
-                Some(number) => number,
-                None => {
+            Some(value) => {
+                let number = value.as_u64().filter(|number| range.contains(number));
+                number.unwrap_or_else(|| {
                     let (least, most) = (range.start(), range.end());
-                    self.fault(
-                        field,
-                        format!("takes a whole number from {least} to {most}"),
-                    );
+                    let detail = format!("takes a whole number from {least} to {most}");
+                    self.fault(field, detail);
                     usual
-                }
-            },
+                })
+            }
         };
         self.kept.insert(field.to_owned(), number.into());
         number
@@ -174,12 +166,9 @@ impl Reader<'_> {
         let mut kept = Map::new();
         for (name, value) in given {
             let at = format!("{}/classes/{name}", self.at);
-            let given = match value {
-                Value::Object(given) => given,
-                _ => {
-                    self.fault_at(at, "takes an object with action and duration_ms".to_owned());
-                    continue;
-                }
+            let Value::Object(given) = value else {
+                self.fault_at(at, "takes an object with action and duration_ms".to_owned());
+                continue;
             };
             let mut it = Reader {
                 at,
@@ -242,7 +231,7 @@ impl Reader<'_> {
                 }
             };
             let given = order.parameters.into_iter().collect();
-            if let Some((rule, parameters)) = rule(&order.name, given, at, defaults, self.faults) {
+            if let Some((rule, parameters)) = rule(&order.name, given, &at, defaults, self.faults) {
                 rules.push(rule);
                 kept.push(json!({ "name": order.name, "parameters": parameters }));
             }

@@ -37,11 +37,16 @@ pub struct Filter {
     min_revision: Option<u64>,
 }
 
+enum Scope {
+    Any,
+    Of(Option<WorkId>),
+}
+
 /// A filter that was understood.
 struct Wanted {
     kind: Option<BlockKind>,
     action: Option<BlockAction>,
-    scope: Option<Option<WorkId>>,
+    scope: Scope,
     workers: bool,
 }
 
@@ -79,7 +84,7 @@ impl Filter {
         Ok(Wanted {
             kind: kind.flatten(),
             action: action.and_then(Result::ok),
-            scope: scope.and_then(Result::ok),
+            scope: scope.and_then(Result::ok).map_or(Scope::Any, Scope::Of),
             workers,
         })
     }
@@ -89,7 +94,10 @@ impl Wanted {
     fn wants(&self, entry: &BlockEntry) -> bool {
         self.kind.is_none_or(|kind| kind == entry.kind)
             && self.action.is_none_or(|action| action == entry.action)
-            && self.scope.as_ref().is_none_or(|scope| *scope == entry.job)
+            && match &self.scope {
+                Scope::Any => true,
+                Scope::Of(job) => *job == entry.job,
+            }
     }
 
     fn show(&self, entry: BlockEntry, clearings: &Clearings, app: &App) -> BlockView {

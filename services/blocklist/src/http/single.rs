@@ -108,7 +108,7 @@ async fn put(
 fn by_path(mut problem: Problem) -> Problem {
     for fault in &mut problem.errors {
         if fault.pointer == "/identifier" {
-            fault.pointer = "/path/id".to_owned();
+            "/path/id".clone_into(&mut fault.pointer);
         }
     }
     problem

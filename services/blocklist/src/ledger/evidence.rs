@@ -43,7 +43,7 @@ impl Ledger {
             withheld: withheld.map(|held| held.to_string()),
             past: self.past(&key),
             facts: self.shown(&name, &scores),
-            scores: scores.into_iter().map(score).collect(),
+            scores: scores.iter().map(score).collect(),
         })
     }
 
@@ -99,7 +99,7 @@ fn kind(what: What) -> FactKind {
     }
 }
 
-fn score(score: Score) -> RuleScore {
+fn score(score: &Score) -> RuleScore {
     RuleScore {
         rule: score.rule.to_owned(),
         score: score.counted,

@@ -14,6 +14,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use super::block::on_trial;
+use super::keep::Statement;
 use super::{Key, Ledger};
 use crate::store::{FactRow, Rows, cause_word};
 
@@ -25,20 +26,20 @@ const TRIM_EVERY_MS: u64 = 60_000;
 
 impl Ledger {
     /// A fact from the rows: known, and not judged for itself again.
-    pub(super) fn hold(&mut self, node: NodeName, fact: Fact) {
+    pub(super) fn hold(&mut self, node: &NodeName, fact: Fact) {
         self.seen.insert((fact.key.clone(), fact.what));
         self.newest = self.newest.max(fact.at);
-        self.record.add(&node, fact.clone());
         if rule::accuses(&fact) && !fact.spent {
             // What a brake held back, or a crash cut short, is looked at again.
-            self.pending.insert(node);
+            self.pending.insert(node.clone());
         }
+        self.record.add(node, fact);
     }
 
     /// A fact that was told. Told again, nothing happens.
     pub(crate) fn take_note(
         &mut self,
-        node: NodeName,
+        node: &NodeName,
         mut fact: Fact,
         moment: &Moment,
         batch: &mut Batch<Rows>,
@@ -52,8 +53,8 @@ impl Ledger {
             node: node.clone(),
             fact: fact.clone(),
         });
-        self.hold(node.clone(), fact.clone());
-        self.fresh.push((node, fact));
+        self.hold(node, fact.clone());
+        self.fresh.push((node.clone(), fact));
     }
 
     pub(super) fn take_report(
@@ -64,7 +65,7 @@ impl Ledger {
     ) -> Vec<BlockEntry> {
         let nodes: BTreeSet<NodeName> = facts.iter().map(|(node, _)| node.clone()).collect();
         for (node, fact) in facts {
-            self.take_note(node, fact, moment, batch);
+            self.take_note(&node, fact, moment, batch);
         }
         let mut items = self.judge_fresh(moment, batch);
         let told = |item: &BlockEntry| nodes.iter().any(|node| node.as_str() == item.identifier);
@@ -204,7 +205,7 @@ impl Ledger {
             return None;
         }
         let by = item.sources.first().cloned().unwrap_or_default();
-        let outcome = self.put(&key, (item, None), &by, moment, batch);
+        let outcome = self.put(&key, Statement::new(item, &by), moment, batch);
         self.spend(&key, batch);
         let entry = self.blocks.get(&key).and_then(|block| block.entry(&key));
         entry.filter(|_| outcome.changed())

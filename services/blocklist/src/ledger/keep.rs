@@ -16,6 +16,24 @@ const TRIM_EVERY: u32 = 1000;
 /// B3: at most one node is evacuated automatically in this time.
 const BETWEEN_EVACUATIONS_MS: u64 = 10_000;
 
+/// What somebody says about a key.
+pub(super) struct Statement<'a> {
+    pub item: Item,
+    /// The number a re-announced copy carries.
+    pub based_on: Option<u64>,
+    pub by: &'a str,
+}
+
+impl<'a> Statement<'a> {
+    pub fn new(item: Item, by: &'a str) -> Self {
+        Self {
+            item,
+            based_on: None,
+            by,
+        }
+    }
+}
+
 impl Ledger {
     /// Brings the publication into agreement with the rows: with the feature off it is empty (B10),
     /// and full again when it is back on.
@@ -45,21 +63,20 @@ impl Ledger {
     pub(super) fn put(
         &mut self,
         key: &Key,
-        (item, based_on): (Item, Option<u64>),
-        by: &str,
+        said: Statement<'_>,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Outcome {
-        let item = self.paced(key, item, moment);
+        let item = self.paced(key, said.item, moment);
         let block = self.blocks.entry(key.clone()).or_default();
-        let outcome = block.slot.add(&item, based_on);
+        let outcome = block.slot.add(&item, said.based_on);
         if !outcome.changed() {
             self.drop_if_untouched(key);
             return outcome;
         }
         block.updated = moment.now;
         self.schedule(key, Some(moment.now));
-        self.tell(key, (event(outcome), by), moment, batch);
+        self.tell(key, (event(outcome), said.by), moment, batch);
         if outcome == Outcome::Added && item.automatic() {
             self.remember(key, &item, moment, batch);
         }
@@ -107,7 +124,7 @@ impl Ledger {
                 .and_then(|block| block.slot.item.as_ref());
             if still.is_some_and(Item::automatic) {
                 let by = item.sources.first().cloned().unwrap_or_default();
-                self.put(&key, (item, None), &by, moment, batch);
+                self.put(&key, Statement::new(item, &by), moment, batch);
             }
         }
     }

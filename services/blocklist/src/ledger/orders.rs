@@ -7,6 +7,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::{NodeName, Timestamp};
 
 use super::block::entry;
+use super::keep::Statement;
 use super::machines::Blocked;
 use super::{Done, Ledger, New, Orders, Until};
 use crate::config::Settings;
@@ -50,7 +51,7 @@ impl New {
 impl Ledger {
     pub(super) fn take_orders(
         &mut self,
-        orders: Orders,
+        orders: &Orders,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<Vec<Done>, Refusal> {
@@ -61,12 +62,12 @@ impl Ledger {
             self.end_if_due(&new.key, moment, batch);
         }
         self.check_names(&orders.items)?;
-        self.check_conflicts(&orders)?;
+        self.check_conflicts(orders)?;
         self.check_brakes(&orders.items, moment)?;
         let done = orders
             .items
             .iter()
-            .map(|new| self.take(new, &orders, moment, batch));
+            .map(|new| self.take(new, orders, moment, batch));
         Ok(done.collect())
     }
 
@@ -159,7 +160,12 @@ impl Ledger {
         }
         let item = new.item(moment.now, &self.context.settings);
         let manual = !item.automatic();
-        let outcome = self.put(&new.key, (item, new.based_on), &orders.by, moment, batch);
+        let said = Statement {
+            item,
+            based_on: new.based_on,
+            by: &orders.by,
+        };
+        let outcome = self.put(&new.key, said, moment, batch);
         let warnings = new
             .key
             .whole_node()
@@ -277,17 +283,11 @@ impl Ledger {
     }
 
     /// The strategy in force at the start of a term: the one chosen, else the one of the settings.
-    pub(super) fn adopt(&mut self, chosen: Option<StrategyRow>) {
+    pub(super) fn adopt(&mut self, chosen: Option<&StrategyRow>) {
         let settings = &self.context.settings;
         let order = hayward_blocklist_api::StrategyOrder {
-            name: chosen
-                .as_ref()
-                .map_or(&settings.strategy, |row| &row.name)
-                .clone(),
-            parameters: chosen
-                .as_ref()
-                .map(|row| row.parameters.clone())
-                .unwrap_or_default(),
+            name: chosen.map_or(&settings.strategy, |row| &row.name).clone(),
+            parameters: chosen.map(|row| row.parameters.clone()).unwrap_or_default(),
         };
         let read = strategy::read(&order, settings.defaults());
         let (rule, parameters) = read.unwrap_or_else(|faults| {
@@ -301,8 +301,8 @@ impl Ledger {
         let view = StrategyView {
             name: rule.name().to_owned(),
             parameters,
-            by: chosen.as_ref().map(|row| row.by.clone()),
-            at: chosen.as_ref().map(|row| row.at),
+            by: chosen.map(|row| row.by.clone()),
+            at: chosen.map(|row| row.at),
             revision: 0,
         };
         *self.context.strategy.write() = view;

@@ -287,10 +287,13 @@ async fn scenarios_21_23_slow_tasks_and_intended_exits() {
     assert_eq!(longer.removal_no, slow[0].removal_no);
 }
 
+fn item(node: &str) -> Value {
+    json!({ "type": "NODE", "identifier": node, "action": "mark", "cause": "io wait" })
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn scenario_22_the_third_automatic_block_of_ten_is_refused_with_the_numbers() {
     let world = World::of_machines(10, Settings::default()).await;
-    let item = |node: &str| json!({ "type": "NODE", "identifier": node, "action": "mark", "cause": "io wait" });
     announce(&world, "detector:disks", item("n1")).await;
     announce(&world, "detector:disks", item("n2")).await;
     let body = json!({ "items": [item("n1"), item("n3")], "source": "detector:disks" });
@@ -424,7 +427,7 @@ async fn scenario_28_an_item_of_one_job_is_no_other_jobs() {
     assert_eq!(world.order("nodes/k1", &order).await.0, 201);
     let published = world.published().await;
     let entry = &published["node/k1@job_1"];
-    assert_eq!(entry.job.as_ref().map(|job| job.as_str()), Some("job_1"));
+    assert_eq!(entry.job, Some("job_1".parse().unwrap()));
     assert_eq!(
         refusal(world.look("nodes/k1").await).0,
         404,

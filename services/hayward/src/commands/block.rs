@@ -159,7 +159,7 @@ pub async fn unblock(session: Session, what: What) -> anyhow::Result<()> {
 mod tests {
     use super::*;
 
-    fn order(block: Block) -> Value {
+    fn order(block: &Block) -> Value {
         serde_json::to_value(block.order()).unwrap()
     }
 
@@ -178,10 +178,10 @@ mod tests {
             permanent: false,
             because: "fan".into(),
         };
-        let plain = order(block.clone());
+        let plain = order(&block);
         assert_eq!(plain["action"], "MARK_BLOCKLISTED");
         assert_eq!(plain["allow_merge"], true);
-        let graceful = order(Block {
+        let graceful = order(&Block {
             graceful: Some(120_000),
             ..block.clone()
         });
@@ -189,6 +189,6 @@ mod tests {
         assert_eq!(graceful["evacuation"]["grace_ms"], 120_000);
         let mut scoped = block;
         scoped.what.job = Some(WorkId::new("job_1").unwrap());
-        assert_eq!(order(scoped)["scope"], "JOB:job_1");
+        assert_eq!(order(&scoped)["scope"], "JOB:job_1");
     }
 }

@@ -18,29 +18,34 @@ fn fact(what: What, key: &str, at: i64, attempt: Option<Attempt>) -> Fact {
     }
 }
 
-fn attempt(work: &str, user: &str, cause: ExitCause, code: Option<&str>) -> Option<Attempt> {
-    Some(Attempt {
+fn attempt(work: &str, user: &str, cause: ExitCause, code: Option<&str>) -> Attempt {
+    Attempt {
         work: WorkId::new(work).unwrap(),
         user: UserName::new(user).unwrap(),
         cause,
         code: code.map(str::to_owned),
         ran: false,
         held_ms: 0,
-    })
+    }
 }
 
 pub(crate) fn failed(work: &str, user: &str, cause: ExitCause, at: i64) -> Fact {
-    fact(What::Failed, work, at, attempt(work, user, cause, None))
+    fact(
+        What::Failed,
+        work,
+        at,
+        Some(attempt(work, user, cause, None)),
+    )
 }
 
 pub(crate) fn coded(code: &str, at: i64) -> Fact {
     let attempt = attempt("job_9", "cy", ExitCause::LaunchFailed, Some(code));
-    fact(What::Failed, code, at, attempt)
+    fact(What::Failed, code, at, Some(attempt))
 }
 
 pub(crate) fn worked(work: &str, user: &str, at: i64) -> Fact {
     let attempt = attempt(work, user, ExitCause::Success, None);
-    fact(What::Worked, work, at, attempt)
+    fact(What::Worked, work, at, Some(attempt))
 }
 
 pub(crate) fn about_the_machine(what: What, at: i64) -> Fact {
