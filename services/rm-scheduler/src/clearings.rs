@@ -8,6 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hayward_blocklist_api::BlockKind;
 use hayward_node_status_api::Health;
 use hayward_publication::Batch;
 use hayward_rm_scheduler_api::AllocationState;
@@ -189,9 +190,14 @@ impl Ledger {
         }
         self.settle_clearings();
         let claimed = self.clearings.claimed();
+        let mut workers = self.workers();
         let mut told = BTreeMap::new();
         for (key, clearing) in &self.clearings.all {
-            told.insert(key.clone(), self.progress(clearing, &claimed));
+            let entry = ClearingEntry {
+                workers: workers.remove(key).unwrap_or_default(),
+                ..self.progress(clearing, &claimed)
+            };
+            told.insert(key.clone(), entry);
         }
         let known = &mut self.clearings;
         for key in known
@@ -223,6 +229,25 @@ impl Ledger {
         known.written.clone_from(&known.all);
     }
 
+    /// What stands on the machines that are blocked, by the key of the block: a worker there is
+    /// blocked by way of its machine.
+    fn workers(&self) -> BTreeMap<String, Vec<AllocationId>> {
+        let of_node = |key: &&String| key.starts_with("node/");
+        let keys = self.clearings.all.keys().filter(of_node);
+        let mut workers: BTreeMap<String, Vec<AllocationId>> =
+            keys.map(|key| (key.clone(), Vec::new())).collect();
+        if workers.is_empty() {
+            return workers;
+        }
+        for held in self.allocations.values().filter(|it| it.entry.holds()) {
+            let key = BlockKind::Node.key(held.entry.node.as_str());
+            if let Some(there) = workers.get_mut(&key) {
+                there.push(held.entry.id.clone());
+            }
+        }
+        workers
+    }
+
     fn progress(&self, clearing: &Clearing, claimed: &BTreeSet<AllocationId>) -> ClearingEntry {
         let count = |which: &dyn Fn(&Member) -> bool| {
             clearing.members.values().filter(|it| which(it)).count() as u64
@@ -239,6 +264,7 @@ impl Ledger {
             failed: count(&failed),
             remaining: count(&|it| !it.ended),
             blockers: blockers.take(MOST_BLOCKERS).collect(),
+            workers: Vec::new(),
         }
     }
 

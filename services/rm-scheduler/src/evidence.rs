@@ -223,6 +223,7 @@ impl Ledger {
                 cause_code: exit.cause_code.clone(),
                 message: message.map(|text| text.chars().take(MESSAGE).collect()),
                 ran: entry.running_since.is_some(),
+                held_ms: moment.now.ms_since(entry.granted_at),
             }),
         };
         let limits = self.context.settings.facts();
