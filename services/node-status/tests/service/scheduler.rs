@@ -57,6 +57,7 @@ impl Scheduler {
             failed: 0,
             remaining,
             blockers,
+            workers: Vec::new(),
         };
         self.set(node, Some(entry));
     }
