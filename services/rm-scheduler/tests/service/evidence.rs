@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::evidence::{FactEntry, MachineEntry, What};
 use hayward_vocabulary::{Exit, ExitCause};
 
 use super::neighbours::{job, node};
-use super::world::{World, stays};
+use super::world::{Allocations, World, stays};
 
 async fn one(world: &World, work: &str) -> AllocationEntry {
     let mut demand = job(work, "ann");
@@ -103,9 +103,9 @@ async fn a_success_counts_on_a_machine_with_a_record() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn facts_are_bounded_for_each_node_and_in_time() {
+async fn facts_are_bounded_for_each_node() {
     let mut world = World::prepared(&[8, 8]).await;
-    (world.settings.facts_a_node, world.settings.facts_kept_ms) = (3, 1_500);
+    world.settings.facts_a_node = 3;
     world.start().await;
     let mut demand = job("job_a", "ann");
     demand.max_processes = 12;
@@ -114,19 +114,26 @@ async fn facts_are_bounded_for_each_node_and_in_time() {
     for entry in all.values() {
         world.end(entry, failed(ExitCause::LaunchFailed));
     }
-    demand.max_processes = 0;
-    world.around.ask(&demand);
-    world
-        .until("all over", |all| all.values().all(|it| !it.holds()))
-        .await;
+    let over = |all: &Allocations| all.values().filter(|it| !it.holds()).count() == 12;
+    world.until("all over", over).await;
     let facts = world.entries::<FactEntry>("failures").await;
     for node in ["n1", "n2"] {
         let here = facts.values().filter(|it| it.node.as_str() == node).count();
         assert!((1..=3).contains(&here), "{facts:#?}");
     }
-    for key in facts.keys() {
-        world.until_gone("failures", key).await;
-    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fact_is_told_for_a_time() {
+    let mut world = World::prepared(&[4]).await;
+    world.settings.facts_kept_ms = 4_000;
+    world.start().await;
+    let first = one(&world, "job_a").await;
+    world.end(&first, failed(ExitCause::Node));
+    let told = |_: &FactEntry| true;
+    let key = first.id.as_str();
+    world.until_entry("failures", key, "is told", told).await;
+    world.until_gone("failures", key).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
