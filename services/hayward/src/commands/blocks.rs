@@ -37,6 +37,7 @@ pub enum Command {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Which {
+    /// Name of the node.
     #[arg(value_name = "NODE")]
     pub node: NodeName,
 }
@@ -56,6 +57,7 @@ pub enum Choose {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Set {
+    /// Its name.
     #[arg(value_name = "STRATEGY")]
     pub name: String,
     /// Parameters, as n=4, window=10m, duration=1h, or JSON: classes={"disk_full":{}}. What is left
