@@ -6,7 +6,7 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
     allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node,
-    nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
+    nodes, plan, policy, pool, prepare, replay, reserve, rounds, service, simulate, single, submit,
     tasks, up, what_if, work,
 };
 use crate::connection::Access;
@@ -127,6 +127,8 @@ pub enum Asking {
     Replay(As<replay::Arguments>),
     /// Say who would start, wait or have to go, if
     WhatIf(Box<As<what_if::Arguments>>),
+    /// Make, list, size and end worker pools: an outside owner decides about their workers
+    Pool(As<pool::Arguments>),
     /// Show, check, compare or replace the policy: pools, classes, weights, limits
     Policy(As<policy::Arguments>),
 }

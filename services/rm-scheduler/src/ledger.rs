@@ -32,9 +32,10 @@ use crate::carried::{self, Lines};
 use crate::config::Settings;
 use crate::error::Refusal;
 use crate::load;
-use crate::looks::{Looks, timed};
+use crate::looks::{Asked, Look, Looks, Under, timed};
 use crate::occupancy::{self, Wanted};
-use crate::policy::{self, Fault};
+use crate::policy;
+use crate::pools::{self, Bell, Pools};
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
 use crate::store::{self, Rows};
@@ -133,6 +134,7 @@ pub struct Context {
     pub settings: Settings,
     pub view: RwLock<View>,
     pub looks: Looks,
+    pub pools: Bell,
 }
 
 pub enum Command {
@@ -151,33 +153,8 @@ pub enum Command {
     /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
     /// Nothing before all neighbours have been heard.
     Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
-}
-
-/// A policy that somebody asks about.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    pub policy: Policy,
-    /// Its classes may leave out some that work is in.
-    pub drop_classes: bool,
-}
-
-/// The fleet as it would be under another policy.
-#[derive(Debug, Clone)]
-pub struct Under {
-    pub snapshot: Snapshot,
-    pub rules: Arc<Rules>,
-}
-
-/// A copy of the fleet at one moment.
-#[derive(Debug, Clone)]
-pub struct Look {
-    pub snapshot: Arc<Snapshot>,
-    /// By what nodes come into pools.
-    pub rules: Arc<Rules>,
-    /// Under the policy that was asked for, or what is wrong with that.
-    pub under: Option<Result<Under, Vec<Fault>>>,
-    /// The neighbour that is not heard.
-    pub silent: Option<&'static str>,
+    /// Somebody asked about a worker pool, and is answered by what they asked.
+    Pools(Box<dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send>),
 }
 
 pub struct Ledger {
@@ -192,6 +169,8 @@ pub struct Ledger {
     pub(crate) allocations: BTreeMap<AllocationId, Held>,
     pub(crate) by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
     pub(crate) incarnations: BTreeMap<WorkId, u64>,
+    /// Worker pools, which ask for work of their own.
+    pub(crate) pools: Pools,
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     pub(crate) receipts: Receipts,
@@ -263,6 +242,7 @@ impl Ledger {
         };
         self.news |= meaning(seen) != meaning(before);
         batch.publish(ALLOCATIONS, "", id.as_str(), &held.entry);
+        self.pools.notice(&held.entry);
         batch.rows.allocations.insert(id.clone(), held.clone());
         self.allocations.insert(id, held);
     }
@@ -294,7 +274,8 @@ impl Ledger {
 
     /// Drops what is remembered of work that is withdrawn and holds nothing any more.
     pub(crate) fn forget_work_if_over(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
-        if self.demand.get(work.as_str()).is_some() || self.by_work.contains_key(work) {
+        let wanted = self.demand.get(work.as_str()).is_some() || self.pools.wants(work);
+        if wanted || self.by_work.contains_key(work) {
             return;
         }
         if self.incarnations.remove(work).is_some() {
@@ -394,6 +375,9 @@ impl hayward_publication::Ledger for Ledger {
             allocations: store::allocations::load(&mut *tx).await?,
             by_work: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
+            pools: store::pools::load(&mut *tx, pools::rules(&context.settings))
+                .await
+                .map(Pools::loaded)?,
             verdicts: store::verdicts::load(&mut *tx).await?,
             receipts: Receipts::of(&receipts),
             lines: store::carried::load(&mut *tx).await?,
@@ -432,6 +416,7 @@ impl hayward_publication::Ledger for Ledger {
         }
         ledger.snapshot.set_carried(carried::restore(&ledger.lines));
         ledger.set_policy(policy);
+        ledger.ask_for_all_workers();
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();
         view.rounds = rounds.into();
@@ -481,11 +466,15 @@ impl hayward_publication::Ledger for Ledger {
                 });
                 batch.answer(reply, look);
             }
+            Command::Pools(asked) => asked(self, moment, batch),
         }
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.take_round(moment, batch)
+        self.tend_pools(moment, batch);
+        let wake = self.take_round(moment, batch);
+        self.tend_pools(moment, batch);
+        self.wake_for_pools(wake, moment)
     }
 
     fn is_empty(rows: &Rows) -> bool {

@@ -8,13 +8,15 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::problem::{Code, Problem};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::http::Api;
-use crate::ledger::{Asked, Command, Context, Look};
+use crate::ledger::{Command, Context};
+use crate::policy::Fault;
 
 /// Forecasts and readings at the same time: they take a whole processor each.
 const THINKING: usize = 1;
@@ -24,6 +26,33 @@ const TURN: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The part of the time that looks take at most.
 const LOOKS_TAKE_ONE_IN: u32 = 20;
+
+/// A policy that somebody asks about.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub policy: Policy,
+    /// Its classes may leave out some that work is in.
+    pub drop_classes: bool,
+}
+
+/// The fleet as it would be under another policy.
+#[derive(Debug, Clone)]
+pub struct Under {
+    pub snapshot: Snapshot,
+    pub rules: Arc<Rules>,
+}
+
+/// A copy of the fleet at one moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub snapshot: Arc<Snapshot>,
+    /// By what nodes come into pools.
+    pub rules: Arc<Rules>,
+    /// Under the policy that was asked for, or what is wrong with that.
+    pub under: Option<Result<Under, Vec<Fault>>>,
+    /// The neighbour that is not heard.
+    pub silent: Option<&'static str>,
+}
 
 pub struct Looks {
     thinking: Arc<Semaphore>,

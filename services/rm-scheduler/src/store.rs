@@ -4,6 +4,7 @@ pub mod allocations;
 pub mod carried;
 pub mod inputs;
 pub mod policies;
+pub mod pools;
 pub mod receipts;
 pub mod rounds;
 pub mod usage;
@@ -36,6 +37,7 @@ pub struct Rows {
     pub carried: Lines,
     /// Lines of `carried` that are over.
     pub forgotten: Vec<Key>,
+    pub pools: pools::PoolRows,
 }
 
 #[derive(Debug)]
@@ -61,6 +63,7 @@ impl Rows {
             && self.usage.is_empty()
             && self.carried.is_empty()
             && self.forgotten.is_empty()
+            && self.pools.is_empty()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
@@ -79,7 +82,8 @@ impl Rows {
         }
         usage::upsert(tx, &self.usage).await?;
         carried::upsert(tx, &self.carried).await?;
-        carried::delete(tx, &self.forgotten).await
+        carried::delete(tx, &self.forgotten).await?;
+        self.pools.write(tx).await
     }
 }
 

@@ -16,7 +16,7 @@ use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{NodeName, Size, UserName, WorkId, WorkKind};
 
-use crate::ledger::Look;
+use crate::looks::Look;
 use crate::policy::Fault;
 
 pub use told::told;

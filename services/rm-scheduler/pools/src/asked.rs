@@ -16,14 +16,14 @@ const MOST_FOREIGN: usize = 10_000;
 
 /// In whose name a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum From {
+pub enum Speaker {
     /// The owner, or somebody who believes to be it.
     Owner { epoch: u64, connection: u64 },
     /// An operator of the fleet, who needs no connection.
     Operator,
 }
 
-impl From {
+impl Speaker {
     /// What the owner itself gives up it need not be told of (W8).
     fn is_owner(self) -> bool {
         matches!(self, Self::Owner { .. })
@@ -62,7 +62,7 @@ pub struct Connected {
 
 /// A wish for another size.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Sized {
+pub struct Wish {
     pub size: u64,
     /// Give up what is over, in the order of 15.4.
     pub release: bool,
@@ -90,7 +90,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the pool is stopped, or the caller is not its owner of now.
-    pub fn fence(&mut self, from: From, now: Now) -> Result<(), Refusal> {
+    pub fn fence(&mut self, from: Speaker, now: Now) -> Result<(), Refusal> {
         self.admits(from)?;
         if from.is_owner() {
             self.owner.heard_ms = now.monotonic_ms;
@@ -98,11 +98,11 @@ impl Pool {
         Ok(())
     }
 
-    fn admits(&self, from: From) -> Result<(), Refusal> {
+    fn admits(&self, from: Speaker) -> Result<(), Refusal> {
         if self.stopped.is_some() {
             return Err(Refusal::Stopped);
         }
-        let From::Owner { epoch, connection } = from else {
+        let Speaker::Owner { epoch, connection } = from else {
             return Ok(());
         };
         let (known, bound) = (self.owner.epoch, self.bound());
@@ -152,7 +152,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the call is fenced off or was made from another version.
-    pub fn set_size(&mut self, from: From, wish: &Sized, now: Now) -> Result<Resized, Refusal> {
+    pub fn set_size(&mut self, from: Speaker, wish: &Wish, now: Now) -> Result<Resized, Refusal> {
         self.admits(from)?;
         let known = self.version;
         if let Some(given) = wish.if_version.filter(|given| *given != known) {
@@ -178,7 +178,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the call is fenced off.
-    pub fn started(&mut self, from: From, id: &AllocationId, now: Now) -> Result<bool, Refusal> {
+    pub fn started(&mut self, from: Speaker, id: &AllocationId, now: Now) -> Result<bool, Refusal> {
         self.fence(from, now)?;
         let epoch = self.owner.epoch;
         if self.mode == Mode::Standalone {
@@ -221,7 +221,7 @@ impl Pool {
     ///
     /// # Errors
     /// When the call is fenced off, or the worker is not one of ours.
-    pub fn remove(&mut self, from: From, id: &AllocationId, now: Now) -> Result<(), Refusal> {
+    pub fn remove(&mut self, from: Speaker, id: &AllocationId, now: Now) -> Result<(), Refusal> {
         self.fence(from, now)?;
         let standalone = self.mode == Mode::Standalone;
         match self.workers.get_mut(id) {
@@ -244,7 +244,7 @@ impl Pool {
 
     /// # Errors
     /// When the call is fenced off.
-    pub fn check(&mut self, from: From, now: Now) -> Result<Checked, Refusal> {
+    pub fn check(&mut self, from: Speaker, now: Now) -> Result<Checked, Refusal> {
         self.fence(from, now)?;
         Ok(Checked {
             missing: self.missing(),
@@ -258,7 +258,7 @@ impl Pool {
     /// When the call is fenced off.
     pub fn stop(
         &mut self,
-        from: From,
+        from: Speaker,
         (status, message): (Final, &str),
         now: Now,
     ) -> Result<bool, Refusal> {
@@ -285,7 +285,7 @@ impl Pool {
     }
 
     /// 15.4: the unwanted, requests, unregistered workers, registered workers, until it fits.
-    fn release_surplus(&mut self, from: From, unwanted: &[AllocationId], done: &mut Resized) {
+    fn release_surplus(&mut self, from: Speaker, unwanted: &[AllocationId], done: &mut Resized) {
         let unwanted: BTreeSet<&AllocationId> = unwanted.iter().collect();
         let ordered = from.is_owner();
         self.release(ordered, |id, _| unwanted.contains(id), done);

@@ -21,7 +21,7 @@ mod pool;
 pub mod time;
 pub mod worker;
 
-pub use asked::{Checked, Connected, From, Refusal, Resized, Sized};
+pub use asked::{Checked, Connected, Refusal, Resized, Speaker, Wish};
 pub use connect::Connect;
 pub use news::{Kind, News};
 pub use platform::{Ending, Told};

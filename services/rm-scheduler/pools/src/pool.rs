@@ -170,6 +170,35 @@ impl Pool {
         }
     }
 
+    /// All that is worth keeping in rows is the same; what begins anew with a term does not count.
+    pub fn is_kept_like(&self, other: &Self) -> bool {
+        let kept = |pool: &Self| {
+            let numbers = (pool.designated, pool.version, pool.last_number);
+            let owner = (pool.owner.epoch, pool.owner.connection);
+            (numbers, owner, pool.failed_so_far, pool.event_seq)
+        };
+        kept(self) == kept(other)
+            && self.requested == other.requested
+            && self.failed_at == other.failed_at
+            && self.stopped == other.stopped
+    }
+
+    /// A copy of all but the workers, which may be many.
+    #[must_use]
+    pub fn without_workers(&self) -> Self {
+        Self {
+            requested: self.requested.clone(),
+            failed_at: self.failed_at.clone(),
+            stopped: self.stopped.clone(),
+            owner: self.owner.clone(),
+            workers: BTreeMap::new(),
+            meter: Meter::default(),
+            dead: VecDeque::new(),
+            news: Vec::new(),
+            ..*self
+        }
+    }
+
     pub fn bound(&self) -> bool {
         self.owner.bound
     }

@@ -6,7 +6,9 @@ use hayward_vocabulary::AllocationId;
 use proptest::prelude::*;
 
 use crate::trial::{Trial, id};
-use crate::{Connect, Ending, Final, From, Kind, Mode, Refusal, Rules, Sized, State, Told, Worker};
+use crate::{
+    Connect, Ending, Final, Kind, Mode, Refusal, Rules, Speaker, State, Told, Wish, Worker,
+};
 
 #[derive(Debug, Clone)]
 enum Step {
@@ -95,10 +97,10 @@ impl Watched {
             } => self.connect(*epoch_up, *leave_out),
             Step::Leave => drop(self.trial.pool.leave(self.trial.epoch)),
             Step::Size { size, release } => {
-                let wish = Sized {
+                let wish = Wish {
                     size: *size,
                     release: *release,
-                    ..Sized::default()
+                    ..Wish::default()
                 };
                 self.lowered |= *size < self.trial.pool.designated;
                 drop(self.trial.pool.set_size(owner, &wish, now));
@@ -181,16 +183,16 @@ impl Watched {
             return;
         }
         let (worker, now) = (self.pick(at), self.trial.now);
-        let from = From::Owner {
+        let from = Speaker::Owner {
             epoch,
             connection: self.trial.connection,
         };
         let before = self.trial.pool.clone();
         let pool = &mut self.trial.pool;
-        let wish = Sized {
+        let wish = Wish {
             size: at,
             release: true,
-            ..Sized::default()
+            ..Wish::default()
         };
         let refusals = [
             pool.set_size(from, &wish, now).err(),
@@ -282,10 +284,10 @@ proptest! {
         }
         let (pool, now) = (&mut watched.trial.pool, watched.trial.now);
         let before = pool.workers.clone();
-        let wish = Sized { size: wished, ..Sized::default() };
-        drop(pool.check(From::Operator, now));
-        drop(pool.set_size(From::Operator, &wish, now));
-        drop(pool.check(From::Operator, now));
+        let wish = Wish { size: wished, ..Wish::default() };
+        drop(pool.check(Speaker::Operator, now));
+        drop(pool.set_size(Speaker::Operator, &wish, now));
+        drop(pool.check(Speaker::Operator, now));
         prop_assert_eq!(&pool.workers, &before);
     }
 }

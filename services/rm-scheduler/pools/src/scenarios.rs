@@ -1,7 +1,7 @@
 //! The scenario table of the specification, section 21, by number.
 
 use crate::trial::{Trial, id};
-use crate::{Ending, Final, From, Kind, Mode, Refusal, Rules, State};
+use crate::{Ending, Final, Kind, Mode, Refusal, Rules, Speaker, State};
 
 #[test]
 fn s01_first_connect_with_an_empty_list_requests_all() {
@@ -264,7 +264,7 @@ fn s23_stop_without_an_owner() {
     trial.pool.leave(1).unwrap();
     let stopped = trial
         .pool
-        .stop(From::Operator, (Final::Killed, ""), trial.now);
+        .stop(Speaker::Operator, (Final::Killed, ""), trial.now);
     assert_eq!(stopped, Ok(true));
     assert!(trial.pool.wants().is_empty());
 }

@@ -2,7 +2,7 @@
 
 use crate::trial::{Trial, id, ids};
 use crate::{
-    Connect, Ending, From, Kind, Mode, Now, Pool, Refusal, Rules, Sized, State, Told, Worker,
+    Connect, Ending, Kind, Mode, Now, Pool, Refusal, Rules, Speaker, State, Told, Wish, Worker,
 };
 
 fn counted(designated: u64, started: u64, launching: u64, requested: u64) -> Trial {
@@ -68,7 +68,7 @@ fn section_15_4_releases_in_its_order_until_it_fits() {
     ] {
         let mut trial = counted(8, 3, 2, 3);
         let done = trial
-            .resize(Sized {
+            .resize(Wish {
                 size,
                 release: true,
                 unwanted: ids(&unwanted).into_iter().collect(),
@@ -88,10 +88,10 @@ fn section_15_4_releases_in_its_order_until_it_fits() {
 #[test]
 fn race_10_an_old_size_is_refused_by_its_version() {
     let mut trial = Trial::running(3, 0);
-    let wish = |size| Sized {
+    let wish = |size| Wish {
         size,
         if_version: Some(1),
-        ..Sized::default()
+        ..Wish::default()
     };
     trial.resize(wish(5)).unwrap();
     let refused = trial.resize(wish(4));
@@ -106,7 +106,7 @@ fn race_11_a_call_of_the_old_leader_is_refused_by_its_epoch() {
     trial.connect(2, &[1, 2, 3]).unwrap();
     let before = trial.pool.clone();
     let stale = Refusal::StaleEpoch { given: 1, known: 2 };
-    let wish = Sized::default();
+    let wish = Wish::default();
     assert_eq!(
         trial.pool.set_size(old, &wish, trial.now),
         Err(stale.clone())
@@ -343,7 +343,7 @@ fn what_an_operator_gives_up_is_told_to_the_owner() {
     let mut trial = Trial::running(2, 2);
     trial
         .pool
-        .remove(From::Operator, &id(1), trial.now)
+        .remove(Speaker::Operator, &id(1), trial.now)
         .unwrap();
     trial.end(1, Ending::Intended);
     assert_eq!(trial.removed(), [id(1)]);

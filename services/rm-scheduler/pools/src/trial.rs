@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::{
-    Connect, Connected, Counts, Ending, From, Kind, Mode, News, Now, Pool, Refusal, Resized, Rules,
-    Sized, State, Told,
+    Connect, Connected, Counts, Ending, Kind, Mode, News, Now, Pool, Refusal, Resized, Rules,
+    Speaker, State, Told, Wish,
 };
 
 pub fn id(number: u64) -> AllocationId {
@@ -55,8 +55,8 @@ impl Trial {
         trial
     }
 
-    pub fn owner(&self) -> From {
-        From::Owner {
+    pub fn owner(&self) -> Speaker {
+        Speaker::Owner {
             epoch: self.epoch,
             connection: self.connection,
         }
@@ -76,13 +76,13 @@ impl Trial {
     }
 
     pub fn size(&mut self, size: u64) -> Result<Resized, Refusal> {
-        self.resize(Sized {
+        self.resize(Wish {
             size,
-            ..Sized::default()
+            ..Wish::default()
         })
     }
 
-    pub fn resize(&mut self, wish: Sized) -> Result<Resized, Refusal> {
+    pub fn resize(&mut self, wish: Wish) -> Result<Resized, Refusal> {
         self.pool.set_size(self.owner(), &wish, self.now)
     }
 

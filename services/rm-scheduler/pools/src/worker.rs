@@ -60,6 +60,12 @@ impl Worker {
         }
     }
 
+    /// The same but for its deadline, which begins anew with a term.
+    pub fn is_kept_like(&self, other: &Self) -> bool {
+        let kept = |worker: &Self| (worker.state, worker.number, worker.reported_by);
+        kept(self) == kept(other) && self.node == other.node && self.ordered == other.ordered
+    }
+
     pub(crate) fn give_back(&mut self, ordered: bool) {
         self.state = State::Returning;
         self.ordered = ordered;

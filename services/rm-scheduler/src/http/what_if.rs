@@ -8,8 +8,7 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::ledger::{Asked, Look};
-use crate::looks::patiently;
+use crate::looks::{Asked, Look, patiently};
 use crate::policy::Fault;
 use crate::what_if::{Asker, not_theirs, question, told};
 

@@ -78,16 +78,17 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> AllocationId {
+        let id = AllocationId::fresh(fresh_uuid());
         let launch = self
             .demand
             .get(grant.work.as_str())
-            .and_then(|demand| demand.launch.clone());
+            .and_then(|demand| demand.launch.clone())
+            .or_else(|| self.pools.launch(&grant.work, &id));
         // Nothing is started on a reservation: holding the machine is all there is to do.
         let state = match launch {
             Some(_) => AllocationState::Assigned,
             None => AllocationState::Running,
         };
-        let id = AllocationId::fresh(fresh_uuid());
         let entry = AllocationEntry {
             id: id.clone(),
             incarnation: self.next_incarnation(&grant.work, batch),
