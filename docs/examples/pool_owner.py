@@ -102,9 +102,9 @@ class Owner:
         self.call("PUT", "/size", {"size": self.options.size})
 
     def tell(self):
-        """Reports who registered since."""
+        """Reports who registered since; what is refused is listed by the next connection."""
         with self.lock:
-            fresh = sorted(self.unreported)
+            fresh = sorted(self.unreported) if self.connection is not None else []
         for worker in fresh:
             self.call("POST", f"/workers/{worker}/started")
             with self.lock:
@@ -151,6 +151,10 @@ class Owner:
                     else:
                         path.unlink(missing_ok=True)
                 self.write_down()
+            try:
+                self.tell()
+            except (Refused, OSError, ValueError):
+                pass  # Who waits for events finds out why.
             time.sleep(0.1)
 
     def write_down(self):
@@ -174,7 +178,6 @@ class Owner:
                 if not connected:
                     self.connect()
                     connected = True
-                self.tell()
                 self.hear()
             except Refused as refused:
                 if refused.code in ("stale_epoch", "stale_connection"):

@@ -1,7 +1,7 @@
--- Worker pools with an outside owner (specification of worker pools, section 18). What runs out while
--- an owner is bound (deadlines, its silence, a pause after failed starts) is not here: after a
--- restart nobody is bound, and all of it begins anew. What the platform tells a pool needs no table
--- of inputs seen: it is taken in by the transaction that changes the allocation.
+-- Worker pools with an outside owner (specification of worker pools, section 18). What runs out
+-- while an owner is bound (deadlines, its silence, a pause after failed starts) is not here: after
+-- a restart nobody is bound, and all of it begins anew. What the platform tells a pool needs no
+-- table of inputs seen: it is taken in by the transaction that changes the allocation.
 create table pool (
     -- Also the first part of the ids of the works it asks for: wp_….NUMBER.
     id text primary key,

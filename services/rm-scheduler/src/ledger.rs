@@ -154,7 +154,7 @@ pub enum Command {
     /// Nothing before all neighbours have been heard.
     Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
     /// Somebody asked about a worker pool, and is answered by what they asked.
-    Pools(Box<dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send>),
+    Pools(Box<pools::Act>),
 }
 
 pub struct Ledger {

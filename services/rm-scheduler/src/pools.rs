@@ -28,6 +28,9 @@ use crate::store::Rows;
 
 pub use refusal::Refusal;
 
+/// What somebody asks of the pools, with its reply.
+pub type Act = dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send;
+
 /// How ids of pools, and of the works they ask for, begin.
 const PREFIX: &str = "wp_";
 /// Events kept of each pool. An owner that is further behind connects again.

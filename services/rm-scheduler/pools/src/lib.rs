@@ -7,8 +7,8 @@
 //! (`release` on the size call).
 //!
 //! It changes in three ways: the owner asks ([`asked`]), the platform tells ([`platform`]), time
-//! passes ([`time`]). [`Pool::wants`] is at any moment what should be asked of the scheduler, and
-//! [`Pool::take_news`] what has to be told. Whoever keeps it calls nothing else and decides nothing.
+//! passes ([`time`]). [`Pool::wants`] is at any moment what should be asked of the scheduler and
+//! [`Pool::take_news`] what has to be told. Whoever keeps it decides nothing.
 //!
 //! Rules are those of the specification of worker pools, by section and number (W1–W8).
 

@@ -68,7 +68,7 @@ fn section_15_4_releases_in_its_order_until_it_fits() {
     ] {
         let mut trial = counted(8, 3, 2, 3);
         let done = trial
-            .resize(Wish {
+            .resize(&Wish {
                 size,
                 release: true,
                 unwanted: ids(&unwanted).into_iter().collect(),
@@ -93,8 +93,8 @@ fn race_10_an_old_size_is_refused_by_its_version() {
         if_version: Some(1),
         ..Wish::default()
     };
-    trial.resize(wish(5)).unwrap();
-    let refused = trial.resize(wish(4));
+    trial.resize(&wish(5)).unwrap();
+    let refused = trial.resize(&wish(4));
     assert_eq!(refused, Err(Refusal::OtherVersion { given: 1, known: 2 }));
     assert_eq!(trial.pool.designated, 5);
 }

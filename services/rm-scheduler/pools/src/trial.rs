@@ -76,14 +76,14 @@ impl Trial {
     }
 
     pub fn size(&mut self, size: u64) -> Result<Resized, Refusal> {
-        self.resize(Wish {
+        self.resize(&Wish {
             size,
             ..Wish::default()
         })
     }
 
-    pub fn resize(&mut self, wish: Wish) -> Result<Resized, Refusal> {
-        self.pool.set_size(self.owner(), &wish, self.now)
+    pub fn resize(&mut self, wish: &Wish) -> Result<Resized, Refusal> {
+        self.pool.set_size(self.owner(), wish, self.now)
     }
 
     pub fn start(&mut self, worker: u64) -> Result<bool, Refusal> {

@@ -1,5 +1,5 @@
-//! What became of allocations and the passing of time, taken in by the round of the transaction that
-//! changed them: a pool is never older than the allocations it speaks of.
+//! What became of allocations and the passing of time, taken in by the round of the transaction
+//! that changed them: a pool is never older than the allocations it speaks of.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;

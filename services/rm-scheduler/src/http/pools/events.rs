@@ -21,7 +21,8 @@ const LONGEST_WAIT_MS: u64 = 25_000;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Since {
-    /// Number of the last event that was heard; the answer's `after`, or `event_seq` of a connection.
+    /// Number of the last event that was heard: the answer's `after`, or `event_seq` of a
+    /// connection.
     #[serde(default)]
     #[param(required = false)]
     after: u64,
