@@ -218,6 +218,36 @@ mod tests {
     }
 
     #[test]
+    fn the_token_of_an_owner_is_not_the_token_of_who_asks() {
+        let cli = Cli::try_parse_from([
+            "hayward",
+            "pool",
+            "create",
+            "--token-file",
+            "mine",
+            "--owner-token",
+            "its",
+            "--size",
+            "2",
+            "--",
+            "worker",
+            "--size",
+        ]);
+        let Command::Asking(asking) = cli.unwrap().command else {
+            panic!("a question")
+        };
+        let Asking::Pool(pool) = *asking else {
+            panic!("a pool")
+        };
+        assert_eq!(pool.access.token_file, Some("mine".into()));
+        let pool::Command::Create(create) = pool.arguments.command else {
+            panic!("a new pool")
+        };
+        assert_eq!(create.owner_token, Some("its".into()));
+        assert_eq!(create.command, ["worker", "--size"]);
+    }
+
+    #[test]
     fn what_does_not_go_together_is_refused() {
         for words in [
             vec!["submit"],

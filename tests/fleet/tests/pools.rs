@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hayward_rm_scheduler_api::pools::{
     PoolCreated, PoolMode, PoolOrder, PoolView, StopOrder, WorkerSpec,
@@ -116,7 +116,8 @@ impl Pool {
     /// the owner and the processes say the same.
     async fn at_its_size(&self, without: &BTreeSet<String>) -> BTreeSet<(String, i32)> {
         let what = format!("{SIZE} workers without {without:?}");
-        until_within(&what, LIMIT, async || {
+        let since = Instant::now();
+        let alive = until_within(&what, LIMIT, async || {
             let view: PoolView = self.operator.get(&self.path).await.ok()?;
             let alive = self.alive();
             let names: BTreeSet<String> = alive.iter().map(|(name, _)| name.clone()).collect();
@@ -125,7 +126,9 @@ impl Pool {
             let same = alive.len() as u64 == SIZE && names.is_disjoint(without);
             (settled && same && names == known_to_owner(&self.state)?).then_some(alive)
         })
-        .await
+        .await;
+        eprintln!("at its size after {} ms", since.elapsed().as_millis());
+        alive
     }
 }
 

@@ -66,7 +66,7 @@ pub struct Create {
     pub standalone: bool,
     /// Where the owner's token goes, in a file for its eyes alone, instead of the screen.
     #[arg(long, value_name = "FILE")]
-    pub token_file: Option<PathBuf>,
+    pub owner_token: Option<PathBuf>,
     /// Program and arguments of a worker.
     #[arg(
         value_name = "COMMAND",
@@ -153,7 +153,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
     };
     let key = fresh_uuid().simple().to_string();
     let mut answer: Value = client.post(POOLS, &order, Some(&key)).await?;
-    if let Some(file) = &create.token_file {
+    if let Some(file) = &create.owner_token {
         let created: PoolCreated = read(answer.clone())?;
         write_secret(file, &created.token)?;
         answer["token"] = json!(format!("in {}", file.display()));
