@@ -20,6 +20,7 @@ pub mod node_agent;
 pub mod nodes;
 pub mod plan;
 pub mod policy;
+pub mod pool;
 pub mod prepare;
 pub mod replay;
 pub mod reserve;

@@ -216,7 +216,9 @@ impl Ledger {
         }
         if first {
             // Work withdrawn while nobody led, and ended allocations nobody asks about any more.
-            let gone = |work: &&WorkId| self.demand.get(work.as_str()).is_none();
+            let gone = |work: &&WorkId| {
+                self.demand.get(work.as_str()).is_none() && !self.pools.wants(work)
+            };
             let remembered = self.by_work.keys().chain(self.verdicts.keys());
             let remembered = remembered.chain(self.incarnations.keys());
             let works: BTreeSet<WorkId> = remembered.filter(gone).cloned().collect();
@@ -227,7 +229,7 @@ impl Ledger {
         }
     }
 
-    fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+    pub(crate) fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         self.snapshot.remove_demand(work);
         self.withdraw_verdict(work, batch);
         let ids = self.by_work.get(work).cloned().unwrap_or_default();

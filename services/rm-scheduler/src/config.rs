@@ -44,6 +44,21 @@ pub struct Settings {
     pub facts_a_node: u64,
     /// Milliseconds of running after which an attempt shows that its machine works.
     pub worked_ms: u64,
+    /// Milliseconds from its grant within which a pool's worker has to be reported by its owner.
+    pub pool_register_deadline_ms: u64,
+    /// Milliseconds after a new owner connected within which it has to report again who was there.
+    pub pool_reregister_grace_ms: u64,
+    /// Failed starts of a pool in a minute after which its requests pause.
+    pub pool_start_failures_per_min: u64,
+    /// Milliseconds of that pause.
+    pub pool_cooldown_ms: u64,
+    /// Milliseconds without a call after which the owner of a pool is not bound any more.
+    pub pool_owner_lease_ms: u64,
+    /// Milliseconds after which a failure of a pool counts no more; 0: it counts for ever.
+    pub pool_failure_window_ms: u64,
+    /// Milliseconds after a restart until a pool is ready although workers have not registered; 0:
+    /// it does not wait for them.
+    pub pool_recovery_timeout_ms: u64,
 }
 
 impl Settings {
@@ -85,6 +100,13 @@ impl Default for Settings {
             facts_most: 10_000,
             facts_a_node: 32,
             worked_ms: 60_000,
+            pool_register_deadline_ms: 300_000,
+            pool_reregister_grace_ms: 60_000,
+            pool_start_failures_per_min: 10,
+            pool_cooldown_ms: 3_000,
+            pool_owner_lease_ms: 60_000,
+            pool_failure_window_ms: 0,
+            pool_recovery_timeout_ms: 0,
         }
     }
 }

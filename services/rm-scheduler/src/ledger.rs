@@ -35,6 +35,7 @@ use crate::evidence::Evidence;
 use crate::load;
 use crate::looks::{Asked, Look, Looks, timed};
 use crate::occupancy::{self, Wanted};
+use crate::pools::{self, Bell, Pools};
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
 use crate::store::{self, Rows};
@@ -63,6 +64,7 @@ pub struct Context {
     pub settings: Settings,
     pub view: RwLock<View>,
     pub looks: Looks,
+    pub pools: Bell,
 }
 
 pub enum Command {
@@ -83,6 +85,8 @@ pub enum Command {
     Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
     /// What stands on these nodes.
     Standing(BTreeSet<NodeName>, Reply<Vec<Standing>>),
+    /// Somebody asked about a worker pool, and is answered by what they asked.
+    Pools(Box<pools::Act>),
 }
 
 pub struct Ledger {
@@ -99,6 +103,8 @@ pub struct Ledger {
     /// Those that hold their quanta.
     pub(crate) by_node: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     pub(crate) incarnations: BTreeMap<WorkId, u64>,
+    /// Worker pools, which ask for work of their own.
+    pub(crate) pools: Pools,
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     pub(crate) receipts: Receipts,
@@ -180,6 +186,7 @@ impl Ledger {
         };
         self.news |= meaning(seen) != meaning(before);
         batch.publish(ALLOCATIONS, "", id.as_str(), &held.entry);
+        self.pools.notice(&held.entry);
         batch.rows.allocations.insert(id.clone(), held.clone());
         self.allocations.insert(id, held);
     }
@@ -245,7 +252,8 @@ impl Ledger {
 
     /// Drops what is remembered of work that is withdrawn and holds nothing any more.
     pub(crate) fn forget_work_if_over(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
-        if self.demand.get(work.as_str()).is_some() || self.by_work.contains_key(work) {
+        let wanted = self.demand.get(work.as_str()).is_some() || self.pools.wants(work);
+        if wanted || self.by_work.contains_key(work) {
             return;
         }
         if self.incarnations.remove(work).is_some() {
@@ -309,6 +317,9 @@ impl hayward_publication::Ledger for Ledger {
             by_work: BTreeMap::new(),
             by_node: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
+            pools: store::pools::load(&mut *tx, pools::rules(&context.settings))
+                .await
+                .map(Pools::loaded)?,
             verdicts: store::entries::load(&mut *tx, VERDICTS, |entry: &VerdictEntry| {
                 entry.work.clone()
             })
@@ -346,6 +357,7 @@ impl hayward_publication::Ledger for Ledger {
         ledger.resume_proofs(moment.monotonic_ms);
         ledger.snapshot.set_carried(carried::restore(&ledger.lines));
         ledger.set_policy(policy);
+        ledger.ask_for_all_workers();
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();
         view.rounds = rounds.into();
@@ -399,11 +411,15 @@ impl hayward_publication::Ledger for Ledger {
                 let standing = self.standing(&nodes);
                 batch.answer(reply, standing);
             }
+            Command::Pools(asked) => asked(self, moment, batch),
         }
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.take_round(moment, batch)
+        self.tend_pools(moment, batch);
+        let wake = self.take_round(moment, batch);
+        self.tend_pools(moment, batch);
+        self.wake_for_pools(wake, moment)
     }
 
     fn is_empty(rows: &Rows) -> bool {

@@ -19,6 +19,7 @@ mod looks;
 mod moves;
 mod occupancy;
 mod policy;
+mod pools;
 mod receipts;
 mod recorder;
 pub mod replay;
@@ -83,6 +84,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let clock = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
     let verifier = Arc::new(keys.verifier(clock.clone())?);
+    let issuer = Arc::new(keys.issuer(clock.clone())?);
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
     let listener = frame::bind(&settings.frame).await?;
     let address = listener
@@ -94,6 +96,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         settings: settings.clone(),
         view,
         looks: looks::Looks::default(),
+        pools: pools::Bell::default(),
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
@@ -122,6 +125,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         handle,
         context,
         pool,
+        issuer,
     };
     let router = documented(http::routes(api), http::ABOUT);
     let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);

@@ -21,6 +21,7 @@ use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use crate::ledger::{JOB_CONVERTER, Ledger};
+use crate::pools;
 use crate::store::Rows;
 use crate::tracked::Delta;
 
@@ -158,7 +159,8 @@ impl Ledger {
     /// what its owner has withdrawn goes, because that is known and not concluded.
     fn revoke_nothing(&self, plan: &mut Plan) {
         let gone = |work: &WorkId| {
-            self.silent != Some(JOB_CONVERTER) && !self.snapshot.demand.contains_key(work)
+            let known = self.silent != Some(JOB_CONVERTER) || pools::owns(work);
+            known && !self.snapshot.demand.contains_key(work)
         };
         let mut spared: BTreeSet<WorkId> = BTreeSet::new();
         plan.vacates.retain(|vacate| {

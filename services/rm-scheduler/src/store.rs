@@ -6,6 +6,7 @@ pub mod clearings;
 pub mod entries;
 pub mod inputs;
 pub mod policies;
+pub mod pools;
 pub mod receipts;
 pub mod rounds;
 pub mod usage;
@@ -40,6 +41,7 @@ pub struct Rows {
     pub forgotten: Vec<Key>,
     /// By key; absent ones are over.
     pub clearings: BTreeMap<String, Option<Clearing>>,
+    pub pools: pools::PoolRows,
 }
 
 #[derive(Debug)]
@@ -66,6 +68,7 @@ impl Rows {
             && self.carried.is_empty()
             && self.forgotten.is_empty()
             && self.clearings.is_empty()
+            && self.pools.is_empty()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
@@ -85,7 +88,8 @@ impl Rows {
         usage::upsert(tx, &self.usage).await?;
         carried::upsert(tx, &self.carried).await?;
         carried::delete(tx, &self.forgotten).await?;
-        clearings::write(tx, &self.clearings).await
+        clearings::write(tx, &self.clearings).await?;
+        self.pools.write(tx).await
     }
 }
 

@@ -12,6 +12,7 @@ mod service {
     mod neighbours;
     mod nodes;
     mod policy;
+    mod pools;
     mod reasons;
     mod replay;
     mod restart;

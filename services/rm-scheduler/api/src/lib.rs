@@ -6,6 +6,7 @@ pub mod evidence;
 pub mod load;
 pub mod occupancy;
 pub mod policy;
+pub mod pools;
 pub mod shares;
 pub mod views;
 pub mod what_if;

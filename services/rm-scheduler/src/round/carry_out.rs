@@ -88,16 +88,18 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> AllocationId {
+        let id = AllocationId::fresh(fresh_uuid());
         let demand = self.demand.get(grant.work.as_str());
-        let launch = demand.and_then(|demand| demand.launch.clone());
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
+        let launch = demand
+            .and_then(|demand| demand.launch.clone())
+            .or_else(|| self.pools.launch(&grant.work, &id));
         let trial = self.trials.of(&grant.node);
         // Nothing is started on a reservation: holding the machine is all there is to do.
         let state = match launch {
             Some(_) => AllocationState::Assigned,
             None => AllocationState::Running,
         };
-        let id = AllocationId::fresh(fresh_uuid());
         let entry = AllocationEntry {
             id: id.clone(),
             incarnation: self.next_incarnation(&grant.work, batch),

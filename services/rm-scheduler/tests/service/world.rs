@@ -179,6 +179,12 @@ impl World {
         self.client_of(self.running.as_ref().unwrap(), name)
     }
 
+    /// Somebody with this token.
+    pub fn bearer(&self, token: &str) -> Client {
+        let url = &self.running.as_ref().unwrap().url;
+        Client::new([url], TokenSource::fixed(token)).unwrap()
+    }
+
     pub fn client_of(&self, replica: &Replica, name: &str) -> Client {
         Client::new(
             [&replica.url],
