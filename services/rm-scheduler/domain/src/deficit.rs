@@ -12,7 +12,7 @@ use hayward_vocabulary::UserName;
 
 use crate::{
     books::Books,
-    how_much::groups,
+    how_much::{fair::Quanta, groups},
     snapshot::{Account, Policy, Standing},
 };
 
@@ -118,25 +118,14 @@ fn noted(old: Option<Account>, rate: i64) -> Account {
 }
 
 fn of_users(books: &Books, class: usize) -> Vec<Claim> {
-    let users = books.classes[class].users.values();
-    users
-        .map(|requests| of_user_work(books, requests))
-        .collect()
-}
-
-fn of_user_work(books: &Books, requests: &[usize]) -> Claim {
-    let mut claim = Claim {
+    let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+    let quanta = books.parties.quanta(books, class).into_iter();
+    let claim = |quanta: Quanta| Claim {
         weight: 1,
-        wants: 0,
-        has: 0,
+        wants: least(quanta.wants),
+        has: least(quanta.has),
     };
-    for request in requests.iter().map(|at| &books.requests[*at]) {
-        let wants = request.cap.now.saturating_mul(request.order);
-        let has = request.has().saturating_mul(request.order);
-        claim.wants = claim.wants.saturating_add(wants);
-        claim.has = claim.has.saturating_add(has);
-    }
-    claim
+    quanta.map(claim).collect()
 }
 
 fn of_class_users(weight: u64, users: &[Claim]) -> Claim {

@@ -1,9 +1,12 @@
 //! Mending split room (section 12): counted work that no node can take because free room is spread
 //! in pieces. Churn is kept low by helping only up to a small threshold.
 
+mod hoards;
 mod take;
 
-use crate::{books::Books, how_much::groups, orders::Holes, plan::Reason, snapshot::Policy};
+use crate::{books::Books, orders::Holes, plan::Reason, snapshot::Policy, turns::in_turn};
+
+pub(crate) use hoards::Hoards;
 
 /// Pieces of work that are helped in one round where churn has a budget.
 const HELPED_IN_A_ROUND: usize = 16;
@@ -36,9 +39,8 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
-    let mut holders = take::Holders::of(books, tree);
     for need in actual.into_iter().take(helped) {
-        let given = take::from_donors(books, &mut holders, need.request, need.processes);
+        let given = take::from_donors(books, need.request, need.processes);
         let request = &mut books.requests[need.request];
         //
         if request.has() == 0 || given < need.processes {
@@ -50,45 +52,34 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
 /// by priority, then age [C-16].
 fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
     let threshold = books.snapshot.tunables.fragmentation_threshold;
-    let mut found = Vec::new();
-    for (policy, classes) in groups(books, tree) {
-        if policy == Policy::Reserve && books.settings.clear_promised {
-            // Its nodes are cleared whole already.
-            continue;
+    let need = |(policy, at): (Policy, usize)| {
+        let request = &books.requests[at];
+        let missing = request.missing().saturating_sub(request.coming);
+        let is_cleared = policy == Policy::Reserve && books.settings.clear_promised;
+        // Nodes of reservations may be cleared whole already.
+        if request.is_out() || missing == 0 || is_cleared {
+            return None;
         }
-        let requests = classes.iter().map(|class| books.classes[*class].requests());
-        let mut group: Vec<Need> = requests
-            .flatten()
-            .filter_map(|at| {
-                let request = &books.requests[at];
-                let missing = request.missing().saturating_sub(request.coming);
-                if request.is_out() || missing == 0 {
-                    return None;
-                }
-                let processes = match policy {
-                    Policy::FairShare if request.has() >= threshold => return None,
-                    // [C-13]: the pure share is in quanta.
-                    Policy::FairShare
-                        if request.has() >= books.pure(at).div_ceil(request.order) =>
-                    {
-                        return None;
-                    }
-                    Policy::FairShare => missing.min(threshold),
-                    Policy::FixedShare | Policy::Reserve => missing,
-                };
-                Some(Need {
-                    request: at,
-                    processes,
-                })
-            })
-            .collect();
-        group.sort_by(|a, b| {
-            let age = |need: &Need| books.requests[need.request].age();
-            age(a).cmp(&age(b))
-        });
-        found.extend(group);
-    }
-    found
+        let processes = match policy {
+            Policy::FairShare if request.has() >= threshold => return None,
+            // [C-13]: the pure share is in quanta.
+            Policy::FairShare if request.has() >= books.pure(at).div_ceil(request.order) => {
+                return None;
+            }
+            Policy::FairShare => missing.min(threshold),
+            Policy::FixedShare | Policy::Reserve => missing,
+        };
+        let priority = books.classes[request.class?].class.priority;
+        let request = at;
+        Some(((priority, policy), Need { request, processes }))
+    };
+    let turns = in_turn(books, tree).into_iter();
+    let mut found: Vec<_> = turns.filter_map(need).collect();
+    found.sort_by(|(a, one), (b, other)| {
+        let by_age = || books.age(one.request).cmp(&books.age(other.request));
+        a.cmp(b).then_with(by_age)
+    });
+    found.into_iter().map(|(_, need)| need).collect()
 }
 
 /// What will be free, by pool: with everything below it, and its own nodes alone.

@@ -90,7 +90,7 @@ impl<'a> Explainer<'a> {
                     leaving_processes: 1,
                 },
                 (machine, quanta) => Unblock::FreeRoom {
-                    node: books.machines[machine].name.clone(),
+                    node: books.station(machine).name.clone(),
                     quanta,
                 },
             },
@@ -100,14 +100,14 @@ impl<'a> Explainer<'a> {
 
     pub fn never(&mut self, books: &Books<'a>, at: usize) -> Option<Reason> {
         let reason = || never(books, at).map(|(reason, _)| reason);
-        if !books.requests[at].demand.machines.is_empty() {
+        if !books.demand(at).machines.is_empty() {
             return reason();
         }
         *self.never.entry(shape(books, at)).or_insert_with(reason)
     }
 
     fn nearest(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, u64)> {
-        if !books.requests[at].demand.machines.is_empty() {
+        if !books.demand(at).machines.is_empty() {
             return nearest(books, at);
         }
         let shape = shape(books, at);
@@ -133,7 +133,7 @@ impl<'a> Explainer<'a> {
 fn shape<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
     let request = &books.requests[at];
     let fair = books.policy(at) == Some(Policy::FairShare);
-    (books.home(at), fair, request.order, request.size)
+    (books.home(at), fair, request.order, books.size(at))
 }
 
 /// By what will be free once everything that leaves has left.
@@ -157,11 +157,11 @@ fn blocked(books: &Books, at: usize) -> Option<hayward_vocabulary::NodeName> {
     let request = &books.requests[at];
     let found = (0..books.machines.len()).find(|machine| {
         let place = &books.machines[*machine];
-        place.node.block.is_some()
+        books.station(*machine).node.block.is_some()
             && place.order >= request.order
             && books.is_permitted(at, *machine)
     });
-    found.map(|machine| books.machines[machine].name.clone())
+    found.map(|machine| books.station(machine).name.clone())
 }
 
 #[cfg(test)]

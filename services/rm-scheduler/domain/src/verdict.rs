@@ -121,7 +121,7 @@ fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
     if request.missing() > 0 {
         return waiting(request, has, !books.settings.evict_for_somebody);
     }
-    if request.demand.max_processes == 0 {
+    if books.demand(at).max_processes == 0 {
         return say(
             Reason::Satisfied,
             "holds itself back: it wants no process now".into(),
@@ -164,10 +164,10 @@ fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferra
         },
         None => nowhere(books, at),
     };
-    if !request.demand.machines.is_empty() {
+    if request.listed {
         return here();
     }
-    let shape = (books.home(at), request.order, request.size);
+    let shape = (books.home(at), request.order, books.size(at));
     known.entry(shape).or_insert_with(here).clone()
 }
 
