@@ -7,6 +7,7 @@
 mod allotment;
 mod open;
 mod rows;
+mod sets;
 
 use std::{
     cmp::Reverse,
@@ -19,35 +20,25 @@ use rustc_hash::FxHashMap;
 use crate::{
     apportion::Amounts,
     cap::{self, Cap},
-    defrag::Hoards,
     forest::Forest,
-    how_much::fair::Parties,
     kept::Kept,
-    packing::Asking,
     plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
-    reach::Reaches,
     register::{Asked, Register, Share, Station},
     room::Room,
     settings::Settings,
     snapshot::{Class, Policy, Snapshot},
-    turns::Queue,
-    what_of::FreeNodes,
 };
+
+use sets::Sets;
 
 pub(crate) use rows::{Machine, Request, Spoken};
 
-/// Memory for the books of a round. It is kept, since asking the system for as much in every round
-/// takes longer than writing it.
+/// What the books of a round leave for the next.
 #[derive(Default)]
 pub(crate) struct Desk {
     machines: Kept<Machine>,
     requests: Kept<Request>,
-    reaches: Reaches,
-    parties: Parties,
-    queue: Queue,
-    hoards: Hoards,
-    free_nodes: FreeNodes,
-    asking: Asking,
+    sets: Sets,
 }
 
 pub(crate) struct Books<'a> {
@@ -81,12 +72,10 @@ pub(crate) struct Books<'a> {
     pub changed_caps: BTreeMap<usize, (Cap, CapParts)>,
     /// By request: whole nodes kept for it (RESERVE).
     pub promised: BTreeMap<usize, Vec<usize>>,
-    pub reaches: Reaches,
-    pub parties: Parties,
-    pub queue: Queue,
-    pub hoards: Hoards,
-    pub free_nodes: FreeNodes,
-    pub asking: Asking,
+    /// Why work waits, as the step said that left it waiting. It is no part of the rows, or work
+    /// that waits would be stirred in every round.
+    pub waits: FxHashMap<usize, Reason>,
+    pub sets: Sets,
 }
 
 /// Placed in this round. What mending takes from one and hands to another changes its request.

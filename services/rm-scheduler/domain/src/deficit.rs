@@ -12,7 +12,10 @@ use hayward_vocabulary::UserName;
 
 use crate::{
     books::Books,
-    how_much::{fair::Quanta, groups},
+    how_much::{
+        fair::{Moved, Quanta},
+        groups,
+    },
     snapshot::{Account, Policy, Standing},
 };
 
@@ -85,15 +88,19 @@ pub(crate) fn note(books: &mut Books, tree: usize) {
     if !books.settings.carry_remainders {
         return;
     }
+    let moved = Moved::of(books);
     for (policy, classes) in groups(books, tree) {
         if policy == Policy::FairShare {
-            note_group(books, &classes);
+            note_group(books, &classes, &moved);
         }
     }
 }
 
-fn note_group(books: &mut Books, classes: &[usize]) {
-    let users: Vec<Vec<Claim>> = classes.iter().map(|at| of_users(books, *at)).collect();
+fn note_group(books: &mut Books, classes: &[usize], moved: &Moved) {
+    let users: Vec<Vec<Claim>> = classes
+        .iter()
+        .map(|at| of_users(books, *at, moved))
+        .collect();
     let claims: Vec<Claim> = classes
         .iter()
         .zip(&users)
@@ -117,9 +124,9 @@ fn noted(old: Option<Account>, rate: i64) -> Account {
     }
 }
 
-fn of_users(books: &Books, class: usize) -> Vec<Claim> {
+fn of_users(books: &Books, class: usize, moved: &Moved) -> Vec<Claim> {
     let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
-    let quanta = books.parties.quanta(books, class).into_iter();
+    let quanta = books.sets.parties.quanta(books, class, moved).into_iter();
     let claim = |quanta: Quanta| Claim {
         weight: 1,
         wants: least(quanta.wants),

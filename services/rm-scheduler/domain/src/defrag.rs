@@ -4,7 +4,12 @@
 mod hoards;
 mod take;
 
-use crate::{books::Books, orders::Holes, plan::Reason, snapshot::Policy, turns::in_turn};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    books::Books, marks::Marks, orders::Holes, plan::Reason, snapshot::Policy,
+    turns::lacking_in_turn,
+};
 
 pub(crate) use hoards::Hoards;
 
@@ -39,14 +44,26 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
+    let spacious = spacious(books, &actual);
     for need in actual.into_iter().take(helped) {
-        let given = take::from_donors(books, need.request, need.processes);
-        let request = &mut books.requests[need.request];
+        let given = take::from_donors(books, &spacious, need.request, need.processes);
         //
-        if request.has() == 0 || given < need.processes {
-            request.waits = Some(Reason::WaitingForDefragmentation);
+        if books.requests[need.request].has() == 0 || given < need.processes {
+            let reason = Reason::WaitingForDefragmentation;
+            books.waits.insert(need.request, reason);
         }
     }
+}
+
+/// Nodes where enough room for any of them comes by itself.
+fn spacious(books: &Books, needs: &[Need]) -> Marks {
+    let orders = needs.iter().map(|need| books.requests[need.request].order);
+    let mut spacious = Marks::default();
+    if let Some(least) = orders.min() {
+        let nodes = 0..books.machines.len();
+        spacious.extend(nodes.filter(|at| books.coming_order(*at) >= least));
+    }
+    spacious
 }
 
 /// by priority, then age [C-16].
@@ -73,7 +90,7 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
         let request = at;
         Some(((priority, policy), Need { request, processes }))
     };
-    let turns = in_turn(books, tree).into_iter();
+    let turns = lacking_in_turn(books, tree).into_iter();
     let mut found: Vec<_> = turns.filter_map(need).collect();
     found.sort_by(|(a, one), (b, other)| {
         let by_age = || books.age(one.request).cmp(&books.age(other.request));
@@ -93,19 +110,24 @@ struct Eventual {
 impl Eventual {
     ///
     fn of(books: &Books) -> Self {
+        // Nodes that come to the same are many, and are counted first.
+        let mut alike = FxHashMap::<(usize, u64, bool), u64>::default();
+        for (at, machine) in books.machines.iter().enumerate() {
+            if let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) {
+                let hole = books.coming_order(at);
+                let is_whole = hole == machine.order;
+                *alike.entry((pool, hole, is_whole)).or_default() += 1;
+            }
+        }
         let mut within = vec![Holes::default(); books.forest.len()];
         let (mut own, mut whole) = (within.clone(), within.clone());
-        for (at, machine) in books.machines.iter().enumerate() {
-            let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
-                continue;
-            };
-            let hole = books.coming_order(at);
-            own[pool].add(hole, 1);
-            if hole == machine.order {
-                whole[pool].add(hole, 1);
+        for ((pool, hole, is_whole), nodes) in alike {
+            own[pool].add(hole, nodes);
+            if is_whole {
+                whole[pool].add(hole, nodes);
             }
             for above in books.forest.upwards(pool) {
-                within[above].add(hole, 1);
+                within[above].add(hole, nodes);
             }
         }
         Self { within, own, whole }

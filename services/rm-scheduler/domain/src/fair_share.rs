@@ -16,7 +16,7 @@ use crate::{
     shares::Pools,
     snapshot::{Carried, Policy, Snapshot},
     tell::Known,
-    turns::{self, in_turn},
+    turns::{self, in_turn, lacking_in_turn},
     vacate, verdict, what_of,
 };
 
@@ -161,7 +161,7 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     what_of::place_counted(books, tree);
     ended(Phase::Place);
     // 6. Who has to make room.
-    overage::evict(books, tree, &in_turn(books, tree));
+    overage::evict(books, tree, &lacking_in_turn(books, tree));
     ended(Phase::Evict);
     // 7. Room that is there but split.
     let taken = books.receipts.len();
@@ -169,7 +169,7 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     if books.settings.evict_for_somebody && books.receipts.len() > taken {
         // Who gave for that gets its own back in the same round, where others have more than their
         // counts.
-        overage::evict(books, tree, &in_turn(books, tree));
+        overage::evict(books, tree, &lacking_in_turn(books, tree));
     }
     ended(Phase::Mend);
     // 8. What nobody is due is lent.

@@ -7,6 +7,8 @@ use crate::marks::Marks;
 
 pub(crate) struct Kept<T> {
     rows: Vec<T>,
+    /// All rows are of this round, so nobody asks which are.
+    is_fresh: bool,
     /// Set right when this round began.
     renewed: Marks,
     /// Written since.
@@ -17,6 +19,7 @@ impl<T> Default for Kept<T> {
     fn default() -> Self {
         Self {
             rows: Vec::new(),
+            is_fresh: true,
             renewed: Marks::default(),
             written: Marks::default(),
         }
@@ -26,6 +29,7 @@ impl<T> Default for Kept<T> {
 impl<T> Kept<T> {
     /// All rows anew, in the memory of the old ones.
     pub fn fill(&mut self, rows: impl Iterator<Item = T>) {
+        self.is_fresh = true;
         self.renewed.clear();
         self.written.clear();
         self.rows.clear();
@@ -39,6 +43,7 @@ impl<T> Kept<T> {
         named: impl Iterator<Item = usize>,
         row: impl Fn(usize, Option<&T>) -> T,
     ) {
+        self.is_fresh = false;
         self.renewed.clear();
         std::mem::swap(&mut self.renewed, &mut self.written);
         for at in named {
@@ -68,10 +73,6 @@ impl<T> Kept<T> {
         self.renewed.contains(at) || self.written.contains(at)
     }
 
-    pub fn is_written(&self, at: usize) -> bool {
-        self.written.contains(at)
-    }
-
     /// Written in this round.
     pub fn written(&self) -> impl Iterator<Item = usize> {
         self.written.listed()
@@ -79,7 +80,9 @@ impl<T> Kept<T> {
 
     /// For what is right for the next round as well.
     pub fn settle(&mut self, at: usize) -> &mut T {
-        self.renewed.insert(at);
+        if !self.is_fresh {
+            self.renewed.insert(at);
+        }
         &mut self.rows[at]
     }
 

@@ -107,7 +107,7 @@ struct Mix {
 impl Mix {
     fn of(books: &Books) -> Self {
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
-        for (size, wanted) in books.asking.sizes(books) {
+        for (size, wanted) in books.sets.asking.sizes(books) {
             let sum = sums.entry((size.gpu_milli, size.cpu_milli)).or_default();
             let count = u64::try_from(wanted).unwrap_or(u64::MAX);
             sum.0 = sum.0.saturating_add(count);
@@ -185,7 +185,7 @@ pub(crate) struct Packing<'a> {
 impl<'a> Packing<'a> {
     /// None where it is not set, where nobody wants gpus, or where nobody has any.
     pub fn open(books: &Books<'a>, usable: impl Fn(usize) -> bool) -> Option<Self> {
-        let mut sizes = books.asking.sizes(books);
+        let mut sizes = books.sets.asking.sizes(books);
         if !books.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;
         }

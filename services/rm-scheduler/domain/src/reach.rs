@@ -23,7 +23,7 @@ pub(crate) fn measure(books: &mut Books) {
         return;
     }
     let register = books.register;
-    let mut reaches = std::mem::take(&mut books.reaches);
+    let mut reaches = std::mem::take(&mut books.sets.reaches);
     let changed = kinds_after_faults(books);
     let all = register.kinds_moved || changed.is_some() || reaches.after_faults;
     if all {
@@ -41,7 +41,7 @@ pub(crate) fn measure(books: &mut Books) {
             measure_one(books, &mut reaches, kinds, at);
         }
     }
-    books.reaches = reaches;
+    books.sets.reaches = reaches;
 }
 
 fn measure_one(books: &mut Books, reaches: &mut Reaches, kinds: &Kinds, at: usize) {

@@ -4,7 +4,10 @@
 //! Only who is restless can take part: work that lacks something, could use more, or has more than
 //! it may. The others are left alone, so they are not walked over.
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use crate::{books::Books, marks::Flags, snapshot::Policy};
 
@@ -13,12 +16,15 @@ use crate::{books::Books, marks::Flags, snapshot::Policy};
 #[derive(Default)]
 pub(crate) struct Queue {
     by_tree: BTreeMap<usize, Line>,
+    /// Work that has more than it is counted for.
+    excess: BTreeSet<usize>,
 }
 
 #[derive(Default)]
 struct Line {
     turns: Vec<Turn>,
     is_here: Flags,
+    lacks: Flags,
 }
 
 /// The class by its turn, then age; ties end with the id.
@@ -28,39 +34,52 @@ struct Turn {
     since: i64,
     order: Reverse<u64>,
     at: usize,
+    /// It could do more than grow.
+    lacks: bool,
 }
 
-/// By class: its turn in this tree. Priority, policy and pool say it.
-type Ranks = Vec<Option<usize>>;
-
-fn ranks(books: &Books, tree: usize) -> Ranks {
-    let key = |class: usize| {
-        let book = &books.classes[class];
-        let pool = book.pool.filter(|pool| books.forest.root(*pool) == tree)?;
-        let class = book.class;
-        Some((class.priority, class.policy, books.forest.turn(pool)))
-    };
-    let mut keys: Vec<_> = (0..books.classes.len()).filter_map(key).collect();
-    keys.sort_unstable();
-    keys.dedup();
-    let rank = |class| keys.binary_search(&key(class)?).ok();
-    (0..books.classes.len()).map(rank).collect()
+/// The turns of the classes in one tree: priority, policy and pool say them.
+struct Ranks {
+    keys: Vec<(i64, Policy, usize)>,
+    of_class: Vec<Option<usize>>,
 }
 
-fn turn(books: &Books, ranks: &Ranks, at: usize) -> Option<Turn> {
-    let request = &books.requests[at];
-    let rank = ranks[request.class?]?;
-    let asked = books.demand(at);
-    let (since, order) = match books.policy(at) {
-        Some(Policy::Reserve) => (asked.submitted_at.unix_ms(), Reverse(request.order)),
-        _ => asked.seniority(),
-    };
-    Some(Turn {
-        rank,
-        since,
-        order,
-        at,
-    })
+impl Ranks {
+    fn of(books: &Books, tree: usize) -> Self {
+        let key = |class: usize| {
+            let book = &books.classes[class];
+            let pool = book.pool.filter(|pool| books.forest.root(*pool) == tree)?;
+            let class = book.class;
+            Some((class.priority, class.policy, books.forest.turn(pool)))
+        };
+        let mut keys: Vec<_> = (0..books.classes.len()).filter_map(key).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let rank = |class| keys.binary_search(&key(class)?).ok();
+        let of_class = (0..books.classes.len()).map(rank).collect();
+        Self { keys, of_class }
+    }
+
+    fn turn(&self, books: &Books, at: usize) -> Option<Turn> {
+        let request = &books.requests[at];
+        let rank = self.of_class[request.class?]?;
+        let asked = books.demand(at);
+        let (since, order) = match self.keys[rank].1 {
+            Policy::Reserve => (asked.submitted_at.unix_ms(), Reverse(request.order)),
+            _ => asked.seniority(),
+        };
+        Some(Turn {
+            rank,
+            since,
+            order,
+            at,
+            lacks: lacks(books, at),
+        })
+    }
+
+    fn named(&self, turn: Turn) -> (Policy, usize) {
+        (self.keys[turn.rank].1, turn.at)
+    }
 }
 
 fn sort(books: &Books, turns: &mut [Turn]) {
@@ -73,31 +92,40 @@ fn compare(books: &Books, a: &Turn, b: &Turn) -> std::cmp::Ordering {
     key(a).cmp(&key(b)).then_with(by_id)
 }
 
-fn merged(books: &Books, old: &[Turn], fresh: &[Turn]) -> Vec<Turn> {
-    let mut all = Vec::with_capacity(old.len() + fresh.len());
-    let mut from = 0;
+/// Both are sorted.
+fn merge(
+    books: &Books,
+    old: impl Iterator<Item = Turn>,
+    fresh: &[Turn],
+    mut each: impl FnMut(Turn),
+) {
+    let mut old = old.peekable();
     for turn in fresh {
         let is_before = |other: &Turn| compare(books, other, turn).is_lt();
-        let until = from + old[from..].partition_point(is_before);
-        all.extend_from_slice(&old[from..until]);
-        all.push(*turn);
-        from = until;
+        while let Some(before) = old.next_if(is_before) {
+            each(before);
+        }
+        each(*turn);
     }
-    all.extend_from_slice(&old[from..]);
-    all
+    old.for_each(each);
 }
 
-/// Can anything be done for it, or be taken from it?
-fn is_restless(books: &Books, at: usize) -> bool {
+/// Does it lack something, or have more than it may?
+fn lacks(books: &Books, at: usize) -> bool {
     let request = &books.requests[at];
-    let has = request.has();
     let own = match books.policy(at) {
         Some(Policy::FairShare) => request.cap.own,
         _ => request.counted,
     };
-    let cap = request.cap.base.max(request.cap.own).max(request.cap.now);
     let shrinks = !books.settings.evict_for_somebody && request.excess() > 0;
-    has == 0 || has < cap || request.missing() > 0 || request.current > own || shrinks
+    request.has() == 0 || request.missing() > 0 || request.current > own || shrinks
+}
+
+/// Could it use more?
+fn grows(books: &Books, at: usize) -> bool {
+    let request = &books.requests[at];
+    let cap = request.cap.base.max(request.cap.own).max(request.cap.now);
+    request.has() < cap
 }
 
 fn is_reserve(books: &Books, at: usize) -> bool {
@@ -106,14 +134,17 @@ fn is_reserve(books: &Books, at: usize) -> bool {
 
 /// Brings the queue of a tree to what was counted.
 pub(crate) fn renew(books: &mut Books, tree: usize) {
-    let mut queue = std::mem::take(&mut books.queue);
-    let ranks = ranks(books, tree);
-    let Line { turns, is_here } = queue.by_tree.entry(tree).or_default();
+    let mut queue = std::mem::take(&mut books.sets.queue);
+    queue.note_excess(books);
+    let ranks = Ranks::of(books, tree);
+    let line = queue.by_tree.entry(tree).or_default();
     let wanted = |at: usize| {
-        let own = turn(books, &ranks, at)?;
-        (!is_reserve(books, at) && is_restless(books, at)).then_some(own)
+        let turn = ranks.turn(books, at)?;
+        let is_restless = turn.lacks || grows(books, at);
+        (is_restless && !is_reserve(books, at)).then_some(turn)
     };
-    turns.retain(|turn| {
+    let is_here = &mut line.is_here;
+    line.turns.retain(|turn| {
         let stays = !books.requests.is_stirred(turn.at) || wanted(turn.at) == Some(*turn);
         if !stays {
             is_here.set(turn.at, false);
@@ -128,52 +159,98 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
         absent.filter_map(wanted).collect()
     };
     for turn in &fresh {
-        is_here.set(turn.at, true);
+        line.is_here.set(turn.at, true);
+        line.lacks.set(turn.at, turn.lacks);
     }
     sort(books, &mut fresh);
-    *turns = if turns.is_empty() {
+    line.turns = if line.turns.is_empty() {
         fresh
     } else {
-        merged(books, turns, &fresh)
+        let mut all = Vec::with_capacity(line.turns.len() + fresh.len());
+        merge(books, line.turns.iter().copied(), &fresh, |turn| {
+            all.push(turn);
+        });
+        all
     };
-    books.queue = queue;
+    books.sets.queue = queue;
+}
+
+impl Queue {
+    fn note_excess(&mut self, books: &Books) {
+        let note = |at: usize| {
+            if books.requests[at].excess() > 0 {
+                self.excess.insert(at);
+            } else {
+                self.excess.remove(&at);
+            }
+        };
+        if books.register.anew {
+            (0..books.requests.len()).for_each(note);
+        } else {
+            books.requests.stirred().for_each(note);
+        }
+    }
 }
 
 /// Restless work of one tree in the order in which it is served, and all of its RESERVE classes.
 pub(crate) fn in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
-    let ranks = ranks(books, tree);
-    let line = books.queue.by_tree.get(&tree);
-    let is_here = |at: usize| line.is_some_and(|line| line.is_here.contains(at));
+    queued(books, tree, false)
+}
+
+/// Of these, those that lack something or have more than they may.
+pub(crate) fn lacking_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
+    queued(books, tree, true)
+}
+
+fn queued(books: &Books, tree: usize, lacking: bool) -> Vec<(Policy, usize)> {
+    let ranks = Ranks::of(books, tree);
+    let Some(line) = books.sets.queue.by_tree.get(&tree) else {
+        return Vec::new();
+    };
+    let is_here = |at| line.is_here.contains(at) && (!lacking || line.lacks.contains(at));
     // Who came to be restless in this round.
-    let written = books.requests.written();
-    let late = written.filter(|at| !is_here(*at));
-    let late = late.filter(|at| !is_reserve(books, *at) && is_restless(books, *at));
+    let late = books.requests.written().filter(|at| !is_here(*at));
+    let late = late.filter(|at| lacks(books, *at) || !lacking && grows(books, *at));
+    let late = late.filter(|at| !is_reserve(books, *at));
     let mut fresh: Vec<Turn> = late
         .chain(reserved(books))
-        .filter_map(|at| turn(books, &ranks, at))
+        .filter_map(|at| ranks.turn(books, at))
         .collect();
     sort(books, &mut fresh);
-    let queued = line.map_or(&[][..], |line| &line.turns);
-    named(books, &merged(books, queued, &fresh))
+    let here = line.turns.iter().filter(|turn| turn.lacks || !lacking);
+    let mut all = Vec::new();
+    merge(books, here.copied(), &fresh, |turn| {
+        all.push(ranks.named(turn));
+    });
+    all
 }
 
 /// All work of one tree.
 pub(crate) fn all_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
-    let ranks = ranks(books, tree);
+    let ranks = Ranks::of(books, tree);
     let all = 0..books.requests.len();
-    let mut turns: Vec<Turn> = all.filter_map(|at| turn(books, &ranks, at)).collect();
+    let mut turns: Vec<Turn> = all.filter_map(|at| ranks.turn(books, at)).collect();
     sort(books, &mut turns);
-    named(books, &turns)
+    turns.into_iter().map(|turn| ranks.named(turn)).collect()
 }
 
 impl Books<'_> {
     /// All work that can lack anything or could use more.
     pub fn restless(&self) -> impl Iterator<Item = usize> {
-        let lines = || self.queue.by_tree.values();
+        let lines = || self.sets.queue.by_tree.values();
         let queued = lines().flat_map(|line| &line.turns).map(|turn| turn.at);
         let is_here = move |at: usize| lines().any(|line| line.is_here.contains(at));
         let late = self.requests.written().filter(move |at| !is_here(*at));
         queued.chain(late).chain(reserved(self))
+    }
+
+    /// All work that has more than it is counted for.
+    pub fn exceeding(&self) -> impl Iterator<Item = usize> {
+        let known = &self.sets.queue.excess;
+        let written = self.requests.written();
+        let all = known.iter().copied();
+        let all = all.chain(written.filter(|at| !known.contains(at)));
+        all.filter(|at| self.requests[*at].excess() > 0)
     }
 }
 
@@ -181,11 +258,4 @@ fn reserved<'b>(books: &'b Books) -> impl Iterator<Item = usize> + 'b {
     let reserve = books.classes.iter();
     let reserve = reserve.filter(|book| book.class.policy == Policy::Reserve);
     reserve.flat_map(|book| book.requests())
-}
-
-fn named(books: &Books, turns: &[Turn]) -> Vec<(Policy, usize)> {
-    let named = turns
-        .iter()
-        .filter_map(|turn| Some((books.policy(turn.at)?, turn.at)));
-    named.collect()
 }

@@ -5,9 +5,6 @@
 
 mod free;
 
-use std::collections::BTreeSet;
-
-use hayward_vocabulary::Size;
 use rustc_hash::FxHashSet;
 
 use crate::{
@@ -18,7 +15,7 @@ use crate::{
     plan::Reason,
     reserve,
     snapshot::Policy,
-    turns::{all_in_turn, in_turn},
+    turns::{all_in_turn, lacking_in_turn},
 };
 
 pub(crate) use free::FreeNodes;
@@ -28,29 +25,37 @@ struct Walk<'a> {
     nodes: FreeNodes,
     /// Idle room is lent, and nothing is placed on nodes whose room is spoken for.
     lends: bool,
-    /// What did not fit once does not fit later: in this phase room only shrinks.
-    exhausted: BTreeSet<(usize, u64, &'a Size)>,
+    /// By pool and shape: what did not fit once does not fit later, as room only shrinks here.
+    exhausted: FxHashSet<(usize, usize)>,
     /// Decides in its place in pools where gpus are in play.
     packing: Option<Packing<'a>>,
 }
 
 impl<'a> Walk<'a> {
     fn open(books: &mut Books<'a>, lends: bool) -> Self {
-        let mut nodes = std::mem::take(&mut books.free_nodes);
+        let mut nodes = std::mem::take(&mut books.sets.free_nodes);
         nodes.follow(books);
-        let mut asking = std::mem::take(&mut books.asking);
+        let mut asking = std::mem::take(&mut books.sets.asking);
         asking.follow(books);
-        books.asking = asking;
+        books.sets.asking = asking;
         Self {
             nodes,
             lends,
-            exhausted: BTreeSet::new(),
+            exhausted: FxHashSet::default(),
             packing: Packing::open(books, |machine| is_usable(books, lends, machine)),
         }
     }
 
     fn close(self, books: &mut Books) {
-        books.free_nodes = self.nodes;
+        books.sets.free_nodes = self.nodes;
+    }
+
+    /// Nowhere was room for work of this shape.
+    fn is_in_vain(&self, books: &Books, at: usize) -> bool {
+        let request = &books.requests[at];
+        let is_full = |pool: &usize| self.exhausted.contains(&(*pool, request.shape));
+        let pools = books.home(at).map(|home| books.forest.subtree(home));
+        !request.listed && pools.is_some_and(|pools| pools.iter().all(is_full))
     }
 
     /// The room of this node is another than before.
@@ -84,7 +89,7 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
     let mut explainer = Explainer::default();
     for (_, at) in turns {
         if let Some(reason) = why_nothing(books, *at, &mut explainer) {
-            books.requests[*at].waits = Some(reason);
+            books.waits.insert(*at, reason);
         }
     }
 }
@@ -93,7 +98,7 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
 /// reservation can take something from anybody, so where one is to be placed all may come to lack
 /// something.
 fn in_need(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
-    let mut turns = in_turn(books, tree);
+    let mut turns = lacking_in_turn(books, tree);
     let missing = |at: usize| books.requests[at].missing() > 0;
     let clears = |(policy, at): &(Policy, usize)| *policy == Policy::Reserve && missing(*at);
     if turns.iter().any(clears) {
@@ -156,7 +161,11 @@ pub(crate) fn lend_idle<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
     for (policy, at) in turns {
         let request = &books.requests[*at];
         let more = request.cap.now.saturating_sub(request.has());
-        if *policy == Policy::FairShare && more > 0 && !books.demand(*at).completing {
+        let is_in_vain = |walk: &Walk| walk.is_in_vain(books, *at);
+        if *policy != Policy::FairShare || more == 0 || walk.as_ref().is_some_and(is_in_vain) {
+            continue;
+        }
+        if !books.demand(*at).completing {
             let walk = walk.get_or_insert_with(|| Walk::open(books, true));
             place(books, walk, *at, more);
         }
@@ -202,9 +211,9 @@ fn place_in<'a>(
     beside: bool,
 ) -> u64 {
     let request = &books.requests[at];
-    let (order, size) = (request.order, books.size(at));
+    let (order, size, shape) = (request.order, books.size(at), request.shape);
     let anywhere = beside && !request.listed;
-    if need == 0 || (anywhere && walk.exhausted.contains(&(pool, order, size))) {
+    if need == 0 || (anywhere && walk.exhausted.contains(&(pool, shape))) {
         return need;
     }
     if let Some(packing) = walk.packing.as_mut().filter(|it| it.covers(pool)) {
@@ -240,7 +249,7 @@ fn place_in<'a>(
         }
     }
     if anywhere && !kept_for_others {
-        walk.exhausted.insert((pool, order, size));
+        walk.exhausted.insert((pool, shape));
     }
     left
 }

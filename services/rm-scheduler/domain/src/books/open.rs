@@ -5,17 +5,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
-use super::{Books, ClassBook, Desk, Machine, Request, cap};
+use super::{Books, ClassBook, Desk, Machine, Request, cap, sets::Sets};
 use crate::{
     apportion::Amounts,
-    defrag::Hoards,
-    how_much::fair::Parties,
-    packing::Asking,
     register::Register,
     room::Room,
     snapshot::{Policy, Snapshot},
-    turns::Queue,
-    what_of::FreeNodes,
 };
 
 impl<'a> Books<'a> {
@@ -38,9 +33,7 @@ impl<'a> Books<'a> {
             machines.fill(register.machines.iter().map(Machine::of));
             let asked = register.requests.iter();
             requests.fill(asked.map(|asked| Request::of(asked, settings)));
-            (desk.parties, desk.queue) = (Parties::default(), Queue::default());
-            (desk.hoards, desk.free_nodes) = (Hoards::default(), FreeNodes::default());
-            desk.asking = Asking::default();
+            desk.sets = Sets::default();
         } else {
             let changed = register.changed_machines.iter().copied();
             machines.renew(changed, |at, _| Machine::of(&register.machines[at]));
@@ -53,7 +46,7 @@ impl<'a> Books<'a> {
                 let counted = old.filter(|_| fair).map_or(0, |old| old.counted);
                 Request { counted, ..fresh }
             });
-            desk.parties.splice(&register.splices);
+            desk.sets.parties.splice(&register.splices);
         }
         let mut books = Self {
             snapshot,
@@ -77,12 +70,8 @@ impl<'a> Books<'a> {
             changed_rooms: BTreeMap::new(),
             changed_caps: BTreeMap::new(),
             promised: BTreeMap::new(),
-            reaches: std::mem::take(&mut desk.reaches),
-            parties: std::mem::take(&mut desk.parties),
-            queue: std::mem::take(&mut desk.queue),
-            hoards: std::mem::take(&mut desk.hoards),
-            free_nodes: std::mem::take(&mut desk.free_nodes),
-            asking: std::mem::take(&mut desk.asking),
+            waits: FxHashMap::default(),
+            sets: std::mem::take(&mut desk.sets),
         };
         books.take_over();
         books.hold_whole_nodes();
@@ -101,12 +90,7 @@ impl<'a> Books<'a> {
     pub fn close(&mut self, desk: &mut Desk) {
         desk.requests = std::mem::take(&mut self.requests);
         desk.machines = std::mem::take(&mut self.machines);
-        desk.reaches = std::mem::take(&mut self.reaches);
-        desk.parties = std::mem::take(&mut self.parties);
-        desk.hoards = std::mem::take(&mut self.hoards);
-        desk.free_nodes = std::mem::take(&mut self.free_nodes);
-        desk.asking = std::mem::take(&mut self.asking);
-        desk.queue = std::mem::take(&mut self.queue);
+        desk.sets = std::mem::take(&mut self.sets);
     }
 
     /// What the round before left for this one (14.1).
@@ -164,7 +148,9 @@ impl<'a> Books<'a> {
                 let request = &self.requests[at];
                 let counts = (request.current, request.leaving);
                 let (cap, parts) = cap::of(register, tunables, at, counts);
-                self.requests[at].cap = cap;
+                let had = request.current;
+                let request = &mut self.requests[at];
+                (request.cap, request.had) = (cap, had);
                 self.changed_caps.insert(at, (cap, parts));
             }
             if let Some(machine) = share.machine.filter(|_| share.fixed) {
@@ -185,19 +171,6 @@ impl<'a> Books<'a> {
             }
         }
         room
-    }
-
-    /// Brings what is kept beside the rows to where they are now.
-    pub fn take_up(&mut self) {
-        let mut hoards = std::mem::take(&mut self.hoards);
-        hoards.renew(self);
-        self.hoards = hoards;
-        let mut free_nodes = std::mem::take(&mut self.free_nodes);
-        free_nodes.renew(self);
-        self.free_nodes = free_nodes;
-        let mut asking = std::mem::take(&mut self.asking);
-        asking.renew(self);
-        self.asking = asking;
     }
 
     /// Room that was made for work which still waits stays meant for it, as long as it suffices.

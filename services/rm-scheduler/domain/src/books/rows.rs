@@ -2,7 +2,6 @@
 
 use crate::{
     cap::Cap,
-    plan::Reason,
     register::{Asked, Station},
     room::Room,
     settings::Settings,
@@ -67,14 +66,14 @@ pub(crate) struct Request {
     /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
     pub resting: u64,
     pub leaving: u64,
+    /// What it had when counting began.
+    pub had: u64,
     pub cap: Cap,
     /// Processes that could be held if everything preemptable gave way.
     pub reach: u64,
     pub counted: u64,
     pub placed: u64,
     pub deferral: Option<Box<Deferral>>,
-    /// Said by the step that left it waiting.
-    pub waits: Option<Reason>,
     /// Room for it is on its way: processes that leaving shares will make place for.
     pub coming: u64,
     /// Its order is that of a node it was promised.
@@ -101,12 +100,12 @@ impl Request {
                 0
             },
             leaving: asked.leaving,
+            had: asked.current,
             cap: asked.cap,
             reach: u64::MAX,
             counted: 0,
             placed: 0,
             deferral: asked.deferral.clone(),
-            waits: None,
             coming: 0,
             upgraded: false,
             ended: false,

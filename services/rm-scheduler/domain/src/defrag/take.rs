@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     books::{Books, ClassBook},
+    marks::Marks,
     overage::cheapest,
     snapshot::Policy,
 };
@@ -33,11 +34,11 @@ struct Donors {
 }
 
 /// Clears room for some processes of a request; returns for how many.
-pub(super) fn from_donors(books: &mut Books, at: usize, need: u64) -> u64 {
+pub(super) fn from_donors(books: &mut Books, spacious: &Marks, at: usize, need: u64) -> u64 {
     let (rich, poor) = candidates(books, at);
     let mut all = rich.clone();
     let mut donors = donors(books, &rich, books.settings.spare_donors);
-    let mut given = take(books, at, need, &mut donors);
+    let mut given = take(books, spacious, (at, need), &mut donors);
     if given < need && !poor.is_empty() {
         //
         all.extend(poor);
@@ -46,7 +47,7 @@ pub(super) fn from_donors(books: &mut Books, at: usize, need: u64) -> u64 {
             spent,
             ..self::donors(books, &all, false)
         };
-        given += take(books, at, need - given, &mut donors);
+        given += take(books, spacious, (at, need - given), &mut donors);
     }
     given
 }
@@ -66,7 +67,7 @@ fn candidates(books: &Books, at: usize) -> (Vec<usize>, Vec<usize>) {
     };
     let outranked = |book: &ClassBook| class.priority < book.class.priority;
     // Peers give only what is beyond the threshold, so few of them matter.
-    for donor in books.hoards.donors(books) {
+    for donor in books.sets.hoards.donors(books) {
         let book = books.requests[donor]
             .class
             .map(|class| &books.classes[class]);
@@ -135,13 +136,13 @@ fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
 /// Nodes are looked at by descending wealth, which only ever falls. So a node is
 /// taken up where it stood and put back where it stands now, until one stands where it stood. What
 /// does not work once does not work later: nothing that is taken makes it work.
-fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
+fn take(books: &mut Books, spacious: &Marks, (at, need): (usize, u64), donors: &mut Donors) -> u64 {
     let rank = |books: &Books, machine: usize, donors: &Donors| {
         let memory = books.station(machine).node.capacity.memory_bytes;
         let wealth = wealth_on(books, machine, donors);
         (wealth, memory, Reverse(machine))
     };
-    let nodes = eligible(books, at, donors);
+    let nodes = eligible(books, spacious, at, donors);
     let nodes = nodes.into_iter().map(|node| rank(books, node, donors));
     let mut nodes: BinaryHeap<_> = nodes.collect();
     let mut given = 0;
@@ -161,22 +162,28 @@ fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
 }
 
 ///
-fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
+fn eligible(books: &Books, spacious: &Marks, at: usize, donors: &Donors) -> Vec<usize> {
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
     let nobody_gives = donors.requests.is_empty();
     let is_donor = |user: &usize| donors.wealth[*user].is_some();
+    let was_given = |pending: &usize| donors.requests.contains(&books.pending[*pending].request);
     let gives = |machine: usize| {
-        let owners = &books.register.machines[machine].owners;
-        !nobody_gives && owners.iter().any(is_donor)
+        let owners = books.station(machine).owners.iter();
+        let pending = &books.machines[machine].pending;
+        !nobody_gives && (owners.into_iter().any(is_donor) || pending.iter().any(was_given))
     };
-    (0..books.machines.len())
-        .filter(|machine| {
-            // Where nobody gives, only room that comes anyway will do.
-            gives(*machine)
-                || !books.machines[*machine].pending.is_empty()
-                || books.coming_order(*machine) >= order
-        })
+    // Where nobody gives, only room that comes anyway will do: by itself, or by what was mended.
+    let others = books.machines.written();
+    let others = others.filter(|machine| !spacious.contains(*machine));
+    let mut nodes: Vec<usize> = if nobody_gives {
+        spacious.listed().chain(others).collect()
+    } else {
+        (0..books.machines.len()).collect()
+    };
+    nodes.retain(|machine| gives(*machine) || books.coming_order(*machine) >= order);
+    nodes
+        .into_iter()
         .filter(|machine| {
             let place = &books.machines[*machine];
             let fits = if whole {

@@ -14,10 +14,10 @@ use crate::{
 };
 
 use party::Party;
-pub(crate) use party::{Parties, Quanta};
+pub(crate) use party::{Moved, Parties, Quanta};
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let mut parties = std::mem::take(&mut books.parties);
+    let mut parties = std::mem::take(&mut books.sets.parties);
     let course = Course {
         steady: books.settings.steady_counts,
         manner: books.settings.manner(),
@@ -39,7 +39,7 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     for (class, users) in rivals {
         parties.put_back(books, class, users);
     }
-    books.parties = parties;
+    books.sets.parties = parties;
     pure_shares(books, classes);
     for home in homes(books, classes) {
         subtract(books, tables, classes, home);
@@ -73,7 +73,9 @@ type Rivals = Vec<(usize, Vec<Party>)>;
 fn gather(books: &Books, parties: &mut Parties, classes: &[usize]) -> Rivals {
     let users = books.register.users();
     let (mut stirred, mut whose) = (Marks::default(), Marks::default());
-    for at in books.requests.stirred() {
+    // Read anew, all parties learn everything.
+    let some = books.requests.stirred().filter(|_| !books.register.anew);
+    for at in some {
         if let Some(class) = books.requests[at].class {
             stirred.insert(at);
             whose.insert(class * users + books.demand(at).user_at);

@@ -102,8 +102,7 @@ impl<'a> Stirred<'a> {
             stirs[machine] = true;
         }
         let mut takeable: Vec<Vec<usize>> = vec![Vec::new(); books.machines.len()];
-        let excess = books.requests.iter().enumerate();
-        for (at, _) in excess.filter(|(_, request)| request.excess() > 0) {
+        for at in books.exceeding() {
             let can_go = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
             for held in books.demand(at).held.iter().filter(can_go) {
                 if let Some(machine) = books.held[*held].machine {

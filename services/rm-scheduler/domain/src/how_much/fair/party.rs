@@ -1,11 +1,12 @@
 //! The work of one user in one class, as it is counted. It is kept from round to round with the
 //! course its last count took: who is given the same again, step by step, has the same counts.
 
+use rustc_hash::FxHashMap;
+
 use super::Course;
 use crate::{
     apportion::{Amounts, Claims, as_holes},
     books::Books,
-    marks::Marks,
     register::Splice,
     snapshot::Standing,
 };
@@ -41,6 +42,26 @@ pub(super) struct Party {
 pub(crate) struct Quanta {
     pub wants: u128,
     pub has: u128,
+}
+
+/// What users of a class had, and have now, of work that does not have what it had. In quanta.
+pub(crate) struct Moved(FxHashMap<(usize, usize), (u128, u128)>);
+
+impl Moved {
+    pub fn of(books: &Books) -> Self {
+        let mut moved = FxHashMap::<_, (u128, u128)>::default();
+        for at in books.requests.written() {
+            let request = &books.requests[at];
+            let (had, has) = (request.had, request.has());
+            if let Some(class) = request.class.filter(|_| had != has) {
+                let user = books.demand(at).user_at;
+                let of_user = moved.entry((class, user)).or_default();
+                of_user.0 += u128::from(had.saturating_mul(request.order));
+                of_user.1 += u128::from(has.saturating_mul(request.order));
+            }
+        }
+        Self(moved)
+    }
 }
 
 impl Quanta {
@@ -129,28 +150,16 @@ impl Parties {
     }
 
     /// What the users of a class want and have after all that is decided, by name.
-    pub fn quanta(&self, books: &Books, class: usize) -> Vec<Quanta> {
-        let mut whose = Marks::default();
-        let written = books.requests.written();
-        for at in written.filter(|at| books.requests[*at].class == Some(class)) {
-            whose.insert(books.demand(at).user_at);
-        }
-        let by_name = books.classes[class].users.values();
+    pub fn quanta(&self, books: &Books, class: usize, moved: &Moved) -> Vec<Quanta> {
         let quanta = |work: &Vec<usize>| {
             let user = books.demand(work[0]).user_at;
-            let party = &self.by_class[class][user];
-            let mut quanta = party.quanta;
-            if whose.contains(user) {
-                let rows = party.rows.iter();
-                for row in rows.filter(|row| books.requests.is_written(row.at)) {
-                    let has = books.requests[row.at].has();
-                    quanta.has -= Quanta::of(row).has;
-                    quanta.has += u128::from(has.saturating_mul(row.order));
-                }
+            let mut quanta = self.by_class[class][user].quanta;
+            if let Some((had, has)) = moved.0.get(&(class, user)) {
+                quanta.has = quanta.has + has - had;
             }
             quanta
         };
-        by_name.map(quanta).collect()
+        books.classes[class].users.values().map(quanta).collect()
     }
 
     pub(super) fn put_back(&mut self, books: &Books, class: usize, users: Vec<Party>) {
@@ -243,9 +252,7 @@ impl Party {
     }
 
     pub fn wants(&self) -> &Amounts {
-        let mut steps = self.past[..self.steps].iter().rev();
-        let moved = steps.find_map(|step| step.wants.as_ref());
-        moved.unwrap_or(&self.wanted)
+        wants_after(&self.wanted, &self.past[..self.steps])
     }
 
     /// Divides what is given among its work, and then holds work to its cap; true when it wants
@@ -287,7 +294,13 @@ impl Party {
         let before = at.checked_sub(1).map(|before| &self.past[before]);
         // The same limits and the same grant give the same counts.
         let is_same = before.is_some_and(|step| step.wants.is_none() && step.given == *given);
-        if !is_same {
+        let wants = wants_after(&self.wanted, &self.past[..at]);
+        if !is_same && wants == given {
+            // There is a hole of its size for every process.
+            for row in &mut self.rows {
+                row.counted = row.limit;
+            }
+        } else if !is_same {
             self.divide(course, claims, given);
         }
         let all = course.holds_all(at);
@@ -335,6 +348,11 @@ impl Party {
             }
         }
     }
+}
+
+fn wants_after<'w>(wanted: &'w Amounts, past: &'w [Step]) -> &'w Amounts {
+    let moved = past.iter().rev().find_map(|step| step.wants.as_ref());
+    moved.unwrap_or(wanted)
 }
 
 fn wanted(rows: &[Row]) -> Amounts {
