@@ -3,7 +3,11 @@
 //! Entities come sorted; the sort decides who gets remainders. The table is consumed. Arithmetic is
 //! exact; products are taken in 128 bits.
 
+mod alike;
+
 use std::collections::BTreeMap;
+
+pub(crate) use alike::Alike;
 
 use crate::{orders::Holes, snapshot::Standing};
 

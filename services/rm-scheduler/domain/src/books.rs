@@ -192,7 +192,7 @@ impl<'a> Books<'a> {
         let gpus = place.free.choose_gpus(size.gpu_milli);
         place.free.take(order, size, &gpus);
         place.pending.push(self.pending.len());
-        work.placed += 1;
+        (work.placed, work.granted) = (work.placed + 1, work.granted + order);
         self.pending.push(Pending {
             request,
             machine,
@@ -211,14 +211,17 @@ impl<'a> Books<'a> {
         let place = &mut self.machines[share.machine];
         place.free.give(share.order, share.size, &share.gpus);
         place.pending.retain(|other| *other != pending);
-        self.requests[share.request].placed -= 1;
+        let work = &mut self.requests[share.request];
+        (work.placed, work.granted) = (work.placed - 1, work.granted - share.order);
     }
 
     /// Hands what was granted in this round to another request of the same order.
     pub fn hand_over(&mut self, pending: usize, to: usize) {
         let share = &mut self.pending[pending];
-        self.requests[share.request].placed -= 1;
-        self.requests[to].placed += 1;
+        let giver = &mut self.requests[share.request];
+        (giver.placed, giver.granted) = (giver.placed - 1, giver.granted - share.order);
+        let taker = &mut self.requests[to];
+        (taker.placed, taker.granted) = (taker.placed + 1, taker.granted + share.order);
         share.request = to;
     }
 
@@ -381,14 +384,23 @@ impl<'a> Books<'a> {
 
     /// The quanta of [`Books::coming_room`].
     pub fn coming_order(&self, at: usize) -> u64 {
-        let machine = &self.machines[at];
+        self.coming_order_for(at, None)
+    }
+
+    /// The quanta of [`Books::coming_room_for`].
+    pub fn coming_order_for(&self, at: usize, except: Option<usize>) -> u64 {
+        let (machine, station) = (&self.machines[at], self.station(at));
         let before = if machine.stirred {
-            self.emptied_room(at).order
+            let stays = station.held.iter().filter(|held| !self.leaving[**held]);
+            let orders = stays.map(|held| self.held[*held].order);
+            orders.fold(station.order, u64::saturating_sub)
         } else {
-            self.register.machines[at].coming.order
+            station.coming.order
         };
         let granted = machine.pending.iter().map(|at| self.pending[*at].order);
-        let meant = machine.spoken.iter().map(|meant| meant.order);
+        let meant = machine.spoken.iter();
+        let meant = meant.filter(|meant| Some(meant.request) != except);
+        let meant = meant.map(|meant| meant.order);
         granted.chain(meant).fold(before, u64::saturating_sub)
     }
 

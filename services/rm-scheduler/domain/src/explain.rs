@@ -140,17 +140,23 @@ fn shape<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
 fn nearest(books: &Books, at: usize) -> Option<(usize, u64)> {
     let request = &books.requests[at];
     let whole = books.policy(at) == Some(Policy::Reserve);
-    (0..books.machines.len())
-        .filter(|machine| {
-            let place = &books.machines[*machine];
-            let large = place.order >= request.order && (!whole || place.order == request.order);
-            large && place.is_schedulable() && books.is_permitted(at, *machine)
-        })
-        .map(|machine| {
-            let room = books.coming_room_for(machine, Some(at));
-            (machine, request.order.saturating_sub(room.order))
-        })
-        .min_by_key(|(machine, lacking)| (*lacking, *machine))
+    let could = (0..books.machines.len()).filter(|machine| {
+        let place = &books.machines[*machine];
+        let large = place.order >= request.order && (!whole || place.order == request.order);
+        large && place.is_schedulable() && books.is_permitted(at, *machine)
+    });
+    let mut nearest: Option<(usize, u64)> = None;
+    for machine in could {
+        let coming = books.coming_order_for(machine, Some(at));
+        let lacking = request.order.saturating_sub(coming);
+        if nearest.is_none_or(|(_, least)| lacking < least) {
+            nearest = Some((machine, lacking));
+        }
+        if lacking == 0 {
+            break;
+        }
+    }
+    nearest
 }
 
 fn blocked(books: &Books, at: usize) -> Option<hayward_vocabulary::NodeName> {

@@ -7,7 +7,6 @@ mod pools;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{UserName, WorkId};
-use rustc_hash::FxHashMap;
 
 use crate::{
     books::Books,
@@ -19,10 +18,9 @@ pub(crate) use pools::Pools;
 
 /// Everything.
 pub(crate) fn of(books: &Books, pools: &mut Pools) -> Shares {
-    let granted = granted(books);
     let of_user = |work: &[usize]| {
         let shares = work.iter().map(|at| {
-            let share = of_work(books, *at, granted.get(at).copied().unwrap_or(0));
+            let share = of_work(books, *at);
             (books.id(*at).clone(), share)
         });
         // Built at once, a map takes half the room of one that grew.
@@ -71,7 +69,6 @@ impl Sums {
         for work in &departed {
             sums.forget(books, before, *work);
         }
-        let granted = granted(books);
         for at in changed.iter().copied() {
             let request = &books.requests[at];
             let Some(class) = request.class else { continue };
@@ -80,7 +77,7 @@ impl Sums {
             if !departed.contains(&named) {
                 sums.forget(books, before, named);
             }
-            let share = of_work(books, at, granted.get(&at).copied().unwrap_or(0));
+            let share = of_work(books, at);
             let row = class * users + asked.user_at;
             sums.rows[row].add(&share.tally);
             let shown = sums.shown.entry(row).or_default();
@@ -190,17 +187,7 @@ fn tree(books: &Books, pool: Option<usize>) -> Option<String> {
     Some(books.forest.name(root).to_owned())
 }
 
-/// Quanta placed in this round, by request.
-fn granted(books: &Books) -> FxHashMap<usize, u64> {
-    let mut granted = FxHashMap::default();
-    for share in books.pending.iter().filter(|share| share.live) {
-        *granted.entry(share.request).or_default() += share.order;
-    }
-    granted
-}
-
-/// `granted` quanta were placed for it in this round.
-fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
+fn of_work(books: &Books, at: usize) -> WorkShare {
     let request = &books.requests[at];
     let policy = books.policy(at);
     // A reservation's order is that of its node, known only when it has one.
@@ -213,8 +200,8 @@ fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
     let order = whole.then(of_node).flatten().unwrap_or(request.order);
     let counted = books.due(at);
     let mut tally = held_by(books, at);
-    tally.granted = granted;
-    tally.held += granted;
+    tally.granted = request.granted;
+    tally.held += request.granted;
     tally.due = counted * order;
     if policy == Some(Policy::FairShare) {
         let rests = books.settings.rest_on_closed;

@@ -1,6 +1,6 @@
 //! What a round says: of work that waits always anew, of the rest only what became different.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use hayward_vocabulary::WorkId;
 
@@ -42,19 +42,23 @@ impl Known<'_> {
             self.verdicts.remove(id);
         }
         let moved = self.moved(books);
-        let mut changed = BTreeMap::new();
+        let mut changed = Vec::new();
         for (at, verdict) in moved.iter().zip(verdict::on(books, &moved)) {
-            let id = books.id(*at);
-            if self.verdicts.get(id) != Some(&verdict) {
-                self.verdicts.insert(id.clone(), verdict.clone());
-                changed.insert(id.clone(), verdict);
+            let id = books.id(*at).clone();
+            match self.verdicts.entry(id.clone()) {
+                Entry::Occupied(known) if *known.get() == verdict => continue,
+                Entry::Occupied(mut known) => drop(known.insert(verdict.clone())),
+                Entry::Vacant(place) => {
+                    place.insert(verdict.clone());
+                }
             }
+            changed.push((id, verdict));
         }
         let news = shares::news(books, self.pools, self.shares, &moved);
         self.shares.absorb(news.clone());
         *self.unsettled = moved;
         self.unsettled.retain(|at| self.said[*at].is_none());
-        (changed, Some(news))
+        (changed.into_iter().collect(), Some(news))
     }
 
     /// Live work of which something else is to be said, by id: who waits, and who is stirred and

@@ -24,7 +24,8 @@ pub(crate) struct Queue {
 struct Line {
     turns: Vec<Turn>,
     is_here: Flags,
-    lacks: Flags,
+    /// Of those that are here: they could do more than grow.
+    is_lacking: Flags,
 }
 
 /// The class by its turn, then age; ties end with the id.
@@ -34,8 +35,6 @@ struct Turn {
     since: i64,
     order: Reverse<u64>,
     at: usize,
-    /// It could do more than grow.
-    lacks: bool,
 }
 
 /// The turns of the classes in one tree: priority, policy and pool say them.
@@ -73,7 +72,6 @@ impl Ranks {
             since,
             order,
             at,
-            lacks: lacks(books, at),
         })
     }
 
@@ -140,34 +138,42 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
     let line = queue.by_tree.entry(tree).or_default();
     let wanted = |at: usize| {
         let turn = ranks.turn(books, at)?;
-        let is_restless = turn.lacks || grows(books, at);
+        let is_restless = lacks(books, at) || grows(books, at);
         (is_restless && !is_reserve(books, at)).then_some(turn)
     };
-    let is_here = &mut line.is_here;
-    line.turns.retain(|turn| {
-        let stays = !books.requests.is_stirred(turn.at) || wanted(turn.at) == Some(*turn);
-        if !stays {
-            is_here.set(turn.at, false);
+    let Line {
+        turns,
+        is_here,
+        is_lacking,
+    } = line;
+    turns.retain(|turn| {
+        if !books.requests.is_stirred(turn.at) {
+            return true;
         }
+        let stays = wanted(turn.at) == Some(*turn);
+        is_here.set(turn.at, stays);
+        is_lacking.set(turn.at, stays && lacks(books, turn.at));
         stays
     });
-    let mut fresh: Vec<Turn> = if books.register.anew {
-        (0..books.requests.len()).filter_map(wanted).collect()
+    let mut fresh = Vec::new();
+    if books.register.anew {
+        fresh.reserve_exact(books.requests.len());
+        fresh.extend((0..books.requests.len()).filter_map(wanted));
+        fresh.shrink_to_fit();
     } else {
-        let stirred = books.requests.stirred();
-        let absent = stirred.filter(|at| !is_here.contains(*at));
-        absent.filter_map(wanted).collect()
-    };
+        let absent = books.requests.stirred().filter(|at| !is_here.contains(*at));
+        fresh.extend(absent.filter_map(wanted));
+    }
     for turn in &fresh {
-        line.is_here.set(turn.at, true);
-        line.lacks.set(turn.at, turn.lacks);
+        is_here.set(turn.at, true);
+        is_lacking.set(turn.at, lacks(books, turn.at));
     }
     sort(books, &mut fresh);
-    line.turns = if line.turns.is_empty() {
+    *turns = if turns.is_empty() {
         fresh
     } else {
-        let mut all = Vec::with_capacity(line.turns.len() + fresh.len());
-        merge(books, line.turns.iter().copied(), &fresh, |turn| {
+        let mut all = Vec::with_capacity(turns.len() + fresh.len());
+        merge(books, turns.iter().copied(), &fresh, |turn| {
             all.push(turn);
         });
         all
@@ -207,7 +213,7 @@ fn queued(books: &Books, tree: usize, lacking: bool) -> Vec<(Policy, usize)> {
     let Some(line) = books.sets.queue.by_tree.get(&tree) else {
         return Vec::new();
     };
-    let is_here = |at| line.is_here.contains(at) && (!lacking || line.lacks.contains(at));
+    let is_here = |at| line.is_here.contains(at) && (!lacking || line.is_lacking.contains(at));
     // Who came to be restless in this round.
     let late = books.requests.written().filter(|at| !is_here(*at));
     let late = late.filter(|at| lacks(books, *at) || !lacking && grows(books, *at));
@@ -217,7 +223,8 @@ fn queued(books: &Books, tree: usize, lacking: bool) -> Vec<(Policy, usize)> {
         .filter_map(|at| ranks.turn(books, at))
         .collect();
     sort(books, &mut fresh);
-    let here = line.turns.iter().filter(|turn| turn.lacks || !lacking);
+    let here = line.turns.iter();
+    let here = here.filter(|turn| !lacking || line.is_lacking.contains(turn.at));
     let mut all = Vec::new();
     merge(books, here.copied(), &fresh, |turn| {
         all.push(ranks.named(turn));

@@ -73,6 +73,8 @@ pub(crate) struct Request {
     pub reach: u64,
     pub counted: u64,
     pub placed: u64,
+    /// Quanta of what was placed.
+    pub granted: u64,
     pub deferral: Option<Box<Deferral>>,
     /// Room for it is on its way: processes that leaving shares will make place for.
     pub coming: u64,
@@ -105,6 +107,7 @@ impl Request {
             reach: u64::MAX,
             counted: 0,
             placed: 0,
+            granted: 0,
             deferral: asked.deferral.clone(),
             coming: 0,
             upgraded: false,

@@ -13,8 +13,8 @@ use crate::{
     orders::Holes,
 };
 
-use party::Party;
 pub(crate) use party::{Moved, Parties, Quanta};
+use party::{Party, Tools};
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     let mut parties = std::mem::take(&mut books.sets.parties);
@@ -28,13 +28,13 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
         parties.for_each(each);
     };
     all(&mut rivals, &mut |party| party.begin(&course));
-    let mut claims = Claims::default();
+    let mut tools = Tools::default();
     let mut recounts = 0;
-    while count_under(books, tables, &course, &mut rivals, &mut claims) && recounts < RECOUNTS {
+    while count_under(books, tables, &course, &mut rivals, &mut tools) && recounts < RECOUNTS {
         recounts += 1;
     }
     all(&mut rivals, &mut |party| {
-        party.end(&course, &mut claims, books);
+        party.end(&course, &mut tools, books);
     });
     for (class, users) in rivals {
         parties.put_back(books, class, users);
@@ -100,7 +100,7 @@ fn count_under(
     tables: &Tables,
     course: &Course,
     rivals: &mut Rivals,
-    claims: &mut Claims,
+    tools: &mut Tools,
 ) -> bool {
     let given = class_level(books, tables, rivals);
     let whole = undivided(books, tables, rivals);
@@ -114,7 +114,7 @@ fn count_under(
             None => given,
         };
         for (party, given) in parties.iter_mut().zip(of_users) {
-            moved |= party.step(course, claims, given);
+            moved |= party.step(course, tools, given);
         }
     }
     moved

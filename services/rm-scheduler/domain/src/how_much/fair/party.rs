@@ -5,7 +5,7 @@ use rustc_hash::FxHashMap;
 
 use super::Course;
 use crate::{
-    apportion::{Amounts, Claims, as_holes},
+    apportion::{Alike, Amounts, Claims, as_holes},
     books::Books,
     register::Splice,
     snapshot::Standing,
@@ -15,6 +15,14 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Parties {
     by_class: Vec<Vec<Party>>,
+}
+
+/// What divides the grant of a user among its work.
+#[derive(Default)]
+pub(super) struct Tools {
+    claims: Claims,
+    alike: Alike,
+    counts: Vec<u64>,
 }
 
 #[derive(Default)]
@@ -257,7 +265,7 @@ impl Party {
 
     /// Divides what is given among its work, and then holds work to its cap; true when it wants
     /// something else from now on.
-    pub fn step(&mut self, course: &Course, claims: &mut Claims, given: Amounts) -> bool {
+    pub fn step(&mut self, course: &Course, tools: &mut Tools, given: Amounts) -> bool {
         let at = self.steps;
         self.steps += 1;
         if !self.is_live {
@@ -265,32 +273,26 @@ impl Party {
             if let Some(step) = known {
                 return step.wants.is_some();
             }
-            self.go_back(course, claims, at);
+            self.go_back(course, tools, at);
         }
-        let moved = self.advance(course, claims, at, &given);
+        let moved = self.advance(course, tools, at, &given);
         let wants = moved.then(|| wanted(&self.rows));
         self.past.push(Step { given, wants });
         moved
     }
 
     /// Puts the rows where they were after so many steps.
-    fn go_back(&mut self, course: &Course, claims: &mut Claims, steps: usize) {
+    fn go_back(&mut self, course: &Course, tools: &mut Tools, steps: usize) {
         let past = std::mem::take(&mut self.past);
         self.is_live = true;
         self.first_limits(course);
         for (at, step) in past.into_iter().take(steps).enumerate() {
-            self.advance(course, claims, at, &step.given);
+            self.advance(course, tools, at, &step.given);
             self.past.push(step);
         }
     }
 
-    fn advance(
-        &mut self,
-        course: &Course,
-        claims: &mut Claims,
-        at: usize,
-        given: &Amounts,
-    ) -> bool {
+    fn advance(&mut self, course: &Course, tools: &mut Tools, at: usize, given: &Amounts) -> bool {
         let before = at.checked_sub(1).map(|before| &self.past[before]);
         // The same limits and the same grant give the same counts.
         let is_same = before.is_some_and(|step| step.wants.is_none() && step.given == *given);
@@ -301,23 +303,40 @@ impl Party {
                 row.counted = row.limit;
             }
         } else if !is_same {
-            self.divide(course, claims, given);
+            self.divide(course, tools, given);
         }
         let all = course.holds_all(at);
         course.steady && (all || !is_same) && self.hold_to_caps(all)
     }
 
     /// Jobs by age, then id.
-    fn divide(&mut self, course: &Course, claims: &mut Claims, given: &Amounts) {
-        claims.clear();
-        for row in &self.rows {
-            claims.enter(1, Standing::Even);
-            claims.want(row.order, row.limit);
+    fn divide(&mut self, course: &Course, tools: &mut Tools, given: &Amounts) {
+        let rows = &mut self.rows;
+        if course.manner.rivals {
+            let claims = &mut tools.claims;
+            claims.clear();
+            for row in rows.iter() {
+                claims.enter(1, Standing::Even);
+                claims.want(row.order, row.limit);
+            }
+            claims.apportion(as_holes(given), course.manner);
+            for (row, count) in rows.iter_mut().zip(claims.processes()) {
+                row.counted = count;
+            }
+            return;
         }
-        claims.apportion(as_holes(given), course.manner);
-        for (row, count) in self.rows.iter_mut().zip(claims.processes()) {
-            row.counted = count;
+        let mut counts = std::mem::take(&mut tools.counts);
+        counts.clear();
+        counts.resize(rows.len(), 0);
+        let wanted = rows.iter().map(|row| (row.order, row.limit));
+        let tell = |turn: usize, count| counts[turn] = count;
+        tools
+            .alike
+            .divide(wanted, as_holes(given), course.manner.level, tell);
+        for (row, count) in rows.iter_mut().zip(&counts) {
+            row.counted = *count;
         }
+        tools.counts = counts;
     }
 
     /// Holds whoever exceeds its cap to it, or everybody; true when that changes anything.
@@ -334,9 +353,9 @@ impl Party {
     }
 
     /// The end of a count: writes what came of it into the books.
-    pub fn end(&mut self, course: &Course, claims: &mut Claims, books: &mut Books) {
+    pub fn end(&mut self, course: &Course, tools: &mut Tools, books: &mut Books) {
         if self.past.len() > self.steps {
-            self.go_back(course, claims, self.steps);
+            self.go_back(course, tools, self.steps);
         }
         if !self.is_live {
             return;
