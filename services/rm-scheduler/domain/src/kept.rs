@@ -7,7 +7,7 @@ use crate::marks::Marks;
 
 pub(crate) struct Kept<T> {
     rows: Vec<T>,
-    /// All rows are of this round, so nobody asks which are.
+    /// All rows are of this round, and count as written.
     is_fresh: bool,
     /// Set right when this round began.
     renewed: Marks,
@@ -43,9 +43,11 @@ impl<T> Kept<T> {
         named: impl Iterator<Item = usize>,
         row: impl Fn(usize, Option<&T>) -> T,
     ) {
-        self.is_fresh = false;
         self.renewed.clear();
         std::mem::swap(&mut self.renewed, &mut self.written);
+        if std::mem::take(&mut self.is_fresh) {
+            self.renewed.extend(0..self.rows.len());
+        }
         for at in named {
             self.renewed.insert(at);
         }
@@ -65,17 +67,17 @@ impl<T> Kept<T> {
     /// Those that may differ from what they were when the last round ended, each once.
     pub fn stirred(&self) -> impl Iterator<Item = usize> {
         let renewed = self.renewed.listed();
-        let written = self.written.listed();
-        renewed.chain(written.filter(|at| !self.renewed.contains(*at)))
+        renewed.chain(self.written().filter(|at| !self.renewed.contains(*at)))
     }
 
     pub fn is_stirred(&self, at: usize) -> bool {
-        self.renewed.contains(at) || self.written.contains(at)
+        self.is_fresh || self.renewed.contains(at) || self.written.contains(at)
     }
 
     /// Written in this round.
     pub fn written(&self) -> impl Iterator<Item = usize> {
-        self.written.listed()
+        let all = if self.is_fresh { self.rows.len() } else { 0 };
+        (0..all).chain(self.written.listed())
     }
 
     /// For what is right for the next round as well.
@@ -105,7 +107,9 @@ impl<T> Index<usize> for Kept<T> {
 
 impl<T> IndexMut<usize> for Kept<T> {
     fn index_mut(&mut self, at: usize) -> &mut T {
-        self.written.insert(at);
+        if !self.is_fresh {
+            self.written.insert(at);
+        }
         &mut self.rows[at]
     }
 }

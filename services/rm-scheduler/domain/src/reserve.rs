@@ -257,7 +257,7 @@ fn take(books: &mut Books, at: usize, machine: usize) {
 
 /// Shares there leave as far as their owners have more than their counts.
 fn shed_overage(books: &mut Books, at: usize, machine: usize) {
-    let mut shares = books.station(machine).held.to_vec();
+    let mut shares = books.station(machine).held.clone();
     shares.retain(|held| !books.leaving[*held] && !books.held[*held].fixed);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     for held in shares {

@@ -43,7 +43,7 @@ impl Known<'_> {
         }
         let moved = self.moved(books);
         let mut changed = Vec::new();
-        for (at, verdict) in moved.iter().zip(verdict::on(books, &moved)) {
+        for (at, verdict) in moved.iter().zip(verdict::on(books, moved.iter().copied())) {
             let id = books.id(*at).clone();
             match self.verdicts.entry(id.clone()) {
                 Entry::Occupied(known) if *known.get() == verdict => continue,
@@ -98,14 +98,14 @@ impl Known<'_> {
     /// a thread of its own.
     fn tell_all(self, books: &Books) {
         // Read anew, work is numbered by id.
-        let all: Vec<usize> = (0..books.requests.len()).collect();
+        let all = 0..books.requests.len();
         let verdicts = || {
-            let ids = all.iter().map(|at| books.id(*at).clone());
-            ids.zip(verdict::on(books, &all)).collect()
+            let ids = all.clone().map(|at| books.id(at).clone());
+            ids.zip(verdict::on(books, all.clone())).collect()
         };
         let pools = self.pools;
         let mut tell_shares = || {
-            let said = (0..books.requests.len()).map(|at| verdict::basis(books, at));
+            let said = all.clone().map(|at| verdict::basis(books, at));
             (said.collect(), shares::of(books, pools))
         };
         if all.len() < WORTH_A_THREAD {
@@ -121,7 +121,7 @@ impl Known<'_> {
                 }
             });
         }
-        *self.unsettled = all;
-        self.unsettled.retain(|at| self.said[*at].is_none());
+        let unsettled = all.filter(|at| self.said[*at].is_none());
+        *self.unsettled = unsettled.collect();
     }
 }

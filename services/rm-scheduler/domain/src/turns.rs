@@ -9,7 +9,11 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use crate::{books::Books, marks::Flags, snapshot::Policy};
+use crate::{
+    books::{Books, ClassBook},
+    marks::Flags,
+    snapshot::Policy,
+};
 
 /// Restless work as it stood after counting, kept from round to round. Work of RESERVE classes is
 /// not here: its orders may be those of nodes that were promised.
@@ -225,7 +229,7 @@ fn queued(books: &Books, tree: usize, lacking: bool) -> Vec<(Policy, usize)> {
     sort(books, &mut fresh);
     let here = line.turns.iter();
     let here = here.filter(|turn| !lacking || line.is_lacking.contains(turn.at));
-    let mut all = Vec::new();
+    let mut all = Vec::with_capacity(line.turns.len() + fresh.len());
     merge(books, here.copied(), &fresh, |turn| {
         all.push(ranks.named(turn));
     });
@@ -264,5 +268,5 @@ impl Books<'_> {
 fn reserved<'b>(books: &'b Books) -> impl Iterator<Item = usize> + 'b {
     let reserve = books.classes.iter();
     let reserve = reserve.filter(|book| book.class.policy == Policy::Reserve);
-    reserve.flat_map(|book| book.requests())
+    reserve.flat_map(ClassBook::requests)
 }

@@ -43,11 +43,13 @@ pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
 }
 
 /// Verdicts on this work, in the same order.
-pub(crate) fn on(books: &Books, work: &[usize]) -> impl Iterator<Item = Verdict> {
+pub(crate) fn on(
+    books: &Books,
+    work: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = Verdict> {
     let mut known = Known::new();
     let mut explainer = Explainer::default();
-    work.iter()
-        .map(move |at| verdict(books, *at, &mut known, &mut explainer))
+    work.map(move |at| verdict(books, at, &mut known, &mut explainer))
 }
 
 fn numbers(books: &Books, at: usize) -> Numbers {

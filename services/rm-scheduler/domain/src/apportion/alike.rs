@@ -3,6 +3,8 @@
 //! order, and what is the same for all of them is reckoned once. [`Claims`](super::Claims) says what
 //! has to come of it.
 
+use std::cmp::Reverse;
+
 use crate::orders::Holes;
 
 /// Memory for many divisions.
@@ -69,7 +71,7 @@ impl Alike {
                 got: 0,
                 extras: 0,
             }));
-        self.lots.sort_by(|a, b| b.order.cmp(&a.order));
+        self.lots.sort_by_key(|lot| Reverse(lot.order));
         self.lanes.clear();
         let mut end = 0;
         for alike in self.lots.chunk_by(|a, b| a.order == b.order) {

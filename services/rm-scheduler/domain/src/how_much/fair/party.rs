@@ -125,18 +125,15 @@ impl Parties {
                 continue;
             };
             party.past.clear();
-            match splice.joins {
-                Some(at) => party.rows.insert(
-                    splice.place,
-                    Row {
-                        at,
-                        ..Row::default()
-                    },
-                ),
-                None => {
-                    let gone = party.rows.remove(splice.place);
-                    party.quanta.remove(Quanta::of(&gone));
-                }
+            if let Some(at) = splice.joins {
+                let row = Row {
+                    at,
+                    ..Row::default()
+                };
+                party.rows.insert(splice.place, row);
+            } else {
+                let gone = party.rows.remove(splice.place);
+                party.quanta.remove(Quanta::of(&gone));
             }
         }
     }
@@ -305,7 +302,7 @@ impl Party {
         } else if !is_same {
             self.divide(course, tools, given);
         }
-        let all = course.holds_all(at);
+        let all = Course::holds_all(at);
         course.steady && (all || !is_same) && self.hold_to_caps(all)
     }
 
