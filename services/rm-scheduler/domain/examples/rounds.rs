@@ -2,10 +2,10 @@
 //! `NODESxREQUESTS` to choose a size (`10000x100000`).
 //!
 //! Fleets of one shape and growing size: the round that fills them, the round after one in a
-//! hundred pieces of work was replaced, the same round once more without any news, which has to find
-//! the same again, and one without news once the fleet has come to rest; beside them a naive best fit
-//! over the same requests in the same run. Times are of all processors together, so that neighbours on
-//! the machine count little; the time that passed is printed beside them. Figures are printed,
+//! hundred pieces of work was replaced, that round once more without news, which has to find the
+//! same again, and one without news once the fleet has come to rest; beside them a naive best fit
+//! over the same requests in the same run. Times are of all processors together, so that neighbours
+//! on the machine count little; the time that passed is printed beside them. Figures are printed,
 //! never judged. What memory decides is compared with what is decided without.
 
 use std::collections::{BTreeMap, BTreeSet};

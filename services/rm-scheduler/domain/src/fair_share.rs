@@ -7,7 +7,8 @@ use hayward_vocabulary::{NodeName, WorkId};
 use crate::{
     Planner,
     books::{Books, Desk},
-    deficit, defrag, how_much,
+    deficit, defrag,
+    how_much::{self, fair::Parties},
     news::News,
     overage,
     plan::{Plan, ShareNews, Shares, Verdict},
@@ -103,6 +104,11 @@ impl Rounds {
         ended(Phase::Open);
         for tree in books.forest.roots().iter().copied() {
             plan_tree(&mut books, tree, ended);
+        }
+        if books.register.anew {
+            // Nowhere is more held in memory than here. What was counted first is counted anew as
+            // soon as it is carried out, so its rows are missed the least.
+            books.sets.parties = Parties::default();
         }
         // 9. Why each has what it has, and what the next round has to know.
         let known = Known {

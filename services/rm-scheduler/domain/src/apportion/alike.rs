@@ -1,7 +1,7 @@
 //! The same division among entities that weigh the same, stand even, and each want one order: the
 //! work of one user. There are many of these divisions in a round, so rows lie side by side by
-//! order, and what is the same for all of them is reckoned once. [`Claims`](super::Claims) says what
-//! has to come of it.
+//! order, and what is the same for all of them is reckoned once.
+//! [`Claims`](super::Claims) says what has to come of it.
 
 use std::cmp::Reverse;
 
