@@ -27,6 +27,8 @@ mod fair_share;
 pub mod forecast;
 mod forest;
 mod how_much;
+mod kept;
+mod marks;
 mod news;
 mod orders;
 mod overage;

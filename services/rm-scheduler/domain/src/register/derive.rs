@@ -139,6 +139,8 @@ impl Register {
         if !self.anew {
             self.refreshed.clear();
             self.refreshed.extend(stirred.requests.listed());
+            self.changed_machines.clear();
+            self.changed_machines.extend(stirred.machines.listed());
         }
     }
 
@@ -168,7 +170,6 @@ impl Register {
 
     /// True when it takes new work now and did not before, or the other way round.
     fn refresh_machine(&mut self, at: usize) -> bool {
-        self.forget_kind(at);
         let early = self.laws.tunables.settings.count_what_fits;
         let station = &self.machines[at];
         let mut open = station.pool.is_some() && station.node.is_schedulable();
@@ -209,15 +210,35 @@ impl Register {
         }
         let over = order > station.order || !size.fits(&station.node.capacity);
         set(&mut self.overfull, at, over);
-        let station = &mut self.machines[at];
+        let station = &self.machines[at];
         let turned = station.schedulable != open;
+        let moved = turned || station.room != room;
+        if moved {
+            self.forget_kind(at);
+            self.open_for(at, open);
+        }
+        let station = &mut self.machines[at];
         (station.free, station.room, station.coming) = (free, room, coming);
         (station.services, station.users, station.owners) = (services, users, owners);
-        (station.schedulable, station.held_quanta) = (open, held_quanta);
-        if let Some(pool) = station.pool.filter(|_| open) {
+        station.held_quanta = held_quanta;
+        if let Some(pool) = station.pool.filter(|_| open && moved) {
             *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
+            self.kinds_moved = true;
         }
         turned
+    }
+
+    pub(super) fn open_for(&mut self, at: usize, open: bool) {
+        let station = &mut self.machines[at];
+        let was_open = std::mem::replace(&mut station.schedulable, open);
+        if let Some(pool) = station.pool.filter(|_| was_open != open) {
+            let quanta = &mut self.open_quanta[pool];
+            *quanta = if open {
+                *quanta + station.order
+            } else {
+                *quanta - station.order
+            };
+        }
     }
 
     pub(super) fn forget_kind(&mut self, at: usize) {
@@ -231,6 +252,7 @@ impl Register {
             if *nodes == 0 {
                 self.kinds.remove(&key);
             }
+            self.kinds_moved = true;
         }
     }
 
