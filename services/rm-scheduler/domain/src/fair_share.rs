@@ -46,6 +46,7 @@ pub struct Rounds {
     said: Vec<Option<verdict::Basis>>,
     verdicts: BTreeMap<WorkId, Verdict>,
     shares: Shares,
+    silent: bool,
 }
 
 /// What a round decided, and what it says otherwise than the round before.
@@ -74,6 +75,15 @@ pub enum Phase {
 }
 
 impl Rounds {
+    /// For who only carries plans out: decides the same, and says of nothing why. There are no
+    /// verdicts and no shares.
+    pub fn silent() -> Self {
+        Self {
+            silent: true,
+            ..Self::default()
+        }
+    }
+
     /// `news` names all that differs between this snapshot and the one before.
     pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
         self.decide_watched(snapshot, news, &mut |_| {})
@@ -100,12 +110,16 @@ impl Rounds {
             plan_tree(&mut books, tree, ended);
         }
         // 9. Why each has what it has, and what the next round has to know.
-        let known = Known {
-            said: &mut self.said,
-            verdicts: &mut self.verdicts,
-            shares: &mut self.shares,
+        let (verdicts, shares) = if self.silent {
+            <(BTreeMap<WorkId, Verdict>, Option<ShareNews>)>::default()
+        } else {
+            let known = Known {
+                said: &mut self.said,
+                verdicts: &mut self.verdicts,
+                shares: &mut self.shares,
+            };
+            known.tell(&books)
         };
-        let (verdicts, shares) = known.tell(&books);
         let (grants, carried) = (books.grants(), carried(&books));
         books.close(&mut self.desk);
         let plan = Plan {
