@@ -1,7 +1,10 @@
 //! Mending split room (section 12): counted work that no node can take because free room is spread
 //! in pieces. Churn is kept low by helping only up to a small threshold.
 
+mod exchange;
 mod take;
+
+pub(crate) use exchange::exchange;
 
 use crate::{books::Books, how_much::groups, orders::Holes, plan::Reason, snapshot::Policy};
 

@@ -178,6 +178,7 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
         // counts.
         overage::evict(books, tree, &turns);
     }
+    defrag::exchange(books, tree);
     ended(Phase::Mend);
     // 8. What nobody is due is lent.
     if books.settings.lend_idle {

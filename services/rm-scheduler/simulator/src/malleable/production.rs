@@ -119,7 +119,8 @@ impl Production {
     ///
     /// What is measured is how near everybody is to the due of the moment. So the quantum is fine,
     /// for what an order is rounded up by is had by nobody; large processes get their due of the
-    /// holes (W-4); and remainders are not carried over, since paying them takes from others now.
+    /// holes (W-4); processes change places where what is due finds no room (W-3); and remainders
+    /// are not carried over, since paying them takes from others now.
     pub fn even(case: &Case) -> Policy {
         let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
@@ -143,6 +144,7 @@ impl Production {
         policy.tunables.expand_by_doubling = false;
         policy.tunables.use_prediction = false;
         policy.settings.holes_among_rivals = Some(true);
+        policy.settings.exchange = Some(true);
         policy.settings.carry_remainders = Some(false);
         policy
     }
