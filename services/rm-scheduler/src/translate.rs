@@ -138,6 +138,7 @@ pub fn allocation(held: &Held) -> snapshot::Allocation {
         // An entry of an earlier version does not say.
         running_since: running.then(|| entry.running_since.unwrap_or(entry.granted_at)),
         investment_ms: None,
+        item_ms: None,
         gpus: held.gpus.clone(),
         leaving: entry.vacate.is_some(),
         purged: entry.vacate.as_ref().is_some_and(|vacate| vacate.purge),

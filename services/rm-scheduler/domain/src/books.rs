@@ -285,9 +285,13 @@ impl<'a> Books<'a> {
         let allocation = &self.held[held];
         let started = allocation.started_at.unwrap_or(allocation.granted_at);
         let since = allocation.running_since.filter(|_| allocation.running);
+        let spent = self.snapshot.now.ms_since(since.unwrap_or(started));
         match (allocation.running, allocation.investment_ms) {
             (true, Some(invested)) => invested,
-            _ => self.snapshot.now.ms_since(since.unwrap_or(started)),
+            (true, None) => spent
+                .checked_rem(allocation.item_ms.unwrap_or(0))
+                .unwrap_or(spent),
+            (false, _) => spent,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Mending split room (section 12): counted work that no node can take because free room is spread
 //! in pieces. Churn is kept low by helping only up to a small threshold.
 
+mod exchange;
 mod hoards;
 mod take;
 
@@ -11,6 +12,7 @@ use crate::{
     turns::lacking_in_turn,
 };
 
+pub(crate) use exchange::exchange;
 pub(crate) use hoards::Hoards;
 
 /// Pieces of work that are helped in one round where churn has a budget.

@@ -51,6 +51,7 @@ pub struct Rounds {
     pools: Pools,
     verdicts: BTreeMap<WorkId, Verdict>,
     shares: Shares,
+    silent: bool,
 }
 
 /// What a round decided, and what it says otherwise than the round before.
@@ -79,6 +80,15 @@ pub enum Phase {
 }
 
 impl Rounds {
+    /// For who only carries plans out: decides the same, and says of nothing why. There are no
+    /// verdicts and no shares.
+    pub fn silent() -> Self {
+        Self {
+            silent: true,
+            ..Self::default()
+        }
+    }
+
     /// `news` names all that differs between this snapshot and the one before.
     pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
         self.decide_watched(snapshot, news, &mut |_| {})
@@ -111,14 +121,18 @@ impl Rounds {
             books.sets.parties = Parties::default();
         }
         // 9. Why each has what it has, and what the next round has to know.
-        let known = Known {
-            said: &mut self.said,
-            unsettled: &mut self.unsettled,
-            pools: &mut self.pools,
-            verdicts: &mut self.verdicts,
-            shares: &mut self.shares,
+        let (verdicts, shares) = if self.silent {
+            <(BTreeMap<WorkId, Verdict>, Option<ShareNews>)>::default()
+        } else {
+            let known = Known {
+                said: &mut self.said,
+                unsettled: &mut self.unsettled,
+                pools: &mut self.pools,
+                verdicts: &mut self.verdicts,
+                shares: &mut self.shares,
+            };
+            known.tell(&books)
         };
-        let (verdicts, shares) = known.tell(&books);
         let (grants, carried) = (books.grants(), carried(&books));
         books.close(&mut self.desk);
         let plan = Plan {
@@ -177,6 +191,7 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
         // counts.
         overage::evict(books, tree, &lacking_in_turn(books, tree));
     }
+    defrag::exchange(books, tree);
     ended(Phase::Mend);
     // 8. What nobody is due is lent.
     if books.settings.lend_idle {

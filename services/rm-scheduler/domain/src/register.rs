@@ -210,6 +210,7 @@ pub(crate) struct Share {
     pub started_at: Option<Timestamp>,
     pub running_since: Option<Timestamp>,
     pub investment_ms: Option<u64>,
+    pub item_ms: Option<u64>,
     /// Told to go, with or without waiting for its node.
     pub leaving: bool,
     pub purged: bool,

@@ -138,6 +138,7 @@ impl Fleet {
                 started_at: None,
                 running_since: Some(self.tracked.now),
                 investment_ms: None,
+                item_ms: None,
                 gpus: grant.gpus.clone(),
                 leaving: false,
                 purged: false,

@@ -110,7 +110,7 @@ fn is_peer(books: &Books, at: usize, donor: usize) -> bool {
 }
 
 /// W-32: who gave lately is left alone for a while.
-fn was_hit_lately(books: &Books, donor: usize) -> bool {
+pub(super) fn was_hit_lately(books: &Books, donor: usize) -> bool {
     let Some(rounds) = books.settings.churn_rounds else {
         return false;
     };

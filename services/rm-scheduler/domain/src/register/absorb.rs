@@ -394,6 +394,7 @@ fn share(
         started_at: it.started_at,
         running_since: it.running_since,
         investment_ms: it.investment_ms,
+        item_ms: it.item_ms,
         leaving: it.leaving || it.purged,
         purged: it.purged,
     }
