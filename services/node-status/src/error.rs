@@ -58,8 +58,7 @@ fn numbers(few: TooFew, floor: u64, percent: u64) -> String {
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match &refusal {
-            Refusal::NoNode(_) => Problem::not_found(refusal),
-            Refusal::NoDrain(_) => Problem::not_found(refusal),
+            Refusal::NoNode(_) | Refusal::NoDrain(_) => Problem::not_found(refusal),
             Refusal::NotLost(..) | Refusal::OtherAgent(_) => {
                 Problem::new(Code::Conflict, refusal.to_string())
             }

@@ -1,8 +1,9 @@
 //! node-status knows which machines exist and how they are.
 //!
 //! It owns nodes, their health, whether an operator has varied them off or has them emptied, the
-//! history of all that, and the enrolment of agents. Agents tell it that they are there; it publishes
-//! `nodes`, which rm-scheduler follows. It follows `clearings` of rm-scheduler, to know when a node is empty.
+//! history of all that, and the enrolment of agents. Agents tell it that they are there; it
+//! publishes `nodes`, which rm-scheduler follows. It follows `clearings` of rm-scheduler, to know
+//! when a node is empty.
 //!
 //! A heartbeat that changes nothing is a number in memory: it takes no commit and leaves no row. A
 //! node is given up only for its silence, by the monotonic clock of this process, and never for a

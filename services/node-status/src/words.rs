@@ -1,6 +1,8 @@
 //! One health, three spellings: as judged, as published, as stored. The same for drains, and
 //! amounts as people read them.
 
+use std::fmt::Write as _;
+
 use hayward_node_status_api as api;
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::Health;
@@ -90,10 +92,10 @@ pub fn size(size: &Size) -> String {
     let mib = size.memory_bytes >> 20;
     let mut text = format!("{mib} MiB, {} milli cpu", size.cpu_milli);
     if size.gpu_milli > 0 {
-        text += &format!(", {} milli gpu", size.gpu_milli);
+        let _ = write!(text, ", {} milli gpu", size.gpu_milli);
     }
     for (name, amount) in &size.extras {
-        text += &format!(", {amount} {name}");
+        let _ = write!(text, ", {amount} {name}");
     }
     text
 }

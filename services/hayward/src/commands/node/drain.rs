@@ -11,6 +11,10 @@ use serde_json::Value;
 use crate::amounts;
 use crate::connection::{Role, Service, Session};
 
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that a person sets or not"
+)]
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
     /// Name of the node.
@@ -52,15 +56,12 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
         let answer: Value = client.delete(&path).await?;
         return show(session, answer);
     }
-    let answer = match wish(&arguments) {
-        Some(request) => {
-            let client = session.client(Service::NodeStatus, Role::Operator)?;
-            client.put(&path, &request).await?
-        }
-        None => {
-            let client = session.client(Service::NodeStatus, Role::Reader)?;
-            client.get::<Value>(&path).await?
-        }
+    let answer: Value = if let Some(request) = wish(&arguments) {
+        let client = session.client(Service::NodeStatus, Role::Operator)?;
+        client.put(&path, &request).await?
+    } else {
+        let client = session.client(Service::NodeStatus, Role::Reader)?;
+        client.get(&path).await?
     };
     if arguments.wait {
         return progress::watch(session, &path).await;

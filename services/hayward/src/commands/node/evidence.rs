@@ -1,6 +1,8 @@
 //! What speaks against a node, as blocklist weighs it. Shown as far as it is understood: an older
 //! blocklist has no such route, a later one may say more.
 
+use std::fmt::Write as _;
+
 use hayward_vocabulary::{NodeName, Timestamp};
 use serde::Deserialize;
 
@@ -11,7 +13,7 @@ use crate::output::{Look, Table, Tone, toned};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Evidence {
-    scores: Vec<Score>,
+    scores: Vec<Rule>,
     cost: Cost,
     /// Why it is not blocked though its score says so.
     withheld: Option<String>,
@@ -20,7 +22,7 @@ struct Evidence {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Score {
+struct Rule {
     rule: String,
     score: u64,
     threshold: u64,
@@ -80,10 +82,10 @@ fn text(evidence: &Evidence, look: &Look) -> String {
     if evidence.cost.attempts_lost > 0 {
         let attempts = count(evidence.cost.attempts_lost, "attempt");
         let time = duration(evidence.cost.lost_ms);
-        text += &format!("it cost {attempts} and {time} of work\n");
+        let _ = writeln!(text, "it cost {attempts} and {time} of work");
     }
     if let Some(withheld) = &evidence.withheld {
-        text += &format!("not blocked: {}\n", clean(withheld));
+        let _ = writeln!(text, "not blocked: {}", clean(withheld));
     }
     let mut facts = Table::new(["when", "what", "work", "cause"]);
     let latest = evidence.facts.len().saturating_sub(FACTS);

@@ -9,9 +9,9 @@ use crate::output::words::{bytes, count, duration};
 use crate::output::{Cell, Look, Table, Tone, bars, toned};
 
 /// Places of a bar.
-const WIDTH: u64 = 6;
+const WIDTH: u64 = 5;
 /// Signs of the last column, so that a line has no more than 100 of usual names.
-const WHY: usize = 30;
+const WHY: usize = 28;
 /// From here on something is full.
 const FULL_PERCENT: u64 = 90;
 

@@ -72,8 +72,8 @@ struct Watched {
 
 impl Watched {
     fn step(&mut self, now: u64, up: &[bool]) {
-        for node in 0..up.len() {
-            if up[node] {
+        for (node, is_up) in up.iter().enumerate() {
+            if *is_up {
                 self.heard[node] = now;
                 self.silent[node] = None;
             } else if now - self.heard[node] >= LIMITS.suspect_ms {

@@ -1,5 +1,7 @@
 //! What a drain would do, as rm-scheduler's planner reckons. Nothing of it is done.
 
+use std::fmt::Write as _;
+
 use hayward_rm_scheduler_api::what_if::{DrainMove, DrainPreview, Forecast, WhatIf};
 use hayward_vocabulary::NodeName;
 use serde_json::Value;
@@ -45,7 +47,7 @@ fn told(drain: &DrainPreview, look: &Look) -> String {
     let mut text = format!("{stand} on {node}\n");
     let moves = moving(&drain.moves, look);
     if !moves.is_empty() {
-        text += &format!("\n{moves}");
+        let _ = write!(text, "\n{moves}");
     }
     let mut stays = Table::new(["stays", "of", "why", "detail"]);
     for it in &drain.stays {
@@ -57,7 +59,7 @@ fn told(drain: &DrainPreview, look: &Look) -> String {
         ]);
     }
     if !stays.is_empty() {
-        text += &format!("\n{}", stays.text(look));
+        let _ = write!(text, "\n{}", stays.text(look));
     }
     text += "\n";
     if drain.without_room > 0 {
@@ -67,11 +69,11 @@ fn told(drain: &DrainPreview, look: &Look) -> String {
         );
         text += &look.paint(&told, Tone::Warning);
     }
-    text += &match (drain.estimate_ms, &drain.no_estimate) {
-        (Some(ms), _) => format!("takes up to {}\n", duration(ms)),
-        (None, Some(why)) => format!("how long it takes cannot be said: {}\n", clean(why)),
-        (None, None) => String::new(),
-    };
+    if let Some(ms) = drain.estimate_ms {
+        let _ = writeln!(text, "takes up to {}", duration(ms));
+    } else if let Some(why) = &drain.no_estimate {
+        let _ = writeln!(text, "how long it takes cannot be said: {}", clean(why));
+    }
     text
 }
 
