@@ -181,12 +181,16 @@ impl Ledger {
     /// Brings one piece of work in the snapshot up to what is known of it.
     fn refresh_demand(&mut self, work: &str) {
         if let Some(entry) = self.demand.get(work) {
-            let whole = self.avoided.get(&entry.work.whole());
-            let own = self.avoided.get(&entry.work);
-            let avoids = whole.into_iter().chain(own).flatten().cloned().collect();
-            let demand = translate::demand(entry, avoids);
+            let demand = translate::demand(entry, self.avoids(&entry.work));
             self.snapshot.set_demand(entry.work.clone(), demand);
         }
+    }
+
+    /// Nodes that are blocked for this work alone (8.5).
+    pub(crate) fn avoids(&self, work: &WorkId) -> BTreeSet<NodeName> {
+        let whole = self.avoided.get(&work.whole());
+        let own = self.avoided.get(work);
+        whole.into_iter().chain(own).flatten().cloned().collect()
     }
 
     pub(crate) fn absorb_demand(

@@ -40,13 +40,16 @@ impl Ledger {
         };
         let wants = kept.pool.wants();
         let fresh: Vec<u64> = wants.difference(&kept.put).copied().collect();
+        kept.put.extend(&fresh);
+        let about = kept.about.clone();
         for number in fresh {
             let Some(work) = work_of(id, number) else {
                 continue;
             };
-            let entry = demand(&kept.about, work.clone());
-            self.snapshot.set_demand(work, translate::demand(&entry));
-            kept.put.insert(number);
+            let entry = demand(&about, work.clone());
+            let avoids = self.avoids(&work);
+            self.snapshot
+                .set_demand(work, translate::demand(&entry, avoids));
             self.news = true;
         }
     }
