@@ -13,7 +13,7 @@ use crate::output::{Look, Table, Tone, toned};
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Evidence {
-    scores: Vec<Rule>,
+    scores: Vec<Weighed>,
     cost: Cost,
     /// Why it is not blocked though its score says so.
     withheld: Option<String>,
@@ -22,7 +22,7 @@ struct Evidence {
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
-struct Rule {
+struct Weighed {
     rule: String,
     score: u64,
     threshold: u64,

@@ -11,7 +11,7 @@ use crate::output::{Cell, Look, Table, Tone, bars, toned};
 /// Places of a bar.
 const WIDTH: u64 = 5;
 /// Signs of the last column, so that a line has no more than 100 of usual names.
-const WHY: usize = 28;
+const WHY: usize = 26;
 /// From here on something is full.
 const FULL_PERCENT: u64 = 90;
 
@@ -118,7 +118,7 @@ fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look) -> Cell {
         said.push(format!("{left}: {}", block.cause));
     }
     if !view.entry.takes_work() || view.flaps > 2 {
-        said.push(view.entry.reason.clone());
+        said.push(beyond_state(&view.entry.reason));
     }
     if let Some(claimed) = &view.claimed {
         let claimed = bytes(claimed.memory_bytes);
@@ -128,6 +128,19 @@ fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look) -> Cell {
         said.push(format!("{} missed", count(view.missed, "heartbeat")));
     }
     toned(shortened(&said.join("; ")), Tone::Faint)
+}
+
+/// What the state says already is left out: the room is for what it does not.
+fn beyond_state(reason: &str) -> String {
+    const SAID: [&str; 5] = [
+        "the node asks for no new work: ",
+        "being drained by ",
+        "drain by ",
+        "drained by ",
+        "varied off by ",
+    ];
+    let told = SAID.iter().find_map(|said| reason.strip_prefix(said));
+    told.unwrap_or(reason).to_owned()
 }
 
 fn shortened(text: &str) -> String {
