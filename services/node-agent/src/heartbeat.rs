@@ -2,6 +2,7 @@
 //! when to speak next; silence is answered by speaking on.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics};
@@ -12,6 +13,7 @@ use tokio::time::Instant;
 
 use crate::agent::Board;
 use crate::machine;
+use crate::runtime::Runtime;
 
 const FIRST_MS: u64 = 1_000;
 
@@ -21,6 +23,8 @@ pub struct Heart {
     pub boot_id: String,
     pub agent_instance: String,
     pub inventory: Inventory,
+    /// Asked each time what it offers: a container engine may come and go.
+    pub runtime: Arc<dyn Runtime>,
     /// Whose disk to measure; absent where the machine is pretended.
     pub state_dir: Option<PathBuf>,
     pub board: watch::Receiver<Board>,
@@ -74,7 +78,10 @@ impl Heart {
         Heartbeat {
             boot_id: self.boot_id.clone(),
             agent_instance: self.agent_instance.clone(),
-            inventory: self.inventory.clone(),
+            inventory: Inventory {
+                runtimes: self.runtime.offers(),
+                ..self.inventory.clone()
+            },
             metrics,
             quiesced: false,
         }

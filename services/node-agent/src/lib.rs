@@ -33,6 +33,7 @@ use hayward_node_status_api::Inventory;
 use hayward_service::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, settings, telemetry};
 use hayward_vocabulary::Size;
+use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -40,8 +41,10 @@ pub use config::{RuntimeKind, Settings};
 
 use agent::{Agent, Board, Ears};
 use journal::Journal;
+use runtime::docker::Docker;
 use runtime::groups::Groups;
 use runtime::process::{Conditions, Processes};
+use runtime::real::Real;
 use runtime::simulated::{Behaviour, Simulated};
 use runtime::{NewsSender, Runtime};
 
@@ -111,6 +114,7 @@ fn start_one(
         boot_id: boot_id.clone(),
         agent_instance: agent_instance.clone(),
         inventory,
+        runtime: Arc::clone(&runtime),
         state_dir: state_dir.clone(),
         board: board.clone(),
     };
@@ -182,23 +186,32 @@ fn machine_of(settings: &Settings, news: NewsSender) -> anyhow::Result<(Arc<dyn 
         gid: settings.run_as_gid,
         groups: Groups::detect(settings.cgroup_root.as_deref()),
     };
-    let processes = Processes::new(conditions, news).context("cannot use the state directory")?;
-    Ok((Arc::new(processes), machine::boot_id()))
+    let docker = settings.docker(&conditions.state_dir)?;
+    let docker = docker.map(|docker| Docker::new(docker, news.clone()));
+    let processes =
+        Processes::new(conditions, news.clone()).context("cannot use the state directory")?;
+    let real = Real::new(processes, docker.transpose()?, news);
+    Ok((Arc::new(real), machine::boot_id()))
 }
 
 fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {
     let real = machine::capacity();
     let mut labels = settings.label_map()?;
     labels.extend(runtime.labels());
+    let mut capacity = Size {
+        memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
+        cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
+        ..real
+    };
+    if settings.docker_socket.is_some() {
+        // Also while the engine does not answer: room that shrinks moves work away (F31).
+        capacity.extras.insert(ENGINE.to_owned(), ENGINE_PLACES);
+    }
     Ok(Inventory {
-        capacity: Size {
-            memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
-            cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
-            ..real
-        },
+        capacity,
         pool: settings.pool.clone(),
         labels,
-        runtimes: vec![runtime.name().to_owned()],
+        runtimes: runtime.offers(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     })
 }

@@ -46,8 +46,8 @@ impl Simulated {
 }
 
 impl Runtime for Simulated {
-    fn name(&self) -> &'static str {
-        "simulated"
+    fn offers(&self) -> Vec<String> {
+        vec!["simulated".to_owned()]
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
@@ -109,7 +109,7 @@ impl Runtime for Simulated {
 
 async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown) -> Exit {
     match &container.launch.program {
-        Program::Command { .. } => {
+        Program::Command { .. } | Program::Container { .. } => {
             tokio::select! {
                 () = stop.wait() => {}
                 () = sleep(Duration::from_millis(behaviour.container_ms)),

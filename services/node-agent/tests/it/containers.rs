@@ -50,7 +50,7 @@ impl Drop for Agent {
 }
 
 /// Takes all wishes away, so that nothing is left running behind a test.
-async fn clear(control: &Control) {
+pub async fn clear(control: &Control) {
     control.change(|world| world.desired.clear());
     let empty = |world: &crate::control::World| {
         world

@@ -7,5 +7,6 @@
 
 mod containers;
 mod control;
+mod engine;
 mod runner;
 mod simulated;
