@@ -15,6 +15,7 @@ mod files;
 mod follow;
 mod heartbeat;
 mod journal;
+mod last_words;
 mod machine;
 mod output;
 mod pause;
@@ -187,6 +188,11 @@ fn machine_of(settings: &Settings, news: NewsSender) -> anyhow::Result<(Arc<dyn 
         groups: Groups::detect(settings.cgroup_root.as_deref()),
     };
     let docker = settings.docker(&conditions.state_dir)?;
+    anyhow::ensure!(
+        docker.is_some() || !Docker::left_behind(&conditions.state_dir),
+        "containers of an engine are still here, and the setting `docker_socket` is gone: set it \
+         again, so that they can be told of"
+    );
     let docker = docker.map(|docker| Docker::new(docker, news.clone()));
     let processes =
         Processes::new(conditions, news.clone()).context("cannot use the state directory")?;

@@ -116,6 +116,12 @@ impl Docker {
         }
     }
 
+    /// Whether an earlier agent left containers that are not over, as far as its folders tell.
+    pub fn left_behind(state_dir: &Path) -> bool {
+        let folders = folder::all(&state_dir.join("engine")).unwrap_or_default();
+        folders.iter().any(|(_, folder)| folder.exit().is_none())
+    }
+
     pub fn answers(&self) -> bool {
         self.0.answers.load(Ordering::Relaxed)
     }

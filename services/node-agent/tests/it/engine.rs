@@ -104,6 +104,11 @@ async fn a_program_in_an_image_runs_bounded_and_is_not_root() {
         "{exit:?}"
     );
     assert!(exit.ended_at.is_some());
+    assert!(
+        exit.message
+            .is_some_and(|words| words.contains("its last words:")),
+        "W13"
+    );
     output(&control, &id("exit"), "CapEff").await;
     let text = control.world.borrow().output[&id("exit")].clone();
     assert!(
@@ -262,6 +267,15 @@ async fn a_program_that_is_deaf_is_killed_and_none_of_it_is_left() {
     assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(137)));
     assert!(!lives(running.pid.unwrap()));
     clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_whose_engine_was_taken_away_does_not_guess() {
+    let control = Control::start().await;
+    let folder = control.state_dir().join("engine").join(id("left").as_str());
+    std::fs::create_dir_all(folder).unwrap();
+    let mut agent = Agent::start(&control, &[]);
+    assert!(!agent.0.wait().unwrap().success());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -14,9 +14,9 @@ use bollard::container::LogOutput;
 use futures_util::StreamExt as _;
 use serde::{Deserialize, Serialize};
 
-use super::engine::Engine;
+use super::engine::{Engine, Fault};
 use super::folder::Folder;
-use super::seen::instant;
+use super::seen::{Stage, instant};
 use crate::files;
 use crate::pause::Pause;
 
@@ -38,7 +38,8 @@ pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
     };
     while !kept.full {
         match read_on(engine, id, &mut kept).await {
-            Ok(true) => return,
+            Ok(true) if is_over(engine, id).await => return,
+            Ok(true) => pause.wait().await,
             Ok(false) => pause.reset(),
             Err(error) => {
                 if pause.is_new() {
@@ -47,6 +48,14 @@ pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
                 pause.wait().await;
             }
         }
+    }
+}
+
+/// A stream also ends with its engine, which may leave its containers running.
+async fn is_over(engine: &Engine, id: &str) -> bool {
+    match engine.inspect(id).await {
+        Ok(seen) => matches!(seen.stage, Stage::Over(_)),
+        Err(fault) => matches!(fault, Fault::Missing(_)),
     }
 }
 
