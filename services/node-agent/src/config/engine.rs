@@ -51,7 +51,8 @@ impl Settings {
 }
 
 fn local(socket: &Path) -> anyhow::Result<PathBuf> {
-    let path = socket.strip_prefix("unix:").unwrap_or(socket);
+    let text = socket.to_string_lossy();
+    let path = Path::new(text.strip_prefix("unix://").unwrap_or(&text));
     ensure!(
         path.is_absolute(),
         "the setting `docker_socket`: {} is no absolute path of a socket on this machine",

@@ -74,7 +74,7 @@ impl Docker {
         std::fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let rules = Rules {
             node: conditions.node,
-            owner: owner(&dir)?,
+            owner: owner(&conditions.state_dir)?,
             uid: conditions.uid,
             gid: conditions.gid,
             network: conditions.network,
@@ -217,7 +217,7 @@ impl Docker {
 
 /// Who this agent is to its engine, for as long as its directory lasts.
 fn owner(dir: &Path) -> anyhow::Result<String> {
-    let path = dir.join("owner");
+    let path = dir.join("engine-owner");
     if let Ok(owner) = std::fs::read_to_string(&path)
         && !owner.is_empty()
     {
