@@ -47,7 +47,8 @@ pub struct Settings {
     pub docker_socket: Option<PathBuf>,
     /// The engine's network that containers are in. Default `bridge`; never the machine's own.
     pub docker_network: String,
-    /// Directories of this machine that every container sees, as `/data:/data:ro`. Default none.
+    /// Directories of this machine that every container sees, as `/data:/data:ro`; needs
+    /// `run_as_uid`. Default none.
     pub docker_mounts: Vec<String>,
     /// Registries images may be fetched from, as `docker.io`. Default none: only images that are
     /// on the machine are used.

@@ -30,6 +30,11 @@ impl Settings {
             !network.is_empty() && network != "host" && !network.starts_with("container:"),
             "the setting `docker_network`: {network:?} is not a network of the containers' own"
         );
+        ensure!(
+            self.docker_mounts.is_empty() || self.run_as_uid.is_some(),
+            "the setting `docker_mounts` needs `run_as_uid`: else a submission would choose whose \
+             files it reads there"
+        );
         for mount in &self.docker_mounts {
             mounted(mount, &socket)
                 .with_context(|| format!("the setting `docker_mounts`: {mount:?}"))?;
@@ -109,6 +114,7 @@ mod tests {
     #[test]
     fn s21_nothing_of_the_hosts_unless_listed_and_never_the_socket() {
         let with = |mounts: &[&str]| Settings {
+            run_as_uid: Some(LEAST_ID),
             docker_mounts: mounts.iter().map(|mount| (*mount).to_owned()).collect(),
             ..settings()
         };
@@ -124,6 +130,11 @@ mod tests {
         ] {
             assert!(!good(&[bad]), "{bad}");
         }
+        let nobody = Settings {
+            run_as_uid: None,
+            ..with(&["/data:/data:ro"])
+        };
+        assert!(nobody.docker(Path::new("/s")).is_err());
         for network in ["host", "container:x", ""] {
             let settings = Settings {
                 docker_network: network.into(),
