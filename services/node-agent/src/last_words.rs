@@ -1,5 +1,5 @@
-//! What a program said before it failed, kept with its exit (W13): whoever reads why it ended should
-//! not have to look for its output first, nor find it gone.
+//! What a program said before it failed, kept with its exit (W13): whoever reads why it ended
+//! should not have to look for its output first, nor find it gone.
 
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 

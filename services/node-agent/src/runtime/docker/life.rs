@@ -163,8 +163,12 @@ impl Docker {
         }
         let fetched = self.0.engine.pull(image).await;
         fetched.map_err(|fault| {
-            let message = fault.message();
-            no_image(format!("the image {image} cannot be fetched: {message}"))
+            let message = format!("the image {image} cannot be fetched: {}", fault.message());
+            match fault {
+                // The registry does not have it, for anybody.
+                Fault::Missing(_) => no_image(message),
+                _ => coded(ExitCause::Node, IMAGE_PULL, message),
+            }
         })
     }
 
@@ -183,7 +187,7 @@ impl Docker {
                 Err(fault) => {
                     if pause.is_new() {
                         let error = fault.message();
-                        tracing::warn!(container = %order.id, error, "the engine does not say how it is");
+                        tracing::warn!(container = %order.id, error, "its engine is silent");
                     }
                     pause.wait().await;
                     continue;

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 
 use super::*;
 use crate::runtime::Container;
-use pretence::{Mood, Pretence, Stage};
+use pretence::{Mood, Pretence, Registry, Stage};
 
 struct Bench {
     engine: Pretence,
@@ -189,8 +189,8 @@ async fn a_missing_image_is_fetched_only_from_a_listed_registry() {
     let mut bench = Bench::new();
     let (listed, other) = ("listed.example/x:1", "docker.example/x:1");
     bench.engine.change(|world| {
-        world.missing.insert(listed.into(), true);
-        world.missing.insert(other.into(), true);
+        world.missing.insert(listed.into(), Registry::Has);
+        world.missing.insert(other.into(), Registry::Has);
     });
     bench.launch(other);
     let exit = bench.ended().await;
@@ -215,16 +215,20 @@ async fn a_missing_image_is_fetched_only_from_a_listed_registry() {
 }
 
 #[tokio::test]
-async fn an_image_the_registry_has_not_either() {
-    let mut bench = Bench::new();
+async fn w15_an_image_nobody_has_is_the_users_fault_and_a_broken_registry_is_not() {
     let image = "listed.example/none";
-    bench
-        .engine
-        .change(|world| world.missing.extend([(image.to_owned(), false)]));
-    bench.launch(image);
-    let exit = bench.ended().await;
-    assert_eq!(code(&exit), (ExitCause::LaunchFailed, Some("image_pull")));
-    assert!(exit.message.unwrap().contains("manifest unknown"));
+    for (registry, cause) in [
+        (Registry::HasNot, ExitCause::LaunchFailed),
+        (Registry::Fails, ExitCause::Node),
+    ] {
+        let mut bench = Bench::new();
+        let missing = [(image.to_owned(), registry)];
+        bench.engine.change(|world| world.missing.extend(missing));
+        bench.launch(image);
+        let exit = bench.ended().await;
+        assert_eq!(code(&exit), (cause, Some("image_pull")));
+        assert!(exit.message.unwrap().contains(image));
+    }
 }
 
 #[tokio::test]

@@ -29,6 +29,13 @@ pub struct Made {
     pub body: Value,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registry {
+    Has,
+    HasNot,
+    Fails,
+}
+
 /// How it misbehaves.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Mood {
@@ -50,8 +57,8 @@ pub enum Mood {
 pub struct World {
     pub mood: Mood,
     pub containers: BTreeMap<String, Made>,
-    /// Images it does not have, and whether a registry does.
-    pub missing: HashMap<String, bool>,
+    /// Images it does not have, and what their registry says.
+    pub missing: HashMap<String, Registry>,
     pub starts: u32,
     pub pulls: u32,
     pub output: Vec<(String, String)>,
@@ -191,11 +198,14 @@ impl Pretence {
             .find_map(|pair| pair.strip_prefix("fromImage="));
         let image = image.unwrap().replace("%2F", "/").replace("%3A", ":");
         self.change(|world| world.pulls += 1);
-        if self.look(|world| world.missing.get(&image) == Some(&true)) {
-            self.change(|world| world.missing.retain(|missing, _| *missing != image));
-            return told(200, &json!({"status": "done"}));
+        match self.look(|world| world.missing.get(&image).copied()) {
+            Some(Registry::HasNot) => refusal(404, "manifest unknown"),
+            Some(Registry::Fails) => refusal(500, "connection refused"),
+            Some(Registry::Has) | None => {
+                self.change(|world| world.missing.retain(|missing, _| *missing != image));
+                told(200, &json!({"status": "done"}))
+            }
         }
-        refusal(404, "manifest unknown")
     }
 
     fn list(&self, query: &str) -> Response {
