@@ -35,7 +35,7 @@ for service in job-converter rm-scheduler container-manager node-status blocklis
   # shellcheck disable=SC2086
   give "$service" $common "tokens/$service.token" "database/$role.url"
 done
-# These two sign tokens themselves: for the runners of jobs, and for nodes that enrol.
-for service in job-converter node-status; do give "$service" issuer.pem; done
+# These sign tokens themselves: for runners of jobs, nodes that enrol, owners of worker pools.
+for service in job-converter node-status rm-scheduler; do give "$service" issuer.pem; done
 for agent in $agents; do give "$agent" "tokens/agent-$agent.token"; done
 echo "keys, roles and schemas are ready"

@@ -28,7 +28,9 @@ cargo build --quiet --manifest-path "$root/Cargo.toml" -p hayward-postgres \
 
 # `serve` leaves at once when another one already holds the folder.
 if ! { [ -f "$home/server.pid" ] && kill -0 "$(cat "$home/server.pid")" 2>/dev/null; }; then
-    setsid nohup "$program" serve "$home" >"$target/sqlx-pg.log" 2>&1 </dev/null &
+    # It outlives this call, and must not keep what its caller has open: a lock, say.
+    setsid nohup "$program" serve "$home" >"$target/sqlx-pg.log" 2>&1 </dev/null \
+        3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&- &
     served=$!
     mkdir -p "$home"
     echo "$served" >"$home/server.pid"

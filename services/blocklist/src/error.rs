@@ -1,17 +1,69 @@
 //! What blocklist says when it will not.
 
-use hayward_service::problem::Problem;
+use hayward_blocklist_api::BlockEntry;
+use hayward_blocklist_domain::Withheld;
+use hayward_service::problem::{Code, FieldFault, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
+    #[error("blocklist_disabled: the blocklist is switched off by its setting `enabled`")]
+    Disabled,
     #[error("a block of {0}")]
     NoItem(String),
+    #[error(
+        "{} is blocked already, until {}, because: {}; send allow_merge to merge into that",
+        .0.key(),
+        .0.end.map_or_else(|| "it is taken away".to_owned(), |end| end.to_string()),
+        .0.cause
+    )]
+    Exists(Box<BlockEntry>),
+    #[error("{0} changed since it was read")]
+    Changed(String),
+    /// Number of the item in its batch, its node, and how many are known.
+    #[error("{1:?} is none of the {2} machines that were ever seen")]
+    UnknownNode(usize, String, usize),
+    #[error("{1}")]
+    Brake(usize, Withheld),
+    #[error("this is not a strategy that can be used")]
+    Strategy(Vec<FieldFault>),
+    #[error("{0}")]
+    TooBroad(String),
 }
 
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
-        match &refusal {
-            Refusal::NoItem(_) => Problem::not_found(refusal),
+        let text = refusal.to_string();
+        match refusal {
+            Refusal::Disabled | Refusal::Exists(_) => Self::new(Code::Conflict, text),
+            Refusal::NoItem(_) => Self::not_found(text),
+            Refusal::Changed(_) => Self::new(Code::PreconditionFailed, text),
+            Refusal::UnknownNode(number, ..) => {
+                let detail = "name a machine of the fleet; `hayward nodes` lists them";
+                Self::new(Code::Invalid, text).at(format!("/items/{number}/identifier"), detail)
+            }
+            Refusal::Brake(number, _) => {
+                let detail =
+                    "an automatic block keeps to the brakes; a person may block it by hand";
+                Self::new(Code::Invalid, text).at(format!("/items/{number}"), detail)
+            }
+            Refusal::Strategy(faults) => {
+                let mut problem = Self::new(Code::Invalid, text);
+                problem.errors = faults;
+                problem
+            }
+            Refusal::TooBroad(_) => {
+                Self::new(Code::Invalid, text).at("/parameters", "make the rule narrower")
+            }
         }
     }
+}
+
+/// The pointer of a fault where the body is one item and no batch.
+pub fn of_one(mut problem: Problem) -> Problem {
+    for fault in &mut problem.errors {
+        if let Some(rest) = fault.pointer.strip_prefix("/items/0") {
+            fault.pointer = rest.to_owned();
+        }
+    }
+    problem
 }

@@ -1,22 +1,30 @@
 //! The routes of blocklist. Handlers check who asks, ask the ledger once, and wrap the answer.
 
+mod changes;
 mod draft;
+mod evidence;
+mod failures;
 mod history;
 mod items;
+mod overview;
 mod page;
 mod publication;
+mod single;
+mod strategy;
 
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hayward_publication::{Handle, Publisher};
+use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::Clock;
-use hayward_service::limits;
+use hayward_service::problem::Problem;
+use hayward_service::{frame, limits};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use crate::ledger::Command;
+use crate::ledger::{Command, Context};
 
 /// What handlers need.
 #[derive(Clone)]
@@ -26,6 +34,7 @@ pub struct App {
     pub pool: PgPool,
     /// Lookups test the end too, so that expiry is exact even when the sweeper is late.
     pub clock: Arc<dyn Clock>,
+    pub context: Arc<Context>,
 }
 
 pub fn routes() -> OpenApiRouter<App> {
@@ -36,7 +45,26 @@ pub fn routes() -> OpenApiRouter<App> {
             items::add_blocks
         ))
         .layer(limits::bulk());
+    let waiting = OpenApiRouter::new()
+        .routes(routes!(changes::list_block_news))
+        .layer(axum::middleware::from_fn(frame::long_poll));
     OpenApiRouter::new()
+        .routes(routes!(overview::show_blocks))
+        .routes(routes!(
+            single::show_node_block,
+            single::block_node,
+            single::unblock_node
+        ))
+        .routes(routes!(
+            single::show_worker_block,
+            single::block_worker,
+            single::unblock_worker
+        ))
+        .routes(routes!(evidence::show_evidence))
+        .routes(routes!(evidence::show_evacuation))
+        .routes(routes!(failures::report_failures))
+        .routes(routes!(strategy::show_strategy, strategy::choose_strategy))
+        .merge(waiting)
         .merge(bulk)
         .routes(routes!(items::show_block, items::remove_block))
         .routes(routes!(history::list_block_changes))
@@ -47,4 +75,16 @@ pub fn routes() -> OpenApiRouter<App> {
 fn revision(revision: u64) -> HeaderMap {
     let name = HeaderName::from_static("hayward-revision");
     HeaderMap::from_iter([(name, HeaderValue::from(revision))])
+}
+
+/// Owners of jobs and pools, services and operators may tell what they found.
+fn reporter(caller: &Caller) -> Result<&str, Problem> {
+    let may =
+        |scope: &Scope| matches!(scope, Scope::Operator | Scope::Owner(_) | Scope::Service(_));
+    if caller.scopes.iter().any(may) {
+        return Ok(&caller.name);
+    }
+    Err(Problem::forbidden(
+        "this takes the scope operator, or that of an owner or a service",
+    ))
 }

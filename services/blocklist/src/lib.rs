@@ -1,19 +1,25 @@
 //! blocklist keeps what must be avoided: which node or worker, why, until when, and whether what
 //! runs there is taken off.
 //!
-//! It owns items, the memory of removed ones, and their history. It publishes `blocks`, which
-//! rm-scheduler alone follows. It follows nobody.
+//! It owns items, the memory of removed ones, their history, and the record of failures. It
+//! publishes `blocks`, which rm-scheduler alone follows, and follows rm-scheduler's `failures`,
+//! `machines` and `clearings`.
 //!
 //! Two statements about one key merge into one item, in whatever order they arrive. An item ends by
-//! itself at its end: whoever reads it tests that, and the sweep only produces the news.
+//! itself at its end: whoever reads it tests that, and the sweep only produces the news. A block
+//! that was judged from the record ends in a trial: the machine has to show that it works.
 //!
-//! It never looks at nodes or work: a name that nobody has yet can be blocked.
+//! It never starts, stops or moves anything.
 
+mod absorb;
+mod clock;
 mod config;
 mod error;
 mod http;
 mod ledger;
+mod show;
 mod store;
+mod strategy;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -22,17 +28,22 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::committer;
-use hayward_publication::{Committer, Publisher};
+use hayward_publication::follower::{Source, follow};
+use hayward_publication::{Committed, Committer, Handle, Publisher, Reply, Update};
+use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
+use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
 use hayward_service::frame::{self, Frame};
-use hayward_service::health::{Health, Standing, StatusSource};
+use hayward_service::health::{Health, Standing};
 use hayward_service::openapi::{Description, documented, golden};
 use hayward_service::shutdown::Shutdown;
+use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 
-pub use crate::config::Settings;
+use crate::clock::DatabaseClock;
+pub use crate::config::{Evacuation, Settings};
 use crate::http::App;
-use crate::ledger::Ledger;
+use crate::ledger::{Command, Context, Ledger};
 
 /// The schema of this service, and the role it works as.
 pub const SCHEMA: &str = "blocklist";
@@ -80,34 +91,47 @@ impl Running {
 /// When a setting is missing or wrong, or the database or the address cannot be had.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     settings.check()?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
-    let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
+    let verifier = Arc::new(keys.verifier(Arc::new(SystemClock))?);
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS)
         .await
         .context("cannot connect to the database")?;
+    let measured = DatabaseClock::of(&pool)
+        .await
+        .context("cannot read the database's clock")?;
+    tokio::spawn(Arc::clone(&measured).keep(pool.clone(), shutdown.clone()));
+    let clock: Arc<dyn Clock> = measured;
 
     let holder = format!("{NAME} {}", std::process::id());
     let lease = Duration::from_millis(settings.frame.lease_ms);
+    let context = Arc::new(Context::new(settings.clone()));
     let (committer, handle) = Committer::start::<Ledger>(
         committer::Settings::new(holder, lease),
         pool.clone(),
         &[BLOCKS],
         Arc::clone(&clock),
-        Arc::new(settings.clone()),
+        Arc::clone(&context),
     );
     let publisher = Arc::clone(handle.publisher());
+    let token = TokenSource::file(keys.token_path(NAME));
+    let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
+    let follow = |name| (name, rm_scheduler.clone(), &handle, &shutdown);
+    follow_into(follow(MACHINES), Command::Machines);
+    follow_into(follow(FAILURES), Command::Facts);
+    follow_into(follow(CLEARINGS), Command::Clearings);
 
     let app = App {
         handle,
         publisher: publisher.clone(),
         pool,
         clock,
+        context,
     };
     let listener = frame::bind(&settings.frame).await?;
     let address = listener.local_addr()?;
-    let health = Health::new(NAME, Arc::new(Status(publisher.clone())))
-        .insecure(frame::insecure_modes(address));
+    let shown = publisher.clone();
+    let standing = move || hayward_publication::status::standing(&shown);
+    let health = Health::new(NAME, Arc::new(standing)).insecure(frame::insecure_modes(address));
     let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
@@ -131,23 +155,22 @@ pub fn openapi() -> String {
     )
 }
 
-/// How this replica stands, for `/readyz` and `/v1/status`.
-struct Status(Arc<Publisher>);
-
-impl StatusSource for Status {
-    fn standing(&self) -> Standing {
-        let leading = self.0.leading();
-        Standing {
-            not_ready: leading
-                .as_ref()
-                .err()
-                .map(ToString::to_string)
-                .into_iter()
-                .collect(),
-            epoch: leading.as_ref().ok().copied(),
-            leader: leading.is_ok(),
-            revision: Some(self.0.revision()),
-            ..Standing::default()
+/// Follows one publication of rm-scheduler, each update as one command.
+fn follow_into<T: DeserializeOwned + Send + 'static>(
+    (name, client, handle, shutdown): (&'static str, Client, &Handle<Command>, &Shutdown),
+    command: fn(Update<T>, Reply<()>) -> Command,
+) {
+    let source = Source {
+        name,
+        path: format!("/v1/{name}/publication"),
+    };
+    let (handle, publisher) = (handle.clone(), Arc::clone(handle.publisher()));
+    let absorb = move |update| {
+        let handle = handle.clone();
+        async move {
+            let done: Result<Committed<()>, _> = handle.ask(|reply| command(update, reply)).await;
+            done
         }
-    }
+    };
+    tokio::spawn(follow(source, client, publisher, shutdown.clone(), absorb));
 }

@@ -2,13 +2,19 @@
 
 mod block;
 mod change;
+mod fact;
+mod past;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use hayward_blocklist_domain::What;
+use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
 pub use self::block::{BlockRow, load_blocks};
-pub use self::change::{ChangeRow, history};
+pub use self::change::{ChangeRow, feed, history};
+pub use self::fact::{FactRow, cause_word, load_facts};
+pub use self::past::{PastRow, StrategyRow, load_machines, load_past, load_strategy, now_ms};
 use crate::ledger::Key;
 
 /// What one batch changes.
@@ -19,19 +25,58 @@ pub struct Rows {
     pub changes: Vec<ChangeRow>,
     /// The history has grown long enough to be trimmed.
     pub trim_changes: bool,
+    /// Machines whose facts, as far as they were there before, count no more.
+    pub spent: BTreeSet<NodeName>,
+    pub facts: Vec<FactRow>,
+    pub forgotten: Vec<(String, What)>,
+    pub past: Vec<PastRow>,
+    /// Automatic blocks that began before are forgiven.
+    pub forgive_before: Option<Timestamp>,
+    /// Machines never seen before.
+    pub machines: Vec<String>,
+    pub strategy: Option<StrategyRow>,
 }
 
 impl Rows {
     pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.changes.is_empty()
+        self.blocks.is_empty()
+            && self.changes.is_empty()
+            && self.spent.is_empty()
+            && self.facts.is_empty()
+            && self.forgotten.is_empty()
+            && self.past.is_empty()
+            && self.machines.is_empty()
+            && self.strategy.is_none()
     }
 }
 
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     block::write(rows.blocks, tx).await?;
-    change::append(&rows.changes, tx).await?;
+    if !rows.changes.is_empty() {
+        change::append(&rows.changes, tx).await?;
+    }
     if rows.trim_changes {
         change::trim(tx).await?;
+    }
+    // Before the facts of this batch are written, which know for themselves whether they are spent.
+    if !rows.spent.is_empty() {
+        fact::spend(&rows.spent, tx).await?;
+    }
+    if !rows.facts.is_empty() {
+        fact::insert(&rows.facts, tx).await?;
+    }
+    if !rows.forgotten.is_empty() {
+        fact::forget(&rows.forgotten, tx).await?;
+    }
+    past::append_past(&rows.past, tx).await?;
+    if let Some(before) = rows.forgive_before {
+        past::forget_past(before, tx).await?;
+    }
+    if !rows.machines.is_empty() {
+        past::remember_machines(&rows.machines, tx).await?;
+    }
+    if let Some(strategy) = &rows.strategy {
+        past::choose(strategy, tx).await?;
     }
     Ok(())
 }

@@ -5,8 +5,16 @@
     reason = "a test says what broke by where it panics"
 )]
 
+#[path = "service/evidence.rs"]
+mod evidence;
 #[path = "service/items.rs"]
 mod items;
+#[path = "service/rest.rs"]
+mod rest;
+#[path = "service/scenarios.rs"]
+mod scenarios;
+#[path = "service/scheduler.rs"]
+mod scheduler;
 #[path = "service/time.rs"]
 mod time;
 #[path = "service/world.rs"]

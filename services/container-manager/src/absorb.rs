@@ -72,6 +72,7 @@ fn born(entry: AllocationEntry, standing: Standing, moment: &Moment) -> Option<C
         user: entry.user,
         node: entry.node,
         size: entry.size,
+        exclusive: entry.exclusive,
         launch: (!life.has_ended()).then(|| launch.into()),
         epoch: moment.epoch,
         ordered_at: moment.now,

@@ -31,6 +31,8 @@ pub struct Container {
     pub user: UserName,
     pub node: NodeName,
     pub size: Size,
+    /// Its node ends it by itself when its lease runs out (I4).
+    pub exclusive: bool,
     /// Absent once it has ended: it may hold secrets.
     pub launch: Option<Arc<Launch>>,
     /// Term of the writer that last changed what the node is told.
@@ -65,7 +67,7 @@ impl Container {
             incarnation: self.life.incarnation,
             epoch: self.epoch,
             goal,
-            exclusive: false,
+            exclusive: self.exclusive,
             size: self.size.clone(),
             launch: self.launch.as_deref()?.clone(),
         })

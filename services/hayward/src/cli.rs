@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, bench, block, cancel, completion, containers, demo, healthcheck, logs, node,
-    nodes, plan, policy, prepare, replay, reserve, rounds, service, simulate, single, submit,
-    tasks, up, what_if, work,
+    allocations, bench, block, blocks, cancel, completion, containers, demo, enrol, healthcheck,
+    logs, node, nodes, plan, policy, pool, prepare, replay, reserve, rounds, service, simulate,
+    single, submit, tasks, up, watch, what_if, work,
 };
 use crate::connection::Access;
 
@@ -78,8 +78,8 @@ pub enum Asking {
     Jobs(As<work::Listing>),
     /// Show one job, its processes and the tasks that failed
     Job(As<work::Which>),
-    /// Follow a job, a service or a reservation until it is over
-    Watch(As<work::Which>),
+    /// Follow a job, a service or a reservation until it is over, or the machines
+    Watch(As<watch::Arguments>),
     /// Print what tasks said last, or what a service writes
     Logs(As<logs::Arguments>),
     /// List how the tasks of a job ended
@@ -103,16 +103,16 @@ pub enum Asking {
     Status(As<Nothing>),
     /// List the machines
     Nodes(As<nodes::Arguments>),
-    /// Show a machine, vary it off or on, forget it
+    /// Show a machine, empty it, vary it off or on, forget it
     Node(As<node::Arguments>),
     /// Let the agent of a new machine in
-    Enrol(As<node::Which>),
+    Enrol(As<enrol::Arguments>),
     /// Keep work off a machine, for a while or for good
     Block(As<block::Block>),
     /// Take a block away
     Unblock(As<block::What>),
-    /// List what is blocked, and until when
-    Blocks(As<Nothing>),
+    /// List what is blocked, and until when; show evidence, choose a strategy
+    Blocks(As<blocks::Arguments>),
     /// Show who is due what and who holds what
     Shares(As<Nothing>),
     /// Show what is asked for against what there is, by pool and class
@@ -127,6 +127,8 @@ pub enum Asking {
     Replay(As<replay::Arguments>),
     /// Say who would start, wait or have to go, if
     WhatIf(Box<As<what_if::Arguments>>),
+    /// Make, list, size and end worker pools: an outside owner decides about their workers
+    Pool(As<pool::Arguments>),
     /// Show, check, compare or replace the policy: pools, classes, weights, limits
     Policy(As<policy::Arguments>),
 }
@@ -213,6 +215,36 @@ mod tests {
         let size = arguments.needs.size().unwrap();
         assert_eq!((size.memory_bytes, size.cpu_milli), (2 << 30, 1500));
         assert!(arguments.then.wait && !arguments.then.quiet);
+    }
+
+    #[test]
+    fn the_token_of_an_owner_is_not_the_token_of_who_asks() {
+        let cli = Cli::try_parse_from([
+            "hayward",
+            "pool",
+            "create",
+            "--token-file",
+            "mine",
+            "--owner-token",
+            "its",
+            "--size",
+            "2",
+            "--",
+            "worker",
+            "--size",
+        ]);
+        let Command::Asking(asking) = cli.unwrap().command else {
+            panic!("a question")
+        };
+        let Asking::Pool(pool) = *asking else {
+            panic!("a pool")
+        };
+        assert_eq!(pool.access.token_file, Some("mine".into()));
+        let pool::Command::Create(create) = pool.arguments.command else {
+            panic!("a new pool")
+        };
+        assert_eq!(create.owner_token, Some("its".into()));
+        assert_eq!(create.command, ["worker", "--size"]);
     }
 
     #[test]

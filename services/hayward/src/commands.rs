@@ -3,6 +3,7 @@
 pub mod allocations;
 pub mod bench;
 pub mod block;
+pub mod blocks;
 pub mod cancel;
 pub mod completion;
 pub mod containers;
@@ -19,6 +20,7 @@ pub mod node_agent;
 pub mod nodes;
 pub mod plan;
 pub mod policy;
+pub mod pool;
 pub mod prepare;
 pub mod replay;
 pub mod reserve;

@@ -56,6 +56,10 @@ impl Ports {
         Ok(Self(ports))
     }
 
+    pub fn first(self) -> u16 {
+        self.0[0]
+    }
+
     pub fn addresses(self) -> Addresses {
         let [
             job_converter,
@@ -114,8 +118,15 @@ impl Fleet {
                 services.push(tokio::spawn(running.stopped()));
             }};
         }
-        start!(hayward_node_status, nodes, suspect_ms: plan.suspect_ms, lost_ms: plan.lost_ms);
-        start!(hayward_blocklist, blocks,);
+        start!(
+            hayward_node_status, nodes,
+            suspect_ms: plan.suspect_ms,
+            lost_ms: plan.lost_ms,
+            // All start and end together, so there is no outage of one alone to be patient with.
+            warm_up_ms: Some(plan.lost_ms),
+            rm_scheduler_url: addresses.rm_scheduler.clone()
+        );
+        start!(hayward_blocklist, blocks, rm_scheduler_url: addresses.rm_scheduler.clone());
         start!(hayward_job_converter, jobs, rm_scheduler_url: addresses.rm_scheduler.clone());
         start!(
             hayward_container_manager, containers,

@@ -5,9 +5,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
-    allocations, bench, block, cancel, completion, containers, demo, enrol, explain, healthcheck,
-    job, jobs, load, logs, node, node_agent, nodes, plan, policy, prepare, replay, reserve, rounds,
-    service, shares, simulate, single, status, submit, tasks, timeline, up, watch, what_if,
+    allocations, bench, block, blocks, cancel, completion, containers, demo, enrol, explain,
+    healthcheck, job, jobs, load, logs, node, node_agent, nodes, plan, policy, pool, prepare,
+    replay, reserve, rounds, service, shares, simulate, single, status, submit, tasks, timeline,
+    up, watch, what_if,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -90,10 +91,11 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
         Asking::Release(it) => reserve::release(session(it.access), it.arguments).await?,
         Asking::Nodes(it) => nodes::run(session(it.access), &it.arguments).await?,
         Asking::Node(it) => node::run(session(it.access), it.arguments).await?,
+        Asking::Pool(it) => pool::run(session(it.access), it.arguments).await?,
         Asking::Enrol(it) => enrol::run(session(it.access), it.arguments).await?,
         Asking::Block(it) => block::block(session(it.access), it.arguments).await?,
         Asking::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,
-        Asking::Blocks(it) => block::list(session(it.access)).await?,
+        Asking::Blocks(it) => blocks::run(session(it.access), it.arguments).await?,
         Asking::Shares(it) => shares::run(session(it.access)).await?,
         Asking::Load(it) => load::run(session(it.access)).await?,
         Asking::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,

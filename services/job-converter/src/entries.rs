@@ -1,6 +1,7 @@
 //! From work in memory to what is published of it: pure, and always from the whole.
 
 use hayward_job_converter_api::submission::ServiceSubmission;
+use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_job_converter_api::{DemandEntry, ProcessView, TaskCounts, WorkState, WorkView};
 use hayward_job_converter_domain::{State, convert, status};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry};
@@ -34,6 +35,23 @@ impl Work {
             What::Job(job) => job.submission.class.clone(),
             What::Service(service) => service.class.clone(),
             What::Reservation(reservation) => reservation.class.clone(),
+        }
+    }
+
+    fn when_unreachable(&self) -> WhenUnreachable {
+        let chosen = match &self.what {
+            What::Job(job) => job.submission.when_unreachable,
+            What::Service(service) => service.when_unreachable,
+            What::Reservation(_) => None,
+        };
+        chosen.map(UnreachableChoice::meaning).unwrap_or_default()
+    }
+
+    fn disruption_limit(&self) -> Option<u64> {
+        match &self.what {
+            What::Job(job) => job.submission.disruption_limit,
+            What::Service(service) => service.disruption_limit,
+            What::Reservation(_) => None,
         }
     }
 
@@ -82,8 +100,8 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         task_ms: want.task_ms,
         machines: machines.clone(),
         service: matches!(work.what, What::Service(_)).then(|| work.id.clone()),
-        disruption_limit: None,
-        when_unreachable: WhenUnreachable::default(),
+        disruption_limit: work.disruption_limit(),
+        when_unreachable: work.when_unreachable(),
         settled: state.settled.clone(),
         launch: launch(work, slot, grace_ms),
     })
@@ -185,6 +203,8 @@ fn seen(
         size: work.size(),
         tasks: work.job().map(counts),
         processes: work.slots.iter().flat_map(processes).collect(),
+        when_unreachable: work.when_unreachable(),
+        disruption_limit: work.disruption_limit(),
         labels: labels.clone(),
     }
 }
@@ -223,7 +243,34 @@ fn process_state(process: &Process) -> &'static str {
     }
 }
 
+/// What becomes of processes that cannot be reached (W7).
+fn cut_off(work: &Work) -> Option<String> {
+    let unreachable = |process: &&Process| process.state == AllocationState::Unreachable;
+    let processes = work.slots.iter().flat_map(|slot| slot.processes.values());
+    let count = processes.filter(unreachable).count();
+    let next = match work.when_unreachable() {
+        WhenUnreachable::Replace => "it is replaced when its node is lost".to_owned(),
+        WhenUnreachable::ReplaceAfter { ms } => {
+            format!("it is replaced {ms} ms after its node was lost, unless that is back before")
+        }
+        WhenUnreachable::Wait => "it waits for its node".to_owned(),
+        WhenUnreachable::Exclusive => {
+            "its node ends it by itself, and only then it is replaced".to_owned()
+        }
+    };
+    match count {
+        0 => None,
+        1 => Some(format!("a process of it cannot be reached: {next}")),
+        _ => Some(format!(
+            "{count} processes of it cannot be reached; of each: {next}"
+        )),
+    }
+}
+
 fn waiting(work: &Work, verdict: Option<&VerdictEntry>) -> String {
+    if let Some(cut_off) = cut_off(work) {
+        return cut_off;
+    }
     if work.slots.iter().any(|slot| slot.alive() > 0) {
         return "a process of it is being started".to_owned();
     }
@@ -234,6 +281,9 @@ fn waiting(work: &Work, verdict: Option<&VerdictEntry>) -> String {
 
 fn running_reason(work: &Work, running: usize) -> Option<String> {
     let instances = work.slots.len();
+    if let Some(cut_off) = cut_off(work) {
+        return Some(cut_off);
+    }
     if running >= instances || !matches!(work.what, What::Service(_)) {
         return None;
     }

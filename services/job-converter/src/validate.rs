@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use hayward_job_converter_api::submission::{
     ContainerSubmission, JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
+use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_service::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::launch::LEAST_ID;
-use hayward_vocabulary::{NodeName, Size};
+use hayward_vocabulary::{NodeName, Size, WhenUnreachable};
 
 pub const MOST_TASKS: u64 = 10_000_000;
 pub const MOST_VECTORS: usize = 100_000;
@@ -19,6 +20,8 @@ pub const MOST_INSTANCES: u32 = 10_000;
 pub const MOST_ATTEMPTS: u32 = 100;
 pub const MOST_THREADS: u32 = 256;
 pub const LONGEST_TEXT: usize = 4 * 1024;
+/// Thirty days: whoever wants to wait longer wants to wait.
+pub const LONGEST_WAIT_MS: u64 = 30 * 86_400_000;
 const LONGEST_NAME: usize = 256;
 const MOST_EXTRAS: usize = 32;
 /// 64 TiB of memory and 65,536 cpus: more than any machine, and far from overflow.
@@ -162,6 +165,27 @@ impl Faults {
         });
     }
 
+    fn disruption(&mut self, choice: Option<UnreachableChoice>, limit: Option<u64>) {
+        if let Some(WhenUnreachable::ReplaceAfter { ms }) = choice.map(UnreachableChoice::meaning) {
+            let field = match choice {
+                Some(UnreachableChoice::After(_)) => "/when_unreachable/replace_after_ms",
+                _ => "/when_unreachable/ms",
+            };
+            self.check((1..=LONGEST_WAIT_MS).contains(&ms), field, || {
+                format!(
+                    "must be 1 to {LONGEST_WAIT_MS}; \"replace\" does not wait, \"wait\" waits for \
+                     ever"
+                )
+            });
+        }
+        let limit = limit.unwrap_or(1);
+        self.check(
+            (1..=MOST_TASKS).contains(&limit),
+            "/disruption_limit",
+            || format!("must be 1 to {MOST_TASKS}: with none at all, no drain would ever end"),
+        );
+    }
+
     fn tasks(&mut self, tasks: &Tasks) {
         match tasks {
             Tasks::Count(count) => {
@@ -220,6 +244,7 @@ pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
         "/max_attempts",
         || format!("must be 1 to {MOST_ATTEMPTS}"),
     );
+    faults.disruption(job.when_unreachable, job.disruption_limit);
     faults.machines(&job.machines);
     faults.map("/labels", &job.labels, MOST_LABELS);
     faults.end()
@@ -230,6 +255,13 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     faults.names(service.name.as_ref(), service.class.as_ref());
     faults.command(&service.command);
     faults.container(service.container.as_ref());
+    let exclusive = service.when_unreachable.map(UnreachableChoice::meaning);
+    if service.container.is_some() && exclusive == Some(WhenUnreachable::Exclusive) {
+        // Nobody beside the engine could end it when the lease of the node runs out (I4).
+        let detail = "work in a container cannot be exclusive; leave out `container`, or choose \
+                      `wait`, `replace` or `replace_after_ms`";
+        faults.add("/when_unreachable", detail);
+    }
     let instances = service.instances.unwrap_or(1);
     faults.check(
         (1..=MOST_INSTANCES).contains(&instances),
@@ -239,6 +271,7 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     faults.environment(&service.environment);
     faults.directory(service.working_directory.as_ref());
     faults.size(service.size.as_ref());
+    faults.disruption(service.when_unreachable, service.disruption_limit);
     faults.machines(&service.machines);
     faults.map("/labels", &service.labels, MOST_LABELS);
     faults.end()

@@ -3,75 +3,41 @@
 //!
 //! Invariants: an intent is on disk before the runtime hears of it (I3); an end is in the journal
 //! before the board shows it, unless the disk refuses (I6, F29); the board is complete only after
-//! the machine and the journal have been looked through.
+//! the machine and the journal have been looked through; what must end ends whatever the disk says.
+
+mod known;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_container_manager_api::{
-    ContainerReport, ContainerState, DesiredEntry, Goal as WireGoal,
-};
+use hayward_container_manager_api::{DesiredEntry, Goal as WireGoal};
 use hayward_node_agent_domain::{
-    Action, Actual, Goal, Past, Phase, Picture, Record, Story, Trace, Verdict, Wanted, journal,
-    reconcile,
+    Action, Goal, Past, Phase, Picture, Record, Stage, Story, Tenure, Trace, Verdict, Wanted,
+    journal, reconcile, refusal,
 };
 use hayward_service::Shutdown;
-use hayward_vocabulary::{AllocationId, Exit, Timestamp};
+use hayward_vocabulary::{AllocationId, Size};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
 use crate::follow::Update;
 use crate::journal::{Journal, Opened};
 use crate::last_words;
+use crate::lease::boottime_ms;
 use crate::runtime::{Container, Event, Found, News, Runtime};
+use known::{Known, concluded};
+
+pub use known::Board;
 
 /// After a refusal of the disk.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
+/// While exclusive work waits for the lease of the node.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// On top of the graces when everything is ended at the exit.
 const LAST_MARGIN: Duration = Duration::from_secs(5);
 /// News and wishes taken in before acting.
 const AT_ONCE: usize = 256;
-
-/// What there is to report. Replaced as a whole.
-#[derive(Debug, Clone, Default)]
-pub struct Board {
-    pub cursor: Option<String>,
-    pub complete: bool,
-    pub containers: Arc<Vec<ContainerReport>>,
-}
-
-impl Board {
-    pub fn alive(&self) -> usize {
-        let ended = |report: &&ContainerReport| report.state != ContainerState::Ended;
-        self.containers.iter().filter(ended).count()
-    }
-}
-
-/// What a container is to the agent.
-#[derive(Debug, Clone)]
-struct Known {
-    actual: Actual,
-    pid: Option<u32>,
-    started_at: Option<Timestamp>,
-    exit: Option<Exit>,
-}
-
-impl Known {
-    fn new(incarnation: u64, epoch: u64, phase: Phase) -> Self {
-        let actual = Actual {
-            incarnation,
-            epoch,
-            phase,
-        };
-        Self {
-            actual,
-            pid: None,
-            started_at: None,
-            exit: None,
-        }
-    }
-}
 
 pub struct Agent {
     runtime: Arc<dyn Runtime>,
@@ -85,8 +51,12 @@ pub struct Agent {
     doubtful: BTreeSet<AllocationId>,
     cursor: Option<String>,
     board: watch::Sender<Board>,
-    /// Something was refused and is to be tried again.
-    unfinished: bool,
+    tenure: watch::Receiver<Option<Tenure>>,
+    /// Beginning of the tenure that was seen last.
+    leased_since: Option<u64>,
+    overtaken: BTreeSet<AllocationId>,
+    /// Something is to be tried again.
+    again: Option<Duration>,
 }
 
 /// Where the agent hears from.
@@ -101,6 +71,7 @@ impl Agent {
         opened: Opened,
         boot_id: String,
         board: watch::Sender<Board>,
+        tenure: watch::Receiver<Option<Tenure>>,
     ) -> anyhow::Result<Self> {
         let found = runtime.recover()?;
         if opened.damaged {
@@ -117,7 +88,10 @@ impl Agent {
             doubtful: BTreeSet::new(),
             cursor: None,
             board,
-            unfinished: false,
+            tenure,
+            leased_since: None,
+            overtaken: BTreeSet::new(),
+            again: None,
         };
         agent.remember(opened.past, found)?;
         agent.show();
@@ -180,10 +154,16 @@ impl Agent {
     /// Until the stop; then, if it is so wished, until every container has ended.
     pub async fn run(mut self, mut ears: Ears, stop: Shutdown, end_containers: bool) {
         loop {
+            let again = self.again;
             tokio::select! {
-                Some(update) = ears.updates.recv() => self.absorb(update),
+                Some(update) = ears.updates.recv() => {
+                    // Before it: what is news now was not there when a lease ran out.
+                    self.notice_tenure();
+                    self.absorb(update);
+                }
                 Some(news) = ears.news.recv() => self.hear(news, &mut ears.news).await,
-                () = tokio::time::sleep(TRY_AGAIN), if self.unfinished => {}
+                Ok(()) = self.tenure.changed() => self.notice_tenure(),
+                () = tokio::time::sleep(again.unwrap_or_default()), if again.is_some() => {}
                 () = stop.wait() => break,
             }
             self.act().await;
@@ -251,6 +231,26 @@ impl Agent {
         self.cursor = Some(update.cursor);
     }
 
+    /// After a gap between leases, what was ordered before it is not started any more.
+    fn notice_tenure(&mut self) {
+        let since = self
+            .tenure
+            .borrow_and_update()
+            .map(|tenure| tenure.since_ms);
+        if self.leased_since.is_some() && since != self.leased_since {
+            self.overtaken = self.waiting().cloned().collect();
+        }
+        self.leased_since = since;
+    }
+
+    /// Exclusive work that is not started.
+    fn waiting(&self) -> impl Iterator<Item = &AllocationId> {
+        let waits = |(id, entry): &(&AllocationId, &DesiredEntry)| {
+            entry.exclusive && entry.goal == WireGoal::Run && !self.known.contains_key(*id)
+        };
+        self.desired.iter().filter(waits).map(|(id, _)| id)
+    }
+
     async fn hear(&mut self, first: News, more: &mut mpsc::Receiver<News>) {
         let mut batch = vec![first];
         while batch.len() < AT_ONCE
@@ -265,7 +265,7 @@ impl Agent {
         let ends = records
             .iter()
             .any(|record| matches!(record, Record::Ended { .. }));
-        if !self.write(records, ends).await {
+        if self.write(records, ends).await.is_err() {
             tracing::error!("an end is reported without being journalled; its directory keeps it");
         }
     }
@@ -310,7 +310,7 @@ impl Agent {
     }
 
     async fn act(&mut self) {
-        self.unfinished = false;
+        self.again = None;
         // Forgetting an old incarnation makes room for the next one: one more look.
         for _ in 0..3 {
             let actions = reconcile(&self.picture());
@@ -318,10 +318,12 @@ impl Agent {
                 break;
             }
             if !self.obey(actions).await {
-                self.unfinished = true;
-                break;
+                self.again = Some(TRY_AGAIN);
+                return;
             }
         }
+        let waits = self.waiting().next().is_some();
+        self.again = waits.then_some(LOOK_AGAIN);
     }
 
     fn picture(&self) -> Picture {
@@ -333,7 +335,9 @@ impl Agent {
                 WireGoal::Stop => Goal::Stop,
                 WireGoal::Unknown => Goal::Hold,
             },
+            exclusive: entry.exclusive,
         };
+        let tenure = *self.tenure.borrow();
         Picture {
             desired: self
                 .desired
@@ -347,46 +351,69 @@ impl Agent {
                 .map(|(id, known)| (id.clone(), known.actual))
                 .collect(),
             doubtful: self.doubtful.clone(),
+            leased: tenure.is_some_and(|tenure| tenure.may_start(boottime_ms())),
+            overtaken: self.overtaken.clone(),
         }
     }
 
-    /// False when the disk refused: nothing was done then.
+    /// False when the disk refused: then what must end was ended all the same, and what was to be
+    /// started has failed.
     async fn obey(&mut self, actions: Vec<Action>) -> bool {
-        let records = actions
+        let is_stop = |action: &Action| matches!(action, Action::Stop { .. });
+        let (stops, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_stop);
+        for action in stops {
+            self.carry_out(action);
+        }
+        let records = others
             .iter()
             .filter_map(|action| self.record(action))
             .collect();
-        if !self.write(records, true).await {
-            return false;
-        }
-        for action in actions {
-            match action {
-                Action::Start { id, incarnation } => self.start(id, incarnation),
-                Action::Stop { id } => {
-                    if let Some(known) = self.known.get_mut(&id) {
-                        known.actual.phase = Phase::Stopping;
-                        known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
-                    }
-                    self.runtime.stop(&id);
-                }
-                Action::Forget { id } => {
-                    self.known.remove(&id);
-                    self.runtime.forget(&id);
-                }
-                Action::Conclude {
-                    id,
-                    incarnation,
-                    cause,
-                } => {
+        let written = self.write(records, true).await;
+        let refused = written.is_err();
+        for action in others {
+            match (&written, action) {
+                (Ok(()), action) => self.carry_out(action),
+                (Err(error), Action::Start { id, incarnation }) => {
+                    // Told from memory alone: whoever hears it takes the order back, and an agent
+                    // that comes later and finds it still there has never started it (I3).
+                    let why = format!("the journal cannot be written: {error}");
+                    let exit = refusal(Stage::Own, error.raw_os_error(), why);
                     let epoch = epoch(&self.desired, &id);
-                    let mut known = Known::new(incarnation, epoch, Phase::Ended);
-                    known.exit = Some(Exit::of(cause, "it was not started"));
-                    self.doubtful.remove(&id);
-                    self.known.insert(id, known);
+                    self.known
+                        .insert(id, Known::ended(incarnation, epoch, exit));
                 }
+                (Err(_), _) => {}
             }
         }
-        true
+        !refused
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Start { id, incarnation } => self.start(id, incarnation),
+            Action::Stop { id } => {
+                if let Some(known) = self.known.get_mut(&id) {
+                    known.actual.phase = Phase::Stopping;
+                    known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
+                }
+                self.runtime.stop(&id);
+            }
+            Action::Forget { id } => {
+                self.known.remove(&id);
+                self.runtime.forget(&id);
+            }
+            Action::Conclude {
+                id,
+                incarnation,
+                cause,
+            } => {
+                let epoch = epoch(&self.desired, &id);
+                self.doubtful.remove(&id);
+                self.overtaken.remove(&id);
+                self.known
+                    .insert(id, Known::ended(incarnation, epoch, concluded(cause)));
+            }
+        }
     }
 
     /// What must be on disk before the action.
@@ -408,7 +435,7 @@ impl Agent {
                 id: id.clone(),
                 incarnation: *incarnation,
                 epoch: epoch(&self.desired, id),
-                exit: Exit::of(*cause, "it was not started"),
+                exit: concluded(*cause),
             }),
         }
     }
@@ -424,6 +451,7 @@ impl Agent {
             epoch: entry.epoch,
             work: entry.work.clone(),
             size: entry.size.clone(),
+            exclusive: entry.exclusive,
             launch: entry.launch.clone(),
         };
         self.known
@@ -431,42 +459,37 @@ impl Agent {
         self.runtime.launch(container);
     }
 
-    async fn write(&self, records: Vec<Record>, sync: bool) -> bool {
+    async fn write(&self, records: Vec<Record>, sync: bool) -> std::io::Result<()> {
         if records.is_empty() || !self.journal.lock().is_kept() {
-            return true;
+            return Ok(());
         }
         let journal = Arc::clone(&self.journal);
         let written =
             tokio::task::spawn_blocking(move || journal.lock().append(&records, sync)).await;
-        match written {
-            Ok(Ok(())) => true,
-            Ok(Err(error)) => {
-                tracing::error!(%error, "the journal cannot be written; nothing new is started");
-                false
-            }
-            Err(_) => false,
+        let written = written.unwrap_or_else(|error| Err(std::io::Error::other(error)));
+        if let Err(error) = &written {
+            tracing::error!(%error, "the journal cannot be written; nothing new is started");
         }
+        written
     }
 
     fn show(&self) {
-        let report = |(id, known): (&AllocationId, &Known)| ContainerReport {
-            id: id.clone(),
-            incarnation: known.actual.incarnation,
-            state: match known.actual.phase {
-                Phase::Launching => ContainerState::Launching,
-                Phase::Running => ContainerState::Running,
-                Phase::Stopping => ContainerState::Stopping,
-                Phase::Ended => ContainerState::Ended,
-            },
-            pid: known.pid,
-            started_at: known.started_at,
-            exit: known.exit.clone(),
-        };
-        let containers = self.known.iter().map(report).collect();
+        let containers = self.known.iter().map(|(id, known)| known.report(id));
+        let mut granted = Size::default();
+        for (id, known) in &self.known {
+            if let Some(entry) = self
+                .desired
+                .get(id)
+                .filter(|_| known.actual.phase.is_live())
+            {
+                granted.add(&entry.size);
+            }
+        }
         self.board.send_replace(Board {
             cursor: self.cursor.clone(),
             complete: true,
-            containers: Arc::new(containers),
+            containers: Arc::new(containers.collect()),
+            granted,
         });
     }
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use hayward_node_agent_domain::Trouble;
 use hayward_service::settings::LogFormat;
 use hayward_service::{FrameSettings, TokenSource};
 use hayward_vocabulary::NodeName;
@@ -32,10 +33,24 @@ pub struct Settings {
     pub pool: Option<String>,
     /// Labels of the node, as `rack=7,disk=fast`. Default none.
     pub labels: String,
-    /// Bytes of memory to hand out. Default: all but a sixteenth, at most 2 GiB, of the machine's.
+    /// Bytes of memory to hand out. Default: measured, all but what processes of system accounts
+    /// hold, and at least a sixteenth or 2 GiB less than there is.
     pub memory_bytes: Option<u64>,
+    /// Accounts with a user id below this are the system's. Default 500.
+    pub system_uid_below: u32,
     /// Thousandths of a cpu to hand out. Default: all of the machine's.
     pub cpu_milli: Option<u64>,
+    /// Thousandths of a gpu to hand out. Default: all of the machine's.
+    pub gpu_milli: Option<u64>,
+    /// The node asks for no new work while this file is there; its first line says why. Default
+    /// `quiesce` in the state directory.
+    pub quiesce_file: Option<PathBuf>,
+    /// It asks for none while fewer bytes are free on the disk of the state directory. Default 512
+    /// MiB: journal and outputs need room. 0: never.
+    pub quiesce_disk_bytes: u64,
+    /// It asks for none while more of the time, in percent, something waits for memory. Default 50:
+    /// the machine is thrashing. 0: never.
+    pub quiesce_memory_pressure_percent: u64,
     /// Control group below which containers get theirs; `none` for no groups. Default: the agent's
     /// own, because what lies outside is not the agent's to limit.
     pub cgroup_root: Option<String>,
@@ -67,6 +82,9 @@ pub struct Settings {
     pub simulated_task_ms: u64,
     /// Of a hundred pretended tasks, so many fail. Default 0.
     pub simulated_failure_percent: u32,
+    /// Nothing starts on the pretended machine, for this reason: `disk_full`, `read_only_fs`,
+    /// `image_pull`, `device_error` or `runtime_down`. Default none.
+    pub simulated_fault: Option<Trouble>,
     /// How to start this program again, for supervisors and task runners: `supervise DIR` or
     /// `run-tasks` is appended. Default: the running program.
     pub command: Vec<String>,
@@ -100,7 +118,12 @@ impl Default for Settings {
             pool: None,
             labels: String::new(),
             memory_bytes: None,
+            system_uid_below: 500,
             cpu_milli: None,
+            gpu_milli: None,
+            quiesce_file: None,
+            quiesce_disk_bytes: 512 << 20,
+            quiesce_memory_pressure_percent: 50,
             cgroup_root: None,
             run_as_uid: None,
             run_as_gid: None,
@@ -115,6 +138,7 @@ impl Default for Settings {
             simulated_container_ms: 0,
             simulated_task_ms: 100,
             simulated_failure_percent: 0,
+            simulated_fault: None,
             command: Vec::new(),
             otlp_endpoint: None,
             log_format: LogFormat::Auto,

@@ -1,44 +1,39 @@
 //! Telling node-status that this machine is there, what it is and how it feels. The answer says
 //! when to speak next; silence is answered by speaking on.
 
-use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics};
+use hayward_node_status_api::HeartbeatAnswer;
 use hayward_service::{Client, Shutdown};
 use hayward_vocabulary::NodeName;
+use http::Method;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::agent::Board;
-use crate::machine;
-use crate::runtime::Runtime;
+use crate::condition::Condition;
+use crate::lease::{Keeper, boottime_ms};
 
 const FIRST_MS: u64 = 1_000;
 
 pub struct Heart {
     pub client: Client,
     pub node: NodeName,
-    pub boot_id: String,
-    pub agent_instance: String,
-    pub inventory: Inventory,
-    /// Asked each time what it offers: a container engine may come and go.
-    pub runtime: Arc<dyn Runtime>,
-    /// Whose disk to measure; absent where the machine is pretended.
-    pub state_dir: Option<PathBuf>,
+    pub condition: Condition,
     pub board: watch::Receiver<Board>,
+    /// Hears what the answers grant.
+    pub keeper: Keeper,
 }
 
 impl Heart {
-    pub async fn run(self, stop: Shutdown) {
+    pub async fn run(mut self, stop: Shutdown) {
         tokio::select! {
             () = self.beat() => {}
             () = stop.wait() => {}
         }
     }
 
-    async fn beat(&self) {
+    async fn beat(&mut self) {
         let path = format!("/v1/nodes/{}/heartbeat", self.node);
         let mut period_ms = FIRST_MS;
         let mut silent = false;
@@ -46,12 +41,16 @@ impl Heart {
         tokio::time::sleep(Duration::from_millis(rand::random_range(0..20))).await;
         loop {
             let due = Instant::now() + Duration::from_millis(period_ms);
-            match self
-                .client
-                .put::<_, HeartbeatAnswer>(&path, &self.heartbeat())
-                .await
-            {
+            let board = self.board.borrow().clone();
+            let beat = self.condition.heartbeat(&board).await;
+            // A lease counts from before it left, whatever the answer takes (I4).
+            let asked_ms = boottime_ms();
+            let call = self.client.call(Method::PUT, path.as_str()).body(&beat);
+            // An answer that is lost must not keep the next heartbeat from being sent.
+            let patience = Duration::from_millis((period_ms * 2).clamp(1_000, 10_000));
+            match call.timeout(patience).send::<HeartbeatAnswer>().await {
                 Ok(answer) => {
+                    self.keeper.renew(asked_ms, answer.lease_ms);
                     period_ms = answer.heartbeat_ms.clamp(100, 60_000);
                     silent = false;
                 }
@@ -63,27 +62,6 @@ impl Heart {
             }
             let jitter = rand::random_range(0..=period_ms / 20);
             tokio::time::sleep_until(due - Duration::from_millis(jitter)).await;
-        }
-    }
-
-    fn heartbeat(&self) -> Heartbeat {
-        let alive = self.board.borrow().alive();
-        let metrics = match &self.state_dir {
-            Some(dir) => machine::metrics(Some(dir), alive),
-            None => Metrics {
-                containers: alive as u64,
-                ..Metrics::default()
-            },
-        };
-        Heartbeat {
-            boot_id: self.boot_id.clone(),
-            agent_instance: self.agent_instance.clone(),
-            inventory: Inventory {
-                runtimes: self.runtime.offers(),
-                ..self.inventory.clone()
-            },
-            metrics,
-            quiesced: false,
         }
     }
 }

@@ -4,18 +4,21 @@
 //! follows the node's own desired set ([`follow`]), acts on it ([`agent`]), and tells
 //! container-manager what runs ([`report`]) and what it says ([`output`]). It owns a directory with
 //! its [`journal`] and one directory per container; the containers outlive it, each behind its
-//! [`supervisor`]. It never decides what should run, and ends nothing because a service is down.
+//! [`supervisor`]. It never decides what should run, and ends nothing because a service is down but
+//! exclusive work, whose [`lease`] then runs out.
 //!
 //! The program has three faces: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), the program
 //! of containers that work through a job's tasks.
 
 mod agent;
+mod condition;
 mod config;
 mod files;
 mod follow;
 mod heartbeat;
 mod journal;
 mod last_words;
+mod lease;
 mod machine;
 mod output;
 mod pause;
@@ -30,6 +33,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use hayward_node_agent_domain::Tenure;
 use hayward_node_status_api::Inventory;
 use hayward_service::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, settings, telemetry};
@@ -41,7 +45,9 @@ use tokio::task::JoinHandle;
 pub use config::{RuntimeKind, Settings};
 
 use agent::{Agent, Board, Ears};
+use condition::{Condition, Machine};
 use journal::Journal;
+use lease::Keeper;
 use runtime::docker::Docker;
 use runtime::groups::Groups;
 use runtime::process::{Conditions, Processes};
@@ -93,7 +99,8 @@ fn start_one(
     let node = settings.node()?;
     let agent_instance = fresh_uuid().simple().to_string();
     let (says, news) = mpsc::channel(NEWS);
-    let (runtime, boot_id) = machine_of(settings, says)?;
+    let (grants, tenure) = watch::channel(None);
+    let (runtime, boot_id) = machine_of(settings, says, &tenure)?;
     let inventory = inventory(settings, runtime.as_ref())?;
     let state_dir = match settings.runtime {
         RuntimeKind::Process => settings.state_dir.clone(),
@@ -104,7 +111,7 @@ fn start_one(
         None => Journal::nowhere(),
     };
     let (shows, board) = watch::channel(Board::default());
-    let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows)?;
+    let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows, tenure)?;
     let (tells, updates) = mpsc::channel(4);
     let to = |urls: &str| Client::from_list(urls, settings.token()?);
     let container_manager = to(&settings.container_manager_url)?;
@@ -112,12 +119,22 @@ fn start_one(
     let heart = heartbeat::Heart {
         client: to(&settings.node_status_url)?,
         node: node.clone(),
-        boot_id: boot_id.clone(),
-        agent_instance: agent_instance.clone(),
-        inventory,
-        runtime: Arc::clone(&runtime),
-        state_dir: state_dir.clone(),
+        condition: Condition {
+            boot_id: boot_id.clone(),
+            agent_instance: agent_instance.clone(),
+            inventory,
+            offers: {
+                let runtime = Arc::clone(&runtime);
+                Box::new(move || runtime.offers())
+            },
+            machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
+        },
         board: board.clone(),
+        keeper: Keeper {
+            file: state_dir.as_deref().map(lease::file),
+            boot_id: boot_id.clone(),
+            tenure: grants,
+        },
     };
     let follower = follow::Follower {
         client: container_manager.clone(),
@@ -156,16 +173,22 @@ fn start_one(
 }
 
 /// The machine to run things on, and its boot.
-fn machine_of(settings: &Settings, news: NewsSender) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
+fn machine_of(
+    settings: &Settings,
+    news: NewsSender,
+    tenure: &watch::Receiver<Option<Tenure>>,
+) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
     if settings.runtime == RuntimeKind::Simulated {
         let behaviour = Behaviour {
             job_converter_url: settings.job_converter_url.clone(),
             container_ms: settings.simulated_container_ms,
             task_ms: settings.simulated_task_ms,
             failure_percent: settings.simulated_failure_percent,
+            fault: settings.simulated_fault,
         };
         let boot_id = fresh_uuid().simple().to_string();
-        return Ok((Arc::new(Simulated::new(behaviour, news)), boot_id));
+        let simulated = Simulated::new(behaviour, news, tenure.clone());
+        return Ok((Arc::new(simulated), boot_id));
     }
     let state_dir = settings
         .state_dir
@@ -207,6 +230,7 @@ fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inven
     let mut capacity = Size {
         memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
         cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
+        gpu_milli: settings.gpu_milli.unwrap_or(real.gpu_milli),
         ..real
     };
     if settings.docker_socket.is_some() {

@@ -9,9 +9,9 @@ use std::fs;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use hayward_node_status_api::Metrics;
+use hayward_node_agent_domain::condition::allocatable;
+use hayward_node_status_api::{Metrics, Pressure};
 use hayward_vocabulary::Size;
-use hayward_vocabulary::resources::GIB;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
 
@@ -127,32 +127,117 @@ pub fn group_of(leader: &Identity) -> Vec<Identity> {
         .collect()
 }
 
-/// What may be handed out: all but what the system itself needs, a sixteenth, at most 2 GiB.
+/// What may be handed out, as far as it can be known without a look at the processes.
 pub fn capacity() -> Size {
-    let total = meminfo().get("MemTotal").copied().unwrap_or(0);
     let cpus = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
     Size {
-        memory_bytes: total - (total / 16).min(2 * GIB),
+        memory_bytes: allocatable(total_memory(), 0),
         cpu_milli: cpus as u64 * 1000,
+        gpu_milli: gpus() * 1000,
         ..Size::default()
     }
 }
 
-/// How the machine feels. What cannot be read is zero.
-pub fn metrics(dir: Option<&Path>, containers: usize) -> Metrics {
-    let memory = meminfo();
-    let amount = |name: &str| memory.get(name).copied().unwrap_or(0);
-    let disk = dir.and_then(|dir| rustix::fs::statvfs(dir).ok());
-    Metrics {
-        load_centi: load_centi().unwrap_or(0),
-        memory_available_bytes: amount("MemAvailable"),
-        swap_free_bytes: amount("SwapFree"),
-        disk_free_bytes: disk.map_or(0, |disk| disk.f_bavail.saturating_mul(disk.f_frsize)),
-        containers: containers as u64,
+pub fn total_memory() -> u64 {
+    meminfo().get("MemTotal").copied().unwrap_or(0)
+}
+
+/// Those the driver knows; where it does not list them, those that have a device.
+fn gpus() -> u64 {
+    let count = |dir: &str, is_one: fn(&str) -> bool| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+        names.filter(|name| is_one(name)).count() as u64
+    };
+    let numbered = |name: &str| {
+        let number = name.strip_prefix("nvidia").unwrap_or_default();
+        !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit())
+    };
+    match count("/proc/driver/nvidia/gpus", |_| true) {
+        0 => count("/dev", numbered),
+        listed => listed,
     }
 }
 
-/// `1.25` is 125: read as text, because nothing here needs fractions.
+/// R-4.1: bytes that processes of system accounts hold for themselves. What the containers of this
+/// machine hold was granted to them, whoever they run as. Pages that are shared are not counted:
+/// they would be once for each process.
+pub fn held_by_system(uid_below: u32, containers: &[u32]) -> u64 {
+    let all: BTreeMap<u32, Stat> = processes().collect();
+    let granted = |pid: u32| {
+        // Up the line of parents; its length is bounded against numbers that are used again.
+        let parents = std::iter::successors(Some(pid), |pid| all.get(pid).map(|it| it.parent));
+        let mut line = parents.take(64);
+        line.any(|pid| {
+            let group = all.get(&pid).map(|it| it.group);
+            containers.contains(&pid) || group.is_some_and(|group| containers.contains(&group))
+        })
+    };
+    let held = |pid: &u32| {
+        let (uid, bytes) = resident(*pid)?;
+        (uid < uid_below && !granted(*pid)).then_some(bytes)
+    };
+    all.keys().filter_map(held).sum()
+}
+
+/// Whose a process is, and the bytes it shares with nobody. None for a thread of the kernel.
+fn resident(pid: u32) -> Option<(u32, u64)> {
+    let text = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let first = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next()?.parse::<u64>().ok()
+    };
+    let uid = u32::try_from(first("Uid:")?).ok()?;
+    Some((uid, first("RssAnon:")? * 1024))
+}
+
+/// How the machine feels. What cannot be read is zero.
+pub fn metrics(dir: &Path) -> Metrics {
+    let memory = meminfo();
+    let amount = |name: &str| memory.get(name).copied().unwrap_or(0);
+    let disk = rustix::fs::statvfs(dir).ok();
+    let of_disk = |blocks: fn(&rustix::fs::StatVfs) -> u64| {
+        let bytes = disk
+            .as_ref()
+            .map(|disk| blocks(disk).saturating_mul(disk.f_frsize));
+        bytes.unwrap_or(0)
+    };
+    Metrics {
+        load_centi: load_centi().unwrap_or(0),
+        memory_total_bytes: amount("MemTotal"),
+        memory_available_bytes: amount("MemAvailable"),
+        swap_total_bytes: amount("SwapTotal"),
+        swap_free_bytes: amount("SwapFree"),
+        disk_total_bytes: of_disk(|disk| disk.f_blocks),
+        disk_free_bytes: of_disk(|disk| disk.f_bavail),
+        pressure: pressure(),
+        ..Metrics::default()
+    }
+}
+
+/// Absent where the kernel was built without it, or does not let us read.
+fn pressure() -> Option<Pressure> {
+    let some = |what: &str| {
+        let text = fs::read_to_string(format!("/proc/pressure/{what}")).ok()?;
+        stalled_centi(&text)
+    };
+    Some(Pressure {
+        cpu_centi: some("cpu")?,
+        memory_centi: some("memory")?,
+        io_centi: some("io")?,
+    })
+}
+
+/// `some avg10=61.87 …` is 6187: read as text, because nothing here needs fractions.
+fn stalled_centi(text: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let avg10 = line
+        .split(' ')
+        .find_map(|field| field.strip_prefix("avg10="))?;
+    avg10.replace('.', "").parse().ok()
+}
+
+/// `1.25` is 125.
 fn load_centi() -> Option<u64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split(' ').next()?.replace('.', "").parse().ok()
@@ -198,6 +283,31 @@ mod tests {
     #[test]
     fn the_machine_has_a_size() {
         assert!(capacity().memory_bytes > 0 && capacity().cpu_milli > 0);
-        assert!(metrics(Some(Path::new("/")), 0).disk_free_bytes > 0);
+        let metrics = metrics(Path::new("/"));
+        assert!(metrics.disk_total_bytes >= metrics.disk_free_bytes);
+        assert!(metrics.disk_free_bytes > 0 && metrics.memory_total_bytes > 0);
+    }
+
+    #[test]
+    fn pressure_is_read_in_hundredths() {
+        let text = "some avg10=61.87 avg60=25.31 avg300=26.81 total=2163\n\
+                    full avg10=1.00 avg60=0.00 avg300=0.00 total=0\n";
+        assert_eq!(stalled_centi(text), Some(6187));
+        assert_eq!(stalled_centi("nothing here"), None);
+    }
+
+    #[test]
+    fn r_4_1_what_containers_hold_is_not_the_systems() {
+        let own = std::process::id();
+        let whole = held_by_system(u32::MAX, &[]);
+        let mine = resident(own).unwrap().1;
+        // Other processes come and go meanwhile, so only this one's part is compared.
+        assert!(mine > 0 && whole >= mine);
+        assert_eq!(held_by_system(0, &[]), 0, "nobody is below zero");
+        let child = std::process::Command::new("sleep").arg("60").spawn();
+        let mut child = child.unwrap();
+        assert!(resident(child.id()).is_some());
+        child.kill().unwrap();
+        child.wait().unwrap();
     }
 }

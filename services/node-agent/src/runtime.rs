@@ -28,6 +28,8 @@ pub struct Container {
     pub epoch: u64,
     pub work: WorkId,
     pub size: Size,
+    /// It is ended when the lease of the node runs out (I4).
+    pub exclusive: bool,
     pub launch: Launch,
 }
 

@@ -5,19 +5,22 @@
 //!
 //! Invariants: a directory is claimed by one supervisor at most, so its program starts at most once
 //! (I3); `exit.json` appears only when nothing of the container is alive any more (I17); being
-//! asked to end before the program started means it does not start.
+//! asked to end before the program started means it does not start; exclusive work neither starts
+//! nor goes on without a lease of the node, whatever has become of the agent (I4).
 
+mod lease;
 mod output;
 mod signals;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd as _;
+use std::os::fd::AsFd;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use hayward_node_agent_domain::{Stage, Step, Trouble, refusal};
 use hayward_service::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Timestamp};
 use nix::errno::Errno;
@@ -28,8 +31,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use crate::files;
+use crate::lease::boottime_ms;
 use crate::machine::{self, Identity};
 use crate::runtime::groups;
+use lease::Watched;
 use output::Output;
 use signals::Signals;
 
@@ -55,6 +60,12 @@ pub struct Order {
     pub gid: Option<u32>,
     /// Control groups to be in.
     pub groups: Vec<PathBuf>,
+    /// The program is Hayward's own: that it does not start is never its user's fault.
+    #[serde(default)]
+    pub own_program: bool,
+    /// Where the lease of the node is, for exclusive work.
+    #[serde(default)]
+    pub lease: Option<PathBuf>,
 }
 
 /// Written once the program runs.
@@ -87,69 +98,138 @@ fn begin(dir: &Path) -> io::Result<()> {
     // The terminal's signals are for the agent alone. It fails for one who leads already.
     let _ = nix::unistd::setsid();
     nix::sys::prctl::set_child_subreaper(true)?;
-    files::create_json(
-        &dir.join(CLAIM),
-        &Claim {
-            supervisor: Identity::own(),
-        },
-    )?;
+    let claim = Claim {
+        supervisor: Identity::own(),
+    };
+    if let Err(error) = files::create_json(&dir.join(CLAIM), &claim) {
+        if error.kind() != io::ErrorKind::AlreadyExists {
+            say(&refused(
+                Stage::Own,
+                "its directory cannot be claimed",
+                &error,
+            ));
+        }
+        return Err(error);
+    }
     let exit = match files::read_json::<Order>(&dir.join(ORDER)) {
         Some(order) => Supervisor {
             dir,
             order,
             signals,
+            lease: None,
             stop: None,
         }
         .run(),
-        None => Exit::of(ExitCause::LaunchFailed, "its order cannot be read"),
+        None => Trouble::RuntimeDown.exit("its order cannot be read"),
     };
     let exit = Exit {
         ended_at: Some(SystemClock.now()),
         ..exit
     };
-    files::replace_json(&dir.join(EXIT), &exit)
+    let kept = files::replace_json(&dir.join(EXIT), &exit);
+    if kept.is_err() {
+        // I6: a disk that takes nothing loses no outcome while an agent listens.
+        say(&exit);
+    }
+    kept
+}
+
+/// Tells the agent, which may be waiting at the pipe; or be gone.
+fn say<T: Serialize>(what: &T) {
+    if let Ok(mut line) = serde_json::to_vec(what) {
+        line.push(b'\n');
+        let _ = io::stdout()
+            .write_all(&line)
+            .and_then(|()| io::stdout().flush());
+    }
+}
+
+fn refused(stage: Stage, what: &str, error: &io::Error) -> Exit {
+    refusal(stage, error.raw_os_error(), format!("{what}: {error}"))
 }
 
 struct Supervisor<'a> {
     dir: &'a Path,
     order: Order,
     signals: Signals,
+    /// Only of exclusive work.
+    lease: Option<Watched>,
     stop: Option<Stop>,
 }
 
 /// A request to end.
 struct Stop {
+    /// The program has heard of it.
+    told: bool,
     /// When the grace is over; none once it was forced.
     force_at: Option<Instant>,
+    why: Why,
+}
+
+enum Why {
+    Asked,
+    LeaseOver(String),
 }
 
 impl Supervisor<'_> {
     fn run(mut self) -> Exit {
-        self.hear();
-        if self.stop.is_some() {
-            return Exit::of(ExitCause::Intended, "it was asked to end before it started");
+        match self.begin() {
+            Ok((mut child, mut output)) => {
+                self.tell(&child);
+                let status = self.watch(&mut child, &mut output);
+                self.clear(&mut output);
+                output.finish();
+                self.explain(status)
+            }
+            Err(exit) => exit,
         }
-        let started = Output::open(self.dir, self.order.output_limit_bytes)
-            .and_then(|mut output| Ok((self.spawn(&mut output)?, output)));
-        let (mut child, mut output) = match started {
-            Ok(started) => started,
+    }
+
+    /// Starts the program, unless it must not be started or cannot be.
+    fn begin(&mut self) -> Result<(Child, Output), Exit> {
+        let own = |what: &'static str| move |error| refused(Stage::Own, what, &error);
+        let mut output = Output::open(self.dir, self.order.output_limit_bytes)
+            .map_err(own("its output cannot be kept"))?;
+        for group in &self.order.groups {
+            groups::join(group, std::process::id()).map_err(own("its control group refuses it"))?;
+        }
+        if let Some(file) = self.order.lease.take() {
+            let watched = Watched::new(file).map_err(own("its lease cannot be watched"))?;
+            self.lease = Some(watched);
+        }
+        self.hear();
+        match &self.stop {
+            Some(Stop {
+                why: Why::LeaseOver(why),
+                ..
+            }) => {
+                return Err(Exit::of(
+                    ExitCause::Node,
+                    format!("it was not started: {why}"),
+                ));
+            }
+            Some(_) => {
+                let why = "it was asked to end before it started";
+                return Err(Exit::of(ExitCause::Intended, why));
+            }
+            None => {}
+        }
+        match self.spawn(&mut output) {
+            Ok(child) => Ok((child, output)),
             Err(error) => {
                 let program = self.order.argv.first().map_or("", String::as_str);
-                let message = format!("{program:?} cannot be started: {error}");
-                return Exit::of(ExitCause::LaunchFailed, message);
+                let what = format!("{program:?} cannot be started");
+                let stage = if self.order.own_program {
+                    Stage::Own
+                } else {
+                    Stage::Program
+                };
+                Err(refused(stage, &what, &error))
             }
-        };
-        self.tell(&child);
-        let status = self.watch(&mut child, &mut output);
-        self.clear(&mut output);
-        output.finish();
-        self.explain(status)
+        }
     }
 
     fn spawn(&self, output: &mut Output) -> io::Result<Child> {
-        for group in &self.order.groups {
-            groups::join(group, std::process::id())?;
-        }
         let [program, arguments @ ..] = self.order.argv.as_slice() else {
             return Err(io::Error::other("the argument vector is empty"));
         };
@@ -182,13 +262,7 @@ impl Supervisor<'_> {
             program,
             at: SystemClock.now(),
         };
-        if let Ok(mut line) = serde_json::to_vec(&started) {
-            line.push(b'\n');
-            // The agent may be gone; whoever comes after reads the file.
-            let _ = io::stdout()
-                .write_all(&line)
-                .and_then(|()| io::stdout().flush());
-        }
+        say(&started);
         // Without it a later agent says `launch_unknown`, which is true enough.
         let _ = files::replace_json(&self.dir.join(STARTED), &started);
     }
@@ -201,10 +275,10 @@ impl Supervisor<'_> {
                 output,
                 force_at.map(|at| at.saturating_duration_since(Instant::now())),
             );
-            let was_asked = self.stop.is_some();
             self.hear();
             if let Some(stop) = &mut self.stop {
-                if !was_asked {
+                if !stop.told {
+                    stop.told = true;
                     let _ = killpg(leader, Signal::SIGTERM);
                 } else if stop.force_at.is_some_and(|at| at <= Instant::now()) {
                     stop.force_at = None;
@@ -243,27 +317,50 @@ impl Supervisor<'_> {
                 self.signals.as_fd(),
                 PollFlags::IN,
             )];
-            fds.extend(
-                output
-                    .pipe()
-                    .map(|pipe| PollFd::from_borrowed_fd(pipe, PollFlags::IN)),
-            );
+            let lease = self.lease.as_ref().map(AsFd::as_fd);
+            let pipe = output.pipe();
+            let others = [lease, pipe].into_iter().flatten();
+            fds.extend(others.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
             let _ = poll(&mut fds, limit.as_ref());
-            fds.get(1).is_some_and(|fd| !fd.revents().is_empty())
+            let last = fds.last().is_some_and(|fd| !fd.revents().is_empty());
+            output.pipe().is_some() && last
         };
         if ready {
             output.take();
         }
     }
 
-    /// Takes in the signals that came.
+    /// Takes in the signals that came, and what has become of the lease.
     fn hear(&mut self) {
+        let now = Instant::now();
+        let force_at = now.checked_add(Duration::from_millis(self.order.stop_grace_ms));
         if self.signals.asked_to_end() && self.stop.is_none() {
-            let grace = Duration::from_millis(self.order.stop_grace_ms);
             self.stop = Some(Stop {
-                force_at: Instant::now().checked_add(grace),
+                told: false,
+                force_at,
+                why: Why::Asked,
             });
         }
+        let Some(lease) = &mut self.lease else {
+            return;
+        };
+        // A clock that cannot be set is no clock to run by.
+        let left = match lease.step().unwrap_or(Step::Force) {
+            Step::Run { .. } => return,
+            Step::End { force_at_ms } => force_at_ms.saturating_sub(boottime_ms()),
+            Step::Force => 0,
+        };
+        let end = now.checked_add(Duration::from_millis(left));
+        let stop = self.stop.get_or_insert_with(|| Stop {
+            told: left == 0,
+            force_at,
+            why: Why::LeaseOver(lease.why()),
+        });
+        // The grace ends with the lease; what was forced stays so.
+        stop.force_at = stop
+            .force_at
+            .zip(end)
+            .map(|(force_at, end)| force_at.min(end));
     }
 
     fn explain(&self, status: io::Result<ExitStatus>) -> Exit {
@@ -277,7 +374,13 @@ impl Supervisor<'_> {
             .iter()
             .any(|group| groups::ran_out_of_memory(group));
         let (cause, message) = match &self.stop {
-            Some(Stop { force_at: Some(_) }) => (ExitCause::Intended, Some("asked to end")),
+            Some(Stop {
+                why: Why::LeaseOver(why),
+                ..
+            }) => (ExitCause::Node, Some(why.as_str())),
+            Some(Stop {
+                force_at: Some(_), ..
+            }) => (ExitCause::Intended, Some("asked to end")),
             Some(_) => (ExitCause::Intended, Some("asked to end, then forced")),
             None if !status.success() && out_of_memory => (
                 ExitCause::UserLimit,

@@ -1,6 +1,10 @@
 //! Someone asked: one function per request. Each changes the working set, the rows and the
 //! publication together, and refuses before it changes anything.
 
+mod drain;
+mod identity;
+
+use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NODES, NodeEntry, Schedulable};
 use hayward_node_status_domain::Health;
 use hayward_publication::{Batch, Moment};
@@ -8,7 +12,7 @@ use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;
 use crate::ledger::{Ledger, Node};
-use crate::store::Rows;
+use crate::store::{DrainRow, Rows};
 use crate::words;
 
 /// What settled a node: shown in its history.
@@ -17,7 +21,7 @@ pub(crate) struct Cause {
     /// Written and published although the judgement stays.
     pub news: bool,
     /// A line for the history even so.
-    pub event: Option<&'static str>,
+    pub event: Option<String>,
     pub by: Option<String>,
     /// The judgement is another one than before.
     pub turned: bool,
@@ -30,47 +34,72 @@ impl Ledger {
         (name, beat, digest): (NodeName, Heartbeat, u64),
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> HeartbeatAnswer {
-        let now_ms = self.now_ms(moment);
+    ) -> Result<HeartbeatAnswer, Refusal> {
         let mut cause = Cause::default();
         if !self.nodes.contains_key(&name) {
-            let node = Node::first_heard(name.clone(), &beat, moment.now);
-            self.context.pulses.insert(name.clone(), node.pulse.clone());
-            self.add(node, now_ms);
-            cause = Cause {
-                news: true,
-                event: Some("first heard of"),
-                ..Cause::default()
-            };
+            self.meet(&name, &beat, moment);
+            cause.news = true;
+            cause.event = Some("first heard of".to_owned());
         }
-        let limits = self.context.limits;
-        if let Some(node) = self.nodes.get_mut(&name) {
-            node.pulse.touch(now_ms);
-            node.pulse.feels(beat.metrics.clone());
-            let restarted = node.twins.heard(&beat.agent_instance, now_ms);
-            let twins = node.twins_until(limits).is_some_and(|until| now_ms < until);
-            if twins {
-                // F28: neither of the two is believed before one of them is gone.
-                node.pulse.decided(0);
-            } else {
-                if restarted {
-                    let rebooted = node.boot_id != beat.boot_id;
-                    cause.event = Some(if rebooted { "booted" } else { "agent started" });
-                }
-                let before = node.pool.clone();
-                cause.news |= node.says(beat, restarted);
-                node.pulse.decided(digest);
-                self.moved(&name, &before);
-            }
-        }
+        self.hear(&name, (beat, digest), moment, &mut cause)?;
         self.settle(&name, cause, moment, batch);
+        self.judge_drain(&name, moment, batch);
         let node = self.nodes.get(&name);
-        HeartbeatAnswer {
+        Ok(HeartbeatAnswer {
             health: words::published(node.map_or(Health::Suspect, |node| node.health)),
             schedulable: node.is_none_or(|node| node.schedulable),
             heartbeat_ms: self.context.heartbeat_ms,
-            lease_ms: None,
+            lease_ms: Some(self.context.lease_ms),
+        })
+    }
+
+    fn meet(&mut self, name: &NodeName, beat: &Heartbeat, moment: &Moment) {
+        let mut node = Node::first_heard(name.clone(), beat, moment.now);
+        node.most = self.most.get(name).cloned();
+        self.context.pulses.insert(name.clone(), node.pulse.clone());
+        let now_ms = self.now_ms(moment);
+        self.add(node, now_ms);
+    }
+
+    /// Takes a heartbeat of a known node in, and says what of it the history should tell.
+    fn hear(
+        &mut self,
+        name: &NodeName,
+        (beat, digest): (Heartbeat, u64),
+        moment: &Moment,
+        cause: &mut Cause,
+    ) -> Result<(), Refusal> {
+        let now_ms = self.now_ms(moment);
+        let quiet_ms = self.context.limits.lost_ms;
+        let Some(node) = self.nodes.get_mut(name) else {
+            return Ok(());
+        };
+        if node.refused.contains(&beat.agent_instance) {
+            return Err(Refusal::OtherAgent(name.clone()));
         }
+        node.pulse.touch(now_ms);
+        node.pulse.feels(beat.metrics.clone());
+        let restarted = node.twins.heard(&beat.agent_instance, now_ms);
+        let twins = !node.twins.rivals(quiet_ms, now_ms).is_empty();
+        if let Some(drain) = self.drains.get_mut(name) {
+            // I17: the word of one of two agents is no word, nor is one that was not looked for.
+            let counts = beat.metrics.complete && !twins;
+            drain.alive = counts.then_some(beat.metrics.containers);
+        }
+        if twins {
+            // F28: neither of the two is believed before one of them is gone.
+            node.pulse.decided(0);
+            return Ok(());
+        }
+        let lines = node.differs(&beat, restarted);
+        if !lines.is_empty() {
+            cause.event = Some(lines.join("; "));
+        }
+        let before = node.pool.clone();
+        cause.news |= node.says(beat, restarted);
+        node.pulse.decided(digest);
+        self.moved(name, &before);
+        Ok(())
     }
 
     /// Keeps the counts of pools right when a node's pool is no longer `before`.
@@ -118,7 +147,7 @@ impl Ledger {
         }
         node.schedulable = change.schedulable;
         node.off_reason = off_reason;
-        let event = (flips && change.schedulable).then_some("varied on");
+        let event = (flips && change.schedulable).then(|| "varied on".to_owned());
         self.settle(
             name,
             Cause {
@@ -130,19 +159,15 @@ impl Ledger {
             moment,
             batch,
         );
-        let node = self
-            .nodes
-            .get(name)
-            .ok_or_else(|| Refusal::NoNode(name.clone()))?;
-        Ok(node.entry())
+        self.entry_of(name)
     }
 
     /// Only what was given up may be removed: anything else would come back by itself, or run on
     /// unseen.
     pub(crate) fn remove(
         &mut self,
-        name: &NodeName,
-        by: &str,
+        (name, by): (&NodeName, &str),
+        moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
         let node = self
@@ -160,6 +185,12 @@ impl Ledger {
         self.leave_pool(name, &pool);
         self.nodes.remove(name);
         self.context.pulses.remove(name);
+        if let Some(drain) = self.drains.get_mut(name).filter(|drain| drain.lasts()) {
+            drain.state = DrainState::Cancelled;
+            drain.state_since = moment.now;
+            batch.rows.drains.insert(name.clone(), DrainRow::of(drain));
+        }
+        self.look_again(name, moment.now);
         batch.rows.nodes.insert(name.clone(), None);
         batch.withdraw(NODES, "", name.as_str());
         Ok(())

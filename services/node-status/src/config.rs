@@ -18,6 +18,28 @@ pub struct Settings {
     /// Milliseconds of silence after which a node is given up. Default 60,000 (G5): work started
     /// elsewhere cannot be taken back, so a reboot of a switch must not be enough.
     pub lost_ms: u64,
+    /// Milliseconds by which an agent ends exclusive work before its node could be given up (I4).
+    /// Default: a quarter of `lost_ms`, 15,000: ending takes up to a grace, and clocks drift.
+    pub lease_margin_ms: Option<u64>,
+    /// Milliseconds after our own outage before a node that was not heard since is given up.
+    /// Default: five times `lost_ms`, 300,000 (B2).
+    pub warm_up_ms: Option<u64>,
+    /// Nodes of a pool that have to take work; a drain below that has to be forced. Default 1 (B4).
+    pub pool_floor: u64,
+    /// Part of a pool in percent that may be out of work before a drain has to be forced, and two
+    /// nodes always may. Default 25 (B1).
+    pub drain_percent: u64,
+    /// Where rm-scheduler answers; its `clearings` are followed. Several addresses:
+    /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
+    pub rm_scheduler_url: String,
+}
+
+/// What keeps people and outages from emptying a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Guards {
+    pub warm_up_ms: u64,
+    pub pool_floor: u64,
+    pub drain_percent: u64,
 }
 
 impl Default for Settings {
@@ -27,6 +49,11 @@ impl Default for Settings {
             heartbeat_ms: 1_000,
             suspect_ms: 15_000,
             lost_ms: 60_000,
+            lease_margin_ms: None,
+            warm_up_ms: None,
+            pool_floor: 1,
+            drain_percent: 25,
+            rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
         }
     }
 }
@@ -52,6 +79,38 @@ impl Settings {
             suspect_ms: self.suspect_ms,
             lost_ms: self.lost_ms,
         })
+    }
+
+    /// # Errors
+    /// When a setting makes no sense.
+    pub fn guards(&self) -> anyhow::Result<Guards> {
+        ensure!(
+            self.drain_percent <= 100,
+            "drain_percent ({}) must be 100 or less",
+            self.drain_percent
+        );
+        Ok(Guards {
+            warm_up_ms: self.warm_up_ms.unwrap_or(self.lost_ms.saturating_mul(5)),
+            pool_floor: self.pool_floor,
+            drain_percent: self.drain_percent,
+        })
+    }
+
+    /// What an answered heartbeat is good for.
+    ///
+    /// # Errors
+    /// When nothing would be left of it.
+    pub fn lease_ms(&self) -> anyhow::Result<u64> {
+        let margin_ms = self.lease_margin_ms.unwrap_or(self.lost_ms / 4);
+        let lease_ms = self.lost_ms.saturating_sub(margin_ms);
+        ensure!(
+            margin_ms > 0 && lease_ms > self.heartbeat_ms,
+            "lease_margin_ms ({margin_ms}) must be more than 0 and leave more than one heartbeat \
+             ({} ms) of lost_ms ({})",
+            self.heartbeat_ms,
+            self.lost_ms
+        );
+        Ok(lease_ms)
     }
 }
 
@@ -84,5 +143,24 @@ mod tests {
                 .to_string()
                 .contains("lost_ms")
         );
+    }
+
+    #[test]
+    fn i4_a_lease_is_over_before_its_node_can_be_given_up() {
+        let settings = Settings::default();
+        assert_eq!(settings.lease_ms().unwrap(), 45_000);
+        let brief = Settings {
+            lost_ms: 4_000,
+            ..Settings::default()
+        };
+        assert_eq!(brief.lease_ms().unwrap(), 3_000);
+        for margin in [0, 60_000, 59_500] {
+            let wrong = Settings {
+                lease_margin_ms: Some(margin),
+                ..Settings::default()
+            };
+            let fault = wrong.lease_ms().unwrap_err().to_string();
+            assert!(fault.contains("lease_margin_ms"), "{fault}");
+        }
     }
 }

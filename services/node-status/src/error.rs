@@ -1,5 +1,6 @@
 //! What node-status says when it will not.
 
+use hayward_node_status_domain::room::TooFew;
 use hayward_service::problem::{Code, Problem};
 use hayward_vocabulary::NodeName;
 
@@ -9,6 +10,28 @@ pub enum Refusal {
     NoNode(NodeName),
     #[error("node {0} is {1}; only a lost node can be removed")]
     NotLost(NodeName, &'static str),
+    #[error("another agent is node {0}: an operator said so; restart this one if that was wrong")]
+    OtherAgent(NodeName),
+    #[error("no agent of that instance reports as node {0}")]
+    NoInstance(NodeName, Vec<String>),
+    #[error("drain of node {0}")]
+    NoDrain(NodeName),
+    #[error("this is no drain that can be ordered")]
+    BadDrain(Vec<(&'static str, String)>),
+    #[error(
+        "pool {pool} has {}, of which {out} take no work; without {node} {}",
+        nodes(*.size), numbers(*.few, *.floor, *.percent)
+    )]
+    TooFew {
+        node: NodeName,
+        pool: String,
+        size: u64,
+        /// Take no work already.
+        out: u64,
+        floor: u64,
+        percent: u64,
+        few: TooFew,
+    },
     /// Wrong, used, expired or never given: the caller learns no more than that.
     #[error("this secret is not good for this node")]
     BadSecret,
@@ -16,11 +39,37 @@ pub enum Refusal {
     KeyUsedBefore,
 }
 
+fn nodes(count: u64) -> String {
+    match count {
+        1 => "1 node".to_owned(),
+        count => format!("{count} nodes"),
+    }
+}
+
+fn numbers(few: TooFew, floor: u64, percent: u64) -> String {
+    match few {
+        TooFew::Floor { left } => format!("{left} would, and its floor is {floor}"),
+        TooFew::Fraction { out, most } => {
+            format!("it would be {out}, and at most {most} may be out ({percent} %)")
+        }
+    }
+}
+
 impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match &refusal {
-            Refusal::NoNode(_) => Problem::not_found(refusal),
-            Refusal::NotLost(..) => Problem::new(Code::Conflict, refusal.to_string()),
+            Refusal::NoNode(_) | Refusal::NoDrain(_) => Problem::not_found(refusal),
+            Refusal::NotLost(..) | Refusal::OtherAgent(_) => {
+                Problem::new(Code::Conflict, refusal.to_string())
+            }
+            Refusal::TooFew { .. } => Problem::new(Code::Conflict, refusal.to_string())
+                .at("/force", "true drains it all the same"),
+            Refusal::NoInstance(_, known) => Problem::new(Code::Invalid, refusal.to_string())
+                .at("/agent_instance", format!("one of {}", known.join(", "))),
+            Refusal::BadDrain(faults) => faults.iter().fold(
+                Problem::new(Code::Invalid, refusal.to_string()),
+                |problem, (pointer, detail)| problem.at(*pointer, detail),
+            ),
             Refusal::BadSecret => Problem::new(Code::Unauthenticated, refusal.to_string()),
             Refusal::KeyUsedBefore => Problem::new(Code::IdempotencyMismatch, refusal.to_string()),
         }

@@ -1,8 +1,10 @@
 //! The routes of node-status. Handlers check who asks, ask the ledger once, and wrap the answer.
 
 mod credentials;
+mod drain;
 mod enrolments;
 mod heartbeat;
+mod identity;
 mod nodes;
 mod publication;
 
@@ -39,6 +41,12 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(publication::follow_nodes))
         .routes(routes!(nodes::show_node, nodes::remove_node))
         .routes(routes!(nodes::vary_node))
+        .routes(routes!(
+            drain::show_drain,
+            drain::drain_node,
+            drain::cancel_drain
+        ))
+        .routes(routes!(identity::identify_node))
         .routes(routes!(nodes::list_node_changes))
         .routes(routes!(heartbeat::put_heartbeat))
         .routes(routes!(enrolments::create_enrolment))

@@ -4,20 +4,25 @@
 //! Invariants: a node is in `due` at most once, at its `due_ms`; `pools` counts exactly the nodes
 //! in `nodes`; a pulse is calm only while the node is well and nothing about it is undecided.
 
+mod drain;
 mod enrolments;
 mod node;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
 use hayward_node_status_domain::{Brake, Limits};
-use hayward_publication::{Batch, Moment, Reply, Wake};
-use hayward_vocabulary::{NodeName, Timestamp};
+use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
+use hayward_rm_scheduler_api::evidence::ClearingEntry;
+use hayward_vocabulary::{NodeName, Size, Timestamp};
 use sqlx::PgConnection;
 
+pub use self::drain::{Drain, checked};
 pub use self::enrolments::{Asked, Enrolment, Enrolments};
 pub use self::node::Node;
+use crate::config::Guards;
 use crate::error::Refusal;
 use crate::pulses::Pulses;
 use crate::store::{self, Rows};
@@ -26,7 +31,10 @@ use crate::store::{self, Rows};
 pub struct Context {
     pub pulses: Pulses,
     pub limits: Limits,
+    pub guards: Guards,
     pub heartbeat_ms: u64,
+    /// What each answered heartbeat gives the agent (I4).
+    pub lease_ms: u64,
 }
 
 type Answer<T> = Reply<Result<T, Refusal>>;
@@ -50,6 +58,34 @@ pub enum Command {
         by: String,
         reply: Answer<()>,
     },
+    /// Which of several agents is the node.
+    Identify {
+        node: NodeName,
+        instance: String,
+        by: String,
+        reply: Answer<NodeEntry>,
+    },
+    Drain {
+        node: NodeName,
+        request: DrainRequest,
+        by: String,
+        reply: Answer<DrainView>,
+    },
+    CancelDrain {
+        node: NodeName,
+        by: String,
+        reply: Answer<DrainView>,
+    },
+    /// Read here, because what it says of progress is nowhere else.
+    ShowDrain {
+        node: NodeName,
+        reply: Answer<DrainView>,
+    },
+    /// News of rm-scheduler.
+    Clearings {
+        update: Update<ClearingEntry>,
+        reply: Reply<()>,
+    },
     Enrol {
         asked: Asked,
         reply: Answer<Timestamp>,
@@ -71,6 +107,22 @@ pub struct Ledger {
     /// Pools whose silence changed since their brake was last judged.
     pub(crate) stirred: BTreeSet<String>,
     pub(crate) enrolments: Enrolments,
+    /// The most each node may claim, where that was said (S15).
+    pub(crate) most: BTreeMap<NodeName, Size>,
+    /// The last drain of each node.
+    pub(crate) drains: BTreeMap<NodeName, Drain>,
+    /// When a drain has to be looked at without news, by the wall clock: deadlines are set by it.
+    pub(crate) deadlines: BTreeSet<(Timestamp, NodeName)>,
+    pub(crate) clearings: Followed<ClearingEntry>,
+}
+
+/// What is read when a term begins.
+#[derive(Default)]
+pub(crate) struct Stored {
+    pub nodes: Vec<Node>,
+    pub enrolments: Enrolments,
+    pub most: BTreeMap<NodeName, Size>,
+    pub drains: BTreeMap<NodeName, Drain>,
 }
 
 /// What the brake of a pool looks at (B1).
@@ -88,14 +140,10 @@ impl Ledger {
         moment.monotonic_ms.saturating_add(self.ahead_ms)
     }
 
-    pub(crate) fn of(
-        context: &Arc<Context>,
-        moment: &Moment,
-        nodes: Vec<Node>,
-        enrolments: Enrolments,
-    ) -> Self {
+    pub(crate) fn of(context: &Arc<Context>, moment: &Moment, stored: Stored) -> Self {
         let began_ms = context.pulses.begin(
-            nodes
+            stored
+                .nodes
                 .iter()
                 .map(|node| (node.name.clone(), node.pulse.clone())),
         );
@@ -106,12 +154,32 @@ impl Ledger {
             pools: BTreeMap::new(),
             due: BTreeSet::new(),
             stirred: BTreeSet::new(),
-            enrolments,
+            enrolments: stored.enrolments,
+            most: stored.most,
+            drains: stored.drains,
+            deadlines: BTreeSet::new(),
+            clearings: Followed::default(),
         };
-        for node in nodes {
+        for mut node in stored.nodes {
+            node.twins.seen_at(began_ms);
+            node.most = ledger.most.get(&node.name).cloned();
             ledger.add(node, began_ms);
         }
+        for (name, drain) in &mut ledger.drains {
+            drain.look = drain.look_at(moment.now);
+            if let Some(at) = drain.look {
+                ledger.deadlines.insert((at, name.clone()));
+            }
+        }
         ledger
+    }
+
+    /// A node as everybody may know it.
+    pub(crate) fn entry_of(&self, name: &NodeName) -> Result<NodeEntry, Refusal> {
+        self.nodes
+            .get(name)
+            .map(|node| node.entry(self.lasting_drain(name)))
+            .ok_or_else(|| Refusal::NoNode(name.clone()))
     }
 
     /// Takes a node in, to be judged in the next round.
@@ -134,9 +202,13 @@ impl hayward_publication::Ledger for Ledger {
         moment: &Moment,
         context: &Arc<Context>,
     ) -> Result<Self, sqlx::Error> {
-        let nodes = store::load_nodes(tx).await?;
-        let enrolments = store::load_enrolments(tx).await?;
-        Ok(Self::of(context, moment, nodes, enrolments))
+        let stored = Stored {
+            nodes: store::load_nodes(tx).await?,
+            enrolments: store::load_enrolments(tx).await?,
+            most: store::load_limits(tx).await?,
+            drains: store::load_drains(tx).await?,
+        };
+        Ok(Self::of(context, moment, stored))
     }
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
@@ -148,7 +220,7 @@ impl hayward_publication::Ledger for Ledger {
                 reply,
             } => {
                 let answer = self.heartbeat((node, *beat, digest), moment, batch);
-                batch.answer(reply, Ok(answer));
+                batch.answer(reply, answer);
             }
             Command::Vary {
                 node,
@@ -160,8 +232,38 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, answer);
             }
             Command::Remove { node, by, reply } => {
-                let answer = self.remove(&node, &by, batch);
+                let answer = self.remove((&node, &by), moment, batch);
                 batch.answer(reply, answer);
+            }
+            Command::Identify {
+                node,
+                instance,
+                by,
+                reply,
+            } => {
+                let answer = self.identify((&node, instance, by), moment, batch);
+                batch.answer(reply, answer);
+            }
+            Command::Drain {
+                node,
+                request,
+                by,
+                reply,
+            } => {
+                let answer = self.drain((&node, request, by), moment, batch);
+                batch.answer(reply, answer);
+            }
+            Command::CancelDrain { node, by, reply } => {
+                let answer = self.cancel_drain((&node, &by), moment, batch);
+                batch.answer(reply, answer);
+            }
+            Command::ShowDrain { node, reply } => {
+                let answer = self.show_drain(&node, moment);
+                batch.answer(reply, answer);
+            }
+            Command::Clearings { update, reply } => {
+                self.absorb_clearings(update, moment, batch);
+                batch.answer(reply, ());
             }
             Command::Enrol { asked, reply } => {
                 let answer = self.enrolments.enrol(asked, moment.now, &mut batch.rows);
@@ -172,14 +274,14 @@ impl hayward_publication::Ledger for Ledger {
                 secret_digest,
                 reply,
             } => {
-                let enrolments = &mut self.enrolments;
-                let answer = enrolments.redeem(&node, &secret_digest, moment.now, &mut batch.rows);
+                let answer = self.redeem((&node, &secret_digest), moment, batch);
                 batch.answer(reply, answer);
             }
         }
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        self.look_at_deadlines(moment, batch);
         self.judge_all_due(moment, batch)
     }
 

@@ -1,8 +1,9 @@
 //! node-status knows which machines exist and how they are.
 //!
-//! It owns nodes, their health and whether an operator has varied them off, the history of both,
-//! and the enrolment of agents. Agents tell it that they are there; it publishes `nodes`, which rm-
-//! scheduler follows. It follows nobody.
+//! It owns nodes, their health, whether an operator has varied them off or has them emptied, the
+//! history of all that, and the enrolment of agents. Agents tell it that they are there; it
+//! publishes `nodes`, which rm-scheduler follows. It follows `clearings` of rm-scheduler, to know
+//! when a node is empty.
 //!
 //! A heartbeat that changes nothing is a number in memory: it takes no commit and leaves no row. A
 //! node is given up only for its silence, by the monotonic clock of this process, and never for a
@@ -10,6 +11,7 @@
 //!
 //! It never tells an agent what to run, and never looks at work.
 
+mod absorb;
 mod commands;
 mod config;
 mod error;
@@ -29,10 +31,14 @@ use anyhow::Context as _;
 use axum::http::Method;
 use hayward_node_status_api::NODES;
 use hayward_publication::committer;
-use hayward_publication::{Committer, Publisher};
+use hayward_publication::follower::{Source, follow};
+use hayward_publication::{Committer, Handle, Publisher};
+use hayward_rm_scheduler_api::evidence::CLEARINGS;
+use hayward_service::Limits;
+use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
 use hayward_service::frame::{self, Frame};
-use hayward_service::health::{Health, Standing, StatusSource};
+use hayward_service::health::{Health, Standing};
 use hayward_service::idempotency::Memory;
 use hayward_service::openapi::{Description, documented, golden};
 use hayward_service::shutdown::Shutdown;
@@ -40,7 +46,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 pub use crate::config::Settings;
 use crate::http::App;
-use crate::ledger::{Context, Ledger};
+use crate::ledger::{Command, Context, Ledger};
 use crate::patience::Patience;
 use crate::pulses::Pulses;
 
@@ -57,6 +63,8 @@ const ABOUT: Description = Description {
 };
 /// Connections to the database: one commits, the others read history.
 const CONNECTIONS: u32 = 4;
+/// One for each agent, which holds it from heartbeat to heartbeat, and some for everybody else.
+const OPEN_TO_AGENTS: usize = 32_768;
 /// Answers with a secret that are remembered at once.
 const TOLD: usize = 1024;
 
@@ -92,6 +100,8 @@ impl Running {
 /// When a setting is missing or wrong, or the database or the address cannot be had.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let limits = settings.limits()?;
+    let guards = settings.guards()?;
+    let lease_ms = settings.lease_ms()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
@@ -104,7 +114,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let context = Arc::new(Context {
         pulses,
         limits,
+        guards,
         heartbeat_ms: settings.heartbeat_ms,
+        lease_ms,
     });
     let holder = format!("{NAME} {}", std::process::id());
     let lease = Duration::from_millis(settings.frame.lease_ms);
@@ -116,6 +128,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         Arc::clone(&context),
     );
     let publisher = Arc::clone(handle.publisher());
+    let token = TokenSource::file(keys.token_path(NAME));
+    let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
+    follow_clearings(rm_scheduler, &handle, &shutdown);
 
     let (told, patience) = (Arc::new(Memory::new(TOLD)), Arc::new(Patience::default()));
     let app = App {
@@ -129,12 +144,17 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     };
     let listener = frame::bind(&settings.frame).await?;
     let address = listener.local_addr()?;
-    let health = Health::new(NAME, Arc::new(Status(publisher.clone())))
-        .insecure(frame::insecure_modes(address));
+    let standing = Arc::clone(&publisher);
+    let standing = move || hayward_publication::status::standing(&standing);
+    let health = Health::new(NAME, Arc::new(standing)).insecure(frame::insecure_modes(address));
     let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
         .open(Method::POST, "/v1/nodes/{node}/credentials")
+        .limits(Limits {
+            connections: OPEN_TO_AGENTS,
+            ..Limits::default()
+        })
         .serve(router, listener, shutdown);
     Ok(Running {
         address,
@@ -155,23 +175,19 @@ pub fn openapi() -> String {
     )
 }
 
-/// How this replica stands, for `/readyz` and `/v1/status`.
-struct Status(Arc<Publisher>);
-
-impl StatusSource for Status {
-    fn standing(&self) -> Standing {
-        let leading = self.0.leading();
-        Standing {
-            not_ready: leading
-                .as_ref()
-                .err()
-                .map(ToString::to_string)
-                .into_iter()
-                .collect(),
-            epoch: leading.as_ref().ok().copied(),
-            leader: leading.is_ok(),
-            revision: Some(self.0.revision()),
-            ..Standing::default()
+fn follow_clearings(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) {
+    let source = Source {
+        name: CLEARINGS,
+        path: format!("/v1/{CLEARINGS}/publication"),
+    };
+    let (handle, publisher) = (handle.clone(), handle.publisher().clone());
+    let absorb = move |update| {
+        let handle = handle.clone();
+        async move {
+            handle
+                .ask(|reply| Command::Clearings { update, reply })
+                .await
         }
-    }
+    };
+    tokio::spawn(follow(source, client, publisher, shutdown.clone(), absorb));
 }

@@ -11,7 +11,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use hayward_node_status_api::Metrics;
-use hayward_vocabulary::NodeName;
+use hayward_node_status_api::drain::DrainState;
+use hayward_node_status_domain::Next;
+use hayward_vocabulary::{NodeName, Size};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 
@@ -36,6 +38,18 @@ pub struct Pulse {
     metrics: Mutex<Metrics>,
     /// Of the agent.
     version: Mutex<Arc<str>>,
+    shown: Mutex<Shown>,
+}
+
+/// What is shown with a node beside its entry: it may change without being news.
+#[derive(Debug, Clone, Default)]
+pub struct Shown {
+    pub next: Option<Next>,
+    pub flaps: u64,
+    pub rivals: Vec<String>,
+    /// What it says it has, where it is held to less.
+    pub claimed: Option<Size>,
+    pub drain_state: Option<DrainState>,
 }
 
 impl Default for Pulses {
@@ -108,6 +122,14 @@ impl Pulse {
 
     pub fn runs(&self, version: &str) {
         *self.version.lock() = version.into();
+    }
+
+    pub fn shown(&self) -> Shown {
+        self.shown.lock().clone()
+    }
+
+    pub fn show(&self, shown: Shown) {
+        *self.shown.lock() = shown;
     }
 
     pub fn feels(&self, metrics: Metrics) {

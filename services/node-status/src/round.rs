@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use hayward_node_status_api::NODES;
-use hayward_node_status_domain::{self as domain, Health, judge};
+use hayward_node_status_domain::{self as domain, Health, Judgement, judge};
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_vocabulary::NodeName;
+use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::commands::Cause;
-use crate::ledger::Ledger;
+use crate::ledger::{Context, Ledger, Node};
 use crate::store::{ChangeRow, NodeRow, Rows};
 use crate::words;
 
@@ -28,9 +28,25 @@ impl Ledger {
         for name in names {
             self.settle(&name, Cause::default(), moment, batch);
         }
-        self.due.first().map_or(Wake::OnNews, |(due_ms, _)| {
-            Wake::After(Duration::from_millis(due_ms.saturating_sub(now_ms)))
-        })
+        let judged = self.due.first();
+        let judged = judged.map(|(due_ms, _)| due_ms.saturating_sub(now_ms));
+        let deadline = self.deadlines.first();
+        let deadline = deadline.map(|(at, _)| at.ms_since(moment.now));
+        let pause = judged.into_iter().chain(deadline).min();
+        pause.map_or(Wake::OnNews, |ms| Wake::After(Duration::from_millis(ms)))
+    }
+
+    pub(crate) fn look_at_deadlines(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let passed = |(at, _): &&(Timestamp, NodeName)| *at <= moment.now;
+        let names: Vec<NodeName> = self
+            .deadlines
+            .iter()
+            .take_while(passed)
+            .map(|(_, name)| name.clone())
+            .collect();
+        for name in names {
+            self.judge_drain(&name, moment, batch);
+        }
     }
 
     fn take_due(&mut self, now_ms: u64) -> Vec<NodeName> {
@@ -61,7 +77,7 @@ impl Ledger {
         // Judged as with the brake on, because all that matters here is whether it is silent.
         let record = domain::Record {
             braked: true,
-            ..node.record(true, self.context.limits, now_ms)
+            ..node.record(domain::Brake::default(), &self.context, now_ms)
         };
         let silent = judge(&record, now_ms).health == Health::Suspect;
         let pool = self.pools.entry(node.pool.clone()).or_default();
@@ -114,29 +130,38 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let now_ms = self.now_ms(moment);
-        let limits = self.context.limits;
         let Some(node) = self.nodes.get_mut(name) else {
             return;
         };
         let pool = self.pools.entry(node.pool.clone()).or_default();
-        let record = node.record(pool.brake.is_on(), limits, now_ms);
+        let before = node.health;
+        if went_silent(
+            before,
+            &node.record(pool.brake, &self.context, now_ms),
+            now_ms,
+        ) {
+            node.flaps.went(now_ms);
+        }
+        let record = node.record(pool.brake, &self.context, now_ms);
         let judged = judge(&record, now_ms);
-        let well = matches!(judged.health, Health::Healthy | Health::Quiesced);
+        let well = is_well(judged.health);
+        let calm = well && record.heard_ms.is_some() && !record.twins;
         if well && pool.silent.remove(name).is_some() {
             self.stirred.insert(node.pool.clone());
         }
-        if judged.health != node.health {
+        let turned = judged.health != before || judged.reason != node.health_reason;
+        if judged.health != before {
             node.since = moment.now;
         }
-        let turned = judged.health != node.health || judged.reason != node.health_reason;
+        let drain = self.drains.get(name).filter(|drain| drain.lasts());
+        // What a node that is being emptied says of its containers is looked at each time.
+        node.pulse.settle(calm && drain.is_none(), node.schedulable);
+        let due_ms = due(node, &judged, &self.context, now_ms);
+        let mut shown = node.shown(drain, &self.context, now_ms);
+        shown.next = Some(judged.next);
+        node.pulse.show(shown);
         node.health = judged.health;
         node.health_reason = judged.reason;
-        node.pulse.settle(
-            well && record.heard_ms.is_some() && !record.twins,
-            node.schedulable,
-        );
-        let twins_end = node.twins_until(limits).filter(|until| now_ms < *until);
-        let due_ms = judged.again_ms.into_iter().chain(twins_end).min();
         if let Some(old) = std::mem::replace(&mut node.due_ms, due_ms) {
             self.due.remove(&(old, name.clone()));
         }
@@ -149,14 +174,17 @@ impl Ledger {
     }
 
     fn tell(&mut self, name: &NodeName, cause: Cause, moment: &Moment, batch: &mut Batch<Rows>) {
+        let now_ms = self.now_ms(moment);
+        let quiet_ms = self.context.limits.lost_ms;
         let Some(node) = self.nodes.get_mut(name) else {
             return;
         };
-        let entry = node.entry();
+        let drain = self.drains.get(name).filter(|drain| drain.lasts());
+        let entry = node.entry(drain);
         if cause.turned || cause.event.is_some() || cause.by.is_some() {
             let reason = match cause.event {
                 Some(event) if cause.turned => format!("{event}; {}", entry.reason),
-                Some(event) => event.to_owned(),
+                Some(event) => event,
                 None => entry.reason.clone(),
             };
             batch.rows.changes.push(ChangeRow {
@@ -173,10 +201,27 @@ impl Ledger {
                 batch.rows.crowded.push(name.clone());
             }
         }
-        batch
-            .rows
-            .nodes
-            .insert(name.clone(), Some(NodeRow::of(node)));
+        let row = NodeRow::of(node, quiet_ms, now_ms);
+        batch.rows.nodes.insert(name.clone(), Some(row));
         batch.publish(NODES, "", name.as_str(), &entry);
     }
+}
+
+fn is_well(health: Health) -> bool {
+    matches!(health, Health::Healthy | Health::Quiesced)
+}
+
+/// F33: counted once a time, and not where the whole pool went: that is no fault of the node's.
+fn went_silent(before: Health, record: &domain::Record<'_>, now_ms: u64) -> bool {
+    let heard = record.heard_ms.is_some();
+    is_well(before) && heard && !record.braked && !is_well(judge(record, now_ms).health)
+}
+
+/// When a node has to be looked at without news: it is silent for too long, one of two agents has
+/// been, or its comings and goings are forgotten.
+fn due(node: &Node, judged: &Judgement, context: &Context, now_ms: u64) -> Option<u64> {
+    let twins = node.twins.until_ms(context.limits.lost_ms);
+    let flaps = node.flaps.until_ms();
+    let later = twins.into_iter().chain(flaps).filter(|at| now_ms < *at);
+    judged.again_ms.into_iter().chain(later).min()
 }

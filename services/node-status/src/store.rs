@@ -2,16 +2,20 @@
 //! statements.
 
 mod change;
+mod drain;
 mod enrolment;
+mod limit;
 mod node;
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::NodeName;
+use hayward_vocabulary::{NodeName, Size};
 use sqlx::PgConnection;
 
 pub use self::change::{ChangeRow, history};
+pub use self::drain::{DrainRow, load_drains};
 pub use self::enrolment::load_enrolments;
+pub use self::limit::load_limits;
 pub use self::node::{NodeRow, load_nodes};
 use crate::ledger::Enrolment;
 
@@ -25,6 +29,9 @@ pub struct Rows {
     pub crowded: Vec<NodeName>,
     pub enrolments: BTreeMap<(String, String), Enrolment>,
     pub forgotten_enrolments: Vec<(String, String)>,
+    /// The most a node may claim, or that nothing is said of it any more.
+    pub limits: BTreeMap<NodeName, Option<Size>>,
+    pub drains: BTreeMap<NodeName, DrainRow>,
 }
 
 impl Rows {
@@ -33,6 +40,8 @@ impl Rows {
             && self.changes.is_empty()
             && self.enrolments.is_empty()
             && self.forgotten_enrolments.is_empty()
+            && self.limits.is_empty()
+            && self.drains.is_empty()
     }
 }
 
@@ -41,5 +50,7 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     change::append(&rows.changes, tx).await?;
     change::trim(&rows.crowded, tx).await?;
     enrolment::write(rows.enrolments, tx).await?;
-    enrolment::forget(rows.forgotten_enrolments, tx).await
+    enrolment::forget(rows.forgotten_enrolments, tx).await?;
+    limit::write(rows.limits, tx).await?;
+    drain::write(rows.drains, tx).await
 }

@@ -1,7 +1,13 @@
-//! One health, three spellings: as judged, as published, as stored.
+//! One health, three spellings: as judged, as published, as stored. The same for drains, and
+//! amounts as people read them.
+
+use std::fmt::Write as _;
 
 use hayward_node_status_api as api;
+use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_domain::Health;
+use hayward_node_status_domain::drain::Stage;
+use hayward_vocabulary::Size;
 
 pub fn published(health: Health) -> api::Health {
     match health {
@@ -40,4 +46,56 @@ pub fn read_published(text: &str) -> api::Health {
         "suspect" => api::Health::Suspect,
         _ => api::Health::Unknown,
     }
+}
+
+pub fn drain_state(stage: Stage) -> DrainState {
+    match stage {
+        Stage::Draining => DrainState::Draining,
+        Stage::Paused => DrainState::Paused,
+        Stage::Drained => DrainState::Drained,
+        Stage::Failed => DrainState::Failed,
+    }
+}
+
+pub fn drain_stage(state: DrainState) -> Stage {
+    match state {
+        DrainState::Paused => Stage::Paused,
+        DrainState::Drained => Stage::Drained,
+        DrainState::Failed => Stage::Failed,
+        DrainState::Draining | DrainState::Cancelled | DrainState::Unknown => Stage::Draining,
+    }
+}
+
+pub fn stored_drain(state: DrainState) -> &'static str {
+    match state {
+        DrainState::Draining | DrainState::Unknown => "draining",
+        DrainState::Paused => "paused",
+        DrainState::Drained => "drained",
+        DrainState::Failed => "failed",
+        DrainState::Cancelled => "cancelled",
+    }
+}
+
+/// The column's own check leaves no sixth word.
+pub fn read_drain(text: &str) -> DrainState {
+    match text {
+        "paused" => DrainState::Paused,
+        "drained" => DrainState::Drained,
+        "failed" => DrainState::Failed,
+        "cancelled" => DrainState::Cancelled,
+        _ => DrainState::Draining,
+    }
+}
+
+/// `4096 MiB, 2500 milli cpu`: whole units, so that no two sizes read the same.
+pub fn size(size: &Size) -> String {
+    let mib = size.memory_bytes >> 20;
+    let mut text = format!("{mib} MiB, {} milli cpu", size.cpu_milli);
+    if size.gpu_milli > 0 {
+        let _ = write!(text, ", {} milli gpu", size.gpu_milli);
+    }
+    for (name, amount) in &size.extras {
+        let _ = write!(text, ", {amount} {name}");
+    }
+    text
 }

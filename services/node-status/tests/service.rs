@@ -7,8 +7,16 @@
 
 #[path = "service/agents.rs"]
 mod agents;
+#[path = "service/drains.rs"]
+mod drains;
+#[path = "service/identity.rs"]
+mod identity;
 #[path = "service/operators.rs"]
 mod operators;
+#[path = "service/scheduler.rs"]
+mod scheduler;
+#[path = "service/truth.rs"]
+mod truth;
 #[path = "service/world.rs"]
 mod world;
 

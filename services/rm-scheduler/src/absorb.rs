@@ -5,13 +5,15 @@
 
 use std::collections::BTreeSet;
 
-use hayward_blocklist_api::BlockEntry;
-use hayward_container_manager_api::{ContainerEntry, ContainerState};
+use hayward_blocklist_api::{BlockEntry, BlockKind};
+use hayward_container_manager_api::ContainerEntry;
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Change, Moment, Update};
 use hayward_rm_scheduler_api::AllocationState;
-use hayward_vocabulary::{AllocationId, NodeName, WorkId};
+use hayward_rm_scheduler_domain::{Snapshot, snapshot};
+use hayward_rm_scheduler_policy::Rules;
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
 use crate::ledger::Ledger;
 use crate::store::Rows;
@@ -24,25 +26,88 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
+        let first = !self.nodes.heard();
         let changes = self.nodes.absorb(update, moment.monotonic_ms);
         batch.followed(hayward_node_status_api::NODES, self.nodes.cursor());
         self.news |= !changes.is_empty();
         for change in changes {
             match change {
-                Change::Set { key, .. } => self.refresh_node(&key),
-                Change::Removed { before, .. } => {
+                Change::Set { key, before } => {
+                    self.node_changed(&key, before.as_ref(), moment, batch);
+                }
+                Change::Removed { key, before } => {
                     self.snapshot.remove_node(&before.node);
+                    self.unreachable.forget(&before.node);
+                    self.drained.remove(&before.node);
+                    self.trials.set(&before.node, None);
+                    self.tell_machine(&key, batch);
                 }
             }
         }
+        if first {
+            self.tell_machines(batch);
+        }
+    }
+
+    fn node_changed(
+        &mut self,
+        key: &str,
+        before: Option<&NodeEntry>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some(entry) = self.nodes.get(key).cloned() else {
+            return;
+        };
+        self.unreachable.hear(&entry, moment);
+        if entry.drain.is_some() {
+            self.drained.insert(entry.node.clone());
+        } else {
+            self.drained.remove(&entry.node);
+        }
+        self.refresh_node(key);
+        if let Some(before) = before {
+            self.note_silence(before, &entry, moment, batch);
+        }
+        self.tell_machine(key, batch);
     }
 
     /// Brings one node of the snapshot up to what is known of it and of its blocks.
     pub(crate) fn refresh_node(&mut self, name: &str) {
-        if let Some(entry) = self.nodes.get(name) {
-            let node = translate::node(entry, &self.blocks, self.snapshot.now, &self.rules);
+        let Some(entry) = self.nodes.get(name) else {
+            return;
+        };
+        let item = self.item_on(&entry.node, self.snapshot.now);
+        let trial = item.filter(|item| item.canary).map(|item| item.removal_no);
+        self.trials.set(&entry.node, trial);
+        let node = self.seen(entry, (&self.snapshot, &self.rules));
+        if self.snapshot.nodes.get(&entry.node) != Some(&node) {
             self.snapshot.set_node(entry.node.clone(), node);
+            self.news = true;
         }
+    }
+
+    /// The block on a node for everybody, where it is in force.
+    fn item_on(&self, node: &NodeName, now: Timestamp) -> Option<&BlockEntry> {
+        let item = self.blocks.get(&BlockKind::Node.key(node.as_str()));
+        item.filter(|item| translate::counts(item, now))
+    }
+
+    /// A node as the planner sees it.
+    pub(crate) fn seen(
+        &self,
+        entry: &NodeEntry,
+        (snapshot, rules): (&Snapshot, &Rules),
+    ) -> snapshot::Node {
+        let item = self.item_on(&entry.node, snapshot.now);
+        let mut node = translate::node(entry, item, rules);
+        if self.unreachable.is_awaited(&entry.node) {
+            node = translate::waited_for(node);
+        }
+        if self.trials.of(&entry.node).is_some() {
+            node.capacity = self.trial_offer(&entry.node, &node, snapshot);
+        }
+        node
     }
 
     pub(crate) fn absorb_blocks(
@@ -53,30 +118,79 @@ impl Ledger {
     ) {
         let changes = self.blocks.absorb(update, moment.monotonic_ms);
         batch.followed(hayward_blocklist_api::BLOCKS, self.blocks.cursor());
-        self.news |= !changes.is_empty();
         self.snapshot.set_now(moment.now);
         for change in changes {
             let (key, before) = match change {
                 Change::Set { key, before } => (key, before),
                 Change::Removed { key, before } => (key, Some(before)),
             };
-            if let Some(end) = before.and_then(|item| item.end) {
+            let item = self.blocks.get(&key);
+            // B8: what was over already was looked at when it ended.
+            let counted = |item: &BlockEntry| translate::counts(item, moment.now);
+            let was_in_force = before.as_ref().is_some_and(counted);
+            self.news |= item.is_some() || was_in_force;
+            if let Some(end) = before.as_ref().and_then(|item| item.end) {
                 self.block_ends.remove(&(end, key.clone()));
             }
-            if let Some(end) = self.blocks.get(&key).and_then(|item| item.end) {
+            if let Some(end) = item.and_then(|item| item.end) {
                 self.block_ends.insert((end, key.clone()));
             }
             self.refresh_blocked(&key);
         }
     }
 
-    /// An item changed or came to its end: the node it names is seen anew.
+    /// An item changed or came to its end: what it names is seen anew.
     pub(crate) fn refresh_blocked(&mut self, key: &str) {
-        if let Some(node) = key.strip_prefix("node/")
-            && NodeName::new(node).is_ok()
-        {
-            self.refresh_node(node);
+        let Some(node) = key.strip_prefix("node/") else {
+            return;
+        };
+        match node.split_once('@') {
+            None => self.refresh_node(node),
+            Some((node, job)) => {
+                if let (Ok(node), Ok(job)) = (NodeName::new(node), WorkId::new(job)) {
+                    self.refresh_avoided(key, node, &job);
+                }
+            }
         }
+    }
+
+    /// Which nodes one job or service has to avoid (blocklist 8.5).
+    fn refresh_avoided(&mut self, key: &str, node: NodeName, job: &WorkId) {
+        let now = self.snapshot.now;
+        let item = self.blocks.get(key);
+        let avoids = item.is_some_and(|item| item.in_force(now) && !item.canary);
+        let nodes = self.avoided.entry(job.clone()).or_default();
+        let changed = if avoids {
+            nodes.insert(node)
+        } else {
+            nodes.remove(&node)
+        };
+        if nodes.is_empty() {
+            self.avoided.remove(job);
+        }
+        if changed {
+            let works = self.snapshot.demand.keys();
+            let its = |work: &&WorkId| *work == job || work.whole() == *job;
+            for work in works.filter(its).cloned().collect::<Vec<_>>() {
+                self.refresh_demand(work.as_str());
+            }
+            self.news = true;
+        }
+    }
+
+    /// Brings one piece of work in the snapshot up to what is known of it.
+    fn refresh_demand(&mut self, work: &str) {
+        if let Some(entry) = self.demand.get(work) {
+            let demand = translate::demand(entry, self.avoids(&entry.work));
+            self.snapshot.set_demand(entry.work.clone(), demand);
+        }
+    }
+
+    /// Nodes that are blocked for this work alone (8.5).
+    pub(crate) fn avoids(&self, work: &WorkId) -> BTreeSet<NodeName> {
+        let whole = self.avoided.get(&work.whole());
+        let own = self.avoided.get(work);
+        whole.into_iter().chain(own).flatten().cloned().collect()
     }
 
     pub(crate) fn absorb_demand(
@@ -95,9 +209,8 @@ impl Ledger {
                     let Some(entry) = self.demand.get(&key) else {
                         continue;
                     };
-                    self.snapshot
-                        .set_demand(entry.work.clone(), translate::demand(entry));
                     let settled: Vec<AllocationId> = entry.settled.iter().cloned().collect();
+                    self.refresh_demand(&key);
                     for id in settled {
                         self.bury_if_settled(&id, batch);
                     }
@@ -107,7 +220,9 @@ impl Ledger {
         }
         if first {
             // Work withdrawn while nobody led, and ended allocations nobody asks about any more.
-            let gone = |work: &&WorkId| self.demand.get(work.as_str()).is_none();
+            let gone = |work: &&WorkId| {
+                self.demand.get(work.as_str()).is_none() && !self.pools.wants(work)
+            };
             let remembered = self.by_work.keys().chain(self.verdicts.keys());
             let remembered = remembered.chain(self.incarnations.keys());
             let works: BTreeSet<WorkId> = remembered.filter(gone).cloned().collect();
@@ -118,7 +233,7 @@ impl Ledger {
         }
     }
 
-    fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
+    pub(crate) fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         self.snapshot.remove_demand(work);
         self.withdraw_verdict(work, batch);
         let ids = self.by_work.get(work).cloned().unwrap_or_default();
@@ -160,28 +275,36 @@ impl Ledger {
             return;
         };
         // Ended is terminal and absorbs (I6): late news of an earlier state changes nothing.
-        let state = match container.state {
-            _ if !held.entry.holds() => return,
-            ContainerState::Ordered => AllocationState::Assigned,
-            ContainerState::Launching => AllocationState::Launching,
-            ContainerState::Running => AllocationState::Running,
-            ContainerState::Stopping => AllocationState::Stopping,
-            ContainerState::Ended => AllocationState::Ended,
-            ContainerState::Unknown => {
-                tracing::warn!(container = %container.id, "a container state of a later version");
-                return;
-            }
+        let Some(said) = translate::state(container.state) else {
+            tracing::warn!(container = %container.id, "a container state of a later version");
+            return;
+        };
+        if !held.entry.holds() {
+            return;
+        }
+        // While its node is waited for, only its end is news.
+        let awaited = self.unreachable.keeps(&held.entry.node, &container.id);
+        let state = match said {
+            AllocationState::Ended => said,
+            _ if awaited => AllocationState::Unreachable,
+            _ => said,
         };
         if held.entry.state == state {
             return;
         }
         let mut held = held.clone();
+        if state == AllocationState::Ended {
+            self.note_end(&held, container.exit.as_ref(), moment, batch);
+        }
         held.entry.state = state;
         held.entry.exit.clone_from(&container.exit);
         let id = held.entry.id.clone();
         if state == AllocationState::Running {
             held.entry.running_since.get_or_insert(moment.now);
             self.answer_receipts(&held.entry, moment, batch);
+            self.note_running(&held, moment.monotonic_ms);
+            // It may be what something that stands where it should not waited for.
+            self.news |= self.clearings.concern(&held.entry.work);
         }
         self.put(held, batch);
         self.bury_if_settled(&id, batch);

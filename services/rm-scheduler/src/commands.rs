@@ -84,6 +84,7 @@ impl Ledger {
             changes: kept(answer.changes.clone()),
         });
         self.set_policy(answer.view.clone());
+        self.tell_machines(batch);
         let (context, shown) = (self.context.clone(), answer.view.clone());
         batch.once_committed(move |_| context.view.write().policy = shown);
         Ok(answer)

@@ -3,6 +3,7 @@
 use hayward_service::settings::FrameSettings;
 use serde::{Deserialize, Serialize};
 
+use crate::evidence;
 use crate::recorder::Limits;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -34,9 +35,41 @@ pub struct Settings {
     /// Nodes, requests and allocations of one snapshot; a larger one is not kept. Where one is
     /// written down as a whole, a commit waits about a second for each three hundred thousand.
     pub inputs_entries: u64,
+    /// Milliseconds for which facts about machines and how attempts fared on them are told. Who
+    /// follows takes note of each once; this is for when it is away.
+    pub facts_kept_ms: u64,
+    /// Facts told at one time, at most; the oldest go.
+    pub facts_most: u64,
+    /// Of them, of one node: so that a node that fails everything does not hide the others.
+    pub facts_a_node: u64,
+    /// Milliseconds of running after which an attempt shows that its machine works.
+    pub worked_ms: u64,
+    /// Milliseconds from its grant within which a pool's worker has to be reported by its owner.
+    pub pool_register_deadline_ms: u64,
+    /// Milliseconds after a new owner connected within which it has to report again who was there.
+    pub pool_reregister_grace_ms: u64,
+    /// Failed starts of a pool in a minute after which its requests pause.
+    pub pool_start_failures_per_min: u64,
+    /// Milliseconds of that pause.
+    pub pool_cooldown_ms: u64,
+    /// Milliseconds without a call after which the owner of a pool is not bound any more.
+    pub pool_owner_lease_ms: u64,
+    /// Milliseconds after which a failure of a pool counts no more; 0: it counts for ever.
+    pub pool_failure_window_ms: u64,
+    /// Milliseconds after a restart until a pool is ready although workers have not registered; 0:
+    /// it does not wait for them.
+    pub pool_recovery_timeout_ms: u64,
 }
 
 impl Settings {
+    pub(crate) fn facts(&self) -> evidence::Limits {
+        let number = |setting| usize::try_from(setting).unwrap_or(usize::MAX);
+        evidence::Limits {
+            most: number(self.facts_most),
+            a_node: number(self.facts_a_node),
+        }
+    }
+
     pub(crate) fn inputs(&self) -> Limits {
         Limits {
             rounds: self.inputs_rounds,
@@ -63,6 +96,17 @@ impl Default for Settings {
             inputs_rounds: 1_000,
             inputs_bytes: 256 << 20,
             inputs_entries: 100_000,
+            facts_kept_ms: 3_600_000,
+            facts_most: 10_000,
+            facts_a_node: 32,
+            worked_ms: 60_000,
+            pool_register_deadline_ms: 300_000,
+            pool_reregister_grace_ms: 60_000,
+            pool_start_failures_per_min: 10,
+            pool_cooldown_ms: 3_000,
+            pool_owner_lease_ms: 60_000,
+            pool_failure_window_ms: 0,
+            pool_recovery_timeout_ms: 0,
         }
     }
 }

@@ -5,6 +5,7 @@ mod inputs;
 mod load;
 mod policy;
 mod policy_history;
+mod pools;
 mod publications;
 mod rounds;
 mod shares;
@@ -14,6 +15,7 @@ mod what_if;
 use std::sync::Arc;
 
 use hayward_publication::{Handle, Publisher};
+use hayward_service::auth::Issuer;
 use hayward_service::health::Health;
 use hayward_service::openapi::Description;
 use sqlx::PgPool;
@@ -33,6 +35,8 @@ pub struct Api {
     pub handle: Handle<Command>,
     pub context: Arc<Context>,
     pub pool: PgPool,
+    /// Signs the tokens of owners of pools.
+    pub issuer: Arc<Issuer>,
 }
 
 impl Api {
@@ -65,6 +69,10 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(inputs::show_round_inputs))
         .routes(routes!(publications::follow_allocations))
         .routes(routes!(publications::follow_verdicts))
+        .routes(routes!(publications::follow_failures))
+        .routes(routes!(publications::follow_machines))
+        .routes(routes!(publications::follow_clearings))
+        .merge(pools::routes())
 }
 
 /// The description of the routes, as it is kept in `openapi/rm-scheduler.json`.

@@ -6,7 +6,7 @@
 //! whole fleet either. What is followed is not copied into rows: a new term asks its
 //! neighbours for everything and plans nothing before each has answered once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,27 +19,32 @@ use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::shares::LedgerLine;
-use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::{Rounds, Snapshot, Verdict, plan, snapshot};
+use hayward_rm_scheduler_domain::{Rounds, Verdict, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::lengthy;
-use hayward_vocabulary::{AllocationId, Receipt, Timestamp, UserName, WorkId};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
 
 use crate::carried::{self, Lines};
+use crate::clearings::Clearings;
 use crate::config::Settings;
 use crate::error::Refusal;
+use crate::evidence::Evidence;
 use crate::load;
-use crate::looks::{Looks, timed};
+use crate::looks::{Asked, Look, Looks, timed};
 use crate::occupancy::{self, Wanted};
-use crate::policy::{self, Fault};
+use crate::pools::{self, Bell, Pools};
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
 use crate::store::{self, Rows};
 use crate::tracked::Tracked;
 use crate::translate;
+use crate::trials::Trials;
+use crate::unreachable::Unreachable;
+use crate::view::View;
+use crate::what_if::Standing;
 
 pub const JOB_CONVERTER: &str = "job-converter";
 
@@ -51,88 +56,15 @@ pub struct Held {
     pub fixed: bool,
     /// The gpus of its node it sits on.
     pub gpus: Vec<u64>,
-}
-
-/// What readers see that is not published: refreshed when a batch is committed.
-#[derive(Debug, Default)]
-pub struct View {
-    pub policy: PolicyView,
-    /// Absent until the first round.
-    pub counted: Option<Counted>,
-    /// Newest last.
-    pub rounds: VecDeque<RoundView>,
-    /// By number, which grows; told with the rounds that wrote them.
-    pub receipts: BTreeMap<u64, Receipt>,
-}
-
-impl View {
-    /// Newest first, each with its receipts as they stand.
-    pub fn newest_rounds(&self, limit: usize) -> Vec<RoundView> {
-        let mut receipts: BTreeMap<u64, Vec<Receipt>> = BTreeMap::new();
-        for receipt in self.receipts.values() {
-            let of_round = receipts.entry(receipt.round).or_default();
-            of_round.push(receipt.clone());
-        }
-        let newest = self.rounds.iter().rev().take(limit);
-        newest
-            .map(|round| RoundView {
-                receipts: receipts.remove(&round.round).unwrap_or_default(),
-                ..round.clone()
-            })
-            .collect()
-    }
-
-    pub fn round(&self, round: u64) -> Option<RoundView> {
-        let found = self.rounds.iter().find(|view| view.round == round)?;
-        let receipts = self.receipts.values().filter(|it| it.round == round);
-        Some(RoundView {
-            receipts: receipts.cloned().collect(),
-            ..found.clone()
-        })
-    }
-}
-
-/// The arithmetic of the newest round, and the fairness ledger up to `at`.
-#[derive(Debug, Default)]
-pub struct Counted {
-    pub round: u64,
-    pub at: Timestamp,
-    pub shares: plan::Shares,
-    /// With the numbers of this round; what is published keeps those it was published with.
-    pub verdicts: BTreeMap<WorkId, Verdict>,
-    pub ledger: Vec<LedgerLine>,
-}
-
-/// What a round counted and said otherwise than the one before.
-pub struct CountedNews {
-    /// Absent when all was read anew; then these are all the verdicts there are.
-    pub shares: Option<plan::ShareNews>,
-    pub verdicts: BTreeMap<WorkId, Verdict>,
-    /// Work without a verdict any more.
-    pub gone: Vec<WorkId>,
-}
-
-impl CountedNews {
-    /// `all` are the shares, where all was read anew.
-    pub fn tell(self, all: Option<plan::Shares>, counted: &mut Counted) {
-        match self.shares {
-            Some(news) => counted.shares.absorb(news),
-            None => counted.verdicts.clear(),
-        }
-        if let Some(all) = all {
-            counted.shares = all;
-        }
-        for work in &self.gone {
-            counted.verdicts.remove(work);
-        }
-        counted.verdicts.extend(self.verdicts);
-    }
+    /// The trial of its node that granted it.
+    pub trial: Option<u64>,
 }
 
 pub struct Context {
     pub settings: Settings,
     pub view: RwLock<View>,
     pub looks: Looks,
+    pub pools: Bell,
 }
 
 pub enum Command {
@@ -151,33 +83,10 @@ pub enum Command {
     /// A copy of the fleet as it is, and as it would be under another policy; with what it cost.
     /// Nothing before all neighbours have been heard.
     Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
-}
-
-/// A policy that somebody asks about.
-#[derive(Debug, Clone)]
-pub struct Asked {
-    pub policy: Policy,
-    /// Its classes may leave out some that work is in.
-    pub drop_classes: bool,
-}
-
-/// The fleet as it would be under another policy.
-#[derive(Debug, Clone)]
-pub struct Under {
-    pub snapshot: Snapshot,
-    pub rules: Arc<Rules>,
-}
-
-/// A copy of the fleet at one moment.
-#[derive(Debug, Clone)]
-pub struct Look {
-    pub snapshot: Arc<Snapshot>,
-    /// By what nodes come into pools.
-    pub rules: Arc<Rules>,
-    /// Under the policy that was asked for, or what is wrong with that.
-    pub under: Option<Result<Under, Vec<Fault>>>,
-    /// The neighbour that is not heard.
-    pub silent: Option<&'static str>,
+    /// What stands on these nodes.
+    Standing(BTreeSet<NodeName>, Reply<Vec<Standing>>),
+    /// Somebody asked about a worker pool, and is answered by what they asked.
+    Pools(Box<pools::Act>),
 }
 
 pub struct Ledger {
@@ -191,7 +100,11 @@ pub struct Ledger {
     pub(crate) containers: Followed<ContainerEntry>,
     pub(crate) allocations: BTreeMap<AllocationId, Held>,
     pub(crate) by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
+    /// Those that hold their quanta.
+    pub(crate) by_node: BTreeMap<NodeName, BTreeSet<AllocationId>>,
     pub(crate) incarnations: BTreeMap<WorkId, u64>,
+    /// Worker pools, which ask for work of their own.
+    pub(crate) pools: Pools,
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     pub(crate) receipts: Receipts,
@@ -211,6 +124,15 @@ pub struct Ledger {
     pub(crate) recorder: Recorder,
     /// Ends of blocks, so that each counts exactly until its end.
     pub(crate) block_ends: BTreeSet<(Timestamp, String)>,
+    /// What is told of machines, and how work fares on them.
+    pub(crate) evidence: Evidence,
+    pub(crate) clearings: Clearings,
+    pub(crate) unreachable: Unreachable,
+    pub(crate) trials: Trials,
+    /// Nodes that are blocked for one job or service alone.
+    pub(crate) avoided: BTreeMap<WorkId, BTreeSet<NodeName>>,
+    /// Nodes that are drained.
+    pub(crate) drained: BTreeSet<NodeName>,
     pub(crate) usage: BTreeMap<(UserName, String), LedgerLine>,
     /// What each user holds and is due since the last accounting: (due, held) in quanta.
     pub(crate) rates: BTreeMap<(UserName, String), (u64, u64)>,
@@ -251,6 +173,7 @@ impl Ledger {
             .entry(held.entry.work.clone())
             .or_default()
             .insert(id.clone());
+        self.stand(&held.entry);
         let seen = held.entry.holds().then(|| translate::allocation(&held));
         let before = self.snapshot.set_allocation(&id, seen.clone());
         // That it came to run matters for who is taken back first, and asks for no new round.
@@ -263,8 +186,43 @@ impl Ledger {
         };
         self.news |= meaning(seen) != meaning(before);
         batch.publish(ALLOCATIONS, "", id.as_str(), &held.entry);
+        self.pools.notice(&held.entry);
         batch.rows.allocations.insert(id.clone(), held.clone());
         self.allocations.insert(id, held);
+    }
+
+    /// What follows from the allocations that were read.
+    fn take_stock(&mut self) {
+        let held: Vec<Held> = self.allocations.values().cloned().collect();
+        for held in held {
+            let entry = &held.entry;
+            let of_work = self.by_work.entry(entry.work.clone()).or_default();
+            of_work.insert(entry.id.clone());
+            self.stand(entry);
+            if entry.holds() {
+                let seen = translate::allocation(&held);
+                self.snapshot.set_allocation(&entry.id, Some(seen));
+            }
+        }
+    }
+
+    /// Notes who holds anything where.
+    fn stand(&mut self, entry: &AllocationEntry) {
+        if entry.holds() {
+            let here = self.by_node.entry(entry.node.clone()).or_default();
+            here.insert(entry.id.clone());
+        } else if let Some(here) = self.by_node.get_mut(&entry.node) {
+            here.remove(&entry.id);
+            if here.is_empty() {
+                self.by_node.remove(&entry.node);
+            }
+        }
+    }
+
+    /// What holds anything on a node.
+    pub(crate) fn held_on(&self, node: &NodeName) -> impl Iterator<Item = &Held> {
+        let here = self.by_node.get(node).into_iter().flatten();
+        here.filter_map(|id| self.allocations.get(id))
     }
 
     /// Buries an ended allocation once the rung above has let go of it: its work is withdrawn, or
@@ -294,7 +252,8 @@ impl Ledger {
 
     /// Drops what is remembered of work that is withdrawn and holds nothing any more.
     pub(crate) fn forget_work_if_over(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
-        if self.demand.get(work.as_str()).is_some() || self.by_work.contains_key(work) {
+        let wanted = self.demand.get(work.as_str()).is_some() || self.pools.wants(work);
+        if wanted || self.by_work.contains_key(work) {
             return;
         }
         if self.incarnations.remove(work).is_some() {
@@ -316,43 +275,6 @@ impl Ledger {
         if self.verdicts.remove(work).is_some() {
             batch.withdraw(VERDICTS, "", work.as_str());
         }
-    }
-
-    fn look(&self, asked: Option<&Asked>) -> Look {
-        let under = asked.map(|asked| {
-            let in_use = if asked.drop_classes {
-                BTreeSet::new()
-            } else {
-                self.classes_in_use()
-            };
-            let faults = policy::faults(&asked.policy, &in_use);
-            if faults.is_empty() {
-                let rules = Arc::new(Rules::of(&asked.policy));
-                Ok(Under {
-                    snapshot: self.under(&rules),
-                    rules,
-                })
-            } else {
-                Err(faults)
-            }
-        });
-        Look {
-            under,
-            silent: self.silent,
-            ..Look::of(&self.snapshot, self.rules.clone())
-        }
-    }
-
-    /// The fleet as it would be under another policy.
-    fn under(&self, rules: &Rules) -> Snapshot {
-        let mut snapshot = Snapshot::clone(&self.snapshot);
-        rules.write(&mut snapshot);
-        snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
-        for (_, entry) in self.nodes.iter() {
-            let node = translate::node(entry, &self.blocks, snapshot.now, rules);
-            snapshot.nodes.insert(entry.node.clone(), node);
-        }
-        snapshot
     }
 
     pub(crate) fn set_policy(&mut self, policy: PolicyView) {
@@ -393,8 +315,15 @@ impl hayward_publication::Ledger for Ledger {
             containers: Followed::default(),
             allocations: store::allocations::load(&mut *tx).await?,
             by_work: BTreeMap::new(),
+            by_node: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
-            verdicts: store::verdicts::load(&mut *tx).await?,
+            pools: store::pools::load(&mut *tx, pools::rules(&context.settings))
+                .await
+                .map(Pools::loaded)?,
+            verdicts: store::entries::load(&mut *tx, VERDICTS, |entry: &VerdictEntry| {
+                entry.work.clone()
+            })
+            .await?,
             receipts: Receipts::of(&receipts),
             lines: store::carried::load(&mut *tx).await?,
             accounts_written_ms: moment.monotonic_ms,
@@ -405,6 +334,12 @@ impl hayward_publication::Ledger for Ledger {
             unsaid: BTreeMap::new(),
             recorder: Recorder::new(context.settings.inputs()),
             block_ends: BTreeSet::new(),
+            evidence: Evidence::load(&mut *tx, moment).await?,
+            clearings: Clearings::load(&mut *tx).await?,
+            unreachable: Unreachable::default(),
+            trials: Trials::default(),
+            avoided: BTreeMap::new(),
+            drained: BTreeSet::new(),
             usage: usage
                 .into_iter()
                 .map(|line| ((line.user.clone(), line.class.clone()), line))
@@ -418,20 +353,11 @@ impl hayward_publication::Ledger for Ledger {
             silent: None,
             news: true,
         };
-        for held in ledger.allocations.values() {
-            let entry = &held.entry;
-            ledger
-                .by_work
-                .entry(entry.work.clone())
-                .or_default()
-                .insert(entry.id.clone());
-            if entry.holds() {
-                let seen = translate::allocation(held);
-                ledger.snapshot.set_allocation(&entry.id, Some(seen));
-            }
-        }
+        ledger.take_stock();
+        ledger.resume_proofs(moment.monotonic_ms);
         ledger.snapshot.set_carried(carried::restore(&ledger.lines));
         ledger.set_policy(policy);
+        ledger.ask_for_all_workers();
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();
         view.rounds = rounds.into();
@@ -481,11 +407,19 @@ impl hayward_publication::Ledger for Ledger {
                 });
                 batch.answer(reply, look);
             }
+            Command::Standing(nodes, reply) => {
+                let standing = self.standing(&nodes);
+                batch.answer(reply, standing);
+            }
+            Command::Pools(asked) => asked(self, moment, batch),
         }
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
-        self.take_round(moment, batch)
+        self.tend_pools(moment, batch);
+        let wake = self.take_round(moment, batch);
+        self.tend_pools(moment, batch);
+        self.wake_for_pools(wake, moment)
     }
 
     fn is_empty(rows: &Rows) -> bool {

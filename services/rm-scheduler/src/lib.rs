@@ -7,9 +7,11 @@
 
 mod absorb;
 mod carried;
+mod clearings;
 mod commands;
 mod config;
 mod error;
+mod evidence;
 mod http;
 mod ledger;
 mod load;
@@ -17,13 +19,18 @@ mod looks;
 mod moves;
 mod occupancy;
 mod policy;
+mod pools;
 mod receipts;
 mod recorder;
 pub mod replay;
 mod round;
+mod standing;
 mod store;
 mod tracked;
 mod translate;
+mod trials;
+mod unreachable;
+mod view;
 mod what_if;
 
 use std::net::SocketAddr;
@@ -33,6 +40,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, Handle, Publisher, Update, committer};
+use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
 use parking_lot::RwLock;
@@ -41,7 +49,8 @@ use serde::de::DeserializeOwned;
 pub use config::Settings;
 use http::Api;
 pub use http::golden as openapi;
-use ledger::{Command, Context, Ledger, View};
+use ledger::{Command, Context, Ledger};
+use view::View;
 
 pub const NAME: &str = "rm-scheduler";
 pub const SCHEMA: &str = "rm_scheduler";
@@ -75,6 +84,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let clock = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
     let verifier = Arc::new(keys.verifier(clock.clone())?);
+    let issuer = Arc::new(keys.issuer(clock.clone())?);
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
     let listener = frame::bind(&settings.frame).await?;
     let address = listener
@@ -86,11 +96,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         settings: settings.clone(),
         view,
         looks: looks::Looks::default(),
+        pools: pools::Bell::default(),
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
     let office = committer::Settings::new(holder, lease);
-    let names = &[ALLOCATIONS, VERDICTS];
+    let names = &[ALLOCATIONS, VERDICTS, FAILURES, MACHINES, CLEARINGS];
     let (committer, handle) =
         Committer::start::<Ledger>(office, pool.clone(), names, clock, context.clone());
 
@@ -114,6 +125,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         handle,
         context,
         pool,
+        issuer,
     };
     let router = documented(http::routes(api), http::ABOUT);
     let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);

@@ -8,9 +8,9 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
 use hayward_vocabulary::NodeName;
 
-use crate::ledger::Counted;
 use crate::occupancy::Room;
 use crate::translate;
+use crate::view::Counted;
 
 pub fn of(snapshot: &Snapshot, counted: &Counted) -> Load {
     let classes: Vec<ClassLoad> = counted

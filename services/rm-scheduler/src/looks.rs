@@ -5,16 +5,19 @@
 //! and told its revision; only a look under another policy is always fresh. What follows runs on a
 //! thread of its own, one such question at a time, and stops when it takes too long.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::problem::{Code, Problem};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::http::Api;
-use crate::ledger::{Asked, Command, Context, Look};
+use crate::ledger::{Command, Context, Ledger};
+use crate::policy::{self, Fault};
 
 /// Forecasts and readings at the same time: they take a whole processor each.
 const THINKING: usize = 1;
@@ -24,6 +27,33 @@ const TURN: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(5);
 /// The part of the time that looks take at most.
 const LOOKS_TAKE_ONE_IN: u32 = 20;
+
+/// A policy that somebody asks about.
+#[derive(Debug, Clone)]
+pub struct Asked {
+    pub policy: Policy,
+    /// Its classes may leave out some that work is in.
+    pub drop_classes: bool,
+}
+
+/// The fleet as it would be under another policy.
+#[derive(Debug, Clone)]
+pub struct Under {
+    pub snapshot: Snapshot,
+    pub rules: Arc<Rules>,
+}
+
+/// A copy of the fleet at one moment.
+#[derive(Debug, Clone)]
+pub struct Look {
+    pub snapshot: Arc<Snapshot>,
+    /// By what nodes come into pools.
+    pub rules: Arc<Rules>,
+    /// Under the policy that was asked for, or what is wrong with that.
+    pub under: Option<Result<Under, Vec<Fault>>>,
+    /// The neighbour that is not heard.
+    pub silent: Option<&'static str>,
+}
 
 pub struct Looks {
     thinking: Arc<Semaphore>,
@@ -109,5 +139,44 @@ impl Look {
             under: None,
             silent: None,
         }
+    }
+}
+
+impl Ledger {
+    pub(crate) fn look(&self, asked: Option<&Asked>) -> Look {
+        let under = asked.map(|asked| {
+            let in_use = if asked.drop_classes {
+                BTreeSet::new()
+            } else {
+                self.classes_in_use()
+            };
+            let faults = policy::faults(&asked.policy, &in_use);
+            if faults.is_empty() {
+                let rules = Arc::new(Rules::of(&asked.policy));
+                Ok(Under {
+                    snapshot: self.under(&rules),
+                    rules,
+                })
+            } else {
+                Err(faults)
+            }
+        });
+        Look {
+            under,
+            silent: self.silent,
+            ..Look::of(&self.snapshot, self.rules.clone())
+        }
+    }
+
+    /// The fleet as it would be under another policy.
+    pub(crate) fn under(&self, rules: &Rules) -> Snapshot {
+        let mut snapshot = Snapshot::clone(&self.snapshot);
+        rules.write(&mut snapshot);
+        snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
+        for (_, entry) in self.nodes.iter() {
+            let node = self.seen(entry, (&snapshot, rules));
+            snapshot.nodes.insert(entry.node.clone(), node);
+        }
+        snapshot
     }
 }

@@ -7,19 +7,21 @@
 //! never carried out.
 
 mod carry_out;
+mod take_off;
 mod usage;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_publication::{Batch, Moment, Wake};
-use hayward_rm_scheduler_domain::{Decided, Plan, Reason, plan, prune};
+use hayward_rm_scheduler_api::VacateReason;
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason, prune};
 use hayward_service::lengthy;
-use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use crate::ledger::{JOB_CONVERTER, Ledger};
+use crate::pools;
 use crate::store::Rows;
 use crate::tracked::Delta;
 
@@ -33,6 +35,18 @@ pub(crate) struct Made {
     /// What it was planned from and what was planned, before anything was dropped from it; or
     /// why that is not kept.
     inputs: Result<(Delta, Arc<Plan>), String>,
+    /// What was told to leave before it was planned.
+    taken_off: Vec<Order>,
+}
+
+/// An order to leave.
+#[derive(Debug, Clone)]
+pub(crate) struct Order {
+    pub allocation: AllocationId,
+    pub reason: VacateReason,
+    pub detail: String,
+    /// Nothing more is awaited from its node.
+    pub purge: bool,
 }
 
 impl Ledger {
@@ -41,6 +55,8 @@ impl Ledger {
             return Wake::OnNews;
         }
         self.end_blocks(moment.now);
+        self.keep_evidence(moment, batch);
+        self.end_waits(moment);
         self.notice_silence(moment.monotonic_ms);
         let (least, most) = (self.pause_ms(), self.context.settings.round_max_ms);
         let since = self
@@ -48,7 +64,7 @@ impl Ledger {
             .map_or(u64::MAX, |at| moment.monotonic_ms - at);
         let due = if self.news { least } else { most };
         if since < due {
-            return self.wake(due - since, moment.now);
+            return self.wake(due - since, moment);
         }
         self.last_round_ms = Some(moment.monotonic_ms);
         self.account(moment, batch);
@@ -57,18 +73,22 @@ impl Ledger {
                 self.write_carried(moment, batch);
             }
             self.show_time(moment, batch);
-            return self.wake(most, moment.now);
+            return self.wake(most, moment);
         }
-        self.news = false;
         self.round += 1;
         self.snapshot.set_round(self.round);
         let started = Instant::now();
         lengthy(|| {
-            let (decided, made) = self.plan();
+            let taken_off = self.take_off(moment, batch);
+            self.offer_trials();
+            self.news = false;
+            let (decided, mut made) = self.plan();
+            made.taken_off = taken_off;
             self.carry_out(decided, moment, batch, made);
+            self.tell_clearings(batch);
         });
         self.cost_ms = u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX);
-        self.wake(if self.news { self.pause_ms() } else { most }, moment.now)
+        self.wake(if self.news { self.pause_ms() } else { most }, moment)
     }
 
     /// Milliseconds from the start of a round to the next while there is news: a fleet that is
@@ -102,10 +122,7 @@ impl Ledger {
             self.revoke_nothing(plan);
         }
         let refused = self.refuse_faults(plan);
-        if self.silent.is_none() {
-            // After the check, which knows no single workers.
-            self.vacate_blocked_workers(plan);
-        }
+        self.one_at_a_time(&mut decided.plan);
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
             decided,
@@ -113,6 +130,7 @@ impl Ledger {
                 planning_us,
                 refused,
                 inputs,
+                taken_off: Vec::new(),
             },
         )
     }
@@ -141,7 +159,8 @@ impl Ledger {
     /// what its owner has withdrawn goes, because that is known and not concluded.
     fn revoke_nothing(&self, plan: &mut Plan) {
         let gone = |work: &WorkId| {
-            self.silent != Some(JOB_CONVERTER) && !self.snapshot.demand.contains_key(work)
+            let known = self.silent != Some(JOB_CONVERTER) || pools::owns(work);
+            known && !self.snapshot.demand.contains_key(work)
         };
         let mut spared: BTreeSet<WorkId> = BTreeSet::new();
         plan.vacates.retain(|vacate| {
@@ -167,13 +186,30 @@ impl Ledger {
         }
     }
 
-    /// Wakes for the next round, or earlier when a block comes to its end.
-    fn wake(&self, ms: u64, now: Timestamp) -> Wake {
-        let end = self
-            .block_ends
-            .first()
-            .map_or(u64::MAX, |(end, _)| end.ms_since(now));
-        Wake::After(Duration::from_millis(ms.min(end.max(1))))
+    /// Wakes for the next round, or earlier when a block, a grace or a wait comes to its end.
+    fn wake(&self, ms: u64, moment: &Moment) -> Wake {
+        let until = |end: &Timestamp| end.ms_since(moment.now);
+        let block = self.block_ends.first().map(|(end, _)| until(end));
+        let deadline = self.clearings.deadlines.first().map(until);
+        let left = |due: u64| due.saturating_sub(moment.monotonic_ms);
+        let lost = self.given_up_ms().map(left);
+        let proof = self.evidence.due_ms().map(left);
+        let first = [block, deadline, lost, proof].into_iter().flatten().min();
+        let first = first.unwrap_or(u64::MAX).max(1);
+        Wake::After(Duration::from_millis(ms.min(first)))
+    }
+
+    /// When work on a lost node is no more waited for; nobody is given up on no news.
+    fn given_up_ms(&self) -> Option<u64> {
+        self.unreachable.due_ms().filter(|_| self.silent.is_none())
+    }
+
+    /// A deadline has come, or work is no more waited for: time to decide.
+    fn end_waits(&mut self, moment: &Moment) {
+        let deadline = self.clearings.deadlines.first();
+        let lost = self.given_up_ms();
+        self.news |= deadline.is_some_and(|end| *end <= moment.now)
+            || lost.is_some_and(|due| due <= moment.monotonic_ms);
     }
 
     /// Expiry is exact, also when blocklist is away: an item ends at its end.
@@ -185,33 +221,6 @@ impl Ledger {
             self.block_ends.remove(&(end, key.clone()));
             self.refresh_blocked(&key);
             self.news = true;
-        }
-    }
-
-    /// Blocks on single workers: the planner knows nodes only.
-    fn vacate_blocked_workers(&self, plan: &mut Plan) {
-        let evacuated = self.blocks.iter().map(|(_, item)| item).filter(|item| {
-            item.kind == BlockKind::Worker
-                && item.action == BlockAction::Evacuate
-                && item.in_force(self.snapshot.now)
-        });
-        for item in evacuated {
-            let Some(held) = self.allocations.get(item.identifier.as_str()) else {
-                continue;
-            };
-            let known = plan
-                .vacates
-                .iter()
-                .any(|vacate| vacate.allocation == held.entry.id);
-            let runs = held.entry.holds() && held.entry.kind != WorkKind::Reservation;
-            if runs && held.entry.vacate.is_none() && !known {
-                plan.vacates.push(plan::Vacate {
-                    allocation: held.entry.id.clone(),
-                    reason: plan::VacateReason::Blocked,
-                    detail: format!("the worker is blocked: {}", item.cause),
-                    purge: false,
-                });
-            }
         }
     }
 

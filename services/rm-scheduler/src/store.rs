@@ -2,12 +2,14 @@
 
 pub mod allocations;
 pub mod carried;
+pub mod clearings;
+pub mod entries;
 pub mod inputs;
 pub mod policies;
+pub mod pools;
 pub mod receipts;
 pub mod rounds;
 pub mod usage;
-pub mod verdicts;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,6 +19,7 @@ use hayward_rm_scheduler_api::views::RoundView;
 use hayward_vocabulary::{AllocationId, Receipt, WorkId};
 
 use crate::carried::{Key, Lines};
+use crate::clearings::Clearing;
 use crate::ledger::Held;
 use crate::recorder::Unwritten;
 
@@ -36,6 +39,9 @@ pub struct Rows {
     pub carried: Lines,
     /// Lines of `carried` that are over.
     pub forgotten: Vec<Key>,
+    /// By key; absent ones are over.
+    pub clearings: BTreeMap<String, Option<Clearing>>,
+    pub pools: pools::PoolRows,
 }
 
 #[derive(Debug)]
@@ -61,6 +67,8 @@ impl Rows {
             && self.usage.is_empty()
             && self.carried.is_empty()
             && self.forgotten.is_empty()
+            && self.clearings.is_empty()
+            && self.pools.is_empty()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {
@@ -79,7 +87,9 @@ impl Rows {
         }
         usage::upsert(tx, &self.usage).await?;
         carried::upsert(tx, &self.carried).await?;
-        carried::delete(tx, &self.forgotten).await
+        carried::delete(tx, &self.forgotten).await?;
+        clearings::write(tx, &self.clearings).await?;
+        self.pools.write(tx).await
     }
 }
 

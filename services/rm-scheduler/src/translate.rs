@@ -2,14 +2,16 @@
 
 mod shares;
 
-use hayward_blocklist_api::{BlockAction, BlockEntry, BlockKind};
+use std::collections::BTreeSet;
+
+use hayward_blocklist_api::{BlockAction, BlockEntry, EvacuationPolicy};
+use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::{Health, NodeEntry};
-use hayward_publication::Followed;
 use hayward_rm_scheduler_api::{AllocationState, VacateReason, VerdictEntry, WaitReason};
 use hayward_rm_scheduler_domain::{plan, snapshot};
 use hayward_rm_scheduler_policy::{Identity, Rules};
-use hayward_vocabulary::{Timestamp, Unblock, WorkId};
+use hayward_vocabulary::{NodeName, Timestamp, Unblock, WorkId};
 
 use crate::ledger::Held;
 
@@ -31,36 +33,68 @@ fn identity(entry: &NodeEntry) -> Identity<'_> {
     }
 }
 
-pub fn node(
-    entry: &NodeEntry,
-    blocks: &Followed<BlockEntry>,
-    now: Timestamp,
-    rules: &Rules,
-) -> snapshot::Node {
-    let block = blocks
-        .get(&BlockKind::Node.key(entry.node.as_str()))
-        .filter(|item| item.in_force(now))
-        .map(|item| snapshot::Block {
-            effect: match item.action {
-                BlockAction::Mark => snapshot::BlockEffect::Mark,
-                BlockAction::Evacuate => snapshot::BlockEffect::Evacuate,
-            },
-            reason: item.cause.clone(),
-        });
+/// The pool the policy puts a node in.
+pub fn pool(entry: &NodeEntry, rules: &Rules) -> String {
+    let named = rules.pool_of(identity(entry));
+    named.unwrap_or(&entry.pool).to_owned()
+}
+
+/// A block counts until its end; a trial, for which its block is over, until the entry goes.
+pub fn counts(item: &BlockEntry, now: Timestamp) -> bool {
+    item.canary || item.in_force(now)
+}
+
+/// `item` is the block on it that is in force.
+pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
     snapshot::Node {
-        pool: rules
-            .pool_of(identity(entry))
-            .unwrap_or(&entry.pool)
-            .to_owned(),
+        pool: pool(entry, rules),
         capacity: rules.capacity(&entry.capacity),
         takes_work: entry.health == Health::Healthy,
         lost: entry.health == Health::Lost,
         offline: !entry.schedulable,
-        block,
+        block: item.and_then(block).or_else(|| drained(entry)),
     }
 }
 
-pub fn demand(entry: &DemandEntry) -> snapshot::Demand {
+/// The planner takes off at once what is to be taken off at once. What goes by and by is ordered
+/// off beside it, and to the planner such a node is closed; one on trial is open.
+fn block(item: &BlockEntry) -> Option<snapshot::Block> {
+    let effect = match (item.action, item.evacuation) {
+        (BlockAction::Evacuate, EvacuationPolicy::Immediate) => snapshot::BlockEffect::Evacuate,
+        _ => snapshot::BlockEffect::Mark,
+    };
+    (!item.canary).then(|| snapshot::Block {
+        effect,
+        reason: item.cause.clone(),
+    })
+}
+
+fn drained(entry: &NodeEntry) -> Option<snapshot::Block> {
+    let drain = entry.drain.as_ref()?;
+    Some(snapshot::Block {
+        effect: snapshot::BlockEffect::Mark,
+        reason: format!("it is drained: {}", drain.reason),
+    })
+}
+
+/// A lost node that something waits for: to the planner it is closed and what is there stays. What
+/// does not wait for it is given up beside the planner.
+pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
+    let closed = |block| snapshot::Block {
+        effect: snapshot::BlockEffect::Mark,
+        ..block
+    };
+    snapshot::Node {
+        takes_work: false,
+        lost: false,
+        offline: false,
+        block: node.block.map(closed),
+        ..node
+    }
+}
+
+/// `avoids`: the nodes that are blocked for it alone.
+pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Demand {
     snapshot::Demand {
         kind: entry.kind,
         user: entry.user.clone(),
@@ -72,6 +106,7 @@ pub fn demand(entry: &DemandEntry) -> snapshot::Demand {
         threads: entry.threads,
         task_ms: entry.task_ms,
         machines: entry.machines.iter().cloned().collect(),
+        avoids,
         service: entry.service.clone(),
         managed: false,
         runnable: true,
@@ -82,7 +117,10 @@ pub fn demand(entry: &DemandEntry) -> snapshot::Demand {
 
 pub fn allocation(held: &Held) -> snapshot::Allocation {
     let entry = &held.entry;
-    let running = entry.state == AllocationState::Running;
+    // What cannot be reached has run, and is believed to.
+    let unreachable = entry.state == AllocationState::Unreachable;
+    let running =
+        entry.state == AllocationState::Running || (unreachable && entry.running_since.is_some());
     snapshot::Allocation {
         work: entry.work.clone(),
         kind: entry.kind,
@@ -100,6 +138,7 @@ pub fn allocation(held: &Held) -> snapshot::Allocation {
         // An entry of an earlier version does not say.
         running_since: running.then(|| entry.running_since.unwrap_or(entry.granted_at)),
         investment_ms: None,
+        item_ms: None,
         gpus: held.gpus.clone(),
         leaving: entry.vacate.is_some(),
         purged: entry.vacate.as_ref().is_some_and(|vacate| vacate.purge),
@@ -114,6 +153,33 @@ pub fn vacate_reason(reason: plan::VacateReason) -> VacateReason {
         plan::VacateReason::NodeOffline => VacateReason::NodeOffline,
         plan::VacateReason::OwnLimit | plan::VacateReason::WorkGone => VacateReason::WorkGone,
     }
+}
+
+/// What the news of a container means; absent for words of a later version.
+pub fn state(container: ContainerState) -> Option<AllocationState> {
+    Some(match container {
+        ContainerState::Ordered => AllocationState::Assigned,
+        ContainerState::Launching => AllocationState::Launching,
+        ContainerState::Running => AllocationState::Running,
+        ContainerState::Stopping => AllocationState::Stopping,
+        ContainerState::Ended => AllocationState::Ended,
+        ContainerState::Unknown => return None,
+    })
+}
+
+/// What is added to what the planner says of work.
+const NOTE: &str = "; and ";
+
+pub fn with_note(detail: String, note: Option<&str>) -> String {
+    match note {
+        Some(note) => format!("{detail}{NOTE}{note}"),
+        None => detail,
+    }
+}
+
+/// What was added to it.
+pub fn note(detail: &str) -> Option<&str> {
+    detail.split_once(NOTE).map(|(_, note)| note)
 }
 
 pub fn wait_reason(reason: plan::Reason) -> WaitReason {

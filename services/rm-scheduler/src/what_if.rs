@@ -5,6 +5,7 @@
 //! their own work and of what is taken back for it or from it; shares by class and user are open to
 //! all, here as in `/v1/shares`.
 
+mod drains;
 mod told;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,9 +17,10 @@ use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{NodeName, Size, UserName, WorkId, WorkKind};
 
-use crate::ledger::Look;
+use crate::looks::Look;
 use crate::policy::Fault;
 
+pub use drains::{Standing, drains};
 pub use told::told;
 
 pub const MOST_SUBMISSIONS: usize = 1_000;
@@ -264,6 +266,7 @@ fn demand(submission: &Submission, user: UserName) -> Demand {
         threads,
         task_ms: None,
         machines: submission.machines.iter().cloned().collect(),
+        avoids: BTreeSet::new(),
         service: None,
         managed: false,
         runnable: true,

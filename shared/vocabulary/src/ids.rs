@@ -107,7 +107,8 @@ text_id!(
     "user"
 );
 text_id!(
-    /// One piece of work: `job_…`, `rsv_…`, or `svc_….N` for instance N of a service.
+    /// One piece of work: `job_…`, `rsv_…`, `svc_….N` for instance N of a service, or `wp_….N` for
+    /// worker N of a worker pool.
     WorkId,
     "work"
 );

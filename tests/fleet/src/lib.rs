@@ -4,10 +4,14 @@
 //! A [`World`] ends everything it started when it is dropped, whatever happened to the test.
 //! Failures here panic: a test without its world has nothing to say.
 
+mod island;
+mod marks;
 mod program;
 mod work;
 mod world;
 
+pub use island::{Island, Loss};
+pub use marks::Marks;
 pub use work::{
     Witness, all_right, ends, is_running, job, job_of, outcomes, reaches, reservation, service,
     submit,

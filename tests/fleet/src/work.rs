@@ -33,6 +33,8 @@ pub fn job_of(command: &[&str], tasks: Tasks) -> JobSubmission {
         max_attempts: None,
         machines: Vec::new(),
         labels: BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
@@ -48,6 +50,8 @@ pub fn service(command: &[&str], instances: u32) -> ServiceSubmission {
         size: None,
         machines: Vec::new(),
         labels: BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 

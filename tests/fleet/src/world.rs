@@ -1,8 +1,8 @@
 //! A fleet of separate processes.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use hayward_vocabulary::NodeName;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use crate::island::Island;
 use crate::program::hayward;
 
 /// How an agent is run.
@@ -22,6 +23,9 @@ use crate::program::hayward;
 pub struct Agent {
     pub runtime: &'static str,
     pub memory_bytes: u64,
+    /// Instead of the program that supervises containers. One that is not there breaks the
+    /// machine: it heartbeats well, and every launch fails for `runtime_down`.
+    pub helper: Option<&'static str>,
 }
 
 impl Default for Agent {
@@ -29,6 +33,7 @@ impl Default for Agent {
         Self {
             runtime: "process",
             memory_bytes: 4 << 30,
+            helper: None,
         }
     }
 }
@@ -72,6 +77,8 @@ pub struct World {
     pub keys: Keys,
     pub dir: tempfile::TempDir,
     pace: Pace,
+    /// Services can be reached from islands.
+    open: bool,
     databases: BTreeMap<String, String>,
     processes: BTreeMap<String, Child>,
 }
@@ -84,6 +91,15 @@ impl World {
 
     /// The same with other times.
     pub async fn at(pace: Pace) -> Self {
+        Self::with(pace, false).await
+    }
+
+    /// The same with services that agents on islands can reach.
+    pub async fn open() -> Self {
+        Self::with(Pace::default(), true).await
+    }
+
+    async fn with(pace: Pace, open: bool) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
         let keys = prepare::keys(&dir.path().join("keys"), &[]).expect("keys");
@@ -104,6 +120,7 @@ impl World {
             keys,
             dir,
             pace,
+            open,
             databases,
             processes,
         };
@@ -151,7 +168,8 @@ impl World {
         let mut command = self.command(alias);
         command
             .args(["run", name])
-            .env("HAYWARD_LISTEN", format!("127.0.0.1:{port}"))
+            .env("HAYWARD_LISTEN", format!("{}:{port}", self.interface()))
+            .env("HAYWARD_ALLOW_INSECURE", self.open.to_string())
             .env("HAYWARD_DATABASE_URL", &self.databases[role])
             .env("HAYWARD_KEYS", self.keys.dir())
             .env("HAYWARD_LEASE_MS", self.pace.lease.to_string());
@@ -164,12 +182,40 @@ impl World {
         self.spawn(alias, command);
     }
 
+    fn interface(&self) -> Ipv4Addr {
+        if self.open {
+            Ipv4Addr::UNSPECIFIED
+        } else {
+            Ipv4Addr::LOCALHOST
+        }
+    }
+
     pub fn start_agent(&mut self, node: &str, agent: &Agent) {
+        let command = self.command(node);
+        self.run_agent(node, agent, command);
+    }
+
+    /// An agent whose machine can be cut off.
+    pub fn start_agent_on(&mut self, island: &Island, node: &str, agent: &Agent) {
+        let here = self.command(node);
+        let mut command = island.around(hayward());
+        command.env_clear();
+        for (name, value) in here.get_envs() {
+            let value = value.unwrap_or_default().to_string_lossy();
+            command.env(name, value.replace("127.0.0.1", &island.host()));
+        }
+        command
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(self.log_file(node));
+        self.run_agent(node, agent, command);
+    }
+
+    fn run_agent(&mut self, node: &str, agent: &Agent, mut command: Command) {
         let name = NodeName::new(node).expect("a node name");
         let token = prepare::agent_token(&self.keys, &name).expect("a token");
         let state = self.dir.path().join("agents").join(node);
         std::fs::create_dir_all(&state).expect("a folder");
-        let mut command = self.command(node);
         command
             .args(["node-agent", "agent"])
             .env("HAYWARD_NODE", node)
@@ -177,6 +223,9 @@ impl World {
             .env("HAYWARD_STATE_DIR", state)
             .env("HAYWARD_RUNTIME", agent.runtime)
             .env("HAYWARD_MEMORY_BYTES", agent.memory_bytes.to_string());
+        if let Some(helper) = agent.helper {
+            command.env("HAYWARD_COMMAND", helper);
+        }
         self.spawn(node, command);
     }
 
@@ -201,11 +250,6 @@ impl World {
     /// A command with the addresses of the fleet and nothing of this process' own settings.
     pub fn command(&self, alias: &str) -> Command {
         let mut command = Command::new(hayward());
-        let log = std::fs::OpenOptions::new()
-            .append(true)
-            .create(true)
-            .open(self.log(alias))
-            .expect("a log file");
         let kept =
             std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
         command
@@ -219,7 +263,7 @@ impl World {
             )
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log);
+            .stderr(self.log_file(alias));
         if alias.starts_with("node-") && !alias.starts_with("node-status") {
             return command;
         }
@@ -229,8 +273,11 @@ impl World {
         command
     }
 
-    fn log(&self, alias: &str) -> PathBuf {
-        self.dir.path().join(format!("{alias}.log"))
+    fn log_file(&self, alias: &str) -> File {
+        let path = self.dir.path().join(format!("{alias}.log"));
+        let mut options = std::fs::OpenOptions::new();
+        let log = options.append(true).create(true).open(path);
+        log.expect("a log file")
     }
 
     pub fn spawn(&mut self, alias: &str, mut command: Command) {
@@ -238,6 +285,14 @@ impl World {
             .spawn()
             .unwrap_or_else(|error| panic!("cannot start {alias}: {error}"));
         self.processes.insert(alias.to_owned(), child);
+    }
+
+    /// Stops a process in its tracks, or lets it go on.
+    pub fn signal(&self, alias: &str, signal: Signal) {
+        let child = self.processes.get(alias);
+        let child = child.unwrap_or_else(|| panic!("no {alias}"));
+        let pid = i32::try_from(child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("signalled");
     }
 
     /// `kill -9`, and waits until the process is gone.

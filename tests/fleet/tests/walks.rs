@@ -127,6 +127,8 @@ async fn a_node_is_blocked_and_emptied_and_comes_back() {
         duration_ms: Some(3_000),
         permanent: false,
         removal_no: None,
+        scope: None,
+        evacuation: None,
     };
     let _: BlockAnswer = operator
         .put("/v1/blocklist/items", &item)

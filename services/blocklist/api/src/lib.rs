@@ -1,11 +1,27 @@
 //! The words of blocklist: items as people write and read them, and the entries of its publication
 //! `blocks`, which rm-scheduler alone follows (D15).
 
+mod change;
+mod evidence;
+mod strategy;
+mod view;
+
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::{Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+
+pub use change::{ChangeKind, ChangeReason, FeedChange, FeedChanges};
+pub use evidence::{
+    Cost, Evidence, EvidenceFact, FactKind, FailureAnswer, FailureLocation, FailureReport,
+    PastBlock, RuleScore,
+};
+pub use strategy::{StrategyOrder, StrategyView};
+pub use view::{
+    BlockOrder, BlockOverview, BlockView, EffectiveBlock, EvacuationBlocker, EvacuationProgress,
+    InForce, Via,
+};
 
 /// Name of the publication; its keys are `node/NAME` and `worker/ID`.
 pub const BLOCKS: &str = "blocks";
@@ -113,12 +129,23 @@ pub struct BlockRequest {
     pub identifier: String,
     pub action: BlockAction,
     pub cause: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// `end_timestamp` is the same.
+    #[serde(
+        default,
+        alias = "end_timestamp",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub end: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration_ms: Option<i64>,
     #[serde(default)]
     pub permanent: bool,
+    /// `CLUSTER`, the default, or `JOB:<id>`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
+    /// How what runs there is taken off; as the service is set where this is left out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evacuation: Option<EvacuationPolicy>,
     /// The number a re-announced copy is based on; new facts leave it out (8.4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub removal_no: Option<u64>,
@@ -145,6 +172,9 @@ pub struct BlockAnswer {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub item: Option<BlockEntry>,
     pub revision: u64,
+    /// What the caller should know, with the numbers: how much of a pool is blocked by now.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -162,6 +192,10 @@ pub struct BlockList {
 pub struct BlockBatch {
     #[schema(min_items = 1, max_items = 1000)]
     pub items: Vec<BlockRequest>,
+    /// Who found it out: `strategy:<name>`, `slow-task:<job>`, `detector:<name>`. Left out, the
+    /// items are the caller's own, `manual:<name>`, and exempt from the fraction.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
 }
 
 /// One result per item in order, and how many there were of each kind.
@@ -188,6 +222,10 @@ pub enum BlockEvent {
     Removed,
     /// Its end was reached.
     Expired,
+    /// Something worked on the machine on trial: it is trusted again.
+    TrialPassed,
+    /// Nobody used the machine on trial until the trial was over.
+    TrialUnused,
     #[serde(other)]
     Unknown,
 }

@@ -1,5 +1,6 @@
 //! One item, and the merge of two (5.2).
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use hayward_vocabulary::Timestamp;
@@ -8,11 +9,25 @@ use hayward_vocabulary::Timestamp;
 /// smallest of a union is still independent of the order of arrival.
 pub const KEPT_TEXTS: usize = 32;
 
-/// The stronger one is the greater one.
+/// How the source of an item begins that a person asked for.
+pub const MANUAL: &str = "manual:";
+/// How the source of an item begins that was judged from evidence.
+pub const STRATEGY: &str = "strategy:";
+
+/// The stronger one is the greater one: taking off beats marking, and a shorter grace a longer one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Action {
     Mark,
-    Evacuate,
+    /// What runs there is taken off after so many milliseconds of grace; 0 is at once.
+    Evacuate(Reverse<u64>),
+}
+
+impl Action {
+    pub const IMMEDIATE: Self = Self::Evacuate(Reverse(0));
+
+    pub fn evacuate(grace_ms: u64) -> Self {
+        Self::Evacuate(Reverse(grace_ms))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,11 +61,26 @@ impl Item {
         self.end.is_none_or(|end| now < end)
     }
 
+    /// No person asked for it (section 7: such items keep to the fraction).
+    pub fn automatic(&self) -> bool {
+        !self.sources.iter().any(|source| source.starts_with(MANUAL))
+    }
+
+    /// Judged from evidence and asked for by nobody: its end has to be proven by a trial (W6).
+    pub fn judged(&self) -> bool {
+        let by_strategy = |source: &String| source.starts_with(STRATEGY);
+        self.automatic() && self.sources.iter().any(by_strategy)
+    }
+
     /// Distinct causes, sorted and joined.
     pub fn cause(&self) -> String {
-        let causes: Vec<&str> = self.causes.iter().map(String::as_str).collect();
-        causes.join(", ")
+        joined(&self.causes)
     }
+}
+
+pub(crate) fn joined(texts: &BTreeSet<String>) -> String {
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    texts.join(", ")
 }
 
 fn union(one: &BTreeSet<String>, other: &BTreeSet<String>) -> BTreeSet<String> {
@@ -69,18 +99,14 @@ pub(crate) mod tests {
         // More possible texts than are kept, so that the limit is met too.
         let texts = || btree_set("[a-d][0-9]", 1..=KEPT_TEXTS);
         (
-            any::<bool>(),
+            option::of(0..3_u64),
             texts(),
             0..5_i64,
             option::of(0..5_i64),
             texts(),
         )
-            .prop_map(|(evacuate, causes, start, end, sources)| Item {
-                action: if evacuate {
-                    Action::Evacuate
-                } else {
-                    Action::Mark
-                },
+            .prop_map(|(grace_ms, causes, start, end, sources)| Item {
+                action: grace_ms.map_or(Action::Mark, Action::evacuate),
                 causes,
                 start: Timestamp::from_unix_ms(start),
                 end: end.map(Timestamp::from_unix_ms),
@@ -128,5 +154,27 @@ pub(crate) mod tests {
             .in_force(Timestamp::from_unix_ms(i64::MAX))
         );
         assert_eq!(item.cause(), "disk slow, io wait");
+    }
+
+    #[test]
+    fn the_stronger_action_is_the_sooner_one() {
+        assert!(Action::Mark < Action::evacuate(60_000));
+        assert!(Action::evacuate(60_000) < Action::IMMEDIATE);
+    }
+
+    #[test]
+    fn a_person_among_the_sources_makes_it_manual() {
+        let of = |sources: &[&str]| Item {
+            action: Action::Mark,
+            causes: BTreeSet::new(),
+            start: Timestamp::from_unix_ms(0),
+            end: None,
+            sources: sources.iter().map(ToString::to_string).collect(),
+        };
+        let (judged, slow) = (of(&["strategy:flapping"]), of(&["slow-task:job_1"]));
+        assert!(judged.automatic() && judged.judged());
+        assert!(slow.automatic() && !slow.judged());
+        let both = judged.merge(&of(&["manual:ann"]));
+        assert!(!both.automatic() && !both.judged());
     }
 }

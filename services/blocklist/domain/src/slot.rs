@@ -1,8 +1,11 @@
 //! One key over time: at most one live item, and how often one was removed (8.4).
 
+use std::collections::BTreeSet;
+
 use hayward_vocabulary::Timestamp;
 
 use crate::Item;
+use crate::item::joined;
 
 /// What became of an add (5.3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,10 +27,29 @@ impl Outcome {
     }
 }
 
+/// W6: a judged block is over, and the machine has to show that it works before it is trusted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trial {
+    pub since: Timestamp,
+    /// A trial that nobody uses ends by itself.
+    pub until: Timestamp,
+    /// Why it had been blocked, and by whom.
+    pub causes: BTreeSet<String>,
+    pub sources: BTreeSet<String>,
+}
+
+impl Trial {
+    pub fn cause(&self) -> String {
+        joined(&self.causes)
+    }
+}
+
+/// Invariant: never both an item and a trial.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Slot {
     pub removal_no: u64,
     pub item: Option<Item>,
+    pub trial: Option<Trial>,
 }
 
 impl Slot {
@@ -51,6 +73,7 @@ impl Slot {
             }
         };
         self.item = Some(item);
+        self.trial = None;
         outcome
     }
 
@@ -61,10 +84,25 @@ impl Slot {
         Some(item)
     }
 
-    /// Takes the item away if it is over.
-    pub fn expire(&mut self, now: Timestamp) -> Option<Item> {
-        let over = self.item.as_ref().is_some_and(|item| !item.in_force(now));
-        if over { self.remove() } else { None }
+    /// Takes the item away if it is over. A judged one is followed by a trial of so many
+    /// milliseconds, where there are any.
+    pub fn expire(&mut self, now: Timestamp, trial_ms: u64) -> Option<Item> {
+        self.item.as_ref().filter(|item| !item.in_force(now))?;
+        let item = self.remove()?;
+        if item.judged() && trial_ms > 0 {
+            self.trial = Some(Trial {
+                since: now,
+                until: now.plus_ms(trial_ms),
+                causes: item.causes.clone(),
+                sources: item.sources.clone(),
+            });
+        }
+        Some(item)
+    }
+
+    /// Ends the trial if its time is over.
+    pub fn give_up_trial(&mut self, now: Timestamp) -> Option<Trial> {
+        self.trial.take_if(|trial| trial.until <= now)
     }
 }
 
@@ -91,7 +129,7 @@ mod tests {
     #[test]
     fn outcomes_of_the_scenario_table() {
         let evacuate = Item {
-            action: Action::Evacuate,
+            action: Action::IMMEDIATE,
             ..mark("disk", 10)
         };
         let mut slot = Slot::default();
@@ -110,7 +148,7 @@ mod tests {
         assert_eq!(slot.add(&evacuate, None), Outcome::Upgraded, "6");
         assert_eq!(slot.add(&mark("disk", 20), None), Outcome::Unchanged, "7");
         assert_eq!(slot.add(&mark("net", 20), None), Outcome::Merged, "7");
-        assert_eq!(slot.item.as_ref().unwrap().action, Action::Evacuate);
+        assert_eq!(slot.item.as_ref().unwrap().action, Action::IMMEDIATE);
     }
 
     #[test]
@@ -123,9 +161,45 @@ mod tests {
         assert_eq!(slot.add(&copy, Some(0)), Outcome::Stale, "19");
         assert_eq!(slot.add(&copy, None), Outcome::Added, "20");
         assert_eq!(slot.removal_no, 1);
-        assert_eq!(slot.expire(Timestamp::from_unix_ms(9)), None);
-        assert!(slot.expire(Timestamp::from_unix_ms(10)).is_some());
+        assert_eq!(slot.expire(Timestamp::from_unix_ms(9), 50), None);
+        assert!(slot.expire(Timestamp::from_unix_ms(10), 50).is_some());
         assert_eq!(slot.removal_no, 2);
+        assert_eq!(slot.trial, None, "nobody judged it");
+    }
+
+    #[test]
+    fn w6_a_judged_block_ends_in_a_trial_and_an_unused_trial_by_itself() {
+        let at = Timestamp::from_unix_ms;
+        let judged = Item {
+            sources: ["strategy:flapping".to_owned()].into(),
+            ..mark("flaps", 10)
+        };
+        let mut slot = Slot::default();
+        slot.add(&judged, None);
+        assert!(slot.expire(at(10), 50).is_some());
+        let trial = slot.trial.clone().unwrap();
+        assert_eq!((trial.until, trial.cause().as_str()), (at(60), "flaps"));
+        assert_eq!(slot.give_up_trial(at(59)), None);
+        assert_eq!(slot.give_up_trial(at(60)), Some(trial));
+
+        slot.add(&judged, None);
+        slot.expire(at(10), 0);
+        assert_eq!(slot.trial, None, "trials are switched off");
+        slot.add(&judged, None);
+        slot.expire(at(10), 50);
+        assert_eq!(slot.add(&mark("again", 20), None), Outcome::Added);
+        assert_eq!(slot.trial, None, "a block ends the trial");
+        slot.add(&judged, None);
+        slot.expire(at(60), 50);
+        assert!(slot.trial.is_some());
+        let manual = Item {
+            sources: ["manual:ann".to_owned()].into(),
+            ..mark("fan", 70)
+        };
+        slot.add(&judged, None);
+        slot.add(&manual, None);
+        slot.expire(at(70), 50);
+        assert_eq!(slot.trial, None, "a person's block ends without one");
     }
 
     proptest! {

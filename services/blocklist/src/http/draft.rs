@@ -1,11 +1,15 @@
 //! An item as it arrives: read loosely, then checked, so that every fault is told at once.
 
-use hayward_blocklist_api::BlockAction;
+use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
+use hayward_blocklist_domain::Action;
+use hayward_blocklist_domain::item::MANUAL;
 use hayward_service::problem::{Code, FieldFault, Problem};
-use hayward_vocabulary::{NodeName, Timestamp};
+use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::Deserialize;
+use serde_json::Value;
 
-use crate::ledger::{New, Until, kind};
+use crate::config::{Evacuation, Settings};
+use crate::ledger::{Key, New, Until, kind};
 
 /// Bytes of a cause (S27).
 const CAUSE: usize = 1024;
@@ -21,7 +25,7 @@ pub struct Draft {
     identifier: String,
     action: String,
     cause: String,
-    #[serde(default)]
+    #[serde(default, alias = "end_timestamp")]
     end: Option<String>,
     #[serde(default)]
     duration_ms: Option<i64>,
@@ -29,12 +33,78 @@ pub struct Draft {
     permanent: bool,
     #[serde(default)]
     removal_no: Option<u64>,
+    #[serde(default)]
+    scope: Option<String>,
+    #[serde(default)]
+    evacuation: Option<Value>,
+}
+
+/// The JSON of a `BlockOrder`: an item whose key stands in the path.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct OrderDraft {
+    action: String,
+    cause: String,
+    #[serde(default)]
+    end_timestamp: Option<String>,
+    #[serde(default)]
+    duration_ms: Option<i64>,
+    #[serde(default)]
+    permanent: bool,
+    #[serde(default)]
+    pub allow_merge: bool,
+    #[serde(default)]
+    scope: Option<String>,
+    #[serde(default)]
+    evacuation: Option<Value>,
+    #[serde(default)]
+    removal_no: Option<u64>,
+}
+
+impl OrderDraft {
+    /// # Errors
+    /// 422 with everything that is wrong.
+    pub fn checked(
+        self,
+        kind: BlockKind,
+        identifier: String,
+        (source, settings): (&str, &Settings),
+    ) -> Result<New, Problem> {
+        let draft = Draft {
+            kind: match kind {
+                BlockKind::Node => "NODE".to_owned(),
+                BlockKind::Worker => "WORKER".to_owned(),
+            },
+            identifier,
+            action: self.action,
+            cause: self.cause,
+            end: self.end_timestamp,
+            duration_ms: self.duration_ms,
+            permanent: self.permanent,
+            removal_no: self.removal_no,
+            scope: self.scope,
+            evacuation: self.evacuation,
+        };
+        let names = |mut fault: FieldFault| {
+            fault.pointer = match fault.pointer.as_str() {
+                "/identifier" => "/path/id".to_owned(),
+                "/end" => "/end_timestamp".to_owned(),
+                _ => fault.pointer,
+            };
+            fault
+        };
+        draft
+            .read(String::new(), source, settings)
+            .map_err(|faults| refuse(faults.into_iter().map(names).collect()))
+    }
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Drafts {
     items: Vec<Draft>,
+    #[serde(default)]
+    source: Option<String>,
 }
 
 struct Faults {
@@ -55,11 +125,11 @@ impl Faults {
 impl Draft {
     /// # Errors
     /// 422 with everything that is wrong.
-    pub fn checked(self, source: &str) -> Result<New, Problem> {
-        self.read(String::new(), source).map_err(refuse)
+    pub fn checked(self, source: &str, settings: &Settings) -> Result<New, Problem> {
+        self.read(String::new(), source, settings).map_err(refuse)
     }
 
-    fn read(self, at: String, source: &str) -> Result<New, Vec<FieldFault>> {
+    fn read(self, at: String, source: &str, settings: &Settings) -> Result<New, Vec<FieldFault>> {
         let mut faults = Faults {
             at,
             found: Vec::new(),
@@ -76,14 +146,11 @@ impl Draft {
             let error = error.to_string().replacen("node", "identifier", 1);
             faults.add("identifier", error);
         }
-        let action = action(&self.action);
-        if action.is_none() {
-            let known = "MARK_BLOCKLISTED and MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
-            faults.add(
-                "action",
-                format!("{:?} is not an action; {known} are", self.action),
-            );
-        }
+        let action = self.action(settings, &mut faults);
+        let job = scope(self.scope.as_deref()).unwrap_or_else(|detail| {
+            faults.add("scope", detail);
+            None
+        });
         let cause = self.cause.trim();
         if cause.is_empty() || cause.len() > CAUSE || cause.chars().any(char::is_control) {
             faults.add(
@@ -95,13 +162,56 @@ impl Draft {
         match (kind, action, until) {
             (Some(kind), Some(action), Some(until)) if faults.found.is_empty() => Ok(New {
                 cause: cause.to_owned(),
-                key: (kind, self.identifier),
+                key: Key {
+                    kind,
+                    identifier: self.identifier,
+                    job,
+                },
                 action,
                 source: source.to_owned(),
                 until,
                 based_on: self.removal_no,
             }),
             _ => Err(faults.found),
+        }
+    }
+
+    fn action(&self, settings: &Settings, faults: &mut Faults) -> Option<Action> {
+        let known = "MARK_BLOCKLISTED and MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
+        let Some(action) = action(&self.action) else {
+            let detail = format!("{:?} is not an action; {known} are", self.action);
+            faults.add("action", detail);
+            return None;
+        };
+        let policy = self.evacuation.clone().map(|mut policy| {
+            let fields = policy.as_object_mut();
+            let graceful = fields.filter(|fields| fields.get("policy") == Some(&"GRACEFUL".into()));
+            if let Some(fields) = graceful {
+                let usual = settings.evacuation_grace_ms;
+                fields.entry("grace_ms").or_insert_with(|| usual.into());
+            }
+            serde_json::from_value::<EvacuationPolicy>(policy)
+        });
+        if let Some(Err(_)) = &policy {
+            let wanted =
+                "is {\"policy\": \"IMMEDIATE\"} or {\"policy\": \"GRACEFUL\", \"grace_ms\": N}";
+            faults.add("evacuation", wanted);
+            return None;
+        }
+        match (action, policy.and_then(Result::ok)) {
+            (BlockAction::Mark, Some(_)) => {
+                faults.add("evacuation", "a mark takes nothing off");
+                None
+            }
+            (BlockAction::Mark, None) => Some(Action::Mark),
+            (BlockAction::Evacuate, Some(EvacuationPolicy::Immediate)) => Some(Action::IMMEDIATE),
+            (BlockAction::Evacuate, Some(EvacuationPolicy::Graceful { grace_ms })) => {
+                Some(Action::evacuate(grace_ms))
+            }
+            (BlockAction::Evacuate, None) => Some(match settings.evacuation_policy {
+                Evacuation::Immediate => Action::IMMEDIATE,
+                Evacuation::Graceful => Action::evacuate(settings.evacuation_grace_ms),
+            }),
         }
     }
 
@@ -133,17 +243,27 @@ impl Draft {
 impl Drafts {
     /// # Errors
     /// 422 with everything that is wrong in any item; then none is taken.
-    pub fn checked(self, source: &str) -> Result<Vec<New>, Problem> {
-        if !(1..=ITEMS).contains(&self.items.len()) {
-            let detail = format!("takes 1 to {ITEMS} items");
-            return Err(refuse(vec![FieldFault {
-                pointer: "/items".to_owned(),
+    pub fn checked(self, by: &str, settings: &Settings) -> Result<Vec<New>, Problem> {
+        let mut faults = Vec::new();
+        let mut fault = |pointer: &str, detail: String| {
+            faults.push(FieldFault {
+                pointer: pointer.to_owned(),
                 detail,
-            }]));
+            });
+        };
+        if !(1..=ITEMS).contains(&self.items.len()) {
+            fault("/items", format!("takes 1 to {ITEMS} items"));
+            return Err(refuse(faults));
         }
-        let (mut items, mut faults) = (Vec::new(), Vec::new());
+        let own = format!("{MANUAL}{by}");
+        let source = self.source.unwrap_or_else(|| own.clone());
+        if source != own && !is_source(&source) {
+            let forms = "`strategy:NAME`, `slow-task:JOB`, `detector:NAME`, or left out";
+            fault("/source", format!("takes {forms}"));
+        }
+        let mut items = Vec::new();
         for (number, draft) in self.items.into_iter().enumerate() {
-            match draft.read(format!("/items/{number}"), source) {
+            match draft.read(format!("/items/{number}"), &source, settings) {
                 Ok(new) => items.push(new),
                 Err(found) => faults.extend(found),
             }
@@ -152,6 +272,33 @@ impl Drafts {
             Ok(items)
         } else {
             Err(refuse(faults))
+        }
+    }
+
+    pub fn is_automatic(&self) -> bool {
+        let source = self.source.as_deref();
+        source.is_some_and(|source| !source.starts_with(MANUAL))
+    }
+}
+
+/// A finding of a program: of which kind, and whose.
+fn is_source(text: &str) -> bool {
+    let Some((kind, name)) = text.split_once(':') else {
+        return false;
+    };
+    matches!(kind, "strategy" | "slow-task" | "detector") && NodeName::new(name).is_ok()
+}
+
+/// `CLUSTER`, or the work of `JOB:<id>`.
+pub fn scope(text: Option<&str>) -> Result<Option<WorkId>, String> {
+    match text {
+        None | Some("CLUSTER") => Ok(None),
+        Some(text) => {
+            let job = text
+                .strip_prefix("JOB:")
+                .and_then(|id| WorkId::new(id).ok());
+            let wrong = || format!("{text:?} is neither CLUSTER nor JOB:<id>");
+            job.map(Some).ok_or_else(wrong)
         }
     }
 }

@@ -14,20 +14,40 @@ use utoipa::IntoParams;
 
 use super::draft::{Draft, Drafts};
 use super::page::{Page, wait_for};
-use super::{App, revision};
-use crate::ledger::{Command, Done, Key, kind};
+use super::{App, reporter, revision};
+use crate::error::of_one;
+use crate::ledger::{Command, Done, Key, Orders, Removal, STALE, kind};
 
-/// What an unchanged answer gives as its reason for a copy from before a removal (8.4).
-const STALE: &str = "STALE_COPY";
-
-fn answer(done: Done, revision: u64) -> BlockAnswer {
-    let reason = done.stale.then(|| STALE.to_owned());
+pub fn answer(done: Done, revision: u64) -> BlockAnswer {
     BlockAnswer {
         outcome: done.outcome,
-        reason,
+        reason: done.reason.map(str::to_owned),
         item: done.item,
         revision,
+        warnings: done.warnings,
     }
+}
+
+/// 201 added, 202 merged into what was there, 200 unchanged.
+pub fn status(outcome: BlockOutcome) -> StatusCode {
+    match outcome {
+        BlockOutcome::Added => StatusCode::CREATED,
+        BlockOutcome::Upgraded | BlockOutcome::Merged => StatusCode::ACCEPTED,
+        BlockOutcome::None | BlockOutcome::Unknown => StatusCode::OK,
+    }
+}
+
+/// Puts one item, and answers what became of it.
+pub async fn put_one(
+    app: &App,
+    orders: Orders,
+) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
+    let asked = app.handle.ask(|reply| Command::Add(orders, reply)).await?;
+    let done = asked.value.map_err(|refusal| of_one(refusal.into()))?;
+    let done = done.into_iter().next();
+    let done = done.ok_or_else(|| Problem::internal(anyhow::anyhow!("an add without outcome")))?;
+    let (status, at) = (status(done.outcome), asked.revision);
+    Ok((status, revision(at), Json(answer(done, at))))
 }
 
 fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
@@ -37,7 +57,12 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
             format!("{kind_text:?} is neither node nor worker"),
         )
     })?;
-    Ok((kind, identifier))
+    let job = None;
+    Ok(Key {
+        kind,
+        identifier,
+        job,
+    })
 }
 
 /// Adds an item, or merges it into the one that is there: the stronger action, the later end, all
@@ -55,7 +80,9 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
             content_type = "application/problem+json"),
         (status = 403, description = "not an operator", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "an item that means nothing", body = Problem,
+        (status = 409, description = "the blocklist is switched off", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "an item that means nothing, or a brake holds", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
@@ -68,23 +95,19 @@ pub async fn add_block(
 ) -> Result<(StatusCode, HeaderMap, Json<BlockAnswer>), Problem> {
     caller.require(&[Scope::Operator])?;
     let by = caller.name.clone();
-    let items = vec![draft.checked(&format!("manual:{by}"))?];
-    let committed = app
-        .handle
-        .ask(|reply| Command::Add { items, by, reply })
-        .await?;
-    let done = committed.value.into_iter().next();
-    let done = done.ok_or_else(|| Problem::internal(anyhow::anyhow!("an add without outcome")))?;
-    let status = match done.outcome {
-        BlockOutcome::Added => StatusCode::CREATED,
-        BlockOutcome::Upgraded | BlockOutcome::Merged => StatusCode::ACCEPTED,
-        BlockOutcome::None | BlockOutcome::Unknown => StatusCode::OK,
+    let items = vec![draft.checked(&format!("manual:{by}"), &app.context.settings)?];
+    let allow_merge = true;
+    let orders = Orders {
+        items,
+        by,
+        allow_merge,
     };
-    let at = committed.revision;
-    Ok((status, revision(at), Json(answer(done, at))))
+    put_one(&app, orders).await
 }
 
 /// Adds or merges many items, all or none of them. Safe to repeat: merging twice is merging once.
+/// For owners and strategies, who name themselves as the source; automatic items keep to the
+/// brakes.
 #[utoipa::path(
     post, path = "/v1/blocklist/items", operation_id = "add_blocks", tag = "blocks",
     request_body = BlockBatch,
@@ -95,7 +118,9 @@ pub async fn add_block(
             content_type = "application/problem+json"),
         (status = 403, description = "not an operator", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "an item that means nothing", body = Problem,
+        (status = 409, description = "the blocklist is switched off", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "an item that means nothing, or a brake holds", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
@@ -106,18 +131,22 @@ pub async fn add_blocks(
     caller: Caller,
     Json(drafts): Json<Drafts>,
 ) -> Result<(HeaderMap, Json<BlockBatchAnswer>), Problem> {
-    caller.require(&[Scope::Operator])?;
-    let by = caller.name.clone();
-    let items = drafts.checked(&format!("manual:{by}"))?;
-    let committed = app
-        .handle
-        .ask(|reply| Command::Add { items, by, reply })
-        .await?;
-    let (at, done) = (committed.revision, committed.value);
+    if !drafts.is_automatic() {
+        caller.require(&[Scope::Operator])?;
+    }
+    let by = reporter(&caller)?.to_owned();
+    let items = drafts.checked(&by, &app.context.settings)?;
+    let orders = Orders {
+        items,
+        by,
+        allow_merge: true,
+    };
+    let committed = app.handle.ask(|reply| Command::Add(orders, reply)).await?;
+    let (at, done) = (committed.revision, committed.value?);
     let count = |outcome: BlockOutcome, stale: bool| {
         let of_kind = done
             .iter()
-            .filter(|done| done.outcome == outcome && done.stale == stale);
+            .filter(|done| done.outcome == outcome && (done.reason == Some(STALE)) == stale);
         u64::try_from(of_kind.count()).unwrap_or(u64::MAX)
     };
     let counted = BlockBatchAnswer {
@@ -204,9 +233,9 @@ pub async fn show_block(
     Path((kind, identifier)): Path<(String, String)>,
     Query(since): Query<Since>,
 ) -> Result<Json<BlockEntry>, Problem> {
-    let (kind, identifier) = key(&kind, identifier)?;
+    let kind = key(&kind, identifier)?;
     wait_for(&app.publisher, since.min_revision).await?;
-    let key = kind.key(&identifier);
+    let key = kind.published();
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
     let entry = entry.filter(|entry| entry.in_force(app.clock.now()));
     entry
@@ -253,23 +282,25 @@ pub async fn remove_block(
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator])?;
     let key = key(&kind, identifier)?;
-    if why
-        .as_deref()
-        .is_some_and(|why| why.len() > 1024 || why.chars().any(char::is_control))
-    {
-        let detail = "takes up to 1,024 bytes without control characters";
-        return Err(Problem::new(Code::Invalid, "this is no reason").at("/query/reason", detail));
-    }
-    let by = caller.name.clone();
+    check_reason(why.as_deref())?;
+    let removal = Removal {
+        key,
+        by: caller.name.clone(),
+        why,
+        seen: None,
+    };
     let done = app
         .handle
-        .ask(|reply| Command::Remove {
-            key,
-            by,
-            why,
-            reply,
-        })
+        .ask(|reply| Command::Remove(removal, reply))
         .await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision(done.revision)))
+}
+
+pub fn check_reason(why: Option<&str>) -> Result<(), Problem> {
+    if why.is_some_and(|why| why.len() > 1024 || why.chars().any(char::is_control)) {
+        let detail = "takes up to 1,024 bytes without control characters";
+        return Err(Problem::new(Code::Invalid, "this is no reason").at("/query/reason", detail));
+    }
+    Ok(())
 }

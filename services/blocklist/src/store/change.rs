@@ -9,6 +9,8 @@ const KEPT: i64 = 10_000;
 
 #[derive(Debug)]
 pub struct ChangeRow {
+    /// The revision it becomes visible with.
+    pub version: u64,
     pub at: Timestamp,
     pub event: BlockEvent,
     pub by: Option<String>,
@@ -23,6 +25,8 @@ fn word(event: BlockEvent) -> &'static str {
         BlockEvent::Merged => "MERGED",
         BlockEvent::Removed => "REMOVED",
         BlockEvent::Expired => "EXPIRED",
+        BlockEvent::TrialPassed => "TRIAL_PASSED",
+        BlockEvent::TrialUnused => "TRIAL_UNUSED",
         BlockEvent::Unknown => "UNKNOWN",
     }
 }
@@ -34,14 +38,14 @@ fn read(text: &str) -> BlockEvent {
         "MERGED" => BlockEvent::Merged,
         "REMOVED" => BlockEvent::Removed,
         "EXPIRED" => BlockEvent::Expired,
+        "TRIAL_PASSED" => BlockEvent::TrialPassed,
+        "TRIAL_UNUSED" => BlockEvent::TrialUnused,
         _ => BlockEvent::Unknown,
     }
 }
 
 pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
-    if changes.is_empty() {
-        return Ok(());
-    }
+    let versions: Vec<i64> = changes.iter().map(|row| whole(row.version)).collect();
     let at_ms: Vec<i64> = changes.iter().map(|row| row.at.unix_ms()).collect();
     let events: Vec<String> = changes
         .iter()
@@ -53,10 +57,11 @@ pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), 
     let json = |row: &ChangeRow| serde_json::to_string(&row.item).unwrap_or_default();
     let items: Vec<String> = changes.iter().map(json).collect();
     sqlx::query!(
-        "insert into block_change (at_ms, event, by, why, item)
-         select new.at_ms, new.event, new.by, new.why, new.item::json
-           from unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[])
-             as new (at_ms, event, by, why, item)",
+        "insert into block_change (version, at_ms, event, by, why, item)
+         select new.version, new.at_ms, new.event, new.by, new.why, new.item::json
+           from unnest($1::bigint[], $2::bigint[], $3::text[], $4::text[], $5::text[], $6::text[])
+             as new (version, at_ms, event, by, why, item)",
+        &versions,
         &at_ms,
         &events,
         &by as &[Option<String>],
@@ -68,15 +73,74 @@ pub async fn append(changes: &[ChangeRow], tx: &mut PgConnection) -> Result<(), 
     .map(drop)
 }
 
+fn whole(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Drops the oldest, and notes how far the feed is forgotten by that.
 pub async fn trim(tx: &mut PgConnection) -> Result<(), sqlx::Error> {
     sqlx::query!(
-        "delete from block_change
-          where serial <= (select serial from block_change order by serial desc offset $1 limit 1)",
+        "with gone as (
+             delete from block_change
+              where serial <= (select serial from block_change
+                                order by serial desc offset $1 limit 1)
+             returning version)
+         update block_log
+            set forgotten_version = greatest(forgotten_version,
+                                             coalesce((select max(version) from gone), 0))",
         KEPT
     )
     .execute(tx)
     .await
     .map(drop)
+}
+
+/// The feed after a version: some `limit` changes, in order, and never a part of a version. `None`
+/// when some of what came after is forgotten.
+pub async fn feed(
+    pool: &PgPool,
+    after: u64,
+    limit: i64,
+) -> Result<Option<Vec<(u64, BlockChange)>>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select log.forgotten_version, change.version as "version?", change.at_ms as "at_ms?",
+                  change.event as "event?", change.item::text as item
+             from block_log log
+             left join block_change change
+               on change.version > $1
+              and change.version <= coalesce(
+                      (select version from block_change where version > $1
+                        order by version, serial offset $2 limit 1),
+                      9223372036854775807)
+            order by change.version, change.serial"#,
+        whole(after),
+        limit
+    )
+    .fetch_all(pool)
+    .await?;
+    let mut changes = Vec::with_capacity(rows.len());
+    for row in rows {
+        if row.forgotten_version > whole(after) {
+            return Ok(None);
+        }
+        // Nothing after it: the log's row stands alone.
+        let (Some(version), Some(at_ms), Some(event), Some(item)) =
+            (row.version, row.at_ms, row.event, row.item)
+        else {
+            continue;
+        };
+        let item =
+            serde_json::from_str(&item).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let change = BlockChange {
+            at: Timestamp::from_unix_ms(at_ms),
+            event: read(&event),
+            by: None,
+            why: None,
+            item,
+        };
+        changes.push((u64::try_from(version).unwrap_or(0), change));
+    }
+    Ok(Some(changes))
 }
 
 /// Up to `limit` changes older than `before`, newest first, each with its serial.

@@ -193,17 +193,12 @@ async fn many_at_once_are_all_or_nothing_with_one_result_each() {
         ..for_ever("k2")
     };
     let items = vec![for_ever("k1"), for_ever("k2"), evacuate, worker];
-    let answer: BlockBatchAnswer = world
-        .operator()
-        .post(
-            ITEMS,
-            &BlockBatch {
-                items: items.clone(),
-            },
-            None,
-        )
-        .await
-        .unwrap();
+    let batch = BlockBatch {
+        items: items.clone(),
+        source: None,
+    };
+    let operator = world.operator();
+    let answer: BlockBatchAnswer = operator.post(ITEMS, &batch, None).await.unwrap();
     let outcomes: Vec<String> = answer
         .results
         .iter()
@@ -223,7 +218,13 @@ async fn many_at_once_are_all_or_nothing_with_one_result_each() {
     let mut bad = items;
     bad.insert(1, mark(""));
     bad.push(mark("k9"));
-    let (operator, bad) = (world.operator(), BlockBatch { items: bad });
+    let (operator, bad) = (
+        world.operator(),
+        BlockBatch {
+            items: bad,
+            source: None,
+        },
+    );
     let refused = operator
         .post::<_, BlockBatchAnswer>(ITEMS, &bad, None)
         .await;

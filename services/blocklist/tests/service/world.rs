@@ -4,19 +4,29 @@ use std::sync::Arc;
 
 use axum::http::Method;
 use hayward_blocklist::{MIGRATOR, Running, SCHEMA, Settings, start};
-use hayward_blocklist_api::{BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockRequest};
+use hayward_blocklist_api::{
+    BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockOverview, BlockRequest, BlockView,
+    Evidence, FeedChanges, StrategyView,
+};
 use hayward_postgres::{Schema, Shared};
-use hayward_service::auth::{Issuer, Keys, Scope};
+use hayward_publication::Update;
+use hayward_service::auth::{Issuer, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::clock::SystemClock;
 use hayward_service::settings::FrameSettings;
 use hayward_service::shutdown::Shutdown;
 use hayward_testkit::until;
+use serde_json::{Value, json};
+
+use crate::scheduler::Scheduler;
 
 pub const ITEMS: &str = "/v1/blocklist/items";
 pub const PUBLICATION: &str = "/v1/blocks/publication";
 
+pub const ROOT: &str = "/v1/blocklist";
+
 pub struct World {
+    pub scheduler: Scheduler,
     running: Option<Running>,
     settings: Settings,
     issuer: Issuer,
@@ -49,8 +59,21 @@ impl World {
             ..FrameSettings::default()
         };
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
-        let settings = Settings { frame, ..settings };
+        let own = TokenOrder {
+            subject: "blocklist",
+            scopes: &[Scope::Service("blocklist".to_owned())],
+            life_ms: 3_600_000,
+            clock: Arc::new(SystemClock),
+        };
+        keys.write_token("blocklist", &own).unwrap();
+        let scheduler = Scheduler::start().await;
+        let settings = Settings {
+            frame,
+            rm_scheduler_url: scheduler.url(),
+            ..settings
+        };
         let mut world = Self {
+            scheduler,
             running: None,
             settings,
             issuer,
@@ -65,6 +88,25 @@ impl World {
         let publisher = running.publisher.clone();
         until("a leader", async || publisher.leading().ok()).await;
         self.running = Some(running);
+    }
+
+    /// A world of so many ready machines, known to the service.
+    pub async fn of_machines(count: usize, settings: Settings) -> Self {
+        let world = Self::with(settings).await;
+        world.scheduler.has_machines(count);
+        world.knows(&format!("n{}", count - 1)).await;
+        world
+    }
+
+    pub async fn knows(&self, node: &str) {
+        until("the machines are known", async || self.evidence(node).await).await;
+    }
+
+    /// Killed, and up again with other settings.
+    pub async fn restart_with(&mut self, change: impl FnOnce(&mut Settings)) {
+        self.running.take().unwrap().kill();
+        change(&mut self.settings);
+        self.start().await;
     }
 
     /// As a crash would, and up again.
@@ -99,6 +141,10 @@ impl World {
         self.client("vic", Scope::Viewer)
     }
 
+    pub fn owner(&self) -> Client {
+        self.client("pia", Scope::Owner("default".into()))
+    }
+
     pub fn scheduler(&self) -> Client {
         self.client("rm-scheduler", Scope::Service("rm-scheduler".into()))
     }
@@ -108,6 +154,68 @@ impl World {
         let call = self.operator().call(Method::PUT, ITEMS).body(item);
         let answer = call.answer::<BlockAnswer>().await.unwrap();
         (answer.status.as_u16(), answer.body)
+    }
+
+    /// The status of `PUT /nodes/{id}` or `/workers/{id}`, and what it answered.
+    pub async fn order(&self, what: &str, body: &Value) -> (u16, BlockAnswer) {
+        let path = format!("{ROOT}/{what}");
+        let call = self.operator().call(Method::PUT, path).body(body);
+        let answer = call.answer::<BlockAnswer>().await.unwrap();
+        (answer.status.as_u16(), answer.body)
+    }
+
+    /// The status and the pointers of an order that is refused.
+    pub async fn refused(&self, what: &str, body: &Value) -> (u16, Vec<String>) {
+        let path = format!("{ROOT}/{what}");
+        refusal(self.operator().put::<_, BlockAnswer>(&path, body).await)
+    }
+
+    pub async fn unblock(&self, what: &str) {
+        let path = format!("{ROOT}/{what}");
+        let _: Option<()> = self.operator().delete(&path).await.unwrap();
+    }
+
+    pub async fn look(&self, what: &str) -> Result<BlockView, ClientError> {
+        self.viewer().get(&format!("{ROOT}/{what}")).await
+    }
+
+    pub async fn overview(&self) -> BlockOverview {
+        self.viewer().get(ROOT).await.unwrap()
+    }
+
+    pub async fn changes(&self, after: u64) -> FeedChanges {
+        let path = format!("{ROOT}/changes?after={after}");
+        self.viewer().get(&path).await.unwrap()
+    }
+
+    pub async fn evidence(&self, node: &str) -> Option<Evidence> {
+        let path = format!("{ROOT}/nodes/{node}/evidence");
+        self.viewer().get(&path).await.ok()
+    }
+
+    pub async fn choose(&self, name: &str, parameters: Value) -> StrategyView {
+        let body = json!({ "name": name, "parameters": parameters });
+        let path = format!("{ROOT}/strategy");
+        self.operator().put(&path, &body).await.unwrap()
+    }
+
+    /// Everything that is published.
+    pub async fn published(&self) -> std::collections::BTreeMap<String, BlockEntry> {
+        let update: Update<BlockEntry> = self.scheduler().get(PUBLICATION).await.unwrap();
+        update.changed
+    }
+
+    /// Waits until the entry is published as wanted.
+    pub async fn until_entry(
+        &self,
+        key: &str,
+        what: &str,
+        good: impl Fn(&BlockEntry) -> bool,
+    ) -> BlockEntry {
+        until(what, async || {
+            self.published().await.remove(key).filter(&good)
+        })
+        .await
     }
 
     pub async fn show(&self, node: &str) -> Result<BlockEntry, ClientError> {
@@ -126,6 +234,8 @@ pub fn mark(node: &str) -> BlockRequest {
         duration_ms: None,
         permanent: false,
         removal_no: None,
+        scope: None,
+        evacuation: None,
     }
 }
 

@@ -21,6 +21,7 @@ struct Row {
     user_name: String,
     node: String,
     incarnation: i64,
+    exclusive: bool,
     size: String,
     launch: Option<String>,
     state: String,
@@ -38,7 +39,7 @@ struct Row {
 pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select id, work, kind, user_name, node, incarnation, size::text as "size!",
+        r#"select id, work, kind, user_name, node, incarnation, exclusive, size::text as "size!",
                   launch::text, state, epoch, ordered_at_ms, launched, stop, orphan, pid,
                   started_at_ms, exit::text
              from container
@@ -69,6 +70,7 @@ fn read(row: Row) -> Result<Container, Fault> {
         user: row.user_name.try_into()?,
         node: row.node.try_into()?,
         size: serde_json::from_str(&row.size)?,
+        exclusive: row.exclusive,
         launch: optional(row.launch.as_deref())?,
         epoch: unsigned(row.epoch),
         ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
@@ -156,17 +158,18 @@ pub async fn insert(
         .values()
         .map(|c| c.launch.as_deref().map(json).transpose())
         .collect::<Result<_, _>>()?;
+    let exclusive: Vec<bool> = rows.values().map(|c| c.exclusive).collect();
     sqlx::query!(
         "insert into container (id, work, kind, user_name, node, incarnation, size, launch, state,
-                                epoch, ordered_at_ms, exit)
+                                epoch, ordered_at_ms, exit, exclusive)
          select new.id, new.work, new.kind, new.user_name, new.node, new.incarnation,
                 new.size::json, new.launch::json, new.state, new.epoch, new.ordered_at_ms,
-                new.exit::json
+                new.exit::json, new.exclusive
            from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
                        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::bigint[],
-                       $12::text[])
+                       $12::text[], $13::boolean[])
              as new (id, work, kind, user_name, node, incarnation, size, launch, state, epoch,
-                     ordered_at_ms, exit)",
+                     ordered_at_ms, exit, exclusive)",
         &columns.id,
         &text(|c| c.work.as_str()),
         &text(|c| kind(c)),
@@ -179,6 +182,7 @@ pub async fn insert(
         &columns.epoch,
         &number(|c| c.ordered_at.unix_ms()),
         &columns.exit as &[Option<String>],
+        &exclusive,
     )
     .execute(tx)
     .await

@@ -1,9 +1,10 @@
 //! The manager is killed in the middle of things.
 
 use hayward_container_manager_api::{ContainerState, Goal};
+use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_service::Code;
 use hayward_testkit::{TestServer, until};
-use hayward_vocabulary::ExitCause;
+use hayward_vocabulary::{Exit, ExitCause};
 
 use super::agent::{Agent, seen};
 use super::upstream::allocation;
@@ -127,4 +128,36 @@ async fn a_crash_of_the_database_costs_a_pause_and_no_fact() {
         (known.work, Some(3))
     );
     world.until_state("alc_2", ContainerState::Ordered).await;
+}
+
+/// I4: that it is exclusive survives the manager, and its end by the lease is the node's doing.
+#[tokio::test(flavor = "multi_thread")]
+async fn exclusive_stays_exclusive_and_its_end_by_the_lease_is_no_fault_of_its_user() {
+    let mut world = World::new().await;
+    let mut agent = Agent::of(&world, "n1");
+    world.upstream.put(AllocationEntry {
+        exclusive: true,
+        ..allocation("alc_1", "n1")
+    });
+    world.upstream.put(allocation("alc_2", "n1"));
+    agent.until("two", |desired| desired.len() == 2).await;
+    world.kill();
+    world.start().await;
+    let mut agent = agent.at(&world).restarted("second");
+    agent.until("two again", |desired| desired.len() == 2).await;
+    assert!(agent.desired["alc_1"].exclusive && !agent.desired["alc_2"].exclusive);
+
+    // It was told to stop meanwhile, and the node knows: still it was the lease that ended it.
+    agent
+        .report(vec![seen("alc_1", ContainerState::Running)])
+        .await;
+    world.upstream.vacate("alc_1", false);
+    agent
+        .until("the stop", |all| all["alc_1"].goal == Goal::Stop)
+        .await;
+    let mut ended = seen("alc_1", ContainerState::Ended);
+    ended.exit = Some(Exit::of(ExitCause::Node, "the lease of its node ran out"));
+    agent.report(vec![ended]).await;
+    let ended = world.until_state("alc_1", ContainerState::Ended).await;
+    assert_eq!(ended.exit.unwrap().cause, ExitCause::Node);
 }

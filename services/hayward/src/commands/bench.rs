@@ -1,12 +1,15 @@
 //! `hayward bench`: what this machine does with Hayward, each figure beside a baseline measured in
 //! the same run. It never fails because a clock was slow.
 
+mod agents;
 mod commits;
 mod fleet;
 mod latency;
 mod load;
+mod process;
 mod report;
 mod tasks;
+mod wire;
 
 use std::process::ExitCode;
 
@@ -26,16 +29,19 @@ pub enum Which {
     Submissions,
     /// Heartbeats that change nothing.
     Heartbeats,
+    /// Ten thousand agents against one node-status, and a thousand that return at once.
+    Agents,
     /// From submission to the first instruction of the process.
     Latency,
     /// Tasks that do nothing, beside bare spawning of the same program.
     Tasks,
 }
 
-const ALL: [Which; 5] = [
+const ALL: [Which; 6] = [
     Which::Commits,
     Which::Submissions,
     Which::Heartbeats,
+    Which::Agents,
     Which::Latency,
     Which::Tasks,
 ];
@@ -51,6 +57,9 @@ pub struct Arguments {
     /// Tasks that do nothing.
     #[arg(long, default_value_t = 20_000, value_name = "COUNT")]
     pub tasks: u64,
+    /// Agents that beat every five seconds.
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
+    pub agents: u64,
 }
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -62,6 +71,10 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let mut report = Report::new();
     for which in which {
+        if which == Which::Agents {
+            agents::measure(arguments.agents, arguments.seconds, &mut report).await?;
+            continue;
+        }
         // A fresh fleet for each, so that no figure pays for the one before.
         let shutdown = Shutdown::new();
         let agents = u32::from(matches!(which, Which::Latency | Which::Tasks));
@@ -91,6 +104,8 @@ async fn measure(
         Which::Commits => commits::measure(bench, arguments.seconds, report).await,
         Which::Submissions => load::submissions(bench, arguments.seconds, report).await,
         Which::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
+        // Needs no fleet; see above.
+        Which::Agents => Ok(()),
         Which::Latency => latency::measure(bench, report).await,
         Which::Tasks => tasks::measure(bench, arguments.tasks, report).await,
     }

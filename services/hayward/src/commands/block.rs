@@ -1,30 +1,28 @@
-//! `hayward block`, `unblock` and `blocks`: machines and workers to be avoided.
+//! `hayward block` and `unblock`: machines and workers to be avoided.
 
 use hayward_blocklist_api::{
-    BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockList, BlockOutcome, BlockRequest,
+    BlockAction, BlockAnswer, BlockEntry, BlockKind, BlockOrder, BlockOutcome, EvacuationPolicy,
 };
-use hayward_vocabulary::{BadName, NodeName, Timestamp};
+use hayward_vocabulary::{BadName, NodeName, Timestamp, WorkId};
 use serde_json::Value;
 
 use crate::amounts;
-use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
+use crate::output::Look;
 use crate::output::words::{duration, word};
-use crate::output::{Look, Table, Tone, toned};
 
-const PAGES: Pages = Pages {
-    list: "items",
-    next: "next_cursor",
-};
-const ITEMS: &str = "/v1/blocklist/items";
+pub const ROUTE: &str = "/v1/blocklist";
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Block {
     #[command(flatten)]
     pub what: What,
-    /// Take off what runs there and start it elsewhere.
+    /// Take off what runs there and start it elsewhere, at once.
     #[arg(long)]
     pub evacuate: bool,
+    /// Take off what runs there as its owners allow, and the rest after so long, as 2m.
+    #[arg(long, value_name = "DURATION", value_parser = amounts::duration_ms)]
+    pub graceful: Option<u64>,
     /// For so long, as 10m or 1h30m. Default: what the service is set to.
     #[arg(long = "for", value_name = "DURATION", value_parser = amounts::duration_ms)]
     pub duration_ms: Option<u64>,
@@ -48,6 +46,9 @@ pub struct What {
     /// It is one worker, not a node.
     #[arg(long)]
     pub worker: bool,
+    /// For this job alone, not for everybody.
+    #[arg(long, value_name = "JOB")]
+    pub job: Option<WorkId>,
 }
 
 /// Both kinds of names keep to the same signs, so neither can leave the path.
@@ -63,34 +64,57 @@ impl What {
             BlockKind::Node
         }
     }
+
+    fn path(&self) -> String {
+        let kind = match self.kind() {
+            BlockKind::Node => "nodes",
+            BlockKind::Worker => "workers",
+        };
+        format!("{ROUTE}/{kind}/{}", self.identifier)
+    }
+
+    fn scope(&self) -> Option<String> {
+        self.job.as_ref().map(|job| format!("JOB:{job}"))
+    }
+}
+
+impl Block {
+    /// Orders of people merge: who says more about a node means both.
+    fn order(&self) -> BlockOrder {
+        let evacuates = self.evacuate || self.graceful.is_some();
+        BlockOrder {
+            action: if evacuates {
+                BlockAction::Evacuate
+            } else {
+                BlockAction::Mark
+            },
+            cause: self.because.clone(),
+            duration_ms: self
+                .duration_ms
+                .map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
+            end_timestamp: self.until,
+            permanent: self.permanent,
+            allow_merge: true,
+            scope: self.what.scope(),
+            evacuation: self
+                .graceful
+                .map(|grace_ms| EvacuationPolicy::Graceful { grace_ms })
+                .or(self.evacuate.then_some(EvacuationPolicy::Immediate)),
+            removal_no: None,
+        }
+    }
 }
 
 pub async fn block(session: Session, block: Block) -> anyhow::Result<()> {
     let client = session.client(Service::Blocklist, Role::Operator)?;
-    let request = BlockRequest {
-        kind: block.what.kind(),
-        identifier: block.what.identifier,
-        action: if block.evacuate {
-            BlockAction::Evacuate
-        } else {
-            BlockAction::Mark
-        },
-        cause: block.because,
-        end: block.until,
-        duration_ms: block
-            .duration_ms
-            .map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
-        permanent: block.permanent,
-        removal_no: None,
-    };
-    let answer: Value = client.put(ITEMS, &request).await?;
+    let answer: Value = client.put(&block.what.path(), &block.order()).await?;
     session.out.answer(answer, |answer: &BlockAnswer, look| {
-        said(&request, answer, look)
+        said(&block.what, answer, look)
     })
 }
 
-fn said(request: &BlockRequest, answer: &BlockAnswer, look: &Look) -> String {
-    let what = &request.identifier;
+fn said(what: &What, answer: &BlockAnswer, look: &Look) -> String {
+    let what = &what.identifier;
     let done = match answer.outcome {
         BlockOutcome::None => {
             let why = answer.reason.as_deref().unwrap_or("it was so before");
@@ -104,7 +128,12 @@ fn said(request: &BlockRequest, answer: &BlockAnswer, look: &Look) -> String {
         .as_ref()
         .map(|item| lasts(item, look))
         .unwrap_or_default();
-    format!("{what} is blocked {end} ({done})\n")
+    let mut text = format!("{what} is blocked {end} ({done})\n");
+    for warning in &answer.warnings {
+        text.push_str(warning);
+        text.push('\n');
+    }
+    text
 }
 
 fn lasts(item: &BlockEntry, look: &Look) -> String {
@@ -116,82 +145,50 @@ fn lasts(item: &BlockEntry, look: &Look) -> String {
 
 pub async fn unblock(session: Session, what: What) -> anyhow::Result<()> {
     let client = session.client(Service::Blocklist, Role::Operator)?;
-    let path = format!("{ITEMS}/{}", what.kind().key(&what.identifier));
+    let path = match what.scope() {
+        Some(scope) => format!("{}?scope={scope}", what.path()),
+        None => what.path(),
+    };
     let answer: Value = client.delete(&path).await?;
     session.out.answer(answer, |_: &Value, _| {
         format!("{} is unblocked\n", what.identifier)
     })
 }
 
-pub async fn list(session: Session) -> anyhow::Result<()> {
-    let client = session.client(Service::Blocklist, Role::Reader)?;
-    let answer = pages::all(&client, ITEMS, PAGES).await?;
-    session
-        .out
-        .answer(answer, |list: &BlockList, look| table(&list.items, look))
-}
-
-pub fn table(items: &[BlockEntry], look: &Look) -> String {
-    if items.is_empty() {
-        return "nothing is blocked\n".to_owned();
-    }
-    let mut table = Table::new(["what", "name", "does", "since", "left", "by", "why"]);
-    for item in items {
-        let (does, tone) = match item.action {
-            BlockAction::Mark => ("nothing new", Tone::Warning),
-            BlockAction::Evacuate => ("is emptied", Tone::Bad),
-        };
-        let left = item.end.map(|end| duration(end.ms_since(look.now)));
-        table.row([
-            word(&item.kind).into(),
-            (&item.identifier).into(),
-            toned(does, tone),
-            look.age(item.start).into(),
-            left.as_deref().unwrap_or("permanent").into(),
-            item.sources
-                .iter()
-                .map(String::as_str)
-                .collect::<Vec<_>>()
-                .join(", ")
-                .into(),
-            (&item.cause).into(),
-        ]);
-    }
-    table.text(look)
-}
-
 #[cfg(test)]
 mod tests {
-    use hayward_blocklist_api::EvacuationPolicy;
-
     use super::*;
 
+    fn order(block: &Block) -> Value {
+        serde_json::to_value(block.order()).unwrap()
+    }
+
     #[test]
-    fn a_table_of_blocks() {
-        let at = Timestamp::from_unix_ms(1_795_257_720_000);
-        let item = |identifier: &str, action, end| BlockEntry {
-            kind: BlockKind::Node,
-            identifier: identifier.into(),
-            action,
-            cause: "ECC errors".into(),
-            start: at,
-            end,
-            sources: ["manual:ada".to_owned()].into(),
-            removal_no: 0,
-            job: None,
-            automatic: false,
-            canary: false,
-            evacuation: EvacuationPolicy::Immediate,
+    fn an_order_says_what_its_flags_say() {
+        let block = Block {
+            what: What {
+                identifier: "n1".into(),
+                worker: false,
+                job: None,
+            },
+            evacuate: false,
+            graceful: None,
+            duration_ms: None,
+            until: None,
+            permanent: false,
+            because: "fan".into(),
         };
-        let items = [
-            item("node-1", BlockAction::Evacuate, Some(at.plus_ms(600_000))),
-            item("node-2", BlockAction::Mark, None),
-        ];
-        let look = Look {
-            colour: false,
-            now: at.plus_ms(30_000),
-        };
-        insta::assert_snapshot!(table(&items, &look));
-        assert_eq!(table(&[], &look), "nothing is blocked\n");
+        let plain = order(&block);
+        assert_eq!(plain["action"], "MARK_BLOCKLISTED");
+        assert_eq!(plain["allow_merge"], true);
+        let graceful = order(&Block {
+            graceful: Some(120_000),
+            ..block.clone()
+        });
+        assert_eq!(graceful["action"], "MARK_BLOCKLISTED_AND_EVACUATE_TASKS");
+        assert_eq!(graceful["evacuation"]["grace_ms"], 120_000);
+        let mut scoped = block;
+        scoped.what.job = Some(WorkId::new("job_1").unwrap());
+        assert_eq!(order(&scoped)["scope"], "JOB:job_1");
     }
 }

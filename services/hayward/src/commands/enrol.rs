@@ -2,17 +2,46 @@
 
 use hayward_node_status_api::{Enrolment, EnrolmentRequest};
 use hayward_service::clock::fresh_uuid;
+use hayward_vocabulary::{NodeName, Size};
 use serde_json::Value;
 
-use crate::commands::node::Which;
+use crate::amounts;
 use crate::connection::{Role, Service, Session};
 use crate::output::note;
 use crate::output::words::duration;
 
-pub async fn run(session: Session, which: Which) -> anyhow::Result<()> {
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Name of the node.
+    #[arg(value_name = "NODE")]
+    pub node: NodeName,
+    /// The most memory it may say it has, as 64G. Default: what it says.
+    #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
+    pub memory: Option<u64>,
+    /// The most cpus it may say it has. Default: what it says.
+    #[arg(long, value_name = "CPUS", value_parser = amounts::cpu_milli)]
+    pub cpu: Option<u64>,
+}
+
+impl Arguments {
+    fn limit(&self) -> Option<Size> {
+        let limit = Size {
+            memory_bytes: self.memory.unwrap_or(0),
+            cpu_milli: self.cpu.unwrap_or(0),
+            ..Size::default()
+        };
+        (limit != Size::default()).then_some(limit)
+    }
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::NodeStatus, Role::Operator)?;
     let url = session.url(Service::NodeStatus)?;
-    let request = EnrolmentRequest { node: which.node };
+    let limit = arguments.limit();
+    let request = EnrolmentRequest {
+        node: arguments.node,
+        limit,
+    };
     let key = fresh_uuid().simple().to_string();
     let answer: Value = client.post("/v1/enrolments", &request, Some(&key)).await?;
     let node = &request.node;

@@ -1,19 +1,34 @@
-//! `hayward nodes`
+//! `hayward nodes`: every machine on one line, and how it is.
+//!
+//! node-status is asked for the machines, rm-scheduler for the pool each is in and what is held on
+//! it, blocklist for what is blocked. Only the first has to answer.
 
 mod held;
 pub mod picture;
+mod table;
 
 use std::path::PathBuf;
 
-use hayward_node_status_api::{Health, NodeEntry, NodeList, NodeView};
+use hayward_blocklist_api::{BlockEntry, BlockKind, BlockList};
+use hayward_node_status_api::drain::DrainState;
+use hayward_node_status_api::{Health, NodeList, NodeView};
+use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
+use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{bytes, duration, size, word};
-use crate::output::{Cell, Look, Table, Tone, toned};
+use crate::output::words::word;
+use crate::output::{Cell, Tone, print, read, toned};
+
+pub use table::text;
 
 const PAGES: Pages = Pages {
     list: "nodes",
+    next: "next_cursor",
+};
+const BLOCKS: Pages = Pages {
+    list: "items",
     next: "next_cursor",
 };
 
@@ -40,109 +55,87 @@ pub async fn run(session: Session, arguments: &Arguments) -> anyhow::Result<()> 
     }
     let client = session.client(Service::NodeStatus, Role::Reader)?;
     let answer = pages::all(&client, "/v1/nodes", PAGES).await?;
-    session
-        .out
-        .answer(answer, |list: &NodeList, look| table(&list.nodes, look))
+    if session.out.json {
+        return session.out.json(&answer);
+    }
+    let fleet = Fleet::around(&session, read(answer)?).await;
+    print(&text(&fleet, &session.out.look()))
 }
 
-pub fn table(nodes: &[NodeView], look: &Look) -> String {
-    if nodes.is_empty() {
-        return "no nodes\n".to_owned();
-    }
-    let header = [
-        "node",
-        "state",
-        "pool",
-        "capacity",
-        "free memory",
-        "runs",
-        "heard",
-        "for",
-        "why",
-    ];
-    let mut table = Table::new(header).numbers(&[5]);
-    for view in nodes {
-        let entry = &view.entry;
-        table.row([
-            (&entry.node).into(),
-            state(entry),
-            (&entry.pool).into(),
-            size(&entry.capacity).into(),
-            bytes(view.metrics.memory_available_bytes).into(),
-            view.metrics.containers.into(),
-            duration(view.heartbeat_age_ms).into(),
-            look.age(entry.since).into(),
-            toned(
-                if entry.takes_work() {
-                    ""
-                } else {
-                    &entry.reason
-                },
-                Tone::Faint,
-            ),
-        ]);
-    }
-    table.text(look)
+/// The machines as three services see them.
+#[derive(Debug, Default)]
+pub struct Fleet {
+    pub nodes: Vec<NodeView>,
+    pub held: Vec<NodeOccupancy>,
+    pub blocks: Vec<BlockEntry>,
+    /// Services that did not answer.
+    pub silent: Vec<&'static str>,
 }
 
-/// One word for health and for what an operator said.
-pub fn state(entry: &NodeEntry) -> Cell {
-    match entry.health {
-        Health::Lost => toned("lost", Tone::Bad),
+impl Fleet {
+    /// # Errors
+    /// When node-status does not answer.
+    pub async fn look(session: &Session) -> anyhow::Result<Self> {
+        let client = session.client(Service::NodeStatus, Role::Reader)?;
+        let answer = pages::all(&client, "/v1/nodes", PAGES).await?;
+        Ok(Self::around(session, read(answer)?).await)
+    }
+
+    async fn around(session: &Session, list: NodeList) -> Self {
+        let mut fleet = Self {
+            nodes: list.nodes,
+            ..Self::default()
+        };
+        let held = ask::<Occupancy>(session, Service::RmScheduler, "/v1/occupancy", held::PAGES);
+        let blocks = ask::<BlockList>(session, Service::Blocklist, "/v1/blocklist/items", BLOCKS);
+        let (held, blocks) = tokio::join!(held, blocks);
+        match held {
+            Some(held) => fleet.held = held.nodes,
+            None => fleet.silent.push(Service::RmScheduler.name()),
+        }
+        match blocks {
+            Some(blocks) => fleet.blocks = blocks.items,
+            None => fleet.silent.push(Service::Blocklist.name()),
+        }
+        fleet
+    }
+
+    fn held_on(&self, node: &NodeView) -> Option<&NodeOccupancy> {
+        self.held.iter().find(|it| it.node == node.entry.node)
+    }
+
+    fn block_of(&self, node: &NodeView) -> Option<&BlockEntry> {
+        let ours = |it: &&BlockEntry| {
+            it.kind == BlockKind::Node && it.identifier == node.entry.node.as_str()
+        };
+        // Of one job alone it is no block of the machine.
+        self.blocks.iter().filter(ours).find(|it| it.job.is_none())
+    }
+}
+
+/// None when the service does not answer, or not in our words.
+async fn ask<T: DeserializeOwned>(
+    session: &Session,
+    service: Service,
+    path: &str,
+    pages: Pages,
+) -> Option<T> {
+    let client = session.client(service, Role::Reader).ok()?;
+    let answer: Value = pages::all(&client, path, pages).await.ok()?;
+    read(answer).ok()
+}
+
+/// One word for health and for what operators said.
+pub fn state(view: &NodeView) -> Cell {
+    let entry = &view.entry;
+    match (entry.health, view.drain_state) {
+        (Health::Lost, _) => toned("lost", Tone::Bad),
+        (Health::Suspect, _) => toned("suspect", Tone::Warning),
+        (_, Some(DrainState::Failed)) => toned("drain failed", Tone::Bad),
+        (_, Some(DrainState::Paused)) => toned("drain paused", Tone::Warning),
+        (_, Some(state)) => toned(word(&state), Tone::Warning),
         _ if !entry.schedulable => toned("off", Tone::Warning),
-        Health::Healthy => toned("healthy", Tone::Good),
-        health => toned(word(&health), Tone::Warning),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use hayward_node_status_api::Metrics;
-    use hayward_vocabulary::{NodeName, Size, Timestamp};
-
-    use super::*;
-
-    #[test]
-    fn a_table_of_nodes() {
-        let at = Timestamp::from_unix_ms(1_795_257_720_000);
-        let node = |name: &str, health, schedulable, reason: &str| NodeView {
-            entry: NodeEntry {
-                node: NodeName::new(name).unwrap(),
-                pool: "default".into(),
-                capacity: Size {
-                    memory_bytes: 8 << 30,
-                    cpu_milli: 4000,
-                    ..Size::default()
-                },
-                labels: std::collections::BTreeMap::new(),
-                runtimes: vec!["process".into()],
-                health,
-                schedulable,
-                reason: reason.into(),
-                since: at,
-                drain: None,
-                boot_id: "b".into(),
-                agent_instance: "a".into(),
-            },
-            metrics: Metrics {
-                memory_available_bytes: 5 << 29,
-                containers: 3,
-                ..Metrics::default()
-            },
-            heartbeat_age_ms: 420,
-            missed: 0,
-            version: "0.1.0".into(),
-        };
-        let nodes = [
-            node("node-1", Health::Healthy, true, "heartbeats arrive"),
-            node("node-2", Health::Healthy, false, "a fan is broken"),
-            node("node-3", Health::Lost, true, "silent for 60 s"),
-            node("node-4", Health::Suspect, true, "silent for 15 s"),
-        ];
-        let look = Look {
-            colour: false,
-            now: at.plus_ms(7_500_000),
-        };
-        insta::assert_snapshot!(table(&nodes, &look));
+        (Health::Healthy, None) => toned("healthy", Tone::Good),
+        (health, None) => toned(word(&health), Tone::Warning),
     }
 }

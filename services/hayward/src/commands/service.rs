@@ -7,6 +7,7 @@ use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::{ContainerSubmission, ServiceSubmission};
 
 use crate::commands::cancel;
+use crate::commands::submit::disruption::Disruption;
 use crate::commands::submit::needs::Needs;
 use crate::commands::submit::{self, DocumentKind, Then};
 use crate::commands::work::{self, Listing, Which};
@@ -40,11 +41,13 @@ pub struct Submit {
     #[command(flatten)]
     pub image: Image,
     #[command(flatten)]
+    pub disruption: Disruption,
+    #[command(flatten)]
     pub then: Then,
     /// The whole submission as YAML or JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "instances",
-        "command", "image", "run_as", "read_only",
+        "when_unreachable", "disruption_limit", "command", "image", "run_as", "read_only",
     ])]
     pub file: Option<PathBuf>,
     /// Program and arguments. `{instance}` stands for the number of the instance, from 0.
@@ -119,6 +122,7 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
         needs,
         instances,
         image,
+        disruption,
         then,
         command,
         ..
@@ -134,6 +138,8 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
         class: needs.class,
         machines: needs.machines,
         labels: needs.labels.into_iter().collect(),
+        when_unreachable: disruption.when_unreachable,
+        disruption_limit: disruption.disruption_limit,
     };
     submit::send(session, ("services", &service), &then).await
 }

@@ -1,5 +1,6 @@
 //! `hayward submit`: a job from flags, or whatever a file says.
 
+pub mod disruption;
 mod document;
 mod lines;
 pub mod needs;
@@ -17,6 +18,7 @@ use crate::commands::watch::{self, Until};
 use crate::connection::{Role, Service, Session};
 use crate::output::{note, print, read};
 
+use disruption::Disruption;
 pub use document::typed;
 use document::{Document, Kind};
 use needs::Needs;
@@ -42,12 +44,15 @@ pub struct Arguments {
     #[arg(long, value_name = "N")]
     pub max_attempts: Option<u32>,
     #[command(flatten)]
+    pub disruption: Disruption,
+    #[command(flatten)]
     pub then: Then,
     /// The whole submission as YAML or JSON; `kind: service` or `kind: reservation` makes it one of
     /// those.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "count",
-        "each", "max_processes", "threads", "max_attempts", "command",
+        "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
+        "command",
     ])]
     pub file: Option<PathBuf>,
     /// Program and arguments of one task. `{task}` stands for its number, from 0. No shell reads
@@ -104,6 +109,8 @@ fn job(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
         max_attempts: arguments.max_attempts,
         machines: needs.machines.clone(),
         labels: needs.labels.iter().cloned().collect(),
+        when_unreachable: arguments.disruption.when_unreachable,
+        disruption_limit: arguments.disruption.disruption_limit,
     })
 }
 

@@ -6,7 +6,7 @@ use std::process::{ExitCode, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use hayward_node_status_api::NodeList;
+use hayward_node_status_api::{Health, NodeList};
 use hayward_service::{Client, FrameSettings, Keys, Shutdown, TokenSource, telemetry};
 use hayward_vocabulary::NodeName;
 
@@ -155,10 +155,11 @@ impl Up {
         loop {
             let seen: Result<NodeList, _> = client.get("/v1/nodes").await;
             let ready = seen.as_ref().is_ok_and(|list| {
+                // One that an operator took out of work is ready too: that outlives us.
                 let known = |agent: &Agent| {
-                    list.nodes
-                        .iter()
-                        .any(|node| node.entry.node == agent.node && node.entry.takes_work())
+                    list.nodes.iter().any(|node| {
+                        node.entry.node == agent.node && node.entry.health == Health::Healthy
+                    })
                 };
                 self.agents.iter().all(known)
             });

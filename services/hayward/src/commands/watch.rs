@@ -1,5 +1,8 @@
-//! `hayward watch ID`: a bar until the end. The service answers when the work is over or a second
-//! has passed, so the end is seen at once and a service that restarts is waited for.
+//! `hayward watch nodes`: the machines as they are now. `hayward watch ID`: a bar until the end.
+//! The service answers when the work is over or a second has passed, so the end is seen at once and
+//! a service that restarts is waited for.
+
+mod nodes;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -10,7 +13,7 @@ use hayward_service::{Client, ClientError};
 use hayward_vocabulary::WorkId;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::commands::work::{self, Which};
+use crate::commands::work;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::words::{clean, count, duration, word};
@@ -21,6 +24,15 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// A log has a line of it so often.
 const LINE_EVERY: Duration = Duration::from_secs(2);
 
+/// What is looked at.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Id of a job, a service or a reservation, as `submit` printed it; or `nodes`, for the
+    /// machines.
+    #[arg(value_name = "ID|nodes")]
+    pub what: WorkId,
+}
+
 /// What is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Until {
@@ -28,9 +40,13 @@ pub enum Until {
     Running,
 }
 
-pub async fn run(session: Session, which: Which) -> anyhow::Result<ExitCode> {
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    // No id of work is without its kind.
+    if arguments.what.as_str() == "nodes" {
+        return nodes::watch(&session).await;
+    }
     let client = session.client(Service::JobConverter, Role::User)?;
-    let view = follow(&client, &which.id, Until::Over).await?;
+    let view = follow(&client, &arguments.what, Until::Over).await?;
     tell(&session, &client, &view).await
 }
 
@@ -232,6 +248,8 @@ mod tests {
                 ..TaskCounts::default()
             }),
             processes: Vec::new(),
+            when_unreachable: hayward_vocabulary::WhenUnreachable::default(),
+            disruption_limit: None,
             labels: std::collections::BTreeMap::new(),
         };
         let look = Look {

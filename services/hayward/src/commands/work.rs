@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::Client;
-use hayward_vocabulary::{WorkId, WorkKind};
+use hayward_vocabulary::{WhenUnreachable, WorkId, WorkKind};
 use serde_json::Value;
 
 use crate::connection::pages::{self, WORK, keep_newest, route_of};
@@ -148,6 +148,12 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
         );
     }
     facts.say("process size", size(&view.size));
+    if let Some(unreachable) = unreachable(view.when_unreachable) {
+        facts.say("if unreachable", unreachable);
+    }
+    if let Some(limit) = view.disruption_limit {
+        facts.say("drains take off", format!("{limit} at one time at most"));
+    }
     facts.say(
         "submitted",
         format!("{}, {}", view.submitted_at, look.ago(view.submitted_at)),
@@ -160,6 +166,18 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
         facts.say("label", format!("{name}={value}"));
     }
     facts.text(look) + &processes(view, look)
+}
+
+/// What becomes of it when its node cannot be reached, unless it is the usual.
+fn unreachable(choice: WhenUnreachable) -> Option<String> {
+    Some(match choice {
+        WhenUnreachable::Replace => return None,
+        WhenUnreachable::ReplaceAfter { ms } => {
+            format!("replaced {} after its node was lost", duration(ms))
+        }
+        WhenUnreachable::Wait => "waits for its node".to_owned(),
+        WhenUnreachable::Exclusive => "never two at once".to_owned(),
+    })
 }
 
 fn processes(view: &WorkView, look: &Look) -> String {

@@ -47,6 +47,12 @@ impl<T: std::fmt::Display> From<T> for Cell {
     }
 }
 
+impl Cell {
+    pub fn says(&self, text: &str) -> bool {
+        self.text == text
+    }
+}
+
 /// A cell that wants to be seen.
 pub fn toned(text: impl std::fmt::Display, tone: Tone) -> Cell {
     Cell {

@@ -4,6 +4,7 @@
 
 pub mod submission;
 pub mod tasks;
+pub mod unreachable;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -83,6 +84,11 @@ pub struct WorkView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskCounts>,
     pub processes: Vec<ProcessView>,
+    /// As its submitter chose; absent where that is `replace`.
+    #[serde(default, skip_serializing_if = "WhenUnreachable::is_default")]
+    pub when_unreachable: WhenUnreachable,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption_limit: Option<u64>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
 }

@@ -6,6 +6,8 @@ use hayward_vocabulary::{ContainerForm, NodeName, Size, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::unreachable::UnreachableChoice;
+
 /// `POST /v1/jobs`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -43,6 +45,13 @@ pub struct JobSubmission {
     pub machines: Vec<NodeName>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What becomes of it when its node cannot be reached (W7). Default: `"replace"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_unreachable: Option<UnreachableChoice>,
+    /// Most of its processes that drains and graceful evacuations may take off at one time (W5).
+    /// Default: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption_limit: Option<u64>,
 }
 
 /// How many tasks, or which.
@@ -99,6 +108,13 @@ pub struct ServiceSubmission {
     pub machines: Vec<NodeName>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
+    /// What becomes of it when its node cannot be reached (W7). Default: `"replace"`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub when_unreachable: Option<UnreachableChoice>,
+    /// Most of its processes that drains and graceful evacuations may take off at one time (W5).
+    /// Default: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption_limit: Option<u64>,
 }
 
 /// The image a program runs in, and as whom.

@@ -72,6 +72,71 @@ fn limits_are_inclusive() {
 }
 
 #[test]
+fn w7_what_to_do_about_a_lost_node_is_read_in_every_form_and_checked() {
+    let of = |more: &str| {
+        let read = serde_json::from_str::<JobSubmission>(&format!(r#"{{"command":["x"],{more}}}"#));
+        read.map(|submission| {
+            let choice = submission.when_unreachable.map(UnreachableChoice::meaning);
+            (choice, pointers(job(&submission)))
+        })
+    };
+    let after = |ms| Some(WhenUnreachable::ReplaceAfter { ms });
+    for (text, expected) in [
+        (r#""labels":{}"#, None),
+        (
+            r#""when_unreachable":"replace""#,
+            Some(WhenUnreachable::Replace),
+        ),
+        (r#""when_unreachable":"wait""#, Some(WhenUnreachable::Wait)),
+        (
+            r#""when_unreachable":"exclusive""#,
+            Some(WhenUnreachable::Exclusive),
+        ),
+        (r#""when_unreachable":{"replace_after_ms":7}"#, after(7)),
+        (
+            r#""when_unreachable":{"kind":"replace_after","ms":7}"#,
+            after(7),
+        ),
+        (
+            r#""when_unreachable":{"kind":"wait"}"#,
+            Some(WhenUnreachable::Wait),
+        ),
+        (r#""disruption_limit":1"#, None),
+    ] {
+        assert_eq!(of(text).unwrap(), (expected, vec![]), "{text}");
+    }
+    for (text, pointer) in [
+        (
+            r#""when_unreachable":{"replace_after_ms":0}"#,
+            "/when_unreachable/replace_after_ms",
+        ),
+        (
+            r#""when_unreachable":{"replace_after_ms":2592000001}"#,
+            "/when_unreachable/replace_after_ms",
+        ),
+        (
+            r#""when_unreachable":{"kind":"replace_after","ms":0}"#,
+            "/when_unreachable/ms",
+        ),
+        (r#""disruption_limit":0"#, "/disruption_limit"),
+    ] {
+        assert_eq!(of(text).unwrap().1, [pointer], "{text}");
+    }
+    for text in [
+        r#""when_unreachable":"wiat""#,
+        r#""when_unreachable":{"replace_after_ms":"10m"}"#,
+        r#""when_unreachable":{"replace_after_ms":1,"else":2}"#,
+        r#""when_unreachable":3"#,
+    ] {
+        let fault = of(text).unwrap_err().to_string();
+        assert!(fault.contains("\"wait\""), "it says what to write: {fault}");
+    }
+    // What was stored before these fields were there reads and hashes as ever.
+    let plain = serde_json::to_string(&read(r#"{"command":["x"]}"#)).unwrap();
+    assert!(!plain.contains("unreachable") && !plain.contains("disruption"));
+}
+
+#[test]
 fn services_and_reservations_are_checked_too() {
     let bad: ServiceSubmission = serde_json::from_str(r#"{"command":[""],"instances":0}"#).unwrap();
     assert_eq!(pointers(service(&bad)), ["/command", "/instances"]);

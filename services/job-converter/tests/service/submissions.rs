@@ -3,7 +3,9 @@
 use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
 use hayward_job_converter_api::{Timeline, WorkList, WorkState, WorkView};
 use hayward_publication::Update;
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
 use hayward_service::auth::Scope;
+use hayward_vocabulary::WhenUnreachable;
 use http::Method;
 use serde_json::json;
 
@@ -202,4 +204,61 @@ async fn lists_are_paged_over_users_and_filtered() {
     assert!(ended.items.is_empty());
     let anns: Update<WorkView> = world.user("ann").get("/v1/jobs/publication").await.unwrap();
     assert_eq!(anns.changed.len(), 4);
+}
+
+/// W5, W7: what its user lets be done to it goes down to the scheduler and is seen, also after a
+/// crash; and while its node cannot be reached, what comes next is said.
+#[tokio::test(flavor = "multi_thread")]
+async fn w7_the_choice_goes_down_is_shown_and_survives() {
+    let mut world = World::mortal().await;
+    let mut job = count(3);
+    job["when_unreachable"] = json!({ "replace_after_ms": 5_000 });
+    job["disruption_limit"] = json!(2);
+    let job = world.submit(job).await;
+    let body = json!({ "command": ["sleep", "9"], "when_unreachable": "exclusive" });
+    let ann = world.user("ann");
+    let service: Submitted = submit(&ann, "/v1/services", &body, &fresh_key())
+        .await
+        .unwrap();
+    let plain = world.submit(count(1)).await;
+    for crashed in [false, true] {
+        if crashed {
+            world.kill_and_restart().await;
+        }
+        let chosen = WhenUnreachable::ReplaceAfter { ms: 5_000 };
+        let demand = world.demand_of(&job.id).await;
+        assert_eq!(
+            (demand.when_unreachable, demand.disruption_limit),
+            (chosen, Some(2))
+        );
+        let view = world.view(&job.id).await;
+        assert_eq!(
+            (view.when_unreachable, view.disruption_limit),
+            (chosen, Some(2))
+        );
+        let instance = world.demand_of(&service.id.instance(0)).await;
+        assert!(instance.when_unreachable.is_exclusive());
+        let demand = world.demand_of(&plain.id).await;
+        assert!(demand.when_unreachable.is_default() && demand.disruption_limit.is_none());
+    }
+    let granted = world.scheduler.grant(&world.demand_of(&job.id).await);
+    world.in_state(&job.id, WorkState::Running).await;
+    world.scheduler.say(&AllocationEntry {
+        state: AllocationState::Unreachable,
+        ..granted
+    });
+    let view = world.in_state(&job.id, WorkState::Waiting).await;
+    let reason = view.reason.unwrap();
+    assert!(reason.contains("replaced 5000 ms after"), "{reason}");
+
+    let wrong = json!({ "command": ["x"], "when_unreachable": { "replace_after_ms": 0 } });
+    let refused = submit(&world.user("ann"), "/v1/services", &wrong, &fresh_key()).await;
+    let field = "/when_unreachable/replace_after_ms".to_owned();
+    assert_eq!(refusal(refused), (422, vec![field]));
+    let wrong = json!({ "command": ["x"], "when_unreachable": "wiat" });
+    let refused = submit(&world.user("ann"), "/v1/services", &wrong, &fresh_key()).await;
+    assert_eq!(
+        refusal(refused),
+        (400, vec!["/when_unreachable".to_owned()])
+    );
 }

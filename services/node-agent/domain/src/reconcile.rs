@@ -4,7 +4,7 @@
 //! in `actual` until its entry is gone; an order older than one already obeyed changes nothing
 //! (I7); nothing is ended or forgotten for being absent until the desired set has been seen in
 //! full: no news of an entry is not news of no entry; a word not understood holds everything as it
-//! is.
+//! is; nothing exclusive is started without a lease, nor after a lease that ran out (I4).
 //! Doing the actions and deciding again gives no action twice.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,8 @@ pub struct Wanted {
     /// Epoch of the writer that ordered it.
     pub epoch: u64,
     pub goal: Goal,
+    /// It runs under the lease of the node, or not at all (I4).
+    pub exclusive: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,6 +65,11 @@ pub struct Picture {
     /// Entries of the first full set after a damaged journal: they may have been started by a run
     /// of the agent that the journal forgot.
     pub doubtful: BTreeSet<AllocationId>,
+    /// The node has a lease under which exclusive work may be started.
+    pub leased: bool,
+    /// Exclusive entries that were not started when a lease of the node ran out: by the time there
+    /// is another one, a successor may run elsewhere.
+    pub overtaken: BTreeSet<AllocationId>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +94,7 @@ pub fn reconcile(picture: &Picture) -> Vec<Action> {
         .desired
         .iter()
         .filter_map(|(id, wanted)| match picture.actual.get(id) {
-            None => first(id, *wanted, picture.doubtful.contains(id)),
+            None => first(id, *wanted, picture),
             Some(actual) => next(id, *wanted, *actual),
         })
         .collect();
@@ -102,7 +109,9 @@ pub fn reconcile(picture: &Picture) -> Vec<Action> {
 }
 
 /// A container nothing is known of.
-fn first(id: &AllocationId, wanted: Wanted, doubtful: bool) -> Option<Action> {
+fn first(id: &AllocationId, wanted: Wanted, picture: &Picture) -> Option<Action> {
+    let doubtful = picture.doubtful.contains(id);
+    let overtaken = picture.overtaken.contains(id);
     let id = id.clone();
     let incarnation = wanted.incarnation;
     match wanted.goal {
@@ -113,6 +122,13 @@ fn first(id: &AllocationId, wanted: Wanted, doubtful: bool) -> Option<Action> {
             incarnation,
             cause: ExitCause::LaunchUnknown,
         }),
+        Goal::Run if overtaken => Some(Action::Conclude {
+            id,
+            incarnation,
+            cause: ExitCause::Node,
+        }),
+        // I4: it waits for a lease.
+        Goal::Run if wanted.exclusive && !picture.leased => None,
         Goal::Run => Some(Action::Start { id, incarnation }),
         Goal::Stop => Some(Action::Conclude {
             id,

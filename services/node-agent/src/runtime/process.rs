@@ -14,16 +14,15 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hayward_node_agent_domain::Trace;
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
+use hayward_node_agent_domain::{Stage, Trace, refusal};
+use hayward_vocabulary::{AllocationId, Exit, Program};
 use parking_lot::Mutex;
 use rustix::process::{Signal, pidfd_send_signal};
 
 use super::groups::Groups;
 use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
-use crate::files;
 use crate::supervisor::{CLAIM, Claim, EXIT, ORDER, OUTPUT, Order, STARTED, Started};
-use crate::tasks;
+use crate::{files, lease, tasks};
 
 /// Variables a container gets from the agent's own environment (S17).
 const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
@@ -114,6 +113,10 @@ impl Processes {
             uid: conditions.uid,
             gid: conditions.gid,
             groups,
+            own_program: matches!(launch.program, Program::RunTasks { .. }),
+            lease: container
+                .exclusive
+                .then(|| lease::file(&conditions.state_dir)),
         };
         files::create_json(&dir.join(ORDER), &order)?;
         Ok(dir)
@@ -266,7 +269,7 @@ impl Runtime for Processes {
                 Ok(dir) => runtime.supervise(id, incarnation, dir).await,
                 Err(error) => {
                     let message = format!("its directory cannot be prepared: {error}");
-                    let exit = Exit::of(ExitCause::Node, message);
+                    let exit = refusal(Stage::Own, error.raw_os_error(), message);
                     runtime.say(&id, incarnation, Event::Ended(exit)).await;
                 }
             }

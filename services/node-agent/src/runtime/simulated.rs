@@ -7,14 +7,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_job_converter_api::tasks::{LeasedTask, TaskReport};
+use hayward_node_agent_domain::{Step, Tenure, Trouble, lease};
 use hayward_service::Shutdown;
 use hayward_service::clock::{Clock as _, SystemClock};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
+use crate::lease::boottime_ms;
 use crate::tasks::Assignment;
 use crate::tasks::desk::Desk;
 
@@ -27,19 +29,27 @@ pub struct Behaviour {
     pub task_ms: u64,
     /// Of a hundred tasks, so many fail.
     pub failure_percent: u32,
+    /// Why nothing starts, when nothing does.
+    pub fault: Option<Trouble>,
 }
 
 pub struct Simulated {
     behaviour: Arc<Behaviour>,
     news: NewsSender,
+    tenure: watch::Receiver<Option<Tenure>>,
     live: Arc<Mutex<HashMap<AllocationId, Shutdown>>>,
 }
 
 impl Simulated {
-    pub fn new(behaviour: Behaviour, news: NewsSender) -> Self {
+    pub fn new(
+        behaviour: Behaviour,
+        news: NewsSender,
+        tenure: watch::Receiver<Option<Tenure>>,
+    ) -> Self {
         Self {
             behaviour: Arc::new(behaviour),
             news,
+            tenure,
             live: Arc::default(),
         }
     }
@@ -63,34 +73,30 @@ impl Runtime for Simulated {
         let stop = Shutdown::new();
         self.live.lock().insert(container.id.clone(), stop.clone());
         let (news, live) = (self.news.clone(), Arc::clone(&self.live));
-        let behaviour = Arc::clone(&self.behaviour);
+        let (behaviour, tenure) = (Arc::clone(&self.behaviour), self.tenure.clone());
         tokio::spawn(async move {
             let (id, incarnation) = (container.id.clone(), container.incarnation);
-            // A number that cannot be a process here.
-            let started = Event::Started {
-                pid: 0,
-                at: SystemClock.now(),
+            let say = async |event| {
+                let id = id.clone();
+                let _ = news
+                    .send(News {
+                        id,
+                        incarnation,
+                        event,
+                    })
+                    .await;
             };
-            let _ = news
-                .send(News {
-                    id: id.clone(),
-                    incarnation,
-                    event: started,
-                })
-                .await;
-            let mut exit = pass(&behaviour, &container, stop.clone()).await;
-            if stop.begun() {
-                exit = Exit::of(ExitCause::Intended, "asked to end");
-            }
+            let mut exit = if let Some(fault) = behaviour.fault {
+                fault.exit("this machine pretends that it cannot start anything")
+            } else {
+                // A number that cannot be a process here.
+                let (pid, at) = (0, SystemClock.now());
+                say(Event::Started { pid, at }).await;
+                live_out(&behaviour, &container, stop, tenure).await
+            };
             exit.ended_at = Some(SystemClock.now());
             live.lock().remove(&id);
-            let _ = news
-                .send(News {
-                    id,
-                    incarnation,
-                    event: Event::Ended(exit),
-                })
-                .await;
+            say(Event::Ended(exit)).await;
         });
     }
 
@@ -104,6 +110,35 @@ impl Runtime for Simulated {
 
     fn output(&self, _: &AllocationId, _: u64, _: u64, _: u64) -> Option<Piece> {
         None
+    }
+}
+
+/// Until it is over by itself, is asked to end, or must not go on.
+async fn live_out(
+    behaviour: &Arc<Behaviour>,
+    container: &Container,
+    stop: Shutdown,
+    tenure: watch::Receiver<Option<Tenure>>,
+) -> Exit {
+    tokio::select! {
+        exit = pass(behaviour, container, stop.clone()) => {
+            if stop.begun() { Exit::of(ExitCause::Intended, "asked to end") } else { exit }
+        }
+        () = lease_over(tenure), if container.exclusive => {
+            Exit::of(ExitCause::Node, "the lease of its node ran out")
+        }
+    }
+}
+
+/// A pretended program needs no time to end.
+async fn lease_over(tenure: watch::Receiver<Option<Tenure>>) {
+    loop {
+        let held = tenure.borrow().map(|tenure| tenure.lease);
+        let now_ms = boottime_ms();
+        match lease::step(now_ms, held) {
+            Step::Run { until_ms } => sleep(Duration::from_millis(until_ms - now_ms)).await,
+            Step::End { .. } | Step::Force => return,
+        }
     }
 }
 

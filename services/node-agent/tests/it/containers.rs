@@ -12,9 +12,19 @@ pub struct Agent(pub Child);
 
 impl Agent {
     pub fn start(control: &Control, more: &[(&str, &str)]) -> Self {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_hayward-node-agent"));
+        Self::run(control, &[], more)
+    }
+
+    /// The same, started by the last of these words, which is followed by the agent's command line.
+    pub fn start_by(control: &Control, words: &[&str]) -> Self {
+        Self::run(control, words, &[])
+    }
+
+    fn run(control: &Control, before: &[&str], more: &[(&str, &str)]) -> Self {
+        let words = [before, &[env!("CARGO_BIN_EXE_hayward-node-agent"), "agent"]].concat();
+        let mut command = Command::new(words[0]);
         command
-            .arg("agent")
+            .args(&words[1..])
             .env_clear()
             .env("PATH", std::env::var("PATH").unwrap())
             .env("HAYWARD_NODE", "node-1")

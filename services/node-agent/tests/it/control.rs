@@ -37,6 +37,10 @@ pub struct World {
     pub lease_ms: u64,
     /// job-converter is not there.
     pub lender_down: bool,
+    /// Lease of the node in the answers to heartbeats.
+    pub node_lease_ms: Option<u64>,
+    /// node-status is not there.
+    pub deaf: bool,
 }
 
 #[derive(Clone)]
@@ -130,15 +134,21 @@ pub fn shown(world: &World, id: &AllocationId) -> Option<ContainerReport> {
         .cloned()
 }
 
-async fn heartbeat(State(world): State<Shared>, Json(beat): Json<Heartbeat>) -> Json<Value> {
+async fn heartbeat(
+    State(world): State<Shared>,
+    Json(beat): Json<Heartbeat>,
+) -> Result<Json<Value>, axum::http::StatusCode> {
+    if world.borrow().deaf {
+        return Err(axum::http::StatusCode::SERVICE_UNAVAILABLE);
+    }
     world.send_modify(|world| world.heartbeats.push(beat));
     let answer = HeartbeatAnswer {
         health: Health::Healthy,
         schedulable: true,
         heartbeat_ms: 200,
-        lease_ms: None,
+        lease_ms: world.borrow().node_lease_ms,
     };
-    Json(json!(answer))
+    Ok(Json(json!(answer)))
 }
 
 async fn report(State(world): State<Shared>, Json(report): Json<Report>) -> Json<Value> {

@@ -8,5 +8,7 @@
 mod containers;
 mod control;
 mod engine;
+mod lease;
 mod runner;
 mod simulated;
+mod trouble;

@@ -2,6 +2,7 @@
 
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_node_agent::{RuntimeKind, Settings};
+use hayward_node_agent_domain::Trouble;
 use hayward_service::Shutdown;
 use hayward_vocabulary::{ExitCause, Program};
 
@@ -90,6 +91,44 @@ async fn many_pretended_machines_live_in_one_process() {
         boots.len() == 50
     };
     control.until("every one speaks", all).await;
+    shutdown.begin();
+    running.wait().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pretended_machine_keeps_leases_and_can_pretend_to_be_broken() {
+    let control = Control::start().await;
+    control.change(|world| world.node_lease_ms = Some(1_000));
+    let shutdown = Shutdown::new();
+    let running = hayward_node_agent::start(settings(&control), shutdown.clone())
+        .await
+        .unwrap();
+    let mut alone = wanted("alone", shell("never run"), 1000);
+    alone.exclusive = true;
+    control.want(alone);
+    control
+        .reported(&id("alone"), ContainerState::Running)
+        .await;
+    control.change(|world| world.deaf = true);
+    let alone = control.reported(&id("alone"), ContainerState::Ended).await;
+    assert_eq!(alone.exit.unwrap().cause, ExitCause::Node);
+    shutdown.begin();
+    running.wait().await;
+
+    let control = Control::start().await;
+    let shutdown = Shutdown::new();
+    let broken = Settings {
+        simulated_fault: Some(Trouble::ImagePull),
+        ..settings(&control)
+    };
+    let running = hayward_node_agent::start(broken, shutdown.clone())
+        .await
+        .unwrap();
+    control.want(wanted("any", shell("never run"), 1000));
+    let any = control.reported(&id("any"), ContainerState::Ended).await;
+    let exit = any.exit.unwrap();
+    assert_eq!(exit.cause, ExitCause::Node);
+    assert_eq!(exit.cause_code.as_deref(), Some("image_pull"));
     shutdown.begin();
     running.wait().await;
 }

@@ -1,6 +1,8 @@
 //! The words of node-status: what agents tell it, what it answers, and the entries of its
 //! publication `nodes`, which rm-scheduler follows.
 
+pub mod drain;
+
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{NodeName, Size, Timestamp};
@@ -88,6 +90,9 @@ pub struct Heartbeat {
     /// True while the node itself asks for no new work.
     #[serde(default)]
     pub quiesced: bool,
+    /// Why it does, for people. Without running numbers: another text is news.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiesce_reason: Option<String>,
 }
 
 /// What the machine is. A change of this is news.
@@ -111,15 +116,41 @@ pub struct Metrics {
     /// Load average of one minute, in hundredths.
     #[serde(default)]
     pub load_centi: u64,
+    /// Zero, like all that cannot be read.
+    #[serde(default)]
+    pub memory_total_bytes: u64,
     #[serde(default)]
     pub memory_available_bytes: u64,
     #[serde(default)]
+    pub swap_total_bytes: u64,
+    #[serde(default)]
     pub swap_free_bytes: u64,
+    /// Of the disk the agent keeps its state on.
+    #[serde(default)]
+    pub disk_total_bytes: u64,
     #[serde(default)]
     pub disk_free_bytes: u64,
+    /// Absent where the kernel does not tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
     /// Containers alive on the node.
     #[serde(default)]
     pub containers: u64,
+    /// The agent has looked through its journal and its machine: `containers` are all there are.
+    #[serde(default)]
+    pub complete: bool,
+}
+
+/// Pressure stall information: hundredths of a percent of the last ten seconds in which something
+/// waited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Pressure {
+    #[serde(default)]
+    pub cpu_centi: u64,
+    #[serde(default)]
+    pub memory_centi: u64,
+    #[serde(default)]
+    pub io_centi: u64,
 }
 
 /// What the agent is told in return.
@@ -147,6 +178,30 @@ pub struct NodeView {
     /// Heartbeats missed in a row.
     pub missed: u64,
     pub version: String,
+    /// What happens to the node if nothing else does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<Next>,
+    /// How often it fell silent and came back lately.
+    #[serde(default)]
+    pub flaps: u64,
+    /// Agents that report as this node, where there is more than one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rivals: Vec<String>,
+    /// What it says it has, where it is held to less (S15).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed: Option<Size>,
+    /// Where the drain is that lasts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_state: Option<drain::DrainState>,
+}
+
+/// What happens next, and when.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Next {
+    pub what: String,
+    /// Milliseconds until then, from this answer. Absent: nobody can tell.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after_ms: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -194,6 +249,18 @@ pub struct Schedulable {
 #[serde(deny_unknown_fields)]
 pub struct EnrolmentRequest {
     pub node: NodeName,
+    /// The most that the node may say it has (S15). What is zero or not named is not limited. It
+    /// holds from the moment the secret is exchanged, until the node is enrolled again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<Size>,
+}
+
+/// `PUT /v1/nodes/{node}/identity`: which of two agents with one name is the node (F28).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// The instance that stays. The others are not listened to any more.
+    pub agent_instance: String,
 }
 
 /// A secret that is shown once and can be used once.

@@ -2,6 +2,8 @@
 //! once (R-6.5), and what has not been heard since the watch began keeps its old word until its
 //! silence is long enough for a worse one (B2).
 
+use crate::words::{length, times};
+
 /// How a node is, as far as its reports go. Being varied off and being blocked are other matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Health {
@@ -23,19 +25,23 @@ pub struct Limits {
 
 /// All that a judgement depends on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Record {
+pub struct Record<'a> {
     /// The last judgement.
     pub before: Health,
     /// When this watch began: nobody is judged for silence before it.
     pub watched_since_ms: u64,
     /// The last heartbeat of this watch.
     pub heard_ms: Option<u64>,
-    /// The node asked for no new work.
-    pub quiesced: bool,
+    /// The node asked for no new work, and why.
+    pub quiesced: Option<&'a str>,
     /// Two agents report as this node (F28).
     pub twins: bool,
     /// Its pool has the brake on: nobody there is given up (B1).
     pub braked: bool,
+    /// Nobody is given up before: those who are back first wait for the others (B2).
+    pub spared_until_ms: u64,
+    /// How often it came and went lately, where that is worth a word.
+    pub flaps: u64,
     pub limits: Limits,
 }
 
@@ -44,180 +50,142 @@ pub struct Judgement {
     pub health: Health,
     /// For people. It holds no running numbers, so the same state always reads the same.
     pub reason: String,
+    pub next: Next,
     /// When silence alone would lead to another judgement.
     pub again_ms: Option<u64>,
 }
 
+/// What happens if nothing else does, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Next {
+    pub what: String,
+    pub due: Due,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Due {
+    /// Nobody can tell.
+    Open,
+    /// Once it has been silent for so long.
+    Silence(u64),
+    /// At this instant of the watch.
+    At(u64),
+}
+
 /// How a node is at `now_ms`.
-pub fn judge(record: &Record, now_ms: u64) -> Judgement {
+pub fn judge(record: &Record<'_>, now_ms: u64) -> Judgement {
+    let mut judged = judge_silence(record, now_ms).unwrap_or_else(|| judge_words(record));
+    if record.flaps > 0 {
+        judged.reason.push_str("; came and went ");
+        judged.reason.push_str(&times(record.flaps));
+    }
+    judged
+}
+
+fn judge_silence(record: &Record<'_>, now_ms: u64) -> Option<Judgement> {
     let Limits {
         suspect_ms,
         lost_ms,
     } = record.limits;
-    if record.before == Health::Lost && record.heard_ms.is_none() {
-        return verdict(Health::Lost, silent(lost_ms), None);
-    }
+    let was_lost = record.before == Health::Lost;
     let since = record.heard_ms.unwrap_or(record.watched_since_ms);
     let silence = now_ms.saturating_sub(since);
-    let (suspect_at, lost_at) = (
-        since.saturating_add(suspect_ms),
-        since.saturating_add(lost_ms),
-    );
-    // The brake keeps nodes from being given up; it takes back nothing that was decided before.
-    if silence >= lost_ms && (!record.braked || record.before == Health::Lost) {
-        return verdict(Health::Lost, silent(lost_ms), None);
+    let lost_at = since.saturating_add(lost_ms).max(record.spared_until_ms);
+    // Neither brake nor mercy take back what was decided before.
+    if was_lost && (record.heard_ms.is_none() || silence >= lost_ms) {
+        return Some(lost(lost_ms));
     }
-    if silence >= lost_ms {
-        let reason = format!(
-            "{}; not given up, because too many of its pool fell silent together",
-            silent(lost_ms)
-        );
-        return verdict(Health::Suspect, reason, None);
+    if silence >= lost_ms && record.braked {
+        let reason = "not given up, because too many of its pool fell silent together";
+        let next = Next {
+            what: "is given up when enough of its pool are heard again and it is not, or when an \
+                   operator varies it off"
+                .to_owned(),
+            due: Due::Open,
+        };
+        let reason = format!("{}; {reason}", silent(lost_ms));
+        return Some(verdict(Health::Suspect, reason, next, None));
     }
-    if silence >= suspect_ms || (record.heard_ms.is_none() && record.before == Health::Suspect) {
-        return verdict(Health::Suspect, silent(suspect_ms), Some(lost_at));
+    if silence >= lost_ms && now_ms >= lost_at {
+        return Some(lost(lost_ms));
     }
-    if record.twins {
-        let reason = "two agents report as this node; stop one of them".to_owned();
-        return verdict(Health::Quiesced, reason, Some(suspect_at));
+    let unheard_suspect = record.heard_ms.is_none() && record.before == Health::Suspect;
+    if silence < suspect_ms && !unheard_suspect {
+        return None;
     }
-    if record.quiesced {
-        let reason = "the node asks for no new work".to_owned();
-        return verdict(Health::Quiesced, reason, Some(suspect_at));
-    }
-    verdict(
-        Health::Healthy,
-        "heartbeats arrive".to_owned(),
-        Some(suspect_at),
-    )
+    let reason = if silence >= lost_ms {
+        let reason = "not given up yet, because others are only just coming back";
+        format!("{}; {reason}", silent(lost_ms))
+    } else {
+        silent(suspect_ms)
+    };
+    // Said anew when the longer limit has passed, even where that changes nothing else.
+    let again_ms = match since.saturating_add(lost_ms) {
+        limit if limit > now_ms => limit,
+        _ => lost_at,
+    };
+    let next = Next {
+        what: "is given up: what runs there counts as gone and is started elsewhere".to_owned(),
+        due: Due::At(lost_at),
+    };
+    Some(verdict(Health::Suspect, reason, next, Some(again_ms)))
 }
 
-fn verdict(health: Health, reason: String, again_ms: Option<u64>) -> Judgement {
+/// Of a node that is heard.
+fn judge_words(record: &Record<'_>) -> Judgement {
+    let since = record.heard_ms.unwrap_or(record.watched_since_ms);
+    let suspect_at = Some(since.saturating_add(record.limits.suspect_ms));
+    if record.twins {
+        let reason = "two agents report as this node; stop one of them";
+        let next = Next {
+            what: format!(
+                "takes work again when one of the two has been silent for {}, or an operator says \
+                 which of them stays",
+                length(record.limits.lost_ms)
+            ),
+            due: Due::Open,
+        };
+        return verdict(Health::Quiesced, reason.to_owned(), next, suspect_at);
+    }
+    if let Some(why) = record.quiesced {
+        let mut reason = "the node asks for no new work".to_owned();
+        if !why.is_empty() {
+            reason = format!("{reason}: {why}");
+        }
+        let next = Next {
+            what: "takes work again when its agent says so".to_owned(),
+            due: Due::Open,
+        };
+        return verdict(Health::Quiesced, reason, next, suspect_at);
+    }
+    let next = Next {
+        what: "takes no new work if nothing is heard until then".to_owned(),
+        due: Due::Silence(record.limits.suspect_ms),
+    };
+    let reason = "heartbeats arrive".to_owned();
+    verdict(Health::Healthy, reason, next, suspect_at)
+}
+
+fn lost(limit_ms: u64) -> Judgement {
+    let next = Next {
+        what: "takes work again with its next heartbeat".to_owned(),
+        due: Due::Open,
+    };
+    verdict(Health::Lost, silent(limit_ms), next, None)
+}
+
+fn verdict(health: Health, reason: String, next: Next, again_ms: Option<u64>) -> Judgement {
     Judgement {
         health,
         reason,
+        next,
         again_ms,
     }
 }
 
 fn silent(limit_ms: u64) -> String {
-    format!("no heartbeat for {limit_ms} ms")
+    format!("no heartbeat for {}", length(limit_ms))
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LIMITS: Limits = Limits {
-        suspect_ms: 15,
-        lost_ms: 60,
-    };
-
-    fn record(before: Health, heard_ms: Option<u64>) -> Record {
-        Record {
-            before,
-            watched_since_ms: 100,
-            heard_ms,
-            quiesced: false,
-            twins: false,
-            braked: false,
-            limits: LIMITS,
-        }
-    }
-
-    #[test]
-    fn silence_is_judged_from_the_last_word() {
-        use Health::{Healthy, Lost, Quiesced, Suspect};
-        // (before, heard, now) -> (health, judged again)
-        let table = [
-            ((Healthy, Some(200), 200), (Healthy, Some(215))),
-            ((Healthy, Some(200), 214), (Healthy, Some(215))),
-            ((Healthy, Some(200), 215), (Suspect, Some(260))),
-            ((Suspect, Some(200), 259), (Suspect, Some(260))),
-            ((Suspect, Some(200), 260), (Lost, None)),
-            // R-6.5: any report revives at once.
-            ((Suspect, Some(300), 301), (Healthy, Some(315))),
-            ((Lost, Some(300), 300), (Healthy, Some(315))),
-            // B2: after our own outage everyone has a fresh full grace ...
-            ((Healthy, None, 114), (Healthy, Some(115))),
-            ((Healthy, None, 115), (Suspect, Some(160))),
-            ((Healthy, None, 159), (Suspect, Some(160))),
-            ((Healthy, None, 160), (Lost, None)),
-            // ... a suspect stays one until it is heard ...
-            ((Suspect, None, 101), (Suspect, Some(160))),
-            // ... and what was given up before stays given up until it reports.
-            ((Lost, None, 101), (Lost, None)),
-            ((Quiesced, None, 101), (Healthy, Some(115))),
-        ];
-        for ((before, heard, now), (health, again_ms)) in table {
-            let judged = judge(&record(before, heard), now);
-            let case = format!("{before:?} heard {heard:?} at {now}");
-            assert_eq!(
-                (judged.health, judged.again_ms),
-                (health, again_ms),
-                "{case}"
-            );
-        }
-    }
-
-    #[test]
-    fn a_node_that_asks_for_quiet_gets_it_while_it_is_heard() {
-        let asks = Record {
-            quiesced: true,
-            ..record(Health::Healthy, Some(200))
-        };
-        assert_eq!(judge(&asks, 201).health, Health::Quiesced);
-        assert_eq!(judge(&asks, 230).health, Health::Suspect);
-        assert_eq!(judge(&asks, 270).health, Health::Lost);
-        let twins = Record {
-            twins: true,
-            ..record(Health::Healthy, Some(200))
-        };
-        assert_eq!(judge(&twins, 201).health, Health::Quiesced);
-        assert!(judge(&twins, 201).reason.contains("two agents"));
-    }
-
-    #[test]
-    fn b1_the_brake_keeps_a_silent_node_suspect_and_says_so() {
-        let braked = Record {
-            braked: true,
-            ..record(Health::Suspect, Some(200))
-        };
-        let judged = judge(&braked, 1000);
-        assert_eq!(judged.health, Health::Suspect);
-        assert!(judged.reason.contains("not given up"), "{}", judged.reason);
-        assert_eq!(
-            judge(
-                &Record {
-                    braked: false,
-                    ..braked
-                },
-                1000
-            )
-            .health,
-            Health::Lost
-        );
-        let lost_before = Record {
-            before: Health::Lost,
-            ..braked
-        };
-        assert_eq!(judge(&lost_before, 1000).health, Health::Lost);
-    }
-
-    #[test]
-    fn judging_again_with_no_news_changes_nothing_before_its_time() {
-        for now in 200..300 {
-            let first = judge(&record(Health::Healthy, Some(200)), now);
-            let again = judge(&record(first.health, Some(200)), now);
-            assert_eq!(first, again);
-            let Some(due) = first.again_ms else { continue };
-            assert!(due > now);
-            let before = judge(&record(first.health, Some(200)), due - 1);
-            assert_eq!(before.health, first.health);
-            assert_ne!(
-                judge(&record(first.health, Some(200)), due).health,
-                first.health
-            );
-        }
-    }
-}
+mod tests;

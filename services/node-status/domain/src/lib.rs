@@ -2,14 +2,23 @@
 //!
 //! [`judge`] sees one node and its silence; [`brake`] sees a whole pool and says when so many nodes
 //! fell silent together that the fault is more likely ours than theirs (B1); [`twins`] notices two
-//! agents that report as one node (F28). Nothing here reads a clock: instants are milliseconds of
-//! one monotonic clock that the caller owns, so an outage of ours is never held against a node
-//! (B2).
+//! agents that report as one node (F28), [`flaps`] one that comes and goes (F33). [`drain`] says
+//! how far the emptying of a node is (I17), and [`room`] whether its pool can do without it (B4).
+//! [`limit`] holds a node to what it was enrolled for (S15).
+//!
+//! Nothing here reads a clock: instants are milliseconds of one monotonic clock that the caller
+//! owns, so an outage of ours is never held against a node (B2).
 
 pub mod brake;
+pub mod drain;
+pub mod flaps;
 pub mod health;
+pub mod limit;
+pub mod room;
 pub mod twins;
+pub mod words;
 
 pub use brake::{Brake, Pool};
-pub use health::{Health, Judgement, Limits, Record, judge};
+pub use flaps::Flaps;
+pub use health::{Due, Health, Judgement, Limits, Next, Record, judge};
 pub use twins::Twins;

@@ -49,12 +49,13 @@ pub async fn create_enrolment(
         Ok(running) => running,
         Err(before) => return Ok(located(before.answer()?.into_response(), &location)),
     };
-    let (secret, node) = (random_secret(), request.node);
+    let (secret, node, most) = (random_secret(), request.node, request.limit);
     let asked = Asked {
         principal: caller.name.clone(),
         key: key.as_str().to_owned(),
         request_digest,
         node: node.clone(),
+        most,
         secret_digest: Sha256::digest(secret.as_bytes()).into(),
     };
     let done = app

@@ -35,6 +35,8 @@ struct Glance<'a> {
     metrics: Metrics,
     #[serde(default)]
     quiesced: bool,
+    #[serde(borrow, default)]
+    quiesce_reason: Option<&'a RawValue>,
 }
 
 impl Glance<'_> {
@@ -44,6 +46,7 @@ impl Glance<'_> {
             self.agent_instance.get().as_bytes(),
             self.inventory.get().as_bytes(),
             &[u8::from(self.quiesced)],
+            self.quiesce_reason.map_or(&[], |why| why.get().as_bytes()),
         ])
     }
 }
@@ -58,6 +61,8 @@ impl Glance<'_> {
         (status = 400, description = "not a heartbeat", body = Problem,
             content_type = "application/problem+json"),
         (status = 403, description = "not the agent of this node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "another agent is this node", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "an inventory that cannot be", body = Problem,
             content_type = "application/problem+json"),
@@ -108,7 +113,7 @@ fn nothing_new(
         },
         schedulable,
         heartbeat_ms: app.context.heartbeat_ms,
-        lease_ms: None,
+        lease_ms: Some(app.context.lease_ms),
     })
 }
 
@@ -130,6 +135,13 @@ fn check(beat: &Heartbeat) -> Result<(), Problem> {
     }
     if !plain(&beat.agent_instance) {
         faults.push(("/agent_instance", long.clone()));
+    }
+    if beat
+        .quiesce_reason
+        .as_deref()
+        .is_some_and(|why| !plain(why))
+    {
+        faults.push(("/quiesce_reason", long.clone()));
     }
     if pool.as_deref().is_some_and(|pool| !plain(pool)) {
         faults.push(("/inventory/pool", long.clone()));

@@ -5,8 +5,9 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_node_status_api::{
-    Metrics, NODES, NodeEntry, NodeHistory, NodeList, NodeView, Schedulable,
+    NODES, Next, NodeEntry, NodeHistory, NodeList, NodeView, Schedulable,
 };
+use hayward_node_status_domain::Due;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, Problem};
@@ -71,23 +72,27 @@ async fn wait_for(app: &App, least: Option<u64>) -> Result<(), Problem> {
 
 fn view(app: &App, entry: NodeEntry) -> NodeView {
     let pulses = &app.context.pulses;
-    let Some(pulse) = pulses.get(entry.node.as_str()) else {
-        let metrics = Metrics::default();
-        return NodeView {
-            entry,
-            metrics,
-            heartbeat_age_ms: 0,
-            missed: 0,
-            version: String::new(),
-        };
-    };
+    let pulse = pulses.get(entry.node.as_str()).unwrap_or_default();
     let heartbeat_age_ms = pulses.silence_ms(&pulse);
+    let shown = pulse.shown();
     NodeView {
         entry,
         metrics: pulse.metrics(),
         heartbeat_age_ms,
         missed: missed(heartbeat_age_ms, app.context.heartbeat_ms),
         version: pulse.version().to_string(),
+        next: shown.next.map(|next| Next {
+            what: next.what,
+            after_ms: match next.due {
+                Due::Open => None,
+                Due::Silence(ms) => Some(ms.saturating_sub(heartbeat_age_ms)),
+                Due::At(at) => Some(at.saturating_sub(pulses.now_ms())),
+            },
+        }),
+        flaps: shown.flaps,
+        rivals: shown.rivals,
+        claimed: shown.claimed,
+        drain_state: shown.drain_state,
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::{NodeName, Timestamp};
+use hayward_vocabulary::{NodeName, Size, Timestamp};
 
 use crate::error::Refusal;
 use crate::store::Rows;
@@ -26,6 +26,8 @@ pub struct Asked {
     pub key: String,
     pub request_digest: [u8; 32],
     pub node: NodeName,
+    /// The most the node may claim.
+    pub most: Option<Size>,
     pub secret_digest: [u8; 32],
 }
 
@@ -33,6 +35,7 @@ pub struct Asked {
 pub struct Enrolment {
     pub request_digest: Vec<u8>,
     pub node: NodeName,
+    pub most: Option<Size>,
     pub secret_digest: Vec<u8>,
     pub created: Timestamp,
     pub expires: Timestamp,
@@ -88,6 +91,7 @@ impl Enrolments {
         let enrolment = Enrolment {
             request_digest: asked.request_digest.to_vec(),
             node: asked.node,
+            most: asked.most,
             secret_digest: asked.secret_digest.to_vec(),
             created: now,
             expires: now.plus_ms(LIFE_MS),
@@ -99,14 +103,14 @@ impl Enrolments {
     }
 
     /// Every live secret of the node is compared, in a time that does not depend on how much of it
-    /// is right.
+    /// is right. Returns the most that the node may claim.
     pub fn redeem(
         &mut self,
         node: &NodeName,
         secret_digest: &[u8; 32],
         now: Timestamp,
         rows: &mut Rows,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Option<Size>, Refusal> {
         let mut found = None;
         for key in self.of_node.get(node).into_iter().flatten() {
             let Some(enrolment) = self.kept.get(key) else {
@@ -121,7 +125,7 @@ impl Enrolments {
         let enrolment = self.kept.get_mut(&key).ok_or(Refusal::BadSecret)?;
         enrolment.used = true;
         rows.enrolments.insert(key, enrolment.clone());
-        Ok(())
+        Ok(enrolment.most.clone())
     }
 
     fn forget(&mut self, now: Timestamp, rows: &mut Rows) {
@@ -153,6 +157,7 @@ mod tests {
             key: key.into(),
             request_digest: [0; 32],
             node: NodeName::new("n1").unwrap(),
+            most: None,
             secret_digest: [secret; 32],
         }
     }
@@ -176,7 +181,7 @@ mod tests {
             all.redeem(&node, &[7; 32], expires, &mut rows),
             Err(Refusal::BadSecret)
         );
-        assert_eq!(all.redeem(&node, &[7; 32], now, &mut rows), Ok(()));
+        assert_eq!(all.redeem(&node, &[7; 32], now, &mut rows), Ok(None));
         assert_eq!(
             all.redeem(&node, &[7; 32], now, &mut rows),
             Err(Refusal::BadSecret)
@@ -194,7 +199,7 @@ mod tests {
             all.redeem(&node, &[1; 32], now, &mut rows),
             Err(Refusal::BadSecret)
         );
-        assert_eq!(all.redeem(&node, &[2; 32], now, &mut rows), Ok(()));
+        assert_eq!(all.redeem(&node, &[2; 32], now, &mut rows), Ok(None));
         let other = Asked {
             request_digest: [9; 32],
             ..asked("k", 3)

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use hayward_node_status_api::{Heartbeat, Inventory, NodeEntry};
-use hayward_node_status_domain::{Health, Limits, Record, Twins};
-use hayward_vocabulary::{NodeName, Timestamp};
+use hayward_node_status_domain::{Brake, Flaps, Health, Record, Twins, limit::held_to};
+use hayward_vocabulary::{NodeName, Size, Timestamp};
 
-use crate::pulses::Pulse;
+use super::{Context, Drain};
+use crate::pulses::{Pulse, Shown};
 use crate::words;
 
 /// Where a node is when its agent names no pool.
@@ -19,6 +20,10 @@ pub struct Node {
     pub boot_id: String,
     pub agent_instance: String,
     pub quiesced: bool,
+    /// Why it asks for no new work; empty where it does not or does not say.
+    pub quiesce_reason: String,
+    /// The most it may claim (S15).
+    pub most: Option<Size>,
     pub health: Health,
     pub health_reason: String,
     pub schedulable: bool,
@@ -27,6 +32,9 @@ pub struct Node {
     pub since: Timestamp,
     pub pulse: Arc<Pulse>,
     pub twins: Twins,
+    /// Agents that an operator said not to be this node (F28).
+    pub refused: Vec<String>,
+    pub flaps: Flaps,
     pub watched_since_ms: u64,
     /// When it is judged again without news.
     pub due_ms: Option<u64>,
@@ -46,13 +54,17 @@ impl Node {
             boot_id: beat.boot_id.clone(),
             agent_instance: beat.agent_instance.clone(),
             quiesced: beat.quiesced,
+            quiesce_reason: beat.quiesce_reason.clone().unwrap_or_default(),
+            most: None,
             health: Health::Suspect,
             health_reason: String::new(),
             schedulable: true,
             off_reason: String::new(),
             since: now,
             pulse,
-            twins: Twins::of(beat.agent_instance.clone()),
+            twins: Twins::of(beat.agent_instance.clone(), Vec::new()),
+            refused: Vec::new(),
+            flaps: Flaps::default(),
             watched_since_ms: 0,
             due_ms: None,
             changes: 0,
@@ -67,59 +79,139 @@ impl Node {
         } else {
             self.pool.clone()
         };
+        let quiesce_reason = beat.quiesce_reason.unwrap_or_default();
         let news = self.inventory != beat.inventory
             || self.pool != pool
             || self.boot_id != beat.boot_id
             || self.agent_instance != beat.agent_instance
-            || self.quiesced != beat.quiesced;
+            || self.quiesced != beat.quiesced
+            || self.quiesce_reason != quiesce_reason;
         self.pulse.runs(&beat.inventory.version);
         self.pool = pool;
         self.inventory = beat.inventory;
         self.boot_id = beat.boot_id;
         self.agent_instance = beat.agent_instance;
         self.quiesced = beat.quiesced;
+        self.quiesce_reason = quiesce_reason;
         news
     }
 
-    pub fn record(&self, braked: bool, limits: Limits, now_ms: u64) -> Record {
+    /// What its history should tell of a heartbeat.
+    pub fn differs(&self, beat: &Heartbeat, restarted: bool) -> Vec<String> {
+        let mut lines = Vec::new();
+        if restarted && self.boot_id != beat.boot_id {
+            lines.push("the machine booted: what ran there is gone".to_owned());
+        } else if restarted {
+            lines.push("agent started".to_owned());
+        }
+        let pool = pool_of(&beat.inventory);
+        if restarted && self.pool != pool {
+            lines.push(format!("moved from pool {} to {pool}", self.pool));
+        }
+        let (before, after) = (&self.inventory.capacity, &beat.inventory.capacity);
+        if before != after {
+            let how = if after.fits(before) {
+                "shrank"
+            } else {
+                "changed"
+            };
+            lines.push(format!(
+                "{how} from {} to {}",
+                words::size(before),
+                words::size(after)
+            ));
+        }
+        lines
+    }
+
+    pub fn record(&self, brake: Brake, context: &Context, now_ms: u64) -> Record<'_> {
+        let limits = context.limits;
+        let heard_ms = self.pulse.heard_ms();
+        // B2: who was not heard since our own outage has longer than the usual limit.
+        let warm_up = match heard_ms {
+            None => self
+                .watched_since_ms
+                .saturating_add(context.guards.warm_up_ms),
+            Some(_) => 0,
+        };
+        let spared = brake.spares_until_ms(limits.lost_ms).max(warm_up);
         Record {
             before: self.health,
             watched_since_ms: self.watched_since_ms,
-            heard_ms: self.pulse.heard_ms(),
-            quiesced: self.quiesced,
-            twins: self.twins_until(limits).is_some_and(|until| now_ms < until),
+            heard_ms,
+            quiesced: self.quiesced.then_some(self.quiesce_reason.as_str()),
+            twins: self
+                .twins
+                .until_ms(limits.lost_ms)
+                .is_some_and(|until| now_ms < until),
             // An operator who varies a silent node off knows that it is gone (B1).
-            braked: braked && self.schedulable,
+            braked: brake.is_on() && self.schedulable,
+            spared_until_ms: if self.schedulable { spared } else { 0 },
+            flaps: self.flaps.many(now_ms),
             limits,
         }
     }
 
-    pub fn twins_until(&self, limits: Limits) -> Option<u64> {
-        self.twins.until_ms(limits.lost_ms)
-    }
-
-    pub fn reason(&self) -> String {
-        if self.schedulable {
-            self.health_reason.clone()
-        } else {
-            format!("{}; {}", self.off_reason, self.health_reason)
+    /// What it may hand out: what it claims, held to its limit.
+    pub fn capacity(&self) -> Size {
+        let mut held = self.inventory.capacity.clone();
+        let Some(most) = &self.most else {
+            return held;
+        };
+        held.memory_bytes = held_to(held.memory_bytes, most.memory_bytes);
+        held.cpu_milli = held_to(held.cpu_milli, most.cpu_milli);
+        held.gpu_milli = held_to(held.gpu_milli, most.gpu_milli);
+        for (name, amount) in &mut held.extras {
+            *amount = held_to(*amount, most.extras.get(name).copied().unwrap_or(0));
         }
+        held
     }
 
-    pub fn entry(&self) -> NodeEntry {
+    pub fn reason(&self, drain: Option<&Drain>) -> String {
+        let drain = drain.map(Drain::phrase).unwrap_or_default();
+        let said = [&self.off_reason, &drain, &self.health_reason];
+        let said: Vec<&str> = said.into_iter().map(String::as_str).collect();
+        let said: Vec<&str> = said.into_iter().filter(|text| !text.is_empty()).collect();
+        said.join("; ")
+    }
+
+    pub fn entry(&self, drain: Option<&Drain>) -> NodeEntry {
         NodeEntry {
             node: self.name.clone(),
             pool: self.pool.clone(),
-            capacity: self.inventory.capacity.clone(),
+            capacity: self.capacity(),
             labels: self.inventory.labels.clone(),
             runtimes: self.inventory.runtimes.clone(),
             health: words::published(self.health),
             schedulable: self.schedulable,
-            reason: self.reason(),
+            reason: self.reason(drain),
             since: self.since,
-            drain: None,
+            drain: drain.map(Drain::order),
             boot_id: self.boot_id.clone(),
             agent_instance: self.agent_instance.clone(),
+        }
+    }
+
+    /// All agents that report as this node.
+    pub fn instances(&self, quiet_ms: u64, now_ms: u64) -> Vec<String> {
+        let mut all = self.twins.rivals(quiet_ms, now_ms);
+        all.push(self.twins.current().to_owned());
+        all
+    }
+
+    /// What only those see who ask for the node.
+    pub fn shown(&self, drain: Option<&Drain>, context: &Context, now_ms: u64) -> Shown {
+        let claimed = &self.inventory.capacity;
+        let mut rivals = self.instances(context.limits.lost_ms, now_ms);
+        if rivals.len() == 1 {
+            rivals.clear();
+        }
+        Shown {
+            next: None,
+            flaps: self.flaps.count(now_ms),
+            rivals,
+            claimed: (*claimed != self.capacity()).then(|| claimed.clone()),
+            drain_state: drain.map(|drain| drain.state),
         }
     }
 }
@@ -151,6 +243,7 @@ mod tests {
             },
             metrics: Metrics::default(),
             quiesced: false,
+            quiesce_reason: None,
         }
     }
 
@@ -159,8 +252,34 @@ mod tests {
         let name = NodeName::new("n1").unwrap();
         let mut node = Node::first_heard(name, &beat("old"), Timestamp::default());
         assert!(node.says(beat("new"), false), "what it says is news");
-        assert_eq!(node.entry().pool, "old");
+        assert_eq!(node.entry(None).pool, "old");
         assert!(node.says(beat("new"), true));
-        assert_eq!(node.entry().pool, "new");
+        assert_eq!(node.entry(None).pool, "new");
+    }
+
+    #[test]
+    fn s15_a_claim_is_held_to_the_limit_dimension_by_dimension() {
+        let mut node = Node::first_heard(
+            NodeName::new("n1").unwrap(),
+            &beat("p"),
+            Timestamp::default(),
+        );
+        node.inventory.capacity = Size {
+            memory_bytes: 64 << 30,
+            cpu_milli: 8_000,
+            gpu_milli: 4_000,
+            extras: [("fpga".to_owned(), 9), ("tape".to_owned(), 1)].into(),
+        };
+        assert_eq!(node.capacity(), node.inventory.capacity);
+        node.most = Some(Size {
+            memory_bytes: 16 << 30,
+            cpu_milli: 16_000,
+            gpu_milli: 0,
+            extras: [("fpga".to_owned(), 2)].into(),
+        });
+        let held = node.capacity();
+        assert_eq!((held.memory_bytes, held.cpu_milli), (16 << 30, 8_000));
+        assert_eq!(held.gpu_milli, 4_000, "not named, not limited");
+        assert_eq!((held.extras["fpga"], held.extras["tape"]), (2, 1));
     }
 }

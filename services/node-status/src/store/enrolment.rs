@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::{NodeName, Timestamp};
+use hayward_vocabulary::{NodeName, Size, Timestamp};
 use sqlx::PgConnection;
 
 use crate::ledger::{Enrolment, Enrolments};
@@ -10,7 +10,7 @@ use crate::ledger::{Enrolment, Enrolments};
 pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::Error> {
     let rows = sqlx::query!(
         "select principal, idempotency_key, request_digest, node, secret_digest, created_ms,
-                expires_ms, used
+                expires_ms, used, most::text as most
            from enrolment"
     )
     .fetch_all(tx)
@@ -18,9 +18,13 @@ pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::
     let mut enrolments = Enrolments::default();
     for row in rows {
         let node = NodeName::new(row.node).map_err(|error| sqlx::Error::Decode(error.into()))?;
+        let most = row.most.as_deref().map(serde_json::from_str::<Size>);
         let enrolment = Enrolment {
             request_digest: row.request_digest,
             node,
+            most: most
+                .transpose()
+                .map_err(|error| sqlx::Error::Decode(error.into()))?,
             secret_digest: row.secret_digest,
             created: Timestamp::from_unix_ms(row.created_ms),
             expires: Timestamp::from_unix_ms(row.expires_ms),
@@ -37,10 +41,11 @@ pub async fn write(
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
     for ((principal, key), enrolment) in enrolments {
+        let most = enrolment.most.as_ref().map(super::limit::text);
         sqlx::query!(
             "insert into enrolment (principal, idempotency_key, request_digest, node,
-                                    secret_digest, created_ms, expires_ms, used)
-             values ($1, $2, $3, $4, $5, $6, $7, $8)
+                                    secret_digest, created_ms, expires_ms, used, most)
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::json)
              on conflict (principal, idempotency_key) do update
                 set secret_digest = excluded.secret_digest, created_ms = excluded.created_ms,
                     expires_ms = excluded.expires_ms, used = excluded.used",
@@ -51,7 +56,8 @@ pub async fn write(
             enrolment.secret_digest,
             enrolment.created.unix_ms(),
             enrolment.expires.unix_ms(),
-            enrolment.used
+            enrolment.used,
+            most
         )
         .execute(&mut *tx)
         .await?;

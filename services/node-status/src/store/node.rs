@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_node_status_api::Inventory;
-use hayward_node_status_domain::Twins;
+use hayward_node_status_domain::{Flaps, Twins};
 use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
@@ -23,10 +23,19 @@ pub struct NodeRow {
     schedulable: bool,
     off_reason: String,
     since_ms: i64,
+    quiesce_reason: String,
+    /// Lists as JSON: `unnest` would take lists of lists apart down to their texts.
+    rivals: String,
+    refused: String,
 }
 
 impl NodeRow {
-    pub fn of(node: &Node) -> Self {
+    pub fn of(node: &Node, quiet_ms: u64, now_ms: u64) -> Self {
+        let mut rivals = node.instances(quiet_ms, now_ms);
+        rivals.retain(|instance| *instance != node.agent_instance);
+        if node.twins.rivals(quiet_ms, now_ms).is_empty() {
+            rivals.clear();
+        }
         Self {
             pool: node.pool.clone(),
             // Texts, numbers and maps keyed by text always have a JSON form.
@@ -39,14 +48,23 @@ impl NodeRow {
             schedulable: node.schedulable,
             off_reason: node.off_reason.clone(),
             since_ms: node.since.unix_ms(),
+            quiesce_reason: node.quiesce_reason.clone(),
+            rivals: list(&rivals),
+            refused: list(&node.refused),
         }
     }
+}
+
+/// `["a","b"]`.
+fn list(texts: &[String]) -> String {
+    serde_json::to_string(texts).unwrap_or_default()
 }
 
 pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select node, pool, inventory::text as "inventory!", boot_id, agent_instance, quiesced,
-                  health, health_reason, schedulable, off_reason, since_ms
+                  health, health_reason, schedulable, off_reason, since_ms, quiesce_reason,
+                  rivals, refused
              from node order by node"#
     )
     .fetch_all(tx)
@@ -63,7 +81,11 @@ pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error>
             pool: row.pool,
             inventory,
             boot_id: row.boot_id,
-            twins: Twins::of(row.agent_instance.clone()),
+            twins: Twins::of(row.agent_instance.clone(), row.rivals),
+            refused: row.refused,
+            flaps: Flaps::default(),
+            quiesce_reason: row.quiesce_reason,
+            most: None,
             agent_instance: row.agent_instance,
             quiesced: row.quiesced,
             health: words::read(&row.health),
@@ -111,20 +133,26 @@ async fn upsert(rows: &[(String, NodeRow)], tx: &mut PgConnection) -> Result<(),
     let since_ms: Vec<i64> = rows.iter().map(|(_, row)| row.since_ms).collect();
     sqlx::query!(
         "insert into node (node, pool, inventory, boot_id, agent_instance, quiesced, health,
-                           health_reason, schedulable, off_reason, since_ms)
+                           health_reason, schedulable, off_reason, since_ms, quiesce_reason,
+                           rivals, refused)
          select new.node, new.pool, new.inventory::json, new.boot_id, new.agent_instance,
                 new.quiesced, new.health, new.health_reason, new.schedulable, new.off_reason,
-                new.since_ms
+                new.since_ms, new.quiesce_reason,
+                array(select json_array_elements_text(new.rivals::json)),
+                array(select json_array_elements_text(new.refused::json))
            from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::boolean[],
-                       $7::text[], $8::text[], $9::boolean[], $10::text[], $11::bigint[])
+                       $7::text[], $8::text[], $9::boolean[], $10::text[], $11::bigint[],
+                       $12::text[], $13::text[], $14::text[])
              as new (node, pool, inventory, boot_id, agent_instance, quiesced, health,
-                     health_reason, schedulable, off_reason, since_ms)
+                     health_reason, schedulable, off_reason, since_ms, quiesce_reason, rivals,
+                     refused)
          on conflict (node) do update
             set pool = excluded.pool, inventory = excluded.inventory, boot_id = excluded.boot_id,
                 agent_instance = excluded.agent_instance, quiesced = excluded.quiesced,
                 health = excluded.health, health_reason = excluded.health_reason,
                 schedulable = excluded.schedulable, off_reason = excluded.off_reason,
-                since_ms = excluded.since_ms",
+                since_ms = excluded.since_ms, quiesce_reason = excluded.quiesce_reason,
+                rivals = excluded.rivals, refused = excluded.refused",
         &names,
         &column(|row| &row.pool),
         &column(|row| &row.inventory),
@@ -135,7 +163,10 @@ async fn upsert(rows: &[(String, NodeRow)], tx: &mut PgConnection) -> Result<(),
         &column(|row| &row.health_reason),
         &schedulable,
         &column(|row| &row.off_reason),
-        &since_ms
+        &since_ms,
+        &column(|row| &row.quiesce_reason),
+        &column(|row| &row.rivals),
+        &column(|row| &row.refused)
     )
     .execute(tx)
     .await
@@ -147,6 +178,7 @@ async fn delete(names: &[String], tx: &mut PgConnection) -> Result<(), sqlx::Err
         .execute(&mut *tx)
         .await?;
     // A later node of the same name is another machine, with a history of its own.
+    // Its drain stays as a number that is not used again, its limit until it is enrolled anew.
     sqlx::query!(
         "delete from node_change where node = any($1::text[])",
         names

@@ -178,7 +178,13 @@ async fn f28_two_agents_as_one_node_are_both_put_aside() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_secret_becomes_a_token_once() {
     let mut world = World::calm().await;
-    let (operator, request) = (world.operator(), EnrolmentRequest { node: name("n1") });
+    let (operator, request) = (
+        world.operator(),
+        EnrolmentRequest {
+            node: name("n1"),
+            limit: None,
+        },
+    );
     let ask = |client: Client, key: &'static str, request: EnrolmentRequest| async move {
         let call = client
             .call(axum::http::Method::POST, "/v1/enrolments")
@@ -191,7 +197,10 @@ async fn a_secret_becomes_a_token_once() {
         first,
         "A4"
     );
-    let other = EnrolmentRequest { node: name("n2") };
+    let other = EnrolmentRequest {
+        node: name("n2"),
+        limit: None,
+    };
     assert_eq!(refusal(ask(operator.clone(), "k1", other).await).0, 422);
     assert_eq!(
         refusal(ask(world.viewer(), "k2", request.clone()).await).0,

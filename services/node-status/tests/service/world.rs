@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use hayward_node_status::{MIGRATOR, Running, SCHEMA, Settings, start};
+use hayward_node_status::{MIGRATOR, NAME, Running, SCHEMA, Settings, start};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics, NodeView};
 use hayward_postgres::{Schema, Shared};
-use hayward_service::auth::{Issuer, Keys, Scope};
+use hayward_service::auth::{Issuer, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::clock::SystemClock;
 use hayward_service::settings::FrameSettings;
@@ -13,8 +13,11 @@ use hayward_service::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
 use hayward_vocabulary::{NodeName, Size, resources::GIB};
 
+use crate::scheduler::Scheduler;
+
 pub struct World {
     pub running: Option<Running>,
+    pub scheduler: Scheduler,
     shutdown: Shutdown,
     pub settings: Settings,
     pub issuer: Issuer,
@@ -31,6 +34,10 @@ impl World {
     }
 
     pub async fn with(suspect_ms: u64, lost_ms: u64) -> Self {
+        Self::set(suspect_ms, lost_ms, |_| {}).await
+    }
+
+    pub async fn set(suspect_ms: u64, lost_ms: u64, change: impl FnOnce(&mut Settings)) -> Self {
         install_crypto();
         let schema = Schema {
             name: SCHEMA,
@@ -43,6 +50,14 @@ impl World {
         let database = hayward_testkit::database(&[schema]).await;
         let folder = tempfile::tempdir().unwrap();
         let keys = Keys::create(folder.path().join("keys")).unwrap();
+        let order = TokenOrder {
+            subject: NAME,
+            scopes: &[Scope::Service(NAME.to_owned())],
+            life_ms: 3_600_000,
+            clock: Arc::new(SystemClock),
+        };
+        keys.write_token(NAME, &order).unwrap();
+        let scheduler = Scheduler::start().await;
         let frame = FrameSettings {
             database_url: Some(database.url(SCHEMA)),
             keys: Some(keys.dir().to_owned()),
@@ -50,15 +65,20 @@ impl World {
             ..FrameSettings::default()
         };
         let heartbeat_ms = (suspect_ms / 5).max(1);
-        let settings = Settings {
+        let mut settings = Settings {
             frame,
             heartbeat_ms,
             suspect_ms,
             lost_ms,
+            warm_up_ms: Some(lost_ms),
+            rm_scheduler_url: scheduler.url(),
+            ..Settings::default()
         };
+        change(&mut settings);
         let issuer = keys.issuer(Arc::new(SystemClock)).unwrap();
         let mut world = Self {
             running: None,
+            scheduler,
             shutdown: Shutdown::new(),
             settings,
             issuer,
@@ -172,8 +192,12 @@ pub fn well() -> Heartbeat {
             runtimes: vec!["process".into()],
             version: "0.1.0".into(),
         },
-        metrics: Metrics::default(),
+        metrics: Metrics {
+            complete: true,
+            ..Metrics::default()
+        },
         quiesced: false,
+        quiesce_reason: None,
     }
 }
 

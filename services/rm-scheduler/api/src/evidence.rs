@@ -57,6 +57,9 @@ pub struct Attempt {
     pub message: Option<String>,
     /// It was heard to run.
     pub ran: bool,
+    /// Milliseconds from the grant to the end: what the attempt cost.
+    #[serde(default)]
+    pub held_ms: u64,
 }
 
 /// One entry of `machines`: what brakes count over.
@@ -90,6 +93,10 @@ pub struct ClearingEntry {
     /// Those among the remaining that do not move now, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub blockers: Vec<Blocker>,
+    /// All that are still there. Of a machine that is blocked: so that a worker on it can be
+    /// recognised as blocked by way of its machine.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub workers: Vec<AllocationId>,
 }
 
 /// Something that stays where it is for now.

@@ -6,6 +6,7 @@ pub mod evidence;
 pub mod load;
 pub mod occupancy;
 pub mod policy;
+pub mod pools;
 pub mod shares;
 pub mod views;
 pub mod what_if;
@@ -110,6 +111,8 @@ pub enum VacateReason {
     NodeLost,
     /// The node was varied off.
     NodeOffline,
+    /// The node is emptied by an operator.
+    Drained,
     /// The work no longer wants it: withdrawn, cancelled or completed.
     WorkGone,
     #[serde(other)]

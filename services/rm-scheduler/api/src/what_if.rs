@@ -6,6 +6,7 @@ use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, Work
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::evidence::Blocker;
 use crate::policy::Policy;
 use crate::{VacateReason, WaitReason};
 
@@ -116,6 +117,9 @@ pub struct Forecast {
     /// Work that would end up with another number of processes than without the changes.
     pub moves: Vec<Moves>,
     pub shares: SharesChange,
+    /// What becomes of what stands on each node of `drain`, in the order of the question.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drains: Vec<DrainPreview>,
     /// Lines left out of each list, because there are more than 10,000.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub left_out: BTreeMap<String, u64>,
@@ -211,4 +215,50 @@ pub struct UserChange {
     pub user: UserName,
     pub due: Change,
     pub held: Change,
+}
+
+/// What becomes of what stands on one node, if it were drained (W5).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainPreview {
+    pub node: NodeName,
+    /// Allocations that stand there: those that move and those that stay.
+    pub total: u64,
+    /// What is taken off, as the disruption limits of the work allow.
+    pub moves: Vec<DrainMove>,
+    /// What is not taken off by this drain, whose it is, and why.
+    pub stays: Vec<Blocker>,
+    /// How many of `moves` find no room elsewhere: those with `why_not`.
+    pub without_room: u64,
+    /// Milliseconds until every successor runs, when each process takes all the time it has to
+    /// end, and starts as its siblings did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub estimate_ms: Option<u64>,
+    /// Why there is no estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub no_estimate: Option<String>,
+}
+
+/// One process that would be taken off a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DrainMove {
+    pub allocation: AllocationId,
+    pub work: WorkId,
+    pub kind: WorkKind,
+    pub user: UserName,
+    /// Quanta.
+    pub order: u64,
+    /// Where a successor would start; absent when there is no room for one, or none is wanted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to: Option<NodeName>,
+    /// It finds no room: why, as the work would be told.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why_not: Option<WaitReason>,
+    /// Most processes of its work (its service) that may be taken off at one time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub disruption_limit: Option<u64>,
+    /// Milliseconds it has to end.
+    pub stop_grace_ms: u64,
+    /// Milliseconds from grant to running, the mean of its work; absent while none has come up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_ms: Option<u64>,
 }

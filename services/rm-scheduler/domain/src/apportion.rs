@@ -3,7 +3,11 @@
 //! Entities come sorted; the sort decides who gets remainders. The table is consumed. Arithmetic is
 //! exact; products are taken in 128 bits.
 
+mod alike;
+
 use std::collections::BTreeMap;
+
+pub(crate) use alike::Alike;
 
 use crate::{orders::Holes, snapshot::Standing};
 
@@ -273,6 +277,8 @@ struct Pass {
     extras: Vec<u64>,
     /// Wants this order or a larger one.
     as_large: Vec<bool>,
+    /// Whose turn it is to be handed a quantum.
+    turns: Vec<(u64, Standing, usize)>,
     manner: Manner,
 }
 
@@ -325,13 +331,19 @@ impl Pass {
             }
         };
         let active = (0..standings.len()).filter(|at| self.active[*at]);
-        let mut turns: Vec<_> = active.map(|at| (had(at), standings[at], at)).collect();
-        turns.sort_unstable();
+        let mut turns = std::mem::take(&mut self.turns);
+        turns.clear();
+        turns.extend(active.map(|at| (had(at), standings[at], at)));
         let rest = usize::try_from(rest).unwrap_or(usize::MAX);
-        for (_, _, at) in turns.into_iter().take(rest) {
+        // It does not matter in which order the first of them are.
+        if rest < turns.len() {
+            turns.select_nth_unstable(rest);
+        }
+        for (_, _, at) in turns.iter().take(rest).copied() {
             self.deserved[at] += 1;
             self.extras[at] += 1;
         }
+        self.turns = turns;
     }
 
     /// Sum of the weights among which the holes of an order are divided. Orders come from the

@@ -6,8 +6,13 @@
 
 mod allotment;
 mod open;
+mod rows;
+mod sets;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use hayward_vocabulary::{AllocationId, Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
@@ -16,21 +21,24 @@ use crate::{
     apportion::Amounts,
     cap::{self, Cap},
     forest::Forest,
-    how_much::fair::Row,
+    kept::Kept,
     plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
-    register::{Asked, Register, Share},
+    register::{Asked, Register, Share, Station},
     room::Room,
     settings::Settings,
-    snapshot::{Class, Node, Policy, Snapshot},
+    snapshot::{Class, Policy, Snapshot},
 };
 
-/// Memory for the books of a round. It is kept, since asking the system for as much in every round
-/// takes longer than writing it.
+use sets::Sets;
+
+pub(crate) use rows::{Machine, Request, Spoken};
+
+/// What the books of a round leave for the next.
 #[derive(Default)]
 pub(crate) struct Desk {
-    machines: Vec<Machine<'static>>,
-    requests: Vec<Request<'static>>,
-    rows: Vec<Row>,
+    machines: Kept<Machine>,
+    requests: Kept<Request>,
+    sets: Sets,
 }
 
 pub(crate) struct Books<'a> {
@@ -38,12 +46,12 @@ pub(crate) struct Books<'a> {
     pub settings: &'a Settings,
     pub register: &'a Register,
     pub forest: &'a Forest,
-    pub machines: Vec<Machine<'a>>,
+    pub machines: Kept<Machine>,
     pub held: &'a [Share],
     /// By share: told to leave, before this round or in it.
     pub leaving: Vec<bool>,
     pub classes: Vec<ClassBook<'a>>,
-    pub requests: Vec<Request<'a>>,
+    pub requests: Kept<Request>,
     pub pending: Vec<Pending<'a>>,
     pub vacates: BTreeMap<&'a AllocationId, Vacate>,
     pub receipts: Vec<Receipt>,
@@ -61,38 +69,13 @@ pub(crate) struct Books<'a> {
     /// Room that could be had, of nodes where a fault changed it.
     pub changed_rooms: BTreeMap<usize, Room>,
     /// What the caps are made of, of work that a fault took something from.
-    pub changed_caps: BTreeMap<usize, CapParts>,
+    pub changed_caps: BTreeMap<usize, (Cap, CapParts)>,
     /// By request: whole nodes kept for it (RESERVE).
     pub promised: BTreeMap<usize, Vec<usize>>,
-    /// Of what was counted last; empty.
-    pub rows: Vec<Row>,
-}
-
-pub(crate) struct Machine<'a> {
-    pub name: &'a hayward_vocabulary::NodeName,
-    pub node: &'a Node,
-    pub pool: Option<usize>,
-    pub order: u64,
-    /// and nothing of work without a class lies on it.
-    pub schedulable: bool,
-    pub free: Room,
-    pub held: &'a [usize],
-    /// Something here was told to leave in this round.
-    pub stirred: bool,
-    /// Granted in this round.
-    pub pending: Vec<usize>,
-    /// The request this whole node is kept for in this round.
-    pub promised_to: Option<usize>,
-    /// Room that is leaving and meant for somebody: nothing else may slip into it.
-    pub spoken: Vec<Spoken<'a>>,
-    /// Services with an instance here before this round.
-    pub services: &'a BTreeSet<WorkId>,
-}
-
-impl Machine<'_> {
-    pub fn is_schedulable(&self) -> bool {
-        self.schedulable
-    }
+    /// Why work waits, as the step said that left it waiting. It is no part of the rows, or work
+    /// that waits would be stirred in every round.
+    pub waits: FxHashMap<usize, Reason>,
+    pub sets: Sets,
 }
 
 /// Placed in this round. What mending takes from one and hands to another changes its request.
@@ -106,14 +89,6 @@ pub(crate) struct Pending<'a> {
     pub live: bool,
     /// It stands in room that was made for it.
     pub meant: bool,
-}
-
-/// Room meant for one process of a request.
-pub(crate) struct Spoken<'a> {
-    pub request: usize,
-    pub order: u64,
-    pub size: &'a Size,
-    pub gpus: Vec<u64>,
 }
 
 pub(crate) struct ClassBook<'a> {
@@ -144,78 +119,6 @@ pub(crate) struct Deferral {
     pub detail: String,
 }
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "what a round notes about a request"
-)]
-pub(crate) struct Request<'a> {
-    pub id: &'a WorkId,
-    pub demand: &'a Asked,
-    pub class: Option<usize>,
-    pub order: u64,
-    /// Size of one process as granted.
-    pub size: &'a Size,
-    pub shape: usize,
-    /// It names machines.
-    pub listed: bool,
-    /// Held, not leaving, at the start of the round and after every order to leave.
-    pub current: u64,
-    /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
-    pub resting: u64,
-    pub leaving: u64,
-    pub cap: Cap,
-    /// Processes that could be held if everything preemptable gave way.
-    pub reach: u64,
-    pub counted: u64,
-    pub placed: u64,
-    pub deferral: Option<Box<Deferral>>,
-    /// Said by the step that left it waiting.
-    pub waits: Option<Reason>,
-    /// Room for it is on its way: processes that leaving shares will make place for.
-    pub coming: u64,
-    /// Its order is that of a node it was promised.
-    pub upgraded: bool,
-    /// Never gets anything again.
-    pub ended: bool,
-    /// Section 12 found that what it lacks cannot come by itself.
-    pub actually_needy: bool,
-    /// Something of it was told to leave in this round.
-    pub gave: bool,
-}
-
-impl Request<'_> {
-    /// What it will have once things settle.
-    pub fn has(&self) -> u64 {
-        self.current + self.placed
-    }
-
-    pub fn missing(&self) -> u64 {
-        self.counted.saturating_sub(self.has())
-    }
-
-    pub fn excess(&self) -> u64 {
-        self.has().saturating_sub(self.counted)
-    }
-
-    pub fn admits(&self, machine: &Machine) -> bool {
-        self.demand.machines.is_empty() || self.demand.machines.contains(machine.name)
-    }
-
-    /// Left out of placing: deferred, refused or over.
-    pub fn is_out(&self) -> bool {
-        self.deferral.is_some() || self.ended
-    }
-
-    /// Submit time, then larger order, then id.
-    pub fn age(&self) -> (i64, std::cmp::Reverse<u64>, &WorkId) {
-        (
-            self.demand.submitted_at.unix_ms(),
-            std::cmp::Reverse(self.order),
-            self.id,
-        )
-    }
-}
-
 impl<'a> Books<'a> {
     pub fn policy(&self, request: usize) -> Option<Policy> {
         self.requests[request]
@@ -230,10 +133,44 @@ impl<'a> Books<'a> {
             .and_then(|class| self.classes[class].pool)
     }
 
+    pub fn id(&self, request: usize) -> &'a WorkId {
+        &self.register.requests[request].id
+    }
+
+    pub fn demand(&self, request: usize) -> &'a Asked {
+        &self.register.requests[request]
+    }
+
+    /// Size of one process as granted.
+    pub fn size(&self, request: usize) -> &'a Size {
+        &self.register.shapes[self.requests[request].shape].3
+    }
+
+    pub fn station(&self, machine: usize) -> &'a Station {
+        &self.register.machines[machine]
+    }
+
+    /// Submit time, then larger order, then id.
+    pub fn age(&self, request: usize) -> (i64, Reverse<u64>, &'a WorkId) {
+        let asked = self.demand(request);
+        let order = self.requests[request].order;
+        (asked.submitted_at.unix_ms(), Reverse(order), &asked.id)
+    }
+
+    /// Is this node listed, where the request names any?
+    pub fn admits(&self, request: usize, machine: usize) -> bool {
+        self.demand(request).admits(&self.station(machine).name)
+    }
+
+    /// This node is blocked for this request alone (blocklist 8.5).
+    pub fn avoids(&self, request: usize, machine: usize) -> bool {
+        self.demand(request).avoids(&self.station(machine).name)
+    }
+
     /// What a request asked for, before it was rounded up to what is granted.
     pub fn asked(&self, request: usize) -> &'a Size {
-        let request = &self.requests[request];
-        request.demand.node_size.as_deref().unwrap_or(request.size)
+        let asked = self.demand(request);
+        asked.node_size.as_deref().unwrap_or(self.size(request))
     }
 
     /// May this request ever use nodes of this pool?
@@ -243,9 +180,8 @@ impl<'a> Books<'a> {
 
     /// May this request ever use this node, by pool and list?
     pub fn is_permitted(&self, request: usize, machine: usize) -> bool {
-        let machine = &self.machines[machine];
-        machine.pool.is_some_and(|pool| self.may_use(request, pool))
-            && self.requests[request].admits(machine)
+        let pool = self.machines[machine].pool;
+        pool.is_some_and(|pool| self.may_use(request, pool)) && self.admits(request, machine)
     }
 
     /// Gives one process of `order` quanta and `size` on this node.
@@ -260,7 +196,7 @@ impl<'a> Books<'a> {
         let gpus = place.free.choose_gpus(size.gpu_milli);
         place.free.take(order, size, &gpus);
         place.pending.push(self.pending.len());
-        work.placed += 1;
+        (work.placed, work.granted) = (work.placed + 1, work.granted + order);
         self.pending.push(Pending {
             request,
             machine,
@@ -279,14 +215,17 @@ impl<'a> Books<'a> {
         let place = &mut self.machines[share.machine];
         place.free.give(share.order, share.size, &share.gpus);
         place.pending.retain(|other| *other != pending);
-        self.requests[share.request].placed -= 1;
+        let work = &mut self.requests[share.request];
+        (work.placed, work.granted) = (work.placed - 1, work.granted - share.order);
     }
 
     /// Hands what was granted in this round to another request of the same order.
     pub fn hand_over(&mut self, pending: usize, to: usize) {
         let share = &mut self.pending[pending];
-        self.requests[share.request].placed -= 1;
-        self.requests[to].placed += 1;
+        let giver = &mut self.requests[share.request];
+        (giver.placed, giver.granted) = (giver.placed - 1, giver.granted - share.order);
+        let taker = &mut self.requests[to];
+        (taker.placed, taker.granted) = (taker.placed + 1, taker.granted + share.order);
         share.request = to;
     }
 
@@ -296,7 +235,7 @@ impl<'a> Books<'a> {
         // Nothing more is awaited from a node that cannot answer.
         let purge = share
             .machine
-            .is_none_or(|machine| self.machines[machine].node.lost);
+            .is_none_or(|machine| self.station(machine).node.lost);
         if !self.leaving[held] {
             self.leaving[held] = true;
             if let Some(machine) = share.machine {
@@ -336,8 +275,8 @@ impl<'a> Books<'a> {
             node: allocation.node.clone(),
             order: allocation.order,
             lost_ms: self.invested_ms(held),
-            beneficiary: beneficiary.map(|at| self.requests[at].id.clone()),
-            for_user: beneficiary.map(|at| self.requests[at].demand.user.clone()),
+            beneficiary: beneficiary.map(|at| self.id(at).clone()),
+            for_user: beneficiary.map(|at| self.demand(at).user.clone()),
         }
     }
 
@@ -346,9 +285,13 @@ impl<'a> Books<'a> {
         let allocation = &self.held[held];
         let started = allocation.started_at.unwrap_or(allocation.granted_at);
         let since = allocation.running_since.filter(|_| allocation.running);
+        let spent = self.snapshot.now.ms_since(since.unwrap_or(started));
         match (allocation.running, allocation.investment_ms) {
             (true, Some(invested)) => invested,
-            _ => self.snapshot.now.ms_since(since.unwrap_or(started)),
+            (true, None) => spent
+                .checked_rem(allocation.item_ms.unwrap_or(0))
+                .unwrap_or(spent),
+            (false, _) => spent,
         }
     }
 
@@ -369,9 +312,9 @@ impl<'a> Books<'a> {
 
     /// What the cap of a request is made of.
     pub fn cap_parts(&self, request: usize) -> CapParts {
-        let known = self.changed_caps.get(&request).copied();
+        let known = self.changed_caps.get(&request).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
-            let asked = self.requests[request].demand;
+            let asked = self.demand(request);
             let counts = (asked.current, asked.leaving);
             cap::of(self.register, &self.snapshot.tunables, request, counts).1
         });
@@ -395,11 +338,11 @@ impl<'a> Books<'a> {
 
     /// Quanta by weights alone.
     pub fn pure(&self, request: usize) -> u64 {
-        let request = &self.requests[request];
-        let Some(class) = request.class.map(|class| &self.classes[class]) else {
+        let class = self.requests[request].class;
+        let Some(class) = class.map(|class| &self.classes[class]) else {
             return 0;
         };
-        let jobs = class.users.get(&request.demand.user);
+        let jobs = class.users.get(&self.demand(request).user);
         let of_user = class.pure / (class.users.len() as u64).max(1);
         of_user / jobs.map_or(1, |jobs| (jobs.len() as u64).max(1))
     }
@@ -428,19 +371,19 @@ impl<'a> Books<'a> {
             .iter()
             .filter(|it| Some(it.request) != except)
         {
-            room.take(meant.order, meant.size, &meant.gpus);
+            room.take(meant.order, self.size(meant.request), &meant.gpus);
         }
         room
     }
 
     /// The same before anything was granted or meant for anybody.
     fn emptied_room(&self, at: usize) -> Room {
-        let machine = &self.machines[at];
-        if !machine.stirred {
-            return self.register.machines[at].coming.clone();
+        let station = self.station(at);
+        if !self.machines[at].stirred {
+            return station.coming.clone();
         }
-        let mut room = Room::new(machine.order, &machine.node.capacity);
-        for held in machine.held.iter().filter(|held| !self.leaving[**held]) {
+        let mut room = Room::new(station.order, &station.node.capacity);
+        for held in station.held.iter().filter(|held| !self.leaving[**held]) {
             let it = &self.held[*held];
             room.take(it.order, &it.size, &it.gpus);
         }
@@ -449,25 +392,33 @@ impl<'a> Books<'a> {
 
     /// The quanta of [`Books::coming_room`].
     pub fn coming_order(&self, at: usize) -> u64 {
-        let machine = &self.machines[at];
+        self.coming_order_for(at, None)
+    }
+
+    /// The quanta of [`Books::coming_room_for`].
+    pub fn coming_order_for(&self, at: usize, except: Option<usize>) -> u64 {
+        let (machine, station) = (&self.machines[at], self.station(at));
         let before = if machine.stirred {
-            self.emptied_room(at).order
+            let stays = station.held.iter().filter(|held| !self.leaving[**held]);
+            let orders = stays.map(|held| self.held[*held].order);
+            orders.fold(station.order, u64::saturating_sub)
         } else {
-            self.register.machines[at].coming.order
+            station.coming.order
         };
         let granted = machine.pending.iter().map(|at| self.pending[*at].order);
-        let meant = machine.spoken.iter().map(|meant| meant.order);
+        let meant = machine.spoken.iter();
+        let meant = meant.filter(|meant| Some(meant.request) != except);
+        let meant = meant.map(|meant| meant.order);
         granted.chain(meant).fold(before, u64::saturating_sub)
     }
 
     /// Means this much of what will be free on a node for a request.
     pub fn speak_for(&mut self, request: usize, machine: usize) {
-        let (order, size) = (self.requests[request].order, self.requests[request].size);
+        let (order, size) = (self.requests[request].order, self.size(request));
         let gpus = self.coming_room(machine).choose_gpus(size.gpu_milli);
         self.machines[machine].spoken.push(Spoken {
             request,
             order,
-            size,
             gpus,
         });
         self.requests[request].coming += 1;
@@ -477,14 +428,14 @@ impl<'a> Books<'a> {
         let mut grants = Vec::with_capacity(self.pending.len());
         let live = self.pending.iter().filter(|share| share.live);
         grants.extend(live.filter_map(|share| {
-            let request = &self.requests[share.request];
-            let class = &self.classes[request.class?];
+            let asked = self.demand(share.request);
+            let class = &self.classes[asked.class?];
             Some(Grant {
-                work: request.id.clone(),
-                kind: request.demand.kind,
-                user: request.demand.user.clone(),
+                work: asked.id.clone(),
+                kind: asked.kind,
+                user: asked.user.clone(),
                 class: class.name.to_owned(),
-                node: self.machines[share.machine].name.clone(),
+                node: self.station(share.machine).name.clone(),
                 order: share.order,
                 size: share.size.clone(),
                 fixed: class.class.policy != Policy::FairShare,

@@ -47,6 +47,8 @@ pub enum Fault {
     OutsidePools { class: String, node: NodeName },
     #[error("node {0} is not among the machines listed")]
     NotListed(NodeName),
+    #[error("node {0} is blocked for this work")]
+    Avoided(NodeName),
     #[error("granted {granted} quanta where {needed} are needed, or another size")]
     WrongSize { granted: u64, needed: u64 },
     #[error("node {0} has not that much room")]
@@ -287,6 +289,9 @@ fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
     }
     if !demand.machines.is_empty() && !demand.machines.contains(&grant.node) {
         return Err(Fault::NotListed(grant.node.clone()));
+    }
+    if demand.avoids.contains(&grant.node) {
+        return Err(Fault::Avoided(grant.node.clone()));
     }
     check_size(snapshot, grant, (demand, class), node)
 }

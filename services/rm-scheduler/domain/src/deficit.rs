@@ -12,7 +12,10 @@ use hayward_vocabulary::UserName;
 
 use crate::{
     books::Books,
-    how_much::groups,
+    how_much::{
+        fair::{Moved, Quanta},
+        groups,
+    },
     snapshot::{Account, Policy, Standing},
 };
 
@@ -85,15 +88,19 @@ pub(crate) fn note(books: &mut Books, tree: usize) {
     if !books.settings.carry_remainders {
         return;
     }
+    let moved = Moved::of(books);
     for (policy, classes) in groups(books, tree) {
         if policy == Policy::FairShare {
-            note_group(books, &classes);
+            note_group(books, &classes, &moved);
         }
     }
 }
 
-fn note_group(books: &mut Books, classes: &[usize]) {
-    let users: Vec<Vec<Claim>> = classes.iter().map(|at| of_users(books, *at)).collect();
+fn note_group(books: &mut Books, classes: &[usize], moved: &Moved) {
+    let users: Vec<Vec<Claim>> = classes
+        .iter()
+        .map(|at| of_users(books, *at, moved))
+        .collect();
     let claims: Vec<Claim> = classes
         .iter()
         .zip(&users)
@@ -117,26 +124,15 @@ fn noted(old: Option<Account>, rate: i64) -> Account {
     }
 }
 
-fn of_users(books: &Books, class: usize) -> Vec<Claim> {
-    let users = books.classes[class].users.values();
-    users
-        .map(|requests| of_user_work(books, requests))
-        .collect()
-}
-
-fn of_user_work(books: &Books, requests: &[usize]) -> Claim {
-    let mut claim = Claim {
+fn of_users(books: &Books, class: usize, moved: &Moved) -> Vec<Claim> {
+    let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
+    let quanta = books.sets.parties.quanta(books, class, moved).into_iter();
+    let claim = |quanta: Quanta| Claim {
         weight: 1,
-        wants: 0,
-        has: 0,
+        wants: least(quanta.wants),
+        has: least(quanta.has),
     };
-    for request in requests.iter().map(|at| &books.requests[*at]) {
-        let wants = request.cap.now.saturating_mul(request.order);
-        let has = request.has().saturating_mul(request.order);
-        claim.wants = claim.wants.saturating_add(wants);
-        claim.has = claim.has.saturating_add(has);
-    }
-    claim
+    quanta.map(claim).collect()
 }
 
 fn of_class_users(weight: u64, users: &[Claim]) -> Claim {

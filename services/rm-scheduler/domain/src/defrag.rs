@@ -1,9 +1,19 @@
 //! Mending split room (section 12): counted work that no node can take because free room is spread
 //! in pieces. Churn is kept low by helping only up to a small threshold.
 
+mod exchange;
+mod hoards;
 mod take;
 
-use crate::{books::Books, how_much::groups, orders::Holes, plan::Reason, snapshot::Policy};
+use rustc_hash::FxHashMap;
+
+use crate::{
+    books::Books, marks::Marks, orders::Holes, plan::Reason, snapshot::Policy,
+    turns::lacking_in_turn,
+};
+
+pub(crate) use exchange::exchange;
+pub(crate) use hoards::Hoards;
 
 /// Pieces of work that are helped in one round where churn has a budget.
 const HELPED_IN_A_ROUND: usize = 16;
@@ -36,59 +46,59 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
-    let mut holders = take::Holders::of(books, tree);
+    let spacious = spacious(books, &actual);
     for need in actual.into_iter().take(helped) {
-        let given = take::from_donors(books, &mut holders, need.request, need.processes);
-        let request = &mut books.requests[need.request];
+        let given = take::from_donors(books, &spacious, need.request, need.processes);
         //
-        if request.has() == 0 || given < need.processes {
-            request.waits = Some(Reason::WaitingForDefragmentation);
+        if books.requests[need.request].has() == 0 || given < need.processes {
+            let reason = Reason::WaitingForDefragmentation;
+            books.waits.insert(need.request, reason);
         }
     }
+}
+
+/// Nodes where enough room for any of them comes by itself.
+fn spacious(books: &Books, needs: &[Need]) -> Marks {
+    let orders = needs.iter().map(|need| books.requests[need.request].order);
+    let mut spacious = Marks::default();
+    if let Some(least) = orders.min() {
+        let nodes = 0..books.machines.len();
+        spacious.extend(nodes.filter(|at| books.coming_order(*at) >= least));
+    }
+    spacious
 }
 
 /// by priority, then age [C-16].
 fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
     let threshold = books.snapshot.tunables.fragmentation_threshold;
-    let mut found = Vec::new();
-    for (policy, classes) in groups(books, tree) {
-        if policy == Policy::Reserve && books.settings.clear_promised {
-            // Its nodes are cleared whole already.
-            continue;
+    let need = |(policy, at): (Policy, usize)| {
+        let request = &books.requests[at];
+        let missing = request.missing().saturating_sub(request.coming);
+        let is_cleared = policy == Policy::Reserve && books.settings.clear_promised;
+        // Nodes of reservations may be cleared whole already.
+        if request.is_out() || missing == 0 || is_cleared {
+            return None;
         }
-        let requests = classes.iter().map(|class| books.classes[*class].requests());
-        let mut group: Vec<Need> = requests
-            .flatten()
-            .filter_map(|at| {
-                let request = &books.requests[at];
-                let missing = request.missing().saturating_sub(request.coming);
-                if request.is_out() || missing == 0 {
-                    return None;
-                }
-                let processes = match policy {
-                    Policy::FairShare if request.has() >= threshold => return None,
-                    // [C-13]: the pure share is in quanta.
-                    Policy::FairShare
-                        if request.has() >= books.pure(at).div_ceil(request.order) =>
-                    {
-                        return None;
-                    }
-                    Policy::FairShare => missing.min(threshold),
-                    Policy::FixedShare | Policy::Reserve => missing,
-                };
-                Some(Need {
-                    request: at,
-                    processes,
-                })
-            })
-            .collect();
-        group.sort_by(|a, b| {
-            let age = |need: &Need| books.requests[need.request].age();
-            age(a).cmp(&age(b))
-        });
-        found.extend(group);
-    }
-    found
+        let processes = match policy {
+            Policy::FairShare if request.has() >= threshold => return None,
+            // [C-13]: the pure share is in quanta.
+            Policy::FairShare if request.has() >= books.pure(at).div_ceil(request.order) => {
+                return None;
+            }
+            Policy::FairShare => missing.min(threshold),
+            Policy::FixedShare | Policy::Reserve => missing,
+        };
+        let priority = books.classes[request.class?].class.priority;
+        let request = at;
+        Some(((priority, policy), Need { request, processes }))
+    };
+    let turns = lacking_in_turn(books, tree).into_iter();
+    let mut found: Vec<_> = turns.filter_map(need).collect();
+    found.sort_by(|(a, one), (b, other)| {
+        let by_age = || books.age(one.request).cmp(&books.age(other.request));
+        a.cmp(b).then_with(by_age)
+    });
+    found.into_iter().map(|(_, need)| need).collect()
 }
 
 /// What will be free, by pool: with everything below it, and its own nodes alone.
@@ -102,19 +112,24 @@ struct Eventual {
 impl Eventual {
     ///
     fn of(books: &Books) -> Self {
+        // Nodes that come to the same are many, and are counted first.
+        let mut alike = FxHashMap::<(usize, u64, bool), u64>::default();
+        for (at, machine) in books.machines.iter().enumerate() {
+            if let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) {
+                let hole = books.coming_order(at);
+                let is_whole = hole == machine.order;
+                *alike.entry((pool, hole, is_whole)).or_default() += 1;
+            }
+        }
         let mut within = vec![Holes::default(); books.forest.len()];
         let (mut own, mut whole) = (within.clone(), within.clone());
-        for (at, machine) in books.machines.iter().enumerate() {
-            let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) else {
-                continue;
-            };
-            let hole = books.coming_order(at);
-            own[pool].add(hole, 1);
-            if hole == machine.order {
-                whole[pool].add(hole, 1);
+        for ((pool, hole, is_whole), nodes) in alike {
+            own[pool].add(hole, nodes);
+            if is_whole {
+                whole[pool].add(hole, nodes);
             }
             for above in books.forest.upwards(pool) {
-                within[above].add(hole, 1);
+                within[above].add(hole, nodes);
             }
         }
         Self { within, own, whole }

@@ -364,6 +364,29 @@ fn w_32_who_has_least_to_lose_makes_room() {
 }
 
 #[test]
+fn r_11_2_of_tasks_of_known_length_the_one_in_flight_is_lost() {
+    let mut world = rules(|settings| {
+        settings.evict_for_somebody = true;
+        settings.lose_least = true;
+    })
+    .nodes(&[2, 2]);
+    world.job("j1", "a", 1);
+    world.step();
+    world.snapshot.now = world.snapshot.now.plus_ms(60_000);
+    for allocation in world.snapshot.allocations.values_mut() {
+        // The older one began its second task a second ago, the younger one its first long ago.
+        let older = allocation.node == node_name("n00");
+        let ago = if older { 51_000 } else { 40_000 };
+        allocation.running_since = Some(world.snapshot.now.minus_ms(ago));
+        allocation.item_ms = Some(50_000);
+    }
+    world.job("j2", "b", 1).max_processes = 1;
+    let receipts = world.plan().receipts;
+    let lost: Vec<u64> = receipts.iter().map(|it| it.lost_ms).collect();
+    assert_eq!(lost, [1_000]);
+}
+
+#[test]
 fn w_2_a_part_of_a_gpu_does_not_break_a_whole_one() {
     let run = |pack| {
         let mut world = rules(|settings| settings.pack_gpus = pack).nodes(&[4, 8]);

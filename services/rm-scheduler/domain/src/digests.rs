@@ -70,11 +70,18 @@ fn rounds_fed_by_news_are_rounds_from_the_beginning() {
         let mut draw = Draw::new(seed + 7_000);
         let mut world = fleet(&mut draw);
         let (mut rounds, mut before) = (Rounds::default(), None);
+        let mut silent = Rounds::silent();
         for round in 1..=ROUNDS {
             let news = before.as_ref().map_or_else(News::everything, |before| {
                 news_between(before, &world.snapshot)
             });
+            let mut unsaid = silent.decide(&world.snapshot, &news).plan;
             let decided = rounds.decide(&world.snapshot, &news);
+            unsaid.verdicts.clone_from(&decided.plan.verdicts);
+            assert!(
+                unsaid == decided.plan,
+                "seed {seed}: silent, it decides otherwise"
+            );
             let changed = decided.plan.verdicts.clone();
             let plan = rounds.whole(decided);
             let afresh = FairShare.schedule(&world.snapshot);

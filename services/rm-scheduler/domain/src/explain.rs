@@ -90,7 +90,7 @@ impl<'a> Explainer<'a> {
                     leaving_processes: 1,
                 },
                 (machine, quanta) => Unblock::FreeRoom {
-                    node: books.machines[machine].name.clone(),
+                    node: books.station(machine).name.clone(),
                     quanta,
                 },
             },
@@ -100,14 +100,14 @@ impl<'a> Explainer<'a> {
 
     pub fn never(&mut self, books: &Books<'a>, at: usize) -> Option<Reason> {
         let reason = || never(books, at).map(|(reason, _)| reason);
-        if !books.requests[at].demand.machines.is_empty() {
+        if !books.demand(at).machines.is_empty() {
             return reason();
         }
         *self.never.entry(shape(books, at)).or_insert_with(reason)
     }
 
     fn nearest(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, u64)> {
-        if !books.requests[at].demand.machines.is_empty() {
+        if !books.demand(at).machines.is_empty() {
             return nearest(books, at);
         }
         let shape = shape(books, at);
@@ -133,35 +133,42 @@ impl<'a> Explainer<'a> {
 fn shape<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
     let request = &books.requests[at];
     let fair = books.policy(at) == Some(Policy::FairShare);
-    (books.home(at), fair, request.order, request.size)
+    (books.home(at), fair, request.order, books.size(at))
 }
 
 /// By what will be free once everything that leaves has left.
 fn nearest(books: &Books, at: usize) -> Option<(usize, u64)> {
     let request = &books.requests[at];
     let whole = books.policy(at) == Some(Policy::Reserve);
-    (0..books.machines.len())
-        .filter(|machine| {
-            let place = &books.machines[*machine];
-            let large = place.order >= request.order && (!whole || place.order == request.order);
-            large && place.is_schedulable() && books.is_permitted(at, *machine)
-        })
-        .map(|machine| {
-            let room = books.coming_room_for(machine, Some(at));
-            (machine, request.order.saturating_sub(room.order))
-        })
-        .min_by_key(|(machine, lacking)| (*lacking, *machine))
+    let could = (0..books.machines.len()).filter(|machine| {
+        let place = &books.machines[*machine];
+        let large = place.order >= request.order && (!whole || place.order == request.order);
+        large && place.is_schedulable() && books.is_permitted(at, *machine)
+    });
+    let mut nearest: Option<(usize, u64)> = None;
+    for machine in could {
+        let coming = books.coming_order_for(machine, Some(at));
+        let lacking = request.order.saturating_sub(coming);
+        if nearest.is_none_or(|(_, least)| lacking < least) {
+            nearest = Some((machine, lacking));
+        }
+        if lacking == 0 {
+            break;
+        }
+    }
+    nearest
 }
 
 fn blocked(books: &Books, at: usize) -> Option<hayward_vocabulary::NodeName> {
     let request = &books.requests[at];
     let found = (0..books.machines.len()).find(|machine| {
         let place = &books.machines[*machine];
-        place.node.block.is_some()
+        let avoided = books.avoids(at, *machine);
+        (books.station(*machine).node.block.is_some() || avoided)
             && place.order >= request.order
-            && books.is_permitted(at, *machine)
+            && (avoided || books.is_permitted(at, *machine))
     });
-    found.map(|machine| books.machines[machine].name.clone())
+    found.map(|machine| books.station(machine).name.clone())
 }
 
 #[cfg(test)]

@@ -7,15 +7,17 @@ use hayward_vocabulary::{NodeName, WorkId};
 use crate::{
     Planner,
     books::{Books, Desk},
-    deficit, defrag, how_much,
+    deficit, defrag,
+    how_much::{self, fair::Parties},
     news::News,
     overage,
     plan::{Plan, ShareNews, Shares, Verdict},
     reach,
     register::Register,
+    shares::Pools,
     snapshot::{Carried, Policy, Snapshot},
     tell::Known,
-    turns::in_turn,
+    turns::{self, in_turn, lacking_in_turn},
     vacate, verdict, what_of,
 };
 
@@ -44,8 +46,12 @@ pub struct Rounds {
     desk: Desk,
     /// By the number of the work.
     said: Vec<Option<verdict::Basis>>,
+    /// Work of which something is said in every round.
+    unsettled: Vec<usize>,
+    pools: Pools,
     verdicts: BTreeMap<WorkId, Verdict>,
     shares: Shares,
+    silent: bool,
 }
 
 /// What a round decided, and what it says otherwise than the round before.
@@ -74,6 +80,15 @@ pub enum Phase {
 }
 
 impl Rounds {
+    /// For who only carries plans out: decides the same, and says of nothing why. There are no
+    /// verdicts and no shares.
+    pub fn silent() -> Self {
+        Self {
+            silent: true,
+            ..Self::default()
+        }
+    }
+
     /// `news` names all that differs between this snapshot and the one before.
     pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
         self.decide_watched(snapshot, news, &mut |_| {})
@@ -95,17 +110,29 @@ impl Rounds {
         vacate::faults(&mut books);
         // 3. What each piece of work could hold, and how much of it it may use now.
         reach::measure(&mut books);
+        books.take_up();
         ended(Phase::Open);
         for tree in books.forest.roots().iter().copied() {
             plan_tree(&mut books, tree, ended);
         }
+        if books.register.anew {
+            // Nowhere is more held in memory than here. What was counted first is counted anew as
+            // soon as it is carried out, so its rows are missed the least.
+            books.sets.parties = Parties::default();
+        }
         // 9. Why each has what it has, and what the next round has to know.
-        let known = Known {
-            said: &mut self.said,
-            verdicts: &mut self.verdicts,
-            shares: &mut self.shares,
+        let (verdicts, shares) = if self.silent {
+            <(BTreeMap<WorkId, Verdict>, Option<ShareNews>)>::default()
+        } else {
+            let known = Known {
+                said: &mut self.said,
+                unsettled: &mut self.unsettled,
+                pools: &mut self.pools,
+                verdicts: &mut self.verdicts,
+                shares: &mut self.shares,
+            };
+            known.tell(&books)
         };
-        let (verdicts, shares) = known.tell(&books);
         let (grants, carried) = (books.grants(), carried(&books));
         books.close(&mut self.desk);
         let plan = Plan {
@@ -150,11 +177,11 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     books.renew_claims(tree);
     ended(Phase::Count);
     // 5. On which nodes.
-    let turns = in_turn(books, tree);
-    what_of::place_counted(books, &turns);
+    turns::renew(books, tree);
+    what_of::place_counted(books, tree);
     ended(Phase::Place);
     // 6. Who has to make room.
-    overage::evict(books, tree, &turns);
+    overage::evict(books, tree, &lacking_in_turn(books, tree));
     ended(Phase::Evict);
     // 7. Room that is there but split.
     let taken = books.receipts.len();
@@ -162,12 +189,13 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     if books.settings.evict_for_somebody && books.receipts.len() > taken {
         // Who gave for that gets its own back in the same round, where others have more than their
         // counts.
-        overage::evict(books, tree, &turns);
+        overage::evict(books, tree, &lacking_in_turn(books, tree));
     }
+    defrag::exchange(books, tree);
     ended(Phase::Mend);
     // 8. What nobody is due is lent.
     if books.settings.lend_idle {
-        what_of::lend_idle(books, &turns);
+        what_of::lend_idle(books, &in_turn(books, tree));
     }
     deficit::note(books, tree);
     ended(Phase::Lend);
@@ -175,7 +203,7 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
 
 /// 14.1
 fn carried(books: &Books) -> Carried {
-    let needy = books.needy.iter().map(|at| books.requests[*at].id.clone());
+    let needy = books.needy.iter().map(|at| books.id(*at).clone());
     let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
     let mut carried = Carried {
         needy: needy.collect(),
@@ -196,12 +224,13 @@ fn carried(books: &Books) -> Carried {
     if !may_end && !configured {
         return carried;
     }
-    for (at, request) in books.requests.iter().enumerate() {
+    for at in books.requests.written() {
+        let request = &books.requests[at];
         if request.ended {
-            carried.ended.insert(request.id.clone());
+            carried.ended.insert(books.id(at).clone());
         }
         if configured && request.upgraded && books.policy(at) == Some(Policy::Reserve) {
-            carried.upgrades.insert(request.id.clone(), request.order);
+            carried.upgrades.insert(books.id(at).clone(), request.order);
         }
     }
     carried
@@ -210,10 +239,16 @@ fn carried(books: &Books) -> Carried {
 /// W-14: room that was made is not cleared twice.
 fn claims(books: &Books) -> BTreeMap<WorkId, Vec<NodeName>> {
     let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
-    for machine in &books.machines {
-        for meant in &machine.spoken {
-            let work = books.requests[meant.request].id.clone();
-            claims.entry(work).or_default().push(machine.name.clone());
+    // Nodes of one piece of work by name.
+    let mut written: Vec<usize> = books.machines.written().collect();
+    written.sort_unstable();
+    for at in written {
+        for meant in &books.machines[at].spoken {
+            let work = books.id(meant.request).clone();
+            claims
+                .entry(work)
+                .or_default()
+                .push(books.station(at).name.clone());
         }
     }
     claims

@@ -76,7 +76,7 @@ pub(crate) fn groups(books: &Books, tree: usize) -> Vec<(Policy, Vec<usize>)> {
 pub(crate) fn by_class_and_age(books: &Books, classes: &[usize]) -> Vec<usize> {
     let of = |class: &usize| books.classes[*class].requests();
     let by_age = |work: &mut Vec<usize>| {
-        work.sort_by(|a, b| books.requests[*a].age().cmp(&books.requests[*b].age()));
+        work.sort_by(|a, b| books.age(*a).cmp(&books.age(*b)));
     };
     if books.settings.count_what_fits {
         let mut work = classes.iter().flat_map(of).collect();

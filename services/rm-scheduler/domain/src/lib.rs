@@ -21,11 +21,14 @@ mod cap;
 pub mod check;
 mod deficit;
 mod defrag;
+pub mod disruption;
 mod explain;
 mod fair_share;
 pub mod forecast;
 mod forest;
 mod how_much;
+mod kept;
+mod marks;
 mod news;
 mod orders;
 mod overage;
@@ -57,6 +60,8 @@ pub trait Planner {
     fn schedule(&self, snapshot: &Snapshot) -> Plan;
 }
 
+#[cfg(test)]
+mod avoids;
 #[cfg(test)]
 mod differences;
 #[cfg(test)]

@@ -46,7 +46,7 @@ fn shrink_to_count(books: &mut Books, at: usize) {
     let detail = || {
         let request = &books.requests[at];
         let (counted, has) = (request.counted, request.has());
-        format!("{} is due {counted} processes and has {has}", request.id)
+        format!("{} is due {counted} processes and has {has}", books.id(at))
     };
     if over > 0 {
         let detail = detail();
@@ -57,7 +57,7 @@ fn shrink_to_count(books: &mut Books, at: usize) {
 
 /// Sends the cheapest away. What its own limit takes from it has no beneficiary.
 fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str) {
-    let mut shares = books.requests[at].demand.held.clone();
+    let mut shares = books.demand(at).held.clone();
     shares.retain(|held| !books.leaving[*held]);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     let count = usize::try_from(count).unwrap_or(usize::MAX);
@@ -78,16 +78,19 @@ fn shrink_to_own_limit(books: &mut Books, policy: Policy, at: usize) {
         request.counted
     };
     let over = request.current.saturating_sub(limit);
-    let demand = request.demand;
+    let demand = books.demand(at);
     if over == 0 || demand.kind == WorkKind::Reservation {
         return;
     }
     if request.current > demand.max_processes {
         let most = demand.max_processes;
-        let detail = format!("{} wants at most {most} processes", request.id);
+        let detail = format!("{} wants at most {most} processes", books.id(at));
         lose(books, at, over, true, &detail);
     } else {
-        let detail = format!("{} may have {limit} processes while it starts", request.id);
+        let detail = format!(
+            "{} may have {limit} processes while it starts",
+            books.id(at)
+        );
         lose(books, at, over, false, &detail);
     }
 }
@@ -133,9 +136,9 @@ fn relieve_shrunken_nodes(books: &mut Books, tree: usize) {
         if !open || !is_over(books, at) {
             continue;
         }
-        let name = books.machines[at].name;
+        let name = &books.station(at).name;
         let detail = format!("node {name} shrank below what it holds");
-        for held in takeable(books, books.machines[at].held.iter()) {
+        for held in takeable(books, books.station(at).held.iter()) {
             let exceeds = books.held[held]
                 .request
                 .is_some_and(|r| books.requests[r].excess() > 0);
@@ -148,9 +151,9 @@ fn relieve_shrunken_nodes(books: &mut Books, tree: usize) {
 
 /// Do the shares that stay exceed what the node has?
 fn is_over(books: &Books, machine: usize) -> bool {
-    let machine = &books.machines[machine];
+    let station = books.station(machine);
     let (mut order, mut size) = (0_u64, Size::default());
-    for share in machine
+    for share in station
         .held
         .iter()
         .filter(|held| !books.leaving[**held])
@@ -159,5 +162,5 @@ fn is_over(books: &Books, machine: usize) -> bool {
         order = order.saturating_add(share.order);
         size.add(&share.size);
     }
-    order > machine.order || !size.fits(&machine.node.capacity)
+    order > station.order || !size.fits(&station.node.capacity)
 }

@@ -40,7 +40,7 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
     if waiting(books, &fair) >= before {
         lift(books, second);
         for (request, machine) in first {
-            let (order, size) = (books.requests[request].order, books.requests[request].size);
+            let (order, size) = (books.requests[request].order, books.size(request));
             books.grant(request, machine, order, size);
         }
     }

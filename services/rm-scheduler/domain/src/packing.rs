@@ -13,11 +13,7 @@ use std::{
 
 use hayward_vocabulary::Size;
 
-use crate::{
-    books::{Books, Request},
-    room::Room,
-    snapshot::GPU_MILLI,
-};
+use crate::{books::Books, room::Room, snapshot::GPU_MILLI};
 
 /// Percent of the demand that the sizes which count make up; the rest is too rare to wait for.
 const POPULAR: u64 = 95;
@@ -50,9 +46,54 @@ impl Likely {
     }
 }
 
-/// Work that is withdrawn leaves an empty row, which belongs to no class.
-fn asks(request: &Request) -> bool {
-    request.class.is_some() && !request.is_out()
+/// Processes that all work asks for, by shape; kept from round to round.
+#[derive(Default)]
+pub(crate) struct Asking {
+    by_shape: Vec<u128>,
+    /// What each piece of work adds, and to which shape.
+    parts: Vec<(usize, u64)>,
+}
+
+impl Asking {
+    pub fn renew(&mut self, books: &Books) {
+        self.by_shape.resize(books.register.shapes.len(), 0);
+        self.parts.resize(books.requests.len(), (0, 0));
+        if books.register.anew {
+            (0..books.requests.len()).for_each(|at| self.enter(books, at));
+        } else {
+            books
+                .requests
+                .stirred()
+                .for_each(|at| self.enter(books, at));
+        }
+    }
+
+    /// The same after some of this round is decided.
+    pub fn follow(&mut self, books: &Books) {
+        books
+            .requests
+            .written()
+            .for_each(|at| self.enter(books, at));
+    }
+
+    fn enter(&mut self, books: &Books, at: usize) {
+        let request = &books.requests[at];
+        // Work that is withdrawn leaves an empty row, which belongs to no class.
+        let asks = request.class.is_some() && !request.is_out();
+        let wanted = request.cap.base.min(request.reach).max(1);
+        let part = (request.shape, if asks { wanted } else { 0 });
+        let (shape, before) = std::mem::replace(&mut self.parts[at], part);
+        if (shape, before) != part {
+            self.by_shape[shape] -= u128::from(before);
+            self.by_shape[part.0] += u128::from(part.1);
+        }
+    }
+
+    fn sizes<'b>(&'b self, books: &Books<'b>) -> impl Iterator<Item = (&'b Size, u128)> {
+        let shapes = books.register.shapes.iter().map(|(.., size)| size);
+        let sizes = shapes.zip(self.by_shape.iter().copied());
+        sizes.filter(|(_, wanted)| *wanted > 0)
+    }
 }
 
 /// The demand at hand.
@@ -65,14 +106,8 @@ struct Mix {
 
 impl Mix {
     fn of(books: &Books) -> Self {
-        let mut by_shape = vec![0_u128; books.register.shapes.len()];
-        for request in books.requests.iter().filter(|it| asks(it)) {
-            let wanted = request.cap.base.min(request.reach).max(1);
-            by_shape[request.shape] += u128::from(wanted);
-        }
         let mut sums: BTreeMap<(u64, u64), (u64, u128)> = BTreeMap::new();
-        let shapes = books.register.shapes.iter().map(|(.., size)| size);
-        for (size, wanted) in shapes.zip(by_shape).filter(|(_, wanted)| *wanted > 0) {
+        for (size, wanted) in books.sets.asking.sizes(books) {
             let sum = sums.entry((size.gpu_milli, size.cpu_milli)).or_default();
             let count = u64::try_from(wanted).unwrap_or(u64::MAX);
             sum.0 = sum.0.saturating_add(count);
@@ -150,8 +185,8 @@ pub(crate) struct Packing<'a> {
 impl<'a> Packing<'a> {
     /// None where it is not set, where nobody wants gpus, or where nobody has any.
     pub fn open(books: &Books<'a>, usable: impl Fn(usize) -> bool) -> Option<Self> {
-        let wants = |it: &Request| asks(it) && it.size.gpu_milli > 0;
-        if !books.settings.pack_gpus || !books.requests.iter().any(wants) {
+        let mut sizes = books.sets.asking.sizes(books);
+        if !books.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;
         }
         let mut pools: Vec<Vec<usize>> = vec![Vec::new(); books.forest.len()];
@@ -196,8 +231,8 @@ impl<'a> Packing<'a> {
         (at, pool): (usize, usize),
         suits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
-        let request = &books.requests[at];
-        let key = (pool, request.order, request.size);
+        let (order, size) = (books.requests[at].order, books.size(at));
+        let key = (pool, order, size);
         let fresh = !self.rankings.contains_key(&key);
         let ranking = self.rankings.entry(key).or_default();
         let news = if fresh {
@@ -210,7 +245,7 @@ impl<'a> Packing<'a> {
             if place.pool == Some(pool) {
                 let (mix, most) = (&self.mix, self.most);
                 ranking.renew(*machine, &place.free, |room| {
-                    mix.score(room, (request.order, request.size), most)
+                    mix.score(room, (order, size), most)
                 });
             }
         }
@@ -275,15 +310,19 @@ mod tests {
         let stays = world.job("stays", "a", 1);
         (stays.size.gpu_milli, stays.max_processes) = (500, 1);
         world.job("goes", "a", 1).size.gpu_milli = 1_000;
-        let mut register = Register::default();
+        let (mut register, mut desk) = (Register::default(), Desk::default());
         register.absorb(&world.snapshot, &News::everything());
+        let mut before = Books::open(&mut desk, &register, &world.snapshot);
+        before.take_up();
+        before.close(&mut desk);
         world.snapshot.demand.remove("goes");
         let news = News {
             work: ["goes".parse().unwrap()].into(),
             ..News::default()
         };
         register.absorb(&world.snapshot, &news);
-        let books = Books::open(&mut Desk::default(), &register, &world.snapshot);
+        let mut books = Books::open(&mut desk, &register, &world.snapshot);
+        books.take_up();
         let likely = Mix::of(&books).likely;
         let gpus: Vec<u64> = likely.iter().map(|it| it.gpu_milli).collect();
         assert_eq!(gpus, [500]);

@@ -74,6 +74,7 @@ impl Grant {
             started_at: Some(at),
             running_since: None,
             investment_ms: None,
+            item_ms: None,
             gpus: self.gpus.clone(),
             leaving: false,
             purged: false,

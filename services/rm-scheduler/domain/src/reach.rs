@@ -2,57 +2,77 @@
 //! every node it may use. Orders alone would count for work that no node can take (W-1, W-12), and
 //! what is counted for it would be kept from others for ever.
 
-use std::collections::BTreeMap;
-
 use crate::{
     books::{Books, Deferral},
     plan::Reason,
-    room::Room,
+    register::Kinds,
     snapshot::Policy,
 };
 
-/// Measures every request against the room that is not held for good, and holds its cap to that.
+/// What was measured last, by shape: it stays while no node changes what could be had on it.
+#[derive(Default)]
+pub(crate) struct Reaches {
+    by_shape: Vec<Option<u64>>,
+    /// Measured with what faults left, which is so in one round alone.
+    after_faults: bool,
+}
+
+/// Measures work against the room that is not held for good, and holds its cap to that.
 pub(crate) fn measure(books: &mut Books) {
-    if !books.settings.rest_on_closed {
-        for request in &mut books.requests {
-            request.resting = 0;
-        }
-    }
     if !books.settings.count_what_fits {
         return;
     }
+    let register = books.register;
+    let mut reaches = std::mem::take(&mut books.sets.reaches);
     let changed = kinds_after_faults(books);
-    let kinds = changed.as_ref().unwrap_or(&books.register.kinds);
-    let mut known: Vec<Option<u64>> = vec![None; books.register.shapes.len()];
-    for at in 0..books.requests.len() {
-        let request = &books.requests[at];
-        if request.class.is_none() {
-            books.requests[at].reach = 0;
-            continue;
+    let all = register.kinds_moved || changed.is_some() || reaches.after_faults;
+    if all {
+        reaches.by_shape.clear();
+        reaches.after_faults = changed.is_some();
+    }
+    reaches.by_shape.resize(register.shapes.len(), None);
+    let kinds = changed.as_ref().unwrap_or(&register.kinds);
+    if all {
+        for at in 0..books.requests.len() {
+            measure_one(books, &mut reaches, kinds, at);
         }
-        let reach = if request.listed {
-            among_listed(books, at)
-        } else if request.upgraded {
-            among(books, kinds, at)
-        } else if let Some(reach) = known[request.shape] {
-            reach
-        } else {
-            let reach = among(books, kinds, at);
-            known[request.shape] = Some(reach);
-            reach
-        };
-        books.requests[at].reach = reach;
-        if books.policy(at) == Some(Policy::FairShare) {
-            let most = books.most(at);
-            let request = &mut books.requests[at];
-            request.cap.steady = request.cap.steady.min(most);
-            request.cap.now = request.cap.now.min(most);
+    } else {
+        for at in books.requests.stirred().collect::<Vec<_>>() {
+            measure_one(books, &mut reaches, kinds, at);
         }
+    }
+    books.sets.reaches = reaches;
+}
+
+fn measure_one(books: &mut Books, reaches: &mut Reaches, kinds: &Kinds, at: usize) {
+    let request = &books.requests[at];
+    let reach = if request.class.is_none() {
+        0
+    } else if request.listed {
+        among_listed(books, at)
+    } else if request.upgraded {
+        among(books, kinds, at)
+    } else if let Some(reach) = reaches.by_shape[request.shape] {
+        reach
+    } else {
+        let reach = among(books, kinds, at);
+        reaches.by_shape[request.shape] = Some(reach);
+        reach
+    };
+    let changed = books.changed_caps.get(&at);
+    let mut cap = changed.map_or(books.demand(at).cap, |(cap, _)| *cap);
+    if books.policy(at) == Some(Policy::FairShare) {
+        let most = reach.saturating_add(request.resting);
+        (cap.steady, cap.now) = (cap.steady.min(most), cap.now.min(most));
+    }
+    if (request.reach, request.cap) != (reach, cap) {
+        let request = books.requests.settle(at);
+        (request.reach, request.cap) = (reach, cap);
     }
 }
 
 /// Room that fixed shares leave can be counted on where that is looked at so closely.
-fn kinds_after_faults(books: &Books) -> Option<BTreeMap<(usize, Room), u64>> {
+fn kinds_after_faults(books: &Books) -> Option<Kinds> {
     if books.changed_rooms.is_empty() {
         return None;
     }
@@ -70,13 +90,13 @@ fn kinds_after_faults(books: &Books) -> Option<BTreeMap<(usize, Room), u64>> {
 }
 
 /// Nodes alike are counted once.
-fn among(books: &Books, kinds: &BTreeMap<(usize, Room), u64>, at: usize) -> u64 {
+fn among(books: &Books, kinds: &Kinds, at: usize) -> u64 {
     let request = &books.requests[at];
     kinds
         .iter()
         .filter(|((pool, _), _)| books.may_use(at, *pool))
         .map(|((_, room), nodes)| {
-            room.fitting(request.order, request.size)
+            room.fitting(request.order, books.size(at))
                 .saturating_mul(*nodes)
         })
         .fold(0, u64::saturating_add)
@@ -84,12 +104,12 @@ fn among(books: &Books, kinds: &BTreeMap<(usize, Room), u64>, at: usize) -> u64 
 
 fn among_listed(books: &Books, request: usize) -> u64 {
     let work = &books.requests[request];
-    work.demand
-        .machines
+    let listed = &books.demand(request).machines;
+    listed
         .iter()
         .filter_map(|name| books.register.machine(name))
         .filter(|at| books.machines[*at].is_schedulable() && books.is_permitted(request, *at))
-        .map(|at| books.room(at).fitting(work.order, work.size))
+        .map(|at| books.room(at).fitting(work.order, books.size(request)))
         .fold(0, u64::saturating_add)
 }
 
@@ -102,7 +122,10 @@ pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
     } else if let Some(never) = never(books, at) {
         never
     } else {
-        let blocked = |machine: &usize| books.machines[*machine].node.block.is_some();
+        let blocked = |machine: &usize| {
+            let avoided = books.avoids(at, *machine);
+            books.station(*machine).node.block.is_some() || avoided
+        };
         let mut large_enough = large_enough(books, at).peekable();
         if large_enough.peek().is_some() && large_enough.all(|machine| blocked(&machine)) {
             let detail = "every node that could hold it is blocked";
@@ -132,8 +155,7 @@ fn by_order_alone(books: &Books, at: usize) -> (Reason, &'static str) {
 
 /// What no passing of time changes: no node it may use is listed, or none is large enough.
 pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, &'static str)> {
-    let request = &books.requests[at];
-    let listed = !request.demand.machines.is_empty();
+    let listed = books.requests[at].listed;
     if listed && permitted(books, at).next().is_none() {
         let detail = "none of the listed machines is in its pool";
         return Some((Reason::NoListedMachine, detail));
@@ -145,8 +167,14 @@ pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, &'static str)> 
     None
 }
 
+/// What is blocked for it alone counts: that passes.
 fn permitted<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + 'b {
-    (0..books.machines.len()).filter(move |machine| books.is_permitted(at, *machine))
+    (0..books.machines.len()).filter(move |machine| {
+        let pool = books.machines[*machine].pool;
+        let reachable = || pool.is_some_and(|pool| books.may_use(at, pool));
+        let avoided = || books.avoids(at, *machine) && reachable();
+        books.is_permitted(at, *machine) || avoided()
+    })
 }
 
 /// Nodes of its pools that one process would fit on if they were empty, whatever its policy. By the
@@ -156,7 +184,9 @@ fn large_enough<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> 
     let closely = books.settings.count_what_fits;
     (0..books.machines.len()).filter(move |machine| {
         let place = &books.machines[*machine];
-        let could = || request.admits(place) && request.size.fits(&place.node.capacity);
+        let capacity = &books.station(*machine).node.capacity;
+        let may = books.admits(at, *machine) || books.avoids(at, *machine);
+        let could = || may && books.size(at).fits(capacity);
         place.order >= request.order
             && place.pool.is_some_and(|pool| books.may_use(at, pool))
             && (!closely || could())

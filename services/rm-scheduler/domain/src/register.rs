@@ -34,11 +34,11 @@ pub(crate) struct Register {
     pub machines: Vec<Station>,
     pub requests: Vec<Asked>,
     pub shares: Vec<Share>,
-    /// Live work by id, and by age.
-    pub by_id: Vec<usize>,
-    pub by_age: Vec<usize>,
-    /// Nodes alike are counted once: pool and room that could be had, to number of nodes.
-    pub kinds: BTreeMap<(usize, Room), u64>,
+    pub kinds: Kinds,
+    /// Not what they were before the news absorbed last.
+    pub kinds_moved: bool,
+    /// By pool: quanta of the nodes that take work.
+    pub open_quanta: Vec<u64>,
     /// Shares that have to leave whatever anybody is due.
     pub faulty: BTreeSet<usize>,
     /// Shares that are never taken back.
@@ -68,7 +68,11 @@ pub(crate) struct Register {
     pub touched: Vec<usize>,
     /// Work of which something was derived anew.
     pub refreshed: Vec<usize>,
+    /// Nodes of which something was derived anew.
+    pub changed_machines: Vec<usize>,
     pub departed: Vec<Departed>,
+    /// How the work of users in their classes came and went, in this order.
+    pub splices: Vec<Splice>,
     pub withdrawn: Vec<WorkId>,
     /// The news was everything.
     pub anew: bool,
@@ -76,11 +80,22 @@ pub(crate) struct Register {
     vacant_shares: Vec<usize>,
 }
 
+/// Nodes alike: pool and room that could be had, to number of nodes.
+pub(crate) type Kinds = BTreeMap<(usize, Room), u64>;
+
 /// Work that left its class.
 pub(crate) struct Departed {
     pub class: usize,
     pub user: UserName,
     pub work: WorkId,
+}
+
+/// Work of a user joined a class at this place of its work there, or left it.
+pub(crate) struct Splice {
+    pub class: usize,
+    pub user_at: usize,
+    pub place: usize,
+    pub joins: Option<usize>,
 }
 
 /// What everything else is read under; a change of it is read anew from the beginning.
@@ -150,7 +165,10 @@ pub(crate) struct Asked {
     pub remaining_tasks: u64,
     pub threads: u32,
     pub task_ms: Option<u64>,
+    /// Without what it avoids; of work that avoids nodes it is never empty.
     pub machines: BTreeSet<NodeName>,
+    /// Nodes it could use if they were not blocked for it, by name.
+    pub avoids: Box<[NodeName]>,
     pub service: Option<WorkId>,
     pub managed: bool,
     pub runnable: bool,
@@ -192,6 +210,7 @@ pub(crate) struct Share {
     pub started_at: Option<Timestamp>,
     pub running_since: Option<Timestamp>,
     pub investment_ms: Option<u64>,
+    pub item_ms: Option<u64>,
     /// Told to go, with or without waiting for its node.
     pub leaving: bool,
     pub purged: bool,
@@ -204,6 +223,12 @@ impl Register {
 
     pub fn request(&self, id: &WorkId) -> Option<usize> {
         self.request_at.get(id).copied()
+    }
+
+    /// Is this the number of work that is not withdrawn?
+    pub fn is_live(&self, at: usize) -> bool {
+        let asked = &self.requests[at];
+        asked.class.is_some() || asked.deferral.is_some()
     }
 
     /// Users have numbers below this.
@@ -230,5 +255,16 @@ impl Register {
 
     pub fn quantum(&self, pool: Option<usize>) -> &Quantum {
         pool.map_or(&self.laws.quantum, |pool| &self.quanta[pool])
+    }
+}
+
+impl Asked {
+    pub fn admits(&self, node: &NodeName) -> bool {
+        (self.machines.is_empty() || self.machines.contains(node)) && !self.avoids(node)
+    }
+
+    /// Blocked for this work alone.
+    pub fn avoids(&self, node: &NodeName) -> bool {
+        self.avoids.binary_search(node).is_ok()
     }
 }

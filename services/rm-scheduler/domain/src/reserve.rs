@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{Size, WorkKind};
 
 use crate::{
-    books::{Books, Deferral, Machine},
+    books::{Books, Deferral},
     how_much::{
         Tables, by_class_and_age,
         fixed::{defer, over_allotment},
@@ -35,12 +35,12 @@ pub(crate) fn promise(books: &mut Books, tables: &mut Tables, classes: &[usize])
 fn clearable(books: &Books, home: usize) -> Vec<usize> {
     let mut found: Vec<_> = (0..books.machines.len())
         .filter(|at| {
-            let machine = &books.machines[*at];
+            let (machine, held) = (&books.machines[*at], &books.station(*at).held);
             machine.pool == Some(home)
                 && machine.is_schedulable()
                 && machine.promised_to.is_none()
                 && machine.order > 0
-                && machine.held.iter().all(|held| is_clearable(books, *held))
+                && held.iter().all(|held| is_clearable(books, *held))
         })
         .map(|at| (rank(books, at), at))
         .collect();
@@ -59,12 +59,13 @@ fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
     let machine = &books.machines[at];
     let clears = books.settings.clear_promised;
     let counts = |held: &&usize| !clears || !books.leaving[**held];
-    let staying = machine.held.iter().filter(counts);
+    let held = &books.station(at).held;
+    let staying = held.iter().filter(counts);
     let invested = staying
         .clone()
         .map(|held| investment_ms(books, *held))
         .fold(0, u64::saturating_add);
-    let stage = match (machine.held.is_empty(), staying.count()) {
+    let stage = match (held.is_empty(), staying.count()) {
         (true, _) => 0,
         (false, 0) => 1,
         (false, _) => 2,
@@ -88,7 +89,7 @@ fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, candidates: &m
     if request.ended {
         return;
     }
-    books.requests[at].counted = match request.demand.kind {
+    books.requests[at].counted = match books.demand(at).kind {
         WorkKind::Reservation => current,
         _ => current.min(wanted),
     };
@@ -100,7 +101,7 @@ fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, candidates: &m
         let chosen = candidates.iter().position(|machine| {
             let place = &books.machines[*machine];
             // A better group may already count on this room.
-            accepts(books, at, place)
+            accepts(books, at, *machine)
                 && (!books.settings.count_what_fits || tables.of(home).processes(place.order) > 0)
         });
         let Some(position) = chosen else {
@@ -149,7 +150,7 @@ fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
     }
     let most = match books.snapshot.tunables.reserve_overage_bytes {
         None => u64::MAX,
-        Some(_) if request.demand.kind != WorkKind::Reservation => least,
+        Some(_) if books.demand(at).kind != WorkKind::Reservation => least,
         Some(_) if *asked == Size::default() => u64::MAX,
         Some(overage) => {
             let mut larger = asked.clone();
@@ -162,11 +163,11 @@ fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
 }
 
 /// Is this node's size acceptable, and is it listed? The state of the node does not matter here.
-fn accepts(books: &Books, at: usize, machine: &Machine) -> bool {
-    let request = &books.requests[at];
-    acceptable(books, at).contains(&machine.order)
-        && books.asked(at).fits(&machine.node.capacity)
-        && request.admits(machine)
+fn accepts(books: &Books, at: usize, machine: usize) -> bool {
+    let station = books.station(machine);
+    acceptable(books, at).contains(&station.order)
+        && books.asked(at).fits(&station.node.capacity)
+        && books.admits(at, machine)
 }
 
 fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
@@ -174,8 +175,10 @@ fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
     let mut of_size = books
         .machines
         .iter()
-        .filter(|m| m.pool == Some(home) && range.contains(&m.order))
-        .filter(|m| !books.settings.count_what_fits || accepts(books, at, m))
+        .enumerate()
+        .filter(|(_, m)| m.pool == Some(home) && range.contains(&m.order))
+        .map(|(machine, _)| machine)
+        .filter(|m| !books.settings.count_what_fits || accepts(books, at, *m))
         .peekable();
     let order = books.requests[at].order;
     let (reason, detail) = if of_size.peek().is_none() {
@@ -183,7 +186,7 @@ fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
             Reason::NoHostOfSize,
             format!("no node of its pool has an acceptable size ({order})"),
         )
-    } else if of_size.all(|machine| machine.node.block.is_some()) {
+    } else if of_size.all(|machine| books.station(machine).node.block.is_some()) {
         (
             Reason::AllBlocked,
             "every node that could be reserved is blocked".into(),
@@ -229,9 +232,9 @@ fn take_free(books: &mut Books, at: usize) {
             place.pool == Some(home)
                 && place.order == order
                 && place.is_schedulable()
-                && place.held.is_empty()
+                && books.station(*machine).held.is_empty()
                 && place.pending.is_empty()
-                && accepts(books, at, place)
+                && accepts(books, at, *machine)
         })
         .map(|machine| match books.machines[machine].promised_to {
             Some(request) if request == at => (0, machine),
@@ -248,13 +251,13 @@ fn take_free(books: &mut Books, at: usize) {
 
 fn take(books: &mut Books, at: usize, machine: usize) {
     let order = books.machines[machine].order;
-    let node = books.machines[machine].node;
+    let node = &books.station(machine).node;
     books.grant(at, machine, order, &node.capacity);
 }
 
 /// Shares there leave as far as their owners have more than their counts.
 fn shed_overage(books: &mut Books, at: usize, machine: usize) {
-    let mut shares = books.machines[machine].held.to_vec();
+    let mut shares = books.station(machine).held.clone();
     shares.retain(|held| !books.leaving[*held] && !books.held[*held].fixed);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     for held in shares {
@@ -269,7 +272,8 @@ fn shed_overage(books: &mut Books, at: usize, machine: usize) {
 fn clearing(books: &Books, at: usize, machine: usize) -> String {
     format!(
         "node {} is cleared for {}",
-        books.machines[machine].name, books.requests[at].id
+        books.station(machine).name,
+        books.id(at)
     )
 }
 
@@ -280,12 +284,12 @@ fn take_or_clear(books: &mut Books, at: usize) {
         if books.requests[at].missing() == 0 {
             return;
         }
-        if books.machines[machine].held.is_empty() {
+        if books.station(machine).held.is_empty() {
             take(books, at, machine);
             continue;
         }
         let detail = clearing(books, at, machine);
-        for held in books.machines[machine].held {
+        for held in &books.station(machine).held {
             if !books.leaving[*held] {
                 books.preempt(*held, Some(at), detail.clone());
             }

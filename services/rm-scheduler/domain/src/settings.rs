@@ -60,6 +60,11 @@ pub struct Settings {
     pub holes_among_rivals: bool,
     /// W-32: of the nodes where equally few have to leave, the one where the least work is lost.
     pub lose_least: bool,
+    /// W-3: where counted work finds no room though nobody has more than the due, processes change
+    /// places until the free pieces come together. What they leave behind is kept for them by
+    /// `count_leaving_room`, without which nothing is exchanged. It costs the work in flight of
+    /// those that move, so no preset has it.
+    pub exchange: bool,
     /// W-2: where gpus are wanted, a process goes to the node where what stays free is of most use
     /// to the demand at hand. Otherwise into the smallest hole of quanta, whatever gpus that
     /// strands.
@@ -95,6 +100,7 @@ impl Settings {
             level_remainders: false,
             holes_among_rivals: false,
             lose_least: false,
+            exchange: false,
             pack_gpus: false,
         }
     }
@@ -121,6 +127,7 @@ impl Default for Settings {
             level_remainders: true,
             holes_among_rivals: false,
             lose_least: true,
+            exchange: false,
             pack_gpus: true,
         }
     }

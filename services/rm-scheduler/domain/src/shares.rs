@@ -2,26 +2,26 @@
 //! decided. What adds up to what is said, and tested, with the types.
 
 mod idle;
+mod pools;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{UserName, WorkId};
 
 use crate::{
-    books::{Books, Machine},
-    plan::{
-        ClassShare, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
-    },
+    books::Books,
+    plan::{ClassShare, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare},
     snapshot::Policy,
 };
 
+pub(crate) use pools::Pools;
+
 /// Everything.
-pub(crate) fn of(books: &Books) -> Shares {
-    let granted = granted(books);
+pub(crate) fn of(books: &Books, pools: &mut Pools) -> Shares {
     let of_user = |work: &[usize]| {
         let shares = work.iter().map(|at| {
-            let share = of_work(books, *at, granted[*at]);
-            (books.requests[*at].id.clone(), share)
+            let share = of_work(books, *at);
+            (books.id(*at).clone(), share)
         });
         // Built at once, a map takes half the room of one that grew.
         let work: BTreeMap<_, _> = shares.collect();
@@ -31,7 +31,7 @@ pub(crate) fn of(books: &Books) -> Shares {
             ..UserShare::default()
         }
     };
-    counted(books, of_user, |_, _| true)
+    counted(books, pools, of_user, |_, _| true)
 }
 
 /// What all work of one user in one class comes to: as it was, but for what is said anew.
@@ -69,19 +69,19 @@ impl Sums {
         for work in &departed {
             sums.forget(books, before, *work);
         }
-        let granted = granted(books);
         for at in changed.iter().copied() {
             let request = &books.requests[at];
             let Some(class) = request.class else { continue };
-            let named = (class, &request.demand.user, request.id);
+            let asked = books.demand(at);
+            let named = (class, &asked.user, &asked.id);
             if !departed.contains(&named) {
                 sums.forget(books, before, named);
             }
-            let share = of_work(books, at, granted[at]);
-            let row = class * users + request.demand.user_at;
+            let share = of_work(books, at);
+            let row = class * users + asked.user_at;
             sums.rows[row].add(&share.tally);
             let shown = sums.shown.entry(row).or_default();
-            shown.insert(request.id.clone(), share);
+            shown.insert(asked.id.clone(), share);
         }
         sums
     }
@@ -96,8 +96,7 @@ impl Sums {
 
     /// What the user of this work has in its class.
     fn user(&mut self, books: &Books, at: usize) -> Option<UserShare> {
-        let request = &books.requests[at];
-        let row = request.class? * self.users + request.demand.user_at;
+        let row = books.requests[at].class? * self.users + books.demand(at).user_at;
         Some(UserShare {
             tally: self.rows[row],
             work: self.shown.remove(&row).unwrap_or_default(),
@@ -108,7 +107,12 @@ impl Sums {
 
 /// The same as [`of`], of which only what may differ is named: the fleet and its classes by their
 /// sums, users whose sums differ, and of work what is `changed`.
-pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNews {
+pub(crate) fn news(
+    books: &Books,
+    pools: &mut Pools,
+    before: &Shares,
+    changed: &[usize],
+) -> ShareNews {
     let mut sums = Sums::of(books, before, changed);
     let of_user = |work: &[usize]| {
         let user = work.first().and_then(|at| sums.user(books, *at));
@@ -119,7 +123,7 @@ pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNe
         let old = old.and_then(|class| class.users.get(name));
         !user.work.is_empty() || old.is_none_or(|old| old.sums() != user.sums())
     };
-    let shares = counted(books, of_user, differs);
+    let shares = counted(books, pools, of_user, differs);
     let gone = books.register.departed.iter().map(|it| {
         let class = books.classes[it.class].name.to_owned();
         (class, it.user.clone(), it.work.clone())
@@ -133,11 +137,12 @@ pub(crate) fn news(books: &Books, before: &Shares, changed: &[usize]) -> ShareNe
 /// `of_user` says what the work of one user comes to, `keep` whether it is to be told.
 fn counted(
     books: &Books,
+    pools: &mut Pools,
     mut of_user: impl FnMut(&[usize]) -> UserShare,
     keep: impl Fn((&str, &UserName), &UserShare) -> bool,
 ) -> Shares {
     let mut shares = Shares::default();
-    pools(books, &mut shares);
+    pools.tell(books, &mut shares);
     for book in &books.classes {
         let mut class = ClassShare {
             tree: tree(books, book.pool),
@@ -182,87 +187,21 @@ fn tree(books: &Books, pool: Option<usize>) -> Option<String> {
     Some(books.forest.name(root).to_owned())
 }
 
-fn pools(books: &Books, shares: &mut Shares) {
-    let mut pools: Vec<PoolShare> = (0..books.forest.len())
-        .map(|pool| PoolShare {
-            tree: books.forest.name(books.forest.root(pool)).to_owned(),
-            ..PoolShare::default()
-        })
-        .collect();
-    let wishes = idle::Wishes::of(books);
-    for at in 0..books.machines.len() {
-        let machine = &books.machines[at];
-        let held = held_on(books, at);
-        let Some(pool) = machine.pool else {
-            shares.elsewhere += held;
-            continue;
-        };
-        let share = &mut pools[pool];
-        share.total += machine.order;
-        if !machine.is_schedulable() {
-            *shut(share, machine) += machine.order;
-            share.held_closed += held;
-            continue;
-        }
-        share.usable += machine.order;
-        share.held += held;
-        let room = books.changed_rooms.get(&at);
-        let room = room.unwrap_or(&books.register.machines[at].room);
-        share.fixed += machine.order - room.order;
-        share.over += held.saturating_sub(machine.order);
-        share.free += machine.free.order;
-        wishes.explain(books, at, &mut share.idle);
-    }
-    let lost = books.register.unplaced.iter();
-    shares.elsewhere += lost.map(|at| books.held[*at].order).sum::<u64>();
-    shares.capacity = pools.iter().map(|pool| pool.usable).sum();
-    shares.free = pools.iter().map(|pool| pool.free).sum();
-    let names = (0..pools.len()).map(|pool| books.forest.name(pool).to_owned());
-    shares.pools = names.zip(pools).collect();
-}
-
-fn held_on(books: &Books, machine: usize) -> u64 {
-    let granted = books.machines[machine].pending.iter();
-    let granted = granted.map(|at| books.pending[*at].order);
-    books.register.machines[machine].held_quanta + granted.sum::<u64>()
-}
-
-/// The first thing that keeps a node from taking work.
-fn shut<'a>(share: &'a mut PoolShare, machine: &Machine) -> &'a mut u64 {
-    match machine.node {
-        node if node.lost => &mut share.lost,
-        node if node.offline => &mut share.offline,
-        node if node.block.is_some() => &mut share.blocked,
-        node if !node.takes_work => &mut share.declined,
-        _ => &mut share.withheld,
-    }
-}
-
-/// Quanta placed in this round, by request.
-fn granted(books: &Books) -> Vec<u64> {
-    let mut granted = vec![0; books.requests.len()];
-    for share in books.pending.iter().filter(|share| share.live) {
-        granted[share.request] += share.order;
-    }
-    granted
-}
-
-/// `granted` quanta were placed for it in this round.
-fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
+fn of_work(books: &Books, at: usize) -> WorkShare {
     let request = &books.requests[at];
     let policy = books.policy(at);
     // A reservation's order is that of its node, known only when it has one.
     let of_node = || {
         let promised = books.promised_to(at).first();
         let promised = promised.map(|machine| books.machines[*machine].order);
-        promised.or_else(|| Some(books.held[*request.demand.held.first()?].order))
+        promised.or_else(|| Some(books.held[*books.demand(at).held.first()?].order))
     };
     let whole = policy == Some(Policy::Reserve);
     let order = whole.then(of_node).flatten().unwrap_or(request.order);
     let counted = books.due(at);
     let mut tally = held_by(books, at);
-    tally.granted = granted;
-    tally.held += granted;
+    tally.granted = request.granted;
+    tally.held += request.granted;
     tally.due = counted * order;
     if policy == Some(Policy::FairShare) {
         let rests = books.settings.rest_on_closed;
@@ -272,7 +211,7 @@ fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
     }
     tally.divided = tally.due - tally.resting - tally.lent;
     WorkShare {
-        kind: request.demand.kind,
+        kind: books.demand(at).kind,
         order,
         wanted: request.cap.now,
         cap: books.cap_parts(at),
@@ -284,7 +223,7 @@ fn of_work(books: &Books, at: usize, granted: u64) -> WorkShare {
 }
 
 fn held_by(books: &Books, request: usize) -> Tally {
-    let (request, asked) = (&books.requests[request], books.requests[request].demand);
+    let (request, asked) = (&books.requests[request], books.demand(request));
     if request.leaving != asked.leaving {
         // Something was told to leave in this round.
         return held(books, asked.held.iter().copied());

@@ -289,6 +289,9 @@ pub struct Demand {
     /// Empty means any.
     #[serde(default)]
     pub machines: BTreeSet<NodeName>,
+    /// Nodes that are blocked for this work alone (blocklist 8.5).
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub avoids: BTreeSet<NodeName>,
     /// Instances of one service spread over nodes.
     #[serde(default)]
     pub service: Option<WorkId>,
@@ -332,6 +335,10 @@ pub struct Allocation {
     /// Milliseconds spent on the tasks now in flight; absent means since it came up.
     #[serde(default)]
     pub investment_ms: Option<u64>,
+    /// Since it came up it does tasks of this many milliseconds, one after the other: what is lost
+    /// with it is the one in flight, which is reckoned where `investment_ms` does not say it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub item_ms: Option<u64>,
     /// The gpus it sits on, by number; a part of one gpu sits on one (D6).
     #[serde(default)]
     pub gpus: Vec<u64>,

@@ -44,9 +44,12 @@ fn is_lost(register: &Register, share: &Share) -> bool {
 
 /// work other than jobs is over once its process is; its owner asks anew.
 fn end_what_lost_its_process(books: &mut Books) {
-    for request in &mut books.requests {
-        let single = request.demand.kind != WorkKind::Job;
-        request.ended |= single && request.leaving > 0 && request.current == 0;
+    for at in 0..books.requests.len() {
+        let request = &books.requests[at];
+        let single = books.demand(at).kind != WorkKind::Job;
+        if single && request.leaving > 0 && request.current == 0 {
+            books.requests[at].ended = true;
+        }
     }
 }
 

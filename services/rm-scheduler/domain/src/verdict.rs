@@ -30,7 +30,7 @@ pub(crate) struct Basis {
 pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
     let request = &books.requests[at];
     let nowhere = request.has() == 0 && request.reach == 0;
-    let heavy = request.deferral.is_some() || request.waits.is_some() || nowhere;
+    let heavy = request.deferral.is_some() || books.waits.contains_key(&at) || nowhere;
     let moves = request.placed > 0 || request.gave;
     let basis = Basis {
         counted: request.counted,
@@ -43,11 +43,13 @@ pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
 }
 
 /// Verdicts on this work, in the same order.
-pub(crate) fn on(books: &Books, work: &[usize]) -> impl Iterator<Item = Verdict> {
+pub(crate) fn on(
+    books: &Books,
+    work: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = Verdict> {
     let mut known = Known::new();
     let mut explainer = Explainer::default();
-    work.iter()
-        .map(move |at| verdict(books, *at, &mut known, &mut explainer))
+    work.map(move |at| verdict(books, at, &mut known, &mut explainer))
 }
 
 fn numbers(books: &Books, at: usize) -> Numbers {
@@ -74,7 +76,7 @@ fn verdict<'a>(
         None => open(books, at, known),
     };
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
-    let waits = request.deferral.is_some() || request.waits.is_some_and(told);
+    let waits = request.deferral.is_some() || books.waits.get(&at).copied().is_some_and(told);
     let (also, unblock) = if waits {
         let reason = deferral.reason;
         (
@@ -113,15 +115,15 @@ fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
         return say(Reason::Satisfied, detail.into());
     }
     if matches!(
-        request.waits,
+        books.waits.get(&at),
         Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
     ) {
         return why_never(books, at, known);
     }
     if request.missing() > 0 {
-        return waiting(request, has, !books.settings.evict_for_somebody);
+        return waiting(books, at);
     }
-    if request.demand.max_processes == 0 {
+    if books.demand(at).max_processes == 0 {
         return say(
             Reason::Satisfied,
             "holds itself back: it wants no process now".into(),
@@ -164,16 +166,18 @@ fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferra
         },
         None => nowhere(books, at),
     };
-    if !request.demand.machines.is_empty() {
+    if request.listed {
         return here();
     }
-    let shape = (books.home(at), request.order, request.size);
+    let shape = (books.home(at), request.order, books.size(at));
     known.entry(shape).or_insert_with(here).clone()
 }
 
-fn waiting(request: &Request, has: u64, literal: bool) -> Deferral {
-    let due = request.counted;
-    let counts_alone = request.waits == Some(Reason::WaitingForPreemption);
+fn waiting(books: &Books, at: usize) -> Deferral {
+    let request = &books.requests[at];
+    let (due, has) = (request.counted, request.has());
+    let literal = !books.settings.evict_for_somebody;
+    let counts_alone = books.waits.get(&at) == Some(&Reason::WaitingForPreemption);
     let (reason, detail) = if request.coming > 0 || (counts_alone && literal) {
         let detail = format!("due {due} processes, has {has}: others have to leave first");
         (Reason::WaitingForPreemption, detail)

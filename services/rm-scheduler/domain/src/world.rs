@@ -135,6 +135,7 @@ impl World {
             threads: 1,
             task_ms: None,
             machines: std::collections::BTreeSet::new(),
+            avoids: std::collections::BTreeSet::new(),
             service: None,
             managed: false,
             runnable: true,

@@ -129,6 +129,7 @@ fn settings(preset: Preset, said: &Switches) -> Settings {
         level_remainders: said.level_remainders.unwrap_or(base.level_remainders),
         holes_among_rivals: said.holes_among_rivals.unwrap_or(base.holes_among_rivals),
         lose_least: said.lose_least.unwrap_or(base.lose_least),
+        exchange: said.exchange.unwrap_or(base.exchange),
         pack_gpus: said.pack_gpus.unwrap_or(base.pack_gpus),
     }
 }

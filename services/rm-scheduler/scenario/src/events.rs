@@ -262,6 +262,7 @@ impl Fleet {
                 .unwrap_or(self.defaults.threads),
             task_ms: None,
             machines: machines.collect::<Result<_, _>>()?,
+            avoids: std::collections::BTreeSet::new(),
             service: self.service(submit.service_id.as_ref())?,
             managed,
             runnable: !job,

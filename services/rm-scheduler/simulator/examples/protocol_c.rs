@@ -1,6 +1,7 @@
 //! Rows of protocol C without the whole command: `cargo run --release -p
 //! hayward-rm-scheduler-simulator --example protocol_c -- FOLDER gaia2014 fluid even`, where FOLDER
-//! holds the traces. A number after the trace takes only so many of its nodes.
+//! holds the traces. A number after the trace takes only so many of its nodes. The jobs a second
+//! are by the clock, and by processor time where the system tells it.
 
 use std::{error::Error, path::Path, time::Instant};
 
@@ -24,12 +25,17 @@ fn main() -> Result<(), Box<dyn Error>> {
     for name in arguments {
         let yardstick = Yardstick::named(&name).ok_or_else(|| format!("{name}: unknown"))?;
         let case = yardstick.case(&workload, &nodes);
-        let began = Instant::now();
+        let (began, spent) = (Instant::now(), processor_ms());
         let summary = yardstick.simulate(&case, &mut |_| {})?.summary;
-        let rate = case.jobs.len() as u128 * 1000 / began.elapsed().as_millis().max(1);
+        let rate = |ms: u128| case.jobs.len() as u128 * 1000 / ms.max(1);
+        let by_clock = rate(began.elapsed().as_millis());
+        let by_processor = processor_ms()
+            .zip(spent)
+            .map(|(now, then)| rate(now - then));
+        let by_processor = by_processor.map_or("?".to_owned(), |rate| rate.to_string());
         println!(
             "{name:>18} deviation {:.5} jain {:.4} flow {:.1} wait {:.1} slowdown {:.2} \
-             waste {:.3} % evictions {:.3}, {rate} jobs/s",
+             waste {:.3} % evictions {:.3}, {by_clock} jobs/s, {by_processor} by processor time",
             summary.deviation,
             summary.jain,
             summary.flow_s.mean,
@@ -40,4 +46,11 @@ fn main() -> Result<(), Box<dyn Error>> {
         );
     }
     Ok(())
+}
+
+/// Milliseconds that this thread has run.
+fn processor_ms() -> Option<u128> {
+    let text = std::fs::read_to_string("/proc/thread-self/schedstat").ok()?;
+    let nanoseconds: u128 = text.split(' ').next()?.parse().ok()?;
+    Some(nanoseconds / 1_000_000)
 }

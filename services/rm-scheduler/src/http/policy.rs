@@ -14,8 +14,8 @@ use utoipa::IntoParams;
 
 use super::Api;
 use crate::commands::SetPolicy;
-use crate::ledger::{Asked, Command, Under};
-use crate::looks::patiently;
+use crate::ledger::Command;
+use crate::looks::{Asked, Under, patiently};
 use crate::moves::moves;
 use crate::what_if::DEFAULT_ROUNDS;
 

@@ -36,9 +36,11 @@ pub async fn show_verdict(
     let Some(newest) = verdicts.and_then(|verdicts| verdicts.get(&work)) else {
         return Ok(Json(said));
     };
+    let newest = translate::verdict(&work, newest);
     Ok(Json(VerdictEntry {
+        detail: translate::with_note(newest.detail, translate::note(&said.detail)),
         since: said.since,
         receipts: said.receipts,
-        ..translate::verdict(&work, newest)
+        ..newest
     }))
 }

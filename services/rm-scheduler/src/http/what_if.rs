@@ -8,10 +8,10 @@ use hayward_service::{Caller, Json, Scope};
 use hayward_vocabulary::UserName;
 
 use super::Api;
-use crate::ledger::{Asked, Look};
-use crate::looks::patiently;
+use crate::ledger::Command;
+use crate::looks::{Asked, Look, patiently};
 use crate::policy::Fault;
-use crate::what_if::{Asker, not_theirs, question, told};
+use crate::what_if::{Asker, Standing, drains, not_theirs, question, told};
 
 /// Say what would happen. The planner of the fleet answers, round after round on a copy of it;
 /// nothing is changed. Operators and viewers may ask anything; submitters about their own work.
@@ -52,16 +52,33 @@ pub async fn forecast_changes(
         drop_classes: false,
     });
     let (look, revision) = api.look(asked).await?;
+    let standing = standing(&api, &ask).await?;
     let thinking = tokio::task::spawn_blocking(move || {
         let _place = place;
-        answer(&ask, &asker, &look)
+        answer(&ask, &asker, &look, &standing)
     });
     let mut forecast = thinking.await.map_err(Problem::internal)??;
     forecast.revision = revision;
     Ok(Json(forecast))
 }
 
-fn answer(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Forecast, Problem> {
+/// What stands on the nodes that would be drained: it is asked after the fleet was looked at, so
+/// what came or went in between is told without where it would go.
+async fn standing(api: &Api, ask: &WhatIf) -> Result<Vec<Standing>, Problem> {
+    if ask.drain.is_empty() {
+        return Ok(Vec::new());
+    }
+    let nodes = ask.drain.iter().cloned().collect();
+    let asked = |reply| Command::Standing(nodes, reply);
+    Ok(api.handle.ask(asked).await?.value)
+}
+
+fn answer(
+    ask: &WhatIf,
+    asker: &Asker,
+    look: &Look,
+    standing: &[Standing],
+) -> Result<Forecast, Problem> {
     let question = question(ask, asker, look)
         .map_err(|faults| problem(Code::Invalid, "this cannot be reckoned", faults))?;
     let mut go_on = patiently(question.rounds);
@@ -74,6 +91,7 @@ fn answer(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Forecast, Problem>
     Ok(Forecast {
         at: look.snapshot.now,
         silent: look.silent.map(str::to_owned),
+        drains: drains(&ask.drain, standing, &seen),
         ..told(&seen, asker)
     })
 }

@@ -9,10 +9,11 @@ use hayward_rm_scheduler_domain::{Decided, Verdict, plan};
 use hayward_service::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::Made;
-use crate::ledger::{CountedNews, Held, Ledger};
+use super::{Made, Order};
+use crate::ledger::{Held, Ledger};
 use crate::store::{Rows, rounds};
 use crate::translate;
+use crate::view::CountedNews;
 
 /// Grants, and verdicts, one round carries out at most. A commit has to end well within the lease;
 /// what is left over is news for the next round, which plans it anew.
@@ -28,10 +29,19 @@ impl Ledger {
     ) {
         let Decided { plan, shares, gone } = decided;
         self.remember(plan.carried, moment, batch);
-        let mut vacated = BTreeMap::new();
+        let taken_off = made.taken_off.into_iter();
+        let mut vacated: BTreeMap<String, String> = taken_off
+            .map(|order| (order.allocation.to_string(), order.detail))
+            .collect();
         for vacate in plan.vacates {
             vacated.insert(vacate.allocation.to_string(), vacate.detail.clone());
-            self.vacate(vacate, moment, batch);
+            let order = Order {
+                allocation: vacate.allocation,
+                reason: translate::vacate_reason(vacate.reason),
+                detail: vacate.detail,
+                purge: vacate.purge,
+            };
+            self.vacate(order, moment, batch);
         }
         // Grants are in order of turn, so the first of them stand without the others.
         let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
@@ -78,16 +88,18 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> AllocationId {
-        let launch = self
-            .demand
-            .get(grant.work.as_str())
-            .and_then(|demand| demand.launch.clone());
+        let id = AllocationId::fresh(fresh_uuid());
+        let demand = self.demand.get(grant.work.as_str());
+        let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
+        let launch = demand
+            .and_then(|demand| demand.launch.clone())
+            .or_else(|| self.pools.launch(&grant.work, &id));
+        let trial = self.trials.of(&grant.node);
         // Nothing is started on a reservation: holding the machine is all there is to do.
         let state = match launch {
             Some(_) => AllocationState::Assigned,
             None => AllocationState::Running,
         };
-        let id = AllocationId::fresh(fresh_uuid());
         let entry = AllocationEntry {
             id: id.clone(),
             incarnation: self.next_incarnation(&grant.work, batch),
@@ -100,7 +112,7 @@ impl Ledger {
             size: grant.size,
             granted_at: moment.now,
             running_since: (state == AllocationState::Running).then_some(moment.now),
-            exclusive: false,
+            exclusive,
             state,
             vacate: None,
             exit: None,
@@ -114,20 +126,21 @@ impl Ledger {
                 entry,
                 fixed: grant.fixed,
                 gpus: grant.gpus,
+                trial,
             },
             batch,
         );
         id
     }
 
-    fn vacate(&mut self, order: plan::Vacate, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(super) fn vacate(&mut self, order: Order, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(held) = self.allocations.get(&order.allocation) else {
             return;
         };
         let mut held = held.clone();
         let entry = &mut held.entry;
         entry.vacate = Some(Vacate {
-            reason: translate::vacate_reason(order.reason),
+            reason: order.reason,
             detail: order.detail.clone(),
             since: moment.now,
             purge: order.purge,
@@ -152,7 +165,11 @@ impl Ledger {
         let mut published = 0;
         while let Some((work, verdict)) = self.unsaid.pop_first() {
             let before = self.verdicts.get(&work);
-            if before.is_some_and(|said| means_the_same(said, &verdict)) {
+            let note = self.unreachable.note(&work);
+            let same = |said: &VerdictEntry| {
+                translate::note(&said.detail) == note && means_the_same(said, &verdict)
+            };
+            if before.is_some_and(same) {
                 continue;
             }
             if published == MOST_AT_ONCE {
@@ -164,6 +181,7 @@ impl Ledger {
             let reason = translate::wait_reason(verdict.reason);
             let since = before.filter(|said| said.reason == reason);
             let mut entry = translate::verdict(&work, &verdict);
+            entry.detail = translate::with_note(entry.detail, note);
             entry.since = since.map_or(moment.now, |said| said.since);
             entry.receipts = before.map_or_else(Vec::new, |said| said.receipts.clone());
             batch.publish(VERDICTS, "", work.as_str(), &entry);

@@ -15,17 +15,20 @@ use crate::ledger::Held;
 struct Beside {
     #[serde(default)]
     gpus: Vec<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    trial: Option<u64>,
 }
 
-/// The entry, and the gpus it sits on. The entry carries raw JSON, which serde does not flatten, so
-/// the two objects are joined as text.
+/// The entry, and what is known beside it. The entry carries raw JSON, which serde does not
+/// flatten, so the two objects are joined as text.
 fn body(held: &Held) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
-    if held.gpus.is_empty() {
+    if held.gpus.is_empty() && held.trial.is_none() {
         return Ok(entry);
     }
     let beside = json(&Beside {
         gpus: held.gpus.clone(),
+        trial: held.trial,
     })?;
     Ok(format!("{},{}", &entry[..entry.len() - 1], &beside[1..]))
 }
@@ -37,9 +40,14 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>,
         .into_iter()
         .map(|row| {
             let entry: AllocationEntry = read(&row.body)?;
-            let Beside { gpus } = read(&row.body)?;
-            let fixed = row.fixed;
-            Ok((entry.id.clone(), Held { entry, fixed, gpus }))
+            let Beside { gpus, trial } = read(&row.body)?;
+            let held = Held {
+                entry,
+                fixed: row.fixed,
+                gpus,
+                trial,
+            };
+            Ok((held.entry.id.clone(), held))
         })
         .collect()
 }
@@ -182,12 +190,17 @@ mod tests {
             exit: None,
             launch: None,
         };
-        for gpus in [vec![], vec![0, 3]] {
-            let (fixed, entry) = (false, entry.clone());
-            let held = Held { entry, fixed, gpus };
+        for (gpus, trial) in [(vec![], None), (vec![0, 3], None), (vec![], Some(2))] {
+            let held = Held {
+                entry: entry.clone(),
+                fixed: false,
+                gpus,
+                trial,
+            };
             let text = body(&held).unwrap();
             assert_eq!(read::<AllocationEntry>(&text).unwrap(), held.entry);
-            assert_eq!(read::<Beside>(&text).unwrap().gpus, held.gpus);
+            let beside: Beside = read(&text).unwrap();
+            assert_eq!((beside.gpus, beside.trial), (held.gpus, held.trial));
         }
     }
 }

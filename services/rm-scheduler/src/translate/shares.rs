@@ -7,7 +7,7 @@ use hayward_rm_scheduler_api::shares::{
 use hayward_rm_scheduler_domain::{plan, snapshot};
 use hayward_vocabulary::{UserName, WorkId};
 
-use crate::ledger::Counted;
+use crate::view::Counted;
 
 pub fn shares(counted: &Counted) -> Shares {
     let shares = &counted.shares;

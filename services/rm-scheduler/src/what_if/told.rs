@@ -45,6 +45,7 @@ pub fn told(forecast: &Forecast, asker: &Asker) -> api::Forecast {
         leaves,
         moves,
         shares: shares(&forecast.without.shares, &course.shares),
+        drains: Vec::new(),
         left_out,
     }
 }

@@ -96,3 +96,48 @@ async fn one_blocked_worker_is_replaced_and_its_neighbours_stay() {
     world.settled().await;
     assert_eq!(world.allocations().await.len(), 3);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenarios_1_17_and_18_what_ends_on_a_marked_node_is_wanted_elsewhere() {
+    let world = World::new(&[2]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 1;
+    world.around.ask(&demand);
+    let first = world.running("job_a").await;
+    let mut mark = block(BlockKind::Node, "n1", None);
+    mark.action = BlockAction::Mark;
+    world.block(&mark).await;
+    // 16: what is there is said again, and stays.
+    world.report(&first, ContainerState::Running);
+    world.settled().await;
+    assert!(world.allocations().await.values().all(stays));
+    let done = hayward_vocabulary::Exit::of(hayward_vocabulary::ExitCause::Success, "done");
+    world.end(&first, done);
+    // 15, 18: the room it leaves is nobody's while the node is marked.
+    world.until_verdict("job_a", WaitReason::AllBlocked).await;
+    world.around.node("n2", 1);
+    let next = world.until_one("job_a", "goes on", stays).await;
+    assert_eq!(next.node.as_str(), "n2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_launch_in_flight_is_evacuated_too() {
+    let world = World::new(&[2, 2]).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 1;
+    world.around.ask(&demand);
+    let first = world.until_one("job_a", "is there", stays).await;
+    world.report(&first, ContainerState::Launching);
+    world
+        .around
+        .block(&block(BlockKind::Node, first.node.as_str(), None));
+    let told =
+        |it: &hayward_rm_scheduler_api::AllocationEntry| it.id == first.id && it.vacate.is_some();
+    let told = world.until_one("job_a", "is told", told).await;
+    // Its launch succeeds after all: it has to go all the same, and is told so once.
+    world.report(&first, ContainerState::Running);
+    world.settled().await;
+    let all = world.allocations().await;
+    assert_eq!(all[first.id.as_str()].vacate, told.vacate);
+    assert_eq!(all.len(), 2);
+}

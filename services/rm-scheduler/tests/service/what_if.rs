@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use hayward_container_manager_api::ContainerState;
 use hayward_publication::Update;
+use hayward_rm_scheduler_api::evidence::BlockerReason;
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::views::RoundList;
 use hayward_rm_scheduler_api::what_if::{Forecast, NewNodes, Submission, WhatIf};
@@ -14,7 +15,7 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, WorkKind};
 use serde_json::Value;
 
-use super::neighbours::{job, service};
+use super::neighbours::{job, reservation, service};
 use super::world::{Allocations, World, of, stays};
 
 async fn ask(world: &World, who: &str, ask: &WhatIf) -> Result<Forecast, ClientError> {
@@ -283,5 +284,94 @@ async fn all_faults_of_the_body_are_told_at_once() {
     assert_eq!(
         unknown.unwrap_err().problem().unwrap().code,
         Code::MalformedJson
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_is_told_beforehand_what_moves_and_what_does_not_and_whose_it_is() {
+    let world = World::new(&[4, 4, 3]).await;
+    // Machines of four, so that the reservation is one of them.
+    world.around.ask(&reservation("rsv_a", "cy", 3));
+    let reserved = world.until_one("rsv_a", "is held", stays).await;
+    let mut limited = service("svc_a.0", "ann");
+    limited.size = Size::memory(3 * GIB);
+    limited.disruption_limit = Some(1);
+    world.around.ask(&limited);
+    let first = world.until_one("svc_a.0", "starts", stays).await;
+    let drain = |node: &hayward_vocabulary::NodeName| WhatIf {
+        drain: vec![node.clone()],
+        ..WhatIf::default()
+    };
+    world.settled().await;
+    let told = ask(&world, "viewer", &drain(&first.node)).await.unwrap();
+    let preview = &told.drains[0];
+    assert_eq!((preview.total, preview.without_room), (1, 0));
+    assert_eq!(preview.estimate_ms, None);
+    let why = preview.no_estimate.as_ref().unwrap();
+    assert!(why.contains("svc_a.0 has come up"), "{why}");
+
+    world.report(&first, ContainerState::Running);
+    let runs = |entry: &AllocationEntry| entry.state == AllocationState::Running;
+    let runs = world.until_one("svc_a.0", "runs", runs).await;
+    world.settled().await;
+    let told = ask(&world, "viewer", &drain(&first.node)).await.unwrap();
+    let preview = &told.drains[0];
+    let moved = &preview.moves[0];
+    assert_eq!((&moved.allocation, moved.user.as_str()), (&first.id, "ann"));
+    assert!(moved.to.is_some() && moved.to.as_ref() != Some(&first.node));
+    assert_eq!(
+        (moved.disruption_limit, moved.stop_grace_ms),
+        (Some(1), 1_000)
+    );
+    let start_ms = runs.running_since.unwrap().ms_since(runs.granted_at);
+    assert_eq!(preview.estimate_ms, Some(1_000 + start_ms));
+
+    let told = ask(&world, "operator", &drain(&reserved.node))
+        .await
+        .unwrap();
+    let preview = &told.drains[0];
+    let stays = &preview.stays[0];
+    assert_eq!(
+        (stays.why, stays.user.as_str()),
+        (BlockerReason::Reservation, "cy")
+    );
+    assert!(preview.estimate_ms.is_none() && preview.moves.is_empty());
+    assert!(
+        preview
+            .no_estimate
+            .as_ref()
+            .unwrap()
+            .contains("rsv_a of cy")
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_says_how_many_find_no_room_elsewhere() {
+    let world = World::new(&[4, 2]).await;
+    let mut wide = job("job_a", "ann");
+    wide.max_processes = 6;
+    world.around.ask(&wide);
+    world.until("all of it", |all| all.len() == 6).await;
+    world.settled().await;
+    let both = WhatIf {
+        drain: vec!["n2".parse().unwrap(), "n1".parse().unwrap()],
+        ..WhatIf::default()
+    };
+    let told = ask(&world, "viewer", &both).await.unwrap();
+    let lost = |at: usize| (told.drains[at].total, told.drains[at].without_room);
+    assert_eq!((lost(0), lost(1)), ((2, 2), (4, 4)));
+    let reasons = told.drains.iter().flat_map(|drain| &drain.moves);
+    let blocked = |reason| reason == Some(WaitReason::AllBlocked);
+    assert!(
+        reasons.map(|it| it.why_not).all(blocked),
+        "{:#?}",
+        told.drains
+    );
+    assert!(
+        told.drains[0]
+            .no_estimate
+            .as_ref()
+            .unwrap()
+            .contains("find no room")
     );
 }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::ContainerState;
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::{Publisher, Update};
 use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
+use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
 use hayward_service::auth::TokenOrder;
@@ -177,6 +179,12 @@ impl World {
         self.client_of(self.running.as_ref().unwrap(), name)
     }
 
+    /// Somebody with this token.
+    pub fn bearer(&self, token: &str) -> Client {
+        let url = &self.running.as_ref().unwrap().url;
+        Client::new([url], TokenSource::fixed(token)).unwrap()
+    }
+
     pub fn client_of(&self, replica: &Replica, name: &str) -> Client {
         Client::new(
             [&replica.url],
@@ -263,6 +271,58 @@ impl World {
         };
         self.follow("verdicts", &format!("{work} {what}"), look)
             .await
+    }
+
+    /// Waits until an entry of another publication is as wanted.
+    pub async fn until_entry<T: DeserializeOwned + Clone>(
+        &self,
+        name: &str,
+        key: &str,
+        what: &str,
+        good: impl Fn(&T) -> bool,
+    ) -> T {
+        let look = |all: &BTreeMap<String, T>| all.get(key).filter(|it| good(it)).cloned();
+        self.follow(name, &format!("{key} {what}"), look).await
+    }
+
+    /// Adds a block and waits until it is in force.
+    pub async fn block(&self, item: &BlockEntry) {
+        self.around.block(item);
+        let number = item.removal_no;
+        let known = |it: &ClearingEntry| it.number == number;
+        self.until_entry("clearings", &item.key(), "is in force", known)
+            .await;
+    }
+
+    /// Waits until an entry is there no more.
+    pub async fn until_gone(&self, name: &str, key: &str) {
+        let gone =
+            |all: &BTreeMap<String, serde_json::Value>| (!all.contains_key(key)).then_some(());
+        self.follow(name, &format!("{key} gone"), gone).await;
+    }
+
+    pub async fn entries<T: DeserializeOwned>(&self, name: &str) -> BTreeMap<String, T> {
+        let client = self.client("job-converter");
+        let path = format!("/v1/{name}/publication");
+        let update: Update<T> = client.get(&path).await.unwrap();
+        update.changed
+    }
+
+    /// An end that nobody asked for.
+    pub fn end(&self, of: &AllocationEntry, exit: Exit) {
+        let mut entry = container(of, ContainerState::Ended);
+        entry.exit = Some(exit);
+        self.around.containers.put(of.id.as_str(), &entry);
+    }
+
+    /// Waits until one allocation of this work runs, having said that it does.
+    pub async fn running(&self, work: &str) -> AllocationEntry {
+        let there = self.until_one(work, "is there", stays).await;
+        self.report(&there, ContainerState::Running);
+        let runs = |entry: &AllocationEntry| {
+            entry.id == there.id && entry.state == AllocationState::Running
+        };
+        self.until_one(work, "runs", runs).await
     }
 
     pub async fn allocations(&self) -> Allocations {

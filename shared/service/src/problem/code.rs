@@ -60,6 +60,12 @@ codes! {
     Timeout = "timeout", REQUEST_TIMEOUT, "Too slow";
     /// The state of the thing does not allow this now.
     Conflict = "conflict", CONFLICT, "Conflict";
+    /// The caller speaks for an owner that is not the one of now.
+    StaleEpoch = "stale_epoch", CONFLICT, "Stale epoch";
+    /// The owner has to connect first, or once more.
+    NotConnected = "not_connected", CONFLICT, "Not connected";
+    /// The owner has connected again since.
+    StaleConnection = "stale_connection", CONFLICT, "Stale connection";
     /// It was there and will not come back.
     Gone = "gone", GONE, "Gone";
     /// `If-Match` names an older state (A5).

@@ -34,6 +34,8 @@ pub fn noop(tasks: u64) -> JobSubmission {
         max_attempts: None,
         machines: Vec::new(),
         labels: BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
@@ -125,6 +127,7 @@ async fn beat(client: Client) -> anyhow::Result<()> {
         },
         metrics: Metrics::default(),
         quiesced: false,
+        quiesce_reason: None,
     };
     let _: HeartbeatAnswer = client
         .put("/v1/nodes/bench-1/heartbeat", &heartbeat)

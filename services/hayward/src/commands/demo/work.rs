@@ -128,6 +128,8 @@ impl Work {
             duration_ms: Some(BLOCK_MS),
             permanent: false,
             removal_no: None,
+            scope: None,
+            evacuation: None,
         };
         let blocklist = up.client(&up.addresses.blocklist, "operator")?;
         let _: BlockAnswer = blocklist.put("/v1/blocklist/items", &item).await?;
@@ -202,6 +204,8 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
         max_attempts: None,
         machines: Vec::new(),
         labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 
@@ -218,6 +222,8 @@ fn service() -> ServiceSubmission {
         size: None,
         machines: Vec::new(),
         labels: std::collections::BTreeMap::new(),
+        when_unreachable: None,
+        disruption_limit: None,
     }
 }
 

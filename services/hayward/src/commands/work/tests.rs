@@ -1,5 +1,7 @@
 use hayward_job_converter_api::{ProcessView, TaskCounts};
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Size, Timestamp, UserName};
+use hayward_vocabulary::{
+    AllocationId, Exit, ExitCause, NodeName, Size, Timestamp, UserName, WhenUnreachable,
+};
 
 use super::*;
 
@@ -43,6 +45,8 @@ fn job() -> WorkView {
                 Some(Exit::of(ExitCause::Intended, "preempted")),
             ),
         ],
+        when_unreachable: WhenUnreachable::ReplaceAfter { ms: 600_000 },
+        disruption_limit: Some(2),
         labels: [("project".to_owned(), "x".to_owned())].into(),
     }
 }

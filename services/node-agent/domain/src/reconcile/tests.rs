@@ -10,6 +10,7 @@ fn wanted(goal: Goal) -> Wanted {
         incarnation: 1,
         epoch: 1,
         goal,
+        exclusive: false,
     }
 }
 
@@ -175,7 +176,7 @@ proptest! {
                 Step::Wish(number, incarnation, goal) if !gone.contains(&number) => {
                     let newest = newest.entry(number).or_insert(1);
                     *newest = incarnation.max(*newest);
-                    let wish = Wanted { incarnation: *newest, epoch: 1, goal };
+                    let wish = Wanted { incarnation: *newest, epoch: 1, goal, exclusive: false };
                     picture.desired.insert(id(number), wish);
                 }
                 Step::Wish(..) => {}
@@ -208,4 +209,50 @@ proptest! {
             prop_assert_eq!(reconcile(&picture), vec![]);
         }
     }
+}
+
+#[test]
+fn i4_exclusive_work_waits_for_a_lease_and_is_never_started_after_one_that_ran_out() {
+    let exclusive = |goal| Wanted {
+        exclusive: true,
+        ..wanted(goal)
+    };
+    let conclude = |cause| {
+        Some(Action::Conclude {
+            id: id(1),
+            incarnation: 1,
+            cause,
+        })
+    };
+    let start = Some(Action::Start {
+        id: id(1),
+        incarnation: 1,
+    });
+    for (goal, leased, overtaken, expected) in [
+        (Goal::Run, false, false, None),
+        (Goal::Run, true, false, start),
+        (Goal::Run, true, true, conclude(ExitCause::Node)),
+        (Goal::Run, false, true, conclude(ExitCause::Node)),
+        (Goal::Stop, false, false, conclude(ExitCause::Intended)),
+        (Goal::Hold, true, true, None),
+    ] {
+        let mut picture = picture(&[(1, exclusive(goal))], &[]);
+        picture.leased = leased;
+        if overtaken {
+            picture.overtaken.insert(id(1));
+        }
+        let actions = reconcile(&picture);
+        assert_eq!(
+            actions.first().cloned(),
+            expected,
+            "{goal:?} {leased} {overtaken}"
+        );
+    }
+    // What runs is its supervisor's to end; and other work never waits.
+    let running = picture(
+        &[(1, exclusive(Goal::Run)), (2, wanted(Goal::Run))],
+        &[(1, there(Phase::Running))],
+    );
+    let actions = reconcile(&running);
+    assert!(matches!(&actions[..], [Action::Start { id, .. }] if *id == self::id(2)));
 }

@@ -199,6 +199,7 @@ mod tests {
             id: AllocationId::new("alc_1").unwrap(),
             incarnation: 3,
             epoch: 1,
+            exclusive: false,
             work: "svc_1".parse().unwrap(),
             size: Size {
                 memory_bytes: 7 << 20,

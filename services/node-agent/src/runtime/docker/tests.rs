@@ -92,6 +92,7 @@ impl Bench {
             id: id.clone(),
             incarnation: 1,
             epoch: 1,
+            exclusive: false,
             work: "svc_1".parse().unwrap(),
             size: Size::default(),
             launch: Launch {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
+use hayward_node_agent_domain::{Stage, Trouble, refusal};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
@@ -28,25 +29,27 @@ impl Processes {
             Ok(child) => child,
             Err(error) => {
                 let message = format!("its supervisor cannot be started: {error}");
-                let exit = Exit::of(ExitCause::Node, message);
+                let exit = refusal(Stage::Own, error.raw_os_error(), message);
                 return self.say(&id, incarnation, Event::Ended(exit)).await;
             }
         };
         // Not yet waited for, so the number is still its own.
         self.hold(&id, child.id().and_then(machine::open));
+        let mut told = None;
         if let Some(stdout) = child.stdout.take() {
-            let mut line = String::new();
-            let read = BufReader::new(stdout).read_line(&mut line).await;
-            if read.is_ok()
-                && let Ok(started) = serde_json::from_str::<Started>(&line)
-            {
-                self.say(&id, incarnation, started.event()).await;
+            let mut lines = BufReader::new(stdout).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                if let Ok(started) = serde_json::from_str::<Started>(&line) {
+                    self.say(&id, incarnation, started.event()).await;
+                } else {
+                    told = serde_json::from_str::<Exit>(&line).ok();
+                }
             }
         }
         if let Err(error) = child.wait().await {
             tracing::warn!(container = %id, %error, "a supervisor cannot be waited for");
         }
-        self.conclude(&id, incarnation, &dir).await;
+        self.conclude((&id, incarnation), &dir, told).await;
     }
 
     fn spawn(&self, dir: &Path) -> std::io::Result<Child> {
@@ -81,7 +84,7 @@ impl Processes {
             if let Some(handle) = second.and_then(listen) {
                 runtime.watch(&id, incarnation, &dir, handle).await;
             }
-            runtime.conclude(&id, incarnation, &dir).await;
+            runtime.conclude((&id, incarnation), &dir, None).await;
         });
     }
 
@@ -106,9 +109,15 @@ impl Processes {
         }
     }
 
-    /// The supervisor is gone: says how it went.
-    async fn conclude(&self, id: &AllocationId, incarnation: u64, dir: &Path) {
-        let exit = files::read_json::<Exit>(&dir.join(EXIT)).unwrap_or_else(|| {
+    /// The supervisor is gone: says how it went. `told` is what it could not write down.
+    async fn conclude(
+        &self,
+        (id, incarnation): (&AllocationId, u64),
+        dir: &Path,
+        told: Option<Exit>,
+    ) {
+        let exit = files::read_json::<Exit>(&dir.join(EXIT)).or(told);
+        let exit = exit.unwrap_or_else(|| {
             self.end_remains(id, dir);
             let started = dir.join(STARTED).exists();
             let claimed = dir.join(CLAIM).exists();
@@ -116,7 +125,8 @@ impl Processes {
                 (_, false) if self.stop_asked(id) => {
                     Exit::of(ExitCause::Intended, "it was asked to end before it started")
                 }
-                (true, _) | (_, false) => Exit::of(ExitCause::Node, "its supervisor was lost"),
+                (true, _) => Exit::of(ExitCause::Node, "its supervisor was lost"),
+                (false, false) => Trouble::RuntimeDown.exit("its supervisor never began"),
                 (false, true) => Exit::of(
                     ExitCause::LaunchUnknown,
                     "its supervisor was lost during the launch",

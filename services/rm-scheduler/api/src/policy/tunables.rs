@@ -139,6 +139,9 @@ pub struct Switches {
     /// W-32: of nodes where equally few have to leave, the one where the least work is lost.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lose_least: Option<bool>,
+    /// W-3: processes change places where that lets counted work in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exchange: Option<bool>,
     /// W-2: where gpus are wanted, a process goes where what stays free is of most use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pack_gpus: Option<bool>,

@@ -12,7 +12,7 @@ impl<'a> Books<'a> {
 
     /// Bytes the user of this request may hold for it, and those held and counted already.
     pub fn allotment(&self, request: usize) -> Option<(u64, u64)> {
-        let user = &self.requests[request].demand.user;
+        let user = &self.demand(request).user;
         let class = self.requests[request].class.map(|c| self.classes[c].name);
         let own = self.snapshot.users.get(user);
         let of_class = class.and_then(|class| {
@@ -42,7 +42,7 @@ impl<'a> Books<'a> {
             .saturating_mul(count)
             .saturating_mul(self.quantum_bytes(request));
         let class = self.requests[request].class.map(|c| self.classes[c].name);
-        let user = &self.requests[request].demand.user;
+        let user = &self.demand(request).user;
         self.note_fixed(user, class.unwrap_or_default(), bytes);
     }
 

@@ -5,20 +5,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
-use super::{Books, ClassBook, Desk, Machine, Request, cap};
+use super::{Books, ClassBook, Desk, Machine, Request, cap, sets::Sets};
 use crate::{
     apportion::Amounts,
-    register::{Asked, Register},
+    register::Register,
     room::Room,
     snapshot::{Policy, Snapshot},
 };
 
 impl<'a> Books<'a> {
     pub fn open(desk: &mut Desk, register: &'a Register, snapshot: &'a Snapshot) -> Self {
-        let mut requests = emptied(std::mem::take(&mut desk.requests), |_| None);
-        let asked = register.requests.iter();
-        requests.extend(asked.map(|asked| request(asked, register)));
-        let mut places = emptied(std::mem::take(&mut desk.machines), |_| None);
         let classes = register.classes.iter().map(|served| ClassBook {
             name: &served.name,
             class: &served.class,
@@ -28,27 +24,36 @@ impl<'a> Books<'a> {
             pure: 0,
             user_due: Vec::new(),
         });
-        let machines = register.machines.iter().map(|station| Machine {
-            name: &station.name,
-            node: &station.node,
-            pool: station.pool,
-            order: station.order,
-            schedulable: station.schedulable,
-            free: station.free.clone(),
-            held: &station.held,
-            stirred: false,
-            pending: Vec::new(),
-            promised_to: None,
-            spoken: Vec::new(),
-            services: &station.services,
-        });
-        places.extend(machines);
+        let settings = &snapshot.tunables.settings;
+        let (mut machines, mut requests) = (
+            std::mem::take(&mut desk.machines),
+            std::mem::take(&mut desk.requests),
+        );
+        if register.anew {
+            machines.fill(register.machines.iter().map(Machine::of));
+            let asked = register.requests.iter();
+            requests.fill(asked.map(|asked| Request::of(asked, settings)));
+            desk.sets = Sets::default();
+        } else {
+            let changed = register.changed_machines.iter().copied();
+            machines.renew(changed, |at, _| Machine::of(&register.machines[at]));
+            let changed = register.touched.iter().chain(&register.refreshed);
+            requests.renew(changed.copied(), |at, old| {
+                let fresh = Request::of(&register.requests[at], settings);
+                let class = fresh.class.map(|class| &register.classes[class].class);
+                let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
+                // Who counts fair shares knows what was counted for them.
+                let counted = old.filter(|_| fair).map_or(0, |old| old.counted);
+                Request { counted, ..fresh }
+            });
+            desk.sets.parties.splice(&register.splices);
+        }
         let mut books = Self {
             snapshot,
-            settings: &snapshot.tunables.settings,
+            settings,
             register,
             forest: &register.forest,
-            machines: places,
+            machines,
             held: &register.shares,
             leaving: leaving(register),
             classes: classes.collect(),
@@ -65,7 +70,8 @@ impl<'a> Books<'a> {
             changed_rooms: BTreeMap::new(),
             changed_caps: BTreeMap::new(),
             promised: BTreeMap::new(),
-            rows: std::mem::take(&mut desk.rows),
+            waits: FxHashMap::default(),
+            sets: std::mem::take(&mut desk.sets),
         };
         books.take_over();
         books.hold_whole_nodes();
@@ -82,9 +88,9 @@ impl<'a> Books<'a> {
 
     /// Gives back what is of use for the next books.
     pub fn close(&mut self, desk: &mut Desk) {
-        desk.requests = emptied(std::mem::take(&mut self.requests), |_| None);
-        desk.machines = emptied(std::mem::take(&mut self.machines), |_| None);
-        desk.rows = std::mem::take(&mut self.rows);
+        desk.requests = std::mem::take(&mut self.requests);
+        desk.machines = std::mem::take(&mut self.machines);
+        desk.sets = std::mem::take(&mut self.sets);
     }
 
     /// What the round before left for this one (14.1).
@@ -109,13 +115,14 @@ impl<'a> Books<'a> {
 
     /// what is held says what it was upgraded to.
     fn hold_whole_nodes(&mut self) {
+        let register = self.register;
         for class in 0..self.classes.len() {
             if self.classes[class].class.policy != Policy::Reserve {
                 continue;
             }
             for at in self.classes[class].requests() {
-                let request = &mut self.requests[at];
-                if let Some(last) = request.demand.held.last() {
+                if let Some(last) = register.requests[at].held.last() {
+                    let request = &mut self.requests[at];
                     (request.order, request.upgraded) = (self.held[*last].order, true);
                 }
             }
@@ -130,18 +137,21 @@ impl<'a> Books<'a> {
             let open = share
                 .machine
                 .is_none_or(|machine| self.machines[machine].schedulable);
-            if let Some(request) = share.request {
-                let request = &mut self.requests[request];
-                if !share.leaving && !open {
-                    request.resting -= 1;
-                }
+            // Where it is not set, nothing rests in the arithmetic.
+            if let Some(request) = share.request.filter(|_| self.settings.rest_on_closed)
+                && !share.leaving
+                && !open
+            {
+                self.requests[request].resting -= 1;
             }
             if let Some(at) = share.request {
                 let request = &self.requests[at];
                 let counts = (request.current, request.leaving);
                 let (cap, parts) = cap::of(register, tunables, at, counts);
-                self.requests[at].cap = cap;
-                self.changed_caps.insert(at, parts);
+                let had = request.current;
+                let request = &mut self.requests[at];
+                (request.cap, request.had) = (cap, had);
+                self.changed_caps.insert(at, (cap, parts));
             }
             if let Some(machine) = share.machine.filter(|_| share.fixed) {
                 let room = self.room_without_fixed(machine);
@@ -152,9 +162,9 @@ impl<'a> Books<'a> {
 
     fn room_without_fixed(&self, machine: usize) -> Room {
         let early = self.settings.count_what_fits;
-        let machine = &self.machines[machine];
-        let mut room = Room::new(machine.order, &machine.node.capacity);
-        for held in machine.held {
+        let station = self.station(machine);
+        let mut room = Room::new(station.order, &station.node.capacity);
+        for held in &station.held {
             let share = &self.held[*held];
             if share.fixed && !(self.leaving[*held] && early) {
                 room.take(share.order, &share.size, &share.gpus);
@@ -187,7 +197,7 @@ impl<'a> Books<'a> {
                     && self.machines[machine].promised_to.is_none()
                     && self.is_permitted(at, machine);
                 let room = self.coming_room(machine);
-                if waits && machine_is_open && room.fitting(request.order, request.size) > 0 {
+                if waits && machine_is_open && room.fitting(request.order, self.size(at)) > 0 {
                     self.speak_for(at, machine);
                 }
             }
@@ -202,37 +212,4 @@ fn leaving(register: &Register) -> Vec<bool> {
         leaving[*at] = true;
     }
     leaving
-}
-
-/// An empty list in the memory of another: a list that is collected from one of the same layout
-/// stays where it is.
-fn emptied<T, U>(mut list: Vec<T>, none: impl FnMut(T) -> Option<U>) -> Vec<U> {
-    list.clear();
-    list.into_iter().filter_map(none).collect()
-}
-
-fn request<'a>(asked: &'a Asked, register: &'a Register) -> Request<'a> {
-    Request {
-        id: &asked.id,
-        demand: asked,
-        class: asked.class,
-        order: asked.order,
-        size: &register.shapes[asked.shape].3,
-        shape: asked.shape,
-        listed: !asked.machines.is_empty(),
-        current: asked.current,
-        resting: asked.resting,
-        leaving: asked.leaving,
-        cap: asked.cap,
-        reach: u64::MAX,
-        counted: 0,
-        placed: 0,
-        deferral: asked.deferral.clone(),
-        waits: None,
-        coming: 0,
-        upgraded: false,
-        ended: false,
-        actually_needy: false,
-        gave: false,
-    }
 }

@@ -7,53 +7,18 @@ use std::{
 
 use rustc_hash::FxHashSet;
 
-use crate::{books::Books, overage::cheapest, snapshot::Policy};
+use crate::{
+    books::{Books, ClassBook},
+    marks::Marks,
+    overage::cheapest,
+    snapshot::Policy,
+};
 
 /// A share that could be cleared: held, or granted in this round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Share {
     Held(usize),
     Pending(usize),
-}
-
-/// Work of one tree that holds anything: only among it are donors. What mending takes makes it
-/// smaller, and only who is handed something can come to belong to it.
-pub(super) struct Holders {
-    /// By class: all, and those that hold as much as the threshold.
-    classes: Vec<(usize, Vec<usize>, Vec<usize>)>,
-}
-
-impl Holders {
-    pub fn of(books: &Books, tree: usize) -> Self {
-        let threshold = books.snapshot.tunables.fragmentation_threshold;
-        let fair = books.classes.iter().enumerate().filter(|(_, book)| {
-            let pool = book.pool;
-            book.class.policy == Policy::FairShare
-                && pool.is_some_and(|pool| books.forest.root(pool) == tree)
-        });
-        let classes = fair.map(|(class, book)| {
-            let holds = |at: &usize| books.requests[*at].has() > 0;
-            let all: Vec<usize> = book.requests().filter(holds).collect();
-            let much = |at: &&usize| books.requests[**at].has() >= threshold;
-            let large = all.iter().filter(much).copied().collect();
-            (class, all, large)
-        });
-        Self {
-            classes: classes.collect(),
-        }
-    }
-
-    fn enter(&mut self, books: &Books, at: usize) {
-        let class = books.requests[at].class;
-        let own = self.classes.iter_mut();
-        for (_, all, large) in own.filter(|(it, ..)| Some(*it) == class) {
-            for list in [all, large] {
-                if !list.contains(&at) {
-                    list.push(at);
-                }
-            }
-        }
-    }
 }
 
 /// Candidate donors of one step, and what their users hold through them.
@@ -69,12 +34,11 @@ struct Donors {
 }
 
 /// Clears room for some processes of a request; returns for how many.
-pub(super) fn from_donors(books: &mut Books, holders: &mut Holders, at: usize, need: u64) -> u64 {
-    let before = books.requests[at].placed;
-    let (rich, poor) = candidates(books, holders, at);
+pub(super) fn from_donors(books: &mut Books, spacious: &Marks, at: usize, need: u64) -> u64 {
+    let (rich, poor) = candidates(books, at);
     let mut all = rich.clone();
     let mut donors = donors(books, &rich, books.settings.spare_donors);
-    let mut given = take(books, at, need, &mut donors);
+    let mut given = take(books, spacious, (at, need), &mut donors);
     if given < need && !poor.is_empty() {
         //
         all.extend(poor);
@@ -83,54 +47,57 @@ pub(super) fn from_donors(books: &mut Books, holders: &mut Holders, at: usize, n
             spent,
             ..self::donors(books, &all, false)
         };
-        given += take(books, at, need - given, &mut donors);
-    }
-    if books.requests[at].placed > before {
-        holders.enter(books, at);
+        given += take(books, spacious, (at, need - given), &mut donors);
     }
     given
 }
 
 /// the rich, and the poor that the request outranks.
-fn candidates(books: &Books, holders: &Holders, at: usize) -> (Vec<usize>, Vec<usize>) {
-    let threshold = books.snapshot.tunables.fragmentation_threshold;
+fn candidates(books: &Books, at: usize) -> (Vec<usize>, Vec<usize>) {
     let (mut rich, mut poor) = (Vec::new(), Vec::new());
-    let class_of = |at: usize| {
-        books.requests[at]
-            .class
-            .map(|class| books.classes[class].class)
-    };
-    let (Some(home), Some(class)) = (books.home(at), class_of(at)) else {
+    let class = books.requests[at].class.map(|class| &books.classes[class]);
+    let Some((class, home)) = class.and_then(|book| Some((book.class, book.pool?))) else {
         return (rich, poor);
     };
-    for (book, all, large) in &holders.classes {
-        let book = &books.classes[*book];
-        let Some(pool) = book.pool else { continue };
-        let related = books.forest.is_within(pool, home) || books.forest.is_within(home, pool);
-        if !related || book.class.priority < class.priority {
-            continue;
+    let is_related =
+        |pool: usize| books.forest.is_within(pool, home) || books.forest.is_within(home, pool);
+    let gives = |book: &ClassBook| {
+        let fair = book.class.policy == Policy::FairShare;
+        fair && book.class.priority >= class.priority && book.pool.is_some_and(is_related)
+    };
+    let outranked = |book: &ClassBook| class.priority < book.class.priority;
+    // Peers give only what is beyond the threshold, so few of them matter.
+    for donor in books.sets.hoards.donors(books) {
+        let book = books.requests[donor]
+            .class
+            .map(|class| &books.classes[class]);
+        if book.is_some_and(|book| gives(book) && !outranked(book)) && is_rich(books, donor) {
+            rich.push(donor);
         }
-        let outranked = class.priority < book.class.priority;
-        for donor in if outranked { all } else { large } {
-            let donor = *donor;
-            let request = &books.requests[donor];
-            if request.has() == 0 || was_hit_lately(books, donor) {
-                continue;
-            }
-            let runs = |held: &usize| books.held[*held].running;
-            // What was granted a moment ago costs nothing to give.
-            let fresh = books.settings.spare_donors && request.placed > 0;
-            let is_rich = !request.actually_needy
-                && request.has() >= threshold
-                && (fresh || request.demand.held.iter().any(runs));
-            if is_rich {
-                rich.push(donor);
-            } else if outranked {
-                poor.push(donor);
-            }
+    }
+    let below = books.classes.iter();
+    let below = below.filter(|book| gives(book) && outranked(book));
+    for donor in below.flat_map(ClassBook::requests) {
+        if is_rich(books, donor) {
+            rich.push(donor);
+        } else if books.requests[donor].has() > 0 && !was_hit_lately(books, donor) {
+            poor.push(donor);
         }
     }
     (rich, poor)
+}
+
+fn is_rich(books: &Books, donor: usize) -> bool {
+    let request = &books.requests[donor];
+    let threshold = books.snapshot.tunables.fragmentation_threshold;
+    let runs = |held: &usize| books.held[*held].running;
+    // What was granted a moment ago costs nothing to give.
+    let fresh = books.settings.spare_donors && request.placed > 0;
+    request.has() > 0
+        && request.has() >= threshold
+        && !request.actually_needy
+        && (fresh || books.demand(donor).held.iter().any(runs))
+        && !was_hit_lately(books, donor)
 }
 
 /// The request does not outrank it.
@@ -143,22 +110,19 @@ fn is_peer(books: &Books, at: usize, donor: usize) -> bool {
 }
 
 /// W-32: who gave lately is left alone for a while.
-fn was_hit_lately(books: &Books, donor: usize) -> bool {
+pub(super) fn was_hit_lately(books: &Books, donor: usize) -> bool {
     let Some(rounds) = books.settings.churn_rounds else {
         return false;
     };
-    let last = books
-        .snapshot
-        .carried
-        .last_hit
-        .get(books.requests[donor].id);
+    let last = books.snapshot.carried.last_hit.get(books.id(donor));
     last.is_some_and(|last| books.snapshot.round.saturating_sub(*last) <= rounds)
 }
 
 fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
     let mut wealth = vec![None; books.register.users()];
-    for request in requests.iter().map(|at| &books.requests[*at]) {
-        let user = wealth[request.demand.user_at].get_or_insert(0);
+    for at in requests.iter().copied() {
+        let request = &books.requests[at];
+        let user = wealth[books.demand(at).user_at].get_or_insert(0);
         *user += request.has() * request.order;
     }
     Donors {
@@ -172,13 +136,13 @@ fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
 /// Nodes are looked at by descending wealth, which only ever falls. So a node is
 /// taken up where it stood and put back where it stands now, until one stands where it stood. What
 /// does not work once does not work later: nothing that is taken makes it work.
-fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
+fn take(books: &mut Books, spacious: &Marks, (at, need): (usize, u64), donors: &mut Donors) -> u64 {
     let rank = |books: &Books, machine: usize, donors: &Donors| {
-        let memory = books.machines[machine].node.capacity.memory_bytes;
+        let memory = books.station(machine).node.capacity.memory_bytes;
         let wealth = wealth_on(books, machine, donors);
         (wealth, memory, Reverse(machine))
     };
-    let nodes = eligible(books, at, donors);
+    let nodes = eligible(books, spacious, at, donors);
     let nodes = nodes.into_iter().map(|node| rank(books, node, donors));
     let mut nodes: BinaryHeap<_> = nodes.collect();
     let mut given = 0;
@@ -198,22 +162,28 @@ fn take(books: &mut Books, at: usize, need: u64, donors: &mut Donors) -> u64 {
 }
 
 ///
-fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
+fn eligible(books: &Books, spacious: &Marks, at: usize, donors: &Donors) -> Vec<usize> {
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
     let nobody_gives = donors.requests.is_empty();
     let is_donor = |user: &usize| donors.wealth[*user].is_some();
+    let was_given = |pending: &usize| donors.requests.contains(&books.pending[*pending].request);
     let gives = |machine: usize| {
-        let owners = &books.register.machines[machine].owners;
-        !nobody_gives && owners.iter().any(is_donor)
+        let owners = books.station(machine).owners.iter();
+        let pending = &books.machines[machine].pending;
+        !nobody_gives && (owners.into_iter().any(is_donor) || pending.iter().any(was_given))
     };
-    (0..books.machines.len())
-        .filter(|machine| {
-            // Where nobody gives, only room that comes anyway will do.
-            gives(*machine)
-                || !books.machines[*machine].pending.is_empty()
-                || books.coming_order(*machine) >= order
-        })
+    // Where nobody gives, only room that comes anyway will do: by itself, or by what was mended.
+    let others = books.machines.written();
+    let others = others.filter(|machine| !spacious.contains(*machine));
+    let mut nodes: Vec<usize> = if nobody_gives {
+        spacious.listed().chain(others).collect()
+    } else {
+        (0..books.machines.len()).collect()
+    };
+    nodes.retain(|machine| gives(*machine) || books.coming_order(*machine) >= order);
+    nodes
+        .into_iter()
         .filter(|machine| {
             let place = &books.machines[*machine];
             let fits = if whole {
@@ -223,7 +193,7 @@ fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
             };
             // [C-12], [C-15], and for the same reason the machine list: what is cleared where the
             // request may never stand is lost for nothing.
-            fits && books.requests[at].admits(place)
+            fits && books.admits(at, *machine)
                 && place.is_schedulable()
                 && place.pool.is_some_and(|pool| books.may_use(at, pool))
                 && (place.promised_to.is_none_or(|other| other == at)
@@ -234,7 +204,11 @@ fn eligible(books: &Books, at: usize, donors: &Donors) -> Vec<usize> {
 
 fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
     let place = &books.machines[machine];
-    let held = place.held.iter().map(|held| books.held[*held].request);
+    let held = books
+        .station(machine)
+        .held
+        .iter()
+        .map(|held| books.held[*held].request);
     let pending = place
         .pending
         .iter()
@@ -248,7 +222,7 @@ fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
     let held = books.register.machines[machine].users.iter().copied();
     let pending = books.machines[machine].pending.iter().map(|at| {
         let owner = books.pending[*at].request;
-        books.requests[owner].demand.user_at
+        books.demand(owner).user_at
     });
     held.chain(pending)
         .filter_map(|user| donors.wealth[user])
@@ -273,7 +247,8 @@ fn order_of(books: &Books, share: Share) -> u64 {
 /// Candidates' shares there by wealth, then cheapest first; granted ones have cost nothing yet.
 fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
     let place = &books.machines[machine];
-    let held = place
+    let held = books
+        .station(machine)
         .held
         .iter()
         .filter(|held| !books.leaving[**held] && !books.held[**held].fixed);
@@ -283,7 +258,7 @@ fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
         .filter(|share| owner(books, *share).is_some_and(|owner| donors.requests.contains(&owner)))
         .collect();
     let wealth = |share: Share| {
-        let user = owner(books, share).map(|owner| books.requests[owner].demand.user_at);
+        let user = owner(books, share).map(|owner| books.demand(owner).user_at);
         user.and_then(|user| donors.wealth[user])
     };
     shares.sort_by(|a, b| {
@@ -301,7 +276,7 @@ fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
 /// The shares to clear so that one process fits, or `None` when that is not enough.
 fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<Vec<Share>> {
     let request = &books.requests[at];
-    let (order, size) = (request.order, request.size);
+    let (order, size) = (request.order, books.size(at));
     let early = books.settings.count_leaving_room;
     let place = &books.machines[machine];
     let mut room = if early {
@@ -381,7 +356,9 @@ fn is_whole(books: &Books, pending: usize, at: usize) -> bool {
     let place = &books.machines[share.machine];
     books.policy(at) == Some(Policy::Reserve)
         && place.order == share.order
-        && books.asked(at).fits(&place.node.capacity)
+        && books
+            .asked(at)
+            .fits(&books.station(share.machine).node.capacity)
         && books.is_permitted(at, share.machine)
 }
 
@@ -389,7 +366,7 @@ fn is_whole(books: &Books, pending: usize, at: usize) -> bool {
 fn is_alike(books: &Books, pending: usize, at: usize) -> bool {
     let share = &books.pending[pending];
     books.policy(at) != Some(Policy::Reserve)
-        && share.size == books.requests[at].size
+        && share.size == books.size(at)
         && books.is_permitted(at, share.machine)
 }
 
@@ -404,12 +381,12 @@ fn clear(
     let order = books.requests[at].order;
     let mut room = unspent(books, machine, donors);
     let mut handed = false;
-    let detail = format!("split room is mended for {}", books.requests[at].id);
+    let detail = format!("split room is mended for {}", books.id(at));
     for share in shares {
         let lost = order_of(books, *share);
         room += lost;
         if let Some(giver) = owner(books, *share) {
-            let user = books.requests[giver].demand.user_at;
+            let user = books.demand(giver).user_at;
             if let Some(wealth) = &mut donors.wealth[user] {
                 *wealth = wealth.saturating_sub(lost);
             }
@@ -419,7 +396,7 @@ fn clear(
             Share::Pending(pending) if lost == order && is_whole(books, pending, at) => {
                 // A whole node is granted with all it has, which the share may not have used.
                 books.cancel(pending);
-                let whole = &books.machines[machine].node.capacity;
+                let whole = &books.station(machine).node.capacity;
                 books.grant(at, machine, order, whole);
                 handed = true;
             }

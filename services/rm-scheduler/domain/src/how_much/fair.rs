@@ -1,139 +1,111 @@
 //! FAIR_SHARE groups: classes, then users, then jobs.
 
-mod steady;
+mod party;
 
-use std::{cmp::Reverse, collections::BTreeMap, ops::Range};
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::Tables;
 use crate::{
     apportion::{Amounts, Claims, Manner, as_holes, quanta},
     books::Books,
     deficit,
+    marks::Marks,
     orders::Holes,
-    snapshot::Standing,
 };
 
+pub(crate) use party::{Moved, Parties, Quanta};
+use party::{Party, Tools};
+
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let mut course = Course::new(books, classes);
-    if books.settings.steady_counts {
-        steady::count(books, tables, &mut course);
-    } else {
-        course.limit_all(false, |row| row.now);
-        count_under(books, tables, &mut course);
+    let mut parties = std::mem::take(&mut books.sets.parties);
+    let course = Course {
+        steady: books.settings.steady_counts,
+        manner: books.settings.manner(),
+    };
+    let mut rivals = gather(books, &mut parties, classes);
+    let all = |rivals: &mut Rivals, each: &mut dyn FnMut(&mut Party)| {
+        let parties = rivals.iter_mut().flat_map(|(_, parties)| parties);
+        parties.for_each(each);
+    };
+    all(&mut rivals, &mut |party| party.begin(&course));
+    let mut tools = Tools::default();
+    let mut recounts = 0;
+    while count_under(books, tables, &course, &mut rivals, &mut tools) && recounts < RECOUNTS {
+        recounts += 1;
     }
+    all(&mut rivals, &mut |party| {
+        party.end(&course, &mut tools, books);
+    });
+    for (class, users) in rivals {
+        parties.put_back(books, class, users);
+    }
+    books.sets.parties = parties;
     pure_shares(books, classes);
     for home in homes(books, classes) {
         subtract(books, tables, classes, home);
     }
-    for row in course.rows.drain(..) {
-        books.requests[row.at].counted = row.counted + row.resting.min(row.now);
-    }
-    books.rows = course.rows;
 }
 
-/// The classes of a group while they are counted, and counted again.
+/// Recounts before the last, for which all work is held to its cap.
+const RECOUNTS: usize = 8;
+
+/// How a group is counted.
+///
+/// Growth caps move with what work holds, so counting under them alone could hand a remainder back
+/// and forth for ever. Therefore everyone is first counted as if growth were free, and only work
+/// whose count exceeds its cap is held to it, until nobody exceeds. Where no cap binds, counts do
+/// not depend on what is held, and so they stand still.
 struct Course {
-    classes: Vec<(usize, Vec<Party>)>,
-    /// Side by side, since counting walks over them many times: by class, user and age.
-    rows: Vec<Row>,
-}
-
-/// One piece of work while it is counted.
-pub(crate) struct Row {
-    at: usize,
-    order: u64,
-    base: u64,
-    steady: u64,
-    now: u64,
-    /// Outside the tables.
-    resting: u64,
-    /// Processes it is counted for at most.
-    limit: u64,
-    counted: u64,
-}
-
-/// The work of one user in one class.
-struct Party {
-    rows: Range<usize>,
-    wants: Amounts,
-    /// By what users are sorted.
-    total: u64,
-    given: Amounts,
-    /// Its limits are not those it was counted under.
-    moved: bool,
-    /// Its work was counted anew in the last count.
-    recounted: bool,
+    steady: bool,
+    manner: Manner,
 }
 
 impl Course {
-    fn new(books: &mut Books, classes: &[usize]) -> Self {
-        let sizes = classes.iter().map(|class| books.classes[*class].users);
-        let size = sizes.flat_map(BTreeMap::values).map(Vec::len).sum();
-        let mut rows = std::mem::take(&mut books.rows);
-        rows.reserve(size);
-        let books = &*books;
-        let mut party = |work: &Vec<usize>| {
-            let from = rows.len();
-            rows.extend(work.iter().map(|at| row(books, *at)));
-            Party {
-                rows: from..rows.len(),
-                wants: Amounts::new(),
-                total: 0,
-                given: Amounts::new(),
-                moved: true,
-                recounted: false,
-            }
-        };
-        let parties = |class: &usize| {
-            let users = books.classes[*class].users.values();
-            (*class, users.map(&mut party).collect())
-        };
-        let classes = classes.iter().map(parties).collect();
-        Self { classes, rows }
-    }
-
-    /// Limits for everybody. Users are sorted by what they want in all; what is wanted moves with
-    /// what is held, so where counts are to stand still they are sorted by what could be used at
-    /// all.
-    fn limit_all(&mut self, steady: bool, limit: impl Fn(&Row) -> u64) {
-        for party in self.classes.iter_mut().flat_map(|(_, parties)| parties) {
-            party.total = 0;
-            for row in &mut self.rows[party.rows.clone()] {
-                row.limit = limit(row);
-                let most = if steady { row.base } else { row.limit };
-                party.total = party.total.saturating_add(most);
-            }
-        }
+    /// Is all work held to its cap after so many recounts?
+    fn holds_all(recounts: usize) -> bool {
+        recounts + 1 == RECOUNTS
     }
 }
 
-fn row(books: &Books, at: usize) -> Row {
-    let request = &books.requests[at];
-    let rests = books.settings.rest_on_closed;
-    Row {
-        at,
-        order: request.order,
-        base: request.cap.base,
-        steady: request.cap.steady,
-        now: request.cap.now,
-        resting: if rests { request.resting } else { 0 },
-        limit: 0,
-        counted: request.counted,
-    }
-}
+/// The classes of a group, each with its users by name.
+type Rivals = Vec<(usize, Vec<Party>)>;
 
-fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
-    let rows = &mut course.rows;
-    for party in course.classes.iter_mut().flat_map(|(_, parties)| parties) {
-        if party.moved {
-            party.wants = wanted(&rows[party.rows.clone()]);
+fn gather(books: &Books, parties: &mut Parties, classes: &[usize]) -> Rivals {
+    let users = books.register.users();
+    let (mut stirred, mut whose) = (Marks::default(), Marks::default());
+    // Read anew, all parties learn everything.
+    let some = books.requests.stirred().filter(|_| !books.register.anew);
+    for at in some {
+        if let Some(class) = books.requests[at].class {
+            stirred.insert(at);
+            whose.insert(class * users + books.demand(at).user_at);
         }
     }
-    let given = class_level(books, tables, &course.classes);
-    let manner = books.settings.manner();
-    let whole = undivided(books, tables, &course.classes);
-    let mut claims = Claims::default();
-    for ((class, parties), given) in course.classes.iter_mut().zip(given) {
+    let gathered = |class: &usize| {
+        let mut own = parties.take(books, *class);
+        for (party, work) in own.iter_mut().zip(books.classes[*class].users.values()) {
+            party.learn(books, work);
+            if whose.contains(class * users + books.demand(work[0]).user_at) {
+                party.renew(books, |at| stirred.contains(at));
+            }
+        }
+        (*class, own)
+    };
+    classes.iter().map(gathered).collect()
+}
+
+/// True when somebody wants something else from now on.
+fn count_under(
+    books: &mut Books,
+    tables: &Tables,
+    course: &Course,
+    rivals: &mut Rivals,
+    tools: &mut Tools,
+) -> bool {
+    let given = class_level(books, tables, rivals);
+    let whole = undivided(books, tables, rivals);
+    let mut moved = false;
+    for ((class, parties), given) in rivals.iter_mut().zip(given) {
         let holes = whole.clone().unwrap_or_else(|| as_holes(&given));
         let of_users = user_level(books, *class, holes, parties);
         books.classes[*class].user_due = of_users.iter().map(quanta).collect();
@@ -142,29 +114,10 @@ fn count_under(books: &mut Books, tables: &Tables, course: &mut Course) {
             None => given,
         };
         for (party, given) in parties.iter_mut().zip(of_users) {
-            // The same limits and the same grant give the same counts.
-            party.recounted = party.moved || party.given != given;
-            if party.recounted {
-                job_level(&mut claims, &mut rows[party.rows.clone()], &given, manner);
-                (party.moved, party.given) = (false, given);
-            }
+            moved |= party.step(course, tools, given);
         }
     }
-}
-
-fn wanted(rows: &[Row]) -> Amounts {
-    let mut want = Amounts::new();
-    // Neighbours often are alike, so one place in the map is kept open.
-    let mut last = (0, 0_u64);
-    for row in rows {
-        if row.order != last.0 {
-            close(&mut want, last);
-            last = (row.order, 0);
-        }
-        last.1 = last.1.saturating_add(row.limit);
-    }
-    close(&mut want, last);
-    want
+    moved
 }
 
 fn close(want: &mut Amounts, (order, count): (u64, u64)) {
@@ -234,7 +187,7 @@ fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -
 
 /// What all users of a class want.
 fn all(parties: &[Party]) -> Amounts {
-    sum(parties.iter().map(|party| &party.wants))
+    sum(parties.iter().map(Party::wants))
 }
 
 fn sum<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
@@ -266,14 +219,9 @@ fn holes_within(books: &Books, tables: &Tables, home: usize) -> Holes {
 /// what weights alone would give, for section 12. Passes at pools above overwrite.
 fn pure_shares(books: &mut Books, classes: &[usize]) {
     for home in homes(books, classes) {
-        let within = |pool: usize| books.forest.is_within(pool, home);
         // [C-12]: nodes that take no work have nothing to give.
-        let total: u64 = books
-            .machines
-            .iter()
-            .filter(|m| m.is_schedulable() && m.pool.is_some_and(within))
-            .map(|machine| machine.order)
-            .sum();
+        let pools = books.forest.subtree(home).iter();
+        let total: u64 = pools.map(|pool| books.register.open_quanta[*pool]).sum();
         let rivals = rivals(books, classes, home);
         let weights: u64 = rivals
             .iter()
@@ -299,7 +247,7 @@ fn user_level(books: &Books, class: usize, holes: Holes, parties: &[Party]) -> V
     let mut claims = Claims::default();
     for (_, user) in &turns {
         claims.enter(1, standings[*user]);
-        for (order, count) in &parties[*user].wants {
+        for (order, count) in parties[*user].wants() {
             claims.want(*order, *count);
         }
     }
@@ -309,19 +257,6 @@ fn user_level(books: &Books, class: usize, holes: Holes, parties: &[Party]) -> V
         of_users[user] = given;
     }
     of_users
-}
-
-/// Jobs by age, then id.
-fn job_level(claims: &mut Claims, rows: &mut [Row], given: &Amounts, manner: Manner) {
-    claims.clear();
-    for row in rows.iter() {
-        claims.enter(1, Standing::Even);
-        claims.want(row.order, row.limit);
-    }
-    claims.apportion(as_holes(given), manner);
-    for (row, count) in rows.iter_mut().zip(claims.processes()) {
-        row.counted = count;
-    }
 }
 
 /// later groups see the rest, at every depth of the tree [C-14]. All classes at home in one

@@ -7,11 +7,12 @@ use crate::{
     books::{Books, Deferral, Request},
     plan::Reason,
     reach::nowhere,
+    register::Asked,
 };
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     for at in super::by_class_and_age(books, classes) {
-        books.requests[at].counted = match books.requests[at].demand.kind {
+        books.requests[at].counted = match books.demand(at).kind {
             WorkKind::Job => count_job(books, tables, at),
             WorkKind::Service | WorkKind::Reservation => count_single(books, tables, at),
         };
@@ -25,7 +26,7 @@ fn count_job(books: &mut Books, tables: &mut Tables, at: usize) -> u64 {
     let (order, current) = (request.order, request.current);
     let wanted = if books.settings.count_what_fits {
         // Fixed work shrinks by its own limit only, never by start-up rules.
-        request.cap.now.max(keeps(request))
+        request.cap.now.max(keeps(request, books.demand(at)))
     } else {
         request.cap.now
     };
@@ -49,11 +50,11 @@ fn count_job(books: &mut Books, tables: &mut Tables, at: usize) -> u64 {
     counted
 }
 
-fn keeps(request: &Request) -> u64 {
-    let limit = if request.demand.keeps_what_it_holds || request.demand.completing {
+fn keeps(request: &Request, demand: &Asked) -> u64 {
+    let limit = if demand.keeps_what_it_holds || demand.completing {
         request.current
     } else {
-        request.demand.max_processes
+        demand.max_processes
     };
     request.current.min(limit)
 }
@@ -93,7 +94,7 @@ pub(crate) fn defer(
 }
 
 pub(crate) fn over_allotment(books: &Books, at: usize, order: u64) -> Deferral {
-    let user = &books.requests[at].demand.user;
+    let user = &books.demand(at).user;
     let (limit, used) = books.allotment(at).unwrap_or((u64::MAX, 0));
     let quantum = books.quantum_bytes(at).max(1);
     let (limit, used) = (limit / quantum, used / quantum);

@@ -36,7 +36,7 @@ pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, 
                 break;
             }
             if !clear_best(books, at, &mut stirred) {
-                if books.requests[at].demand.machines.is_empty() {
+                if books.demand(at).machines.is_empty() {
                     hopeless.insert(shape);
                 }
                 break;
@@ -54,7 +54,7 @@ type Shape<'a> = (Option<usize>, bool, u64, &'a Size);
 fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
     let request = &books.requests[at];
     let fair = books.policy(at) == Some(Policy::FairShare);
-    (books.home(at), fair, request.order, request.size)
+    (books.home(at), fair, request.order, books.size(at))
 }
 
 /// How many have to leave, the work that is lost with them, and the place of the node.
@@ -102,9 +102,9 @@ impl<'a> Stirred<'a> {
             stirs[machine] = true;
         }
         let mut takeable: Vec<Vec<usize>> = vec![Vec::new(); books.machines.len()];
-        for request in books.requests.iter().filter(|request| request.excess() > 0) {
+        for at in books.exceeding() {
             let can_go = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
-            for held in request.demand.held.iter().filter(can_go) {
+            for held in books.demand(at).held.iter().filter(can_go) {
                 if let Some(machine) = books.held[*held].machine {
                     stirs[machine] = true;
                     takeable[machine].push(*held);
@@ -130,7 +130,7 @@ impl<'a> Stirred<'a> {
     }
 
     fn offer(&self, books: &Books, at: usize, position: usize) -> Option<(Offer, Vec<usize>)> {
-        let (order, size) = (books.requests[at].order, books.requests[at].size);
+        let (order, size) = (books.requests[at].order, books.size(at));
         let place = &self.nodes[position];
         let machine = place.machine;
         if books.machines[machine].order < order || !books.is_permitted(at, machine) {
@@ -145,7 +145,7 @@ impl<'a> Stirred<'a> {
     /// where the least work is lost.
     fn best(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, Vec<usize>)> {
         let every = 0..self.nodes.len();
-        if !books.requests[at].demand.machines.is_empty() {
+        if !books.demand(at).machines.is_empty() {
             let offers = every.filter_map(|position| self.offer(books, at, position));
             let best = offers.min_by_key(|(cost, _)| *cost);
             return best.map(|((.., position), victims)| (position, victims));
@@ -187,7 +187,7 @@ fn clear_best<'a>(books: &mut Books<'a>, at: usize, stirred: &mut Stirred<'a>) -
     let Some((position, victims)) = stirred.best(books, at) else {
         return false;
     };
-    let (work, user) = (books.requests[at].id, &books.requests[at].demand.user);
+    let (work, user) = (books.id(at), &books.demand(at).user);
     let detail = format!("makes room for {work} of {user}, which is due more");
     for held in victims {
         books.preempt(held, Some(at), detail.clone());
@@ -286,10 +286,10 @@ fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) -> bool
 
 /// True when one process of the request will fit on the node once the squatters are gone.
 fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
-    let (order, size) = (books.requests[at].order, books.requests[at].size);
+    let (order, size) = (books.requests[at].order, books.size(at));
     let mut room = books.coming_room(machine);
     let mut moves: Vec<(usize, usize)> = Vec::new();
-    for held in books.machines[machine].held.iter().copied() {
+    for held in books.station(machine).held.iter().copied() {
         if room.fitting(order, size) > 0 {
             break;
         }
@@ -306,9 +306,9 @@ fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
         let Some(owner) = books.held[held].request else {
             continue;
         };
-        let detail = format!("goes home and leaves room to {}", books.requests[at].id);
+        let detail = format!("goes home and leaves room to {}", books.id(at));
         books.preempt(held, Some(at), detail);
-        let (order, size) = (books.requests[owner].order, books.requests[owner].size);
+        let (order, size) = (books.requests[owner].order, books.size(owner));
         books.grant(owner, target, order, size);
     }
     books.speak_for(at, machine);
@@ -325,7 +325,7 @@ fn way_home(books: &Books, held: usize, machine: usize, moves: &[(usize, usize)]
     if !squats || !books.forest.is_within(pool, own) {
         return None;
     }
-    let (order, size) = (books.requests[owner].order, books.requests[owner].size);
+    let (order, size) = (books.requests[owner].order, books.size(owner));
     (0..books.machines.len()).find(|at| {
         let place = &books.machines[*at];
         place.pool == Some(own)
@@ -333,7 +333,7 @@ fn way_home(books: &Books, held: usize, machine: usize, moves: &[(usize, usize)]
             && place.promised_to.is_none()
             && place.spoken.is_empty()
             && !moves.iter().any(|(_, target)| target == at)
-            && books.requests[owner].admits(place)
+            && books.admits(owner, *at)
             && place.free.fitting(order, size) > 0
     })
 }

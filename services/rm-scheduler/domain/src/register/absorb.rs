@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 
-use super::{Asked, Departed, Laws, Register, Served, Share, Station};
+use super::{Asked, Departed, Laws, Register, Served, Share, Splice, Station};
 use crate::{
     forest::Forest,
+    marks::Marks,
     news::News,
     room::Room,
     snapshot::{Allocation, Demand, Node, Snapshot},
@@ -24,43 +25,6 @@ pub(super) struct Stirred {
     pub shares: Marks,
 }
 
-/// A set of small numbers.
-#[derive(Default)]
-pub(super) struct Marks {
-    is_marked: Vec<bool>,
-    /// All that are marked, and some that were; some of them twice.
-    listed: Vec<usize>,
-}
-
-impl Marks {
-    pub fn insert(&mut self, at: usize) {
-        if self.is_marked.len() <= at {
-            self.is_marked.resize(at + 1, false);
-        }
-        if !self.is_marked[at] {
-            self.is_marked[at] = true;
-            self.listed.push(at);
-        }
-    }
-
-    pub fn remove(&mut self, at: usize) {
-        if let Some(mark) = self.is_marked.get_mut(at) {
-            *mark = false;
-        }
-    }
-
-    pub fn extend(&mut self, all: impl IntoIterator<Item = usize>) {
-        for at in all {
-            self.insert(at);
-        }
-    }
-
-    pub fn listed(&self) -> impl Iterator<Item = usize> {
-        let all = self.listed.iter().copied();
-        all.filter(|at| self.is_marked[*at])
-    }
-}
-
 impl Register {
     /// Brings the register up to a snapshot of which only the news differs from the last one.
     pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) {
@@ -75,12 +39,14 @@ impl Register {
         };
         if news.everything || !same_laws || !news.nodes.iter().all(|name| known(&name)) {
             self.read_all(snapshot);
-            self.anew = true;
+            (self.anew, self.kinds_moved) = (true, true);
             return;
         }
         self.anew = false;
+        self.kinds_moved = false;
         self.touched.clear();
         self.departed.clear();
+        self.splices.clear();
         self.withdrawn.clear();
         let mut stirred = Stirred::default();
         for name in &news.nodes {
@@ -141,9 +107,6 @@ impl Register {
                 }
             }
         }
-        self.by_id = (0..self.requests.len()).collect();
-        self.by_age.clone_from(&self.by_id);
-        self.by_age.sort_by_key(|at| self.requests[*at].seniority());
         self.share_at.reserve(snapshot.allocations.len());
         let mut stirred = Stirred::default();
         for (id, allocation) in &snapshot.allocations {
@@ -160,6 +123,7 @@ impl Register {
             .values()
             .map(|pool| pool.quantum.as_ref())
             .collect();
+        self.open_quanta = vec![0; self.forest.len()];
         self.quanta = (0..self.forest.len())
             .map(|pool| own[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
             .cloned()
@@ -202,6 +166,7 @@ impl Register {
             return;
         }
         self.forget_kind(at);
+        self.open_for(at, false);
         let mut station = self.station(name, node);
         station.held = std::mem::take(&mut self.machines[at].held);
         self.machines[at] = station;
@@ -210,34 +175,29 @@ impl Register {
     }
 
     fn absorb_work(&mut self, snapshot: &Snapshot, work: &BTreeSet<WorkId>, stirred: &mut Stirred) {
-        let mut fresh = BTreeSet::new();
         for id in work {
             match (self.request(id), snapshot.demand.get(id)) {
                 (Some(at), Some(demand)) => {
                     self.leave_class(at);
                     self.set_work(snapshot, at, (id, demand));
-                    fresh.insert(at);
+                    self.touched.push(at);
                     stirred.requests.insert(at);
                     stirred.moved.insert(at);
                 }
                 (None, Some(demand)) => {
                     let at = self.new_work(snapshot, (id, demand));
-                    fresh.insert(at);
+                    self.touched.push(at);
                     stirred.requests.insert(at);
                     stirred.moved.insert(at);
                 }
                 (Some(at), None) => {
                     self.remove_work(at, stirred);
-                    fresh.insert(at);
+                    self.touched.push(at);
                     stirred.requests.remove(at);
                     stirred.moved.remove(at);
                 }
                 (None, None) => {}
             }
-        }
-        self.touched.extend(&fresh);
-        if !fresh.is_empty() {
-            self.sort_in(&fresh);
         }
     }
 
@@ -295,7 +255,16 @@ impl Register {
             work: asked.id.clone(),
         });
         if let Some(group) = self.classes[class].users.get_mut(&asked.user) {
-            group.retain(|other| *other != at);
+            let Some(place) = group.iter().position(|other| *other == at) else {
+                return;
+            };
+            group.remove(place);
+            self.splices.push(Splice {
+                class,
+                user_at: asked.user_at,
+                place,
+                joins: None,
+            });
             if group.is_empty() {
                 self.classes[class].users.remove(&asked.user);
             }
@@ -312,19 +281,12 @@ impl Register {
         let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
         let place = group.partition_point(|other| key(*other) < key(at));
         group.insert(place, at);
-    }
-
-    /// Puts work that came, went or changed where it belongs in the orders by id and by age.
-    fn sort_in(&mut self, fresh: &BTreeSet<usize>) {
-        let is_live = |at: &&usize| self.request_at.get(&self.requests[**at].id) == Some(*at);
-        let mut live: Vec<usize> = fresh.iter().filter(is_live).copied().collect();
-        let requests = &self.requests;
-        live.sort_by(|a, b| requests[*a].id.cmp(&requests[*b].id));
-        let by_id = |a: usize, b: usize| requests[a].id < requests[b].id;
-        self.by_id = merged(&self.by_id, fresh, &live, by_id);
-        live.sort_by_key(|at| requests[*at].seniority());
-        let age = |at: usize| (requests[at].seniority(), &requests[at].id);
-        self.by_age = merged(&self.by_age, fresh, &live, |a, b| age(a) < age(b));
+        self.splices.push(Splice {
+            class,
+            user_at: asked.user_at,
+            place,
+            joins: Some(at),
+        });
     }
 
     fn set_share(&mut self, id: &AllocationId, allocation: &Allocation, stirred: &mut Stirred) {
@@ -404,32 +366,6 @@ impl Register {
     }
 }
 
-/// `list` without what is fresh, and with what of it is live; both sorted.
-fn merged(
-    list: &[usize],
-    fresh: &BTreeSet<usize>,
-    live: &[usize],
-    before: impl Fn(usize, usize) -> bool,
-) -> Vec<usize> {
-    let mut stays = vec![true; list.iter().chain(live).max().map_or(0, |most| most + 1)];
-    for at in fresh {
-        if let Some(stays) = stays.get_mut(*at) {
-            *stays = false;
-        }
-    }
-    let old: Vec<usize> = list.iter().copied().filter(|at| stays[*at]).collect();
-    let mut all = Vec::with_capacity(old.len() + live.len());
-    let mut from = 0;
-    for at in live {
-        let until = from + old[from..].partition_point(|other| before(*other, *at));
-        all.extend_from_slice(&old[from..until]);
-        all.push(*at);
-        from = until;
-    }
-    all.extend_from_slice(&old[from..]);
-    all
-}
-
 fn share(
     (id, user_at): (&AllocationId, usize),
     it: &Allocation,
@@ -458,6 +394,7 @@ fn share(
         started_at: it.started_at,
         running_since: it.running_since,
         investment_ms: it.investment_ms,
+        item_ms: it.item_ms,
         leaving: it.leaving || it.purged,
         purged: it.purged,
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{Size, WorkId, WorkKind};
+use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 
 use super::{Asked, Register, Share, absorb::Stirred};
 use crate::{
@@ -33,6 +33,7 @@ impl Register {
         let fair = policy == Some(Policy::FairShare);
         let shape = self.shape((home, fair, order, size));
         let user_at = self.user(&demand.user);
+        let (machines, avoids) = machines(snapshot, demand);
         Asked {
             id: id.clone(),
             kind: demand.kind,
@@ -48,7 +49,8 @@ impl Register {
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
             task_ms: demand.task_ms,
-            machines: demand.machines.clone(),
+            machines,
+            avoids,
             service: demand.service.clone(),
             managed: demand.managed,
             runnable: demand.runnable,
@@ -137,6 +139,8 @@ impl Register {
         if !self.anew {
             self.refreshed.clear();
             self.refreshed.extend(stirred.requests.listed());
+            self.changed_machines.clear();
+            self.changed_machines.extend(stirred.machines.listed());
         }
     }
 
@@ -166,7 +170,6 @@ impl Register {
 
     /// True when it takes new work now and did not before, or the other way round.
     fn refresh_machine(&mut self, at: usize) -> bool {
-        self.forget_kind(at);
         let early = self.laws.tunables.settings.count_what_fits;
         let station = &self.machines[at];
         let mut open = station.pool.is_some() && station.node.is_schedulable();
@@ -207,15 +210,35 @@ impl Register {
         }
         let over = order > station.order || !size.fits(&station.node.capacity);
         set(&mut self.overfull, at, over);
-        let station = &mut self.machines[at];
+        let station = &self.machines[at];
         let turned = station.schedulable != open;
+        let moved = turned || station.room != room;
+        if moved {
+            self.forget_kind(at);
+            self.open_for(at, open);
+        }
+        let station = &mut self.machines[at];
         (station.free, station.room, station.coming) = (free, room, coming);
         (station.services, station.users, station.owners) = (services, users, owners);
-        (station.schedulable, station.held_quanta) = (open, held_quanta);
-        if let Some(pool) = station.pool.filter(|_| open) {
+        station.held_quanta = held_quanta;
+        if let Some(pool) = station.pool.filter(|_| open && moved) {
             *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
+            self.kinds_moved = true;
         }
         turned
+    }
+
+    pub(super) fn open_for(&mut self, at: usize, open: bool) {
+        let station = &mut self.machines[at];
+        let was_open = std::mem::replace(&mut station.schedulable, open);
+        if let Some(pool) = station.pool.filter(|_| was_open != open) {
+            let quanta = &mut self.open_quanta[pool];
+            *quanta = if open {
+                *quanta + station.order
+            } else {
+                *quanta - station.order
+            };
+        }
     }
 
     pub(super) fn forget_kind(&mut self, at: usize) {
@@ -229,6 +252,7 @@ impl Register {
             if *nodes == 0 {
                 self.kinds.remove(&key);
             }
+            self.kinds_moved = true;
         }
     }
 
@@ -304,4 +328,25 @@ fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     } else {
         among.remove(&at);
     }
+}
+
+/// Work that avoids nodes lists all others, so that one way of looking serves both. Where none is
+/// left it lists what it avoids, and is admitted to nothing of it.
+fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Box<[NodeName]>) {
+    let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
+    let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();
+    if avoids.is_empty() {
+        return (demand.machines.clone(), Box::default());
+    }
+    let all = snapshot.nodes.keys().filter(could);
+    let left: BTreeSet<NodeName> = all
+        .filter(|name| !demand.avoids.contains(*name))
+        .cloned()
+        .collect();
+    let machines = if left.is_empty() {
+        avoids.iter().cloned().collect()
+    } else {
+        left
+    };
+    (machines, avoids.into())
 }

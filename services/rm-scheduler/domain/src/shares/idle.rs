@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::Size;
 
 use crate::{
-    books::{Books, Machine, Request},
+    books::{Books, Machine},
     plan::{Idle, Reason},
     snapshot::Policy,
 };
@@ -38,18 +38,19 @@ impl<'a> Wishes<'a> {
         let mut wishes = Self::default();
         // Work of one shape finds the same nodes, so it is looked at once.
         let mut seen = vec![false; books.register.shapes.len()];
-        for (at, request) in books.requests.iter().enumerate() {
+        for at in books.restless() {
+            let request = &books.requests[at];
             let Some(home) = books.home(at) else { continue };
             match asks(books, at) {
                 Asks::Nothing => {}
                 Asks::Listed => wishes.listed.push(at),
                 Asks::More => {
-                    let known = std::mem::replace(&mut seen[request.demand.shape], true);
+                    let known = std::mem::replace(&mut seen[request.shape], true);
                     if known && !request.upgraded {
                         continue;
                     }
                     let wish = wishes.homes.entry(home).or_default();
-                    let shape = (request.order, request.size);
+                    let shape = (request.order, books.size(at));
                     match books.policy(at) {
                         Some(Policy::FairShare) => drop(wish.fair.insert(shape)),
                         Some(Policy::Reserve) => {
@@ -102,7 +103,7 @@ impl<'a> Wishes<'a> {
             return Why::Unasked;
         };
         let listed = self.listed.iter().filter(|it| books.is_permitted(**it, at));
-        let listed = listed.map(|it| fits(machine, &books.requests[*it]));
+        let listed = listed.map(|it| fits(books, machine, *it));
         let mut why = listed.map(asked).max().unwrap_or(Why::Unasked);
         for home in books.forest.upwards(pool) {
             let Some(wish) = self.homes.get(&home) else {
@@ -148,8 +149,11 @@ fn asked(fits: bool) -> Why {
     if fits { Why::Kept } else { Why::Split }
 }
 
-fn fits(machine: &Machine, request: &Request) -> bool {
-    machine.free.fitting(request.order, request.size) > 0
+fn fits(books: &Books, machine: &Machine, at: usize) -> bool {
+    machine
+        .free
+        .fitting(books.requests[at].order, books.size(at))
+        > 0
 }
 
 fn any_fits(machine: &Machine, shapes: &BTreeSet<(u64, &Size)>) -> Option<bool> {
@@ -187,7 +191,7 @@ fn asks(books: &Books, at: usize) -> Asks {
     }
     // Work that already fills the room it could ever have asks for more of it.
     if request.has() < request.cap.own {
-        let listed = !request.demand.machines.is_empty();
+        let listed = request.listed;
         return if listed { Asks::Listed } else { Asks::More };
     }
     if request.has() < request.cap.base {

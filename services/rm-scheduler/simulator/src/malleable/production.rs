@@ -7,10 +7,7 @@
 
 mod judge;
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
-};
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 use hayward_rm_scheduler_domain::{
@@ -64,9 +61,6 @@ pub struct Production {
     /// By job: when it got its first process.
     first: BTreeMap<usize, Moment>,
     work_index: BTreeMap<WorkId, usize>,
-    /// When each process comes to the next item of its work: until then it has more and more to
-    /// lose, which the planner reckons by itself.
-    items: BinaryHeap<Reverse<(Moment, AllocationId)>>,
     known: usize,
     serial: u64,
     /// Something may grow only because time went by.
@@ -102,7 +96,7 @@ impl Production {
             node_index.insert(name, at);
         }
         Ok(Self {
-            planner: Rounds::default(),
+            planner: Rounds::silent(),
             news: News::everything(),
             grows_with_time: policy.tunables.initialization_cap > 0
                 || policy.tunables.expand_by_doubling,
@@ -115,7 +109,6 @@ impl Production {
             held: BTreeMap::new(),
             first: BTreeMap::new(),
             work_index: BTreeMap::new(),
-            items: BinaryHeap::new(),
             known: 0,
             serial: 0,
         })
@@ -126,7 +119,8 @@ impl Production {
     ///
     /// What is measured is how near everybody is to the due of the moment. So the quantum is fine,
     /// for what an order is rounded up by is had by nobody; large processes get their due of the
-    /// holes (W-4); and remainders are not carried over, since paying them takes from others now.
+    /// holes (W-4); processes change places where what is due finds no room (W-3); and remainders
+    /// are not carried over, since paying them takes from others now.
     pub fn even(case: &Case) -> Policy {
         let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
         let memory = case
@@ -150,6 +144,7 @@ impl Production {
         policy.tunables.expand_by_doubling = false;
         policy.tunables.use_prediction = false;
         policy.settings.holes_among_rivals = Some(true);
+        policy.settings.exchange = Some(true);
         policy.settings.carry_remainders = Some(false);
         policy
     }
@@ -163,8 +158,9 @@ impl Production {
         for class in policy.classes.values_mut() {
             class.weight = Some(1);
         }
-        plain.default = false;
         for (name, weight) in weights {
+            // One of them may have the name of the class that was there, which serves the others.
+            plain.default = policy.classes.get(name).is_some_and(|class| class.default);
             plain.weight = Some(*weight);
             policy.classes.insert(name.clone(), plain.clone());
         }
@@ -213,7 +209,6 @@ impl Production {
         if self.minds_progress {
             self.note_progress(world);
         }
-        self.note_items(world);
     }
 
     fn note_progress(&mut self, world: &World) {
@@ -235,25 +230,6 @@ impl Production {
         }
     }
 
-    /// What would be lost is the item in flight, not all that the process ever did.
-    fn note_items(&mut self, world: &World) {
-        while let Some(Reverse((at, _))) = self.items.peek()
-            && *at <= world.now()
-            && let Some(Reverse((_, id))) = self.items.pop()
-        {
-            let allocation = self.snapshot.allocations.get_mut(&id);
-            let (Some(allocation), Some(process)) = (allocation, self.processes.get(&id)) else {
-                continue;
-            };
-            let began = world.now() - world.loss(*process);
-            allocation.started_at = Some(moment(began));
-            allocation.running_since = Some(moment(began));
-            let next = began + world.item_ms(world.process(*process).job);
-            self.items.push(Reverse((next, id.clone())));
-            self.news.allocations.insert(id);
-        }
-    }
-
     fn demand_of(&self, world: &World, job: usize) -> snapshot::Demand {
         let it = world.job(job);
         let name = world.case.workload.classes.name(it.class);
@@ -272,6 +248,7 @@ impl Production {
             threads: 1,
             task_ms: None,
             machines: BTreeSet::new(),
+            avoids: BTreeSet::new(),
             service: None,
             managed: false,
             runnable: true,
@@ -309,10 +286,9 @@ impl Production {
         let allocation = snapshot::Allocation {
             running: true,
             running_since: Some(now),
+            item_ms: Some(world.item_ms(job)),
             ..grant.taken_up(now)
         };
-        let next = world.now() + world.item_ms(job);
-        self.items.push(Reverse((next, id.clone())));
         self.news.allocations.insert(id.clone());
         self.snapshot.allocations.insert(id, allocation);
     }
@@ -341,7 +317,7 @@ impl Sharing for Production {
             let plan = self.planner.decide(&self.snapshot, &news).plan;
             quiet = plan.is_empty();
             self.apply(world, &plan);
-            self.snapshot.carried = plan.carried.clone();
+            self.snapshot.carried = plan.carried;
             if plan.vacates.is_empty() {
                 break;
             }

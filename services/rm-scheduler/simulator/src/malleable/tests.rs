@@ -1,3 +1,5 @@
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::trace::{Job, Need, Node, Workload};
 
@@ -85,4 +87,17 @@ fn equal_inputs_give_equal_books() {
     ];
     let (one, two) = (run(&[4, 3], &jobs), run(&[4, 3], &jobs));
     assert_eq!((one.outcomes, one.summary), (two.outcomes, two.summary));
+}
+
+#[test]
+fn a_weighted_class_that_has_the_name_of_the_default_one_still_serves_the_others() {
+    let (mut workload, nodes) = world(&[8], &[("a", 0, 100, 8), ("b", 0, 100, 8)]);
+    workload.jobs[1].class = workload.classes.index("normal");
+    let case = Case::malleable(&workload, &nodes);
+    let weights = BTreeMap::from([("normal".to_owned(), 300)]);
+    let policy = Production::weighted(&case, &weights);
+    let fairness = Production::fairness(&policy);
+    let mut planner = Production::new(&case, &policy).expect("a good policy");
+    let books = simulate(&case, &mut planner, &fairness, &mut |_| {});
+    assert_eq!(books.summary.completed, 2);
 }

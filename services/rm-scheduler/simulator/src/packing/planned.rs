@@ -120,7 +120,7 @@ impl Fleet {
         }
         Self {
             snapshot,
-            planner: Rounds::default(),
+            planner: Rounds::silent(),
             news: News::everything(),
             node_index: names.iter().cloned().zip(0..).collect(),
             names,
@@ -157,6 +157,7 @@ impl Fleet {
             threads: 1,
             task_ms: None,
             machines,
+            avoids: std::collections::BTreeSet::new(),
             service: None,
             managed: true,
             runnable: true,
@@ -213,6 +214,7 @@ impl Fleet {
             started_at: Some(now),
             running_since: Some(now),
             investment_ms: Some(0),
+            item_ms: None,
             gpus: grant.gpus,
             leaving: false,
             purged: false,

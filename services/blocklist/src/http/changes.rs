@@ -1,0 +1,107 @@
+//! `GET /v1/blocklist/changes`: the feed for owners that keep a copy of the list.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use hayward_blocklist_api::{
+    BlockChange, BlockEvent, ChangeKind, ChangeReason, FeedChange, FeedChanges,
+};
+use hayward_service::auth::Caller;
+use hayward_service::extract::{Json, Query};
+use hayward_service::problem::{Code, Problem};
+use serde::Deserialize;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+
+use super::App;
+use crate::store;
+
+/// Changes of one answer, or as many more as belong to the version of the last of them.
+const PAGE: i64 = 1000;
+/// Longest wait, in milliseconds.
+const LONGEST_MS: u64 = 25_000;
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct After {
+    /// The version of `GET /v1/blocklist`, or of the last answer.
+    after: u64,
+    /// Waits so many milliseconds for news, 25,000 at most.
+    #[serde(default)]
+    #[param(required = false, nullable = false)]
+    wait_ms: u64,
+}
+
+fn resync(after: u64) -> Problem {
+    let detail = "RESYNC: read GET /v1/blocklist again, and go on from its version";
+    Problem::new(Code::Gone, format!("version {after} is not in the log"))
+        .at("/query/after", detail)
+}
+
+fn told((version, change): (u64, BlockChange)) -> FeedChange {
+    let (kind, reason) = match change.event {
+        BlockEvent::Added => (ChangeKind::Blocked, None),
+        BlockEvent::Upgraded | BlockEvent::Merged => (ChangeKind::Updated, None),
+        BlockEvent::Removed if change.item.canary => {
+            (ChangeKind::TrialEnded, Some(ChangeReason::Removed))
+        }
+        BlockEvent::Removed => (ChangeKind::Unblocked, Some(ChangeReason::Removed)),
+        BlockEvent::Expired => (ChangeKind::Unblocked, Some(ChangeReason::Expired)),
+        BlockEvent::TrialPassed => (ChangeKind::TrialEnded, Some(ChangeReason::Passed)),
+        BlockEvent::TrialUnused => (ChangeKind::TrialEnded, Some(ChangeReason::Unused)),
+        BlockEvent::Unknown => (ChangeKind::Unknown, None),
+    };
+    FeedChange {
+        version,
+        kind,
+        reason,
+        at: change.at,
+        item: change.item,
+    }
+}
+
+/// What changed after a version, in order: `BLOCKED`, `UPDATED`, `UNBLOCKED` with its reason, and
+/// `TRIAL_ENDED`. Waits for news where it is told to.
+#[utoipa::path(
+    get, path = "/v1/blocklist/changes", operation_id = "list_block_news", tag = "blocks",
+    params(After),
+    responses(
+        (status = 200, description = "changes, or none after the wait", body = FeedChanges),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 410, description = "the log does not reach back so far: begin anew",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "not the leader, or the database is away", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_block_news(
+    State(app): State<App>,
+    _caller: Caller,
+    Query(After { after, wait_ms }): Query<After>,
+) -> Result<Json<FeedChanges>, Problem> {
+    let until = Instant::now() + Duration::from_millis(wait_ms.min(LONGEST_MS));
+    loop {
+        app.publisher.leading()?;
+        let seen = app.publisher.revision();
+        if after > seen {
+            return Err(resync(after));
+        }
+        let found = store::feed(&app.pool, after, PAGE)
+            .await
+            .map_err(|error| Problem::unavailable("the database is away", error))?;
+        let found = found.ok_or_else(|| resync(after))?;
+        let rest = until.saturating_duration_since(Instant::now());
+        if let Some((version, _)) = found.last() {
+            let version = *version;
+            let changes = found.into_iter().map(told).collect();
+            return Ok(Json(FeedChanges { changes, version }));
+        }
+        if rest.is_zero() {
+            let (changes, version) = (Vec::new(), seen);
+            return Ok(Json(FeedChanges { changes, version }));
+        }
+        app.publisher.reached(seen + 1, rest).await;
+    }
+}

@@ -1,0 +1,71 @@
+//! `/v1/blocklist/nodes/{id}/evidence` and `/evacuation`: why a node is blocked, and how far it is.
+
+use axum::extract::State;
+use hayward_blocklist_api::{
+    BLOCKS, BlockAction, BlockEntry, BlockKind, EvacuationProgress, Evidence,
+};
+use hayward_service::auth::Caller;
+use hayward_service::extract::{Json, Path};
+use hayward_service::problem::Problem;
+
+use super::App;
+use crate::ledger::Command;
+use crate::show::{clearing, progress};
+
+/// What is on record of a node: facts, score against threshold by each rule of the strategy, what
+/// it cost, what is done about it, and what holds a block back.
+#[utoipa::path(
+    get, path = "/v1/blocklist/nodes/{id}/evidence", operation_id = "show_evidence",
+    tag = "evidence",
+    params(("id" = String, Path, description = "name of the node")),
+    responses(
+        (status = 200, description = "the record", body = Evidence),
+        (status = 404, description = "nobody has heard of this node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_evidence(
+    State(app): State<App>,
+    _caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<Evidence>, Problem> {
+    let node = id.clone();
+    let found = app
+        .handle
+        .ask(|reply| Command::Evidence(node, reply))
+        .await?;
+    let found = found.value.map(Json);
+    found.ok_or_else(|| Problem::not_found(format!("node {id}")))
+}
+
+/// How far the taking off is.
+#[utoipa::path(
+    get, path = "/v1/blocklist/nodes/{id}/evacuation", operation_id = "show_evacuation",
+    tag = "evidence",
+    params(("id" = String, Path, description = "name of the node")),
+    responses(
+        (status = 200, description = "the progress", body = EvacuationProgress),
+        (status = 404, description = "nothing is taken off there", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_evacuation(
+    State(app): State<App>,
+    _caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<EvacuationProgress>, Problem> {
+    app.publisher.leading()?;
+    let key = BlockKind::Node.key(&id);
+    let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
+    let evacuates = |entry: &BlockEntry| {
+        entry.action == BlockAction::Evacuate && entry.in_force(app.clock.now())
+    };
+    let entry = entry.filter(evacuates);
+    let entry = entry.ok_or_else(|| Problem::not_found(format!("an evacuation of {key}")))?;
+    let clearings = app.context.clearings.read();
+    Ok(Json(progress(clearing(&entry, &clearings))))
+}

@@ -1,0 +1,152 @@
+//! `GET /v1/blocklist`: all that is blocked or on trial.
+
+use axum::extract::State;
+use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, BlockOverview, BlockView};
+use hayward_service::auth::Caller;
+use hayward_service::extract::{Json, Query};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::WorkId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::App;
+use super::draft::scope;
+use super::page::wait_for;
+use crate::ledger::kind;
+use crate::show::{Clearings, clearing, view};
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Filter {
+    /// `NODE` or `WORKER`.
+    #[param(required = false, nullable = false)]
+    #[serde(rename = "type")]
+    kind: Option<String>,
+    /// An action, in either spelling.
+    #[param(required = false, nullable = false)]
+    action: Option<String>,
+    /// `CLUSTER` or `JOB:<id>`.
+    #[param(required = false, nullable = false)]
+    scope: Option<String>,
+    /// `workers`: nodes list the workers that are known to be on them.
+    #[param(required = false, nullable = false)]
+    include: Option<String>,
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
+}
+
+enum Scope {
+    Any,
+    Of(Option<WorkId>),
+}
+
+/// A filter that was understood.
+struct Wanted {
+    kind: Option<BlockKind>,
+    action: Option<BlockAction>,
+    scope: Scope,
+    workers: bool,
+}
+
+impl Filter {
+    fn read(&self) -> Result<Wanted, Problem> {
+        let mut problem = Problem::new(Code::BadRequest, "the query cannot be understood");
+        let mut fault = |at: &str, detail: String| {
+            problem = problem.clone().at(format!("/query/{at}"), detail);
+        };
+        let kind = self.kind.as_deref().map(kind);
+        if kind == Some(None) {
+            fault("type", "takes NODE or WORKER".to_owned());
+        }
+        let action = self.action.as_deref();
+        let action = action.map(|text| serde_json::from_value::<BlockAction>(text.into()));
+        if let Some(Err(_)) = action {
+            let known = "MARK_BLOCKLISTED or MARK_BLOCKLISTED_AND_EVACUATE_TASKS";
+            fault("action", format!("takes {known}"));
+        }
+        let scope = self.scope.as_deref().map(|text| scope(Some(text)));
+        if let Some(Err(detail)) = &scope {
+            fault("scope", detail.clone());
+        }
+        let workers = match self.include.as_deref() {
+            None => false,
+            Some("workers") => true,
+            Some(_) => {
+                fault("include", "takes workers".to_owned());
+                false
+            }
+        };
+        if !problem.errors.is_empty() {
+            return Err(problem);
+        }
+        Ok(Wanted {
+            kind: kind.flatten(),
+            action: action.and_then(Result::ok),
+            scope: scope.and_then(Result::ok).map_or(Scope::Any, Scope::Of),
+            workers,
+        })
+    }
+}
+
+impl Wanted {
+    fn wants(&self, entry: &BlockEntry) -> bool {
+        self.kind.is_none_or(|kind| kind == entry.kind)
+            && self.action.is_none_or(|action| action == entry.action)
+            && match &self.scope {
+                Scope::Any => true,
+                Scope::Of(job) => *job == entry.job,
+            }
+    }
+
+    fn show(&self, entry: BlockEntry, clearings: &Clearings, app: &App) -> BlockView {
+        let known = clearing(&entry, clearings).map(|clearing| &clearing.workers);
+        let lists = self.workers && entry.kind == BlockKind::Node;
+        let workers = lists.then(|| {
+            let known = known.into_iter().flatten();
+            known.map(ToString::to_string).collect()
+        });
+        BlockView {
+            workers,
+            ..view(entry, clearings, app.clock.now())
+        }
+    }
+}
+
+/// What is blocked or on trial, each item with its progress. The version is where to begin with
+/// `/v1/blocklist/changes`.
+#[utoipa::path(
+    get, path = "/v1/blocklist", operation_id = "show_blocks", tag = "blocks",
+    params(Filter),
+    responses(
+        (status = 200, description = "nodes and workers", body = BlockOverview),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_blocks(
+    State(app): State<App>,
+    _caller: Caller,
+    Query(filter): Query<Filter>,
+) -> Result<Json<BlockOverview>, Problem> {
+    let wanted = filter.read()?;
+    wait_for(&app.publisher, filter.min_revision).await?;
+    let (found, version) = app
+        .publisher
+        .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);
+    let now = app.clock.now();
+    let clearings = app.context.clearings.read();
+    let live = found.into_iter().map(|(_, entry)| entry);
+    let live = live.filter(|entry| entry.in_force(now) && wanted.wants(entry));
+    let (nodes, workers): (Vec<_>, Vec<_>) = live
+        .map(|entry| wanted.show(entry, &clearings, &app))
+        .partition(|view| view.item.kind == BlockKind::Node);
+    Ok(Json(BlockOverview {
+        version,
+        nodes,
+        workers,
+    }))
+}

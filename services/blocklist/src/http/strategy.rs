@@ -1,0 +1,67 @@
+//! `/v1/blocklist/strategy`: how machines are judged by their record.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use hayward_blocklist_api::{StrategyOrder, StrategyView};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::extract::Json;
+use hayward_service::problem::Problem;
+
+use super::{App, revision};
+use crate::error::Refusal;
+use crate::ledger::Command;
+use crate::strategy::read;
+
+/// The strategy in force, with all its parameters.
+#[utoipa::path(
+    get, path = "/v1/blocklist/strategy", operation_id = "show_strategy", tag = "strategy",
+    responses(
+        (status = 200, description = "the strategy", body = StrategyView),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_strategy(
+    State(app): State<App>,
+    _caller: Caller,
+) -> Result<Json<StrategyView>, Problem> {
+    app.publisher.leading()?;
+    Ok(Json(app.context.strategy.read().clone()))
+}
+
+/// Chooses another strategy. A name nobody knows, a parameter out of its range, or a rule that
+/// would block most of a pool by what is on record leaves the old one in force.
+#[utoipa::path(
+    put, path = "/v1/blocklist/strategy", operation_id = "choose_strategy", tag = "strategy",
+    request_body = StrategyOrder,
+    responses(
+        (status = 200, description = "in force", body = StrategyView,
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 400, description = "not a strategy", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "the blocklist is switched off", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "a strategy that cannot be used, with all its faults",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn choose_strategy(
+    State(app): State<App>,
+    caller: Caller,
+    Json(order): Json<StrategyOrder>,
+) -> Result<(HeaderMap, Json<StrategyView>), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let rule = read(&order, app.context.settings.defaults()).map_err(Refusal::Strategy)?;
+    let by = caller.name.clone();
+    let done = app
+        .handle
+        .ask(|reply| Command::Choose(rule, by, reply))
+        .await?;
+    done.value?;
+    let chosen = app.context.strategy.read().clone();
+    Ok((revision(done.revision), Json(chosen)))
+}

@@ -1,0 +1,165 @@
+//! The table `failure_fact`: what happened on the machines.
+
+use std::collections::BTreeSet;
+
+use hayward_blocklist_domain::{Attempt, Fact, What};
+use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
+use serde_json::Value;
+use sqlx::PgConnection;
+
+/// A fact that was taken note of.
+#[derive(Debug, Clone)]
+pub struct FactRow {
+    pub node: NodeName,
+    pub fact: Fact,
+}
+
+fn word(what: What) -> &'static str {
+    match what {
+        What::Failed => "FAILED",
+        What::Worked => "WORKED",
+        What::Silenced => "SILENCED",
+        What::Heard => "HEARD",
+        What::Slow => "SLOW",
+    }
+}
+
+fn read(text: &str) -> Option<What> {
+    let all = [
+        What::Failed,
+        What::Worked,
+        What::Silenced,
+        What::Heard,
+        What::Slow,
+    ];
+    all.into_iter().find(|what| word(*what) == text)
+}
+
+/// A cause as it stands on the wire.
+pub fn cause_word(cause: ExitCause) -> String {
+    match serde_json::to_value(cause) {
+        Ok(Value::String(word)) => word,
+        _ => "unknown".to_owned(),
+    }
+}
+
+fn decode<E: std::error::Error + Send + Sync + 'static>(error: E) -> sqlx::Error {
+    sqlx::Error::Decode(error.into())
+}
+
+pub async fn load_facts(tx: &mut PgConnection) -> Result<Vec<FactRow>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "select key, what, node, at_ms, work, owner, cause, cause_code, ran, held_ms, spent
+           from failure_fact"
+    )
+    .fetch_all(tx)
+    .await?;
+    let mut facts = Vec::with_capacity(rows.len());
+    for row in rows {
+        let Some(what) = read(&row.what) else {
+            continue;
+        };
+        let attempt = match (row.work, row.owner) {
+            (Some(work), Some(owner)) => Some(Attempt {
+                work: WorkId::new(work).map_err(decode)?,
+                user: UserName::new(owner).map_err(decode)?,
+                cause: serde_json::from_value(row.cause.into()).unwrap_or(ExitCause::Unknown),
+                code: row.cause_code,
+                ran: row.ran,
+                held_ms: u64::try_from(row.held_ms).unwrap_or(0),
+            }),
+            _ => None,
+        };
+        facts.push(FactRow {
+            node: NodeName::new(row.node).map_err(decode)?,
+            fact: Fact {
+                key: row.key,
+                what,
+                at: Timestamp::from_unix_ms(row.at_ms),
+                attempt,
+                spent: row.spent,
+            },
+        });
+    }
+    Ok(facts)
+}
+
+/// Facts of these machines that are there already count no more.
+pub async fn spend(nodes: &BTreeSet<NodeName>, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let nodes: Vec<String> = nodes.iter().map(ToString::to_string).collect();
+    sqlx::query!(
+        "update failure_fact set spent = true where node = any($1) and not spent",
+        &nodes
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn insert(rows: &[FactRow], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let of = |pick: fn(&Attempt) -> String| -> Vec<Option<String>> {
+        let attempts = rows.iter().map(|row| row.fact.attempt.as_ref());
+        attempts.map(|attempt| attempt.map(pick)).collect()
+    };
+    let keys: Vec<String> = rows.iter().map(|row| row.fact.key.clone()).collect();
+    let whats: Vec<String> = rows
+        .iter()
+        .map(|row| word(row.fact.what).to_owned())
+        .collect();
+    let nodes: Vec<String> = rows.iter().map(|row| row.node.to_string()).collect();
+    let at_ms: Vec<i64> = rows.iter().map(|row| row.fact.at.unix_ms()).collect();
+    let works = of(|attempt| attempt.work.to_string());
+    let owners = of(|attempt| attempt.user.to_string());
+    let causes = of(|attempt| cause_word(attempt.cause));
+    let attempts = || rows.iter().map(|row| row.fact.attempt.as_ref());
+    let codes: Vec<Option<String>> = attempts()
+        .map(|attempt| attempt.and_then(|attempt| attempt.code.clone()))
+        .collect();
+    let ran: Vec<bool> = attempts()
+        .map(|attempt| attempt.is_some_and(|attempt| attempt.ran))
+        .collect();
+    let held: Vec<i64> = attempts()
+        .map(|attempt| attempt.map_or(0, |attempt| attempt.held_ms))
+        .map(|ms| i64::try_from(ms).unwrap_or(i64::MAX))
+        .collect();
+    let spent: Vec<bool> = rows.iter().map(|row| row.fact.spent).collect();
+    sqlx::query!(
+        "insert into failure_fact (key, what, node, at_ms, work, owner, cause, cause_code, ran,
+                                   held_ms, spent)
+         select * from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[],
+                              $6::text[], $7::text[], $8::text[], $9::boolean[], $10::bigint[],
+                              $11::boolean[])
+         on conflict (key, what) do nothing",
+        &keys,
+        &whats,
+        &nodes,
+        &at_ms,
+        &works as &[Option<String>],
+        &owners as &[Option<String>],
+        &causes as &[Option<String>],
+        &codes as &[Option<String>],
+        &ran,
+        &held,
+        &spent
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn forget(facts: &[(String, What)], tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let keys: Vec<String> = facts.iter().map(|(key, _)| key.clone()).collect();
+    let whats: Vec<String> = facts
+        .iter()
+        .map(|(_, what)| word(*what).to_owned())
+        .collect();
+    sqlx::query!(
+        "delete from failure_fact using unnest($1::text[], $2::text[]) as old (key, what)
+          where failure_fact.key = old.key and failure_fact.what = old.what",
+        &keys,
+        &whats
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}

@@ -1,0 +1,325 @@
+//! Quarantine as one story (W6), and what keeps it from doing harm.
+
+use hayward_blocklist::Settings;
+use hayward_blocklist_api::{
+    BlockEntry, BlockEvent, BlockHistory, ChangeKind, ChangeReason, StrategyView,
+};
+use hayward_rm_scheduler_api::evidence::What;
+use hayward_testkit::until;
+use serde_json::json;
+
+use crate::scheduler::{attempt, bad_launch, machine, worked};
+use crate::world::{ROOT, World, refusal};
+
+fn brief() -> Settings {
+    Settings {
+        trial_ms: 600_000,
+        ..Settings::default()
+    }
+}
+
+fn lasts(entry: &BlockEntry) -> u64 {
+    entry.end.unwrap().ms_since(entry.start)
+}
+
+/// Three bad launches of the node.
+fn three(node: &str, round: &str) -> Vec<(String, hayward_rm_scheduler_api::evidence::FactEntry)> {
+    let id = |number: u32| format!("alc_{node}{round}{number}");
+    (0..3).map(|number| bad_launch(&id(number), node)).collect()
+}
+
+async fn judged(settings: Settings, duration_ms: u64) -> World {
+    let world = World::of_machines(10, settings).await;
+    let parameters = json!({ "n": 3, "duration_ms": duration_ms });
+    world.choose("start-failures", parameters).await;
+    world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w6_found_blocked_tried_blocked_for_longer_and_trusted_again() {
+    let world = judged(brief(), 400).await;
+    world.scheduler.tells(&three("n1", "a")[..2]);
+    let seen = until("two are on record", async || {
+        world
+            .evidence("n1")
+            .await
+            .filter(|seen| seen.scores[0].score == 2)
+    })
+    .await;
+    assert_eq!(
+        (seen.scores[0].threshold, seen.scores[0].reached),
+        (3, false)
+    );
+    assert_eq!((seen.cost.attempts_lost, seen.cost.lost_ms), (2, 3_000));
+    assert_eq!(seen.cost.quanta_withheld, 0);
+    assert!(world.published().await.is_empty());
+
+    world.scheduler.tells(&three("n1", "a")[2..]);
+    let blocked = world
+        .until_entry("node/n1", "it is blocked", |entry| !entry.canary)
+        .await;
+    assert!(blocked.automatic);
+    assert_eq!(blocked.cause, "3 launches failed in 5 min");
+    assert_eq!((lasts(&blocked), blocked.removal_no), (400, 0));
+
+    let trial = world
+        .until_entry("node/n1", "on trial", |entry| entry.canary)
+        .await;
+    assert_eq!(trial.cause, "on trial after: 3 launches failed in 5 min");
+    assert_eq!((lasts(&trial), trial.removal_no), (600_000, 1));
+    let seen = world.evidence("n1").await.unwrap();
+    assert_eq!(seen.cost.quanta_withheld, 8);
+    assert!(seen.item.unwrap().item.canary && seen.past.len() == 1);
+
+    world.scheduler.tells(&[bad_launch("alc_n1b", "n1")]);
+    let again = world
+        .until_entry("node/n1", "blocked again", |entry| !entry.canary)
+        .await;
+    assert_eq!(lasts(&again), 800, "doubled");
+    assert!(
+        again.cause.contains("failed on trial: runtime_down"),
+        "{}",
+        again.cause
+    );
+    world
+        .until_entry("node/n1", "on trial again", |entry| entry.canary)
+        .await;
+    world.scheduler.tells(&[worked("alc_n1c", "n1")]);
+    until("trusted again", async || {
+        world.published().await.is_empty().then_some(())
+    })
+    .await;
+
+    let changes = world.changes(0).await.changes;
+    let told: Vec<_> = changes.iter().map(|one| (one.kind, one.reason)).collect();
+    let over = (ChangeKind::Unblocked, Some(ChangeReason::Expired));
+    let blocked = (ChangeKind::Blocked, None);
+    let passed = (ChangeKind::TrialEnded, Some(ChangeReason::Passed));
+    assert_eq!(told, [blocked, over, blocked, over, passed]);
+    let seen = world.evidence("n1").await.unwrap();
+    assert_eq!(
+        seen.scores[0].score, 0,
+        "what led to a block counts no more"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_are_judged_once_however_often_they_are_told() {
+    let mut world = judged(brief(), 600_000).await;
+    world.scheduler.tells(&three("n1", "a"));
+    let first = world
+        .until_entry("node/n1", "it is blocked", |_| true)
+        .await;
+    world.unblock("nodes/n1").await;
+    // A new term asks for everything again: the same three facts.
+    world.kill_and_restart().await;
+    world.scheduler.tells(&three("n2", "a"));
+    world
+        .until_entry("node/n2", "news is judged", |_| true)
+        .await;
+    let published = world.published().await;
+    assert!(
+        !published.contains_key("node/n1"),
+        "the operator's word stands"
+    );
+    assert_eq!(first.removal_no, 0);
+    world.scheduler.tells(&three("n1", "b"));
+    let second = world.until_entry("node/n1", "new facts", |_| true).await;
+    assert_eq!(
+        (lasts(&second), second.removal_no),
+        (1_200_000, 1),
+        "and it is remembered"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn facts_that_came_before_the_machines_wait_for_them() {
+    let world = World::new().await;
+    world.choose("start-failures", json!({})).await;
+    world.scheduler.tells(&three("n1", "a"));
+    until("they are on record", async || {
+        world
+            .evidence("n1")
+            .await
+            .filter(|seen| seen.scores[0].score == 3)
+    })
+    .await;
+    let seen = world.evidence("n1").await.unwrap();
+    assert!(
+        seen.withheld.unwrap().contains("not known which pool"),
+        "no brake, no block"
+    );
+    assert!(world.published().await.is_empty());
+    world.scheduler.has_machines(10);
+    world.until_entry("node/n1", "judged now", |_| true).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b9_no_more_than_the_fraction_blocked_or_on_trial() {
+    let world = judged(brief(), 300).await;
+    for node in ["n1", "n2"] {
+        world.scheduler.tells(&three(node, "a"));
+        world
+            .until_entry(&format!("node/{node}"), "on trial", |entry| entry.canary)
+            .await;
+    }
+    world.scheduler.tells(&three("n3", "a"));
+    let seen = until("held by the brake", async || {
+        world
+            .evidence("n3")
+            .await
+            .filter(|seen| seen.withheld.is_some())
+    })
+    .await;
+    assert_eq!(
+        seen.withheld.unwrap(),
+        "pool default has 10 ready nodes, of which 20 % or 2 may be blocked automatically or on \
+         trial; 2 are"
+    );
+    assert!(seen.scores[0].reached);
+    assert!(!world.published().await.contains_key("node/n3"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b1_a_storm_holds_every_automatic_block() {
+    let world = judged(brief(), 600_000).await;
+    let down: Vec<_> = ["n5", "n6", "n7"].map(|name| machine(name, false)).into();
+    world.scheduler.machines.put(&down);
+    world.scheduler.machines.put(&[machine("n99", true)]);
+    world.knows("n99").await;
+    world.scheduler.tells(&three("n1", "a"));
+    let seen = until("held by the brake", async || {
+        world
+            .evidence("n1")
+            .await
+            .filter(|seen| seen.withheld.is_some())
+    })
+    .await;
+    let why = seen.withheld.unwrap();
+    assert!(
+        why.starts_with("3 nodes of pool default turned bad within five minutes"),
+        "{why}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b3_automatic_evacuations_come_one_after_the_other() {
+    let world = World::of_machines(20, brief()).await;
+    let classes = json!({ "read_only_fs": {
+        "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS", "duration_ms": 600_000, "grace_ms": 0,
+    } });
+    world
+        .choose("cause-class", json!({ "classes": classes }))
+        .await;
+    let bad = |node: &str| {
+        attempt(
+            &format!("alc_{node}"),
+            node,
+            What::Failed,
+            Some("read_only_fs"),
+        )
+    };
+    world.scheduler.tells(&[bad("n1"), bad("n2")]);
+    let action = hayward_blocklist_api::BlockAction::Evacuate;
+    world
+        .until_entry("node/n1", "evacuated", |entry| entry.action == action)
+        .await;
+    let second = world.until_entry("node/n2", "marked", |_| true).await;
+    assert_ne!(second.action, action, "its turn comes in ten seconds");
+    world
+        .until_entry("node/n2", "its turn", |entry| entry.action == action)
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_trial_ends_by_a_word_or_by_itself_and_a_restart_keeps_it() {
+    let mut world = judged(brief(), 300).await;
+    world.scheduler.tells(&three("n1", "a"));
+    let trial = world
+        .until_entry("node/n1", "on trial", |entry| entry.canary)
+        .await;
+    world.kill_and_restart().await;
+    assert_eq!(world.published().await["node/n1"], trial);
+    assert!(world.look("nodes/n1").await.unwrap().item.canary);
+    world.unblock("nodes/n1").await;
+    assert!(world.published().await.is_empty());
+    assert_eq!(refusal(world.look("nodes/n1").await).0, 404);
+
+    world.restart_with(|settings| settings.trial_ms = 200).await;
+    world
+        .choose("start-failures", json!({ "duration_ms": 1 }))
+        .await;
+    world.scheduler.tells(&three("n2", "a"));
+    let unused = until("nobody used it", async || {
+        let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+        let change = history.changes.into_iter().next()?;
+        (change.event == BlockEvent::TrialUnused).then_some(change)
+    })
+    .await;
+    assert_eq!(unused.item.identifier, "n2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_s_block_ends_without_a_trial() {
+    let world = judged(brief(), 300).await;
+    let order = json!({ "action": "mark", "cause": "fan", "duration_ms": 300 });
+    let (_, added) = world.order("nodes/n1", &order).await;
+    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
+    let _: hayward_blocklist_api::FeedChanges = world.viewer().get(&path).await.unwrap();
+    assert!(world.published().await.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strategy_that_would_block_most_of_a_pool_is_refused() {
+    let world = World::of_machines(4, brief()).await;
+    let facts: Vec<_> = ["n0", "n1", "n2"]
+        .iter()
+        .flat_map(|node| three(node, "a"))
+        .collect();
+    world.scheduler.tells(&facts);
+    until("on record", async || {
+        world
+            .evidence("n2")
+            .await
+            .filter(|seen| seen.cost.attempts_lost == 3)
+    })
+    .await;
+    let path = format!("{ROOT}/strategy");
+    let order = json!({ "name": "start-failures", "parameters": {} });
+    let refused = world.operator().put::<_, StrategyView>(&path, &order).await;
+    let error = refused.unwrap_err();
+    let problem = error.problem().unwrap();
+    assert_eq!(problem.status().as_u16(), 422);
+    let detail = &problem.detail;
+    assert!(
+        detail.contains("3 of 4 ready nodes of pool default (n0, n1, n2)"),
+        "{detail}"
+    );
+    let kept: StrategyView = world.viewer().get(&path).await.unwrap();
+    assert_eq!(kept.name, "none", "and nothing changed");
+    world.choose("start-failures", json!({ "n": 4 })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_users_own_fault_blames_no_machine() {
+    let world = judged(brief(), 600_000).await;
+    world.choose("failure-count", json!({})).await;
+    let mine = |number: u32| attempt(&format!("alc_{number}"), "n1", What::Failed, None);
+    world.scheduler.tells(&(0..6).map(mine).collect::<Vec<_>>());
+    let seen = until("on record", async || {
+        world
+            .evidence("n1")
+            .await
+            .filter(|seen| seen.cost.attempts_lost == 6)
+    })
+    .await;
+    assert_eq!(seen.scores[0].score, 0, "six works of one user");
+    assert!(seen.facts.iter().all(|fact| !fact.counted));
+    let (key, mut other) = mine(7);
+    let attempt = other.attempt.as_mut().unwrap();
+    attempt.user = hayward_vocabulary::UserName::new("bob").unwrap();
+    world.scheduler.tells(&[(key, other)]);
+    world
+        .until_entry("node/n1", "another user's fails there too", |_| true)
+        .await;
+}

@@ -1,0 +1,241 @@
+//! The routes of section 14: statuses, pointers, filters, the feed, and who may do what.
+
+use std::collections::BTreeMap;
+
+use axum::http::Method;
+use axum::http::header::{ETAG, IF_MATCH};
+use hayward_blocklist::Settings;
+use hayward_blocklist_api::{
+    BlockBatchAnswer, BlockEntry, BlockOverview, BlockView, ChangeKind, FailureAnswer, FeedChanges,
+    StrategyView,
+};
+use serde_json::{Value, json};
+
+use crate::world::{ROOT, World, refusal};
+
+fn mark() -> Value {
+    json!({ "action": "MARK_BLOCKLISTED", "cause": "disk slow", "duration_ms": 60_000 })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_fault_of_an_order_is_named_at_once() {
+    let world = World::new().await;
+    let body = json!({
+        "action": "destroy", "cause": " ", "duration_ms": -1, "scope": "RACK:1", "permanent": true,
+    });
+    let (status, pointers) = world.refused("nodes/-x", &body).await;
+    assert_eq!(status, 422);
+    for wanted in [
+        "/path/id",
+        "/action",
+        "/cause",
+        "/duration_ms",
+        "/scope",
+        "/permanent",
+    ] {
+        assert!(
+            pointers.iter().any(|pointer| pointer == wanted),
+            "{wanted} of {pointers:?}"
+        );
+    }
+    let mut graceful = mark();
+    graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
+    let pointers = vec!["/evacuation".to_owned()];
+    assert_eq!(
+        world.refused("nodes/k1", &graceful).await,
+        (422, pointers),
+        "of a mark"
+    );
+    graceful["action"] = json!("evacuate");
+    let item = world.order("nodes/k1", &graceful).await.1.item.unwrap();
+    let usual = hayward_blocklist_api::EvacuationPolicy::Graceful { grace_ms: 120_000 };
+    assert_eq!(item.evacuation, usual, "the grace of the settings");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_nobody_has_seen_is_refused_once_the_machines_are_known() {
+    let mut world = World::of_machines(3, Settings::default()).await;
+    let pointers = vec!["/path/id".to_owned()];
+    assert_eq!(world.refused("nodes/n77", &mark()).await, (422, pointers));
+    let batch = json!({ "items": [{
+        "type": "NODE", "identifier": "n77", "action": "mark", "cause": "x"
+    }] });
+    let path = format!("{ROOT}/items");
+    let answer = world
+        .operator()
+        .post::<_, BlockBatchAnswer>(&path, &batch, None)
+        .await;
+    assert_eq!(
+        refusal(answer),
+        (422, vec!["/items/0/identifier".to_owned()])
+    );
+    assert_eq!(
+        world.order("workers/alc_9", &mark()).await.0,
+        201,
+        "workers come and go"
+    );
+    // Section 11: one that left may return under its name, after a restart too.
+    world.scheduler.machines.remove("n2");
+    world.kill_and_restart().await;
+    world.knows("n1").await;
+    assert_eq!(world.order("nodes/n2", &mark()).await.0, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_removal_may_name_what_it_saw() {
+    let world = World::new().await;
+    world.order("nodes/k1", &mark()).await;
+    let operator = world.operator();
+    let path = format!("{ROOT}/nodes/k1");
+    let seen = operator
+        .call(Method::GET, path.as_str())
+        .answer::<BlockView>()
+        .await
+        .unwrap();
+    let tag = seen.headers[ETAG].to_str().unwrap().to_owned();
+    let mut longer = mark();
+    longer["duration_ms"] = json!(90_000);
+    longer["allow_merge"] = json!(true);
+    world.order("nodes/k1", &longer).await;
+    let remove = async |tag: &str| {
+        let call = operator
+            .call(Method::DELETE, path.as_str())
+            .header(IF_MATCH, tag);
+        call.send::<Option<()>>().await
+    };
+    assert_eq!(refusal(remove(&tag).await).0, 412);
+    let seen = operator
+        .call(Method::GET, path.as_str())
+        .answer::<BlockView>()
+        .await
+        .unwrap();
+    remove(seen.headers[ETAG].to_str().unwrap()).await.unwrap();
+    assert_eq!(refusal(remove("*").await).0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_overview_takes_filters() {
+    let world = World::new().await;
+    world.order("nodes/k1", &mark()).await;
+    let evacuate = json!({ "action": "evacuate", "cause": "x", "scope": "JOB:job_1" });
+    world.order("nodes/k2", &evacuate).await;
+    world.order("workers/alc_1", &mark()).await;
+    let count = async |query: &str| {
+        let path = format!("{ROOT}?{query}");
+        let seen: BlockOverview = world.viewer().get(&path).await.unwrap();
+        (seen.nodes.len(), seen.workers.len())
+    };
+    assert_eq!(count("").await, (2, 1));
+    assert_eq!(count("type=NODE").await, (2, 0));
+    assert_eq!(count("action=MARK_BLOCKED").await, (1, 1));
+    assert_eq!(count("scope=CLUSTER").await, (1, 1));
+    assert_eq!(count("scope=JOB:job_1").await, (1, 0));
+    let odd = format!("{ROOT}?type=RACK&action=x&scope=y&include=z");
+    let (status, pointers) = refusal(world.viewer().get::<BlockOverview>(&odd).await);
+    assert_eq!((status, pointers.len()), (400, 4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b7_the_feed_leads_from_any_version_to_the_list() {
+    let world = World::new().await;
+    let start: BlockOverview = world.overview().await;
+    for round in 0..3 {
+        for node in ["k1", "k2", "k3"] {
+            let mut order = mark();
+            order["duration_ms"] = json!(60_000 + round);
+            order["allow_merge"] = json!(true);
+            world.order(&format!("nodes/{node}"), &order).await;
+        }
+        world.unblock("nodes/k2").await;
+    }
+    let mut copy: BTreeMap<String, BlockEntry> = BTreeMap::new();
+    let news = world.changes(start.version).await;
+    assert!(news.changes.is_sorted_by_key(|change| change.version));
+    for change in news.changes {
+        match change.kind {
+            ChangeKind::Blocked | ChangeKind::Updated => {
+                copy.insert(change.item.key(), change.item);
+            }
+            _ => drop(copy.remove(&change.item.key())),
+        }
+    }
+    assert_eq!(copy, world.published().await);
+    let future = format!("{ROOT}/changes?after=1000000");
+    assert_eq!(
+        refusal(world.viewer().get::<FeedChanges>(&future).await).0,
+        410,
+        "RESYNC"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_strategy_with_faults_leaves_the_old_one() {
+    let world = World::new().await;
+    world.choose("flapping", json!({ "n": 9 })).await;
+    let path = format!("{ROOT}/strategy");
+    let choose =
+        async |body: Value| refusal(world.operator().put::<_, StrategyView>(&path, &body).await);
+    let unknown = choose(json!({ "name": "magic" })).await;
+    assert_eq!(unknown, (422, vec!["/name".to_owned()]));
+    let faults = choose(json!({ "name": "flapping", "parameters": { "n": 0, "x": 1 } })).await;
+    assert_eq!(faults.0, 422);
+    assert_eq!(faults.1, ["/parameters/n", "/parameters/x"]);
+    let kept: StrategyView = world.viewer().get(&path).await.unwrap();
+    assert_eq!(
+        (kept.name.as_str(), &kept.parameters["n"]),
+        ("flapping", &json!(9))
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_do_what() {
+    let world = World::new().await;
+    let item = json!({ "type": "NODE", "identifier": "k1", "action": "mark", "cause": "x" });
+    let post = async |client: hayward_service::Client, source: Option<&str>| {
+        let body = json!({ "items": [item], "source": source });
+        let path = format!("{ROOT}/items");
+        let answer = client.post::<_, BlockBatchAnswer>(&path, &body, None).await;
+        answer
+            .err()
+            .map_or(200, |error| error.problem().unwrap().status().as_u16())
+    };
+    assert_eq!(post(world.viewer(), Some("detector:x")).await, 403);
+    assert_eq!(
+        post(world.owner(), None).await,
+        403,
+        "an owner is no operator"
+    );
+    assert_eq!(post(world.owner(), Some("manual:ann")).await, 403);
+    assert_eq!(
+        post(world.operator(), Some("manual:bob")).await,
+        422,
+        "nor somebody else"
+    );
+    assert_eq!(post(world.operator(), Some("magic")).await, 422);
+    assert_eq!(
+        post(world.owner(), Some("detector:x")).await,
+        422,
+        "no machines, no brakes"
+    );
+    assert_eq!(post(world.operator(), None).await, 200);
+
+    let body = json!({
+        "job_id": "job_1", "cause": "x", "locations": [{ "node": "n1" }],
+        "timestamp": "2026-11-21T10:42:00Z",
+    });
+    let path = format!("{ROOT}/failures");
+    let tell = async |client: hayward_service::Client, body: &Value| {
+        client.post::<_, FailureAnswer>(&path, body, None).await
+    };
+    assert_eq!(refusal(tell(world.viewer(), &body).await).0, 403);
+    tell(world.scheduler(), &body).await.unwrap();
+    let bad = json!({
+        "job_id": "", "cause": "", "locations": [], "timestamp": "noon", "cause_code": "a b",
+    });
+    let (status, pointers) = refusal(tell(world.owner(), &bad).await);
+    assert_eq!((status, pointers.len()), (422, 5), "{pointers:?}");
+    let strategy = json!({ "name": "none" });
+    let path = format!("{ROOT}/strategy");
+    let chosen = world.owner().put::<_, StrategyView>(&path, &strategy).await;
+    assert_eq!(refusal(chosen).0, 403);
+}

@@ -1,0 +1,109 @@
+//! One service as a process of its own, so that what it costs can be told from what asks it.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use hayward_service::Client;
+use hayward_service::health::Word;
+use tokio::process::{Child, Command};
+
+/// Ticks of a second in `/proc/PID/stat`, on every Linux.
+const TICKS: u64 = 100;
+const PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct Process {
+    pub address: SocketAddr,
+    child: Child,
+}
+
+impl Process {
+    /// Starts `hayward run SERVICE` and waits until it leads.
+    pub async fn start(
+        service: &str,
+        port: u16,
+        keys: &Path,
+        settings: &[(&str, String)],
+    ) -> anyhow::Result<Self> {
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let ours = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
+        let kept = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
+        let child = Command::new(program)
+            .args(["run", service])
+            .env_clear()
+            .envs(kept)
+            .env("HAYWARD_LISTEN", address.to_string())
+            .env("HAYWARD_KEYS", keys)
+            .env("HAYWARD_LOG_FILTER", "error")
+            .envs(settings.iter().map(|(name, value)| (*name, value.as_str())))
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {service}"))?;
+        let mut process = Self { address, child };
+        process.ready(service).await?;
+        Ok(process)
+    }
+
+    async fn ready(&mut self, service: &str) -> anyhow::Result<()> {
+        let url = format!("http://{}", self.address);
+        let client = Client::new(&[url], hayward_service::TokenSource::none())?;
+        let until = tokio::time::Instant::now() + PATIENCE;
+        while client.get::<Word>("/readyz").await.is_err() {
+            if let Some(status) = self.child.try_wait()? {
+                bail!("{service} ended: {status}");
+            }
+            if tokio::time::Instant::now() > until {
+                bail!("{service} was not ready in time");
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        Ok(())
+    }
+
+    fn read(&self, file: &str) -> anyhow::Result<String> {
+        let pid = self.child.id().context("the service has ended")?;
+        Ok(std::fs::read_to_string(format!("/proc/{pid}/{file}"))?)
+    }
+
+    /// Milliseconds of cpu it has used so far.
+    pub fn cpu_ms(&self) -> anyhow::Result<u64> {
+        let stat = self.read("stat")?;
+        let fields = stat.rsplit(')').next().unwrap_or_default();
+        let ticks: u64 = fields
+            .split_ascii_whitespace()
+            .skip(11)
+            .take(2)
+            .filter_map(|field| field.parse::<u64>().ok())
+            .sum();
+        Ok(ticks * (1000 / TICKS))
+    }
+
+    /// Mebibytes of memory it holds.
+    pub fn resident_mib(&self) -> anyhow::Result<u64> {
+        let status = self.read("status")?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        let kib = line.and_then(|line| line.split_ascii_whitespace().next());
+        let kib: u64 = kib.context("no VmRSS")?.parse()?;
+        Ok(kib / 1024)
+    }
+
+    /// As an operator would.
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        if let Some(pid) = self.child.id().and_then(|pid| i32::try_from(pid).ok()) {
+            let pid = nix::unistd::Pid::from_raw(pid);
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+        }
+        if tokio::time::timeout(PATIENCE, self.child.wait())
+            .await
+            .is_err()
+        {
+            self.child.kill().await?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,94 @@
+//! `hayward node drain`: what would move, then how far it is. Without a wish of its own it shows
+//! the drain that is there.
+
+mod preview;
+mod progress;
+
+use hayward_node_status_api::drain::{DrainRequest, DrainView};
+use hayward_vocabulary::NodeName;
+use serde_json::Value;
+
+use crate::amounts;
+use crate::connection::{Role, Service, Session};
+
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag that a person sets or not"
+)]
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Name of the node.
+    #[arg(value_name = "NODE")]
+    pub node: NodeName,
+    /// Begin, and say why; shown to everyone who asks about the node.
+    #[arg(long, value_name = "TEXT")]
+    pub reason: Option<String>,
+    /// After so long, as 30m, move what is left without regard to its disruption limits.
+    #[arg(long, value_name = "DURATION", value_parser = amounts::duration_ms)]
+    pub deadline: Option<u64>,
+    /// Begin even where too little of the pool would be left.
+    #[arg(long)]
+    pub force: bool,
+    /// Only say what would move, what cannot and whose it is, and how long it may take.
+    #[arg(long, conflicts_with_all = ["pause", "resume", "cancel", "wait"])]
+    pub preview: bool,
+    /// Take nothing more off for now; the node still takes no new work.
+    #[arg(long, conflicts_with_all = ["resume", "cancel"])]
+    pub pause: bool,
+    /// Go on after a pause.
+    #[arg(long, conflicts_with = "cancel")]
+    pub resume: bool,
+    /// End the drain: the node takes work again.
+    #[arg(long, conflicts_with_all = ["reason", "deadline", "force", "wait"])]
+    pub cancel: bool,
+    /// Watch until it is empty, failed or cancelled.
+    #[arg(long)]
+    pub wait: bool,
+}
+
+pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> {
+    let path = format!("/v1/nodes/{}/drain", arguments.node);
+    if arguments.preview {
+        return preview::run(session, &arguments.node).await;
+    }
+    if arguments.cancel {
+        let client = session.client(Service::NodeStatus, Role::Operator)?;
+        let answer: Value = client.delete(&path).await?;
+        return show(session, answer);
+    }
+    let answer: Value = if let Some(request) = wish(&arguments) {
+        let client = session.client(Service::NodeStatus, Role::Operator)?;
+        client.put(&path, &request).await?
+    } else {
+        let client = session.client(Service::NodeStatus, Role::Reader)?;
+        client.get(&path).await?
+    };
+    if arguments.wait {
+        return progress::watch(session, &path).await;
+    }
+    show(session, answer)
+}
+
+/// What is to be changed; none where nothing is said.
+fn wish(arguments: &Arguments) -> Option<DrainRequest> {
+    let paused = match (arguments.pause, arguments.resume) {
+        (true, _) => Some(true),
+        (_, true) => Some(false),
+        _ => None,
+    };
+    let deadline = arguments.deadline;
+    let request = DrainRequest {
+        reason: arguments.reason.clone(),
+        deadline_ms: deadline.map(|ms| i64::try_from(ms).unwrap_or(i64::MAX)),
+        deadline: None,
+        paused,
+        force: arguments.force,
+    };
+    (request != DrainRequest::default()).then_some(request)
+}
+
+fn show(session: &Session, answer: Value) -> anyhow::Result<()> {
+    session
+        .out
+        .answer(answer, |view: &DrainView, look| progress::text(view, look))
+}

@@ -1,0 +1,186 @@
+//! How far a drain is: as a text, and as a bar until its end.
+
+use std::time::{Duration, Instant};
+
+use anyhow::bail;
+use hayward_node_status_api::drain::{DrainBlocker, DrainState, DrainView};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{clean, duration, word};
+use crate::output::{Facts, Look, Table, Tone, note, print, toned};
+
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(500);
+/// A service may be away so long before the watcher gives up.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+pub fn text(view: &DrainView, look: &Look) -> String {
+    let mut facts = Facts::default();
+    let tone = match view.state {
+        DrainState::Drained => Tone::Good,
+        DrainState::Failed => Tone::Bad,
+        _ => Tone::Warning,
+    };
+    facts.say("node", &view.node);
+    facts.say("drain", toned(word(&view.state), tone));
+    facts.say("why", &view.why);
+    facts.say("since", look.ago(view.state_since));
+    if let Some(next) = &view.next {
+        let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
+        facts.say(
+            "next",
+            format!("{}{}", after.unwrap_or_default(), next.what),
+        );
+    }
+    let number = view.order.number;
+    let begun = look.ago(view.order.since);
+    facts.say(
+        "order",
+        format!("{number}, by {} {begun}: {}", view.by, view.order.reason),
+    );
+    if let Some(deadline) = view.order.deadline {
+        facts.say("deadline", deadline);
+    }
+    if let Some(moves) = &view.moves {
+        let told = format!(
+            "{} of {} moved, {} without a successor, {} still there",
+            moves.moved, moves.total, moves.failed, moves.remaining
+        );
+        facts.say("work", told);
+    }
+    let containers = view.containers.map(|count| count.to_string());
+    let containers = containers.unwrap_or_else(|| "not told yet".to_owned());
+    facts.say("containers", containers);
+    let mut text = facts.text(look);
+    let blockers = view.moves.as_ref().map(|moves| &moves.blockers[..]);
+    text += &blocking(blockers.unwrap_or_default(), look);
+    text
+}
+
+fn blocking(blockers: &[DrainBlocker], look: &Look) -> String {
+    if blockers.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(["stays", "of", "why", "detail"]);
+    for it in blockers {
+        table.row([
+            (&it.work).into(),
+            (&it.user).into(),
+            it.why.replace('_', " ").into(),
+            (&it.detail).into(),
+        ]);
+    }
+    format!("\n{}", table.text(look))
+}
+
+/// Draws until the drain is over, and then says how it ended. Success is an empty node.
+pub async fn watch(session: &Session, path: &str) -> anyhow::Result<()> {
+    let client = session.client(Service::NodeStatus, Role::Reader)?;
+    let bar = ProgressBar::no_length();
+    let (mut heard, mut said) = (Instant::now(), String::new());
+    let view = loop {
+        match client.get::<DrainView>(path).await {
+            Ok(view) => {
+                heard = Instant::now();
+                draw(&bar, &mut said, &view);
+                let goes_on = matches!(view.state, DrainState::Draining | DrainState::Paused);
+                if !goes_on {
+                    break view;
+                }
+            }
+            Err(error) if error.retryable() && heard.elapsed() < PATIENCE => {
+                bar.set_message(format!("{error}; trying on"));
+            }
+            Err(error) => {
+                bar.finish_and_clear();
+                return Err(error.into());
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
+    bar.finish_and_clear();
+    if session.out.json {
+        session.out.json(&serde_json::to_value(&view)?)?;
+    } else {
+        print(&text(&view, &session.out.look()))?;
+    }
+    if view.state != DrainState::Drained {
+        bail!("{} is not drained: {}", view.node, clean(&view.why));
+    }
+    Ok(())
+}
+
+/// A bar on a terminal; elsewhere a line when something changed.
+fn draw(bar: &ProgressBar, said: &mut String, view: &DrainView) {
+    let line = clean(&format!("{}: {}", word(&view.state), view.why));
+    if bar.is_hidden() {
+        if *said != line {
+            note(&line);
+            *said = line;
+        }
+        return;
+    }
+    if let Some(moves) = &view.moves {
+        if bar.length().is_none() {
+            let style = ProgressStyle::with_template("{wide_bar} {pos}/{len} gone; {msg}");
+            // The template is ours; the default would do as well.
+            bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        }
+        bar.set_length(moves.total);
+        bar.set_position(moves.total.saturating_sub(moves.remaining));
+    }
+    bar.set_message(line);
+    bar.tick();
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_node_status_api::drain::DrainMoves;
+    use hayward_node_status_api::{DrainOrder, Next};
+    use hayward_vocabulary::{NodeName, Timestamp};
+
+    use super::*;
+
+    #[test]
+    fn a_drain_says_what_blocks_it_and_whose_it_is() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+        let view = DrainView {
+            node: NodeName::new("node-2").unwrap(),
+            order: DrainOrder {
+                number: 2,
+                since: at,
+                deadline: Some(at.plus_ms(1_800_000)),
+                paused: false,
+                reason: "new disk".into(),
+            },
+            by: "ann".into(),
+            state: DrainState::Draining,
+            state_since: at,
+            why: "2 still placed here, 1 of them stay by themselves".into(),
+            next: Some(Next {
+                what: "what is still here is moved without regard to its disruption limits".into(),
+                after_ms: Some(1_710_000),
+            }),
+            moves: Some(DrainMoves {
+                total: 5,
+                moved: 2,
+                failed: 1,
+                remaining: 2,
+                blockers: vec![DrainBlocker {
+                    allocation: "alc_1".into(),
+                    work: "rsv_1".into(),
+                    user: "ben".into(),
+                    why: "reservation".into(),
+                    detail: "is never taken away".into(),
+                }],
+            }),
+            containers: None,
+        };
+        let look = Look {
+            colour: false,
+            now: at.plus_ms(90_000),
+        };
+        insta::assert_snapshot!(text(&view, &look));
+    }
+}

@@ -1,0 +1,149 @@
+//! `hayward node NODE`: since when, why, what next; then how it feels, what became of it, what
+//! speaks against it and what runs there.
+
+use hayward_container_manager_api::{ContainerList, ContainerState};
+use hayward_node_status_api::{NodeHistory, NodeView};
+use hayward_vocabulary::NodeName;
+use serde_json::Value;
+
+use super::evidence;
+use crate::commands::{containers, nodes};
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{bytes, clean, count, duration, size, thousandths, word};
+use crate::output::{Facts, Look, Table, Tone, print, read, toned};
+
+/// Changes that are shown with a node.
+const CHANGES: usize = 10;
+const CONTAINERS: Pages = Pages {
+    list: "containers",
+    next: "next",
+};
+
+pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
+    let client = session.client(Service::NodeStatus, Role::Reader)?;
+    let answer: Value = client.get(&format!("/v1/nodes/{node}")).await?;
+    if session.out.json {
+        return session.out.json(&answer);
+    }
+    let view: NodeView = read(answer)?;
+    let history: NodeHistory = client
+        .get(&format!("/v1/nodes/{node}/history?limit={CHANGES}"))
+        .await?;
+    let look = session.out.look();
+    let mut text = facts(&view, &look);
+    text += &section("what became of it", &changes(&history, &look), &look);
+    let evidence = evidence::of(session, node).await;
+    text += &section("what speaks against it", &evidence, &look);
+    text += &section("what runs there", &running(session, node).await, &look);
+    print(&text)
+}
+
+fn section(title: &str, body: &str, look: &Look) -> String {
+    if body.is_empty() {
+        return String::new();
+    }
+    format!("\n{}\n{body}", look.title(title))
+}
+
+fn facts(view: &NodeView, look: &Look) -> String {
+    let (entry, metrics) = (&view.entry, &view.metrics);
+    let mut facts = Facts::default();
+    facts.say("node", &entry.node);
+    facts.say("state", nodes::state(view));
+    facts.say("why", &entry.reason);
+    facts.say(
+        "since",
+        format!("{}, {}", entry.since, look.ago(entry.since)),
+    );
+    if let Some(next) = &view.next {
+        let after = next.after_ms.map(|ms| format!("in {}: ", duration(ms)));
+        facts.say(
+            "next",
+            format!("{}{}", after.unwrap_or_default(), next.what),
+        );
+    }
+    for instance in &view.rivals {
+        facts.say("agent instance", toned(instance, Tone::Warning));
+    }
+    facts.say("pool", &entry.pool);
+    facts.say("offers", size(&entry.capacity));
+    if let Some(claimed) = &view.claimed {
+        let told = format!("{}: more than it was enrolled for", size(claimed));
+        facts.say("claims", toned(told, Tone::Warning));
+    }
+    if metrics.memory_total_bytes > 0 {
+        let free = |free: u64, total: u64| format!("{} free of {}", bytes(free), bytes(total));
+        let available = metrics.memory_available_bytes;
+        facts.say("memory", free(available, metrics.memory_total_bytes));
+        if metrics.swap_total_bytes > 0 {
+            facts.say(
+                "swap",
+                free(metrics.swap_free_bytes, metrics.swap_total_bytes),
+            );
+        }
+        facts.say(
+            "disk",
+            free(metrics.disk_free_bytes, metrics.disk_total_bytes),
+        );
+        facts.say("load", thousandths(metrics.load_centi * 10));
+    }
+    if let Some(pressure) = &metrics.pressure {
+        let percent = |centi: u64| format!("{} %", centi / 100);
+        let [cpu, memory, io] =
+            [pressure.cpu_centi, pressure.memory_centi, pressure.io_centi].map(percent);
+        let waits = format!("for cpu {cpu}, memory {memory}, disk {io} of the last 10 s");
+        facts.say("waits", waits);
+    }
+    facts.say("containers", metrics.containers);
+    let missed = count(view.missed, "heartbeat");
+    facts.say(
+        "heard",
+        format!("{} ago, {missed} missed", duration(view.heartbeat_age_ms)),
+    );
+    if view.flaps > 0 {
+        let times = count(view.flaps, "time");
+        facts.say("flaps", format!("fell silent {times} in 15 min"));
+    }
+    facts.say("runtimes", entry.runtimes.join(", "));
+    facts.say("agent", &view.version);
+    for (name, value) in &entry.labels {
+        facts.say("label", format!("{name}={value}"));
+    }
+    facts.text(look)
+}
+
+fn changes(history: &NodeHistory, look: &Look) -> String {
+    let mut table = Table::new(["when", "health", "takes work", "by", "what and why"]);
+    for change in &history.changes {
+        table.row([
+            look.ago(change.at).into(),
+            word(&change.health).into(),
+            if change.schedulable { "on" } else { "off" }.into(),
+            change.by.as_deref().unwrap_or("-").into(),
+            (&change.reason).into(),
+        ]);
+    }
+    if table.is_empty() {
+        String::new()
+    } else {
+        table.text(look)
+    }
+}
+
+async fn running(session: &Session, node: &NodeName) -> String {
+    let asked = async {
+        let client = session.client(Service::ContainerManager, Role::Reader)?;
+        let path = format!("/v1/containers?node={node}");
+        let list: ContainerList = read(pages::all(&client, &path, CONTAINERS).await?)?;
+        anyhow::Ok(list)
+    };
+    match asked.await {
+        Ok(list) => {
+            let mut alive = list.containers;
+            alive.retain(|view| view.entry.state != ContainerState::Ended);
+            containers::table(&alive, &session.out.look())
+        }
+        Err(error) => format!("{}\n", clean(&format!("cannot be told: {error:#}"))),
+    }
+}

@@ -1,0 +1,267 @@
+//! The table of machines: what is full stands out, and why something is not healthy has the rest of
+//! the line.
+
+use hayward_blocklist_api::BlockEntry;
+use hayward_node_status_api::NodeView;
+
+use super::{Fleet, state};
+use crate::output::words::{bytes, count, duration};
+use crate::output::{Cell, Look, Table, Tone, bars, toned};
+
+/// Places of a bar.
+const WIDTH: u64 = 5;
+/// Signs of the last column, so that a line has no more than 100 of usual names.
+const WHY: usize = 28;
+/// From here on something is full.
+const FULL_PERCENT: u64 = 90;
+
+pub fn text(fleet: &Fleet, look: &Look) -> String {
+    if fleet.nodes.is_empty() {
+        return "no nodes\n".to_owned();
+    }
+    let header = [
+        "node", "pool", "state", "held", "memory", "load", "runs", "for", "why",
+    ];
+    let mut table = Table::new(header).numbers(&[6]);
+    for view in &fleet.nodes {
+        let block = fleet.block_of(view);
+        table.row([
+            (&view.entry.node).into(),
+            pool(fleet, view),
+            block.map_or_else(|| state(view), |block| blocked(view, block)),
+            held(fleet, view),
+            memory(view),
+            load(view),
+            view.metrics.containers.into(),
+            look.age(view.entry.since).into(),
+            why(view, block, look),
+        ]);
+    }
+    let mut text = table.text(look);
+    for service in &fleet.silent {
+        let told = format!("{service} does not answer: what it would say is left out\n");
+        text += &look.paint(&told, Tone::Warning);
+    }
+    text
+}
+
+/// As the policy has it; in parentheses as the agent names it, where nobody can tell.
+fn pool(fleet: &Fleet, view: &NodeView) -> Cell {
+    match fleet.held_on(view) {
+        Some(held) => (&held.pool).into(),
+        None => toned(format!("({})", view.entry.pool), Tone::Faint),
+    }
+}
+
+fn held(fleet: &Fleet, view: &NodeView) -> Cell {
+    fleet.held_on(view).map_or_else(
+        || "-".into(),
+        |node| {
+            let all = node.order + node.over;
+            let text = format!("{} {}/{}", bar(node.held, all), node.held, node.order);
+            toned(
+                text,
+                if node.over > 0 {
+                    Tone::Warning
+                } else {
+                    Tone::Plain
+                },
+            )
+        },
+    )
+}
+
+fn memory(view: &NodeView) -> Cell {
+    let metrics = &view.metrics;
+    let total = metrics.memory_total_bytes;
+    used(total.saturating_sub(metrics.memory_available_bytes), total)
+}
+
+/// Of a minute, against its cpus: above 100 % something waits for them.
+fn load(view: &NodeView) -> Cell {
+    let cpus_centi = view.entry.capacity.cpu_milli / 10;
+    if view.metrics.memory_total_bytes == 0 {
+        return "-".into();
+    }
+    used(view.metrics.load_centi, cpus_centi)
+}
+
+fn used(amount: u64, total: u64) -> Cell {
+    if total == 0 {
+        return "-".into();
+    }
+    let percent = amount.saturating_mul(100) / total;
+    let text = format!("{} {percent}%", bar(amount, total));
+    let full = percent >= FULL_PERCENT;
+    toned(text, if full { Tone::Warning } else { Tone::Plain })
+}
+
+/// Full as far as it is used, dotted where it is free.
+fn bar(amount: u64, total: u64) -> String {
+    bars::share(amount.min(total), total, total, WIDTH)
+}
+
+fn blocked(view: &NodeView, block: &BlockEntry) -> Cell {
+    // What cannot be reached is worse than what is not wanted.
+    match state(view) {
+        lost if lost.says("lost") => lost,
+        _ if block.canary => toned("on trial", Tone::Warning),
+        _ => toned("blocked", Tone::Bad),
+    }
+}
+
+fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look) -> Cell {
+    let mut said = Vec::new();
+    if let Some(block) = block {
+        let left = block.end.map(|end| duration(end.ms_since(look.now)));
+        let left = left.map_or_else(|| "for good".to_owned(), |left| format!("{left} more"));
+        said.push(format!("{left}: {}", block.cause));
+    }
+    if !view.entry.takes_work() || view.flaps > 2 {
+        said.push(view.entry.reason.clone());
+    }
+    if let Some(claimed) = &view.claimed {
+        let claimed = bytes(claimed.memory_bytes);
+        said.push(format!("claims {claimed}, held to its limit"));
+    }
+    if view.missed > 0 && view.entry.takes_work() {
+        said.push(format!("{} missed", count(view.missed, "heartbeat")));
+    }
+    toned(shortened(&said.join("; ")), Tone::Faint)
+}
+
+fn shortened(text: &str) -> String {
+    if text.chars().count() <= WHY {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(WHY - 1).collect();
+    format!("{}…", kept.trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
+    use hayward_node_status_api::drain::DrainState;
+    use hayward_node_status_api::{Health, Metrics, NodeEntry};
+    use hayward_rm_scheduler_api::occupancy::NodeOccupancy;
+    use hayward_vocabulary::{NodeName, Quantum, Size, Timestamp};
+
+    use super::*;
+
+    const AT: Timestamp = Timestamp::from_unix_ms(1_795_257_720_000);
+
+    fn node(name: &str, health: Health, schedulable: bool, reason: &str) -> NodeView {
+        NodeView {
+            entry: NodeEntry {
+                node: NodeName::new(name).unwrap(),
+                pool: "default".into(),
+                capacity: Size {
+                    memory_bytes: 8 << 30,
+                    cpu_milli: 4000,
+                    ..Size::default()
+                },
+                labels: std::collections::BTreeMap::new(),
+                runtimes: vec!["process".into()],
+                health,
+                schedulable,
+                reason: reason.into(),
+                since: AT,
+                drain: None,
+                boot_id: "b".into(),
+                agent_instance: "a".into(),
+            },
+            metrics: Metrics {
+                load_centi: 120,
+                memory_total_bytes: 16 << 30,
+                memory_available_bytes: 5 << 29,
+                containers: 3,
+                ..Metrics::default()
+            },
+            heartbeat_age_ms: 420,
+            missed: 0,
+            version: "0.1.0".into(),
+            next: None,
+            flaps: 0,
+            rivals: Vec::new(),
+            claimed: None,
+            drain_state: None,
+        }
+    }
+
+    fn held(name: &str, held: u64) -> NodeOccupancy {
+        NodeOccupancy {
+            node: NodeName::new(name).unwrap(),
+            pool: "batch".into(),
+            up: true,
+            responsive: true,
+            online: true,
+            quiesced: false,
+            blocked: None,
+            capacity: Size::default(),
+            quantum: Quantum::default(),
+            order: 8,
+            held,
+            free: 8 - held,
+            over: 0,
+            fixed: 0,
+            vacating: 0,
+            processes: 3,
+            reservable: true,
+            classes: Vec::new(),
+            shares: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_table_of_nodes() {
+        let mut draining = node(
+            "node-5",
+            Health::Healthy,
+            true,
+            "being drained by ann: disk",
+        );
+        draining.drain_state = Some(DrainState::Draining);
+        let block = |name: &str, canary| BlockEntry {
+            kind: BlockKind::Node,
+            identifier: name.into(),
+            action: BlockAction::Mark,
+            cause: "4 launches failed in 2 min".into(),
+            start: AT,
+            end: Some(AT.plus_ms(8_100_000)),
+            sources: ["auto".to_owned()].into(),
+            removal_no: 0,
+            job: None,
+            automatic: true,
+            canary,
+            evacuation: EvacuationPolicy::Immediate,
+        };
+        let fleet = Fleet {
+            nodes: vec![
+                node("node-1", Health::Healthy, true, "heartbeats arrive"),
+                node(
+                    "node-2",
+                    Health::Healthy,
+                    false,
+                    "varied off by ann: a fan is broken",
+                ),
+                node("node-3", Health::Lost, true, "no heartbeat for 60 s"),
+                node("node-4", Health::Suspect, true, "no heartbeat for 15 s"),
+                draining,
+                node("node-6", Health::Healthy, true, "heartbeats arrive"),
+                node("node-7", Health::Healthy, true, "heartbeats arrive"),
+            ],
+            held: vec![held("node-1", 8), held("node-2", 0), held("node-4", 3)],
+            blocks: vec![block("node-6", false), block("node-7", true)],
+            silent: vec!["blocklist"],
+        };
+        let look = Look {
+            colour: false,
+            now: AT.plus_ms(7_500_000),
+        };
+        let table = text(&fleet, &look);
+        for line in table.lines() {
+            assert!(line.chars().count() <= 100, "{line}");
+        }
+        insta::assert_snapshot!(table);
+    }
+}

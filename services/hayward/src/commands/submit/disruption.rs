@@ -1,0 +1,70 @@
+//! What its user lets be done to work whose node is lost or is being emptied.
+
+use std::fmt::Display;
+
+use hayward_job_converter_api::unreachable::{ReplaceAfter, UnreachableChoice, UnreachableWord};
+
+use crate::amounts;
+
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Disruption {
+    /// When its node cannot be reached: replace, wait, replace-after=10m, or exclusive (never two
+    /// at once). Default: replace.
+    #[arg(long, value_name = "WHAT", value_parser = choice)]
+    pub when_unreachable: Option<UnreachableChoice>,
+    /// Most of its processes that drains may take off at one time. Default: any number.
+    #[arg(long, value_name = "N")]
+    pub disruption_limit: Option<u64>,
+}
+
+fn choice(text: &str) -> Result<UnreachableChoice, String> {
+    let fault =
+        |why: &dyn Display| format!("{why}; write replace, wait, exclusive or replace-after=10m");
+    let word = match text {
+        "replace" => UnreachableWord::Replace,
+        "wait" => UnreachableWord::Wait,
+        "exclusive" => UnreachableWord::Exclusive,
+        other => {
+            let Some(after) = other.strip_prefix("replace-after=") else {
+                return Err(fault(&format_args!("{other:?} is not known")));
+            };
+            let replace_after_ms = amounts::duration_ms(after).map_err(|error| fault(&error))?;
+            return Ok(UnreachableChoice::After(ReplaceAfter { replace_after_ms }));
+        }
+    };
+    Ok(UnreachableChoice::Word(word))
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::WhenUnreachable;
+
+    use super::*;
+
+    #[test]
+    fn every_choice_has_a_word() {
+        for (text, expected) in [
+            ("replace", WhenUnreachable::Replace),
+            ("wait", WhenUnreachable::Wait),
+            ("exclusive", WhenUnreachable::Exclusive),
+            (
+                "replace-after=10m",
+                WhenUnreachable::ReplaceAfter { ms: 600_000 },
+            ),
+        ] {
+            assert_eq!(choice(text).unwrap().meaning(), expected, "{text}");
+        }
+        for bad in [
+            "",
+            "Wait",
+            "replace-after",
+            "replace-after=10",
+            "replace-after=x",
+        ] {
+            assert!(
+                choice(bad).unwrap_err().contains("replace-after=10m"),
+                "{bad}"
+            );
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! What the agent knows of its containers, and what it shows of them.
+
+use std::sync::Arc;
+
+use hayward_container_manager_api::{ContainerReport, ContainerState};
+use hayward_node_agent_domain::{Actual, Phase};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, Size, Timestamp};
+
+/// What there is to report. Replaced as a whole.
+#[derive(Debug, Clone, Default)]
+pub struct Board {
+    pub cursor: Option<String>,
+    pub complete: bool,
+    pub containers: Arc<Vec<ContainerReport>>,
+    /// To those that are alive, as far as it is known.
+    pub granted: Size,
+}
+
+impl Board {
+    pub fn alive(&self) -> usize {
+        let ended = |report: &&ContainerReport| report.state != ContainerState::Ended;
+        self.containers.iter().filter(ended).count()
+    }
+}
+
+/// What a container is to the agent.
+#[derive(Debug, Clone)]
+pub struct Known {
+    pub actual: Actual,
+    pub pid: Option<u32>,
+    pub started_at: Option<Timestamp>,
+    pub exit: Option<Exit>,
+}
+
+impl Known {
+    pub fn new(incarnation: u64, epoch: u64, phase: Phase) -> Self {
+        let actual = Actual {
+            incarnation,
+            epoch,
+            phase,
+        };
+        Self {
+            actual,
+            pid: None,
+            started_at: None,
+            exit: None,
+        }
+    }
+
+    pub fn ended(incarnation: u64, epoch: u64, exit: Exit) -> Self {
+        Self {
+            exit: Some(exit),
+            ..Self::new(incarnation, epoch, Phase::Ended)
+        }
+    }
+
+    pub fn report(&self, id: &AllocationId) -> ContainerReport {
+        ContainerReport {
+            id: id.clone(),
+            incarnation: self.actual.incarnation,
+            state: match self.actual.phase {
+                Phase::Launching => ContainerState::Launching,
+                Phase::Running => ContainerState::Running,
+                Phase::Stopping => ContainerState::Stopping,
+                Phase::Ended => ContainerState::Ended,
+            },
+            pid: self.pid,
+            started_at: self.started_at,
+            exit: self.exit.clone(),
+        }
+    }
+}
+
+/// The end of something that was never started.
+pub fn concluded(cause: ExitCause) -> Exit {
+    let why = match cause {
+        ExitCause::Node => "the lease of its node ran out before it was started",
+        _ => "it was not started",
+    };
+    Exit::of(cause, why)
+}

@@ -1,0 +1,88 @@
+//! The lease exclusive work runs under (I4), watched without the agent.
+//!
+//! A timer of the clock that counts suspend goes off when the last lease that is known is over, so
+//! a machine that slept ends its work as soon as it wakes. Only then the file is read: one look for
+//! each lease, however often it was renewed in between.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use hayward_node_agent_domain::{Lease, Step, lease};
+use rustix::time::{
+    Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create,
+    timerfd_settime,
+};
+
+use crate::lease::{boottime_ms, read};
+use crate::machine;
+
+pub struct Watched {
+    file: PathBuf,
+    boot_id: String,
+    last: Option<Lease>,
+    timer: OwnedFd,
+}
+
+impl Watched {
+    pub fn new(file: PathBuf) -> io::Result<Self> {
+        let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
+        Ok(Self {
+            file,
+            boot_id: machine::boot_id(),
+            last: None,
+            timer: timerfd_create(TimerfdClockId::Boottime, flags)?,
+        })
+    }
+
+    /// What becomes of the work now. The timer goes off when this is to be asked again.
+    pub fn step(&mut self) -> io::Result<Step> {
+        let now_ms = boottime_ms();
+        let mut step = lease::step(now_ms, self.last);
+        if !matches!(step, Step::Run { .. }) {
+            let read = read(&self.file, &self.boot_id);
+            self.last = Lease::latest(self.last, read, now_ms);
+            step = lease::step(now_ms, self.last);
+        }
+        match step {
+            Step::Run { until_ms } => self.set(until_ms)?,
+            Step::End { force_at_ms } => self.set(force_at_ms)?,
+            Step::Force => self.set(0)?,
+        }
+        Ok(step)
+    }
+
+    /// For people.
+    pub fn why(&self) -> String {
+        let Some(lease) = self.last else {
+            return "its node has no lease".to_owned();
+        };
+        let ms = lease.lease_ms();
+        format!("the lease of its node ran out: no heartbeat was answered for {ms} ms")
+    }
+
+    /// Zero is never.
+    fn set(&self, at_ms: u64) -> io::Result<()> {
+        let second = |ms: u64| i64::try_from(ms / 1_000).unwrap_or(i64::MAX);
+        let once = Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        let at = Timespec {
+            tv_sec: second(at_ms),
+            tv_nsec: i64::try_from(at_ms % 1_000).unwrap_or(0) * 1_000_000,
+        };
+        let setting = Itimerspec {
+            it_interval: once,
+            it_value: at,
+        };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &setting)?;
+        Ok(())
+    }
+}
+
+impl AsFd for Watched {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.timer.as_fd()
+    }
+}

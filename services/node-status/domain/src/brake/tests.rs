@@ -1,0 +1,146 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::{Health, Limits, Record, judge};
+
+fn judged(brake: Brake, size: usize, silent: &[u64], now: u64) -> Brake {
+    brake.judged(
+        Pool {
+            size,
+            silent_since_ms: silent,
+        },
+        now,
+    )
+}
+
+#[test]
+fn comes_on_for_many_at_once_and_not_for_few() {
+    let off = Brake::default();
+    // (pool, silent) -> on
+    let table = [
+        (3, 1, false),
+        (3, 2, false),
+        (3, 3, true),
+        (11, 3, true),
+        (12, 3, false),
+        (12, 4, true),
+        (39, 9, false),
+        (1000, 9, false),
+        (1000, 10, true),
+        (1000, 251, true),
+    ];
+    for (size, silent, on) in table {
+        let brake = judged(off, size, &vec![1_000_000; silent], 1_000_001);
+        assert_eq!(brake.is_on(), on, "{silent} of {size}");
+    }
+}
+
+#[test]
+fn nodes_lost_long_ago_are_no_incident() {
+    let silent = [0, 0, 0, 1_000_000];
+    assert!(!judged(Brake::default(), 10, &silent, 1_000_000).is_on());
+}
+
+#[test]
+fn holds_however_long_until_nodes_come_back_and_spares_the_others_a_while() {
+    let silent = [1_000_000, 1_000_000, 1_000_000];
+    let on = judged(Brake::default(), 4, &silent, 1_000_000);
+    let later = judged(on, 4, &silent, 1_000_000 + 10 * WINDOW_MS);
+    assert_eq!(later, on);
+    assert_eq!(later.spares_until_ms(60), 0);
+    let off = judged(later, 4, &silent[..2], 1_000_000 + 10 * WINDOW_MS);
+    assert!(!off.is_on());
+    assert_eq!(off.spares_until_ms(60), 1_000_060 + 10 * WINDOW_MS);
+    let still = judged(off, 4, &silent[..1], 1_000_500 + 10 * WINDOW_MS);
+    assert_eq!(still.spares_until_ms(60), off.spares_until_ms(60));
+}
+
+const LIMITS: Limits = Limits {
+    suspect_ms: 15_000,
+    lost_ms: 60_000,
+};
+const STEP_MS: u64 = 5_000;
+
+/// A pool that is watched as the service watches it: who is silent is noted first, then the brake
+/// is judged, then the nodes.
+struct Watched {
+    brake: Brake,
+    health: Vec<Health>,
+    heard: Vec<u64>,
+    silent: Vec<Option<u64>>,
+}
+
+impl Watched {
+    fn step(&mut self, now: u64, up: &[bool]) {
+        for (node, is_up) in up.iter().enumerate() {
+            if *is_up {
+                self.heard[node] = now;
+                self.silent[node] = None;
+            } else if now - self.heard[node] >= LIMITS.suspect_ms {
+                self.silent[node].get_or_insert(now);
+            }
+        }
+        let silent: Vec<u64> = self.silent.iter().flatten().copied().collect();
+        self.brake = judged(self.brake, up.len(), &silent, now);
+        for node in 0..up.len() {
+            let record = Record {
+                before: self.health[node],
+                watched_since_ms: 0,
+                heard_ms: Some(self.heard[node]),
+                quiesced: None,
+                twins: false,
+                braked: self.brake.is_on(),
+                spared_until_ms: self.brake.spares_until_ms(LIMITS.lost_ms),
+                flaps: 0,
+                limits: LIMITS,
+            };
+            self.health[node] = judge(&record, now).health;
+        }
+    }
+
+    /// Nodes given up that fell silent within one window of `now`.
+    fn lost_lately(&self, now: u64) -> usize {
+        let lately = |at: &Option<u64>| at.is_some_and(|at| at + WINDOW_MS > now);
+        let lost = self.health.iter().map(|health| *health == Health::Lost);
+        lost.zip(&self.silent)
+            .filter(|(lost, at)| *lost && lately(at))
+            .count()
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// However nodes come and go: of one incident never more than the fraction are given up, and
+    /// when all are heard again nothing holds anybody back.
+    #[test]
+    fn never_gives_up_more_than_the_fraction_at_once(
+        size in 1..60_usize,
+        // Each event: at which step, how many of them, whether they go or come.
+        events in prop::collection::vec(
+            (0..200_u64, 0..60_usize, 0..60_usize, any::<bool>()), 0..40,
+        ),
+    ) {
+        let mut up = vec![true; size];
+        let mut pool = Watched {
+            brake: Brake::default(),
+            health: vec![Health::Healthy; size],
+            heard: vec![0; size],
+            silent: vec![None; size],
+        };
+        for step in 0..200 {
+            for (_, from, many, comes) in events.iter().filter(|event| event.0 == step) {
+                for node in 0..*many {
+                    up[(from + node) % size] = *comes;
+                }
+            }
+            let now = step * STEP_MS;
+            pool.step(now, &up);
+            let lost = pool.lost_lately(now);
+            prop_assert!(!incident(lost, size), "{lost} of {size} at {now}");
+        }
+        pool.step(200 * STEP_MS, &vec![true; size]);
+        prop_assert!(!pool.brake.is_on());
+        prop_assert!(pool.health.iter().all(|health| *health == Health::Healthy));
+    }
+}

@@ -1,0 +1,50 @@
+//! `PUT /v1/nodes/{node}/identity`: an operator says which of two agents is the node (F28).
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use hayward_node_status_api::{Identity, NodeEntry};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::extract::{Json, Path};
+use hayward_service::problem::Problem;
+use hayward_vocabulary::NodeName;
+
+use super::{App, revision};
+use crate::ledger::Command;
+
+/// Says which of several agents with one name is the node; the others are refused from now on.
+#[utoipa::path(
+    put, path = "/v1/nodes/{node}/identity", operation_id = "identify_node", tag = "nodes",
+    params(("node" = String, Path, description = "name of the node")),
+    request_body = Identity,
+    responses(
+        (status = 200, description = "the node as it is now", body = NodeEntry,
+            headers(("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 403, description = "not an operator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such node", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "no such instance reports", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn identify_node(
+    State(app): State<App>,
+    caller: Caller,
+    Path(node): Path<NodeName>,
+    Json(identity): Json<Identity>,
+) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
+    caller.require(&[Scope::Operator])?;
+    let (instance, by) = (identity.agent_instance, caller.name.clone());
+    let done = app
+        .handle
+        .ask(|reply| Command::Identify {
+            node,
+            instance,
+            by,
+            reply,
+        })
+        .await?;
+    Ok((revision(done.revision), Json(done.value?)))
+}

@@ -1,0 +1,145 @@
+//! Who a node is (F28) and what it may claim (S15).
+
+use axum::http::Method;
+use hayward_node_status_api::{
+    AgentCredentials, Enrolment, EnrolmentRequest, EnrolmentSecret, Health, Heartbeat, Identity,
+    NodeEntry, NodeHistory,
+};
+use hayward_testkit::until;
+use hayward_vocabulary::{Size, resources::GIB};
+
+use crate::world::{World, name, refusal, try_beat, well};
+
+fn agent(instance: &str) -> Heartbeat {
+    Heartbeat {
+        agent_instance: instance.into(),
+        ..well()
+    }
+}
+
+impl World {
+    /// Two agents that both are `n1`.
+    async fn torn(&self) {
+        for instance in ["agent-1", "agent-2", "agent-1"] {
+            self.beat("n1", &agent(instance)).await;
+        }
+        let node = self.node("n1").await;
+        assert_eq!(node.entry.health, Health::Quiesced);
+        let mut rivals = node.rivals;
+        rivals.sort();
+        assert_eq!(rivals, ["agent-1", "agent-2"]);
+    }
+}
+
+impl World {
+    /// Lets the agent of `n1` in, held to `limit`.
+    async fn enrol(&self, limit: Option<Size>, key: &str) {
+        let request = EnrolmentRequest {
+            node: name("n1"),
+            limit,
+        };
+        let operator = self.operator();
+        let call = operator.call(Method::POST, "/v1/enrolments").body(&request);
+        let enrolment: Enrolment = call.idempotency_key(key).send().await.unwrap();
+        let secret = EnrolmentSecret {
+            secret: enrolment.secret,
+        };
+        let path = "/v1/nodes/n1/credentials";
+        let stranger = self.stranger();
+        let _: AgentCredentials = stranger.post(path, &secret, None).await.unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f28_an_outage_of_ours_settles_nothing() {
+    let mut world = World::calm().await;
+    world.torn().await;
+    world.kill_and_restart().await;
+    assert_eq!(world.node("n1").await.entry.health, Health::Quiesced);
+    let answer = world.beat("n1", &agent("agent-1")).await;
+    assert_eq!(answer.health, Health::Quiesced, "not healthy for a moment");
+    let next = world.node("n1").await.next.unwrap();
+    assert!(next.what.contains("which of them stays"), "{}", next.what);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f28_an_operator_says_which_one_stays_and_the_other_is_refused() {
+    let mut world = World::calm().await;
+    world.torn().await;
+    let stays = |instance: &str| Identity {
+        agent_instance: instance.to_owned(),
+    };
+    let (operator, path) = (world.operator(), "/v1/nodes/n1/identity");
+    let nobody = operator.put::<_, NodeEntry>(path, &stays("agent-9")).await;
+    assert_eq!(refusal(nobody), (422, vec!["/agent_instance".to_owned()]));
+    let denied = world
+        .viewer()
+        .put::<_, NodeEntry>(path, &stays("agent-2"))
+        .await;
+    assert_eq!(refusal(denied).0, 403);
+    let unknown = operator
+        .put::<_, NodeEntry>("/v1/nodes/n9/identity", &stays("agent-2"))
+        .await;
+    assert_eq!(refusal(unknown).0, 404);
+    assert_eq!(world.node("n1").await.entry.health, Health::Quiesced);
+
+    let _: NodeEntry = operator.put(path, &stays("agent-2")).await.unwrap();
+    for _ in 0..2 {
+        let refused = try_beat(&world.agent("n1"), "n1", &agent("agent-1")).await;
+        assert_eq!(refusal(refused).0, 409);
+        let answer = world.beat("n1", &agent("agent-2")).await;
+        assert_eq!(answer.health, Health::Healthy);
+    }
+    let entry = world.node("n1").await.entry;
+    assert_eq!(entry.agent_instance, "agent-2");
+
+    world.kill_and_restart().await;
+    let refused = try_beat(&world.agent("n1"), "n1", &agent("agent-1")).await;
+    assert_eq!(refusal(refused).0, 409, "remembered");
+    // Started again it is a stranger, as any new agent is, and seen to be a twin again.
+    world.beat("n1", &agent("agent-3")).await;
+    let answer = world.beat("n1", &agent("agent-2")).await;
+    assert_eq!(answer.health, Health::Quiesced);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f28_one_that_falls_silent_leaves_the_node_to_the_other() {
+    let world = World::with(600, 1500).await;
+    world.torn().await;
+    until("one of them to be believed", async || {
+        let answer = world.beat("n1", &agent("agent-2")).await;
+        (answer.health == Health::Healthy).then_some(())
+    })
+    .await;
+    let node = world.node("n1").await;
+    assert!(node.rivals.is_empty());
+    assert_eq!(node.entry.agent_instance, "agent-2");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s15_a_node_has_no_more_than_it_was_enrolled_for() {
+    let mut world = World::calm().await;
+    let limit = Size::memory(2 * GIB);
+    world.enrol(Some(limit), "k1").await;
+    world.beat("n1", &well()).await;
+    let node = world.node("n1").await;
+    assert_eq!(node.entry.capacity.memory_bytes, 2 * GIB);
+    assert_eq!(
+        node.entry.capacity.cpu_milli, 4000,
+        "not named, not limited"
+    );
+    assert_eq!(node.claimed.unwrap().memory_bytes, 8 * GIB);
+
+    world.kill_and_restart().await;
+    world.beat("n1", &well()).await;
+    assert_eq!(world.node("n1").await.entry.capacity.memory_bytes, 2 * GIB);
+
+    // Enrolled again it is held to what that says, at once.
+    world.enrol(None, "k2").await;
+    let node = world.node("n1").await;
+    assert_eq!(node.entry.capacity.memory_bytes, 8 * GIB);
+    assert_eq!(node.claimed, None);
+    let history: NodeHistory = world.viewer().get("/v1/nodes/n1/history").await.unwrap();
+    let told = &history.changes[0].reason;
+    assert_eq!(told, "enrolled without a limit");
+}

@@ -1,0 +1,141 @@
+//! What is told of a node besides its health: why, what next, how often it went, what changed.
+
+use hayward_node_status_api::{Health, NodeHistory, NodeView};
+use hayward_testkit::until;
+use hayward_vocabulary::resources::GIB;
+
+use crate::world::{SECONDS, World, refusal, try_beat, well};
+
+impl World {
+    async fn becomes(&self, node: &str, health: Health) -> NodeView {
+        until(&format!("{node} {health:?}"), async || {
+            Some(self.node(node).await).filter(|view| view.entry.health == health)
+        })
+        .await
+    }
+
+    async fn history(&self, node: &str) -> Vec<String> {
+        let path = format!("/v1/nodes/{node}/history");
+        let history: NodeHistory = self.viewer().get(&path).await.unwrap();
+        history.changes.into_iter().map(|it| it.reason).collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_state_says_what_comes_next_and_when() {
+    let world = World::with(800, 2400).await;
+    world.beat("n1", &well()).await;
+    let next = world.node("n1").await.next.unwrap();
+    assert!(next.what.contains("takes no new work"), "{}", next.what);
+    assert!(next.after_ms.unwrap() <= 800);
+    let next = world.becomes("n1", Health::Suspect).await.next.unwrap();
+    assert!(next.what.contains("given up"), "{}", next.what);
+    assert!((1..=1600).contains(&next.after_ms.unwrap()));
+    let next = world.becomes("n1", Health::Lost).await.next.unwrap();
+    assert!(next.what.contains("next heartbeat"), "{}", next.what);
+    assert_eq!(next.after_ms, None);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_a_lease_ends_before_its_node_can_be_given_up() {
+    let world = World::set(15 * SECONDS, 60 * SECONDS, |settings| {
+        settings.lease_margin_ms = None;
+    })
+    .await;
+    let first = world.beat("n1", &well()).await.lease_ms;
+    assert_eq!(first, Some(45 * SECONDS), "through the ledger");
+    assert_eq!(
+        world.beat("n1", &well()).await.lease_ms,
+        first,
+        "and past it"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f33_comings_and_goings_are_counted_and_told() {
+    let world = World::with(250, 60 * SECONDS).await;
+    for _ in 0..3 {
+        world.beat("n1", &well()).await;
+        world.becomes("n1", Health::Suspect).await;
+    }
+    world.beat("n1", &well()).await;
+    let node = world.node("n1").await;
+    assert_eq!((node.entry.health, node.flaps), (Health::Healthy, 3));
+    let told = "heartbeats arrive; came and went 3 times in 15 min";
+    assert_eq!(node.entry.reason, told);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_says_itself_why_it_wants_no_work() {
+    let mut world = World::calm().await;
+    let mut beat = well();
+    beat.quiesced = true;
+    beat.quiesce_reason = Some("less than 512 MiB of disk is free".into());
+    world.beat("n1", &beat).await;
+    let told = "the node asks for no new work: less than 512 MiB of disk is free";
+    let node = world.node("n1").await;
+    assert_eq!(
+        (node.entry.health, &*node.entry.reason),
+        (Health::Quiesced, told)
+    );
+    let revision = world.running().publisher.revision();
+    assert_eq!(world.beat("n1", &beat).await.health, Health::Quiesced);
+    assert_eq!(world.running().publisher.revision(), revision, "no news");
+    world.kill_and_restart().await;
+    assert_eq!(world.node("n1").await.entry.reason, told, "remembered");
+    beat.quiesce_reason = Some("x\u{7}".into());
+    let (status, pointers) = refusal(try_beat(&world.agent("n1"), "n1", &beat).await);
+    assert_eq!(
+        (status, pointers),
+        (422, vec!["/quiesce_reason".to_owned()])
+    );
+    world.beat("n1", &well()).await;
+    assert!(world.node("n1").await.entry.takes_work());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f35_what_changed_is_in_the_history() {
+    let world = World::calm().await;
+    world.beat("n1", &well()).await;
+    let mut beat = well();
+    beat.inventory.capacity.memory_bytes = 4 * GIB;
+    world.beat("n1", &beat).await;
+    let told = "shrank from 8192 MiB, 4000 milli cpu to 4096 MiB, 4000 milli cpu";
+    assert_eq!(world.history("n1").await[0], told);
+
+    // another pool counts once the agent has started anew.
+    beat.inventory.pool = Some("fast".into());
+    world.beat("n1", &beat).await;
+    assert_eq!(world.node("n1").await.entry.pool, "default");
+    beat.agent_instance = "agent-2".into();
+    beat.boot_id = "boot-2".into();
+    world.beat("n1", &beat).await;
+    let node = world.node("n1").await;
+    assert_eq!(
+        (&*node.entry.pool, &*node.entry.boot_id),
+        ("fast", "boot-2")
+    );
+    let told = "the machine booted: what ran there is gone; moved from pool default to fast";
+    assert_eq!(world.history("n1").await[0], told);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn b2_who_was_not_heard_since_our_outage_is_given_up_later_than_usual() {
+    let mut world = World::set(300, 900, |settings| {
+        settings.warm_up_ms = Some(60 * SECONDS);
+    })
+    .await;
+    world.beat("n1", &well()).await;
+    world.beat("n2", &well()).await;
+    world.kill_and_restart().await;
+    world.beat("n2", &well()).await;
+    // n2 was heard in this term and is judged as usual; n1 has been silent for longer.
+    world.becomes("n2", Health::Lost).await;
+    let spared = until("n1 spared", async || {
+        let node = world.node("n1").await;
+        node.entry.reason.contains("coming back").then_some(node)
+    })
+    .await;
+    assert_eq!(spared.entry.health, Health::Suspect);
+    assert!(spared.next.unwrap().after_ms.unwrap() > 900);
+}

@@ -1,0 +1,323 @@
+//! Worker pools: what operators and owners write and read at `/v1/pools`.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Header: the epoch of the owner, which grows with every change of its leader.
+pub const OWNER_EPOCH: &str = "x-owner-epoch";
+/// Header: the number of the connection, as answered when it was made.
+pub const CONNECTION: &str = "x-connection";
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolMode {
+    /// Workers are asked for, launched and given back.
+    #[default]
+    Managed,
+    /// The owner brings its own workers; sizes are kept and nothing is done about them.
+    Standalone,
+    #[serde(other)]
+    Unknown,
+}
+
+/// `POST /v1/pools`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolOrder {
+    /// What the owner calls its job.
+    pub job_id: String,
+    #[serde(default)]
+    pub mode: PoolMode,
+    /// Workers wished from the start. Always 0 in standalone.
+    #[serde(default)]
+    pub initial_size: i64,
+    /// Failures that are tolerated; -1 for any number. Default: the initial size.
+    #[serde(default)]
+    pub max_failed: Option<i64>,
+    /// What a worker is. Required in managed mode.
+    #[serde(default)]
+    pub worker_spec: Option<WorkerSpec>,
+    /// Whose share is charged. Default: the caller.
+    #[serde(default)]
+    pub user: Option<UserName>,
+    /// Default: the policy's class for services.
+    #[serde(default)]
+    pub class: Option<String>,
+}
+
+/// The program of a worker. It finds its id in `HAYWARD_WORKER`, its pool in `HAYWARD_POOL` and the
+/// address of the owner in `HAYWARD_OWNER`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct WorkerSpec {
+    /// Argument vector.
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Absolute path on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// What one worker needs. Default: 1 GiB of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<Size>,
+    /// Nodes it may use; empty means any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<NodeName>,
+    /// Milliseconds between the request to end and the forced end. Default 10,000.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_grace_ms: Option<u64>,
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolCreated {
+    pub pool: PoolView,
+    /// For the owner, with the scope `owner:<pool>`. It is not kept: a repeat with the same
+    /// Idempotency-Key signs another.
+    pub token: String,
+}
+
+/// A pool and all its numbers.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolView {
+    pub id: WorkId,
+    pub job_id: String,
+    pub mode: PoolMode,
+    pub user: UserName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_spec: Option<WorkerSpec>,
+    /// Workers wished.
+    pub designated: u64,
+    /// Of the size, for `If-Match`.
+    pub version: u64,
+    /// Asked for and not granted.
+    pub requested: u64,
+    /// Granted and not reported by the owner.
+    pub launching: u64,
+    /// Reported by the owner.
+    pub started: u64,
+    /// Given back, the end awaited.
+    pub returning: u64,
+    /// The owner's own, outside the arithmetic.
+    pub foreign: u64,
+    /// `designated` less `started`, `launching` and `requested`, or 0.
+    pub deficit: u64,
+    pub failed_so_far: u64,
+    /// Absent: any number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_failed: Option<u64>,
+    /// Thousandths of the size that are granted.
+    pub progress_milli: u64,
+    /// Requests wait for a moment, because too many starts failed.
+    pub cooling_down: bool,
+    /// Why the oldest request waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    pub owner: OwnerView,
+    /// Grows with every restart of the scheduler, after which the owner has to connect again.
+    pub manager_epoch: u64,
+    /// All workers of before the restart have registered, or nobody waits for them.
+    pub ready: bool,
+    pub status: PoolStatus,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_status: Option<FinalStatus>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub final_message: Option<String>,
+    /// Number of the newest event.
+    pub event_seq: u64,
+    pub created_at: Timestamp,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum PoolStatus {
+    Running,
+    Stopped,
+    #[serde(other)]
+    Unknown,
+}
+
+/// What a final status is to the platform.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum FinalStatus {
+    Succeeded,
+    Failed,
+    Killed,
+    Undefined,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OwnerView {
+    /// Whether it is connected.
+    pub bound: bool,
+    /// The highest that was ever seen.
+    pub epoch: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    pub connection: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolList {
+    pub pools: Vec<PoolView>,
+}
+
+/// `PUT /v1/pools/{pool}/owner`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct OwnerOrder {
+    pub epoch: u64,
+    /// Where workers register; handed to them as `HAYWARD_OWNER`.
+    #[serde(default)]
+    pub address: String,
+    /// All workers that are registered with the owner.
+    #[serde(default)]
+    pub workers: Vec<AllocationId>,
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OwnerConnected {
+    /// For `X-Connection` from now on.
+    pub connection: u64,
+    /// Of the list, what is known and counted.
+    pub accepted: Vec<AllocationId>,
+    /// Of the list, what is left alone and not counted.
+    pub foreign: Vec<AllocationId>,
+    /// Of the list, what is being given back already.
+    pub returning: Vec<AllocationId>,
+    /// The list is older than events with a higher number.
+    pub event_seq: u64,
+    pub pool: PoolView,
+}
+
+/// `PUT /v1/pools/{pool}/size`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SizeOrder {
+    pub size: i64,
+    /// Give up what is over: the unwanted, then requests, then workers that have not registered,
+    /// then registered ones. Without it no worker is given up.
+    #[serde(default)]
+    pub release: bool,
+    /// To be given up first, as far as something is over.
+    #[serde(default)]
+    pub unwanted: Vec<AllocationId>,
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct SizeAnswer {
+    pub size: u64,
+    pub requested_now: u64,
+    pub withdrawn_now: u64,
+    pub released: Vec<AllocationId>,
+    pub version: u64,
+}
+
+/// Answer to `POST /v1/pools/{pool}/workers/{worker}/started`. It vetoes nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StartedAnswer {
+    pub known: bool,
+}
+
+/// Answer to `POST /v1/pools/{pool}/check`
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct CheckAnswer {
+    pub missing: u64,
+    pub requested_now: u64,
+}
+
+/// How the job of the owner ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum JobStatus {
+    Succeeded,
+    Failed,
+    Canceled,
+    #[default]
+    #[serde(other)]
+    Unknown,
+}
+
+/// `POST /v1/pools/{pool}/stop`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct StopOrder {
+    #[serde(default)]
+    pub status: JobStatus,
+    #[serde(default)]
+    pub message: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum WorkerState {
+    Launching,
+    Started,
+    Returning,
+    Foreign,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkerView {
+    /// Of the worker, its container and its allocation.
+    pub id: AllocationId,
+    pub state: WorkerState,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub granted_at: Option<Timestamp>,
+    /// Epoch of the owner that reported it last.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported_by_epoch: Option<u64>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct WorkerList {
+    /// In order of id.
+    pub workers: Vec<WorkerView>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum EventKind {
+    /// A worker the owner had reported is dead, and the owner had not ordered it.
+    ResourceRemoved,
+    /// The scheduler has restarted: connect again.
+    ReconnectRequested,
+    /// Too many workers failed: the pool is stopped.
+    PoolFailed,
+    Info,
+    #[serde(other)]
+    Unknown,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolEvent {
+    /// Without gaps, from 1.
+    pub seq: u64,
+    pub kind: EventKind,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worker_id: Option<AllocationId>,
+    pub text: String,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct EventList {
+    /// In order, the oldest first.
+    pub events: Vec<PoolEvent>,
+    /// What to ask after next.
+    pub after: u64,
+}

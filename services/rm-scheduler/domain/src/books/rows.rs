@@ -1,0 +1,137 @@
+//! What a round notes about each node and each piece of work, beside what the register says.
+
+use crate::{
+    cap::Cap,
+    register::{Asked, Station},
+    room::Room,
+    settings::Settings,
+};
+
+use super::Deferral;
+
+pub(crate) struct Machine {
+    pub pool: Option<usize>,
+    pub order: u64,
+    /// and nothing of work without a class lies on it.
+    pub schedulable: bool,
+    pub free: Room,
+    /// Something here was told to leave in this round.
+    pub stirred: bool,
+    /// Granted in this round.
+    pub pending: Vec<usize>,
+    /// The request this whole node is kept for in this round.
+    pub promised_to: Option<usize>,
+    /// Room that is leaving and meant for somebody: nothing else may slip into it.
+    pub spoken: Vec<Spoken>,
+}
+
+impl Machine {
+    pub fn of(station: &Station) -> Self {
+        Self {
+            pool: station.pool,
+            order: station.order,
+            schedulable: station.schedulable,
+            free: station.free.clone(),
+            stirred: false,
+            pending: Vec::new(),
+            promised_to: None,
+            spoken: Vec::new(),
+        }
+    }
+
+    pub fn is_schedulable(&self) -> bool {
+        self.schedulable
+    }
+}
+
+/// Room meant for one process of a request.
+pub(crate) struct Spoken {
+    pub request: usize,
+    pub order: u64,
+    pub gpus: Vec<u64>,
+}
+
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "what a round notes about a request"
+)]
+pub(crate) struct Request {
+    pub class: Option<usize>,
+    pub order: u64,
+    pub shape: usize,
+    /// It names machines.
+    pub listed: bool,
+    /// Held, not leaving, at the start of the round and after every order to leave.
+    pub current: u64,
+    /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
+    pub resting: u64,
+    pub leaving: u64,
+    /// What it had when counting began.
+    pub had: u64,
+    pub cap: Cap,
+    /// Processes that could be held if everything preemptable gave way.
+    pub reach: u64,
+    pub counted: u64,
+    pub placed: u64,
+    /// Quanta of what was placed.
+    pub granted: u64,
+    pub deferral: Option<Box<Deferral>>,
+    /// Room for it is on its way: processes that leaving shares will make place for.
+    pub coming: u64,
+    /// Its order is that of a node it was promised.
+    pub upgraded: bool,
+    /// Never gets anything again.
+    pub ended: bool,
+    /// Section 12 found that what it lacks cannot come by itself.
+    pub actually_needy: bool,
+    /// Something of it was told to leave in this round.
+    pub gave: bool,
+}
+
+impl Request {
+    pub fn of(asked: &Asked, settings: &Settings) -> Self {
+        Self {
+            class: asked.class,
+            order: asked.order,
+            shape: asked.shape,
+            listed: !asked.machines.is_empty(),
+            current: asked.current,
+            resting: if settings.rest_on_closed {
+                asked.resting
+            } else {
+                0
+            },
+            leaving: asked.leaving,
+            had: asked.current,
+            cap: asked.cap,
+            reach: u64::MAX,
+            counted: 0,
+            placed: 0,
+            granted: 0,
+            deferral: asked.deferral.clone(),
+            coming: 0,
+            upgraded: false,
+            ended: false,
+            actually_needy: false,
+            gave: false,
+        }
+    }
+
+    /// What it will have once things settle.
+    pub fn has(&self) -> u64 {
+        self.current + self.placed
+    }
+
+    pub fn missing(&self) -> u64 {
+        self.counted.saturating_sub(self.has())
+    }
+
+    pub fn excess(&self) -> u64 {
+        self.has().saturating_sub(self.counted)
+    }
+
+    /// Left out of placing: deferred, refused or over.
+    pub fn is_out(&self) -> bool {
+        self.deferral.is_some() || self.ended
+    }
+}

@@ -1,0 +1,215 @@
+//! `/v1/pools`: worker pools.
+
+mod events;
+mod orders;
+mod owner;
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::http::{HeaderName, HeaderValue, Method, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use hayward_publication::{Batch, Committed, Moment};
+use hayward_rm_scheduler_api::pools::{
+    PoolCreated, PoolList, PoolOrder, PoolView, WorkerList, WorkerState,
+};
+use hayward_service::auth::{Issuer, Scope};
+use hayward_service::idempotency::{Key, REPLAYED, digest, digest_of};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Path, Query};
+use hayward_vocabulary::WorkId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::Api;
+use crate::ledger::{Command, Ledger};
+use crate::pools::Refusal;
+use crate::pools::asked::Created;
+use crate::store::Rows;
+
+const ROUTE: &str = "/v1/pools";
+const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
+/// A pool lasts as long as its job, so its owner's token outlives any job we mean to run.
+const TOKEN_LIFE_MS: u64 = 365 * 24 * 3_600 * 1_000;
+
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(create_pool, list_pools))
+        .routes(routes!(show_pool))
+        .routes(routes!(list_pool_workers))
+        .routes(routes!(owner::connect_owner, owner::disconnect_owner))
+        .routes(routes!(owner::set_pool_size))
+        .routes(routes!(owner::worker_started))
+        .routes(routes!(owner::remove_worker))
+        .routes(routes!(owner::check_pool))
+        .routes(routes!(owner::stop_pool))
+        .routes(routes!(events::follow_pool_events))
+}
+
+/// Asks the ledger, and waits until what it did is durable.
+async fn ask<T: Send + 'static>(
+    api: &Api,
+    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Committed<T>, Problem> {
+    let command = |reply| {
+        Command::Pools(Box::new(move |ledger, moment, batch| {
+            let answer = act(ledger, moment, batch);
+            batch.answer(reply, answer);
+        }))
+    };
+    let Committed { value, revision } = api.handle.ask(command).await?;
+    Ok(Committed {
+        value: value?,
+        revision,
+    })
+}
+
+/// Operators and viewers see all pools, an owner its own.
+fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
+    let owner = Scope::Owner(pool.to_string());
+    caller.require(&[Scope::Operator, Scope::Viewer, owner])
+}
+
+/// Make a worker pool. The answer has the token of its owner.
+#[utoipa::path(
+    post, path = "/v1/pools", operation_id = "create_pool", tag = "pools",
+    params(("Idempotency-Key" = String, Header, description = "the same key, the same pool")),
+    request_body = PoolOrder,
+    responses(
+        (status = 201, description = "there, and without an owner", body = PoolCreated, headers(
+            ("Location" = String, description = "where the pool is"),
+            ("ETag" = String, description = "the version of its size"),
+            ("Hayward-Revision" = u64, description = "revision of this write"),
+        )),
+        (status = 400, description = "not readable, or no Idempotency-Key", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for operators only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "too many pools", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "all its faults at once, or the key was used for something \
+            else", body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub async fn create_pool(
+    State(api): State<Api>,
+    (caller, key): (Caller, Key),
+    Json(order): Json<PoolOrder>,
+) -> Result<Response, Problem> {
+    caller.require(&[Scope::Operator])?;
+    let made_by = digest(&Method::POST, &caller.name, key.as_str().as_bytes());
+    let made_from = digest_of(&Method::POST, ROUTE, &order)?;
+    let create = orders::create(order, &caller, (made_by, made_from))?;
+    let created = ask(&api, move |ledger, moment, batch| {
+        ledger.create_pool(create, moment, batch)
+    });
+    let created = created.await?;
+    answer(&api.issuer, created.value, created.revision)
+}
+
+fn answer(issuer: &Arc<Issuer>, created: Created, revision: u64) -> Result<Response, Problem> {
+    let Created { pool, replayed } = created;
+    let scopes = [Scope::Owner(pool.id.to_string())];
+    let token = issuer
+        .mint(&format!("owner-{}", pool.id), &scopes, TOKEN_LIFE_MS)
+        .map_err(Problem::internal)?;
+    let place = format!("{ROUTE}/{}", pool.id);
+    let texts = [
+        (header::LOCATION, place),
+        (header::ETAG, format!("\"{}\"", pool.version)),
+        (REVISION, revision.to_string()),
+    ];
+    let body = Json(PoolCreated { pool, token });
+    let mut response = (StatusCode::CREATED, texts, body).into_response();
+    if replayed {
+        let headers = response.headers_mut();
+        headers.insert(REPLAYED, HeaderValue::from_static("true"));
+    }
+    Ok(response)
+}
+
+/// All worker pools.
+#[utoipa::path(
+    get, path = "/v1/pools", operation_id = "list_pools", tag = "pools",
+    responses(
+        (status = 200, description = "in order of id", body = PoolList),
+        (status = 403, description = "for operators and viewers", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_pools(State(api): State<Api>, caller: Caller) -> Result<Json<PoolList>, Problem> {
+    caller.require(&[Scope::Operator, Scope::Viewer])?;
+    let listed = ask(&api, |ledger, moment, _| Ok(ledger.pool_views(moment))).await?;
+    Ok(Json(PoolList {
+        pools: listed.value,
+    }))
+}
+
+/// One worker pool: its size, its counts, its owner, how it ended.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}", operation_id = "show_pool", tag = "pools",
+    params(("pool" = WorkId, Path, description = "id of the pool")),
+    responses(
+        (status = 200, description = "as it is now", body = PoolView,
+            headers(("ETag" = String, description = "the version of its size"))),
+        (status = 403, description = "another's", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_pool(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(pool): Path<WorkId>,
+) -> Result<([(HeaderName, String); 1], Json<PoolView>), Problem> {
+    may_see(&caller, &pool)?;
+    let shown = ask(&api, move |ledger, moment, _| {
+        ledger.pool_view(&pool, moment)
+    })
+    .await?;
+    let etag = format!("\"{}\"", shown.value.version);
+    Ok(([(header::ETAG, etag)], Json(shown.value)))
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Filter {
+    /// Only in this state.
+    #[param(nullable = false, required = false)]
+    state: Option<WorkerState>,
+}
+
+/// The workers of a pool.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/workers", operation_id = "list_pool_workers", tag = "pools",
+    params(("pool" = WorkId, Path, description = "id of the pool"), Filter),
+    responses(
+        (status = 200, description = "in order of id", body = WorkerList),
+        (status = 400, description = "no such state", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "another's", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_pool_workers(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(pool): Path<WorkId>,
+    Query(filter): Query<Filter>,
+) -> Result<Json<WorkerList>, Problem> {
+    may_see(&caller, &pool)?;
+    if filter.state == Some(WorkerState::Unknown) {
+        return Err(orders::no_such_state());
+    }
+    let mut workers = ask(&api, move |ledger, _, _| ledger.pool_workers(&pool))
+        .await?
+        .value;
+    workers.retain(|worker| filter.state.is_none_or(|state| worker.state == state));
+    Ok(Json(WorkerList { workers }))
+}

@@ -1,0 +1,85 @@
+//! What an owner has to hear, by long poll.
+
+use std::time::Duration;
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use hayward_rm_scheduler_api::pools::{EventList, OWNER_EPOCH};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Path, Query};
+use hayward_vocabulary::WorkId;
+use serde::Deserialize;
+use tokio::time::{Instant, timeout_at};
+use utoipa::IntoParams;
+
+use super::super::Api;
+use super::{ask, may_see, orders};
+
+const LONGEST_WAIT_MS: u64 = 25_000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Since {
+    /// Number of the last event that was heard: the answer's `after`, or `event_seq` of a
+    /// connection.
+    #[serde(default)]
+    #[param(required = false)]
+    after: u64,
+    /// Milliseconds to wait for an event before an empty answer; at most 25,000.
+    #[serde(default)]
+    #[param(required = false, maximum = 25_000)]
+    wait_ms: u64,
+}
+
+/// Events of a pool after a number. An owner that says its epoch and connection is fenced by them,
+/// and stays bound by asking.
+#[utoipa::path(
+    get, path = "/v1/pools/{pool}/events", operation_id = "follow_pool_events", tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"), Since,
+        ("X-Owner-Epoch" = Option<u64>, Header, description = "for the owner"),
+        ("X-Connection" = Option<u64>, Header, description = "for the owner"),
+    ),
+    responses(
+        (status = 200, description = "the oldest first; none when the wait was over",
+            body = EventList),
+        (status = 403, description = "another's", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch, not_connected or stale_connection",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "so old events are not kept; connect again", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn follow_pool_events(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(pool): Path<WorkId>,
+    Query(since): Query<Since>,
+) -> Result<Json<EventList>, Problem> {
+    may_see(&caller, &pool)?;
+    let is_owner = caller.owns(pool.as_str()) && headers.contains_key(OWNER_EPOCH);
+    let from = is_owner
+        .then(|| orders::from(&caller, &headers, &pool))
+        .transpose()?;
+    let wait = Duration::from_millis(since.wait_ms.min(LONGEST_WAIT_MS));
+    let (until, after) = (Instant::now() + wait, since.after);
+    let mut bell = api.context.pools.listen();
+    loop {
+        bell.mark_unchanged();
+        let pool = pool.clone();
+        let heard = ask(&api, move |ledger, moment, _| {
+            ledger.hear_pool(&pool, (from, after), moment)
+        });
+        let heard = heard.await?.value;
+        let over = Instant::now() >= until;
+        if over || !heard.events.is_empty() {
+            return Ok(Json(heard));
+        }
+        // Whether it rang or the wait is over, the next look says.
+        drop(timeout_at(until, bell.changed()).await);
+    }
+}

@@ -1,0 +1,216 @@
+//! What may be ordered of a pool. All faults are told at once, each with a JSON pointer.
+
+use std::collections::BTreeMap;
+
+use axum::http::HeaderMap;
+use hayward_rm_scheduler_api::pools::{
+    CONNECTION, OWNER_EPOCH, PoolMode, PoolOrder, SizeOrder, WorkerSpec,
+};
+use hayward_rm_scheduler_pools::{Mode, Speaker, Wish};
+use hayward_service::Caller;
+use hayward_service::auth::Scope;
+use hayward_service::idempotency::RequestDigest;
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::{Timestamp, UserName, WorkId};
+
+use crate::pools::asked::Create;
+use crate::pools::{About, fresh_id};
+
+/// Workers of one pool at most.
+const MOST_WORKERS: u64 = 10_000;
+const LONGEST_TEXT: usize = 4 * 1_024;
+const MOST_WORDS: usize = 4_096;
+const MOST_VARIABLES: usize = 1_024;
+const LONGEST_GRACE_MS: u64 = 3_600_000;
+
+/// Gathers what is wrong.
+struct Faults(Problem);
+
+impl Faults {
+    fn of(what: &str) -> Self {
+        Self(Problem::new(
+            Code::Invalid,
+            format!("this {what} means nothing that can be done"),
+        ))
+    }
+
+    fn check(&mut self, good: bool, pointer: &str, detail: &str) {
+        if !good {
+            self.0 = self.0.clone().at(pointer, detail);
+        }
+    }
+
+    fn done(self) -> Result<(), Problem> {
+        if self.0.errors.is_empty() {
+            Ok(())
+        } else {
+            Err(self.0)
+        }
+    }
+}
+
+fn workers(size: i64) -> Option<u64> {
+    u64::try_from(size)
+        .ok()
+        .filter(|size| *size <= MOST_WORKERS)
+}
+
+fn size_fault() -> String {
+    format!("must be 0 to {MOST_WORKERS} workers")
+}
+
+/// Checks an order and makes it ready.
+pub fn create(
+    order: PoolOrder,
+    caller: &Caller,
+    (made_by, made_from): (RequestDigest, RequestDigest),
+) -> Result<Create, Problem> {
+    let mut faults = Faults::of("pool");
+    let named = !order.job_id.trim().is_empty() && order.job_id.len() <= 256;
+    faults.check(named, "/job_id", "must be a name of 1 to 256 bytes");
+    let size = workers(order.initial_size);
+    faults.check(size.is_some(), "/initial_size", &size_fault());
+    let limit = order.max_failed.is_none_or(|limit| limit >= -1);
+    faults.check(
+        limit,
+        "/max_failed",
+        "must be -1 for any number, or not negative",
+    );
+    let standalone = order.mode == PoolMode::Standalone;
+    faults.check(
+        order.mode != PoolMode::Unknown,
+        "/mode",
+        "must be managed or standalone",
+    );
+    let empty = !standalone || order.initial_size == 0;
+    faults.check(
+        empty,
+        "/initial_size",
+        "must be 0 in standalone: nothing is started",
+    );
+    match &order.worker_spec {
+        Some(spec) => check_spec(spec, &mut faults),
+        None => faults.check(standalone, "/worker_spec", "is required in managed mode"),
+    }
+    let user = order
+        .user
+        .map_or_else(|| UserName::new(caller.name.as_str()).ok(), Some);
+    faults.check(
+        user.is_some(),
+        "/user",
+        "the token names no user, so the order has to",
+    );
+    faults.done()?;
+    let unnamed = || Problem::internal(anyhow::anyhow!("an id that is none"));
+    let id = fresh_id().ok_or_else(unnamed)?;
+    Ok(Create {
+        about: About {
+            id,
+            job_id: order.job_id,
+            user: user.ok_or_else(unnamed)?,
+            class: order.class,
+            spec: order.worker_spec,
+            // Said by the ledger, by its clock.
+            created_at: Timestamp::default(),
+            stopped_at: None,
+            made_by,
+            made_from,
+        },
+        mode: if standalone {
+            Mode::Standalone
+        } else {
+            Mode::Managed
+        },
+        initial_size: size.unwrap_or(0),
+        max_failed: order.max_failed,
+    })
+}
+
+fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
+    let fits = |text: &str| text.len() <= LONGEST_TEXT && !text.contains('\0');
+    let program = spec
+        .command
+        .first()
+        .is_some_and(|program| !program.is_empty());
+    faults.check(program, "/worker_spec/command", "names no program");
+    let words = spec.command.len() <= MOST_WORDS && spec.command.iter().all(|word| fits(word));
+    let long = "must be at most 4,096 words of at most 4,096 bytes, without NUL";
+    faults.check(words, "/worker_spec/command", long);
+    let name = |name: &str| !name.is_empty() && !name.contains('=') && fits(name);
+    let named = |map: &BTreeMap<String, String>| {
+        map.len() <= MOST_VARIABLES && map.iter().all(|(key, text)| name(key) && fits(text))
+    };
+    let variables = "must be at most 1,024 variables, their names without '='";
+    faults.check(
+        named(&spec.environment),
+        "/worker_spec/environment",
+        variables,
+    );
+    let folder = spec.working_directory.as_deref();
+    let absolute = folder.is_none_or(|path| path.starts_with('/') && fits(path));
+    faults.check(
+        absolute,
+        "/worker_spec/working_directory",
+        "must be an absolute path",
+    );
+    let grace = spec.stop_grace_ms.is_none_or(|ms| ms <= LONGEST_GRACE_MS);
+    faults.check(
+        grace,
+        "/worker_spec/stop_grace_ms",
+        "must be at most an hour",
+    );
+    let least = spec.size.as_ref().is_none_or(|size| size.memory_bytes > 0);
+    faults.check(
+        least,
+        "/worker_spec/size/memory_bytes",
+        "must be more than 0",
+    );
+}
+
+/// Checks a wish for another size.
+pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<Wish, Problem> {
+    let mut faults = Faults::of("size");
+    let size = workers(order.size);
+    faults.check(size.is_some(), "/size", &size_fault());
+    let pointless = order.release || order.unwanted.is_empty();
+    faults.check(pointless, "/unwanted", "goes with release only");
+    faults.done()?;
+    Ok(Wish {
+        size: size.unwrap_or(0),
+        release: order.release,
+        unwanted: order.unwanted,
+        if_version: number(headers, "if-match")?,
+    })
+}
+
+/// Who calls: the owner with its epoch and connection, or an operator.
+pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<Speaker, Problem> {
+    if !caller.owns(pool.as_str()) {
+        caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
+        return Ok(Speaker::Operator);
+    }
+    let epoch = number(headers, OWNER_EPOCH)?.ok_or_else(|| {
+        let detail = "a call of the owner says its epoch in X-Owner-Epoch";
+        Problem::new(Code::BadRequest, detail).at("/header/x-owner-epoch", detail)
+    })?;
+    // No connection has the number 0, so an owner without one is told to connect.
+    let connection = number(headers, CONNECTION)?.unwrap_or(0);
+    Ok(Speaker::Owner { epoch, connection })
+}
+
+/// A whole number from a header, quoted or not.
+pub fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(name) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default().trim_matches('"');
+    text.parse().map(Some).map_err(|_| {
+        let detail = format!("{name} is a whole number, as in 3");
+        Problem::new(Code::BadRequest, detail.clone()).at(format!("/header/{name}"), detail)
+    })
+}
+
+pub fn no_such_state() -> Problem {
+    let detail = "must be LAUNCHING, STARTED, RETURNING or FOREIGN";
+    Problem::new(Code::BadRequest, "the query cannot be understood").at("/query/state", detail)
+}

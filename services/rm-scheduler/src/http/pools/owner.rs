@@ -1,0 +1,305 @@
+//! What the owner of a pool asks. Each call carries its epoch and, once connected, its connection.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use hayward_rm_scheduler_api::pools::{
+    CONNECTION, CheckAnswer, JobStatus, OWNER_EPOCH, OwnerConnected, OwnerOrder, PoolView,
+    SizeAnswer, SizeOrder, StartedAnswer, StopOrder,
+};
+use hayward_rm_scheduler_pools::{Connect, Final};
+use hayward_service::auth::Scope;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Path};
+use hayward_vocabulary::{AllocationId, WorkId};
+
+use super::super::Api;
+use super::{ask, orders};
+
+/// Longest final message kept.
+const LONGEST_MESSAGE: usize = 4 * 1_024;
+
+/// Connect as the owner: bind it, hand over its workers, and let what is missing be requested.
+#[utoipa::path(
+    put, path = "/v1/pools/{pool}/owner", operation_id = "connect_owner", tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("X-Connection" = Option<u64>, Header,
+            description = "connect again only if this is still the connection"),
+    ),
+    request_body = OwnerOrder,
+    responses(
+        (status = 200, description = "bound; whoever was bound before is not any more",
+            body = OwnerConnected),
+        (status = 403, description = "for the owner only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch or stale_connection", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 410, description = "the pool is stopped", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn connect_owner(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(pool): Path<WorkId>,
+    Json(order): Json<OwnerOrder>,
+) -> Result<Json<OwnerConnected>, Problem> {
+    caller.require(&[Scope::Owner(pool.to_string())])?;
+    let asked = Connect {
+        epoch: order.epoch,
+        address: order.address,
+        workers: order.workers.into_iter().collect(),
+        connection: orders::number(&headers, CONNECTION)?,
+    };
+    let connected = ask(&api, move |ledger, moment, batch| {
+        ledger.connect_owner(&pool, &asked, moment, batch)
+    });
+    Ok(Json(connected.await?.value))
+}
+
+/// The owner goes. Workers stay; nothing is requested until one connects.
+#[utoipa::path(
+    delete, path = "/v1/pools/{pool}/owner", operation_id = "disconnect_owner", tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("X-Owner-Epoch" = u64, Header, description = "its epoch"),
+    ),
+    responses(
+        (status = 204, description = "nobody is bound"),
+        (status = 400, description = "no X-Owner-Epoch", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for the owner only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 410, description = "the pool is stopped", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn disconnect_owner(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(pool): Path<WorkId>,
+) -> Result<StatusCode, Problem> {
+    caller.require(&[Scope::Owner(pool.to_string())])?;
+    let epoch = orders::number(&headers, OWNER_EPOCH)?.ok_or_else(|| {
+        let detail = "the owner says its epoch in X-Owner-Epoch";
+        Problem::new(Code::BadRequest, detail).at("/header/x-owner-epoch", detail)
+    })?;
+    let left = ask(&api, move |ledger, moment, batch| {
+        ledger.owner_leaves(&pool, epoch, moment, batch)
+    });
+    left.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// Set the size. Without `release` no worker is given up, whatever the size.
+#[utoipa::path(
+    put, path = "/v1/pools/{pool}/size", operation_id = "set_pool_size", tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
+        ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
+        ("If-Match" = Option<String>, Header, description = "only if this is still the version"),
+    ),
+    request_body = SizeOrder,
+    responses(
+        (status = 200, description = "stored, and what was done about it", body = SizeAnswer,
+            headers(("ETag" = String, description = "the version of the size"))),
+        (status = 403, description = "for the owner and operators", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch, not_connected or stale_connection",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "the pool is stopped", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 412, description = "the size was changed meanwhile", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "no size", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn set_pool_size(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(pool): Path<WorkId>,
+    Json(order): Json<SizeOrder>,
+) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
+    let from = orders::from(&caller, &headers, &pool)?;
+    let wish = orders::size(order, &headers)?;
+    let sized = ask(&api, move |ledger, moment, batch| {
+        ledger.size_pool(&pool, (from, &wish), moment, batch)
+    });
+    let answer = sized.await?.value;
+    Ok((
+        [(header::ETAG, format!("\"{}\"", answer.version))],
+        Json(answer),
+    ))
+}
+
+/// A worker has registered with the owner. The answer vetoes nothing.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/workers/{worker}/started", operation_id = "worker_started",
+    tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("worker" = AllocationId, Path, description = "id of the worker"),
+        ("X-Owner-Epoch" = u64, Header, description = "epoch of the owner"),
+        ("X-Connection" = u64, Header, description = "number of the connection"),
+    ),
+    responses(
+        (status = 200, description = "received; `known: false` is no failure",
+            body = StartedAnswer),
+        (status = 403, description = "for the owner only", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch, not_connected or stale_connection",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "the pool is stopped", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn worker_started(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path((pool, worker)): Path<(WorkId, AllocationId)>,
+) -> Result<Json<StartedAnswer>, Problem> {
+    // Only the owner knows who has registered with it (W3).
+    caller.require(&[Scope::Owner(pool.to_string())])?;
+    let from = orders::from(&caller, &headers, &pool)?;
+    let started = ask(&api, move |ledger, moment, batch| {
+        ledger.worker_started(&pool, (from, &worker), moment, batch)
+    });
+    let known = started.await?.value;
+    Ok(Json(StartedAnswer { known }))
+}
+
+/// Give one worker back. The size stays, so it is replaced once it is gone.
+#[utoipa::path(
+    delete, path = "/v1/pools/{pool}/workers/{worker}", operation_id = "remove_worker",
+    tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("worker" = AllocationId, Path, description = "id of the worker"),
+        ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
+        ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
+    ),
+    responses(
+        (status = 202, description = "it is on its way out"),
+        (status = 403, description = "for the owner and operators", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool, or it knows no such worker: a warning",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch, not_connected or stale_connection",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "the pool is stopped", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn remove_worker(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path((pool, worker)): Path<(WorkId, AllocationId)>,
+) -> Result<StatusCode, Problem> {
+    let from = orders::from(&caller, &headers, &pool)?;
+    let removed = ask(&api, move |ledger, moment, batch| {
+        ledger.remove_worker(&pool, (from, &worker), moment, batch)
+    });
+    removed.await?;
+    Ok(StatusCode::ACCEPTED)
+}
+
+/// Request what is missing. Asking twice requests nothing the second time.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/check", operation_id = "check_pool", tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
+        ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
+    ),
+    responses(
+        (status = 200, description = "what was missing, what was requested", body = CheckAnswer),
+        (status = 403, description = "for the owner and operators", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch, not_connected or stale_connection",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 410, description = "the pool is stopped", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn check_pool(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(pool): Path<WorkId>,
+) -> Result<Json<CheckAnswer>, Problem> {
+    let from = orders::from(&caller, &headers, &pool)?;
+    let checked = ask(&api, move |ledger, moment, batch| {
+        ledger.check_pool(&pool, from, moment, batch)
+    });
+    Ok(Json(checked.await?.value))
+}
+
+/// End the pool: give all its workers back and request nothing more.
+#[utoipa::path(
+    post, path = "/v1/pools/{pool}/stop", operation_id = "stop_pool", tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
+        ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
+    ),
+    request_body = StopOrder,
+    responses(
+        (status = 200, description = "it was stopped before, and stays as it was",
+            body = PoolView),
+        (status = 202, description = "its workers are ending", body = PoolView),
+        (status = 403, description = "for the owner and operators", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "stale_epoch, not_connected or stale_connection",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "a message that is too long", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn stop_pool(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(pool): Path<WorkId>,
+    Json(order): Json<StopOrder>,
+) -> Result<(StatusCode, Json<PoolView>), Problem> {
+    let from = orders::from(&caller, &headers, &pool)?;
+    if order.message.len() > LONGEST_MESSAGE {
+        let detail = format!("must be at most {LONGEST_MESSAGE} bytes");
+        return Err(Problem::new(Code::Invalid, "too long a message").at("/message", detail));
+    }
+    let stopped = ask(&api, move |ledger, moment, batch| {
+        let said = (from, final_status(order.status), order.message.as_str());
+        ledger.stop_pool(&pool, said, moment, batch)
+    });
+    let (view, now) = stopped.await?.value;
+    let status = if now {
+        StatusCode::ACCEPTED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, Json(view)))
+}
+
+/// Section 13: what the status of a job is to the platform.
+fn final_status(status: JobStatus) -> Final {
+    match status {
+        JobStatus::Succeeded => Final::Succeeded,
+        JobStatus::Failed => Final::Failed,
+        JobStatus::Canceled => Final::Killed,
+        JobStatus::Unknown => Final::Undefined,
+    }
+}

@@ -1,0 +1,46 @@
+//! What is said when a call about a pool is refused.
+
+use std::convert::Infallible;
+
+use hayward_rm_scheduler_pools::asked;
+use hayward_service::problem::{Code, Problem};
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    #[error("the pool")]
+    Absent,
+    #[error("this Idempotency-Key was used before with another request")]
+    OtherRequest,
+    #[error("there are {0} pools already; stop some that are not needed")]
+    TooMany(usize),
+    #[error("events after {after} are kept no more, the oldest is {oldest}; connect again")]
+    TooOld { after: u64, oldest: u64 },
+    #[error(transparent)]
+    Fenced(#[from] asked::Refusal),
+}
+
+impl From<Infallible> for Refusal {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        use asked::Refusal as Fence;
+        let code = match &refusal {
+            Refusal::Absent => return Self::not_found("the pool"),
+            Refusal::Fenced(Fence::UnknownWorker(id)) => {
+                return Self::not_found(format!("worker {id} of the pool"));
+            }
+            Refusal::OtherRequest => Code::IdempotencyMismatch,
+            Refusal::TooMany(_) => Code::Conflict,
+            Refusal::TooOld { .. } | Refusal::Fenced(Fence::Stopped) => Code::Gone,
+            Refusal::Fenced(Fence::StaleEpoch { .. }) => Code::StaleEpoch,
+            Refusal::Fenced(Fence::NotConnected) => Code::NotConnected,
+            Refusal::Fenced(Fence::StaleConnection { .. }) => Code::StaleConnection,
+            Refusal::Fenced(Fence::OtherVersion { .. }) => Code::PreconditionFailed,
+        };
+        Self::new(code, refusal.to_string())
+    }
+}

@@ -1,0 +1,48 @@
+//! Table `clearing`: who stood where when a node or a worker began to be emptied.
+
+use std::collections::BTreeMap;
+
+use sqlx::PgConnection;
+
+use super::{json, read};
+use crate::clearings::Clearing;
+
+pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<String, Clearing>, sqlx::Error> {
+    sqlx::query!(r#"select key, body::text as "body!" from clearing"#)
+        .fetch_all(tx)
+        .await?
+        .into_iter()
+        .map(|row| Ok((row.key, read(&row.body)?)))
+        .collect()
+}
+
+/// Writes what is there and deletes what is absent.
+pub async fn write(
+    tx: &mut PgConnection,
+    clearings: &BTreeMap<String, Option<Clearing>>,
+) -> Result<(), sqlx::Error> {
+    if clearings.is_empty() {
+        return Ok(());
+    }
+    let over = clearings.iter().filter(|(_, clearing)| clearing.is_none());
+    let over: Vec<String> = over.map(|(key, _)| key.clone()).collect();
+    sqlx::query!("delete from clearing where key = any($1)", &over)
+        .execute(&mut *tx)
+        .await?;
+    let there = || {
+        clearings
+            .iter()
+            .filter_map(|(key, it)| Some((key, it.as_ref()?)))
+    };
+    let bodies: Vec<String> = there().map(|(_, it)| json(it)).collect::<Result<_, _>>()?;
+    sqlx::query!(
+        "insert into clearing (key, body)
+         select new.key, new.body::json from unnest($1::text[], $2::text[]) as new (key, body)
+         on conflict (key) do update set body = excluded.body",
+        &there().map(|(key, _)| key.clone()).collect::<Vec<_>>(),
+        &bodies
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}

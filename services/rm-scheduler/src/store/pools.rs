@@ -1,0 +1,400 @@
+//! Tables `pool`, `pool_worker` and `pool_event`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use hayward_rm_scheduler_api::pools::{PoolEvent, WorkerSpec};
+use hayward_rm_scheduler_pools::{Final, Mode, Pool, Rules, State, Stopped, Worker};
+use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+
+use super::{json, read, signed, unsigned};
+use crate::pools::{About, EVENTS_KEPT, Kept};
+
+/// What one batch changes of pools.
+#[derive(Debug, Default)]
+pub struct PoolRows {
+    pools: BTreeMap<WorkId, PoolRow>,
+    /// Absent: the worker is gone.
+    workers: BTreeMap<(WorkId, AllocationId), Option<Worker>>,
+    events: Vec<(WorkId, PoolEvent)>,
+    pub forgotten: BTreeSet<WorkId>,
+}
+
+/// A pool without its workers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct PoolRow {
+    about: About,
+    pool: Pool,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Body {
+    user: UserName,
+    #[serde(default)]
+    class: Option<String>,
+    #[serde(default)]
+    spec: Option<WorkerSpec>,
+}
+
+impl PoolRow {
+    fn of(about: &About, pool: &Pool) -> Self {
+        Self {
+            about: about.clone(),
+            pool: pool.without_workers(),
+        }
+    }
+}
+
+impl PoolRows {
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+            && self.workers.is_empty()
+            && self.events.is_empty()
+            && self.forgotten.is_empty()
+    }
+
+    pub fn made(&mut self, about: &About, pool: &Pool) {
+        self.pools
+            .insert(about.id.clone(), PoolRow::of(about, pool));
+    }
+
+    /// Notes what differs in rows.
+    pub fn note(&mut self, about: &About, before: &Pool, now: &Pool) {
+        if !before.is_kept_like(now) {
+            self.made(about, now);
+        }
+        let mut note = |id: &AllocationId, worker: Option<&Worker>| {
+            let key = (about.id.clone(), id.clone());
+            self.workers.insert(key, worker.cloned());
+        };
+        for (id, worker) in &now.workers {
+            let was = before.workers.get(id);
+            if was.is_none_or(|was| !was.is_kept_like(worker)) {
+                note(id, Some(worker));
+            }
+        }
+        for id in before.workers.keys() {
+            if !now.workers.contains_key(id) {
+                note(id, None);
+            }
+        }
+    }
+
+    pub fn event(&mut self, pool: &WorkId, event: &PoolEvent) {
+        self.events.push((pool.clone(), event.clone()));
+    }
+
+    pub async fn write(self, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+        for row in self.pools.values() {
+            upsert(&mut *tx, row).await?;
+        }
+        write_workers(&mut *tx, &self.workers).await?;
+        write_events(&mut *tx, &self.events).await?;
+        for id in &self.forgotten {
+            forget(&mut *tx, id).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn upsert(tx: &mut PgConnection, row: &PoolRow) -> Result<(), sqlx::Error> {
+    let PoolRow { about, pool } = row;
+    let body = json(&Body {
+        user: about.user.clone(),
+        class: about.class.clone(),
+        spec: about.spec.clone(),
+    })?;
+    let requested: Vec<i64> = pool.requested.iter().copied().map(signed).collect();
+    let failed_at: Vec<i64> = pool.failed_at.iter().copied().collect();
+    let stopped = pool.stopped.as_ref();
+    sqlx::query!(
+        "insert into pool (id, job_id, mode, designated, version, requested, last_number,
+                           max_failed, failed_so_far, failed_at_ms, stopped_at_ms, final_status,
+                           final_message, owner_epoch, connection_no, event_seq, created_at_ms,
+                           made_by, made_from, body)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18,
+                 $19, $20::text::json)
+         on conflict (id) do update set
+             designated = excluded.designated, version = excluded.version,
+             requested = excluded.requested, last_number = excluded.last_number,
+             failed_so_far = excluded.failed_so_far, failed_at_ms = excluded.failed_at_ms,
+             stopped_at_ms = excluded.stopped_at_ms, final_status = excluded.final_status,
+             final_message = excluded.final_message, owner_epoch = excluded.owner_epoch,
+             connection_no = excluded.connection_no, event_seq = excluded.event_seq",
+        about.id.as_str(),
+        about.job_id,
+        mode(pool.mode),
+        signed(pool.designated),
+        signed(pool.version),
+        &requested,
+        signed(pool.last_number),
+        pool.max_failed.map(signed),
+        signed(pool.failed_so_far),
+        &failed_at,
+        about.stopped_at.map(Timestamp::unix_ms),
+        stopped
+            .and_then(|stopped| stopped.status)
+            .map(Final::as_str),
+        stopped.map(|stopped| stopped.message.as_str()),
+        signed(pool.owner.epoch),
+        signed(pool.owner.connection),
+        signed(pool.event_seq),
+        about.created_at.unix_ms(),
+        about.made_by.as_slice(),
+        about.made_from.as_slice(),
+        body
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+async fn write_workers(
+    tx: &mut PgConnection,
+    workers: &BTreeMap<(WorkId, AllocationId), Option<Worker>>,
+) -> Result<(), sqlx::Error> {
+    if workers.is_empty() {
+        return Ok(());
+    }
+    let keys = |there: bool| {
+        let chosen = workers
+            .iter()
+            .filter(move |(_, worker)| worker.is_some() == there);
+        let pairs = chosen.map(|((pool, id), _)| (pool.to_string(), id.to_string()));
+        pairs.unzip::<String, String, Vec<_>, Vec<_>>()
+    };
+    let (pools, ids) = keys(false);
+    sqlx::query!(
+        "delete from pool_worker using unnest($1::text[], $2::text[]) as gone (pool, id)
+          where pool_id = gone.pool and resource_id = gone.id",
+        &pools,
+        &ids
+    )
+    .execute(&mut *tx)
+    .await?;
+    let (pools, ids) = keys(true);
+    let there: Vec<&Worker> = workers.values().flatten().collect();
+    let states: Vec<&str> = there.iter().map(|it| it.state.as_str()).collect();
+    let numbers: Vec<Option<i64>> = there.iter().map(|it| it.number.map(signed)).collect();
+    let nodes = there
+        .iter()
+        .map(|it| it.node.as_ref().map(ToString::to_string));
+    let nodes: Vec<Option<String>> = nodes.collect();
+    let epochs: Vec<Option<i64>> = there.iter().map(|it| it.reported_by.map(signed)).collect();
+    let ordered: Vec<bool> = there.iter().map(|it| it.ordered).collect();
+    sqlx::query!(
+        "insert into pool_worker (pool_id, resource_id, state, number, node, reported_by_epoch,
+                                  ordered)
+         select new.pool, new.id, new.state, new.number, new.node, new.epoch, new.ordered
+           from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[],
+                       $6::bigint[], $7::boolean[])
+             as new (pool, id, state, number, node, epoch, ordered)
+         on conflict (pool_id, resource_id) do update set
+             state = excluded.state, number = excluded.number, node = excluded.node,
+             reported_by_epoch = excluded.reported_by_epoch, ordered = excluded.ordered",
+        &pools,
+        &ids,
+        &states as &[&str],
+        &numbers as &[Option<i64>],
+        &nodes as &[Option<String>],
+        &epochs as &[Option<i64>],
+        &ordered
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+async fn write_events(
+    tx: &mut PgConnection,
+    events: &[(WorkId, PoolEvent)],
+) -> Result<(), sqlx::Error> {
+    if events.is_empty() {
+        return Ok(());
+    }
+    let pools: Vec<String> = events.iter().map(|(pool, _)| pool.to_string()).collect();
+    let all = || events.iter().map(|(_, event)| event);
+    let seqs: Vec<i64> = all().map(|event| signed(event.seq)).collect();
+    let kinds: Vec<String> = all()
+        .map(|event| json(&event.kind))
+        .collect::<Result<_, _>>()?;
+    let workers = all().map(|event| event.worker_id.as_ref().map(ToString::to_string));
+    let workers: Vec<Option<String>> = workers.collect();
+    let texts: Vec<&str> = all().map(|event| event.text.as_str()).collect();
+    let at: Vec<i64> = all().map(|event| event.at.unix_ms()).collect();
+    sqlx::query!(
+        "insert into pool_event (pool_id, seq, kind, worker_id, text, at_ms)
+         select * from unnest($1::text[], $2::bigint[], $3::text[], $4::text[], $5::text[],
+                              $6::bigint[])",
+        &pools,
+        &seqs,
+        &kinds,
+        &workers as &[Option<String>],
+        &texts as &[&str],
+        &at
+    )
+    .execute(&mut *tx)
+    .await?;
+    sqlx::query!(
+        "delete from pool_event using unnest($1::text[], $2::bigint[]) as new (pool, seq)
+          where pool_id = new.pool and pool_event.seq <= new.seq - $3",
+        &pools,
+        &seqs,
+        i64::try_from(EVENTS_KEPT).unwrap_or(i64::MAX)
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+async fn forget(tx: &mut PgConnection, id: &WorkId) -> Result<(), sqlx::Error> {
+    sqlx::query!("delete from pool_event where pool_id = $1", id.as_str())
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!("delete from pool_worker where pool_id = $1", id.as_str())
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!("delete from pool where id = $1", id.as_str())
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+pub async fn load(
+    tx: &mut PgConnection,
+    rules: Rules,
+) -> Result<BTreeMap<WorkId, Kept>, sqlx::Error> {
+    let mut pools = BTreeMap::new();
+    let rows = sqlx::query!(
+        r#"select id, job_id, mode, designated, version, requested, last_number, max_failed,
+                  failed_so_far, failed_at_ms, stopped_at_ms, final_status, final_message,
+                  owner_epoch, connection_no, event_seq, created_at_ms, made_by, made_from,
+                  body::text as "body!"
+             from pool"#
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    for row in rows {
+        let body: Body = read(&row.body)?;
+        let id: WorkId = name(row.id)?;
+        let about = About {
+            id: id.clone(),
+            job_id: row.job_id,
+            user: body.user,
+            class: body.class,
+            spec: body.spec,
+            created_at: Timestamp::from_unix_ms(row.created_at_ms),
+            stopped_at: row.stopped_at_ms.map(Timestamp::from_unix_ms),
+            made_by: digest(&row.made_by)?,
+            made_from: digest(&row.made_from)?,
+        };
+        let managed = row.mode == mode(Mode::Managed);
+        let mode = if managed {
+            Mode::Managed
+        } else {
+            Mode::Standalone
+        };
+        let mut pool = Pool::new(mode, unsigned(row.designated), None, rules);
+        pool.version = unsigned(row.version);
+        pool.requested = row.requested.into_iter().map(unsigned).collect();
+        pool.last_number = unsigned(row.last_number);
+        pool.max_failed = row.max_failed.map(unsigned);
+        pool.failed_so_far = unsigned(row.failed_so_far);
+        pool.failed_at = row.failed_at_ms.into();
+        pool.stopped = about.stopped_at.map(|_| Stopped {
+            status: row.final_status.as_deref().map(final_status),
+            message: row.final_message.unwrap_or_default(),
+        });
+        pool.owner.epoch = unsigned(row.owner_epoch);
+        pool.owner.connection = unsigned(row.connection_no);
+        pool.event_seq = unsigned(row.event_seq);
+        pools.insert(id, Kept::new(about, pool, VecDeque::new()));
+    }
+    load_workers(&mut *tx, &mut pools).await?;
+    load_events(tx, &mut pools).await?;
+    Ok(pools)
+}
+
+async fn load_workers(
+    tx: &mut PgConnection,
+    pools: &mut BTreeMap<WorkId, Kept>,
+) -> Result<(), sqlx::Error> {
+    let rows = sqlx::query!(
+        "select pool_id, resource_id, state, number, node, reported_by_epoch, ordered
+           from pool_worker"
+    )
+    .fetch_all(tx)
+    .await?;
+    for row in rows {
+        let Some(kept) = pools.get_mut(row.pool_id.as_str()) else {
+            continue;
+        };
+        let state = State::ALL.into_iter().find(|it| it.as_str() == row.state);
+        let worker = Worker {
+            state: state.ok_or_else(|| unreadable("state of a worker", &row.state))?,
+            number: row.number.map(unsigned),
+            node: row.node.map(name).transpose()?,
+            reported_by: row.reported_by_epoch.map(unsigned),
+            ordered: row.ordered,
+            deadline: None,
+        };
+        kept.pool.workers.insert(name(row.resource_id)?, worker);
+    }
+    Ok(())
+}
+
+async fn load_events(
+    tx: &mut PgConnection,
+    pools: &mut BTreeMap<WorkId, Kept>,
+) -> Result<(), sqlx::Error> {
+    let rows = sqlx::query!(
+        "select pool_id, seq, kind, worker_id, text, at_ms from pool_event order by pool_id, seq"
+    )
+    .fetch_all(tx)
+    .await?;
+    for row in rows {
+        let Some(kept) = pools.get_mut(row.pool_id.as_str()) else {
+            continue;
+        };
+        kept.events.push_back(PoolEvent {
+            seq: unsigned(row.seq),
+            kind: read(&row.kind)?,
+            worker_id: row.worker_id.map(name).transpose()?,
+            text: row.text,
+            at: Timestamp::from_unix_ms(row.at_ms),
+        });
+    }
+    Ok(())
+}
+
+fn mode(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Managed => "managed",
+        Mode::Standalone => "standalone",
+    }
+}
+
+fn final_status(text: &str) -> Final {
+    let known = Final::ALL
+        .into_iter()
+        .find(|status| status.as_str() == text);
+    known.unwrap_or(Final::Undefined)
+}
+
+fn digest(bytes: &[u8]) -> Result<[u8; 32], sqlx::Error> {
+    bytes
+        .try_into()
+        .map_err(|_| unreadable("digest", "of another length"))
+}
+
+fn name<T: TryFrom<String>>(text: String) -> Result<T, sqlx::Error>
+where
+    T::Error: std::error::Error + Send + Sync + 'static,
+{
+    T::try_from(text).map_err(|error| sqlx::Error::Decode(error.into()))
+}
+
+fn unreadable(what: &str, text: &str) -> sqlx::Error {
+    sqlx::Error::Decode(format!("{what} {text:?} does not read").into())
+}

@@ -1,0 +1,141 @@
+//! Machines of their own network: a namespace, joined to this one by a pair of virtual interfaces
+//! whose frames can be lost in either direction.
+//!
+//! Nothing here needs more than `ip`, a kernel with namespaces, and the right to make them. Frames
+//! are lost by addressing them to a card that is not there: nobody is told, as on a broken network.
+
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+/// Frames to it are lost.
+const NOBODY: &str = "02:48:ff:ff:ff:ff";
+const INSIDE: &str = "up0";
+
+/// What is lost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Loss {
+    Nothing,
+    /// The island hears nothing, and is heard.
+    ToIt,
+    /// The island hears, and is not heard.
+    FromIt,
+    Everything,
+}
+
+pub struct Island {
+    /// Of the namespace and of the interface on this side.
+    name: String,
+    number: u16,
+}
+
+impl Island {
+    /// # Errors
+    /// With the reason why this machine or this user cannot have one: a test says it and skips.
+    pub fn new() -> Result<Self, String> {
+        static NEXT: AtomicU16 = AtomicU16::new(0);
+        let own = u16::try_from(std::process::id() % 1_024).expect("small") * 16;
+        let mut last = String::new();
+        // Numbers are shared by everything on this machine; one that is taken is passed over.
+        for _ in 0..64 {
+            let number = (own + NEXT.fetch_add(1, Ordering::Relaxed)) % 16_384;
+            let name = format!("hw{number}");
+            if let Err(error) = ip(&format!("netns add {name}")) {
+                last = error;
+                continue;
+            }
+            let island = Self { name, number };
+            match island.join() {
+                Ok(()) => return Ok(island),
+                Err(error) => last = error,
+            }
+        }
+        Err(format!("no network namespace can be made: {last}"))
+    }
+
+    fn join(&self) -> Result<(), String> {
+        let Self { name, .. } = self;
+        let (here, there) = (self.card(1), self.card(2));
+        ip(&format!(
+            "link add {name} address {here} type veth \
+             peer name {INSIDE} netns {name} address {there}"
+        ))?;
+        ip(&format!("address add {}/30 dev {name}", self.host()))?;
+        ip(&format!("link set {name} up"))?;
+        ip(&format!(
+            "-n {name} address add {}/30 dev {INSIDE}",
+            self.own()
+        ))?;
+        ip(&format!("-n {name} link set {INSIDE} up"))?;
+        ip(&format!("-n {name} link set lo up"))?;
+        self.try_lose(Loss::Nothing)
+    }
+
+    pub fn lose(&self, loss: Loss) {
+        self.try_lose(loss).expect("the network can be changed");
+    }
+
+    fn try_lose(&self, loss: Loss) -> Result<(), String> {
+        let Self { name, .. } = self;
+        let (here, there) = (self.card(1), self.card(2));
+        let to = matches!(loss, Loss::ToIt | Loss::Everything);
+        let from = matches!(loss, Loss::FromIt | Loss::Everything);
+        let to = if to { NOBODY } else { &there };
+        let from = if from { NOBODY } else { &here };
+        let own = self.own();
+        ip(&format!(
+            "neigh replace {own} lladdr {to} dev {name} nud permanent"
+        ))?;
+        let host = self.host();
+        ip(&format!(
+            "-n {name} neigh replace {host} lladdr {from} dev {INSIDE} nud permanent"
+        ))
+    }
+
+    /// How this machine is called from the island.
+    pub fn host(&self) -> String {
+        self.address(1)
+    }
+
+    fn own(&self) -> String {
+        self.address(2)
+    }
+
+    fn address(&self, last: u16) -> String {
+        let place = self.number * 4 + last;
+        format!("10.213.{}.{}", place / 256, place % 256)
+    }
+
+    fn card(&self, last: u16) -> String {
+        let [high, low] = self.number.to_be_bytes();
+        format!("02:48:{high:02x}:{low:02x}:00:{last:02x}")
+    }
+
+    /// The command, run on the island. It keeps its process id.
+    pub fn around(&self, program: &std::path::Path) -> Command {
+        let mut command = Command::new("nsenter");
+        command
+            .arg(format!("--net=/run/netns/{}", self.name))
+            .arg(program);
+        command
+    }
+}
+
+impl Drop for Island {
+    fn drop(&mut self) {
+        // Processes on it may live a little longer; the interfaces go now.
+        drop(ip(&format!("link delete {}", self.name)));
+        drop(ip(&format!("netns delete {}", self.name)));
+    }
+}
+
+fn ip(words: &str) -> Result<(), String> {
+    let output = Command::new("ip")
+        .args(words.split(' '))
+        .output()
+        .map_err(|error| format!("ip: {error}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    Err(format!("ip {words}: {}", said.trim()))
+}

@@ -1,0 +1,77 @@
+//! A program that says all the time that it is there, by a clock all machines of a test share: they
+//! are one machine.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use hayward_vocabulary::AllocationId;
+
+pub struct Marks(PathBuf);
+
+/// Hundredths of a second since the boot.
+pub type Mark = u64;
+
+impl Marks {
+    pub fn new(dir: &Path, name: &str) -> Self {
+        let file = dir.join(format!("{name}.marks"));
+        std::fs::write(&file, "").expect("a file");
+        // Programs may run as somebody else.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o666);
+        std::fs::set_permissions(&file, open).expect("open to all");
+        Self(file)
+    }
+
+    pub fn command(&self) -> Vec<String> {
+        let script = format!(
+            "while :; do read up rest < /proc/uptime; \
+             echo $HAYWARD_ALLOCATION $up >> {}; sleep 0.02; done",
+            self.0.display()
+        );
+        vec!["sh".into(), "-c".into(), script]
+    }
+
+    /// It does not care about being asked to end.
+    pub fn stubborn(&self) -> Vec<String> {
+        let mut command = self.command();
+        command[2].insert_str(0, "trap '' TERM; ");
+        command
+    }
+
+    /// When each was seen first and last, in order of the first time.
+    pub fn lives(&self) -> Vec<(AllocationId, Mark, Mark)> {
+        let text = std::fs::read_to_string(&self.0).expect("marks");
+        let mut lives: BTreeMap<&str, (Mark, Mark)> = BTreeMap::new();
+        // The last line may be half written.
+        for line in text
+            .split_inclusive('\n')
+            .filter(|line| line.ends_with('\n'))
+        {
+            let Some((id, up)) = line.trim_end().split_once(' ') else {
+                continue;
+            };
+            let at: Mark = up.replace('.', "").parse().expect("a time");
+            let life = lives.entry(id).or_insert((at, at));
+            life.1 = life.1.max(at);
+        }
+        let id = |id: &str| AllocationId::new(id).expect("an id");
+        let mut lives: Vec<_> = lives
+            .into_iter()
+            .map(|(of, (first, last))| (id(of), first, last))
+            .collect();
+        lives.sort_by_key(|(_, first, _)| *first);
+        lives
+    }
+
+    pub fn last_of(&self, allocation: &AllocationId) -> Option<Mark> {
+        let lives = self.lives();
+        let life = lives.iter().find(|(id, ..)| id == allocation);
+        life.map(|(_, _, last)| *last)
+    }
+
+    /// I4: each began after the one before had ended.
+    pub fn never_two(&self) {
+        for pair in self.lives().windows(2) {
+            assert!(pair[0].2 < pair[1].1, "two at once: {pair:?}");
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! W7, I4: what becomes of work whose node is cut off (F16, F17), stopped (F2) or killed (F26). The
+//! agents are on islands of their own; what they run says all the time that it is there, by a clock
+//! they share with the test.
+
+use std::time::Duration;
+
+use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::submission::ServiceSubmission;
+use hayward_job_converter_api::unreachable::{ReplaceAfter, UnreachableChoice, UnreachableWord};
+use hayward_service::Client;
+use hayward_testkit::until_within;
+use hayward_tests_fleet::{Agent, Island, Loss, Marks, World, reaches, service, submit};
+use hayward_vocabulary::{AllocationId, NodeName, WorkId};
+use nix::sys::signal::Signal;
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// Two agents, each on its island. None, with the reason said, where islands cannot be had.
+struct Sea {
+    world: World,
+    islands: Vec<(String, Island)>,
+    ada: Client,
+}
+
+impl Sea {
+    async fn new() -> Option<Self> {
+        let islands: Result<Vec<_>, String> = (1..=2)
+            .map(|number| Ok((format!("node-{number}"), Island::new()?)))
+            .collect();
+        let islands = match islands {
+            Ok(islands) => islands,
+            Err(why) => {
+                eprintln!("skipped: {why}");
+                return None;
+            }
+        };
+        let world = World::open().await;
+        let ada = world.client("job-converter", "user-ada");
+        Some(Self {
+            world,
+            islands,
+            ada,
+        })
+    }
+
+    fn start(&mut self, number: usize) {
+        let (node, island) = &self.islands[number];
+        self.world.start_agent_on(island, node, &Agent::default());
+    }
+
+    fn lose(&self, node: &NodeName, loss: Loss) {
+        let found = self.islands.iter().find(|(name, _)| name == node.as_str());
+        found.expect("an island").1.lose(loss);
+    }
+
+    async fn submit(&self, command: Vec<String>, choice: UnreachableChoice) -> WorkId {
+        let body = ServiceSubmission {
+            command,
+            when_unreachable: Some(choice),
+            ..service(&[], 1)
+        };
+        submit(&self.ada, "services", &body).await
+    }
+
+    /// It is shown as unreachable, with what becomes of it.
+    async fn is_awaited(&self, id: &WorkId, allocation: &AllocationId) {
+        let path = format!("/v1/services/{id}");
+        let view: WorkView = self.ada.get(&path).await.expect("a view");
+        let away = view
+            .processes
+            .iter()
+            .any(|process| process.allocation == *allocation && process.state == "unreachable");
+        let reason = view.reason.as_deref().unwrap_or_default();
+        assert!(away && reason.contains("cannot be reached"), "{view:?}");
+    }
+
+    /// Where its one process runs, once it runs anywhere but as `other`.
+    async fn runs(&self, id: &WorkId, other: Option<&AllocationId>) -> (AllocationId, NodeName) {
+        let path = format!("/v1/services/{id}");
+        let view = reaches(&self.ada, &path, LIMIT, |view| {
+            running(view, other).is_some()
+        })
+        .await;
+        running(&view, other).expect("just seen")
+    }
+}
+
+fn running(view: &WorkView, other: Option<&AllocationId>) -> Option<(AllocationId, NodeName)> {
+    let process = view
+        .processes
+        .iter()
+        .find(|process| process.state == "running" && Some(&process.allocation) != other)?;
+    Some((process.allocation.clone(), process.node.clone()))
+}
+
+/// Until it has said once more that it is there.
+async fn goes_on(marks: &Marks, of: &AllocationId) {
+    let before = marks.last_of(of);
+    until_within(&format!("{of} to go on"), LIMIT, async || {
+        (marks.last_of(of) > before).then_some(())
+    })
+    .await;
+}
+
+/// I4: whatever happens to the node of exclusive work, it has ended before its successor begins.
+#[tokio::test(flavor = "multi_thread")]
+async fn i4_exclusive_work_is_never_there_twice() {
+    let Some(mut sea) = Sea::new().await else {
+        return;
+    };
+    sea.start(0);
+    sea.start(1);
+    sea.world.nodes_take_work(2).await;
+    let marks = Marks::new(sea.world.dir.path(), "alone");
+    let choice = UnreachableChoice::Word(UnreachableWord::Exclusive);
+    let id = sea.submit(marks.stubborn(), choice).await;
+    let (mut allocation, mut node) = sea.runs(&id, None).await;
+    for trouble in [
+        Some(Loss::Everything),
+        Some(Loss::ToIt),
+        Some(Loss::FromIt),
+        // The agent is stopped for longer than its lease.
+        None,
+    ] {
+        goes_on(&marks, &allocation).await;
+        match trouble {
+            Some(loss) => sea.lose(&node, loss),
+            None => sea.world.signal(node.as_str(), Signal::SIGSTOP),
+        }
+        let (next, elsewhere) = sea.runs(&id, Some(&allocation)).await;
+        assert_ne!(elsewhere, node, "{trouble:?}");
+        goes_on(&marks, &next).await;
+        marks.never_two();
+        match trouble {
+            Some(_) => sea.lose(&node, Loss::Nothing),
+            None => sea.world.signal(node.as_str(), Signal::SIGCONT),
+        }
+        // Healed: both nodes are good, and one process is there, the one that was.
+        sea.world.nodes_take_work(2).await;
+        let path = format!("/v1/services/{id}");
+        let view = reaches(&sea.ada, &path, LIMIT, |view| view.processes.len() == 1).await;
+        assert_eq!(view.processes[0].allocation, next, "{trouble:?}: {view:?}");
+        goes_on(&marks, &next).await;
+        marks.never_two();
+        (allocation, node) = (next, elsewhere);
+    }
+}
+
+/// What each choice makes of one and the same cut.
+#[tokio::test(flavor = "multi_thread")]
+async fn w7_each_piece_of_work_says_what_becomes_of_it() {
+    let Some(mut sea) = Sea::new().await else {
+        return;
+    };
+    sea.start(0);
+    sea.world.nodes_take_work(1).await;
+    let after = |replace_after_ms| UnreachableChoice::After(ReplaceAfter { replace_after_ms });
+    let mut works = Vec::new();
+    for (name, choice, moves) in [
+        (
+            "wait",
+            UnreachableChoice::Word(UnreachableWord::Wait),
+            false,
+        ),
+        (
+            "replace",
+            UnreachableChoice::Word(UnreachableWord::Replace),
+            true,
+        ),
+        ("soon", after(1_000), true),
+        ("late", after(600_000), false),
+    ] {
+        let marks = Marks::new(sea.world.dir.path(), name);
+        let id = sea.submit(marks.command(), choice).await;
+        let (allocation, _) = sea.runs(&id, None).await;
+        works.push((name, id, marks, allocation, moves));
+    }
+    let first = NodeName::new(sea.islands[0].0.as_str()).expect("a name");
+    sea.start(1);
+    sea.world.nodes_take_work(2).await;
+    sea.lose(&first, Loss::Everything);
+    let mut successors = Vec::new();
+    for (_, id, _, allocation, moves) in &works {
+        if *moves {
+            let (next, elsewhere) = sea.runs(id, Some(allocation)).await;
+            assert_ne!(elsewhere, first);
+            successors.push((id, next));
+        }
+    }
+    // Nobody hears of them, and they run on (G6).
+    for (_, id, marks, allocation, moves) in &works {
+        goes_on(marks, allocation).await;
+        if !moves {
+            sea.is_awaited(id, allocation).await;
+        }
+    }
+    sea.lose(&first, Loss::Nothing);
+    sea.world.nodes_take_work(2).await;
+    for (name, id, marks, allocation, moves) in &works {
+        let successor = successors.iter().find(|(of, _)| *of == id);
+        let expected = successor.map_or(allocation, |(_, next)| next);
+        let path = format!("/v1/services/{id}");
+        let alone = |view: &WorkView| {
+            view.processes.len() == 1 && running(view, None).is_some_and(|(is, _)| is == *expected)
+        };
+        reaches(&sea.ada, &path, LIMIT, alone).await;
+        goes_on(marks, expected).await;
+        let lives = marks.lives();
+        assert_eq!(lives.len(), if *moves { 2 } else { 1 }, "{name}: {lives:?}");
+        if *moves {
+            until_within(
+                &format!("the old {name} to be stopped"),
+                LIMIT,
+                async || {
+                    let last = marks.last_of(allocation);
+                    goes_on(marks, expected).await;
+                    (marks.last_of(allocation) == last).then_some(())
+                },
+            )
+            .await;
+        }
+    }
+}
