@@ -94,13 +94,16 @@ fn first_line(note: &str) -> String {
     text
 }
 
+/// Names the runtimes that may be used at this moment.
+pub type Offers = Box<dyn Fn() -> Vec<String> + Send>;
+
 /// The heartbeat of this moment.
 pub struct Condition {
     pub boot_id: String,
     pub agent_instance: String,
     pub inventory: Inventory,
     /// The runtimes it offers, asked for each time: a container engine may come and go.
-    pub offers: Box<dyn Fn() -> Vec<String> + Send>,
+    pub offers: Offers,
     pub machine: Option<Machine>,
 }
 

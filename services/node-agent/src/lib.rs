@@ -123,10 +123,7 @@ fn start_one(
             boot_id: boot_id.clone(),
             agent_instance: agent_instance.clone(),
             inventory,
-            offers: {
-                let runtime = Arc::clone(&runtime);
-                Box::new(move || runtime.offers())
-            },
+            offers: offered_by(Arc::clone(&runtime)),
             machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
         },
         board: board.clone(),
@@ -170,6 +167,10 @@ fn start_one(
         over.begin();
     }));
     Ok(())
+}
+
+fn offered_by(runtime: Arc<dyn Runtime>) -> condition::Offers {
+    Box::new(move || runtime.offers())
 }
 
 /// The machine to run things on, and its boot.
