@@ -25,6 +25,8 @@ pub struct Agents<'a> {
     pub keys: &'a Keys,
     /// Each agent keeps its journal in a directory of its own below this.
     pub dir: &'a Path,
+    /// Socket of the container engine they may use.
+    pub docker: Option<&'a Path>,
     pub log: Stdio,
 }
 
@@ -59,6 +61,7 @@ impl Agents<'_> {
             )
             .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
             .env("HAYWARD_END_CONTAINERS_ON_EXIT", "true")
+            .envs(self.docker.map(|socket| ("HAYWARD_DOCKER_SOCKET", socket)))
             .env(END_WITH_PARENT, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

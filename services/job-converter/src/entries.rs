@@ -1,9 +1,11 @@
 //! From work in memory to what is published of it: pure, and always from the whole.
 
+use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_job_converter_api::{DemandEntry, ProcessView, TaskCounts, WorkState, WorkView};
 use hayward_job_converter_domain::{State, convert, status};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry};
+use hayward_vocabulary::launch::ENGINE;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
 
@@ -18,7 +20,14 @@ impl Work {
                 return reservation.size.clone().unwrap_or_default();
             }
         };
-        asked.clone().unwrap_or_else(|| Size::memory(GIB))
+        let mut size = asked.clone().unwrap_or_else(|| Size::memory(GIB));
+        if let What::Service(service) = &self.what
+            && service.container.is_some()
+        {
+            // Only nodes with a container engine have it.
+            size.extras.insert(ENGINE.to_owned(), 1);
+        }
+        size
     }
 
     fn class(&self) -> Option<String> {
@@ -113,15 +122,24 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             traceparent,
         }),
         What::Service(service) => Some(Launch {
-            program: Program::Command {
-                argv: filled(&service.command, "{instance}", slot as u64),
-            },
+            program: program(service, slot),
             environment: service.environment.clone(),
             working_directory: service.working_directory.clone(),
             stop_grace_ms,
             traceparent,
         }),
         What::Reservation(_) => None,
+    }
+}
+
+fn program(service: &ServiceSubmission, slot: usize) -> Program {
+    let argv = filled(&service.command, "{instance}", slot as u64);
+    match &service.container {
+        None => Program::Command { argv },
+        Some(container) => Program::Container {
+            argv,
+            container: container.form(),
+        },
     }
 }
 

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use hayward_job_converter_api::submission::{
-    JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
+    ContainerSubmission, JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
 use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_vocabulary::launch::LEAST_ID;
 use hayward_vocabulary::{NodeName, Size, WhenUnreachable};
 
 pub const MOST_TASKS: u64 = 10_000_000;
@@ -111,6 +112,27 @@ impl Faults {
         }
     }
 
+    fn container(&mut self, container: Option<&ContainerSubmission>) {
+        let Some(container) = container else { return };
+        let image = &container.image;
+        self.text(|| "/container/image".to_owned(), image, LONGEST_NAME);
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._-/:@".contains(&byte);
+        self.check(
+            image.bytes().all(plain) && image.starts_with(|c: char| c.is_ascii_alphanumeric()),
+            "/container/image",
+            || "is no image: it is written name:tag, registry/name:tag or name@digest".to_owned(),
+        );
+        // S16
+        for (pointer, id) in [
+            ("/container/uid", container.uid),
+            ("/container/gid", container.gid),
+        ] {
+            self.check(id.is_none_or(|id| id >= LEAST_ID), pointer, || {
+                format!("must be {LEAST_ID} or more: work never runs as a system account")
+            });
+        }
+    }
+
     fn size(&mut self, size: Option<&Size>) {
         let Some(size) = size else { return };
         self.check(
@@ -197,6 +219,11 @@ pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.names(job.name.as_ref(), job.class.as_ref());
     faults.command(&job.command);
+    if job.container.is_some() {
+        let detail = "a job's tasks are run by a task runner that is not inside any image; leave \
+                      it out, or submit a service";
+        faults.add("/container", detail);
+    }
     faults.tasks(&job.tasks);
     faults.environment(&job.environment);
     faults.directory(job.working_directory.as_ref());
@@ -227,6 +254,14 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.names(service.name.as_ref(), service.class.as_ref());
     faults.command(&service.command);
+    faults.container(service.container.as_ref());
+    let exclusive = service.when_unreachable.map(UnreachableChoice::meaning);
+    if service.container.is_some() && exclusive == Some(WhenUnreachable::Exclusive) {
+        // Nobody beside the engine could end it when the lease of the node runs out (I4).
+        let detail = "work in a container cannot be exclusive; leave out `container`, or choose \
+                      `wait`, `replace` or `replace_after_ms`";
+        faults.add("/when_unreachable", detail);
+    }
     let instances = service.instances.unwrap_or(1);
     faults.check(
         (1..=MOST_INSTANCES).contains(&instances),

@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::follow::Update;
 use crate::journal::{Journal, Opened};
+use crate::last_words;
 use crate::lease::boottime_ms;
 use crate::runtime::{Container, Event, Found, News, Runtime};
 use known::{Known, concluded};
@@ -130,17 +131,18 @@ impl Agent {
             match verdict {
                 Verdict::Live if story.pid.is_some() => known.actual.phase = Phase::Running,
                 Verdict::Live => {}
-                Verdict::Ended(exit) => {
+                Verdict::Ended(mut exit) => {
                     known.actual.phase = Phase::Ended;
-                    known.exit = Some(exit.clone());
                     if story.exit.is_none() {
+                        last_words::add(self.runtime.as_ref(), &id, &mut exit);
                         records.push(Record::Ended {
                             id: id.clone(),
                             incarnation,
                             epoch,
-                            exit,
+                            exit: exit.clone(),
                         });
                     }
+                    known.exit = Some(exit);
                 }
             }
             self.known.insert(id, known);
@@ -291,7 +293,8 @@ impl Agent {
                     at: Some(at),
                 })
             }
-            Event::Ended(exit) => {
+            Event::Ended(mut exit) => {
+                last_words::add(self.runtime.as_ref(), &id, &mut exit);
                 tracing::info!(container = %id, cause = ?exit.cause, "ended");
                 known.actual.phase = Phase::Ended;
                 known.exit = Some(exit.clone());

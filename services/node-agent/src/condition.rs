@@ -94,11 +94,16 @@ fn first_line(note: &str) -> String {
     text
 }
 
+/// Names the runtimes that may be used at this moment.
+pub type Offers = Box<dyn Fn() -> Vec<String> + Send>;
+
 /// The heartbeat of this moment.
 pub struct Condition {
     pub boot_id: String,
     pub agent_instance: String,
     pub inventory: Inventory,
+    /// The runtimes it offers, asked for each time: a container engine may come and go.
+    pub offers: Offers,
     pub machine: Option<Machine>,
 }
 
@@ -115,7 +120,10 @@ impl Condition {
         Heartbeat {
             boot_id: self.boot_id.clone(),
             agent_instance: self.agent_instance.clone(),
-            inventory: self.inventory.clone(),
+            inventory: Inventory {
+                runtimes: (self.offers)(),
+                ..self.inventory.clone()
+            },
             metrics,
             quiesced: why.is_some(),
             quiesce_reason: why,
@@ -144,6 +152,7 @@ mod tests {
             boot_id: "b".into(),
             agent_instance: "a".into(),
             inventory: inventory(settings.memory_bytes.unwrap_or(1)),
+            offers: Box::new(Vec::new),
             machine: Some(Machine::new(settings, dir.to_owned())),
         }
     }

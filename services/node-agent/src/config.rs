@@ -1,5 +1,7 @@
 //! Every setting of the agent, with its default, its unit and its reason.
 
+mod engine;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -55,6 +57,17 @@ pub struct Settings {
     /// System user and group of containers. Default: the agent's own (S16 wants another one).
     pub run_as_uid: Option<u32>,
     pub run_as_gid: Option<u32>,
+    /// Socket of a container engine on this machine, as `/var/run/docker.sock`, for work that
+    /// brings an image. Default none: such work is not run here (S20, S21).
+    pub docker_socket: Option<PathBuf>,
+    /// The engine's network that containers are in. Default `bridge`; never the machine's own.
+    pub docker_network: String,
+    /// Directories of this machine that every container sees, as `/data:/data:ro`; needs
+    /// `run_as_uid`. Default none.
+    pub docker_mounts: Vec<String>,
+    /// Registries images may be fetched from, as `docker.io`. Default none: only images that are
+    /// on the machine are used.
+    pub docker_registries: Vec<String>,
     /// Bytes of output kept of a container. Default 16 MiB (F36).
     pub output_limit_bytes: u64,
     /// Most processes and threads of a container, where control groups can say so. Default 4,096.
@@ -114,6 +127,10 @@ impl Default for Settings {
             cgroup_root: None,
             run_as_uid: None,
             run_as_gid: None,
+            docker_socket: None,
+            docker_network: "bridge".into(),
+            docker_mounts: Vec::new(),
+            docker_registries: Vec::new(),
             output_limit_bytes: 16 << 20,
             processes_limit: 4096,
             end_containers_on_exit: false,

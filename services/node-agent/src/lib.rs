@@ -17,6 +17,7 @@ mod files;
 mod follow;
 mod heartbeat;
 mod journal;
+mod last_words;
 mod lease;
 mod machine;
 mod output;
@@ -37,6 +38,7 @@ use hayward_node_status_api::Inventory;
 use hayward_service::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, settings, telemetry};
 use hayward_vocabulary::Size;
+use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -46,8 +48,10 @@ use agent::{Agent, Board, Ears};
 use condition::{Condition, Machine};
 use journal::Journal;
 use lease::Keeper;
+use runtime::docker::Docker;
 use runtime::groups::Groups;
 use runtime::process::{Conditions, Processes};
+use runtime::real::Real;
 use runtime::simulated::{Behaviour, Simulated};
 use runtime::{NewsSender, Runtime};
 
@@ -119,6 +123,7 @@ fn start_one(
             boot_id: boot_id.clone(),
             agent_instance: agent_instance.clone(),
             inventory,
+            offers: offered_by(Arc::clone(&runtime)),
             machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
         },
         board: board.clone(),
@@ -164,6 +169,10 @@ fn start_one(
     Ok(())
 }
 
+fn offered_by(runtime: Arc<dyn Runtime>) -> condition::Offers {
+    Box::new(move || runtime.offers())
+}
+
 /// The machine to run things on, and its boot.
 fn machine_of(
     settings: &Settings,
@@ -202,24 +211,38 @@ fn machine_of(
         gid: settings.run_as_gid,
         groups: Groups::detect(settings.cgroup_root.as_deref()),
     };
-    let processes = Processes::new(conditions, news).context("cannot use the state directory")?;
-    Ok((Arc::new(processes), machine::boot_id()))
+    let docker = settings.docker(&conditions.state_dir)?;
+    anyhow::ensure!(
+        docker.is_some() || !Docker::left_behind(&conditions.state_dir),
+        "containers of an engine are still here, and the setting `docker_socket` is gone: set it \
+         again, so that they can be told of"
+    );
+    let docker = docker.map(|docker| Docker::new(docker, news.clone()));
+    let processes =
+        Processes::new(conditions, news.clone()).context("cannot use the state directory")?;
+    let real = Real::new(processes, docker.transpose()?, news);
+    Ok((Arc::new(real), machine::boot_id()))
 }
 
 fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {
     let real = machine::capacity();
     let mut labels = settings.label_map()?;
     labels.extend(runtime.labels());
+    let mut capacity = Size {
+        memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
+        cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
+        gpu_milli: settings.gpu_milli.unwrap_or(real.gpu_milli),
+        ..real
+    };
+    if settings.docker_socket.is_some() {
+        // Also while the engine does not answer: room that shrinks moves work away (F31).
+        capacity.extras.insert(ENGINE.to_owned(), ENGINE_PLACES);
+    }
     Ok(Inventory {
-        capacity: Size {
-            memory_bytes: settings.memory_bytes.unwrap_or(real.memory_bytes),
-            cpu_milli: settings.cpu_milli.unwrap_or(real.cpu_milli),
-            gpu_milli: settings.gpu_milli.unwrap_or(real.gpu_milli),
-            ..real
-        },
+        capacity,
         pool: settings.pool.clone(),
         labels,
-        runtimes: vec![runtime.name().to_owned()],
+        runtimes: runtime.offers(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     })
 }

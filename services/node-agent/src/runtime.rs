@@ -1,14 +1,20 @@
-//! The one narrow door to whatever containers run in. Behind it is a machine ([`process`]) or the
-//! pretence of one ([`simulated`]); in front of it everything is the same code.
+//! The one narrow door to whatever containers run in. Behind it is a machine ([`real`]: processes
+//! of its own, and containers of its engine) or the pretence of one ([`simulated`]); in front of it
+//! everything is the same code.
 //!
 //! A runtime is told and answers later, through [`News`]. It never decides: it starts what it is
 //! told to start, once per directory, and says what became of it.
 
+pub mod docker;
 pub mod groups;
 pub mod process;
+pub mod real;
 pub mod simulated;
 
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
 
 use hayward_node_agent_domain::Trace;
 use hayward_vocabulary::{AllocationId, Exit, Launch, Size, Timestamp, WorkId};
@@ -61,8 +67,23 @@ pub struct Piece {
     pub bytes: Vec<u8>,
 }
 
+impl Piece {
+    /// Of a file that grows; none when there is nothing from there on.
+    pub fn read(path: &Path, offset: u64, most: u64, backlog: u64) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        let length = file.metadata().ok()?.len();
+        let offset = offset.max(length.saturating_sub(backlog));
+        let take = most.min(length.checked_sub(offset)?);
+        let mut bytes = vec![0; usize::try_from(take).ok()?];
+        let read = file.read_at(&mut bytes, offset).ok()?;
+        bytes.truncate(read);
+        (read > 0).then_some(Self { offset, bytes })
+    }
+}
+
 pub trait Runtime: Send + Sync {
-    fn name(&self) -> &'static str;
+    /// What can be run now, as the inventory of the node says it. It may change.
+    fn offers(&self) -> Vec<String>;
 
     /// What users and operators should know of it, as labels of the node.
     fn labels(&self) -> BTreeMap<String, String>;

@@ -19,7 +19,37 @@ pub enum Program {
         /// Tasks run at the same time in one process.
         threads: u32,
     },
+    /// The user's own program inside an image. Only a node that offers `docker` can run it.
+    Container {
+        argv: Vec<String>,
+        container: ContainerForm,
+    },
 }
+
+/// What a container engine has to know besides the program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ContainerForm {
+    /// As the engine knows it: `name`, `name:tag`, `registry/name:tag` or `name@digest`.
+    pub image: String,
+    /// System user and group inside of it, never below [`LEAST_ID`] (S16). Absent: the agent's
+    /// choice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// Its root file system cannot be written.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub read_only: bool,
+}
+
+/// The named resource that work with an image needs and nodes with a container engine have, so that
+/// one is only placed on the other: one of it for each container.
+pub const ENGINE: &str = "docker";
+/// As many containers an agent takes into its engine at one time.
+pub const ENGINE_PLACES: u64 = 1000;
+
+/// Least number of a system user or group that work may run as (S16).
+pub const LEAST_ID: u32 = 1000;
 
 /// Everything an agent needs to start a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

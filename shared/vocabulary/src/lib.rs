@@ -17,7 +17,7 @@ pub mod unreachable;
 
 pub use exit::{Exit, ExitCause};
 pub use ids::{AllocationId, BadName, NodeName, UserName, WorkId, WorkKind};
-pub use launch::{Launch, Program};
+pub use launch::{ContainerForm, Launch, Program};
 pub use receipt::{Outcome, Receipt};
 pub use resources::{Quantum, Size};
 pub use time::Timestamp;

@@ -20,6 +20,7 @@ pub fn job(command: &[&str], count: u64) -> JobSubmission {
 
 pub fn job_of(command: &[&str], tasks: Tasks) -> JobSubmission {
     JobSubmission {
+        container: None,
         name: None,
         class: None,
         command: command.iter().map(ToString::to_string).collect(),
@@ -39,6 +40,7 @@ pub fn job_of(command: &[&str], tasks: Tasks) -> JobSubmission {
 
 pub fn service(command: &[&str], instances: u32) -> ServiceSubmission {
     ServiceSubmission {
+        container: None,
         name: None,
         class: None,
         command: command.iter().map(ToString::to_string).collect(),

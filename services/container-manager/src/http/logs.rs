@@ -20,6 +20,9 @@ use crate::store::output;
 const PIECES: u32 = 256;
 /// The end of a container rings no bell of its own; this is how late it may be noticed.
 const LOOK: Duration = Duration::from_millis(500);
+/// Output travels beside the report of the end, not before it: whoever waits for more gets what
+/// arrives within this time after the end.
+const LAST_WORDS: Duration = Duration::from_secs(2);
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -59,16 +62,20 @@ pub async fn read_logs(
     Path(id): Path<AllocationId>,
     Query(from): Query<From>,
 ) -> Result<Json<Logs>, Problem> {
-    let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
+    let mut deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
+    let mut seen_ended = false;
     let mut ear = api.bells.listen(&id);
     loop {
-        // Looked at before the output: what it wrote before its end is then there too.
         let ended =
             containers::find(&api, &caller, &id).await?.entry.state == ContainerState::Ended;
+        if ended && !seen_ended {
+            seen_ended = true;
+            deadline = deadline.min(Instant::now() + LAST_WORDS);
+        }
         let pieces = output::read(&api.pool, &id, from.offset, PIECES)
             .await
             .map_err(unread)?;
-        if !pieces.is_empty() || ended || Instant::now() >= deadline {
+        if !pieces.is_empty() || Instant::now() >= deadline {
             return Ok(Json(told(id, from.offset, pieces, ended)));
         }
         tokio::select! {

@@ -96,9 +96,16 @@ async fn output_is_kept_once_in_order_and_outlives_its_container() {
     world
         .until("buried", |all| !all.contains_key("alc_1"))
         .await;
-    write(&agent, vec![chunk("alc_1", 18, " last words")])
-        .await
-        .unwrap();
+    // The end may be known before the last words are: a reader who waits gets them.
+    let waiting = logs(&world, "alc_1", "?offset=18&wait=25");
+    let later = async {
+        tokio::task::yield_now().await;
+        write(&agent, vec![chunk("alc_1", 18, " last words")])
+            .await
+            .unwrap();
+    };
+    let (more, ()) = tokio::join!(waiting, later);
+    assert_eq!((more.text.as_str(), more.ended), (" last words", true));
     let all = logs(&world, "alc_1", "?offset=14&wait=25").await;
     assert_eq!((all.text.as_str(), all.ended), ("four last words", true));
     let end = logs(&world, "alc_1", "?offset=29&wait=25").await;

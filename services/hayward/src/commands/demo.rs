@@ -47,6 +47,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     )?;
     println!("Starting Postgres, five services and three node agents …");
     let fleet = up::Arguments {
+        docker: None,
         port: 0,
         agents: 3,
         database_url: None,

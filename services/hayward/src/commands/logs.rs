@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use hayward_container_manager_api::{ContainerList, Logs};
+use hayward_container_manager_api::{ContainerList, ContainerView, Logs};
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use hayward_service::Client;
@@ -18,7 +18,7 @@ use crate::commands::tasks::PAGES;
 use crate::commands::work;
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
-use crate::output::print;
+use crate::output::{note, print, words};
 
 const CONTAINERS: Pages = Pages {
     list: "containers",
@@ -166,8 +166,19 @@ async fn service(session: &Session, jobs: &Client, arguments: &Arguments) -> any
         let more = logs.next_offset > offset;
         offset = logs.next_offset;
         if !more && (logs.ended || !arguments.follow) {
+            if logs.ended && !session.out.json {
+                say_how_it_ended(&containers, &newest).await;
+            }
             return Ok(());
         }
+    }
+}
+
+/// Beside the output, not in it. Output is kept longer than its container, so this may be unknown.
+async fn say_how_it_ended(containers: &Client, id: &AllocationId) {
+    let view: Result<ContainerView, _> = containers.get(&format!("/v1/containers/{id}")).await;
+    if let Some(exit) = view.ok().and_then(|view| view.entry.exit) {
+        note(&format!("ended: {}", words::clean(&words::exit(&exit))));
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use hayward_job_converter_api::WorkView;
-use hayward_job_converter_api::submission::ServiceSubmission;
+use hayward_job_converter_api::submission::{ContainerSubmission, ServiceSubmission};
 
 use crate::commands::cancel;
 use crate::commands::submit::disruption::Disruption;
@@ -39,13 +39,15 @@ pub struct Submit {
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
     #[command(flatten)]
+    pub image: Image,
+    #[command(flatten)]
     pub disruption: Disruption,
     #[command(flatten)]
     pub then: Then,
     /// The whole submission as YAML or JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
         "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "instances",
-        "when_unreachable", "disruption_limit", "command",
+        "when_unreachable", "disruption_limit", "command", "image", "run_as", "read_only",
     ])]
     pub file: Option<PathBuf>,
     /// Program and arguments. `{instance}` stands for the number of the instance, from 0.
@@ -55,6 +57,45 @@ pub struct Submit {
         required_unless_present = "file"
     )]
     pub command: Vec<String>,
+}
+
+/// The image to run it in.
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Image {
+    /// Run it inside this image, on nodes that have a container engine.
+    #[arg(long, value_name = "IMAGE")]
+    pub image: Option<String>,
+    /// System user, or user and group, inside the image, as 1000 or 1000:1000.
+    #[arg(long, value_name = "UID[:GID]", requires = "image", value_parser = ids)]
+    pub run_as: Option<(u32, Option<u32>)>,
+    /// Do not let it write to the image's files.
+    #[arg(long, requires = "image")]
+    pub read_only: bool,
+}
+
+impl Image {
+    fn container(self) -> Option<ContainerSubmission> {
+        let (uid, gid) = self
+            .run_as
+            .map_or((None, None), |(uid, gid)| (Some(uid), gid));
+        Some(ContainerSubmission {
+            image: self.image?,
+            uid,
+            gid,
+            read_only: self.read_only,
+        })
+    }
+}
+
+fn ids(text: &str) -> Result<(u32, Option<u32>), String> {
+    let number = |text: &str| {
+        text.parse()
+            .map_err(|_| format!("{text:?} is no number of a user or group"))
+    };
+    match text.split_once(':') {
+        Some((uid, gid)) => Ok((number(uid)?, Some(number(gid)?))),
+        None => Ok((number(text)?, None)),
+    }
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -80,6 +121,7 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
     let Submit {
         needs,
         instances,
+        image,
         disruption,
         then,
         command,
@@ -87,6 +129,7 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
     } = submit;
     let service = ServiceSubmission {
         command,
+        container: image.container(),
         instances,
         environment: needs.program.environment.iter().cloned().collect(),
         working_directory: needs.program.working_directory()?,

@@ -96,6 +96,7 @@ fn job(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
     };
     let needs = &arguments.needs;
     Ok(JobSubmission {
+        container: None,
         name: needs.name.clone(),
         class: needs.class.clone(),
         command: arguments.command.clone(),

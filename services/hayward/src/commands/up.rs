@@ -24,6 +24,15 @@ pub struct Arguments {
     /// Node agents to run on this machine.
     #[arg(long, default_value_t = 3, value_name = "COUNT")]
     pub agents: u32,
+    /// Let the agents run images in this machine's container engine, by its socket.
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "/var/run/docker.sock"
+    )]
+    pub docker: Option<PathBuf>,
     /// A Postgres to use instead of a private one.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<String>,
@@ -110,7 +119,7 @@ impl Up {
             agents: Vec::new(),
             fleet,
         };
-        if let Err(error) = up.start_agents(nodes).await {
+        if let Err(error) = up.start_agents(nodes, arguments.docker.as_deref()).await {
             up.stop(shutdown).await?;
             return Err(error);
         }
@@ -118,7 +127,11 @@ impl Up {
         Ok(up)
     }
 
-    async fn start_agents(&mut self, nodes: Vec<NodeName>) -> anyhow::Result<()> {
+    async fn start_agents(
+        &mut self,
+        nodes: Vec<NodeName>,
+        docker: Option<&Path>,
+    ) -> anyhow::Result<()> {
         let share = nodes.len() as u64;
         let dir = self.state.dir().join("agents");
         for node in nodes {
@@ -127,6 +140,7 @@ impl Up {
                 addresses: &self.addresses,
                 keys: &self.keys,
                 dir: &dir,
+                docker,
                 log,
             };
             self.agents.push(agents.start(node, share)?);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::{NodeName, Size, WorkId};
+use hayward_vocabulary::{ContainerForm, NodeName, Size, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -18,6 +18,9 @@ pub struct JobSubmission {
     pub class: Option<String>,
     /// Argument vector of one task. `{task}` stands for the task's number, from 0.
     pub command: Vec<String>,
+    /// Only services can be run inside an image; a job that asks for one is refused.
+    #[serde(default)]
+    pub container: Option<ContainerSubmission>,
     #[serde(default)]
     pub tasks: Tasks,
     #[serde(default)]
@@ -89,6 +92,9 @@ pub struct ServiceSubmission {
     pub class: Option<String>,
     /// Argument vector. `{instance}` stands for the instance's number, from 0.
     pub command: Vec<String>,
+    /// Runs it inside an image, on nodes that offer `docker`.
+    #[serde(default)]
+    pub container: Option<ContainerSubmission>,
     /// Instances to keep up. Default 1.
     #[serde(default)]
     pub instances: Option<u32>,
@@ -109,6 +115,35 @@ pub struct ServiceSubmission {
     /// Default: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_limit: Option<u64>,
+}
+
+/// The image a program runs in, and as whom.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ContainerSubmission {
+    /// `name`, `name:tag`, `registry/name:tag` or `name@digest`. It must be on the node, or come
+    /// from a registry the node's agent may fetch from.
+    pub image: String,
+    /// System user inside of it, at least 1000. Default: the node's choice.
+    #[serde(default)]
+    pub uid: Option<u32>,
+    /// System group, at least 1000. Default: the number of the user.
+    #[serde(default)]
+    pub gid: Option<u32>,
+    /// Its root file system cannot be written. Default false.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+impl ContainerSubmission {
+    pub fn form(&self) -> ContainerForm {
+        ContainerForm {
+            image: self.image.clone(),
+            uid: self.uid,
+            gid: self.gid,
+            read_only: self.read_only,
+        }
+    }
 }
 
 /// `POST /v1/reservations`

@@ -145,6 +145,33 @@ fn services_and_reservations_are_checked_too() {
 }
 
 #[test]
+fn s16_an_image_is_a_name_and_nobody_is_root() {
+    let of = |container: &str| -> ServiceSubmission {
+        serde_json::from_str(&format!(r#"{{"command":["x"],"container":{container}}}"#)).unwrap()
+    };
+    for good in ["debian:12", "r.example:5000/a/b@sha256:00", "a_b/c-d:1.2"] {
+        assert!(
+            service(&of(&format!(r#"{{"image":"{good}"}}"#))).is_ok(),
+            "{good}"
+        );
+    }
+    for bad in ["", "-v", "a b", "../x", "a\\n", "a;b"] {
+        let found = pointers(service(&of(&format!(r#"{{"image":"{bad}"}}"#))));
+        assert_eq!(found, ["/container/image"], "{bad}");
+    }
+    let found = pointers(service(&of(r#"{"image":"a","uid":0,"gid":999}"#)));
+    assert_eq!(found, ["/container/uid", "/container/gid"]);
+    let unknown = r#"{"command":["x"],"container":{"image":"a","privileged":true}}"#;
+    assert!(serde_json::from_str::<ServiceSubmission>(unknown).is_err());
+}
+
+#[test]
+fn a_job_brings_no_image() {
+    let bad = read(r#"{"command":["x"],"container":{"image":"a"}}"#);
+    assert_eq!(pointers(job(&bad)), ["/container"]);
+}
+
+#[test]
 fn a_million_faults_get_a_short_answer() {
     let vectors = vec![vec!["\0".to_owned()]; 1_000];
     let bad = JobSubmission {

@@ -4,7 +4,7 @@ use hayward_job_converter_api::{Explanation, WorkState, WorkView};
 use hayward_rm_scheduler_api::{AllocationState, WaitReason};
 use hayward_service::auth::Scope;
 use hayward_testkit::until;
-use hayward_vocabulary::{Exit, ExitCause, Unblock};
+use hayward_vocabulary::{Exit, ExitCause, Program, Unblock};
 use http::Method;
 use serde_json::json;
 
@@ -183,6 +183,39 @@ async fn a_service_keeps_its_instances_and_a_reservation_its_machine() {
         .unwrap();
     world.scheduler.bury(&held);
     world.in_state(&rsv.id, WorkState::Cancelled).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_asks_for_a_node_that_has_an_engine() {
+    let mut world = World::mortal().await;
+    let ann = world.user("ann");
+    let image = json!({ "image": "debian:12", "uid": 1000, "read_only": true });
+    let body = json!({ "command": ["/bin/serve", "{instance}"], "container": image });
+    let service = submit(&ann, "/v1/services", &body, &fresh_key())
+        .await
+        .unwrap();
+    for restarted in [false, true] {
+        let entry = world.demand_of(&service.id.instance(0)).await;
+        let Program::Container { argv, container } = entry.launch.unwrap().program else {
+            panic!("it runs in an image");
+        };
+        assert_eq!(argv, ["/bin/serve", "0"]);
+        assert_eq!(
+            (container.image.as_str(), container.uid, container.gid),
+            ("debian:12", Some(1000), None)
+        );
+        assert_eq!(
+            (entry.size.extras["docker"], container.read_only),
+            (1, true)
+        );
+        if !restarted {
+            world.kill_and_restart().await;
+        }
+    }
+    let ann = world.user("ann");
+    let body = json!({ "command": ["true"], "container": image });
+    let refused = submit(&ann, "/v1/jobs", &body, &fresh_key()).await;
+    assert_eq!(refusal(refused), (422, vec!["/container".to_owned()]));
 }
 
 #[tokio::test(flavor = "multi_thread")]

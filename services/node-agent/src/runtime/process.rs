@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, FileExt as _};
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -94,7 +94,7 @@ impl Processes {
         let groups = conditions
             .groups
             .create(&container.id, size, conditions.processes_limit)?;
-        let (argv, extra) = self.program(container);
+        let (argv, extra) = self.program(container)?;
         let mut environment: BTreeMap<String, String> = INHERITED
             .iter()
             .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
@@ -122,14 +122,17 @@ impl Processes {
         Ok(dir)
     }
 
-    fn program(&self, container: &Container) -> (Vec<String>, BTreeMap<String, String>) {
+    fn program(
+        &self,
+        container: &Container,
+    ) -> io::Result<(Vec<String>, BTreeMap<String, String>)> {
         let id = container.id.to_string();
         let mut extra = BTreeMap::from([("HAYWARD_ALLOCATION".to_owned(), id)]);
         if let Some(parent) = &container.launch.traceparent {
             extra.insert("TRACEPARENT".to_owned(), parent.clone());
         }
         match &container.launch.program {
-            Program::Command { argv } => (argv.clone(), extra),
+            Program::Command { argv } => Ok((argv.clone(), extra)),
             Program::RunTasks { token, threads } => {
                 let assignment = tasks::Assignment {
                     url: self.0.conditions.job_converter_url.clone(),
@@ -142,8 +145,9 @@ impl Processes {
                 extra.extend(assignment.to_environment());
                 let mut argv = self.0.conditions.command.clone();
                 argv.push("run-tasks".to_owned());
-                (argv, extra)
+                Ok((argv, extra))
             }
+            Program::Container { .. } => Err(io::Error::other("an image is no process")),
         }
     }
 
@@ -237,8 +241,8 @@ impl Live {
 }
 
 impl Runtime for Processes {
-    fn name(&self) -> &'static str {
-        "process"
+    fn offers(&self) -> Vec<String> {
+        vec!["process".to_owned()]
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
@@ -289,13 +293,6 @@ impl Runtime for Processes {
     }
 
     fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
-        let file = fs::File::open(self.dir(id).join(OUTPUT)).ok()?;
-        let length = file.metadata().ok()?.len();
-        let offset = offset.max(length.saturating_sub(backlog));
-        let take = most.min(length.checked_sub(offset)?);
-        let mut bytes = vec![0; usize::try_from(take).ok()?];
-        let read = file.read_at(&mut bytes, offset).ok()?;
-        bytes.truncate(read);
-        (read > 0).then_some(Piece { offset, bytes })
+        Piece::read(&self.dir(id).join(OUTPUT), offset, most, backlog)
     }
 }

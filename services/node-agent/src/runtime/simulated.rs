@@ -56,8 +56,8 @@ impl Simulated {
 }
 
 impl Runtime for Simulated {
-    fn name(&self) -> &'static str {
-        "simulated"
+    fn offers(&self) -> Vec<String> {
+        vec!["simulated".to_owned()]
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
@@ -144,7 +144,7 @@ async fn lease_over(tenure: watch::Receiver<Option<Tenure>>) {
 
 async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown) -> Exit {
     match &container.launch.program {
-        Program::Command { .. } => {
+        Program::Command { .. } | Program::Container { .. } => {
             tokio::select! {
                 () = stop.wait() => {}
                 () = sleep(Duration::from_millis(behaviour.container_ms)),

@@ -91,6 +91,11 @@ async fn exits_are_kept_and_forgotten_with_their_entries() {
     let exit = code.exit.unwrap();
     assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(7)));
     assert!(code.started_at.is_some() && code.pid.is_some() && exit.ended_at.is_some());
+    assert_eq!(
+        exit.message.unwrap(),
+        "its last words: red alc_code / /bin/sh",
+        "W13"
+    );
     let good = control
         .reported(&id("good"), ContainerState::Ended)
         .await

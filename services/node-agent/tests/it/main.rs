@@ -7,6 +7,7 @@
 
 mod containers;
 mod control;
+mod engine;
 mod lease;
 mod runner;
 mod simulated;

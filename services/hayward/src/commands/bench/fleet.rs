@@ -23,6 +23,7 @@ impl BenchFleet {
         )?;
         let state = State::open(home.path().join("state"))?;
         let arguments = up::Arguments {
+            docker: None,
             port: 0,
             agents,
             database_url: None,

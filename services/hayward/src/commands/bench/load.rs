@@ -21,6 +21,7 @@ const BULK: usize = 1_000;
 
 pub fn noop(tasks: u64) -> JobSubmission {
     JobSubmission {
+        container: None,
         name: None,
         class: None,
         command: vec!["true".into()],

@@ -191,6 +191,7 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
     };
     let argument = |file: &std::path::PathBuf| vec![file.to_string_lossy().into_owned()];
     JobSubmission {
+        container: None,
         name: Some(format!("hash for {}", share.user)),
         class: Some(share.class.into()),
         command,
@@ -211,6 +212,7 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
 fn service() -> ServiceSubmission {
     let script = "while :; do date; sleep 1; done";
     ServiceSubmission {
+        container: None,
         name: Some("clock".into()),
         class: None,
         command: vec!["sh".into(), "-c".into(), script.into()],

@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Makes a small image of this machine's own shell and a few programs, with the libraries they need,
+# for tests of the container runtime: no registry, no network, no root file system of a
+# distribution.
+#
+#   docker/test-image.sh [TAG]
+set -euo pipefail
+
+tag=${1:-hayward-test/shell:1}
+programs=(sh cat echo env head id mkdir sleep tr true)
+root=$(mktemp -d)
+trap 'rm -rf "$root"' EXIT
+mkdir -p "$root/bin" "$root/tmp"
+for program in "${programs[@]}"; do
+  path=$(type -P "$program")
+  cp -L "$path" "$root/bin/$program"
+  # `ldd` names the loader by its path and libraries behind an arrow; both belong where they are.
+  for library in $(ldd "$path" | grep -o '/[^ ]*'); do
+    mkdir -p "$root$(dirname "$library")"
+    cp -L "$library" "$root$library"
+  done
+done
+chmod 1777 "$root/tmp"
+tar -C "$root" --numeric-owner -c . | docker import --change 'ENV PATH=/bin' - "$tag" >/dev/null
+echo "$tag made"

@@ -1,0 +1,155 @@
+//! What is said of a container engine, checked before anything runs (S21).
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, ensure};
+use hayward_vocabulary::launch::LEAST_ID;
+
+use super::Settings;
+use crate::runtime::docker::{Conditions, Limits};
+
+impl Settings {
+    /// None when there is no engine to use.
+    ///
+    /// # Errors
+    /// When a setting would give containers what they must not have.
+    pub fn docker(&self, state_dir: &Path) -> anyhow::Result<Option<Conditions>> {
+        let Some(socket) = &self.docker_socket else {
+            return Ok(None);
+        };
+        let socket = local(socket)?;
+        for id in [self.run_as_uid, self.run_as_gid].into_iter().flatten() {
+            ensure!(
+                id >= LEAST_ID,
+                "the settings `run_as_uid` and `run_as_gid`: containers run as nobody below \
+                 {LEAST_ID}"
+            );
+        }
+        let network = self.docker_network.as_str();
+        ensure!(
+            !network.is_empty() && network != "host" && !network.starts_with("container:"),
+            "the setting `docker_network`: {network:?} is not a network of the containers' own"
+        );
+        ensure!(
+            self.docker_mounts.is_empty() || self.run_as_uid.is_some(),
+            "the setting `docker_mounts` needs `run_as_uid`: else a submission would choose whose \
+             files it reads there"
+        );
+        for mount in &self.docker_mounts {
+            mounted(mount, &socket)
+                .with_context(|| format!("the setting `docker_mounts`: {mount:?}"))?;
+        }
+        Ok(Some(Conditions {
+            socket,
+            state_dir: state_dir.to_owned(),
+            node: self.node.clone(),
+            network: self.docker_network.clone(),
+            mounts: self.docker_mounts.clone(),
+            registries: self.docker_registries.clone(),
+            uid: self.run_as_uid,
+            gid: self.run_as_gid,
+            processes_limit: self.processes_limit,
+            output_limit_bytes: self.output_limit_bytes,
+            limits: Limits::default(),
+        }))
+    }
+}
+
+fn local(socket: &Path) -> anyhow::Result<PathBuf> {
+    let text = socket.to_string_lossy();
+    let path = Path::new(text.strip_prefix("unix://").unwrap_or(&text));
+    ensure!(
+        path.is_absolute(),
+        "the setting `docker_socket`: {} is no absolute path of a socket on this machine",
+        socket.display()
+    );
+    Ok(path.to_owned())
+}
+
+/// A mount of the engine's socket, or of a directory it lies in, would give the machine away.
+fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
+    let parts: Vec<&str> = mount.split(':').collect();
+    let (host, inside) = match parts.as_slice() {
+        [host, inside] | [host, inside, "ro" | "rw"] => (Path::new(host), Path::new(inside)),
+        _ => anyhow::bail!("is not HOST:INSIDE or HOST:INSIDE:ro"),
+    };
+    ensure!(
+        host.is_absolute() && inside.is_absolute(),
+        "has a path that is not absolute"
+    );
+    let plain = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    ensure!(
+        !plain(socket).starts_with(plain(host)),
+        "holds the engine's socket"
+    );
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings() -> Settings {
+        Settings {
+            node: "n".into(),
+            docker_socket: Some("/var/run/docker.sock".into()),
+            ..Settings::default()
+        }
+    }
+
+    #[test]
+    fn s21_the_socket_is_of_this_machine() {
+        let with = |socket: &str| Settings {
+            docker_socket: Some(socket.into()),
+            ..settings()
+        };
+        let socket = |text| Some(with(text).docker(Path::new("/s")).ok()??.socket);
+        assert_eq!(socket("/run/x.sock"), Some("/run/x.sock".into()));
+        assert_eq!(socket("unix:///run/x.sock"), Some("/run/x.sock".into()));
+        for remote in ["tcp://10.0.0.1:2375", "ssh://host", "docker.sock", ""] {
+            assert_eq!(socket(remote), None, "{remote}");
+        }
+    }
+
+    #[test]
+    fn s21_nothing_of_the_hosts_unless_listed_and_never_the_socket() {
+        let with = |mounts: &[&str]| Settings {
+            run_as_uid: Some(LEAST_ID),
+            docker_mounts: mounts.iter().map(|mount| (*mount).to_owned()).collect(),
+            ..settings()
+        };
+        let good = |mounts: &[&str]| with(mounts).docker(Path::new("/s")).is_ok();
+        assert!(good(&[]) && good(&["/data:/data:ro", "/scratch:/scratch"]));
+        for bad in [
+            "/",
+            "data:/data",
+            "/data:data",
+            "/:/host",
+            "/var/run:/run",
+            "/a:/b:z",
+        ] {
+            assert!(!good(&[bad]), "{bad}");
+        }
+        let nobody = Settings {
+            run_as_uid: None,
+            ..with(&["/data:/data:ro"])
+        };
+        assert!(nobody.docker(Path::new("/s")).is_err());
+        for network in ["host", "container:x", ""] {
+            let settings = Settings {
+                docker_network: network.into(),
+                ..settings()
+            };
+            assert!(settings.docker(Path::new("/s")).is_err(), "{network}");
+        }
+    }
+
+    #[test]
+    fn s16_no_root() {
+        let settings = Settings {
+            run_as_uid: Some(0),
+            ..settings()
+        };
+        assert!(settings.docker(Path::new("/s")).is_err());
+    }
+}

@@ -1,0 +1,49 @@
+//! What a program said before it failed, kept with its exit (W13): whoever reads why it ended
+//! should not have to look for its output first, nor find it gone.
+
+use hayward_vocabulary::{AllocationId, Exit, ExitCause};
+
+use crate::runtime::Runtime;
+
+const LINES: usize = 3;
+const BYTES: u64 = 300;
+
+/// Adds them where the end is the program's own failure and it said anything.
+pub fn add(runtime: &dyn Runtime, id: &AllocationId, exit: &mut Exit) {
+    if !matches!(exit.cause, ExitCause::UserError | ExitCause::UserLimit) {
+        return;
+    }
+    let Some(piece) = runtime.output(id, 0, BYTES, BYTES) else {
+        return;
+    };
+    if let Some(words) = last_lines(&piece.bytes) {
+        exit.message = Some(match exit.message.take() {
+            Some(message) => format!("{message}; its last words: {words}"),
+            None => format!("its last words: {words}"),
+        });
+    }
+}
+
+fn last_lines(output: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(output).replace('\0', "\u{fffd}");
+    let lines: Vec<&str> = text
+        .lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect();
+    let last = &lines[lines.len().saturating_sub(LINES)..];
+    (!last.is_empty()).then(|| last.join(" / "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_lines_in_one() {
+        let lines = |text: &[u8]| last_lines(text);
+        assert_eq!(lines(b"a\nb\n\n  c  \nd\n").unwrap(), "b / c / d");
+        assert_eq!(lines(b"\xff\0").unwrap(), "\u{fffd}\u{fffd}");
+        assert_eq!(lines(b"\n \n"), None);
+    }
+}

@@ -1,0 +1,119 @@
+//! What an engine says of one container, reduced to what can be decided on.
+
+use std::collections::HashMap;
+
+use bollard::models::{ContainerInspectResponse, ContainerState, ContainerStateStatusEnum};
+use hayward_vocabulary::Timestamp;
+use serde::Deserialize as _;
+use serde::de::IntoDeserializer as _;
+use serde::de::value::{Error, StrDeserializer};
+
+#[derive(Debug)]
+pub struct Seen {
+    pub id: String,
+    pub labels: HashMap<String, String>,
+    pub stage: Stage,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Stage {
+    /// Its program was never started.
+    Made,
+    Running {
+        pid: u32,
+        at: Option<Timestamp>,
+    },
+    Over(Ending),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ending {
+    pub code: i32,
+    pub out_of_memory: bool,
+    /// The engine's own words, when it has any.
+    pub error: Option<String>,
+    pub at: Option<Timestamp>,
+}
+
+impl Seen {
+    pub fn read(found: ContainerInspectResponse) -> Option<Self> {
+        Some(Self {
+            id: found.id?,
+            labels: found
+                .config
+                .and_then(|config| config.labels)
+                .unwrap_or_default(),
+            stage: stage(found.state?),
+        })
+    }
+}
+
+fn stage(state: ContainerState) -> Stage {
+    let started_at = state.started_at.as_deref().and_then(instant);
+    match state.status {
+        Some(ContainerStateStatusEnum::CREATED) => Stage::Made,
+        Some(
+            ContainerStateStatusEnum::RUNNING
+            | ContainerStateStatusEnum::PAUSED
+            | ContainerStateStatusEnum::RESTARTING,
+        ) => Stage::Running {
+            pid: state.pid.and_then(|pid| pid.try_into().ok()).unwrap_or(0),
+            at: started_at,
+        },
+        // Being removed, or dead, before it ever ran.
+        _ if started_at.is_none() => Stage::Made,
+        _ => Stage::Over(Ending {
+            code: state
+                .exit_code
+                .and_then(|code| code.try_into().ok())
+                .unwrap_or(-1),
+            out_of_memory: state.oom_killed.unwrap_or(false),
+            error: state.error.filter(|error| !error.is_empty()),
+            at: state.finished_at.as_deref().and_then(instant),
+        }),
+    }
+}
+
+/// None for the year 1, which stands for never.
+pub fn instant(text: &str) -> Option<Timestamp> {
+    let text: StrDeserializer<'_, Error> = text.into_deserializer();
+    let instant = Timestamp::deserialize(text).ok()?;
+    (instant.unix_ms() > 0).then_some(instant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(state: serde_json::Value) -> Stage {
+        stage(serde_json::from_value(state).unwrap())
+    }
+
+    #[test]
+    fn a_container_that_never_started_is_not_over() {
+        let never = "0001-01-01T00:00:00Z";
+        let made = serde_json::json!({"Status": "created", "StartedAt": never, "ExitCode": 127});
+        assert_eq!(read(made), Stage::Made);
+        let dead = serde_json::json!({"Status": "dead", "StartedAt": never});
+        assert_eq!(read(dead), Stage::Made);
+    }
+
+    #[test]
+    fn instants_are_read_with_all_their_digits() {
+        let at = instant("2026-11-21T21:00:00.123456789Z").unwrap();
+        assert_eq!(at.unix_ms() % 1000, 123);
+        assert!(instant("soon").is_none());
+    }
+
+    #[test]
+    fn an_end_has_its_code_and_whether_memory_ran_out() {
+        let over = serde_json::json!({
+            "Status": "exited", "StartedAt": "2026-11-21T21:00:00Z", "ExitCode": 137,
+            "OOMKilled": true, "Error": "", "FinishedAt": "2026-11-21T21:00:01Z",
+        });
+        let Stage::Over(ending) = read(over) else {
+            panic!("it is over");
+        };
+        assert!(ending.out_of_memory && ending.code == 137 && ending.error.is_none());
+    }
+}

@@ -1,0 +1,409 @@
+//! The runtime before a pretended engine: what it must never do is easiest to see where the engine
+//! misbehaves.
+
+mod pretence;
+
+use std::time::Duration;
+
+use hayward_vocabulary::{ContainerForm, Exit, ExitCause, Launch, Program, Size};
+use serde_json::json;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc;
+
+use super::*;
+use crate::runtime::Container;
+use pretence::{Mood, Pretence, Registry, Stage};
+
+struct Bench {
+    engine: Pretence,
+    /// The agent: what it was about ends with it.
+    agent: Option<Runtime>,
+    docker: Docker,
+    news: mpsc::Receiver<News>,
+    dir: tempfile::TempDir,
+}
+
+fn conditions(dir: &Path) -> Conditions {
+    Conditions {
+        socket: dir.join("engine.sock"),
+        state_dir: dir.to_owned(),
+        node: "node-1".into(),
+        network: "bridge".into(),
+        mounts: Vec::new(),
+        registries: vec!["listed.example".into()],
+        uid: None,
+        gid: None,
+        processes_limit: 10,
+        output_limit_bytes: 1000,
+        limits: Limits {
+            soon: Duration::from_millis(100),
+            later: Duration::from_millis(300),
+            pull: Duration::from_secs(5),
+            patience: Duration::from_millis(500),
+            unclear: Duration::from_millis(300),
+            sweep: Duration::from_millis(20),
+        },
+    }
+}
+
+impl Bench {
+    fn new() -> Self {
+        let bench = Self::without_engine();
+        bench.engine.listen(&bench.dir.path().join("engine.sock"));
+        bench
+    }
+
+    fn without_engine() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let (agent, docker, news) = agent(dir.path());
+        Self {
+            engine: Pretence::new(),
+            agent: Some(agent),
+            docker,
+            news,
+            dir,
+        }
+    }
+
+    /// The agent is killed, and comes again.
+    fn again(&mut self) -> BTreeMap<AllocationId, Found> {
+        self.agent.take().unwrap().shutdown_background();
+        let (agent, docker, news) = agent(self.dir.path());
+        (self.docker, self.news) = (docker, news);
+        let agent = self.agent.insert(agent);
+        let _entered = agent.enter();
+        self.docker.recover().unwrap()
+    }
+
+    fn launch(&self, image: &str) -> AllocationId {
+        let id = AllocationId::new("alc_one").unwrap();
+        let container = ContainerForm {
+            image: image.into(),
+            uid: None,
+            gid: None,
+            read_only: false,
+        };
+        let argv = vec!["program".to_owned()];
+        let program = Program::Container {
+            argv: argv.clone(),
+            container: container.clone(),
+        };
+        let ordered = Container {
+            id: id.clone(),
+            incarnation: 1,
+            epoch: 1,
+            exclusive: false,
+            work: "svc_1".parse().unwrap(),
+            size: Size::default(),
+            launch: Launch {
+                program,
+                environment: BTreeMap::new(),
+                working_directory: None,
+                stop_grace_ms: 1,
+                traceparent: None,
+            },
+        };
+        let _entered = self.agent.as_ref().unwrap().enter();
+        self.docker.launch(Ordered {
+            container: ordered,
+            argv,
+            image: container,
+        });
+        id
+    }
+
+    async fn started(&mut self) {
+        let news = self.news.recv().await.unwrap();
+        assert!(
+            matches!(news.event, Event::Started { pid: 4242, .. }),
+            "{news:?}"
+        );
+    }
+
+    async fn ended(&mut self) -> Exit {
+        match self.news.recv().await.unwrap().event {
+            Event::Ended(exit) => exit,
+            event @ Event::Started { .. } => panic!("{event:?}"),
+        }
+    }
+
+    /// Nothing is heard for longer than any limit.
+    async fn silence(&mut self) {
+        let heard = tokio::time::timeout(Duration::from_millis(1500), self.news.recv()).await;
+        assert!(heard.is_err(), "{heard:?}");
+    }
+}
+
+fn agent(dir: &Path) -> (Runtime, Docker, mpsc::Receiver<News>) {
+    let agent = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .unwrap();
+    let (says, news) = mpsc::channel(64);
+    let entered = agent.enter();
+    let docker = Docker::new(conditions(dir), says).unwrap();
+    drop(entered);
+    (agent, docker, news)
+}
+
+impl Drop for Bench {
+    fn drop(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            agent.shutdown_background();
+        }
+    }
+}
+
+fn code(exit: &Exit) -> (ExitCause, Option<&str>) {
+    (exit.cause, exit.cause_code.as_deref())
+}
+
+#[tokio::test]
+async fn a_life_from_order_to_exit() {
+    let mut bench = Bench::new();
+    bench.engine.change(|world| {
+        let at = "2026-11-21T21:00:00.000000001Z".to_owned();
+        world.output = vec![(at, "words\n".to_owned())];
+    });
+    let id = bench.launch("image");
+    bench.started().await;
+    assert!(bench.docker.has(&id));
+    let made = bench.engine.look(|world| world.containers["c1"].clone());
+    assert_eq!(made.name, "hayward.alc_one.1");
+    assert_eq!(made.body["HostConfig"]["CapDrop"], json!(["ALL"]));
+    bench.engine.end_all(3);
+    let exit = bench.ended().await;
+    assert_eq!((exit.cause, exit.code), (ExitCause::UserError, Some(3)));
+    let piece = bench.docker.output(&id, 0, 100, 100).unwrap();
+    assert_eq!(piece.bytes, b"words\n");
+    bench
+        .engine
+        .until(|world| world.containers.is_empty())
+        .await;
+    bench.docker.forget(&id);
+    assert!(!bench.docker.has(&id));
+}
+
+#[tokio::test]
+async fn a_missing_image_is_fetched_only_from_a_listed_registry() {
+    let mut bench = Bench::new();
+    let (listed, other) = ("listed.example/x:1", "docker.example/x:1");
+    bench.engine.change(|world| {
+        world.missing.insert(listed.into(), Registry::Has);
+        world.missing.insert(other.into(), Registry::Has);
+    });
+    bench.launch(other);
+    let exit = bench.ended().await;
+    assert_eq!(code(&exit), (ExitCause::LaunchFailed, Some("image_pull")));
+    assert!(
+        exit.message
+            .unwrap()
+            .contains("docker.example is not in docker_registries")
+    );
+    assert_eq!(
+        bench.engine.look(|world| (world.pulls, world.starts)),
+        (0, 0)
+    );
+
+    bench.docker.forget(&AllocationId::new("alc_one").unwrap());
+    bench.launch(listed);
+    bench.started().await;
+    assert_eq!(
+        bench.engine.look(|world| (world.pulls, world.starts)),
+        (1, 1)
+    );
+}
+
+#[tokio::test]
+async fn w15_an_image_nobody_has_is_the_users_fault_and_a_broken_registry_is_not() {
+    let image = "listed.example/none";
+    for (registry, cause) in [
+        (Registry::HasNot, ExitCause::LaunchFailed),
+        (Registry::Fails, ExitCause::Node),
+    ] {
+        let mut bench = Bench::new();
+        let missing = [(image.to_owned(), registry)];
+        bench.engine.change(|world| world.missing.extend(missing));
+        bench.launch(image);
+        let exit = bench.ended().await;
+        assert_eq!(code(&exit), (cause, Some("image_pull")));
+        assert!(exit.message.unwrap().contains(image));
+    }
+}
+
+#[tokio::test]
+async fn f31_an_engine_that_is_not_there_or_babbles_lets_the_work_go_elsewhere() {
+    let mut bench = Bench::without_engine();
+    bench.launch("image");
+    let exit = bench.ended().await;
+    assert_eq!(code(&exit), (ExitCause::Node, Some(RUNTIME_DOWN)));
+    assert!(!bench.docker.answers());
+    for mood in [Mood::Babbles, Mood::Hangs] {
+        let mut bench = Bench::new();
+        bench.engine.change(|world| world.mood = mood);
+        bench.launch("image");
+        let exit = bench.ended().await;
+        assert_eq!(
+            code(&exit),
+            (ExitCause::Node, Some(RUNTIME_DOWN)),
+            "{mood:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn f31_silence_ends_nothing_that_runs() {
+    for mood in [Mood::Hangs, Mood::Babbles] {
+        let mut bench = Bench::new();
+        bench.launch("image");
+        bench.started().await;
+        bench.engine.change(|world| world.mood = mood);
+        bench.silence().await;
+        // Not for an agent that is started meanwhile, either.
+        let found = bench.again();
+        assert!(found.values().all(|found| found.trace == Trace::Alive));
+        bench.silence().await;
+        bench.engine.change(|world| world.mood = Mood::Well);
+        bench.started().await;
+        bench.engine.end_all(0);
+        assert_eq!(bench.ended().await.cause, ExitCause::Success, "{mood:?}");
+        assert_eq!(bench.engine.look(|world| world.starts), 1, "I3");
+    }
+}
+
+#[tokio::test]
+async fn i3_a_start_without_an_answer_is_not_repeated() {
+    let mut bench = Bench::new();
+    bench
+        .engine
+        .change(|world| world.mood = Mood::StartsInSilence);
+    bench.launch("image");
+    bench.started().await;
+    assert_eq!(bench.engine.look(|world| world.starts), 1);
+
+    let mut bench = Bench::new();
+    bench
+        .engine
+        .change(|world| world.mood = Mood::StartsNothing);
+    bench.launch("image");
+    assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
+    assert_eq!(
+        bench
+            .engine
+            .look(|world| (world.starts, world.containers.len())),
+        (1, 0)
+    );
+}
+
+#[tokio::test]
+async fn a_program_the_image_does_not_have() {
+    let mut bench = Bench::new();
+    bench.engine.change(|world| world.mood = Mood::RefusesStart);
+    bench.launch("image");
+    let exit = bench.ended().await;
+    assert_eq!(code(&exit), (ExitCause::LaunchFailed, None));
+    assert!(bench.engine.look(|world| world.containers.is_empty()));
+}
+
+#[tokio::test]
+async fn i3_a_name_that_is_taken_by_another_agent_is_not_started() {
+    let mut bench = Bench::new();
+    bench
+        .engine
+        .plant("hayward.alc_one.1", json!({"hayward.owner": "another"}));
+    bench.launch("image");
+    assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
+    let left = bench
+        .engine
+        .look(|world| (world.starts, world.containers.len()));
+    assert_eq!(left, (0, 1), "a stranger is neither started nor removed");
+}
+
+#[tokio::test]
+async fn f26_whatever_was_under_way_when_the_agent_died_is_told_truly() {
+    // Nothing was asked of the engine yet.
+    let mut bench = Bench::new();
+    let order = Order {
+        id: AllocationId::new("alc_one").unwrap(),
+        incarnation: 1,
+        epoch: 1,
+        stop_grace_ms: 1,
+    };
+    let folder = bench.docker.folder(&order.id);
+    folder.make(&order).unwrap();
+    bench.again();
+    assert_eq!(bench.ended().await.cause, ExitCause::Node);
+    assert_eq!(bench.engine.look(|world| world.starts), 0);
+    folder.remove();
+    // The start was asked for, and the container is gone since.
+    folder.make(&order).unwrap();
+    folder.note_start_asked().unwrap();
+    bench.again();
+    assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
+    folder.remove();
+    // It ended while no agent looked.
+    bench.launch("image");
+    bench.started().await;
+    bench.engine.change(|world| {
+        let made = world.containers.values_mut().next().unwrap();
+        (made.stage, made.out_of_memory) = (Stage::Over(137), true);
+    });
+    let exit = bench.ended().await;
+    assert_eq!((exit.cause, exit.code), (ExitCause::UserLimit, Some(137)));
+    // And it is still told after that.
+    let found = bench.again();
+    assert!(matches!(&found[&order.id].trace, Trace::Exited(told) if *told == exit));
+}
+
+#[tokio::test]
+async fn a_stop_is_intended_also_for_the_agent_after_this_one() {
+    let mut bench = Bench::new();
+    let id = bench.launch("image");
+    bench.started().await;
+    bench.docker.stop(&id);
+    let exit = bench.ended().await;
+    assert_eq!((exit.cause, exit.code), (ExitCause::Intended, Some(143)));
+
+    let mut bench = Bench::new();
+    let id = bench.launch("image");
+    bench.started().await;
+    bench.docker.folder(&id).note_stop_asked();
+    bench.again();
+    bench.started().await;
+    assert_eq!(bench.ended().await.cause, ExitCause::Intended);
+}
+
+#[tokio::test]
+async fn w16_orphans_are_ended_and_strangers_are_not() {
+    let bench = Bench::new();
+    let owner = bench.docker.0.rules.owner.clone();
+    bench.engine.plant("unlabelled", json!({}));
+    bench.engine.plant(
+        "of-another-agent",
+        json!({"hayward.node": "node-1", "hayward.owner": "another",
+               "hayward.allocation": "alc_x", "hayward.incarnation": "1"}),
+    );
+    bench.engine.plant(
+        "orphan",
+        json!({"hayward.node": "node-1", "hayward.owner": owner,
+               "hayward.allocation": "alc_x", "hayward.incarnation": "1"}),
+    );
+    bench
+        .engine
+        .until(|world| !world.containers.contains_key("orphan"))
+        .await;
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    assert_eq!(bench.engine.look(|world| world.containers.len()), 2);
+}
+
+#[tokio::test]
+async fn somebody_removed_it() {
+    let mut bench = Bench::new();
+    bench.launch("image");
+    bench.started().await;
+    bench.engine.change(|world| world.containers.clear());
+    let exit = bench.ended().await;
+    assert_eq!(exit.cause, ExitCause::Node);
+    assert!(exit.message.unwrap().contains("removed"));
+}

@@ -1,0 +1,313 @@
+//! An engine that is not there: it answers on a socket as one would, or misbehaves as it is told.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::State;
+use axum::http::{Method, StatusCode, Uri};
+use axum::response::{IntoResponse as _, Response};
+use serde_json::{Value, json};
+use tokio::net::UnixListener;
+use tokio::sync::watch;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    Made,
+    Runs,
+    Over(i64),
+}
+
+#[derive(Debug, Clone)]
+pub struct Made {
+    pub name: String,
+    pub stage: Stage,
+    pub out_of_memory: bool,
+    pub labels: Value,
+    pub body: Value,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Registry {
+    Has,
+    HasNot,
+    Fails,
+}
+
+/// How it misbehaves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Mood {
+    #[default]
+    Well,
+    /// It takes questions and answers none.
+    Hangs,
+    /// It answers what is no answer.
+    Babbles,
+    /// It starts containers without saying so.
+    StartsInSilence,
+    /// It is asked to start, and neither answers nor starts.
+    StartsNothing,
+    /// It knows the image and cannot start the program.
+    RefusesStart,
+}
+
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    pub mood: Mood,
+    pub containers: BTreeMap<String, Made>,
+    /// Images it does not have, and what their registry says.
+    pub missing: HashMap<String, Registry>,
+    pub starts: u32,
+    pub pulls: u32,
+    pub output: Vec<(String, String)>,
+    next: u32,
+}
+
+#[derive(Clone)]
+pub struct Pretence(pub Arc<watch::Sender<World>>);
+
+impl Pretence {
+    pub fn new() -> Self {
+        Self(Arc::new(watch::channel(World::default()).0))
+    }
+
+    pub fn listen(&self, socket: &Path) {
+        let listener = UnixListener::bind(socket).unwrap();
+        let router = Router::new().fallback(answer).with_state(self.clone());
+        tokio::spawn(async move { axum::serve(listener, router).await });
+    }
+
+    pub fn change(&self, change: impl FnOnce(&mut World)) {
+        self.0.send_modify(change);
+    }
+
+    pub fn look<T>(&self, look: impl FnOnce(&World) -> T) -> T {
+        look(&self.0.borrow())
+    }
+
+    pub async fn until(&self, what: impl FnMut(&World) -> bool) {
+        self.0.subscribe().wait_for(what).await.unwrap();
+    }
+
+    /// Ends all that runs, with this code.
+    pub fn end_all(&self, code: i64) {
+        self.change(|world| {
+            for made in world.containers.values_mut() {
+                if made.stage == Stage::Runs {
+                    made.stage = Stage::Over(code);
+                }
+            }
+        });
+    }
+
+    /// A container somebody made.
+    pub fn plant(&self, id: &str, labels: Value) {
+        let made = Made {
+            name: id.to_owned(),
+            stage: Stage::Runs,
+            out_of_memory: false,
+            labels,
+            body: Value::Null,
+        };
+        self.change(|world| drop(world.containers.insert(id.to_owned(), made)));
+    }
+}
+
+async fn answer(
+    State(pretence): State<Pretence>,
+    method: Method,
+    uri: Uri,
+    body: Bytes,
+) -> Response {
+    match pretence.look(|world| world.mood) {
+        Mood::Hangs => std::future::pending().await,
+        Mood::Babbles => return "[1, 2".into_response(),
+        _ => {}
+    }
+    let parts: Vec<&str> = uri
+        .path()
+        .split('/')
+        .filter(|part| !part.is_empty() && !part.starts_with("v1."))
+        .collect();
+    let query = uri.query().unwrap_or_default();
+    match (method.as_str(), parts.as_slice()) {
+        (_, ["_ping"]) => "OK".into_response(),
+        (_, ["version"]) => told(200, &json!({"ApiVersion": "1.41", "Version": "20"})),
+        ("POST", ["containers", "create"]) => pretence.create(query, &body),
+        ("POST", ["images", "create"]) => pretence.pull(query),
+        ("GET", ["containers", "json"]) => pretence.list(query),
+        ("GET", ["containers", which, "json"]) => pretence.inspect(which),
+        ("POST", ["containers", which, "start"]) => pretence.start(which).await,
+        ("POST", ["containers", which, "stop"]) => pretence.stop(which),
+        ("POST", ["containers", which, "wait"]) => pretence.wait(which).await,
+        ("GET", ["containers", which, "logs"]) => pretence.logs(which).await,
+        ("DELETE", ["containers", which]) => pretence.remove(which),
+        _ => refusal(500, "no such question"),
+    }
+}
+
+fn told(status: u16, body: &Value) -> Response {
+    (StatusCode::from_u16(status).unwrap(), body.to_string()).into_response()
+}
+
+fn refusal(status: u16, message: &str) -> Response {
+    told(status, &json!({"message": message}))
+}
+
+fn key(world: &World, which: &str) -> Option<String> {
+    let mut all = world.containers.iter();
+    all.find(|(id, made)| id.as_str() == which || made.name == which)
+        .map(|(id, _)| id.clone())
+}
+
+impl Pretence {
+    fn create(&self, query: &str, body: &Bytes) -> Response {
+        let name = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("name="))
+            .unwrap();
+        let body: Value = serde_json::from_slice(body).unwrap();
+        let image = body["Image"].as_str().unwrap().to_owned();
+        if self.look(|world| world.missing.contains_key(&image)) {
+            return refusal(404, &format!("No such image: {image}"));
+        }
+        if self.look(|world| key(world, name)).is_some() {
+            return refusal(409, "Conflict. The container name is already in use");
+        }
+        let mut id = String::new();
+        self.change(|world| {
+            world.next += 1;
+            id = format!("c{}", world.next);
+            let made = Made {
+                name: name.to_owned(),
+                stage: Stage::Made,
+                out_of_memory: false,
+                labels: body["Labels"].clone(),
+                body,
+            };
+            world.containers.insert(id.clone(), made);
+        });
+        told(201, &json!({"Id": id, "Warnings": []}))
+    }
+
+    fn pull(&self, query: &str) -> Response {
+        let image = query
+            .split('&')
+            .find_map(|pair| pair.strip_prefix("fromImage="));
+        let image = image.unwrap().replace("%2F", "/").replace("%3A", ":");
+        self.change(|world| world.pulls += 1);
+        match self.look(|world| world.missing.get(&image).copied()) {
+            Some(Registry::HasNot) => refusal(404, "manifest unknown"),
+            Some(Registry::Fails) => refusal(500, "connection refused"),
+            Some(Registry::Has) | None => {
+                self.change(|world| world.missing.retain(|missing, _| *missing != image));
+                told(200, &json!({"status": "done"}))
+            }
+        }
+    }
+
+    fn list(&self, query: &str) -> Response {
+        assert!(
+            query.contains("all=true") && query.contains("hayward.node"),
+            "{query}"
+        );
+        let all: Vec<Value> = self.look(|world| {
+            let labelled = |made: &Made| made.labels.get("hayward.node") == Some(&json!("node-1"));
+            let mine = world.containers.iter().filter(|(_, made)| labelled(made));
+            mine.map(|(id, made)| json!({"Id": id, "Labels": made.labels}))
+                .collect()
+        });
+        told(200, &json!(all))
+    }
+
+    fn inspect(&self, which: &str) -> Response {
+        let found = self.look(|world| {
+            let id = key(world, which)?;
+            let made = world.containers[&id].clone();
+            Some((id, made))
+        });
+        let Some((id, made)) = found else {
+            return refusal(404, "No such container");
+        };
+        let at = "2026-11-21T21:00:00.5Z";
+        let (status, started, code) = match made.stage {
+            Stage::Made => ("created", "0001-01-01T00:00:00Z", 0),
+            Stage::Runs => ("running", at, 0),
+            Stage::Over(code) => ("exited", at, code),
+        };
+        let state = json!({
+            "Status": status, "Pid": 4242, "StartedAt": started, "FinishedAt": at,
+            "ExitCode": code, "OOMKilled": made.out_of_memory, "Error": "",
+        });
+        told(
+            200,
+            &json!({"Id": id, "State": state, "Config": {"Labels": made.labels}}),
+        )
+    }
+
+    async fn start(&self, which: &str) -> Response {
+        self.change(|world| world.starts += 1);
+        match self.look(|world| world.mood) {
+            Mood::StartsNothing => return std::future::pending().await,
+            Mood::RefusesStart => return refusal(400, "OCI runtime create failed: no such file"),
+            _ => {}
+        }
+        self.change(|world| {
+            if let Some(id) = key(world, which) {
+                world.containers.get_mut(&id).unwrap().stage = Stage::Runs;
+            }
+        });
+        if self.look(|world| world.mood) == Mood::StartsInSilence {
+            return std::future::pending().await;
+        }
+        StatusCode::NO_CONTENT.into_response()
+    }
+
+    fn stop(&self, which: &str) -> Response {
+        self.change(|world| {
+            if let Some(id) = key(world, which) {
+                world.containers.get_mut(&id).unwrap().stage = Stage::Over(143);
+            }
+        });
+        StatusCode::NO_CONTENT.into_response()
+    }
+
+    async fn over(&self, which: &str) {
+        let runs = |world: &World| {
+            let made = key(world, which).map(|id| world.containers[&id].stage);
+            matches!(made, Some(Stage::Runs))
+        };
+        self.until(|world| !runs(world)).await;
+    }
+
+    async fn wait(&self, which: &str) -> Response {
+        self.over(which).await;
+        told(200, &json!({"StatusCode": 0}))
+    }
+
+    async fn logs(&self, which: &str) -> Response {
+        self.over(which).await;
+        let mut frames = Vec::new();
+        for (at, text) in self.look(|world| world.output.clone()) {
+            let text = format!("{at} {text}");
+            frames.extend_from_slice(&[1, 0, 0, 0]);
+            frames.extend_from_slice(&u32::try_from(text.len()).unwrap().to_be_bytes());
+            frames.extend_from_slice(text.as_bytes());
+        }
+        frames.into_response()
+    }
+
+    fn remove(&self, which: &str) -> Response {
+        let mut removed = false;
+        self.change(|world| {
+            removed = key(world, which).is_some_and(|id| world.containers.remove(&id).is_some());
+        });
+        if removed {
+            StatusCode::NO_CONTENT.into_response()
+        } else {
+            refusal(404, "No such container")
+        }
+    }
+}

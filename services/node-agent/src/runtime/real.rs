@@ -1,0 +1,110 @@
+//! A real machine: commands and task runners are processes of it, images run in its container
+//! engine. Each container belongs to one of the two from its launch to its end.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
+
+use super::docker::{Docker, Ordered, RUNTIME_DOWN};
+use super::process::Processes;
+use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
+
+pub struct Real {
+    processes: Processes,
+    /// Absent where the settings name no engine.
+    docker: Option<Docker>,
+    news: NewsSender,
+}
+
+impl Real {
+    pub fn new(processes: Processes, docker: Option<Docker>, news: NewsSender) -> Self {
+        Self {
+            processes,
+            docker,
+            news,
+        }
+    }
+
+    fn engine_of(&self, id: &AllocationId) -> Option<&Docker> {
+        self.docker.as_ref().filter(|docker| docker.has(id))
+    }
+
+    /// It should not have been placed here.
+    fn refuse(&self, container: Container) {
+        let exit = Exit {
+            cause_code: Some(RUNTIME_DOWN.to_owned()),
+            ..Exit::of(
+                ExitCause::Node,
+                "this node runs no images: its agent's docker_socket is not set",
+            )
+        };
+        let news = News {
+            id: container.id,
+            incarnation: container.incarnation,
+            event: Event::Ended(exit),
+        };
+        let says = self.news.clone();
+        tokio::spawn(async move { says.send(news).await });
+    }
+}
+
+impl Runtime for Real {
+    fn offers(&self) -> Vec<String> {
+        let mut offers = self.processes.offers();
+        if self.docker.as_ref().is_some_and(Docker::answers) {
+            offers.push("docker".to_owned());
+        }
+        offers
+    }
+
+    fn labels(&self) -> BTreeMap<String, String> {
+        self.processes.labels()
+    }
+
+    fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
+        let mut found = self.processes.recover()?;
+        if let Some(docker) = &self.docker {
+            found.extend(docker.recover()?);
+        }
+        Ok(found)
+    }
+
+    fn launch(&self, container: Container) {
+        let Program::Container {
+            argv,
+            container: image,
+        } = &container.launch.program
+        else {
+            return self.processes.launch(container);
+        };
+        match &self.docker {
+            Some(docker) => docker.launch(Ordered {
+                argv: argv.clone(),
+                image: image.clone(),
+                container,
+            }),
+            None => self.refuse(container),
+        }
+    }
+
+    fn stop(&self, id: &AllocationId) {
+        match self.engine_of(id) {
+            Some(docker) => docker.stop(id),
+            None => self.processes.stop(id),
+        }
+    }
+
+    fn forget(&self, id: &AllocationId) {
+        match self.engine_of(id) {
+            Some(docker) => docker.forget(id),
+            None => self.processes.forget(id),
+        }
+    }
+
+    fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
+        match self.engine_of(id) {
+            Some(docker) => docker.output(id, offset, most, backlog),
+            None => self.processes.output(id, offset, most, backlog),
+        }
+    }
+}
