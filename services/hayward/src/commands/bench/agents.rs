@@ -27,6 +27,8 @@ const PERIOD_MS: u64 = 5_000;
 const RETURNING: u64 = 1_000;
 /// Connections that ask as fast as they are answered.
 const CLIENTS: usize = 32;
+/// Connections opened at the same time.
+const AT_A_TIME: usize = 64;
 const TOKEN_MS: u64 = 3_600_000;
 
 type Requests = Arc<Vec<Vec<u8>>>;
@@ -49,7 +51,7 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
         keys,
     };
     let measured = async {
-        stand.crowd(agents, seconds.min(15), report).await?;
+        stand.crowd(agents, seconds.min(10), report).await?;
         stand.returning(report).await
     };
     let measured = measured.await;
@@ -97,6 +99,8 @@ impl Stand {
             .await?;
         let operator = self.operator(&process)?;
         let beats = self.beats("crowd", agents)?;
+        // Before the clock runs: nobody may be silent for long between two measurements.
+        let lines = connected(process.address, beats.len()).await?;
         let before = revision(&operator).await?;
         let began = Instant::now();
         let met = flat_out(process.address, &beats, Until::All).await?;
@@ -109,7 +113,7 @@ impl Stand {
 
         let (cpu, quiet) = (process.cpu_ms()?, revision(&operator).await?);
         let began = Instant::now();
-        let steady = paced(process.address, &beats, Duration::from_secs(seconds)).await?;
+        let steady = paced(lines, &beats, Duration::from_secs(seconds)).await?;
         let elapsed_ms = u64::try_from(began.elapsed().as_millis())?;
         let used = process.cpu_ms()? - cpu;
         report.figure(
@@ -322,13 +326,8 @@ async fn flat_rate(
 }
 
 /// Every agent on a connection of its own, spread over the period as real ones are.
-async fn paced(
-    address: SocketAddr,
-    requests: &Requests,
-    span: Duration,
-) -> anyhow::Result<Answers> {
+async fn paced(lines: Vec<Line>, requests: &Requests, span: Duration) -> anyhow::Result<Answers> {
     let agents = requests.len() as u64;
-    let lines = connected(address, requests.len()).await?;
     let (began, end) = (tokio::time::Instant::now(), Instant::now() + span);
     let mut tasks = JoinSet::new();
     for (number, mut line) in lines.into_iter().enumerate() {
@@ -361,9 +360,15 @@ async fn at_once(address: SocketAddr, requests: &Requests) -> anyhow::Result<Ans
 
 async fn connected(address: SocketAddr, count: usize) -> anyhow::Result<Vec<Line>> {
     let mut lines = Vec::with_capacity(count);
-    for _ in 0..count {
-        let line = Line::open(address).await;
-        lines.push(line.context("cannot connect: ulimit -n may be too small for --agents")?);
+    while lines.len() < count {
+        let mut opening = JoinSet::new();
+        for _ in 0..AT_A_TIME.min(count - lines.len()) {
+            opening.spawn(Line::open(address));
+        }
+        while let Some(line) = opening.join_next().await {
+            let line = line?.context("cannot connect: ulimit -n may be too small for --agents");
+            lines.push(line?);
+        }
     }
     Ok(lines)
 }
