@@ -51,7 +51,7 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
         keys,
     };
     let measured = async {
-        stand.crowd(agents, seconds.min(10), report).await?;
+        stand.crowd(agents, seconds.min(8), report).await?;
         stand.returning(report).await
     };
     let measured = measured.await;
@@ -169,9 +169,10 @@ impl Stand {
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+        let lines = connected(process.address, beats.len()).await?;
         let before = revision(&operator).await?;
         let began = Instant::now();
-        let answers = at_once(process.address, &beats).await?;
+        let answers = at_once(lines, &beats).await?;
         let took = began.elapsed().as_millis();
         let healthy = count(&operator, Health::Healthy).await?;
         ensure!(
@@ -348,8 +349,7 @@ async fn paced(lines: Vec<Line>, requests: &Requests, span: Duration) -> anyhow:
 }
 
 /// Everybody in the same instant, each on a connection of its own.
-async fn at_once(address: SocketAddr, requests: &Requests) -> anyhow::Result<Answers> {
-    let lines = connected(address, requests.len()).await?;
+async fn at_once(lines: Vec<Line>, requests: &Requests) -> anyhow::Result<Answers> {
     let mut tasks = JoinSet::new();
     for (number, mut line) in lines.into_iter().enumerate() {
         let requests = Arc::clone(requests);

@@ -10,8 +10,10 @@ use crate::output::{Cell, Look, Table, Tone, bars, toned};
 
 /// Places of a bar.
 const WIDTH: u64 = 5;
-/// Signs of the last column, so that a line has no more than 100 of usual names.
-const WHY: usize = 26;
+/// Signs of a line that a terminal of usual width has.
+const LINE: usize = 100;
+/// The last column has what is left of it, and no less than this.
+const LEAST_WHY: usize = 20;
 /// From here on something is full.
 const FULL_PERCENT: u64 = 90;
 
@@ -19,12 +21,35 @@ pub fn text(fleet: &Fleet, look: &Look) -> String {
     if fleet.nodes.is_empty() {
         return "no nodes\n".to_owned();
     }
+    // Measured without colours, which take signs and no room.
+    let plain = Look {
+        colour: false,
+        ..*look
+    };
+    let bare = rows(fleet, &plain, 0);
+    let wide = bare.lines().map(|line| line.chars().count()).max();
+    let room = LINE.saturating_sub(wide.unwrap_or(0)).max(LEAST_WHY);
+    let mut text = rows(fleet, look, room);
+    for service in &fleet.silent {
+        let told = format!("{service} does not answer: what it would say is left out\n");
+        text += &look.paint(&told, Tone::Warning);
+    }
+    text
+}
+
+fn rows(fleet: &Fleet, look: &Look, room: usize) -> String {
     let header = [
         "node", "pool", "state", "held", "memory", "load", "runs", "for", "why",
     ];
     let mut table = Table::new(header).numbers(&[6]);
     for view in &fleet.nodes {
         let block = fleet.block_of(view);
+        // So that the width of a line without a reason is that of all before it.
+        let why = if room == 0 {
+            "".into()
+        } else {
+            why(view, block, look, room)
+        };
         table.row([
             (&view.entry.node).into(),
             pool(fleet, view),
@@ -34,15 +59,10 @@ pub fn text(fleet: &Fleet, look: &Look) -> String {
             load(view),
             view.metrics.containers.into(),
             look.age(view.entry.since).into(),
-            why(view, block, look),
+            why,
         ]);
     }
-    let mut text = table.text(look);
-    for service in &fleet.silent {
-        let told = format!("{service} does not answer: what it would say is left out\n");
-        text += &look.paint(&told, Tone::Warning);
-    }
-    text
+    table.text(look)
 }
 
 /// As the policy has it; in parentheses as the agent names it, where nobody can tell.
@@ -110,7 +130,7 @@ fn blocked(view: &NodeView, block: &BlockEntry) -> Cell {
     }
 }
 
-fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look) -> Cell {
+fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look, room: usize) -> Cell {
     let mut said = Vec::new();
     if let Some(block) = block {
         let left = block.end.map(|end| duration(end.ms_since(look.now)));
@@ -127,7 +147,7 @@ fn why(view: &NodeView, block: Option<&BlockEntry>, look: &Look) -> Cell {
     if view.missed > 0 && view.entry.takes_work() {
         said.push(format!("{} missed", count(view.missed, "heartbeat")));
     }
-    toned(shortened(&said.join("; ")), Tone::Faint)
+    toned(shortened(&said.join("; "), room), Tone::Faint)
 }
 
 /// What the state says already is left out: the room is for what it does not.
@@ -143,11 +163,11 @@ fn beyond_state(reason: &str) -> String {
     told.unwrap_or(reason).to_owned()
 }
 
-fn shortened(text: &str) -> String {
-    if text.chars().count() <= WHY {
+fn shortened(text: &str, room: usize) -> String {
+    if text.chars().count() <= room {
         return text.to_owned();
     }
-    let kept: String = text.chars().take(WHY - 1).collect();
+    let kept: String = text.chars().take(room - 1).collect();
     format!("{}…", kept.trim_end())
 }
 
