@@ -88,8 +88,8 @@ fn text(evidence: &Evidence, look: &Look) -> String {
         let _ = writeln!(text, "not blocked: {}", clean(withheld));
     }
     let mut facts = Table::new(["when", "what", "work", "cause"]);
-    let latest = evidence.facts.len().saturating_sub(FACTS);
-    for fact in &evidence.facts[latest..] {
+    // Newest first.
+    for fact in evidence.facts.iter().take(FACTS) {
         facts.row([
             look.ago(fact.at).into(),
             word(&fact.what).into(),

@@ -343,6 +343,7 @@ async fn f26_whatever_was_under_way_when_the_agent_died_is_told_truly() {
     assert_eq!(bench.ended().await.cause, ExitCause::LaunchUnknown);
     folder.remove();
     // It ended while no agent looked.
+    let mut bench = Bench::new();
     bench.launch("image");
     bench.started().await;
     bench.engine.change(|world| {
