@@ -4,8 +4,11 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use axum::body::Body;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
 use hayward_service::problem::Problem;
+use hayward_service::{Caller, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -25,6 +28,35 @@ pub struct Since {
     #[serde(default)]
     #[param(required = false, maximum = 25)]
     pub wait: u64,
+}
+
+/// One of our services, and since when it wants to know: who follows what services tell each other.
+#[derive(Debug)]
+pub struct Reader(Since);
+
+impl Reader {
+    /// Answers it with a publication that has no scopes.
+    ///
+    /// # Errors
+    /// A problem when this replica does not lead, or the database went back in time.
+    pub async fn follow(
+        &self,
+        publisher: &Publisher,
+        publication: &'static str,
+    ) -> Result<Response, Problem> {
+        answer(publisher, publication, "", &self.0, true).await
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Reader {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let caller = Caller::from_request_parts(parts, state).await?;
+        caller.require_service()?;
+        let Query(since) = Query::from_request_parts(parts, state).await?;
+        Ok(Self(since))
+    }
 }
 
 /// Answers a reader from memory. `trusted` readers are services and agents.

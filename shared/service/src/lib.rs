@@ -19,6 +19,7 @@ pub mod lengthy;
 pub mod limits;
 pub mod openapi;
 pub mod problem;
+pub mod refusal;
 pub mod request;
 pub mod settings;
 pub mod shutdown;

@@ -6,6 +6,7 @@
 mod code;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -39,6 +40,14 @@ pub struct Problem {
     /// Path of the request.
     pub instance: Option<Box<str>>,
     pub trace_id: Option<Box<str>>,
+    rest: Option<Box<Rest>>,
+}
+
+/// What few problems have.
+#[derive(Clone, Default)]
+struct Rest {
+    /// What this kind of answer says beside that (RFC 9457, 3.2), by name.
+    beside: BTreeMap<String, serde_json::Value>,
     cause: Option<Arc<anyhow::Error>>,
 }
 
@@ -53,7 +62,7 @@ impl Problem {
             request_id: None,
             instance: None,
             trace_id: None,
-            cause: None,
+            rest: None,
         }
     }
 
@@ -100,10 +109,23 @@ impl Problem {
         self
     }
 
+    /// Adds a field that only this kind of answer has.
+    #[must_use]
+    pub fn with(mut self, name: &str, value: impl Into<serde_json::Value>) -> Self {
+        let rest = self.rest.get_or_insert_default();
+        rest.beside.insert(name.to_owned(), value.into());
+        self
+    }
+
+    /// A field that only this kind of answer has.
+    pub fn beside(&self, name: &str) -> Option<&serde_json::Value> {
+        self.rest.as_ref()?.beside.get(name)
+    }
+
     /// Adds what only the log may know.
     #[must_use]
     pub fn because(mut self, cause: impl Into<anyhow::Error>) -> Self {
-        self.cause = Some(Arc::new(cause.into()));
+        self.rest.get_or_insert_default().cause = Some(Arc::new(cause.into()));
         self
     }
 
@@ -119,7 +141,7 @@ impl Problem {
     }
 
     pub fn cause(&self) -> Option<&anyhow::Error> {
-        self.cause.as_deref()
+        self.rest.as_ref()?.cause.as_deref()
     }
 
     /// The document alone. The frame uses it to answer again with ids filled in.
@@ -146,7 +168,7 @@ pub const CONTENT_TYPE: &str = "application/problem+json";
 
 impl IntoResponse for Problem {
     fn into_response(self) -> Response {
-        match &self.cause {
+        match self.cause() {
             Some(cause) if self.status().is_server_error() => {
                 tracing::error!(code = %self.code, cause = format!("{cause:#}"), "request failed");
             }
@@ -172,7 +194,7 @@ impl fmt::Display for Problem {
 impl fmt::Debug for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Problem({self}")?;
-        if let Some(cause) = &self.cause {
+        if let Some(cause) = self.cause() {
             write!(f, "; cause: {cause:#}")?;
         }
         f.write_str(")")

@@ -42,7 +42,8 @@ impl ExitCause {
 pub struct Exit {
     pub cause: ExitCause,
     /// The class of a cause that lies with the machine: `disk_full`, `read_only_fs`, `image_pull`,
-    /// `device_error`, `runtime_down`. The list is open.
+    /// `device_error`, `runtime_down`; or `not_offered`, of what was placed where it cannot run.
+    /// The list is open.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cause_code: Option<String>,
     /// Exit status, when the program returned one.

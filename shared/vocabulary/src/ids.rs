@@ -107,8 +107,8 @@ text_id!(
     "user"
 );
 text_id!(
-    /// One piece of work: `job_…`, `rsv_…`, `svc_….N` for instance N of a service, or `wp_….N` for
-    /// worker N of a worker pool.
+    /// One piece of work: `job_…`, `rsv_…`, `svc_….N` for instance N of a service and `svc_….N-R`
+    /// for what stands by for it, or `wp_….N` for worker N of a worker pool.
     WorkId,
     "work"
 );
@@ -154,6 +154,12 @@ impl WorkId {
         Self(format!("{}.{number}", self.0).into())
     }
 
+    /// What stands by for instance `number`: a piece of work of its own too.
+    #[must_use]
+    pub fn standby(&self, number: u32, replica: u32) -> Self {
+        Self(format!("{}.{number}-{replica}", self.0).into())
+    }
+
     /// The service an instance belongs to; for everything else the id itself.
     #[must_use]
     pub fn whole(&self) -> Self {
@@ -184,6 +190,7 @@ mod tests {
     fn an_instance_knows_its_service() {
         let service = WorkId::fresh(WorkKind::Service, Uuid::nil());
         assert_eq!(service.instance(3).whole(), service);
+        assert_eq!(service.standby(3, 0).whole(), service);
         assert_eq!(service.whole(), service);
     }
 

@@ -40,11 +40,49 @@ pub struct ContainerForm {
     /// Its root file system cannot be written.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub read_only: bool,
+    /// What it sees of the node's files (S21).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
+}
+
+/// A directory of the node that a container sees.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    /// On the node: exactly as the policy of its pool lists it.
+    pub source: String,
+    /// In the container, absolute.
+    pub target: String,
+    /// It cannot be written. Default false: the policy has to list it for writing.
+    #[serde(default)]
+    pub read_only: bool,
+}
+
+/// The named resource that work with such a mount needs, and that nodes of pools that list it have
+/// ([`ENGINE_PLACES`] of it): so that one is only placed on the other.
+pub fn mount_resource(source: &str, read_only: bool) -> String {
+    let how = if read_only { "ro" } else { "rw" };
+    format!("{MOUNT}{source}:{how}")
+}
+
+/// How the names of those resources begin: nothing that an agent may say it has.
+pub const MOUNT: &str = "mount:";
+
+/// Whether a path is absolute, and has one spelling: no `.`, no `..`, no empty part, no colon
+/// (engines split there) and not the root itself.
+pub fn is_plain_path(path: &str) -> bool {
+    let good = |part: &str| !matches!(part, "" | "." | "..");
+    let parts = path.strip_prefix('/');
+    let parts_are_good = parts.is_some_and(|parts| parts.split('/').all(good));
+    parts_are_good && path.len() <= 1024 && !path.contains([':', '\0'])
 }
 
 /// The named resource that work with an image needs and nodes with a container engine have, so that
 /// one is only placed on the other: one of it for each container.
 pub const ENGINE: &str = "docker";
+/// The class of an end of what was never started, because its node does not offer what it needs. It
+/// was placed by what the node offered before: no fault of the machine's, nor of the work's.
+pub const NOT_OFFERED: &str = "not_offered";
 /// As many containers an agent takes into its engine at one time.
 pub const ENGINE_PLACES: u64 = 1000;
 
@@ -65,4 +103,21 @@ pub struct Launch {
     /// W3C trace context of the submission, so that the container's spans can link to it (T5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_has_one_spelling() {
+        for good in ["/a", "/srv/data", "/a.b/..c"] {
+            assert!(is_plain_path(good), "{good}");
+        }
+        for bad in [
+            "", "/", "a", "/a/", "//a", "/a/../b", "/./a", "/a:b", "/a\0",
+        ] {
+            assert!(!is_plain_path(bad), "{bad:?}");
+        }
+    }
 }

@@ -131,10 +131,13 @@ impl Quantum {
     #[must_use]
     pub fn granted(&self, asked: &Size) -> Size {
         let order = self.work_order(asked);
-        let grant = |asked: u64, unit: u64| if unit > 0 { order * unit } else { asked };
+        let grant = |asked: u64, unit: u64| match unit {
+            0 => asked,
+            _ => order.saturating_mul(unit),
+        };
         let mut extras = asked.extras.clone();
         for (name, unit) in &self.0.extras {
-            extras.insert(name.clone(), order * unit);
+            extras.insert(name.clone(), order.saturating_mul(*unit));
         }
         Size {
             memory_bytes: grant(asked.memory_bytes, self.0.memory_bytes),
@@ -168,6 +171,12 @@ impl Quantum {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_no_machine_has_is_granted_without_wrapping() {
+        let granted = Quantum::default().granted(&Size::memory(u64::MAX));
+        assert_eq!(granted.memory_bytes, u64::MAX);
+    }
 
     #[test]
     fn r_4_1_and_r_4_2_round_nodes_down_and_work_up() {

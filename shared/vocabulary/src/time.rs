@@ -6,6 +6,9 @@ use chrono::{DateTime, SecondsFormat};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error as _};
 use utoipa::ToSchema;
 
+/// The end of the year 9999: RFC 3339 knows no later one.
+const LAST_MS: i64 = 253_402_300_799_999;
+
 /// Milliseconds since 1970-01-01T00:00:00Z.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, ToSchema)]
 #[schema(value_type = String, format = DateTime, examples("2026-11-21T10:42:00.000Z"))]
@@ -18,9 +21,11 @@ impl Timestamp {
     pub const fn unix_ms(self) -> i64 {
         self.0
     }
+    /// Never beyond [`LAST_MS`], or what is written could not be read back.
     #[must_use]
     pub fn plus_ms(self, ms: u64) -> Self {
-        Self(self.0.saturating_add_unsigned(ms))
+        let sum = self.0.saturating_add_unsigned(ms);
+        Self(sum.min(LAST_MS.max(self.0)))
     }
     #[must_use]
     pub fn minus_ms(self, ms: u64) -> Self {
@@ -72,5 +77,15 @@ mod tests {
         let text = serde_json::to_string(&instant).unwrap();
         assert_eq!(text, "\"2026-11-21T10:42:00.123Z\"");
         assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), instant);
+    }
+
+    #[test]
+    fn no_sum_is_later_than_what_can_be_read_back() {
+        let last = Timestamp::from_unix_ms(1_795_257_720_123).plus_ms(u64::MAX);
+        let text = serde_json::to_string(&last).unwrap();
+        assert_eq!(text, "\"9999-12-31T23:59:59.999Z\"");
+        assert_eq!(serde_json::from_str::<Timestamp>(&text).unwrap(), last);
+        let never = Timestamp::from_unix_ms(i64::MAX);
+        assert_eq!(never.plus_ms(1), never);
     }
 }

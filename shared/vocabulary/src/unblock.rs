@@ -19,12 +19,19 @@ pub enum Unblock {
     AskForLess { quanta: u64 },
     /// Add a node of at least this many quanta to its pool.
     AddNode { quanta: u64 },
+    /// Let a node of its pool offer this named resource: `docker` by an agent with a container
+    /// engine, `mount:DIR:ro` or `:rw` by the pool's `mounts` in the policy.
+    OfferResource { name: String },
     /// Take the mark or the block off this node.
     OpenNode { node: NodeName },
     /// Let the class have this many more quanta, by weight or by others wanting less.
     RaiseShare { quanta: u64 },
     /// Name a class that may serve it.
     NameClass,
+    /// Let at least this many percent be taken back in an hour: `preemption_pool_percent_per_hour`
+    /// of the policy, or for one user `preemption_user_percent_per_hour`. Or wait: what was taken
+    /// back counts for an hour.
+    RaisePreemptionBudget { user: bool, percent: u64 },
     #[serde(other)]
     Unknown,
 }

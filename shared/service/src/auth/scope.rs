@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use hayward_vocabulary::{NodeName, WorkId};
+use hayward_vocabulary::{NodeName, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
 /// One grant. Compared exactly (S5).
@@ -24,6 +24,8 @@ pub enum Scope {
     Runner(WorkId),
     /// May say what the machines of one pool are for.
     Owner(String),
+    /// May put the map of its own work, and follow its own shares.
+    Orchestrator(UserName),
 }
 
 /// A text that is no scope.
@@ -41,6 +43,7 @@ impl fmt::Display for Scope {
             Self::Service(name) => write!(f, "service:{name}"),
             Self::Runner(work) => write!(f, "runner:{work}"),
             Self::Owner(pool) => write!(f, "owner:{pool}"),
+            Self::Orchestrator(name) => write!(f, "orchestrator:{name}"),
         }
     }
 }
@@ -66,6 +69,7 @@ impl FromStr for Scope {
             "service" => Ok(Self::Service(of.to_owned())),
             "runner" => of.parse().map(Self::Runner).map_err(|_| bad()),
             "owner" => Ok(Self::Owner(of.to_owned())),
+            "orchestrator" => of.parse().map(Self::Orchestrator).map_err(|_| bad()),
             _ => Err(bad()),
         }
     }

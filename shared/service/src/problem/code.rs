@@ -66,6 +66,8 @@ codes! {
     NotConnected = "not_connected", CONFLICT, "Not connected";
     /// The owner has connected again since.
     StaleConnection = "stale_connection", CONFLICT, "Stale connection";
+    /// The blocklist is switched off by its setting.
+    BlocklistDisabled = "blocklist_disabled", CONFLICT, "Blocklist disabled";
     /// It was there and will not come back.
     Gone = "gone", GONE, "Gone";
     /// `If-Match` names an older state (A5).

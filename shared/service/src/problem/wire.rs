@@ -1,5 +1,7 @@
 //! The problem document as it travels.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -36,6 +38,10 @@ pub(super) struct Document {
     /// Everything wrong with what was sent, all at once.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     errors: Vec<FieldFault>,
+    /// What one kind of answer says beside that.
+    #[serde(flatten)]
+    #[schema(ignore)]
+    beside: BTreeMap<String, serde_json::Value>,
 }
 
 fn unknown() -> Code {
@@ -56,6 +62,7 @@ impl From<Problem> for Document {
             request_id: problem.request_id.map(Into::into),
             trace_id: problem.trace_id.map(Into::into),
             errors: problem.errors,
+            beside: problem.rest.map(|rest| rest.beside).unwrap_or_default(),
         }
     }
 }
@@ -69,6 +76,9 @@ impl From<Document> for Problem {
         problem.retry_after_ms = document.retry_after_ms;
         problem.request_id = document.request_id.map(Into::into);
         problem.trace_id = document.trace_id.map(Into::into);
+        if !document.beside.is_empty() {
+            problem.rest.get_or_insert_default().beside = document.beside;
+        }
         problem
     }
 }

@@ -1,0 +1,168 @@
+//! Publications of pretended neighbours: what a test puts into them, with deltas and long polls as
+//! the real ones answer, and nothing else.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::{Query, State};
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use hayward_publication::{Cursor, Update};
+use parking_lot::Mutex;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// Any will do, as long as it stays the same.
+const LINEAGE: &str = "6f1c2a9e-3b7d-4c55-8a10-000000000001";
+/// Shorter than a real neighbour waits, so that hearing of it again does not take long.
+const LONGEST_WAIT: Duration = Duration::from_millis(200);
+
+#[derive(Default)]
+struct Map {
+    entries: BTreeMap<String, (u64, Option<Value>)>,
+    revision: u64,
+}
+
+/// One publication of one neighbour.
+#[derive(Clone)]
+pub struct Feed {
+    map: Arc<Mutex<Map>>,
+    news: watch::Sender<u64>,
+    /// While false, it answers nobody.
+    answers: watch::Sender<bool>,
+}
+
+impl Default for Feed {
+    fn default() -> Self {
+        Self {
+            map: Arc::default(),
+            news: watch::Sender::new(0),
+            answers: watch::Sender::new(true),
+        }
+    }
+}
+
+impl Feed {
+    /// One that answers nobody until it is told to.
+    pub fn silent() -> Self {
+        let feed = Self::default();
+        feed.answer(false);
+        feed
+    }
+
+    pub fn answer(&self, answers: bool) {
+        self.answers.send_replace(answers);
+    }
+
+    pub fn put<T: Serialize>(&self, key: &str, entry: &T) {
+        self.set([(key.to_owned(), Some(value(entry)))]);
+    }
+
+    /// All at once, as one transaction.
+    pub fn put_all<T: Serialize>(&self, entries: &[(String, T)]) {
+        let entries = entries.iter();
+        self.set(entries.map(|(key, entry)| (key.clone(), Some(value(entry)))));
+    }
+
+    pub fn remove(&self, key: &str) {
+        self.set([(key.to_owned(), None)]);
+    }
+
+    /// What was put there last.
+    pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        let entry = self.map.lock().entries.get(key)?.1.clone()?;
+        serde_json::from_value(entry).ok()
+    }
+
+    fn set(&self, entries: impl IntoIterator<Item = (String, Option<Value>)>) {
+        let mut map = self.map.lock();
+        map.revision += 1;
+        let revision = map.revision;
+        for (key, entry) in entries {
+            map.entries.insert(key, (revision, entry));
+        }
+        self.news.send_replace(revision);
+    }
+
+    fn since(&self, known: Option<u64>) -> Update<Value> {
+        let map = self.map.lock();
+        let cursor = Cursor {
+            lineage: LINEAGE.parse().expect("a lineage"),
+            revision: map.revision,
+        };
+        let mut update = Update {
+            cursor: cursor.to_string(),
+            full: known.is_none(),
+            changed: BTreeMap::new(),
+            removed: Vec::new(),
+        };
+        for (key, (revision, entry)) in &map.entries {
+            match entry {
+                _ if known.is_some_and(|known| *revision <= known) => {}
+                Some(entry) => drop(update.changed.insert(key.clone(), entry.clone())),
+                None if known.is_some() => update.removed.push(key.clone()),
+                None => {}
+            }
+        }
+        update
+    }
+}
+
+fn value<T: Serialize>(entry: &T) -> Value {
+    serde_json::to_value(entry).expect("an entry")
+}
+
+/// Serves publications by name, and says where.
+///
+/// # Panics
+/// When no port is free.
+pub async fn neighbour(feeds: &[(&str, &Feed)]) -> String {
+    let mut router = Router::new();
+    for (name, feed) in feeds {
+        let path = format!("/v1/{name}/publication");
+        let route = Router::new().route(&path, get(publication));
+        router = router.merge(route.with_state((*feed).clone()));
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+    let listener = listener.expect("a free port");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    format!("http://{address}")
+}
+
+#[derive(Deserialize)]
+struct Since {
+    since: Option<String>,
+    wait: Option<u64>,
+}
+
+async fn publication(State(feed): State<Feed>, Query(query): Query<Since>) -> Response {
+    let (mut news, mut answers) = (feed.news.subscribe(), feed.answers.subscribe());
+    let known = query.since.as_deref().and_then(Cursor::parse);
+    let known = known.map(|cursor| cursor.revision);
+    let wait = Duration::from_secs(query.wait.unwrap_or(0)).min(LONGEST_WAIT);
+    let until = tokio::time::Instant::now() + wait;
+    loop {
+        if !*answers.borrow_and_update() {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        news.mark_unchanged();
+        let update = feed.since(known);
+        let rest = until.saturating_duration_since(tokio::time::Instant::now());
+        if !update.is_empty() || rest.is_zero() {
+            return Json(update).into_response();
+        }
+        let change = async {
+            tokio::select! {
+                _ = news.changed() => {}
+                _ = answers.changed() => {}
+            }
+        };
+        let _ = tokio::time::timeout(rest, change).await;
+    }
+}

@@ -1,0 +1,43 @@
+//! What a process of a service is within its deployment (container placement, section 2). Role and
+//! partner are words of their own: nobody reads them out of an id.
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::WorkId;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Processor {
+    /// Identity of one deployment of the service: survives managers, and changes when the service
+    /// is deployed again.
+    pub deployment: String,
+    pub role: Role,
+    /// Off: a wish for a certain host counts as a wish for any host.
+    #[serde(default)]
+    pub host_affinity: bool,
+    /// Its retries are exhausted, and the service goes on without it.
+    #[serde(default)]
+    pub failed: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Role {
+    Active,
+    /// Stands by for another one, and is never on its host.
+    Standby {
+        of: WorkId,
+        replica: u32,
+    },
+}
+
+/// Work that must not share a host (or a fault domain) with others of its group (11.1): an active
+/// and its standbys.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Apart {
+    /// Id of the active one.
+    pub group: WorkId,
+    /// Label of nodes that must differ; absent: the node itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by_label: Option<String>,
+}
