@@ -15,7 +15,8 @@ use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
-use crate::ledger::Ledger;
+use crate::ledger::{Held, Ledger};
+use crate::orchestrated;
 use crate::store::Rows;
 use crate::translate;
 
@@ -77,8 +78,8 @@ impl Ledger {
         let Some(entry) = self.nodes.get(name) else {
             return;
         };
-        let item = self.item_on(&entry.node, self.snapshot.now);
-        let trial = item.filter(|item| item.canary).map(|item| item.removal_no);
+        let item = self.blocks.get(&BlockKind::Node.key(entry.node.as_str()));
+        let trial = item.and_then(|item| translate::trial(item, self.snapshot.now));
         self.trials.set(&entry.node, trial);
         let node = self.seen(entry, (&self.snapshot, &self.rules));
         if self.snapshot.nodes.get(&entry.node) != Some(&node) {
@@ -179,11 +180,44 @@ impl Ledger {
     }
 
     /// Brings one piece of work in the snapshot up to what is known of it.
-    fn refresh_demand(&mut self, work: &str) {
+    pub(crate) fn refresh_demand(&mut self, work: &str) {
         if let Some(entry) = self.demand.get(work) {
-            let demand = translate::demand(entry, self.avoids(&entry.work));
-            self.snapshot.set_demand(entry.work.clone(), demand);
+            let mut demand = translate::demand(entry, self.avoids(&entry.work));
+            demand.max_processes = self.part_may_have(entry);
+            if self.awaits_notice(entry) || self.places.stands_in_for(&entry.work) {
+                demand.max_processes = 0;
+            } else if self.places.revives(&entry.work) {
+                demand.max_processes = demand.max_processes.max(1);
+            }
+            if entry.part.as_ref().is_some_and(|it| it.replaces.is_some()) {
+                self.places.replacing.insert(entry.work.clone());
+            } else {
+                self.places.replacing.remove(&entry.work);
+            }
+            if self.snapshot.demand.get(&entry.work) != Some(&demand) {
+                self.snapshot.set_demand(entry.work.clone(), demand);
+            }
         }
+    }
+
+    /// A process of a service has ended, and what follows from that is not said yet: whether there
+    /// is another one, and where (container placement, 10).
+    fn awaits_notice(&self, entry: &DemandEntry) -> bool {
+        let of_work = self.by_work.get(&entry.work).into_iter().flatten();
+        let mut known = of_work.filter_map(|id| self.allocations.get(id));
+        let stands = |held: &Held| held.entry.holds() && held.entry.vacate.is_none();
+        let unsettled =
+            |held: &Held| !held.entry.holds() && !entry.settled.contains(&held.entry.id);
+        let awaits = match entry.processor {
+            Some(_) => known.clone().any(unsettled),
+            None => {
+                orchestrated::runs_once(entry)
+                    && known
+                        .clone()
+                        .any(|held| unsettled(held) && orchestrated::ended_itself(held))
+            }
+        };
+        awaits && !known.any(stands)
     }
 
     /// Nodes that are blocked for this work alone (8.5).
@@ -210,14 +244,22 @@ impl Ledger {
                         continue;
                     };
                     let settled: Vec<AllocationId> = entry.settled.iter().cloned().collect();
+                    let told = entry.orchestrated.is_some().then(|| entry.clone());
                     self.refresh_demand(&key);
+                    if let Some(entry) = told {
+                        self.hear_orchestrator(&entry, moment, batch);
+                    }
                     for id in settled {
                         self.bury_if_settled(&id, batch);
                     }
                 }
-                Change::Removed { before, .. } => self.work_withdrawn(&before.work, batch),
+                Change::Removed { before, .. } => {
+                    self.let_leaving_go(&before.work, moment, batch);
+                    self.work_withdrawn(&before.work, batch);
+                }
             }
         }
+        self.tell_processors(batch);
         if first {
             // Work withdrawn while nobody led, and ended allocations nobody asks about any more.
             let gone = |work: &&WorkId| {
@@ -227,6 +269,7 @@ impl Ledger {
             let remembered = remembered.chain(self.incarnations.keys());
             let works: BTreeSet<WorkId> = remembered.filter(gone).cloned().collect();
             for work in works {
+                self.let_leaving_go(&work, moment, batch);
                 self.work_withdrawn(&work, batch);
             }
             self.news = true;
@@ -235,6 +278,7 @@ impl Ledger {
 
     pub(crate) fn work_withdrawn(&mut self, work: &WorkId, batch: &mut Batch<Rows>) {
         self.snapshot.remove_demand(work);
+        self.places.replacing.remove(work);
         self.withdraw_verdict(work, batch);
         let ids = self.by_work.get(work).cloned().unwrap_or_default();
         for id in ids {
@@ -296,6 +340,9 @@ impl Ledger {
         if state == AllocationState::Ended {
             self.note_end(&held, container.exit.as_ref(), moment, batch);
         }
+        if state == AllocationState::Ended {
+            self.mark_moved(&mut held, moment);
+        }
         held.entry.state = state;
         held.entry.exit.clone_from(&container.exit);
         let id = held.entry.id.clone();
@@ -306,7 +353,15 @@ impl Ledger {
             // It may be what something that stands where it should not waited for.
             self.news |= self.clearings.concern(&held.entry.work);
         }
+        let work = held.entry.work.clone();
         self.put(held, batch);
+        let demand = self.demand.get(work.as_str());
+        let noticed = |demand: &DemandEntry| {
+            demand.processor.is_some() || demand.part.is_some() || orchestrated::runs_once(demand)
+        };
+        if state == AllocationState::Ended && demand.is_some_and(noticed) {
+            self.refresh_demand(work.as_str());
+        }
         self.bury_if_settled(&id, batch);
     }
 }

@@ -3,16 +3,19 @@
 //! A round writes the lines it changed, in its own transaction. An account grows with time alone,
 //! so its line says when it was true and how fast it grows, and is written anew only when that
 //! changes; a round that changes nothing writes nothing. There are at most five lines for a piece
-//! of work, one for a class, and one for a user of a class.
+//! of work, one for a class, one for a user of a class, and those of `spending`.
 
 use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue};
 use hayward_rm_scheduler_domain::snapshot::{Account, Carried, Deficits};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
 use crate::ledger::Ledger;
+use crate::queues;
+use crate::spending::spent_key;
 use crate::store::Rows;
 
 /// Kind and name.
@@ -56,6 +59,24 @@ pub enum Line {
         at: Timestamp,
         account: Account,
     },
+    /// What the planner of queues left, of one pool.
+    Queues {
+        pool: String,
+        kept: Box<Kept>,
+    },
+    /// A queue that is not configured any more, and not empty yet; without those below it.
+    Draining {
+        pool: String,
+        path: String,
+        queue: Box<Queue>,
+    },
+    /// Taken back in one minute from one user in one pool (B5).
+    Spent {
+        minute: i64,
+        pool: String,
+        user: UserName,
+        quanta: u64,
+    },
 }
 
 impl Line {
@@ -69,6 +90,12 @@ impl Line {
             Self::Class { class, .. } => ("class", class.clone()),
             // No name of a user has a blank, so the two never run into each other.
             Self::User { class, user, .. } => ("user", format!("{user} {class}")),
+            Self::Queues { pool, .. } => ("queues", pool.clone()),
+            // No path of a queue has a blank.
+            Self::Draining { pool, path, .. } => ("draining", format!("{path} {pool}")),
+            Self::Spent {
+                minute, pool, user, ..
+            } => spent_key(*minute, pool, user),
         }
     }
 
@@ -128,8 +155,15 @@ pub fn lines(carried: &Carried) -> Lines {
             account: *account,
         })
     });
+    let queues = carried.queues.iter();
+    let queues = queues.filter(|(_, kept)| **kept != Kept::default());
+    let queues = queues.map(|(pool, kept)| Line::Queues {
+        pool: pool.clone(),
+        kept: Box::new(kept.clone()),
+    });
     needy
         .chain(ended)
+        .chain(queues)
         .chain(upgrades)
         .chain(claims)
         .chain(hits)
@@ -175,6 +209,9 @@ pub fn restore(lines: &Lines) -> Carried {
                 let users = carried.deficits.users.entry(class).or_default();
                 users.insert(user, account);
             }
+            Line::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
+            // Not left by a round for the next one, but for an hour; and what the policy left.
+            Line::Spent { .. } | Line::Draining { .. } => {}
         }
     }
     carried
@@ -198,7 +235,9 @@ impl Ledger {
 
     /// Writes the lines that do not say any more what they did.
     pub(crate) fn write_carried(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        let now = lines(&self.snapshot.carried);
+        let mut now = lines(&self.snapshot.carried);
+        let draining = queues::draining(&self.snapshot.queues).into_iter();
+        now.extend(draining.map(|line| (line.key(), line)));
         let gone = self.lines.keys().filter(|key| !now.contains_key(*key));
         let gone: Vec<Key> = gone.cloned().collect();
         let said = |key: &Key, line: &Line| {
@@ -254,6 +293,7 @@ mod tests {
             },
             claims: [(work("job_1"), vec![NodeName::new("n1").unwrap(); 2])].into(),
             last_hit: [(work("job_2"), 17)].into(),
+            ..Carried::default()
         }
     }
 

@@ -46,6 +46,9 @@ pub struct Member {
     /// Told to leave.
     #[serde(default)]
     pub told: bool,
+    /// Its next place was reserved before it was told, and is started after it.
+    #[serde(default)]
+    pub place_first: bool,
     #[serde(default)]
     pub ended: bool,
     #[serde(default)]
@@ -114,6 +117,23 @@ impl Clearings {
             *counts.entry(member.work.whole()).or_default() += 1;
         }
         counts
+    }
+
+    /// Notes that this one is told to leave with its next place reserved.
+    pub fn place_is_reserved(&mut self, allocation: &AllocationId) {
+        for clearing in self.all.values_mut() {
+            if let Some(member) = clearing.members.get_mut(allocation) {
+                member.place_first = true;
+            }
+        }
+    }
+
+    /// The one of this work whose end a successor has to wait for, whichever successor that is: the
+    /// first one may have been lost before it could start.
+    pub fn awaited(&self, work: &WorkId) -> Option<&AllocationId> {
+        let mut members = self.all.values().flat_map(|it| &it.members);
+        let awaited = members.find(|(_, it)| it.work == *work && it.place_first && !it.ended);
+        awaited.map(|(id, _)| id)
     }
 
     fn claimed(&self) -> BTreeSet<AllocationId> {
@@ -284,7 +304,15 @@ impl Ledger {
             let detail = format!("node {} does not answer", entry.node);
             (BlockerReason::Unreachable, detail)
         } else if let Some(order) = &entry.vacate {
-            let detail = format!("told to end at {}: {}", order.since, order.detail);
+            let container = self.containers.get(entry.id.as_str());
+            let says = container.and_then(|it| it.reason.as_deref());
+            let says = says.map(|says| format!("; its node says: {says}"));
+            let detail = format!(
+                "told to end at {}: {}{}",
+                order.since,
+                order.detail,
+                says.unwrap_or_default()
+            );
             (BlockerReason::Stopping, detail)
         } else {
             return None;

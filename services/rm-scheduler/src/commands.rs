@@ -8,7 +8,7 @@ use hayward_rm_scheduler_policy::{Reading, differences, notes};
 
 use crate::error::Refusal;
 use crate::ledger::Ledger;
-use crate::policy;
+use crate::policy::{self, InUse};
 use crate::store::{NewPolicy, Rows};
 
 /// Lines kept of what a change of the policy changed.
@@ -39,6 +39,20 @@ impl Ledger {
             .collect()
     }
 
+    /// What a policy must not take away; `drop_classes` lets it.
+    pub(crate) fn in_use(&self, drop_classes: bool) -> InUse {
+        let classes = if drop_classes {
+            BTreeSet::new()
+        } else {
+            self.classes_in_use()
+        };
+        InUse {
+            classes,
+            queues: self.queues_in_use(),
+            may_drop: drop_classes,
+        }
+    }
+
     /// Replaces the policy as a whole, or changes nothing. Running work is never harmed by a
     /// refused policy.
     pub(crate) fn change_policy(
@@ -54,11 +68,7 @@ impl Ledger {
                 now,
             });
         }
-        let in_use = if change.drop_classes {
-            BTreeSet::new()
-        } else {
-            self.classes_in_use()
-        };
+        let in_use = self.in_use(change.drop_classes);
         let faults = policy::faults(&change.document.policy, &in_use);
         let document = change
             .document
@@ -84,6 +94,8 @@ impl Ledger {
             changes: kept(answer.changes.clone()),
         });
         self.set_policy(answer.view.clone());
+        // With the policy, or a crash would lose what drains.
+        self.write_carried(moment, batch);
         self.tell_machines(batch);
         let (context, shown) = (self.context.clone(), answer.view.clone());
         batch.once_committed(move |_| context.view.write().policy = shown);

@@ -13,6 +13,7 @@ use hayward_rm_scheduler_api::evidence::{
     Attempt, FAILURES, FactEntry, MACHINES, MachineEntry, What,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
+use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Timestamp, WorkKind};
 use sqlx::PgConnection;
 
@@ -149,6 +150,28 @@ impl Evidence {
     }
 }
 
+/// What an end may say of its machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Says {
+    Failure,
+    Success,
+    None,
+}
+
+/// What was told to end was meant to, whatever it made of that.
+fn says(vacated: bool, cause: ExitCause) -> Says {
+    match cause {
+        _ if vacated => Says::None,
+        ExitCause::LaunchFailed
+        | ExitCause::LaunchUnknown
+        | ExitCause::Node
+        | ExitCause::UserError
+        | ExitCause::UserLimit => Says::Failure,
+        ExitCause::Success => Says::Success,
+        ExitCause::Intended | ExitCause::Unknown => Says::None,
+    }
+}
+
 impl Ledger {
     /// An attempt has ended. `before` is how it was known until then.
     pub(crate) fn note_end(
@@ -159,18 +182,16 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let entry = &before.entry;
-        // What was told to end was meant to, whatever it made of that.
-        let Some(exit) = exit.filter(|_| entry.vacate.is_none()) else {
+        let Some(exit) = exit else {
             return;
         };
-        let is_told = match exit.cause {
-            ExitCause::LaunchFailed
-            | ExitCause::LaunchUnknown
-            | ExitCause::Node
-            | ExitCause::UserError
-            | ExitCause::UserLimit => true,
-            ExitCause::Success => self.proves_something(before, moment.now),
-            ExitCause::Intended | ExitCause::Unknown => false,
+        if exit.cause_code.as_deref() == Some(NOT_OFFERED) {
+            return;
+        }
+        let is_told = match says(entry.vacate.is_some(), exit.cause) {
+            Says::Failure => true,
+            Says::Success => self.proves_something(before, moment.now),
+            Says::None => false,
         };
         if is_told {
             self.tell_of(before, exit, moment, batch);
@@ -201,8 +222,10 @@ impl Ledger {
         held.trial.is_some() || self.evidence.follows_a_failure(&held.entry)
     }
 
+    /// On trial every success counts: what was told before it began does not end it.
     fn proves_something(&self, held: &Held, now: Timestamp) -> bool {
-        self.is_suspicious(held) && self.evidence.success_is_news(&held.entry.node, now)
+        let news = || self.evidence.success_is_news(&held.entry.node, now);
+        held.trial.is_some() || (self.is_suspicious(held) && news())
     }
 
     fn tell_of(&mut self, held: &Held, exit: &Exit, moment: &Moment, batch: &mut Batch<Rows>) {
@@ -312,6 +335,32 @@ impl Ledger {
             .collect();
         for name in all {
             self.tell_machine(&name, batch);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scenario_23_no_intended_end_speaks_against_a_machine() {
+        use ExitCause::{
+            Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
+        };
+        let all = [
+            (Success, Says::Success),
+            (UserError, Says::Failure),
+            (UserLimit, Says::Failure),
+            (LaunchFailed, Says::Failure),
+            (Node, Says::Failure),
+            (Intended, Says::None),
+            (LaunchUnknown, Says::Failure),
+            (Unknown, Says::None),
+        ];
+        for (cause, expected) in all {
+            assert_eq!(says(false, cause), expected, "{cause:?}");
+            assert_eq!(says(true, cause), Says::None, "taken off: {cause:?}");
         }
     }
 }

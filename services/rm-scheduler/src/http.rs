@@ -7,6 +7,7 @@ mod policy;
 mod policy_history;
 mod pools;
 mod publications;
+mod queues;
 mod rounds;
 mod shares;
 mod verdicts;
@@ -58,6 +59,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(policy_history::list_policies))
         .routes(routes!(policy_history::show_policy_version))
         .routes(routes!(shares::show_shares))
+        .routes(routes!(queues::list_queues))
         .routes(routes!(what_if::forecast_changes))
         .routes(routes!(load::show_load))
         .routes(routes!(load::list_occupancy))
@@ -72,6 +74,8 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_failures))
         .routes(routes!(publications::follow_machines))
         .routes(routes!(publications::follow_clearings))
+        .routes(routes!(publications::follow_processors))
+        .routes(routes!(publications::follow_closed))
         .merge(pools::routes())
 }
 

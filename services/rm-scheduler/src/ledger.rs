@@ -11,16 +11,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_blocklist_api::BlockEntry;
-use hayward_container_manager_api::ContainerEntry;
+use hayward_container_manager_api::{ContainerEntry, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
-use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyView};
+use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
+use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
-use hayward_rm_scheduler_domain::{Rounds, Verdict, snapshot};
+use hayward_rm_scheduler_capacity::Rounds;
+use hayward_rm_scheduler_domain::{Verdict, budget::Hour, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
@@ -36,8 +38,12 @@ use crate::load;
 use crate::looks::{Asked, Look, Looks, timed};
 use crate::occupancy::{self, Wanted};
 use crate::pools::{self, Bell, Pools};
+use crate::queues;
 use crate::receipts::Receipts;
 use crate::recorder::Recorder;
+use crate::requests::Requests;
+use crate::round::Seeking;
+use crate::spending;
 use crate::store::{self, Rows};
 use crate::tracked::Tracked;
 use crate::translate;
@@ -72,6 +78,7 @@ pub enum Command {
     Demand(Update<DemandEntry>, Reply<()>),
     Blocks(Update<BlockEntry>, Reply<()>),
     Containers(Update<ContainerEntry>, Reply<()>),
+    Requests(Update<RequestEntry>, Reply<()>),
     /// What is asked for against what there is; nothing before the first round.
     Load(Reply<Option<Load>>),
     /// Who stands where.
@@ -85,6 +92,9 @@ pub enum Command {
     Look(Option<Box<Asked>>, Reply<Option<(Look, Duration)>>),
     /// What stands on these nodes.
     Standing(BTreeSet<NodeName>, Reply<Vec<Standing>>),
+    /// Queues of one pool, or of all.
+    /// Nothing before all neighbours have been heard.
+    Queues(Option<String>, Reply<Option<Queues>>),
     /// Somebody asked about a worker pool, and is answered by what they asked.
     Pools(Box<pools::Act>),
 }
@@ -98,6 +108,9 @@ pub struct Ledger {
     pub(crate) demand: Followed<DemandEntry>,
     pub(crate) blocks: Followed<BlockEntry>,
     pub(crate) containers: Followed<ContainerEntry>,
+    pub(crate) requests: Followed<RequestEntry>,
+    /// What follows from requests, and what container-manager is told.
+    pub(crate) places: Requests,
     pub(crate) allocations: BTreeMap<AllocationId, Held>,
     pub(crate) by_work: BTreeMap<WorkId, BTreeSet<AllocationId>>,
     /// Those that hold their quanta.
@@ -108,6 +121,8 @@ pub struct Ledger {
     /// As published.
     pub(crate) verdicts: BTreeMap<WorkId, VerdictEntry>,
     pub(crate) receipts: Receipts,
+    /// What was taken back within the hour (B5).
+    pub(crate) hour: Hour,
     /// What is remembered from round to round, as it is in rows.
     pub(crate) lines: Lines,
     pub(crate) accounts_written_ms: u64,
@@ -127,6 +142,8 @@ pub struct Ledger {
     /// What is told of machines, and how work fares on them.
     pub(crate) evidence: Evidence,
     pub(crate) clearings: Clearings,
+    /// Places that are looked for before what needs them is told to leave.
+    pub(crate) seeking: Seeking,
     pub(crate) unreachable: Unreachable,
     pub(crate) trials: Trials,
     /// Nodes that are blocked for one job or service alone.
@@ -151,7 +168,8 @@ pub struct Ledger {
 impl Ledger {
     /// Every neighbour has answered once in this term: no news of nodes is not news of no nodes.
     pub(crate) fn informed(&self) -> bool {
-        self.nodes.heard() && self.demand.heard() && self.blocks.heard() && self.containers.heard()
+        let above = self.nodes.heard() && self.demand.heard() && self.blocks.heard();
+        above && self.containers.heard() && self.requests.heard()
     }
 
     pub(crate) fn stale(&self, now_ms: u64) -> Option<&'static str> {
@@ -161,6 +179,7 @@ impl Ledger {
             (JOB_CONVERTER, self.demand.stale(now_ms, limit)),
             ("blocklist", self.blocks.stale(now_ms, limit)),
             ("container-manager", self.containers.stale(now_ms, limit)),
+            ("container-manager", self.requests.stale(now_ms, limit)),
         ]
         .into_iter()
         .find_map(|(name, stale)| stale.then_some(name))
@@ -174,7 +193,7 @@ impl Ledger {
             .or_default()
             .insert(id.clone());
         self.stand(&held.entry);
-        let seen = held.entry.holds().then(|| translate::allocation(&held));
+        let seen = held.entry.holds().then(|| self.seen_allocation(&held));
         let before = self.snapshot.set_allocation(&id, seen.clone());
         // That it came to run matters for who is taken back first, and asks for no new round.
         let meaning = |seen: Option<snapshot::Allocation>| {
@@ -200,7 +219,7 @@ impl Ledger {
             of_work.insert(entry.id.clone());
             self.stand(entry);
             if entry.holds() {
-                let seen = translate::allocation(&held);
+                let seen = self.seen_allocation(&held);
                 self.snapshot.set_allocation(&entry.id, Some(seen));
             }
         }
@@ -296,15 +315,11 @@ impl hayward_publication::Ledger for Ledger {
         moment: &Moment,
         context: &Arc<Context>,
     ) -> Result<Self, sqlx::Error> {
-        let policy = store::policies::newest(&mut *tx)
-            .await?
-            .unwrap_or(PolicyView {
-                generation: 0,
-                policy: Policy::default(),
-            });
+        let policy = store::policies::newest(&mut *tx).await?.unwrap_or_default();
         let rounds = store::rounds::load(&mut *tx).await?;
         let receipts = store::receipts::load(&mut *tx).await?;
         let usage = store::usage::load(&mut *tx).await?;
+        let (lines, hour) = spending::restore(store::carried::load(&mut *tx).await?);
         let mut ledger = Self {
             context: context.clone(),
             policy: PolicyView::default(),
@@ -313,6 +328,8 @@ impl hayward_publication::Ledger for Ledger {
             demand: Followed::default(),
             blocks: Followed::default(),
             containers: Followed::default(),
+            requests: Followed::default(),
+            places: Requests::load(&mut *tx).await?,
             allocations: store::allocations::load(&mut *tx).await?,
             by_work: BTreeMap::new(),
             by_node: BTreeMap::new(),
@@ -325,7 +342,8 @@ impl hayward_publication::Ledger for Ledger {
             })
             .await?,
             receipts: Receipts::of(&receipts),
-            lines: store::carried::load(&mut *tx).await?,
+            hour,
+            lines,
             accounts_written_ms: moment.monotonic_ms,
             accounts_wait: false,
             snapshot: Tracked::new(translate::empty_snapshot()),
@@ -336,6 +354,7 @@ impl hayward_publication::Ledger for Ledger {
             block_ends: BTreeSet::new(),
             evidence: Evidence::load(&mut *tx, moment).await?,
             clearings: Clearings::load(&mut *tx).await?,
+            seeking: Seeking::default(),
             unreachable: Unreachable::default(),
             trials: Trials::default(),
             avoided: BTreeMap::new(),
@@ -356,7 +375,7 @@ impl hayward_publication::Ledger for Ledger {
         ledger.take_stock();
         ledger.resume_proofs(moment.monotonic_ms);
         ledger.snapshot.set_carried(carried::restore(&ledger.lines));
-        ledger.set_policy(policy);
+        ledger.resume_policy(policy);
         ledger.ask_for_all_workers();
         let mut view = context.view.write();
         view.policy = ledger.policy.clone();
@@ -382,6 +401,10 @@ impl hayward_publication::Ledger for Ledger {
             }
             Command::Containers(update, reply) => {
                 self.absorb_containers(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Requests(update, reply) => {
+                self.absorb_requests(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::Load(reply) => {
@@ -410,6 +433,12 @@ impl hayward_publication::Ledger for Ledger {
             Command::Standing(nodes, reply) => {
                 let standing = self.standing(&nodes);
                 batch.answer(reply, standing);
+            }
+            Command::Queues(pool, reply) => {
+                self.snapshot.set_now(moment.now);
+                let show = || lengthy(|| queues::shown(&self.snapshot, pool.as_deref()));
+                let queues = self.informed().then(show);
+                batch.answer(reply, queues);
             }
             Command::Pools(asked) => asked(self, moment, batch),
         }

@@ -1,9 +1,10 @@
 //! rm-scheduler owns queues, accounts and allocations; it decides who gets what where.
 //!
-//! It follows `nodes`, `demand`, `blocks` and `containers`, and publishes `allocations` and
-//! `verdicts`. A round is: absorb, plan, check, commit. Planning is pure and lives in the domain
-//! crate; this crate keeps the snapshot up to date and carries plans out. It starts nothing, talks
-//! to no agent, and never looks inside a process.
+//! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`, and publishes
+//! `allocations`, `verdicts`, and for placements `processors` and `closed`. A round is: absorb,
+//! plan, check, commit. Planning is pure and lives in the domain crate; this crate keeps the
+//! snapshot up to date and carries plans out. It starts nothing, talks to no agent, and never
+//! looks inside a process.
 
 mod absorb;
 mod carried;
@@ -18,12 +19,17 @@ mod load;
 mod looks;
 mod moves;
 mod occupancy;
+mod orchestrated;
+mod placeholders;
 mod policy;
 mod pools;
+mod queues;
 mod receipts;
 mod recorder;
 pub mod replay;
+mod requests;
 mod round;
+mod spending;
 mod standing;
 mod store;
 mod tracked;
@@ -41,7 +47,7 @@ use anyhow::Context as _;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, Handle, Publisher, Update, committer};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
-use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
+use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
 use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
 use parking_lot::RwLock;
 use serde::de::DeserializeOwned;
@@ -101,7 +107,15 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
     let office = committer::Settings::new(holder, lease);
-    let names = &[ALLOCATIONS, VERDICTS, FAILURES, MACHINES, CLEARINGS];
+    let names = &[
+        ALLOCATIONS,
+        VERDICTS,
+        PROCESSORS,
+        CLOSED,
+        FAILURES,
+        MACHINES,
+        CLEARINGS,
+    ];
     let (committer, handle) =
         Committer::start::<Ledger>(office, pool.clone(), names, clock, context.clone());
 
@@ -118,6 +132,11 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         &settings.container_manager_url,
         "containers",
         Command::Containers,
+    )?;
+    neighbours.follow(
+        &settings.container_manager_url,
+        "requests",
+        Command::Requests,
     )?;
 
     let publisher = handle.publisher().clone();

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad, ProcessesOfOrder};
 use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
-use hayward_vocabulary::NodeName;
+use hayward_vocabulary::{NodeName, Queued, WorkId};
 
 use crate::occupancy::Room;
 use crate::translate;
@@ -22,7 +22,7 @@ pub fn of(snapshot: &Snapshot, counted: &Counted) -> Load {
     Load {
         round: counted.round,
         at: counted.at,
-        pools: pools(snapshot, &classes),
+        pools: pools(snapshot, (counted, &classes)),
         classes,
     }
 }
@@ -59,7 +59,7 @@ fn class(snapshot: &Snapshot, name: &str, share: &plan::ClassShare) -> ClassLoad
     load
 }
 
-fn pools(snapshot: &Snapshot, classes: &[ClassLoad]) -> Vec<PoolLoad> {
+fn pools(snapshot: &Snapshot, (counted, classes): (&Counted, &[ClassLoad])) -> Vec<PoolLoad> {
     let mut rooms: BTreeMap<&NodeName, Room> = snapshot
         .nodes
         .iter()
@@ -95,12 +95,27 @@ fn pools(snapshot: &Snapshot, classes: &[ClassLoad]) -> Vec<PoolLoad> {
             pool.awarded = pool.awarded.saturating_add(sum(|it| it.awarded));
         }
     }
+    for (work, queued) in queued(snapshot) {
+        let pool = queued.pool.as_ref().or(snapshot.queues.keys().next());
+        let verdict = counted.verdicts.get(work).map(|verdict| verdict.numbers);
+        if let (Some(pool), Some(it)) = (pool.and_then(|pool| pools.get_mut(pool)), verdict) {
+            let quanta = |processes: u64| processes.saturating_mul(it.order);
+            pool.requested = pool.requested.saturating_add(quanta(it.wanted_processes));
+            pool.awarded = pool.awarded.saturating_add(quanta(it.current_processes));
+        }
+    }
     for (name, orders) in orders {
         if let Some(pool) = pools.get_mut(name) {
             pool.orders = orders.into_values().collect();
         }
     }
     pools.into_values().collect()
+}
+
+/// Work in queues, which is in no class.
+fn queued(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &Queued)> {
+    let demand = snapshot.demand.iter();
+    demand.filter_map(|(work, demand)| Some((work, demand.queued.as_deref()?)))
 }
 
 fn empty(name: &str, parent: Option<String>) -> PoolLoad {

@@ -13,6 +13,7 @@ use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_domain::Snapshot;
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::{NodeName, WorkId};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::http::Api;
@@ -53,6 +54,17 @@ pub struct Look {
     pub under: Option<Result<Under, Vec<Fault>>>,
     /// The neighbour that is not heard.
     pub silent: Option<&'static str>,
+    /// What is wanted on one host as long as that can be had.
+    pub pinned: Arc<Vec<Pinned>>,
+}
+
+/// A process that is kept where it is, and the machines it may use once it has to leave (none
+/// means any).
+#[derive(Debug, Clone)]
+pub struct Pinned {
+    pub work: WorkId,
+    pub host: NodeName,
+    pub machines: BTreeSet<NodeName>,
 }
 
 pub struct Looks {
@@ -138,6 +150,7 @@ impl Look {
             rules,
             under: None,
             silent: None,
+            pinned: Arc::default(),
         }
     }
 }
@@ -145,12 +158,7 @@ impl Look {
 impl Ledger {
     pub(crate) fn look(&self, asked: Option<&Asked>) -> Look {
         let under = asked.map(|asked| {
-            let in_use = if asked.drop_classes {
-                BTreeSet::new()
-            } else {
-                self.classes_in_use()
-            };
-            let faults = policy::faults(&asked.policy, &in_use);
+            let faults = policy::faults(&asked.policy, &self.in_use(asked.drop_classes));
             if faults.is_empty() {
                 let rules = Arc::new(Rules::of(&asked.policy));
                 Ok(Under {
@@ -164,14 +172,27 @@ impl Ledger {
         Look {
             under,
             silent: self.silent,
+            pinned: Arc::new(self.pinned()),
             ..Look::of(&self.snapshot, self.rules.clone())
         }
+    }
+
+    fn pinned(&self) -> Vec<Pinned> {
+        let all = self.demand.iter().filter_map(|(_, entry)| {
+            Some(Pinned {
+                work: entry.work.clone(),
+                host: entry.host.clone()?,
+                machines: entry.machines.iter().cloned().collect(),
+            })
+        });
+        all.collect()
     }
 
     /// The fleet as it would be under another policy.
     pub(crate) fn under(&self, rules: &Rules) -> Snapshot {
         let mut snapshot = Snapshot::clone(&self.snapshot);
         rules.write(&mut snapshot);
+        self.keep_draining(&mut snapshot);
         snapshot.tunables.cycle_ms = self.context.settings.round_max_ms;
         for (_, entry) in self.nodes.iter() {
             let node = self.seen(entry, (&snapshot, rules));

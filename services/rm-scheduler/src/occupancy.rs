@@ -64,6 +64,16 @@ fn upwards<'a>(snapshot: &'a Snapshot, pool: &'a str) -> impl Iterator<Item = &'
     std::iter::successors(Some(pool), above).take(snapshot.pools.len().max(1))
 }
 
+/// The pool without parent above it, or itself.
+pub fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
+    upwards(snapshot, pool).last().unwrap_or(pool)
+}
+
+/// Is it, with its whole tree, divided among queues?
+pub fn is_divided(snapshot: &Snapshot, pool: &str) -> bool {
+    snapshot.queues.contains_key(top_of(snapshot, pool))
+}
+
 /// The quantum of a pool's tree.
 pub fn quantum<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
     let top = upwards(snapshot, pool).last();
@@ -153,15 +163,20 @@ fn node(snapshot: &Snapshot, name: &NodeName, there: &[Share]) -> NodeOccupancy 
         fixed: room.fixed,
         vacating: room.vacating,
         processes: room.processes,
-        reservable: up && room.fixed == 0,
+        // A queue has no whole machines.
+        reservable: up && room.fixed == 0 && !is_divided(snapshot, &pool),
         classes: classes(snapshot, &pool),
         shares: Vec::new(),
         pool,
     }
 }
 
-/// fair shares may stand in their home and below, the others at home only.
+/// fair shares may stand in their home and below, the others at home only; and none where
+/// queues are.
 fn classes(snapshot: &Snapshot, pool: &str) -> Vec<String> {
+    if is_divided(snapshot, pool) {
+        return Vec::new();
+    }
     let above: Vec<&str> = upwards(snapshot, pool).collect();
     let may = |class: &Class| match class.policy {
         Policy::FairShare => above.contains(&class.pool.as_str()),

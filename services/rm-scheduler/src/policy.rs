@@ -1,20 +1,34 @@
-//! What a policy has to leave alone at this moment: the classes that work is in (F44). Everything
-//! else that makes a policy acceptable is in the crate of its rules.
+//! What a policy has to leave alone at this moment: the classes that work is in (F44), and queues.
+//! Everything else that makes a policy acceptable is in the crate of its rules.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_capacity::reload::reload;
+use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 pub use hayward_rm_scheduler_policy::Fault;
-use hayward_rm_scheduler_policy::pointer;
+use hayward_rm_scheduler_policy::{Rules, pointer};
+use hayward_vocabulary::Timestamp;
 
-/// `in_use` are the classes that work names at the moment; none of them may go.
-pub fn faults(policy: &Policy, in_use: &BTreeSet<String>) -> Vec<Fault> {
+/// What work is in at the moment.
+#[derive(Debug, Default)]
+pub struct InUse {
+    /// None of these may go.
+    pub classes: BTreeSet<String>,
+    /// By pool with queues: its queues, and the leaves that have applications.
+    pub queues: BTreeMap<String, (Queues, BTreeSet<String>)>,
+    /// All queues of a pool may go at once, though work is in them.
+    pub may_drop: bool,
+}
+
+pub fn faults(policy: &Policy, in_use: &InUse) -> Vec<Fault> {
     let mut faults = hayward_rm_scheduler_policy::faults(policy);
     let serves = |name: &String| {
         let class = policy.classes.get(name);
         class.is_some_and(|class| !class.is_abstract)
     };
-    faults.extend(in_use.iter().filter(|name| !serves(name)).map(|name| {
+    let classes = in_use.classes.iter();
+    faults.extend(classes.filter(|name| !serves(name)).map(|name| {
         Fault {
             pointer: pointer(&["classes", name]),
             detail:
@@ -23,7 +37,39 @@ pub fn faults(policy: &Policy, in_use: &BTreeSet<String>) -> Vec<Fault> {
                     .to_owned(),
         }
     }));
+    queues(policy, in_use, &mut faults);
     faults
+}
+
+/// Queues that go drain; only what cannot be while work is there is refused (11.2).
+fn queues(policy: &Policy, in_use: &InUse, faults: &mut Vec<Fault>) {
+    let configured = Rules::of(policy).queues;
+    for (pool, (old, used)) in &in_use.queues {
+        let at = pointer(&["pools", pool, "queues"]);
+        let written = policy.pools.get(pool).and_then(|pool| pool.queues.as_ref());
+        match configured.get(pool) {
+            Some(new) => {
+                let now = Timestamp::default();
+                let found = reload(old, new, (used, now)).err().unwrap_or_default();
+                faults.extend(found.into_iter().map(|fault| Fault {
+                    pointer: format!("{at}{}", fault.pointer),
+                    detail: fault.detail,
+                }));
+            }
+            None if written.is_none() && !used.is_empty() && !in_use.may_drop => {
+                let names: Vec<&str> = used.iter().take(8).map(String::as_str).collect();
+                faults.push(Fault {
+                    pointer: at,
+                    detail: format!(
+                        "are in use ({}): end their work first, or ask with drop_classes=true, \
+                         which ends it",
+                        names.join(", ")
+                    ),
+                });
+            }
+            None => {}
+        }
+    }
 }
 
 #[cfg(test)]
@@ -32,7 +78,10 @@ mod tests {
 
     #[test]
     fn f44_a_class_in_use_neither_goes_nor_becomes_a_template() {
-        let in_use = BTreeSet::from(["normal".to_owned(), "low".to_owned()]);
+        let in_use = InUse {
+            classes: BTreeSet::from(["normal".to_owned(), "low".to_owned()]),
+            ..InUse::default()
+        };
         assert!(faults(&Policy::default(), &in_use).is_empty());
         let mut policy = Policy::default();
         policy.classes.remove("low");

@@ -59,6 +59,7 @@ impl Ledger {
             .filter(|receipt| carried_out.contains_key(receipt.allocation.as_str()))
             .map(|receipt| self.receipt(receipt.clone(), moment))
             .collect();
+        self.spend(fresh.iter(), moment, batch);
         let numbered = fresh.into_iter().map(|it| (self.receipts.add(&it), it));
         let numbered = numbered.collect();
         self.note(numbered, batch);

@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use hayward_rm_scheduler_capacity::ByPool;
 pub use hayward_rm_scheduler_domain::Plan;
-use hayward_rm_scheduler_domain::{FairShare, Planner as _, Snapshot};
+use hayward_rm_scheduler_domain::{Planner as _, Snapshot};
 use hayward_vocabulary::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -101,9 +102,9 @@ impl Replay {
         })
     }
 
-    /// The plan of the production planner.
+    /// The plan of the production planners.
     pub fn plan(&self) -> Plan {
-        FairShare.schedule(&self.snapshot)
+        ByPool.schedule(&self.snapshot)
     }
 
     /// # Errors

@@ -2,11 +2,13 @@
 //!
 //! Rounds are driven by news and not closer together than `round_min_ms`. A plan depends on the
 //! snapshot alone, so without news it would be empty and is not made: then time is charged, once
-//! in `round_max_ms`. What a round changes is news for the next one; so jobs grow by doubling. The
+//! in `round_max_ms`. Work that waits in queues is planned for as often: their delays end with time
+//! alone. What a round changes is news for the next one; so jobs grow by doubling. The
 //! plan is checked by code written apart from the planner; what it refuses is dropped, reported and
 //! never carried out.
 
 mod carry_out;
+mod seek;
 mod take_off;
 mod usage;
 
@@ -24,6 +26,8 @@ use crate::ledger::{JOB_CONVERTER, Ledger};
 use crate::pools;
 use crate::store::Rows;
 use crate::tracked::Delta;
+
+pub(crate) use seek::Seeking;
 
 /// The part of the time that rounds take at most, however long the queue.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
@@ -55,6 +59,7 @@ impl Ledger {
             return Wake::OnNews;
         }
         self.end_blocks(moment.now);
+        self.end_minutes(moment, batch);
         self.keep_evidence(moment, batch);
         self.end_waits(moment);
         self.notice_silence(moment.monotonic_ms);
@@ -68,6 +73,7 @@ impl Ledger {
         }
         self.last_round_ms = Some(moment.monotonic_ms);
         self.account(moment, batch);
+        self.news |= self.queues_wait_for_time();
         if !self.news {
             if self.accounts_wait {
                 self.write_carried(moment, batch);
@@ -79,11 +85,18 @@ impl Ledger {
         self.snapshot.set_round(self.round);
         let started = Instant::now();
         lengthy(|| {
-            let taken_off = self.take_off(moment, batch);
+            let mut taken_off = self.take_off(moment, batch);
+            taken_off.extend(self.exchange(moment, batch));
             self.offer_trials();
+            self.refresh_requests();
+            self.seek_places();
+            self.sweep_queues();
+            self.tell_closed(moment.now, batch);
             self.news = false;
-            let (decided, mut made) = self.plan();
+            let (mut decided, mut made) = self.plan();
+            let placed = self.take_places(&mut decided.plan, moment, batch);
             made.taken_off = taken_off;
+            made.taken_off.extend(placed);
             self.carry_out(decided, moment, batch, made);
             self.tell_clearings(batch);
         });
@@ -115,7 +128,7 @@ impl Ledger {
             (inputs, Arc::new(planned))
         });
         if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
-            decided.plan.verdicts = self.rounds.verdicts().clone();
+            decided.plan.verdicts = self.rounds.verdicts();
         }
         let plan = &mut decided.plan;
         if self.silent.is_some() {
@@ -191,10 +204,14 @@ impl Ledger {
         let until = |end: &Timestamp| end.ms_since(moment.now);
         let block = self.block_ends.first().map(|(end, _)| until(end));
         let deadline = self.clearings.deadlines.first().map(until);
+        let budget = self.hour.ends().as_ref().map(until);
         let left = |due: u64| due.saturating_sub(moment.monotonic_ms);
         let lost = self.given_up_ms().map(left);
         let proof = self.evidence.due_ms().map(left);
-        let first = [block, deadline, lost, proof].into_iter().flatten().min();
+        let first = [block, deadline, budget, lost, proof]
+            .into_iter()
+            .flatten()
+            .min();
         let first = first.unwrap_or(u64::MAX).max(1);
         Wake::After(Duration::from_millis(ms.min(first)))
     }

@@ -7,6 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
+use hayward_rm_scheduler_domain::budget::TakenBack;
+use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
 use hayward_rm_scheduler_domain::{News, Snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
@@ -27,6 +29,7 @@ struct Changed {
     nodes: BTreeSet<NodeName>,
     demand: BTreeSet<WorkId>,
     allocations: BTreeSet<AllocationId>,
+    queues: bool,
 }
 
 impl Changed {
@@ -71,6 +74,11 @@ pub struct Since {
     now: Timestamp,
     round: u64,
     carried: Carried,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    taken_back: TakenBack,
+    /// Present where any of them changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    queues: Option<BTreeMap<String, Queues>>,
     nodes: BTreeMap<NodeName, Option<Node>>,
     demand: BTreeMap<WorkId, Option<Demand>>,
     allocations: BTreeMap<AllocationId, Option<Allocation>>,
@@ -108,6 +116,18 @@ impl Tracked {
 
     pub fn set_carried(&mut self, carried: Carried) {
         self.snapshot.carried = carried;
+    }
+
+    pub fn set_taken_back(&mut self, taken_back: TakenBack) {
+        self.snapshot.taken_back = taken_back;
+    }
+
+    /// Of the pools that have queues, and of no other; those are news of everything.
+    pub fn set_queues(&mut self, pool: &str, queues: Queues) {
+        if let Some(known) = self.snapshot.queues.get_mut(pool) {
+            *known = queues;
+            self.changed.queues = true;
+        }
     }
 
     pub fn set_node(&mut self, name: NodeName, node: Node) {
@@ -172,6 +192,8 @@ impl Tracked {
             now: self.snapshot.now,
             round: self.snapshot.round,
             carried: self.snapshot.carried.clone(),
+            taken_back: self.snapshot.taken_back.clone(),
+            queues: changed.queues.then(|| self.snapshot.queues.clone()),
             nodes: entries(changed.nodes, &self.snapshot.nodes),
             demand: entries(changed.demand, &self.snapshot.demand),
             allocations: entries(changed.allocations, &self.snapshot.allocations),
@@ -183,6 +205,7 @@ impl Tracked {
         match delta {
             Delta::Whole(_) => self.write_anew(),
             Delta::Since(since) if !self.changed.whole => {
+                self.changed.queues |= since.queues.is_some();
                 self.changed.nodes.extend(since.nodes.into_keys());
                 self.changed.demand.extend(since.demand.into_keys());
                 let allocations = since.allocations.into_keys();
@@ -213,6 +236,10 @@ impl Delta {
                 snapshot.now = since.now;
                 snapshot.round = since.round;
                 snapshot.carried = since.carried;
+                snapshot.taken_back = since.taken_back;
+                if let Some(queues) = since.queues {
+                    snapshot.queues = queues;
+                }
                 put(&mut snapshot.nodes, since.nodes);
                 put(&mut snapshot.demand, since.demand);
                 put(&mut snapshot.allocations, since.allocations);

@@ -44,15 +44,30 @@ pub fn counts(item: &BlockEntry, now: Timestamp) -> bool {
     item.canary || item.in_force(now)
 }
 
+/// Which trial of its node an item stands for (W6). A judged block ends by itself here, and until
+/// blocklist is heard to say what comes after it, that is the trial: else the node would be filled
+/// before the trial begins.
+pub fn trial(item: &BlockEntry, now: Timestamp) -> Option<u64> {
+    let judged = item.automatic && item.sources.iter().any(|it| it.starts_with("strategy:"));
+    if item.canary {
+        Some(item.removal_no)
+    } else {
+        // The end of a block counts as a removal.
+        (judged && !item.in_force(now)).then_some(item.removal_no + 1)
+    }
+}
+
 /// `item` is the block on it that is in force.
 pub fn node(entry: &NodeEntry, item: Option<&BlockEntry>, rules: &Rules) -> snapshot::Node {
+    let pool = pool(entry, rules);
     snapshot::Node {
-        pool: pool(entry, rules),
-        capacity: rules.capacity(&entry.capacity),
+        capacity: rules.offer(&pool, &entry.capacity),
+        pool,
         takes_work: entry.health == Health::Healthy,
         lost: entry.health == Health::Lost,
         offline: !entry.schedulable,
         block: item.and_then(block).or_else(|| drained(entry)),
+        labels: entry.labels.clone(),
     }
 }
 
@@ -95,6 +110,7 @@ pub fn waited_for(node: snapshot::Node) -> snapshot::Node {
 
 /// `avoids`: the nodes that are blocked for it alone.
 pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Demand {
+    let told = entry.orchestrated.as_deref();
     snapshot::Demand {
         kind: entry.kind,
         user: entry.user.clone(),
@@ -105,13 +121,18 @@ pub fn demand(entry: &DemandEntry, avoids: BTreeSet<NodeName>) -> snapshot::Dema
         remaining_tasks: entry.remaining_tasks,
         threads: entry.threads,
         task_ms: entry.task_ms,
-        machines: entry.machines.iter().cloned().collect(),
+        machines: match &entry.host {
+            Some(host) => BTreeSet::from([host.clone()]),
+            None => entry.machines.iter().cloned().collect(),
+        },
         avoids,
         service: entry.service.clone(),
-        managed: false,
-        runnable: true,
-        completing: false,
+        apart: entry.apart.clone(),
+        managed: told.is_some_and(|told| told.managed),
+        runnable: !told.is_some_and(|told| told.starting),
+        completing: told.is_some_and(|told| told.completing),
         keeps_what_it_holds: false,
+        queued: entry.queued.clone(),
     }
 }
 
@@ -196,6 +217,7 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
         From::AllotmentExceeded => WaitReason::AllotmentExceeded,
         From::NoListedMachine => WaitReason::NoListedMachine,
         From::AllBlocked => WaitReason::AllBlocked,
+        From::KeptApart => WaitReason::KeptApart,
         From::InitializationCap => WaitReason::InitializationCap,
         From::AtFairShare => WaitReason::AtFairShare,
         From::StaleInput => WaitReason::StaleInput,
@@ -203,6 +225,12 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
         From::UnknownClass => WaitReason::UnknownClass,
         From::NotAuthorised => WaitReason::NotAuthorised,
         From::PolicyMismatch => WaitReason::PolicyMismatch,
+        From::QueueQuota => WaitReason::QueueQuota,
+        From::UserQuota => WaitReason::UserQuota,
+        From::NotRunnable => WaitReason::NotRunnable,
+        From::BackingOff => WaitReason::BackingOff,
+        From::GangIncomplete => WaitReason::GangIncomplete,
+        From::NodesReserved => WaitReason::NodesReserved,
     }
 }
 
@@ -230,8 +258,12 @@ pub fn unblock(change: &plan::Unblock) -> Unblock {
         From::RaiseAllotment { bytes } => Unblock::RaiseAllotment { bytes },
         From::AskForLess { quanta } => Unblock::AskForLess { quanta },
         From::AddNode { quanta } => Unblock::AddNode { quanta },
+        From::OfferResource { name } => Unblock::OfferResource { name },
         From::OpenNode { node } => Unblock::OpenNode { node },
         From::RaiseShare { quanta } => Unblock::RaiseShare { quanta },
         From::NameClass => Unblock::NameClass,
+        From::RaisePreemptionBudget { user, percent } => {
+            Unblock::RaisePreemptionBudget { user, percent }
+        }
     }
 }

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_domain::{Plan, Snapshot};
 use hayward_vocabulary::{NodeName, Quantum, Size, WorkId, WorkKind};
 
 use crate::ledger::Ledger;
-use crate::occupancy::quantum;
+use crate::occupancy::{is_divided, quantum};
 
 /// Nodes on trial, as their items say, and which trial it is (`removal_no`).
 #[derive(Debug, Default)]
@@ -104,7 +104,7 @@ impl Ledger {
     }
 
     fn is_due_more(&self, work: &WorkId) -> bool {
-        let verdict = self.rounds.verdicts().get(work);
+        let verdict = self.rounds.verdict(work);
         verdict.is_none_or(|verdict| verdict.waits && !verdict.refused)
     }
 
@@ -164,7 +164,12 @@ fn could_start(snapshot: &Snapshot, demand: &Demand, (name, node): (&NodeName, &
             let below = class.policy == Policy::FairShare;
             class.pool == node.pool || (below && is_below(snapshot, &node.pool, &class.pool))
         });
-    listed && reaches && !demand.avoids.contains(name) && demand.kind != WorkKind::Reservation
+    let served = demand.queued.is_some() == is_divided(snapshot, &node.pool);
+    served
+        && listed
+        && reaches
+        && !demand.avoids.contains(name)
+        && demand.kind != WorkKind::Reservation
 }
 
 fn is_below(snapshot: &Snapshot, pool: &str, above: &str) -> bool {

@@ -167,9 +167,11 @@ impl Ledger {
                 };
                 let container = self.containers.get(id.as_str());
                 let said = container.and_then(|container| translate::state(container.state));
+                // What an orchestrator started has no container.
+                let ran = held.entry.running_since.map(|_| AllocationState::Running);
                 self.show_as(
                     held.clone(),
-                    said.unwrap_or(AllocationState::Assigned),
+                    said.or(ran).unwrap_or(AllocationState::Assigned),
                     batch,
                 );
             }
@@ -190,9 +192,9 @@ impl Ledger {
         let works: BTreeSet<WorkId> = works.cloned().collect();
         for work in works {
             let changed = before.get(&work).map(String::as_str) != self.unreachable.note(&work);
-            let verdict = self.rounds.verdicts().get(&work);
+            let verdict = self.rounds.verdict(&work);
             if let Some(verdict) = verdict.filter(|_| changed) {
-                self.unsaid.insert(work, verdict.clone());
+                self.unsaid.insert(work, verdict);
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use hayward_rm_scheduler_api::policy::PolicyView;
-use hayward_rm_scheduler_api::shares::LedgerLine;
+use hayward_rm_scheduler_api::shares::{Budgets, LedgerLine};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_domain::{Verdict, plan};
 use hayward_vocabulary::{Receipt, Timestamp, WorkId};
@@ -55,6 +55,7 @@ pub struct Counted {
     /// With the numbers of this round; what is published keeps those it was published with.
     pub verdicts: BTreeMap<WorkId, Verdict>,
     pub ledger: Vec<LedgerLine>,
+    pub budgets: Budgets,
 }
 
 /// What a round counted and said otherwise than the one before.

@@ -15,7 +15,7 @@ use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_rm_scheduler_domain::{Changes, Snapshot};
 use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::resources::GIB;
-use hayward_vocabulary::{NodeName, Size, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{NodeName, Queued, Size, UserName, WorkId, WorkKind};
 
 use crate::looks::Look;
 use crate::policy::Fault;
@@ -135,6 +135,13 @@ pub fn question(ask: &WhatIf, asker: &Asker, look: &Look) -> Result<Question, Ve
         return Err(faults.0);
     }
     changes.apply(&mut changed);
+    let gone = |host| changes.drain.contains(host) || changes.lose.contains(host);
+    for pinned in look.pinned.iter().filter(|it| gone(&it.host)) {
+        // As in a round: who has to leave is no longer wanted where it is.
+        if let Some(demand) = changed.demand.get_mut(&pinned.work) {
+            demand.machines.clone_from(&pinned.machines);
+        }
+    }
     Ok(Question {
         changed,
         task_ms: changes.task_ms,
@@ -214,6 +221,11 @@ fn amounts(submission: &Submission, pointer: &str, faults: &mut Faults) {
     if let Some(threads) = submission.threads {
         faults.within(&at("threads"), threads.into(), 1, 256);
     }
+    let in_queue = submission.queue.is_some() || submission.pool.is_some();
+    if in_queue && submission.class.is_some() {
+        let detail = "work in a queue has no class: leave out `class`, or `queue` and `pool`";
+        faults.add(at("class"), detail);
+    }
     if submission.kind != WorkKind::Job
         && (submission.tasks.is_some() || submission.task_ms.is_some())
     {
@@ -268,11 +280,24 @@ fn demand(submission: &Submission, user: UserName) -> Demand {
         machines: submission.machines.iter().cloned().collect(),
         avoids: BTreeSet::new(),
         service: None,
+        apart: None,
         managed: false,
         runnable: true,
         completing: false,
         keeps_what_it_holds: false,
+        queued: queued(submission),
     }
+}
+
+fn queued(submission: &Submission) -> Option<Box<Queued>> {
+    let in_queue = submission.queue.is_some() || submission.pool.is_some();
+    in_queue.then(|| {
+        Box::new(Queued {
+            queue: submission.queue.clone(),
+            pool: submission.pool.clone(),
+            ..Queued::default()
+        })
+    })
 }
 
 /// Each instance of a service is a piece of work of its own.
@@ -335,6 +360,7 @@ fn new_nodes(
             lost: false,
             offline: false,
             block: None,
+            labels: BTreeMap::new(),
         };
         for number in 1..=nodes.count {
             let Some(name) = name_of_node(nodes, number, changes) else {

@@ -4,17 +4,24 @@
 #[cfg(test)]
 mod service {
     mod access;
+    mod apart;
     mod blocks;
+    mod budget;
     mod crowd;
     mod drains;
+    mod evacuations;
     mod evidence;
     mod life;
     mod neighbours;
     mod nodes;
+    mod orchestrated;
+    mod placeholders;
     mod policy;
     mod pools;
+    mod queues;
     mod reasons;
     mod replay;
+    mod requests;
     mod restart;
     mod sharing;
     mod trials;

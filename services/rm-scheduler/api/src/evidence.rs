@@ -123,6 +123,10 @@ pub enum BlockerReason {
     Unreachable,
     /// The operator paused the drain.
     Paused,
+    /// It is told when its next place is reserved, and there is none yet.
+    NoPlace,
+    /// It is moved already by an order, or starts only when what it takes over from has ended.
+    Moving,
     #[serde(other)]
     Unknown,
 }

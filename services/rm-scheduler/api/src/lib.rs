@@ -7,6 +7,7 @@ pub mod load;
 pub mod occupancy;
 pub mod policy;
 pub mod pools;
+pub mod queues;
 pub mod shares;
 pub mod views;
 pub mod what_if;
@@ -14,8 +15,8 @@ pub mod what_if;
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::{
-    AllocationId, Exit, Launch, NodeName, Receipt, Size, Timestamp, Unblock, UserName, WorkId,
-    WorkKind,
+    AllocationId, Exit, Launch, NodeName, Processor, Receipt, Size, Timestamp, Unblock, UserName,
+    WorkId, WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -24,6 +25,10 @@ use utoipa::ToSchema;
 pub const ALLOCATIONS: &str = "allocations";
 /// Name of the publication; its keys are work ids.
 pub const VERDICTS: &str = "verdicts";
+/// Name of the publication; its keys are ids of work that is a process of a service.
+pub const PROCESSORS: &str = "processors";
+/// Name of the publication; its keys are node names, or `NODE@WORK`.
+pub const CLOSED: &str = "closed";
 
 /// One entry of `allocations`.
 ///
@@ -58,6 +63,12 @@ pub struct AllocationEntry {
     /// Never two at once: the node ends it by itself when its lease runs out (I4, W7).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// The one whose place it takes: nothing is started before that one is proven ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predecessor: Option<AllocationId>,
+    /// The request of container-manager that it answers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request: Option<String>,
     /// Absent for a reservation: nothing is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,
@@ -115,8 +126,38 @@ pub enum VacateReason {
     Drained,
     /// The work no longer wants it: withdrawn, cancelled or completed.
     WorkGone,
+    /// Another place takes over: what was asked for was withdrawn, or its successor is on its way.
+    Moved,
+    /// A placeholder whose place a task of its application has taken, in the same commit.
+    Replaced,
     #[serde(other)]
     Unknown,
+}
+
+/// One entry of `processors`, followed by container-manager: a process that a service should have,
+/// whether or not it has room now.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ProcessorEntry {
+    pub work: WorkId,
+    pub user: UserName,
+    #[serde(flatten)]
+    pub processor: Processor,
+    /// Why places that container-manager asked for are not granted yet, by the id of the request.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub waits: BTreeMap<String, String>,
+}
+
+/// One entry of `closed`, followed by container-manager: a node that takes nothing new, for
+/// everybody or for one piece of work, because it is blocked or drained. What is there already may
+/// stay.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ClosedEntry {
+    pub node: NodeName,
+    /// Absent: for everybody. A service stands for all its processes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub work: Option<WorkId>,
+    /// For people.
+    pub reason: String,
 }
 
 /// One entry of `verdicts`: why a piece of work does not have all it asked for.
@@ -174,6 +215,8 @@ pub enum WaitReason {
     NoListedMachine,
     /// Everything that could hold it is blocked.
     AllBlocked,
+    /// What room there is, is where an active is that it stands by for, or what stands by for it.
+    KeptApart,
     /// Still starting: held to the initialisation cap until the first process has shown a rate.
     InitializationCap,
     /// Has its share; the rest belongs to others.
@@ -184,6 +227,18 @@ pub enum WaitReason {
     UnknownClass,
     NotAuthorised,
     PolicyMismatch,
+    /// Its queue, or one above, has its maximum.
+    QueueQuota,
+    /// Its user or group has its limit in the queue, or one above.
+    UserQuota,
+    /// As many applications run in its queue, or for its user, as may.
+    NotRunnable,
+    /// So much of its application failed that it is left alone for a while.
+    BackingOff,
+    /// Its gang does not fit as a whole, and no part of it starts alone.
+    GangIncomplete,
+    /// What room there is, is reserved for work that waited longer.
+    NodesReserved,
     #[serde(other)]
     Unknown,
 }

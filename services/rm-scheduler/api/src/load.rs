@@ -38,9 +38,9 @@ pub struct PoolLoad {
     pub usable: u64,
     /// Quanta free on the nodes that take work.
     pub free: u64,
-    /// Quanta the classes at home here could use in this round.
+    /// Quanta the classes at home here, or work in its queues, could use in this round.
     pub requested: u64,
-    /// Quanta the classes at home here have, wherever they stand.
+    /// Quanta the classes at home here, or work in its queues, have, wherever they stand.
     pub awarded: u64,
     pub orders: Vec<NodesOfOrder>,
 }

@@ -6,6 +6,7 @@
 
 mod class;
 mod history;
+mod queues;
 mod tunables;
 
 use std::collections::BTreeMap;
@@ -18,6 +19,11 @@ pub use class::{Class, SharePolicy};
 pub use history::{
     ClassShift, NodeShift, PolicyAnswer, PolicyHistory, PolicyMoves, PolicyVersion, ProcessShift,
     UserShift, WorkShift,
+};
+pub use queues::{
+    Amount, Amounts, NodeSort, NodeSortForm, PlacementFilter, PlacementKind, PlacementPass,
+    PlacementRule, PriorityForm, QueueForm, QueueLimit, QueuePreemption, QueueResources, QueueSort,
+    QueueTemplate, QueueTree,
 };
 pub use tunables::{Preset, Switches, Tunables};
 
@@ -70,6 +76,25 @@ pub struct Pool {
     /// Of the first pool: the domain of names that have none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub domain: Option<String>,
+    /// Directories of its nodes that containers may ask for (S21). Default: none.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<PoolMount>,
+    /// Of a pool without parent: it and all below it are divided among queues, and no class serves
+    /// there. Kept as it was written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<QueueTree>)]
+    pub queues: Option<serde_json::Value>,
+}
+
+/// A directory of every node of a pool that containers may see.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolMount {
+    /// Absolute, in its shortest form. The node's own settings have to permit it too.
+    pub source: String,
+    /// They may write there. Default: they only read.
+    #[serde(default)]
+    pub writable: bool,
 }
 
 #[expect(
@@ -91,6 +116,8 @@ impl Default for Pool {
             pattern: None,
             declared: true,
             domain: None,
+            mounts: Vec::new(),
+            queues: None,
         }
     }
 }

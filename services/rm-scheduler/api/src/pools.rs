@@ -46,6 +46,9 @@ pub struct PoolOrder {
     /// Default: the policy's class for services.
     #[serde(default)]
     pub class: Option<String>,
+    /// Reserved: the owner's list of workers is the truth, so none of it is ever rejected.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reject_foreign: bool,
 }
 
 /// The program of a worker. It finds its id in `HAYWARD_WORKER`, its pool in `HAYWARD_POOL` and the
@@ -105,6 +108,9 @@ pub struct PoolView {
     pub returning: u64,
     /// The owner's own, outside the arithmetic.
     pub foreign: u64,
+    /// Of those started, the idle ones on a blocked node: there, and not counted.
+    #[serde(default)]
+    pub idle_blocked: u64,
     /// `designated` less `started`, `launching` and `requested`, or 0.
     pub deficit: u64,
     pub failed_so_far: u64,
@@ -229,6 +235,22 @@ pub struct StartedAnswer {
     pub known: bool,
 }
 
+/// `PUT /v1/pools/{pool}/idle`
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct IdleOrder {
+    /// All workers the owner has nothing to do for; every other one is busy.
+    pub workers: Vec<AllocationId>,
+}
+
+/// Answer to it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct IdleAnswer {
+    /// Idle on a blocked node: not counted, and never released unless the owner says so.
+    pub idle_blocked: Vec<AllocationId>,
+    pub requested_now: u64,
+}
+
 /// Answer to `POST /v1/pools/{pool}/check`
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CheckAnswer {
@@ -281,6 +303,12 @@ pub struct WorkerView {
     /// Epoch of the owner that reported it last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reported_by_epoch: Option<u64>,
+    /// The owner has nothing for it to do.
+    #[serde(default)]
+    pub idle: bool,
+    /// Its node is blocked without being emptied.
+    #[serde(default)]
+    pub marked: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -45,6 +45,50 @@ pub struct Shares {
     pub unclassed: Tally,
     /// Since the fleet's first round.
     pub ledger: Vec<LedgerLine>,
+    /// What may be taken back for others in an hour, and what was in the last one.
+    #[serde(default)]
+    pub budgets: Budgets,
+    /// Pools that are divided among queues. Nothing here counts them; see `/v1/queues`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub divided: Vec<String>,
+}
+
+/// What may be taken back for the sake of others in an hour (B5). Beyond it work waits for others
+/// to end by themselves.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(default)]
+pub struct Budgets {
+    /// Percent of all quanta of a pool; absent means no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool_percent_per_hour: Option<u64>,
+    /// For one user, percent of all quanta of a tree; absent means no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user_percent_per_hour: Option<u64>,
+    pub pools: Vec<PoolBudget>,
+    /// Those from whom something was taken back within the hour.
+    pub users: Vec<UserBudget>,
+}
+
+/// Quanta of one pool that others may have in an hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PoolBudget {
+    pub pool: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<u64>,
+    /// Taken back within the last hour.
+    pub spent: u64,
+}
+
+/// Quanta that one user may lose in an hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct UserBudget {
+    /// The top of the pools.
+    pub tree: String,
+    pub user: UserName,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allowed: Option<u64>,
+    /// Taken back within the last hour.
+    pub spent: u64,
 }
 
 /// What is due and what is held.

@@ -52,6 +52,13 @@ pub struct Submission {
     pub user: Option<UserName>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
+    /// The queue it goes into, in place of a class. What queues take from each other after their
+    /// delays comes after the rounds that are told here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The top-level pool whose queues are meant. Default: the first that has any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     /// What one process needs; of a reservation, the least a machine must have. Default 1 GiB of
     /// memory, and any machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ mod alike;
 
 use std::collections::BTreeMap;
 
-pub(crate) use alike::Alike;
+pub(crate) use alike::{Band, divide};
 
 use crate::{orders::Holes, snapshot::Standing};
 
@@ -62,15 +62,6 @@ struct Lot {
 }
 
 impl Claims {
-    /// Forgets everybody. There are many small divisions in a round, so the room is kept.
-    pub fn clear(&mut self) {
-        self.weights.clear();
-        self.standings.clear();
-        for lane in &mut self.lanes {
-            lane.lots.clear();
-        }
-    }
-
     /// The next entity. Who is behind is served first with what rounding leaves, who is ahead last
     /// (W-4).
     pub fn enter(&mut self, weight: u64, standing: Standing) {

@@ -19,6 +19,7 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     apportion::Amounts,
+    budget::{Brake, Opened},
     cap::{self, Cap},
     forest::Forest,
     kept::Kept,
@@ -75,6 +76,10 @@ pub(crate) struct Books<'a> {
     /// Why work waits, as the step said that left it waiting. It is no part of the rows, or work
     /// that waits would be stirred in every round.
     pub waits: FxHashMap<usize, Reason>,
+    /// Work that waits because the budget does not allow to take back what it needs (B5).
+    pub brakes: FxHashMap<usize, Brake>,
+    /// Opened when something is to be taken back first.
+    pub(crate) budget: Opened,
     pub sets: Sets,
 }
 
@@ -178,8 +183,13 @@ impl<'a> Books<'a> {
         self.register.may_use(request, pool)
     }
 
-    /// May this request ever use this node, by pool and list?
+    /// May it use this node as things are: is nothing there that it is kept apart from?
     pub fn is_permitted(&self, request: usize, machine: usize) -> bool {
+        self.could_use(request, machine) && !self.is_parted(request, machine)
+    }
+
+    /// May this request ever use this node, by pool and list?
+    pub fn could_use(&self, request: usize, machine: usize) -> bool {
         let pool = self.machines[machine].pool;
         pool.is_some_and(|pool| self.may_use(request, pool)) && self.admits(request, machine)
     }
@@ -261,6 +271,7 @@ impl<'a> Books<'a> {
     /// As [`Books::vacate`], for the sake of others; leaves a receipt.
     pub fn preempt(&mut self, held: usize, beneficiary: Option<usize>, detail: String) {
         let receipt = self.receipt(held, beneficiary);
+        self.spend(held);
         self.vacate(held, VacateReason::Preempted, detail);
         self.receipts.push(receipt);
     }
@@ -397,13 +408,14 @@ impl<'a> Books<'a> {
 
     /// The quanta of [`Books::coming_room_for`].
     pub fn coming_order_for(&self, at: usize, except: Option<usize>) -> u64 {
-        let (machine, station) = (&self.machines[at], self.station(at));
+        let machine = &self.machines[at];
         let before = if machine.stirred {
-            let stays = station.held.iter().filter(|held| !self.leaving[**held]);
-            let orders = stays.map(|held| self.held[*held].order);
-            orders.fold(station.order, u64::saturating_sub)
+            let held = self.station(at).held.iter();
+            let stays = held.filter(|held| !self.leaving[**held]);
+            let orders = stays.map(|held| self.register.loads[*held].order);
+            orders.fold(machine.order, u64::saturating_sub)
         } else {
-            station.coming.order
+            machine.coming_order
         };
         let granted = machine.pending.iter().map(|at| self.pending[*at].order);
         let meant = machine.spoken.iter();

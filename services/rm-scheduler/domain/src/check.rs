@@ -3,16 +3,23 @@
 //!
 //! Each violation names the grant or vacate it concerns, so that the rest of a plan stands.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod apart;
+mod load;
+mod queues;
+mod tally;
 
-use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, UserName, WorkId, WorkKind};
+use std::collections::BTreeSet;
+
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::{
     plan::{Grant, Plan, Vacate, VacateReason},
-    snapshot::{Allocation, BlockEffect, Class, Demand, GPU_MILLI, Node, Policy, Snapshot},
+    snapshot::{Allocation, BlockEffect, Class, Demand, Node, Policy, Snapshot},
 };
+
+use tally::Tally;
 
 /// The part of a plan a violation concerns, by its place in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -49,6 +56,8 @@ pub enum Fault {
     NotListed(NodeName),
     #[error("node {0} is blocked for this work")]
     Avoided(NodeName),
+    #[error("node {0} is not apart from the others of its group")]
+    NotApart(NodeName),
     #[error("granted {granted} quanta where {needed} are needed, or another size")]
     WrongSize { granted: u64, needed: u64 },
     #[error("node {0} has not that much room")]
@@ -60,6 +69,15 @@ pub enum Fault {
     #[error("user {user} would hold {would_hold} of {limit} bytes that are never taken back")]
     OverAllotment {
         user: UserName,
+        would_hold: u64,
+        limit: u64,
+    },
+    #[error(
+        "queue {queue} would hold {would_hold} of {limit} {resource}, as a whole or of one user"
+    )]
+    OverQuota {
+        queue: String,
+        resource: String,
         would_hold: u64,
         limit: u64,
     },
@@ -195,6 +213,9 @@ fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -
     let Some(node) = snapshot.nodes.get(&allocation.node) else {
         return false;
     };
+    if demand.queued.is_some() {
+        return false;
+    }
     let here = |(name, class): (&String, &Class)| {
         class_suits(snapshot, demand, name, class) && reaches(snapshot, class, &node.pool)
     };
@@ -216,8 +237,12 @@ fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
         .unwrap_or(&snapshot.quantum)
 }
 
-/// No class there is could serve it as it stands.
+/// No class there is could serve it as it stands; of work in a queue, there are no queues.
 fn has_no_class(snapshot: &Snapshot, demand: &Demand) -> bool {
+    if let Some(queued) = &demand.queued {
+        let pool = queued.pool.as_ref().or(snapshot.queues.keys().next());
+        return pool.is_none_or(|pool| !snapshot.queues.contains_key(pool));
+    }
     let serves = |name: &String, class: &Class| {
         class_suits(snapshot, demand, name, class) && snapshot.pools.contains_key(&class.pool)
     };
@@ -273,6 +298,16 @@ fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
     if !open {
         return Err(Fault::NodeClosed(grant.node.clone()));
     }
+    let listed = demand.machines.is_empty() || demand.machines.contains(&grant.node);
+    if !listed {
+        return Err(Fault::NotListed(grant.node.clone()));
+    }
+    if demand.avoids.contains(&grant.node) {
+        return Err(Fault::Avoided(grant.node.clone()));
+    }
+    if let Some(queued) = demand.queued.as_deref() {
+        return queues::check_grant(snapshot, grant, (demand, queued), node);
+    }
     let class = snapshot
         .classes
         .get(&grant.class)
@@ -286,12 +321,6 @@ fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
     if !reaches(snapshot, class, &node.pool) {
         let (class, node) = (grant.class.clone(), grant.node.clone());
         return Err(Fault::OutsidePools { class, node });
-    }
-    if !demand.machines.is_empty() && !demand.machines.contains(&grant.node) {
-        return Err(Fault::NotListed(grant.node.clone()));
-    }
-    if demand.avoids.contains(&grant.node) {
-        return Err(Fault::Avoided(grant.node.clone()));
     }
     check_size(snapshot, grant, (demand, class), node)
 }
@@ -347,154 +376,4 @@ fn check_size(
         granted: grant.order,
         needed: quantum.work_order(&demand.size),
     })
-}
-
-/// Sums over everything that is held, to which grants are added one by one.
-struct Tally<'a> {
-    /// What leaves is in here: it occupies its node until it is gone.
-    nodes: BTreeMap<&'a NodeName, Load>,
-    /// Processes that stay, by work.
-    work: BTreeMap<&'a WorkId, u64>,
-    /// Bytes, by user and class.
-    fixed: BTreeMap<(&'a UserName, &'a str), u64>,
-}
-
-/// What lies on one node.
-#[derive(Clone, Default)]
-struct Load {
-    order: u64,
-    size: Size,
-    /// Thousandths in use, by gpu.
-    gpus: BTreeMap<u64, u64>,
-}
-
-impl Load {
-    fn add(&mut self, order: u64, size: &Size, gpus: &[u64]) {
-        self.order = self.order.saturating_add(order);
-        self.size.add(size);
-        for gpu in gpus {
-            *self.gpus.entry(*gpu).or_default() += size.gpu_milli.min(GPU_MILLI);
-        }
-    }
-
-    /// Every gpu is there and takes no more than it has.
-    fn gpus_suffice(&self, capacity: &Size) -> bool {
-        self.gpus.iter().all(|(gpu, used)| {
-            let before = gpu.saturating_mul(GPU_MILLI);
-            *used <= capacity.gpu_milli.saturating_sub(before).min(GPU_MILLI)
-        })
-    }
-}
-
-impl<'a> Tally<'a> {
-    fn of(snapshot: &'a Snapshot, told: &BTreeSet<&AllocationId>) -> Self {
-        let mut tally = Self {
-            nodes: BTreeMap::new(),
-            work: BTreeMap::new(),
-            fixed: BTreeMap::new(),
-        };
-        for (id, allocation) in &snapshot.allocations {
-            let on_node = tally.nodes.entry(&allocation.node).or_default();
-            let size = held_of(snapshot, allocation);
-            on_node.add(allocation.order, &size, &allocation.gpus);
-            let stays = !allocation.leaving && !allocation.purged && !told.contains(id);
-            *tally.work.entry(&allocation.work).or_default() += u64::from(stays);
-            if allocation.fixed {
-                let key = (&allocation.user, allocation.class.as_str());
-                let bytes = bytes_of(snapshot, &allocation.class, allocation.order);
-                *tally.fixed.entry(key).or_default() += bytes;
-            }
-        }
-        tally
-    }
-
-    fn add(&mut self, snapshot: &Snapshot, grant: &'a Grant) -> Result<(), Fault> {
-        let (Some(node), Some(demand)) = (
-            snapshot.nodes.get(&grant.node),
-            snapshot.demand.get(&grant.work),
-        ) else {
-            return Err(Fault::UnknownNode(grant.node.clone()));
-        };
-        let single = grant.kind != WorkKind::Job;
-        let most = if single {
-            demand.max_processes.min(1)
-        } else {
-            demand.max_processes
-        };
-        let has = self.work.entry(&grant.work).or_default();
-        if *has >= most {
-            return Err(Fault::TooMany {
-                work: grant.work.clone(),
-                most,
-            });
-        }
-        let on_node = self.nodes.entry(&grant.node).or_default();
-        let mut sum = on_node.clone();
-        sum.add(grant.order, &grant.size, &grant.gpus);
-        let holds = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
-        if sum.order > holds || !sum.size.fits(&node.capacity) {
-            return Err(Fault::NoRoom(grant.node.clone()));
-        }
-        let distinct = grant.gpus.iter().collect::<BTreeSet<_>>().len() as u64;
-        let needed = grant.size.gpu_milli.div_ceil(GPU_MILLI);
-        let enough = distinct == needed && grant.gpus.len() as u64 == needed;
-        let whole = grant.fixed && grant.size == node.capacity;
-        if !(enough || whole) || !sum.gpus_suffice(&node.capacity) {
-            let (node, gpus) = (grant.node.clone(), grant.gpus.clone());
-            return Err(Fault::WrongGpus { node, gpus });
-        }
-        let bytes = bytes_of(snapshot, &grant.class, grant.order);
-        if grant.fixed {
-            check_allotment(snapshot, grant, bytes, &self.fixed)?;
-        }
-        *has += 1;
-        *on_node = sum;
-        if grant.fixed {
-            *self.fixed.entry((&grant.user, &grant.class)).or_default() += bytes;
-        }
-        Ok(())
-    }
-}
-
-/// of a whole node, its order in quanta.
-fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
-    let class = snapshot.classes.get(&allocation.class);
-    match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {
-        Some(class) => quantum_of(snapshot, &class.pool).whole(allocation.order, &allocation.size),
-        None => allocation.size.clone(),
-    }
-}
-
-fn bytes_of(snapshot: &Snapshot, class: &str, order: u64) -> u64 {
-    let pool = snapshot.classes.get(class).map(|class| class.pool.as_str());
-    let quantum = quantum_of(snapshot, pool.unwrap_or_default());
-    order.saturating_mul(quantum.0.memory_bytes)
-}
-
-/// the limit of the class alone where the user has one there, else of everything together.
-fn check_allotment(
-    snapshot: &Snapshot,
-    grant: &Grant,
-    bytes: u64,
-    fixed: &BTreeMap<(&UserName, &str), u64>,
-) -> Result<(), Fault> {
-    let own = snapshot.users.get(&grant.user);
-    let of_class = own.and_then(|user| user.max_allotment_by_class.get(&grant.class));
-    let of_user = own.and_then(|user| user.max_allotment_bytes);
-    let mine = fixed.iter().filter(|((user, class), _)| {
-        **user == grant.user && (of_class.is_none() || *class == grant.class)
-    });
-    let would_hold = mine.map(|(_, bytes)| bytes).sum::<u64>() + bytes;
-    let limit = of_class
-        .copied()
-        .or(of_user)
-        .or(snapshot.tunables.global_allotment_bytes);
-    match limit {
-        Some(limit) if would_hold > limit => Err(Fault::OverAllotment {
-            user: grant.user.clone(),
-            would_hold,
-            limit,
-        }),
-        _ => Ok(()),
-    }
 }

@@ -3,9 +3,8 @@
 
 mod exchange;
 mod hoards;
+mod prospects;
 mod take;
-
-use rustc_hash::FxHashMap;
 
 use crate::{
     books::Books, marks::Marks, orders::Holes, plan::Reason, snapshot::Policy,
@@ -14,6 +13,7 @@ use crate::{
 
 pub(crate) use exchange::exchange;
 pub(crate) use hoards::Hoards;
+pub(crate) use prospects::Prospects;
 
 /// Pieces of work that are helped in one round where churn has a budget.
 const HELPED_IN_A_ROUND: usize = 16;
@@ -36,6 +36,11 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
     if potential.is_empty() {
         return;
     }
+    let mut prospects = std::mem::take(&mut books.sets.prospects);
+    prospects.follow(books);
+    #[cfg(test)]
+    prospects.assert_recounted(books);
+    books.sets.prospects = prospects;
     let actual = actually_needy(books, &potential);
     for need in &actual {
         books.requests[need.request].actually_needy = true;
@@ -112,18 +117,9 @@ struct Eventual {
 impl Eventual {
     ///
     fn of(books: &Books) -> Self {
-        // Nodes that come to the same are many, and are counted first.
-        let mut alike = FxHashMap::<(usize, u64, bool), u64>::default();
-        for (at, machine) in books.machines.iter().enumerate() {
-            if let Some(pool) = machine.pool.filter(|_| machine.is_schedulable()) {
-                let hole = books.coming_order(at);
-                let is_whole = hole == machine.order;
-                *alike.entry((pool, hole, is_whole)).or_default() += 1;
-            }
-        }
         let mut within = vec![Holes::default(); books.forest.len()];
         let (mut own, mut whole) = (within.clone(), within.clone());
-        for ((pool, hole, is_whole), nodes) in alike {
+        for ((pool, hole, is_whole), nodes) in books.sets.prospects.alike() {
             own[pool].add(hole, nodes);
             if is_whole {
                 whole[pool].add(hole, nodes);
@@ -153,6 +149,9 @@ impl Eventual {
             _ => self.own[home].processes(order),
         };
         let covered = there.min(need.processes);
+        if covered == 0 {
+            return need.processes;
+        }
         // A hole of exactly the order is the first that is taken.
         if policy == Some(Policy::Reserve) {
             self.whole[home].take(covered, order);

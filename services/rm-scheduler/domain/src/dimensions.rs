@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{Quantum, Size};
 
 use crate::{
-    Fault, check,
+    Fault, Reason, check,
+    plan::Unblock,
     settings::Settings,
     world::{GIB, World, share},
 };
@@ -122,4 +123,28 @@ fn d6_no_gpu_is_given_twice_while_the_fleet_changes() {
         assert!(used.values().all(|milli| *milli <= 1_000), "{used:?}");
         assert!(used.keys().all(|(_, gpu)| *gpu < 4), "{used:?}");
     }
+}
+
+#[test]
+fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
+    let mut world = World::eager().nodes(&[16, 16]);
+    let needs = |world: &mut World, id: &str, name: &str| {
+        let size = &mut world.job(id, "a", 1).size;
+        size.extras.insert(name.to_owned(), 1);
+    };
+    needs(&mut world, "engine", "docker");
+    needs(&mut world, "licensed", "licence");
+    let capacity = &mut world.node("n01").capacity;
+    capacity.extras.insert("docker".to_owned(), 5);
+    let plan = world.step();
+    assert!(
+        plan.grants
+            .iter()
+            .all(|grant| grant.work.as_str() == "engine")
+    );
+    let verdict = &plan.verdicts["licensed"];
+    assert_eq!(verdict.reason, Reason::NoHostLargeEnough);
+    assert!(verdict.detail.contains("offers `licence`"), "{verdict:?}");
+    let name = "licence".to_owned();
+    assert_eq!(verdict.unblock, Some(Unblock::OfferResource { name }));
 }

@@ -8,7 +8,7 @@ use hayward_vocabulary::Size;
 use crate::{
     books::Books,
     plan::{Reason, Unblock},
-    reach::never,
+    reach::{never, not_offered},
     snapshot::Policy,
 };
 
@@ -55,6 +55,12 @@ impl<'a> Explainer<'a> {
     pub fn unblock(&mut self, books: &Books<'a>, at: usize, primary: Reason) -> Option<Unblock> {
         let request = &books.requests[at];
         let order = request.order;
+        if let Some(brake) = books.brake_on(at)
+            && primary == Reason::WaitingForPreemption
+        {
+            let (user, percent) = (brake.user, brake.percent);
+            return Some(Unblock::RaisePreemptionBudget { user, percent });
+        }
         Some(match primary {
             Reason::NoClass
             | Reason::UnknownClass
@@ -67,6 +73,10 @@ impl<'a> Explainer<'a> {
                 Unblock::RaiseAllotment { bytes }
             }
             Reason::NoHostLargeEnough | Reason::NoHostOfSize => {
+                if let Some(name) = not_offered(books, at) {
+                    let name = name.to_owned();
+                    return Some(Unblock::OfferResource { name });
+                }
                 let quanta = self.largest(books, at);
                 if (1..order).contains(&quanta) {
                     Unblock::AskForLess { quanta }
@@ -77,6 +87,13 @@ impl<'a> Explainer<'a> {
             Reason::NoListedMachine => Unblock::AddNode { quanta: order },
             Reason::AllBlocked => Unblock::OpenNode {
                 node: blocked(books, at)?,
+            },
+            Reason::KeptApart => match self.nearest(books, at) {
+                Some((machine, quanta)) if quanta > 0 => Unblock::FreeRoom {
+                    node: books.station(machine).name.clone(),
+                    quanta,
+                },
+                _ => Unblock::AddNode { quanta: order },
             },
             Reason::ZeroShare => Unblock::RaiseShare { quanta: order },
             Reason::WaitingForPreemption if request.coming > 0 => Unblock::Wait {
@@ -107,7 +124,7 @@ impl<'a> Explainer<'a> {
     }
 
     fn nearest(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, u64)> {
-        if !books.demand(at).machines.is_empty() {
+        if books.demand(at).is_picky() {
             return nearest(books, at);
         }
         let shape = shape(books, at);

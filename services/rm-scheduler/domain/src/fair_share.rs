@@ -1,6 +1,6 @@
 //! The round of the fair-share planner, as a table of contents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, WorkId};
 
@@ -9,16 +9,16 @@ use crate::{
     books::{Books, Desk},
     deficit, defrag,
     how_much::{self, fair::Parties},
+    marks::Marks,
     news::News,
     overage,
     plan::{Plan, ShareNews, Shares, Verdict},
     reach,
     register::Register,
-    shares::Pools,
     snapshot::{Carried, Policy, Snapshot},
     tell::Known,
-    turns::{self, in_turn, lacking_in_turn},
-    vacate, verdict, what_of,
+    turns::{self, lacking_in_turn},
+    vacate, what_of,
 };
 
 /// Weighted shares by class, user and job; fixed shares and reservations beside them.
@@ -29,11 +29,7 @@ impl Planner for FairShare {
     fn schedule(&self, snapshot: &Snapshot) -> Plan {
         let mut rounds = Rounds::default();
         let decided = rounds.decide(snapshot, &News::everything());
-        Plan {
-            verdicts: rounds.verdicts,
-            shares: rounds.shares,
-            ..decided.plan
-        }
+        rounds.whole(decided)
     }
 }
 
@@ -44,13 +40,7 @@ impl Planner for FairShare {
 pub struct Rounds {
     register: Register,
     desk: Desk,
-    /// By the number of the work.
-    said: Vec<Option<verdict::Basis>>,
-    /// Work of which something is said in every round.
-    unsettled: Vec<usize>,
-    pools: Pools,
-    verdicts: BTreeMap<WorkId, Verdict>,
-    shares: Shares,
+    known: Known,
     silent: bool,
 }
 
@@ -124,14 +114,7 @@ impl Rounds {
         let (verdicts, shares) = if self.silent {
             <(BTreeMap<WorkId, Verdict>, Option<ShareNews>)>::default()
         } else {
-            let known = Known {
-                said: &mut self.said,
-                unsettled: &mut self.unsettled,
-                pools: &mut self.pools,
-                verdicts: &mut self.verdicts,
-                shares: &mut self.shares,
-            };
-            known.tell(&books)
+            self.known.tell(&books)
         };
         let (grants, carried) = (books.grants(), carried(&books));
         books.close(&mut self.desk);
@@ -150,21 +133,31 @@ impl Rounds {
         Decided { plan, shares, gone }
     }
 
-    /// One for every piece of work in the demand of the last round.
-    pub fn verdicts(&self) -> &BTreeMap<WorkId, Verdict> {
-        &self.verdicts
+    /// One for every piece of work in the demand of the last round, made to be read: what was kept
+    /// of them is numbers.
+    pub fn verdicts(&self) -> BTreeMap<WorkId, Verdict> {
+        self.known.verdicts(&self.register)
     }
 
-    /// The arithmetic of the last round.
-    pub fn shares(&self) -> &Shares {
-        &self.shares
+    pub fn verdict(&self, work: &WorkId) -> Option<Verdict> {
+        self.known.verdict(&self.register, work)
+    }
+
+    /// The arithmetic of the last round, down to each piece of work.
+    pub fn shares(&self) -> Shares {
+        self.known.shares(&self.register)
+    }
+
+    /// The same down to users, without their work.
+    pub fn sums(&self) -> &Shares {
+        &self.known.sums
     }
 
     /// The whole plan of the last round.
     pub fn whole(&self, decided: Decided) -> Plan {
         Plan {
-            verdicts: self.verdicts.clone(),
-            shares: self.shares.clone(),
+            verdicts: self.verdicts(),
+            shares: self.shares(),
             ..decided.plan
         }
     }
@@ -195,7 +188,7 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     ended(Phase::Mend);
     // 8. What nobody is due is lent.
     if books.settings.lend_idle {
-        what_of::lend_idle(books, &in_turn(books, tree));
+        what_of::lend_idle(books, tree);
     }
     deficit::note(books, tree);
     ended(Phase::Lend);
@@ -203,10 +196,9 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
 
 /// 14.1
 fn carried(books: &Books) -> Carried {
-    let needy = books.needy.iter().map(|at| books.id(*at).clone());
     let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
     let mut carried = Carried {
-        needy: needy.collect(),
+        needy: needy(books),
         deficits: books.deficits.clone(),
         claims: claims(books),
         last_hit: lately_hit(books),
@@ -234,6 +226,18 @@ fn carried(books: &Books) -> Carried {
         }
     }
     carried
+}
+
+/// by id. Who was needy before comes in that order and mostly still is, so there is hardly
+/// anything left to sort.
+fn needy(books: &Books) -> BTreeSet<WorkId> {
+    let mut before = Marks::default();
+    before.extend(books.was_needy.iter().copied());
+    let still = books.was_needy.iter().copied();
+    let still = still.filter(|at| books.needy.contains(at));
+    let fresh = books.needy.iter().copied();
+    let fresh = fresh.filter(|at| !before.contains(*at));
+    still.chain(fresh).map(|at| books.id(at).clone()).collect()
 }
 
 /// W-14: room that was made is not cleared twice.

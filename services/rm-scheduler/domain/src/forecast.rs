@@ -66,6 +66,17 @@ pub struct Course {
     pub verdicts: BTreeMap<WorkId, Verdict>,
     /// Of the last round.
     pub shares: Shares,
+    /// Of the last round: what work in queues has, which is in no share.
+    pub queued: BTreeMap<WorkId, InQueue>,
+}
+
+/// Work in a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct InQueue {
+    pub user: UserName,
+    pub queue: String,
+    /// Processes, without those told to go.
+    pub current: u64,
 }
 
 /// Two courses from one snapshot.
@@ -91,11 +102,17 @@ pub struct Move {
     pub with: u64,
 }
 
-/// What the changes would bring about, over at most so many rounds.
+/// What the changes would bring about in a fleet without queues, over at most so many rounds.
 pub fn forecast(snapshot: &Snapshot, changes: &Changes, rounds: u64) -> Forecast {
     let mut changed = snapshot.clone();
     changes.apply(&mut changed);
-    compare(snapshot, changed, &changes.task_ms, &mut within(rounds))
+    let task_ms = &changes.task_ms;
+    compare(
+        &FairShare,
+        snapshot,
+        (changed, task_ms),
+        &mut within(rounds),
+    )
 }
 
 /// Goes on for this many rounds at most; see [`compare`].
@@ -108,14 +125,15 @@ pub fn within(rounds: u64) -> impl FnMut(u64) -> bool {
 /// before each round with how many have been planned, so that whoever has no more time can stop;
 /// both courses then end in the same round.
 pub fn compare(
+    planner: &dyn Planner,
     snapshot: &Snapshot,
-    changed: Snapshot,
-    task_ms: &BTreeMap<WorkId, u64>,
+    (changed, task_ms): (Snapshot, &BTreeMap<WorkId, u64>),
     go_on: &mut dyn FnMut(u64) -> bool,
 ) -> Forecast {
     let nobody = BTreeMap::new();
-    let mut without = (*snapshot != changed).then(|| Running::new(snapshot.clone(), &nobody));
-    let mut with = Running::new(changed, task_ms);
+    let before = || Running::new(planner, snapshot.clone(), &nobody);
+    let mut without = (*snapshot != changed).then(before);
+    let mut with = Running::new(planner, changed, task_ms);
     let mut planned = 0;
     while go_on(planned) {
         let other = without.as_mut().is_none_or(|running| !running.step());
@@ -138,25 +156,21 @@ impl Forecast {
     pub fn moves(&self) -> BTreeMap<WorkId, Move> {
         let mut moves: BTreeMap<WorkId, Move> = BTreeMap::new();
         for (course, changed) in [(&self.without, false), (&self.with, true)] {
-            for (class, share) in &course.shares.classes {
-                for (user, share) in &share.users {
-                    for (work, share) in &share.work {
-                        let entry = moves.entry(work.clone()).or_insert_with(|| Move {
-                            user: user.clone(),
-                            class: class.clone(),
-                            now: self.now.get(work).copied().unwrap_or(0),
-                            without: 0,
-                            with: 0,
-                        });
-                        let count = if changed {
-                            entry.class.clone_from(class);
-                            &mut entry.with
-                        } else {
-                            &mut entry.without
-                        };
-                        *count = share.current;
-                    }
-                }
+            for (work, (user, class, current)) in course.processes() {
+                let entry = moves.entry(work.clone()).or_insert_with(|| Move {
+                    user: user.clone(),
+                    class: class.clone(),
+                    now: self.now.get(work).copied().unwrap_or(0),
+                    without: 0,
+                    with: 0,
+                });
+                let count = if changed {
+                    entry.class.clone_from(class);
+                    &mut entry.with
+                } else {
+                    &mut entry.without
+                };
+                *count = current;
             }
         }
         moves.retain(|_, it| it.without != it.with);
@@ -166,6 +180,7 @@ impl Forecast {
 
 /// A course under way.
 struct Running<'a> {
+    planner: &'a dyn Planner,
     course: Course,
     passing: Passing<'a>,
     /// Rounds in a row that changed nothing.
@@ -173,8 +188,13 @@ struct Running<'a> {
 }
 
 impl<'a> Running<'a> {
-    fn new(snapshot: Snapshot, task_ms: &'a BTreeMap<WorkId, u64>) -> Self {
+    fn new(
+        planner: &'a dyn Planner,
+        snapshot: Snapshot,
+        task_ms: &'a BTreeMap<WorkId, u64>,
+    ) -> Self {
         Self {
+            planner,
             course: Course::default(),
             passing: Passing::of(snapshot, task_ms),
             quiet: 0,
@@ -186,13 +206,14 @@ impl<'a> Running<'a> {
         if self.course.settled {
             return false;
         }
-        let plan = FairShare.schedule(self.passing.snapshot());
+        let plan = self.planner.schedule(self.passing.snapshot());
         let course = &mut self.course;
         course.rounds += 1;
         course.tell(self.passing.snapshot(), &plan);
         let changed = self.passing.carry_out(&plan);
         self.quiet = if changed { 0 } else { self.quiet + 1 };
         course.settled = self.quiet > pause(self.passing.snapshot(), &plan);
+        course.queued = queued(self.passing.snapshot(), &plan);
         course.verdicts = plan.verdicts;
         course.shares = plan.shares;
         true
@@ -216,7 +237,34 @@ fn pause(snapshot: &Snapshot, plan: &Plan) -> u64 {
     }
 }
 
+fn queued(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<WorkId, InQueue> {
+    let demand = snapshot.demand.iter();
+    let queued = demand.filter(|(_, demand)| demand.queued.is_some());
+    let queued = queued.filter_map(|(work, demand)| {
+        let verdict = plan.verdicts.get(work)?;
+        let place = InQueue {
+            user: demand.user.clone(),
+            queue: verdict.class.clone().unwrap_or_default(),
+            current: verdict.numbers.current_processes,
+        };
+        Some((work.clone(), place))
+    });
+    queued.collect()
+}
+
 impl Course {
+    /// Processes that each piece of work has in the end, with whose it is and where it is served.
+    pub fn processes(&self) -> impl Iterator<Item = (&WorkId, (&UserName, &String, u64))> {
+        let shared = self.shares.classes.iter().flat_map(|(class, share)| {
+            share.users.iter().flat_map(move |(user, share)| {
+                let work = share.work.iter();
+                work.map(move |(work, share)| (work, (user, class, share.current)))
+            })
+        });
+        let queued = self.queued.iter();
+        shared.chain(queued.map(|(work, it)| (work, (&it.user, &it.queue, it.current))))
+    }
+
     fn tell(&mut self, snapshot: &Snapshot, plan: &Plan) {
         let round = self.rounds;
         self.starts.extend(plan.grants.iter().map(|grant| Start {

@@ -15,13 +15,16 @@
 //! `check` is written apart from every planner: it shares the snapshot with them, and no code.
 
 mod admit;
+mod apart;
 mod apportion;
 mod books;
+pub mod budget;
 mod cap;
 pub mod check;
 mod deficit;
 mod defrag;
 pub mod disruption;
+pub mod evacuation;
 mod explain;
 mod fair_share;
 pub mod forecast;

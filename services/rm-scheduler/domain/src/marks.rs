@@ -47,21 +47,61 @@ impl Marks {
     }
 }
 
-/// Cheap to ask.
+/// Cheap to fill, to take from and to walk over; in no order.
 #[derive(Default)]
-pub(crate) struct Flags {
-    is_set: Vec<bool>,
+pub(crate) struct Members {
+    listed: Vec<usize>,
+    /// Where each is listed.
+    place: Vec<Option<u32>>,
 }
 
-impl Flags {
+impl Members {
     pub fn set(&mut self, at: usize, belongs: bool) {
-        if self.is_set.len() <= at {
-            self.is_set.resize(at + 1, false);
+        if self.place.len() <= at {
+            self.place.resize(at + 1, None);
         }
-        self.is_set[at] = belongs;
+        match self.place[at] {
+            None if belongs => {
+                self.place[at] = u32::try_from(self.listed.len()).ok();
+                self.listed.push(at);
+            }
+            Some(place) if !belongs => {
+                self.place[at] = None;
+                self.listed.swap_remove(place as usize);
+                if let Some(moved) = self.listed.get(place as usize) {
+                    self.place[*moved] = Some(place);
+                }
+            }
+            _ => {}
+        }
     }
 
     pub fn contains(&self, at: usize) -> bool {
-        self.is_set.get(at).copied().unwrap_or(false)
+        self.place.get(at).is_some_and(Option::is_some)
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = usize> {
+        self.listed.iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_come_and_go() {
+        let mut members = Members::default();
+        for at in [4, 1, 9, 1] {
+            members.set(at, true);
+        }
+        members.set(4, false);
+        members.set(7, false);
+        let mut all: Vec<usize> = members.iter().collect();
+        all.sort_unstable();
+        assert_eq!(all, [1, 9]);
+        members.set(9, false);
+        members.set(4, true);
+        assert!(members.contains(1) && members.contains(4) && !members.contains(9));
     }
 }

@@ -60,7 +60,8 @@ impl Holes {
         self.drop_holes(size, 1) == 1
     }
 
-    fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
+    /// Removes so many holes of exactly this size, or all there are; returns how many.
+    pub fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
         let Some(there) = self.by_size.get_mut(&size) else {
             return 0;
         };

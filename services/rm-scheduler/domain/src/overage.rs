@@ -16,15 +16,19 @@ use std::cmp::Reverse;
 
 use hayward_vocabulary::{Size, WorkKind};
 
-use crate::{books::Books, plan::VacateReason, snapshot::Policy};
+use crate::{books::Books, budget::Brake, plan::VacateReason, snapshot::Policy};
 
 pub(crate) fn evict(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
     if !books.settings.evict_for_somebody {
         if books.settings.relieve_shrunken {
             relieve_shrunken_nodes(books, tree);
         }
+        let mut brake = None;
         for (_, at) in turns {
-            shrink_to_count(books, *at);
+            brake = shrink_to_count(books, *at).or(brake);
+        }
+        for (_, at) in turns.iter().filter(|_| brake.is_some()) {
+            books.hold_back(*at, brake.clone());
         }
         if books.settings.squatters_go_home {
             make_room::send_all_home(books, turns);
@@ -40,28 +44,47 @@ pub(crate) fn evict(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
     make_room::for_waiting(books, tree, turns);
 }
 
-///
-fn shrink_to_count(books: &mut Books, at: usize) {
+/// tells what of it the budget does not allow (B5).
+fn shrink_to_count(books: &mut Books, at: usize) -> Option<Brake> {
     let over = books.requests[at].excess();
     let detail = || {
         let request = &books.requests[at];
         let (counted, has) = (request.counted, request.has());
         format!("{} is due {counted} processes and has {has}", books.id(at))
     };
-    if over > 0 {
-        let detail = detail();
-        let own = books.requests[at].cap.own < books.requests[at].current;
-        lose(books, at, over, own, &detail);
+    if over == 0 {
+        return None;
     }
+    let detail = detail();
+    if books.requests[at].cap.own < books.requests[at].current {
+        lose(books, at, over, true, &detail);
+        return None;
+    }
+    let mut brake = None;
+    for held in cheapest_of(books, at, over) {
+        if books.held[held].fixed {
+            books.vacate(held, VacateReason::OwnLimit, detail.clone());
+        } else if books.may_take_back(held) {
+            books.preempt(held, None, detail.clone());
+        } else if let Some(machine) = books.held[held].machine {
+            brake = brake.or(books.brake(machine, &[held]));
+        }
+    }
+    brake
 }
 
-/// Sends the cheapest away. What its own limit takes from it has no beneficiary.
-fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str) {
+/// As many as that of what it has, the cheapest to lose first.
+fn cheapest_of(books: &Books, at: usize, count: u64) -> Vec<usize> {
     let mut shares = books.demand(at).held.clone();
     shares.retain(|held| !books.leaving[*held]);
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
-    let count = usize::try_from(count).unwrap_or(usize::MAX);
-    for held in shares.into_iter().take(count) {
+    shares.truncate(usize::try_from(count).unwrap_or(usize::MAX));
+    shares
+}
+
+/// Sends the cheapest away. What its own limit takes from it has no beneficiary.
+fn lose(books: &mut Books, at: usize, count: u64, own_limit: bool, detail: &str) {
+    for held in cheapest_of(books, at, count) {
         if own_limit || books.held[held].fixed {
             books.vacate(held, VacateReason::OwnLimit, detail.to_owned());
         } else {

@@ -191,7 +191,8 @@ impl<'a> Packing<'a> {
         }
         let mut pools: Vec<Vec<usize>> = vec![Vec::new(); books.forest.len()];
         let mut most_of = vec![0; pools.len()];
-        for (at, machine) in books.machines.iter().enumerate() {
+        for at in books.register.packable.iter().copied() {
+            let machine = &books.machines[at];
             if let Some(pool) = machine
                 .pool
                 .filter(|_| machine.is_schedulable() && usable(at))
@@ -222,6 +223,13 @@ impl<'a> Packing<'a> {
     /// The room of this node is another than before.
     pub fn changed(&mut self, machine: usize) {
         self.changed.push(machine);
+    }
+
+    /// No node of the pool has room for one process of the request; asked after [`Packing::best`].
+    pub fn is_full(&self, books: &Books<'a>, (at, pool): (usize, usize)) -> bool {
+        let key = (pool, books.requests[at].order, books.size(at));
+        let known = self.rankings.get(&key);
+        known.is_some_and(|ranking| ranking.places.is_empty())
     }
 
     /// The best node of the pool for one process of the request, among those that `suits` admits.

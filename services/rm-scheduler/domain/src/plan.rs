@@ -159,6 +159,29 @@ pub struct Numbers {
     pub leaving_processes: u64,
     pub order: u64,
     pub wanted_processes: u64,
+    /// Where it is for want of budget that it waits (B5).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub budget: Option<BudgetNumbers>,
+    /// Where it is for want of quota that it waits; the sentence names whose and of what.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quota: Option<QuotaNumbers>,
+}
+
+/// What a queue, a user or a group may have, has, and what one more process needs of it. In the
+/// unit of the type: bytes, thousandths, applications.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuotaNumbers {
+    pub limit: u64,
+    pub used: u64,
+    pub needed: u64,
+}
+
+/// What may be taken back in an hour, what has been, and what this process needs.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetNumbers {
+    pub allowed_quanta: u64,
+    pub spent_quanta: u64,
+    pub needed_quanta: u64,
 }
 
 impl Numbers {
@@ -170,7 +193,25 @@ impl Numbers {
             ("order", self.order),
             ("wanted_processes", self.wanted_processes),
         ];
-        named.map(|(name, number)| (name.to_owned(), number)).into()
+        let budget = self.budget.map(|budget| {
+            [
+                ("budget_allowed_quanta", budget.allowed_quanta),
+                ("budget_spent_quanta", budget.spent_quanta),
+                ("budget_needed_quanta", budget.needed_quanta),
+            ]
+        });
+        let quota = self.quota.map(|quota| {
+            [
+                ("quota_limit", quota.limit),
+                ("quota_used", quota.used),
+                ("quota_needed", quota.needed),
+            ]
+        });
+        let limits = budget.into_iter().flatten();
+        let all = named.into_iter().chain(limits);
+        let all = all.chain(quota.into_iter().flatten());
+        all.map(|(name, number)| (name.to_owned(), number))
+            .collect()
     }
 }
 
@@ -188,12 +229,16 @@ pub enum Unblock {
     AskForLess { quanta: u64 },
     /// Add a node of at least this many quanta to its pool.
     AddNode { quanta: u64 },
+    /// Let a node of its pool offer this named resource.
+    OfferResource { name: String },
     /// Take the mark or the block off this node.
     OpenNode { node: NodeName },
     /// Let the class have this many more quanta, by weight or by others wanting less.
     RaiseShare { quanta: u64 },
     /// Name a class that may serve it.
     NameClass,
+    /// Let at least this many percent be taken back in an hour: of a pool, or of one user (B5).
+    RaisePreemptionBudget { user: bool, percent: u64 },
 }
 
 /// The closed list of section 13.2 and what Hayward adds, by the names of the wire.
@@ -211,6 +256,8 @@ pub enum Reason {
     AllotmentExceeded,
     NoListedMachine,
     AllBlocked,
+    /// What room there is, is where others of its group are.
+    KeptApart,
     InitializationCap,
     AtFairShare,
     /// Never said by a planner: the caller says it when it does not plan at all.
@@ -219,4 +266,16 @@ pub enum Reason {
     UnknownClass,
     NotAuthorised,
     PolicyMismatch,
+    /// Its queue, or one above, has its maximum.
+    QueueQuota,
+    /// Its user or group has its limit in the queue, or one above.
+    UserQuota,
+    /// As many applications run in its queue, or for its user, as may.
+    NotRunnable,
+    /// So much of its application failed that it is left alone for a while.
+    BackingOff,
+    /// Its gang does not fit as a whole, and no part of it starts alone.
+    GangIncomplete,
+    /// What room there is, is reserved for work that waited longer.
+    NodesReserved,
 }

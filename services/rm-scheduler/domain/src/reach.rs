@@ -2,12 +2,17 @@
 //! every node it may use. Orders alone would count for work that no node can take (W-1, W-12), and
 //! what is counted for it would be kept from others for ever.
 
+use std::borrow::Cow;
+
 use crate::{
     books::{Books, Deferral},
     plan::Reason,
     register::Kinds,
     snapshot::Policy,
 };
+
+/// Part of a sentence for people.
+pub(crate) type Why = Cow<'static, str>;
 
 /// What was measured last, by shape: it stays while no node changes what could be had on it.
 #[derive(Default)]
@@ -108,7 +113,7 @@ fn among_listed(books: &Books, request: usize) -> u64 {
     listed
         .iter()
         .filter_map(|name| books.register.machine(name))
-        .filter(|at| books.machines[*at].is_schedulable() && books.is_permitted(request, *at))
+        .filter(|at| books.machines[*at].is_schedulable() && books.could_use(request, *at))
         .map(|at| books.room(at).fitting(work.order, books.size(request)))
         .fold(0, u64::saturating_add)
 }
@@ -117,8 +122,9 @@ fn among_listed(books: &Books, request: usize) -> u64 {
 /// state: too large is for ever, blocked is not [C-8].
 pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
     let order = books.requests[at].order;
-    let (reason, detail) = if !books.settings.count_what_fits {
-        by_order_alone(books, at)
+    let (reason, detail): (_, Why) = if !books.settings.count_what_fits {
+        let (reason, detail) = by_order_alone(books, at);
+        (reason, detail.into())
     } else if let Some(never) = never(books, at) {
         never
     } else {
@@ -129,10 +135,10 @@ pub(crate) fn nowhere(books: &Books, at: usize) -> Deferral {
         let mut large_enough = large_enough(books, at).peekable();
         if large_enough.peek().is_some() && large_enough.all(|machine| blocked(&machine)) {
             let detail = "every node that could hold it is blocked";
-            (Reason::AllBlocked, detail)
+            (Reason::AllBlocked, detail.into())
         } else {
             let detail = "no node has that much room that is free or could be freed";
-            (Reason::InsufficientResources, detail)
+            (Reason::InsufficientResources, detail.into())
         }
     };
     Deferral {
@@ -154,17 +160,36 @@ fn by_order_alone(books: &Books, at: usize) -> (Reason, &'static str) {
 }
 
 /// What no passing of time changes: no node it may use is listed, or none is large enough.
-pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, &'static str)> {
+pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, Why)> {
     let listed = books.requests[at].listed;
     if listed && permitted(books, at).next().is_none() {
         let detail = "none of the listed machines is in its pool";
-        return Some((Reason::NoListedMachine, detail));
+        return Some((Reason::NoListedMachine, detail.into()));
     }
     if large_enough(books, at).next().is_none() {
-        let detail = "no node it may use is large enough";
+        let detail = match not_offered(books, at) {
+            Some(name) => format!("no node it may use offers `{name}`").into(),
+            None => "no node it may use is large enough".into(),
+        };
         return Some((Reason::NoHostLargeEnough, detail));
     }
     None
+}
+
+/// A named resource that it needs and none of the nodes it may use has, whatever they hold now: a
+/// container engine, or a directory that no pool lists.
+pub(crate) fn not_offered<'b>(books: &'b Books, at: usize) -> Option<&'b str> {
+    let offers = |machine: &usize, name: &str| {
+        let pool = books.machines[*machine].pool;
+        let capacity = &books.station(*machine).node.capacity;
+        pool.is_some_and(|pool| books.may_use(at, pool)) && capacity.extras.contains_key(name)
+    };
+    let needed = books.size(at).extras.iter();
+    let mut needed = needed.filter(|(_, amount)| **amount > 0);
+    let (name, _) = needed.find(|(name, _)| {
+        !(0..books.machines.len()).any(|machine| offers(&machine, name.as_str()))
+    })?;
+    Some(name)
 }
 
 /// What is blocked for it alone counts: that passes.
@@ -173,7 +198,7 @@ fn permitted<'b>(books: &'b Books, at: usize) -> impl Iterator<Item = usize> + '
         let pool = books.machines[*machine].pool;
         let reachable = || pool.is_some_and(|pool| books.may_use(at, pool));
         let avoided = || books.avoids(at, *machine) && reachable();
-        books.is_permitted(at, *machine) || avoided()
+        books.could_use(at, *machine) || avoided()
     })
 }
 

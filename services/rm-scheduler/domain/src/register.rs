@@ -8,13 +8,17 @@
 
 mod absorb;
 mod derive;
+mod load;
+mod stand;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{
-    AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
+    AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use rustc_hash::FxHashMap;
+
+pub(crate) use load::Load;
 
 use crate::{
     books::Deferral,
@@ -34,9 +38,13 @@ pub(crate) struct Register {
     pub machines: Vec<Station>,
     pub requests: Vec<Asked>,
     pub shares: Vec<Share>,
+    /// Of each share what walks over many of them read.
+    pub loads: Vec<Load>,
     pub kinds: Kinds,
     /// Not what they were before the news absorbed last.
     pub kinds_moved: bool,
+    /// Nodes of pools in which any node has gpus.
+    pub packable: Vec<usize>,
     /// By pool: quanta of the nodes that take work.
     pub open_quanta: Vec<u64>,
     /// Shares that have to leave whatever anybody is due.
@@ -60,8 +68,12 @@ pub(crate) struct Register {
     share_at: FxHashMap<AllocationId, usize>,
     class_at: FxHashMap<String, usize>,
     shape_at: FxHashMap<Shape, usize>,
+    /// By class and kind of work: sizes that were asked for, with their quanta and shape.
+    measured: Vec<Vec<(Size, u64, usize)>>,
     /// Shares of work that asks for nothing.
     orphans: FxHashMap<WorkId, Vec<usize>>,
+    /// Work that is kept apart, by group.
+    pub groups: FxHashMap<WorkId, Vec<usize>>,
     /// Classes that serve a kind of work for everyone, by the name it asks for.
     open_to_all: [FxHashMap<String, usize>; 3],
     /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
@@ -74,6 +86,8 @@ pub(crate) struct Register {
     /// How the work of users in their classes came and went, in this order.
     pub splices: Vec<Splice>,
     pub withdrawn: Vec<WorkId>,
+    /// The numbers they had, which others may have by now.
+    pub vacated: Vec<usize>,
     /// The news was everything.
     pub anew: bool,
     vacant_requests: Vec<usize>,
@@ -85,6 +99,7 @@ pub(crate) type Kinds = BTreeMap<(usize, Room), u64>;
 
 /// Work that left its class.
 pub(crate) struct Departed {
+    pub at: usize,
     pub class: usize,
     pub user: UserName,
     pub work: WorkId,
@@ -95,7 +110,16 @@ pub(crate) struct Splice {
     pub class: usize,
     pub user_at: usize,
     pub place: usize,
-    pub joins: Option<usize>,
+    pub at: usize,
+    pub joins: bool,
+}
+
+impl Splice {
+    /// It leaves, and comes back to the same place.
+    pub fn is_undone_by(&self, next: &Self) -> bool {
+        let whose = |splice: &Self| (splice.class, splice.user_at, splice.place, splice.at);
+        !self.joins && next.joins && whose(self) == whose(next)
+    }
 }
 
 /// What everything else is read under; a change of it is read anew from the beginning.
@@ -133,9 +157,9 @@ pub(crate) struct Station {
     /// Room once everything that leaves has left.
     pub coming: Room,
     /// Numbers of the users who hold anything here.
-    pub users: Vec<usize>,
+    pub users: Vec<u32>,
     /// Numbers of the users whose work holds anything here.
-    pub owners: Vec<usize>,
+    pub owners: Vec<u32>,
     pub held: Vec<usize>,
     /// Quanta of all that is held.
     pub held_quanta: u64,
@@ -170,6 +194,7 @@ pub(crate) struct Asked {
     /// Nodes it could use if they were not blocked for it, by name.
     pub avoids: Box<[NodeName]>,
     pub service: Option<WorkId>,
+    pub apart: Option<Box<Apart>>,
     pub managed: bool,
     pub runnable: bool,
     pub completing: bool,
@@ -259,6 +284,11 @@ impl Register {
 }
 
 impl Asked {
+    /// Others of its shape may go where it may not.
+    pub fn is_picky(&self) -> bool {
+        !self.machines.is_empty() || self.apart.is_some()
+    }
+
     pub fn admits(&self, node: &NodeName) -> bool {
         (self.machines.is_empty() || self.machines.contains(node)) && !self.avoids(node)
     }

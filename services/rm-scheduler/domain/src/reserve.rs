@@ -263,6 +263,11 @@ fn shed_overage(books: &mut Books, at: usize, machine: usize) {
     for held in shares {
         let owner = books.held[held].request;
         if owner.is_some_and(|owner| books.requests[owner].excess() > 0) {
+            if !books.may_take_back(held) {
+                let brake = books.brake(machine, &[held]);
+                books.hold_back(at, brake);
+                continue;
+            }
             let detail = clearing(books, at, machine);
             books.preempt(held, Some(at), detail);
         }
@@ -289,10 +294,15 @@ fn take_or_clear(books: &mut Books, at: usize) {
             continue;
         }
         let detail = clearing(books, at, machine);
-        for held in &books.station(machine).held {
-            if !books.leaving[*held] {
-                books.preempt(*held, Some(at), detail.clone());
-            }
+        let mut staying = books.station(machine).held.clone();
+        staying.retain(|held| !books.leaving[*held]);
+        if let Some(brake) = books.brake(machine, &staying) {
+            // B5: the node stays promised, and empties as those on it end.
+            books.hold_back(at, Some(brake));
+            continue;
+        }
+        for held in staying {
+            books.preempt(held, Some(at), detail.clone());
         }
         books.requests[at].coming += 1;
     }

@@ -27,6 +27,12 @@ pub struct Settings {
     pub pack: bool,
     /// W-32: rounds that pass before mending takes from the same work again; absent means none.
     pub churn_rounds: Option<u64>,
+    /// B5: what may be taken back in an hour from a pool, in percent of all it has; absent means
+    /// any amount. See decision 0017.
+    pub preemption_pool_percent_per_hour: Option<u64>,
+    /// B5: what may be taken back in an hour from one user, in percent of all that the tree has;
+    /// absent means any amount.
+    pub preemption_user_percent_per_hour: Option<u64>,
     /// Overage is taken back only where that lets waiting work in; see decision 0006.
     pub evict_for_somebody: bool,
     /// Room that no count claims is lent out; see decision 0006.
@@ -89,6 +95,8 @@ impl Settings {
             count_what_fits: false,
             pack: false,
             churn_rounds: None,
+            preemption_pool_percent_per_hour: None,
+            preemption_user_percent_per_hour: None,
             evict_for_somebody: false,
             lend_idle: false,
             clear_promised: false,
@@ -116,6 +124,8 @@ impl Default for Settings {
             count_what_fits: true,
             pack: true,
             churn_rounds: Some(3),
+            preemption_pool_percent_per_hour: Some(400),
+            preemption_user_percent_per_hour: Some(200),
             evict_for_somebody: true,
             lend_idle: true,
             clear_promised: true,

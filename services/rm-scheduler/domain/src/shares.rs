@@ -3,10 +3,9 @@
 
 mod idle;
 mod pools;
+mod told;
 
-use std::collections::{BTreeMap, BTreeSet};
-
-use hayward_vocabulary::{UserName, WorkId};
+use std::collections::BTreeMap;
 
 use crate::{
     books::Books,
@@ -15,115 +14,55 @@ use crate::{
 };
 
 pub(crate) use pools::Pools;
+pub(crate) use told::Told;
 
-/// Everything.
-pub(crate) fn of(books: &Books, pools: &mut Pools) -> Shares {
-    let of_user = |work: &[usize]| {
-        let shares = work.iter().map(|at| {
-            let share = of_work(books, *at);
-            (books.id(*at).clone(), share)
-        });
-        // Built at once, a map takes half the room of one that grew.
-        let work: BTreeMap<_, _> = shares.collect();
-        UserShare {
-            tally: Tally::sum(work.values().map(|share| &share.tally)),
-            work,
-            ..UserShare::default()
-        }
-    };
-    counted(books, pools, of_user, |_, _| true)
-}
+/// What is said anew of the work of one user in one class, by class and the number of the user.
+type Shown = Vec<Vec<usize>>;
 
-/// What all work of one user in one class comes to: as it was, but for what is said anew.
-struct Sums {
-    users: usize,
-    /// By class, then user.
-    rows: Vec<Tally>,
-    /// What is said anew, by row.
-    shown: BTreeMap<usize, BTreeMap<WorkId, WorkShare>>,
-}
-
-/// Work in its class.
-type Named<'a> = (usize, &'a UserName, &'a WorkId);
-
-impl Sums {
-    fn of(books: &Books, before: &Shares, changed: &[usize]) -> Self {
-        let register = books.register;
-        let users = register.users();
-        let mut sums = Self {
-            users,
-            rows: vec![Tally::default(); users * books.classes.len()],
-            shown: BTreeMap::new(),
-        };
-        for (name, class) in &before.classes {
-            for (user, share) in &class.users {
-                let class = register.class(name);
-                if let (Some(class), Some(user)) = (class, register.number_of_user(user)) {
-                    sums.rows[class * users + user] = share.tally;
-                }
-            }
-        }
-        let departed = register.departed.iter();
-        // Work can leave its class, join it again and leave once more.
-        let departed: BTreeSet<Named> = departed.map(|it| (it.class, &it.user, &it.work)).collect();
-        for work in &departed {
-            sums.forget(books, before, *work);
-        }
-        for at in changed.iter().copied() {
-            let request = &books.requests[at];
-            let Some(class) = request.class else { continue };
-            let asked = books.demand(at);
-            let named = (class, &asked.user, &asked.id);
-            if !departed.contains(&named) {
-                sums.forget(books, before, named);
-            }
-            let share = of_work(books, at);
-            let row = class * users + asked.user_at;
-            sums.rows[row].add(&share.tally);
-            let shown = sums.shown.entry(row).or_default();
-            shown.insert(asked.id.clone(), share);
-        }
-        sums
-    }
-
-    fn forget(&mut self, books: &Books, before: &Shares, (class, user, work): Named) {
-        let known = before.classes.get(books.classes[class].name);
-        let known = known.and_then(|class| class.users.get(user)?.work.get(work));
-        if let (Some(share), Some(user)) = (known, books.register.number_of_user(user)) {
-            self.rows[class * self.users + user].remove(&share.tally);
-        }
-    }
-
-    /// What the user of this work has in its class.
-    fn user(&mut self, books: &Books, at: usize) -> Option<UserShare> {
-        let row = books.requests[at].class? * self.users + books.demand(at).user_at;
-        Some(UserShare {
-            tally: self.rows[row],
-            work: self.shown.remove(&row).unwrap_or_default(),
-            ..UserShare::default()
-        })
-    }
-}
-
-/// The same as [`of`], of which only what may differ is named: the fleet and its classes by their
-/// sums, users whose sums differ, and of work what is `changed`.
+/// What differs between these sums and those before: the fleet and its classes as they are, users
+/// whose sums differ, and of work what is `changed`.
 pub(crate) fn news(
     books: &Books,
-    pools: &mut Pools,
-    before: &Shares,
+    told: &Told,
+    (before, now): (&Shares, &Shares),
     changed: &[usize],
 ) -> ShareNews {
-    let mut sums = Sums::of(books, before, changed);
-    let of_user = |work: &[usize]| {
-        let user = work.first().and_then(|at| sums.user(books, *at));
-        user.unwrap_or_default()
+    let users = books.register.users();
+    let mut shown: Shown = vec![Vec::new(); users * books.classes.len()];
+    for at in changed.iter().copied() {
+        if let Some(class) = books.requests[at].class {
+            shown[class * users + books.demand(at).user_at].push(at);
+        }
+    }
+    let mut shares = Shares {
+        classes: BTreeMap::new(),
+        pools: now.pools.clone(),
+        priorities: now.priorities.clone(),
+        ..*now
     };
-    let differs = |(class, name): (&str, &UserName), user: &UserShare| {
-        let old = before.classes.get(class);
-        let old = old.and_then(|class| class.users.get(name));
-        !user.work.is_empty() || old.is_none_or(|old| old.sums() != user.sums())
-    };
-    let shares = counted(books, pools, of_user, differs);
+    for (at, (name, class)) in now.classes.iter().enumerate() {
+        let old = before.classes.get(name).map(|class| &class.users);
+        let mut fresh = BTreeMap::new();
+        for (name, user) in &class.users {
+            let number = books.register.number_of_user(name);
+            let work = number.map_or(&[][..], |user| shown[at * users + user].as_slice());
+            let old = old.and_then(|users| users.get(name));
+            if !work.is_empty() || old.is_none_or(|old| old.sums() != user.sums()) {
+                let work = work
+                    .iter()
+                    .map(|at| (books.id(*at).clone(), told.share(*at)));
+                let work = work.filter_map(|(id, share)| Some((id, *share?)));
+                let user = UserShare {
+                    work: work.collect(),
+                    given: user.given,
+                    left: user.left,
+                    tally: user.tally,
+                };
+                fresh.insert(name.clone(), user);
+            }
+        }
+        shares.classes.insert(name.clone(), class.with(fresh));
+    }
     let gone = books.register.departed.iter().map(|it| {
         let class = books.classes[it.class].name.to_owned();
         (class, it.user.clone(), it.work.clone())
@@ -134,16 +73,11 @@ pub(crate) fn news(
     }
 }
 
-/// `of_user` says what the work of one user comes to, `keep` whether it is to be told.
-fn counted(
-    books: &Books,
-    pools: &mut Pools,
-    mut of_user: impl FnMut(&[usize]) -> UserShare,
-    keep: impl Fn((&str, &UserName), &UserShare) -> bool,
-) -> Shares {
+/// The sums of the fleet, its classes and users, of all that was told.
+pub(crate) fn sums(books: &Books, pools: &mut Pools, told: &Told) -> Shares {
     let mut shares = Shares::default();
     pools.tell(books, &mut shares);
-    for book in &books.classes {
+    for (at, book) in books.classes.iter().enumerate() {
         let mut class = ClassShare {
             tree: tree(books, book.pool),
             policy: book.class.policy,
@@ -157,15 +91,16 @@ fn counted(
         let fair = book.class.policy == Policy::FairShare;
         let mut handed_on = 0;
         for (place, (name, work)) in book.users.iter().enumerate() {
-            let mut user = of_user(work);
+            let mut user = UserShare {
+                tally: told.sum(at, books.demand(work[0]).user_at),
+                ..UserShare::default()
+            };
             let due = book.user_due.get(place).copied().unwrap_or(0);
             user.given = if fair { due } else { user.tally.divided };
             user.left = user.given.saturating_sub(user.tally.divided);
             class.tally.add(&user.tally);
             handed_on += user.given;
-            if keep((book.name, name), &user) {
-                class.users.insert(name.clone(), user);
-            }
+            class.users.insert(name.clone(), user);
         }
         class.given = if fair {
             crate::apportion::quanta(&book.given)

@@ -3,14 +3,17 @@
 //! Collections are ordered maps by id, so that equal fleets are equal snapshots whatever order
 //! the news came in.
 
+pub mod queues;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{
-    AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
+    AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::settings::Settings;
+use crate::{budget::TakenBack, settings::Settings};
+use queues::{Kept, Queued, Queues};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -31,6 +34,12 @@ pub struct Snapshot {
     /// What the round before left for this one (14.1).
     #[serde(default)]
     pub carried: Carried,
+    /// Within the hour before this round, for the sake of others (B5).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taken_back: TakenBack,
+    /// Of the top-level pools that the capacity planner serves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub queues: BTreeMap<String, Queues>,
 }
 
 impl Snapshot {
@@ -48,6 +57,8 @@ impl Snapshot {
             demand: BTreeMap::new(),
             allocations: BTreeMap::new(),
             carried: Carried::default(),
+            taken_back: TakenBack::new(),
+            queues: BTreeMap::new(),
         }
     }
 }
@@ -73,6 +84,9 @@ pub struct Carried {
     /// When work last had to give something up for others (W-32).
     #[serde(default)]
     pub last_hit: BTreeMap<WorkId, u64>,
+    /// Of the capacity planner, by top-level pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub queues: BTreeMap<String, Kept>,
 }
 
 /// What rounding kept from whom, over time.
@@ -233,6 +247,9 @@ pub struct Node {
     pub offline: bool,
     #[serde(default)]
     pub block: Option<Block>,
+    /// What it says of itself; only what keeps work apart is looked at.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
 }
 
 /// Thousandths of one gpu; a node's gpus are devices of this size.
@@ -295,6 +312,9 @@ pub struct Demand {
     /// Instances of one service spread over nodes.
     #[serde(default)]
     pub service: Option<WorkId>,
+    /// Never on a node, or in a fault domain, with others of its group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<Apart>,
     /// A process of its own, and no instance of a service.
     #[serde(default)]
     pub managed: bool,
@@ -307,6 +327,9 @@ pub struct Demand {
     /// Its limit is what it holds now; `max_processes` says nothing then.
     #[serde(default)]
     pub keeps_what_it_holds: bool,
+    /// It belongs into a queue, and the capacity planner serves it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued: Option<Box<Queued>>,
 }
 
 /// Room that is held.

@@ -1,6 +1,6 @@
 //! What a round says: of work that waits always anew, of the rest only what became different.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkId;
 
@@ -8,61 +8,64 @@ use crate::{
     books::Books,
     marks::Marks,
     plan::{ShareNews, Shares, Verdict},
-    shares, verdict,
+    register::Register,
+    shares::{self, Told},
+    verdict::{self, Finding},
 };
 
 /// Below this much work a second thread costs more than it saves.
 const WORTH_A_THREAD: usize = 10_000;
 
-/// What was said last.
-pub(crate) struct Known<'k> {
-    /// By the number of the work.
-    pub said: &'k mut Vec<Option<verdict::Basis>>,
+/// What was said last, by the number of the work. Names and sentences are made when it is read.
+#[derive(Default)]
+pub(crate) struct Known {
+    bases: Vec<Option<verdict::Basis>>,
+    findings: Vec<Option<Finding>>,
     /// Work of which something is said in every round, by id.
-    pub unsettled: &'k mut Vec<usize>,
-    pub pools: &'k mut shares::Pools,
-    pub verdicts: &'k mut BTreeMap<WorkId, Verdict>,
-    pub shares: &'k mut Shares,
+    unsettled: Vec<usize>,
+    told: Told,
+    pools: shares::Pools,
+    /// Of the fleet, its classes and users, without work.
+    pub sums: Shares,
 }
 
-impl Known<'_> {
+impl Known {
     /// The verdicts that differ, and how shares do. Where nothing was known, all is new and nothing
     /// differs.
-    pub fn tell(mut self, books: &Books) -> (BTreeMap<WorkId, Verdict>, Option<ShareNews>) {
+    pub fn tell(&mut self, books: &Books) -> (BTreeMap<WorkId, Verdict>, Option<ShareNews>) {
         let register = books.register;
         if register.anew {
             self.tell_all(books);
             return (BTreeMap::new(), None);
         }
-        self.said.resize(books.requests.len(), None);
+        self.bases.resize(books.requests.len(), None);
+        self.findings.resize(books.requests.len(), None);
         for at in register.touched.iter().chain(&register.refreshed) {
-            self.said[*at] = None;
+            self.bases[*at] = None;
         }
-        for id in &register.withdrawn {
-            self.verdicts.remove(id);
+        for at in &register.vacated {
+            self.findings[*at] = None;
         }
         let moved = self.moved(books);
         let mut changed = Vec::new();
-        for (at, verdict) in moved.iter().zip(verdict::on(books, moved.iter().copied())) {
-            let id = books.id(*at).clone();
-            match self.verdicts.entry(id.clone()) {
-                Entry::Occupied(known) if *known.get() == verdict => continue,
-                Entry::Occupied(mut known) => drop(known.insert(verdict.clone())),
-                Entry::Vacant(place) => {
-                    place.insert(verdict.clone());
-                }
+        for (at, finding) in moved.iter().zip(verdict::on(books, moved.iter().copied())) {
+            let known = &mut self.findings[*at];
+            if known.as_ref() != Some(&finding) {
+                changed.push((books.id(*at).clone(), finding.told(register)));
+                *known = Some(finding);
             }
-            changed.push((id, verdict));
         }
-        let news = shares::news(books, self.pools, self.shares, &moved);
-        self.shares.absorb(news.clone());
-        *self.unsettled = moved;
-        self.unsettled.retain(|at| self.said[*at].is_none());
+        self.told.renew(books, &moved);
+        let sums = shares::sums(books, &mut self.pools, &self.told);
+        let before = std::mem::replace(&mut self.sums, sums);
+        let news = shares::news(books, &self.told, (&before, &self.sums), &moved);
+        self.unsettled = moved;
+        self.unsettled.retain(|at| self.bases[*at].is_none());
         (changed.into_iter().collect(), Some(news))
     }
 
-    /// Live work of which something else is to be said, by id: who waits, and who is stirred and
-    /// rests on something else than before.
+    /// Live work of which something else is to be said: who waits, by id, and after them who is
+    /// stirred and rests on something else than before.
     fn moved(&mut self, books: &Books) -> Vec<usize> {
         let mut known = Marks::default();
         known.extend(books.register.touched.iter().copied());
@@ -70,19 +73,21 @@ impl Known<'_> {
         known.clear();
         for at in self.unsettled.iter().copied() {
             known.insert(at);
-            self.said[at] = verdict::basis(books, at);
+            self.bases[at] = verdict::basis(books, at);
         }
-        let mut fresh = Vec::new();
+        let (mut fresh, mut settled) = (Vec::new(), Vec::new());
         let stirred = books.requests.stirred();
         for at in stirred.filter(|at| !known.contains(*at) && books.register.is_live(*at)) {
             let now = verdict::basis(books, at);
-            if now.is_none() || now != self.said[at] {
-                self.said[at] = now;
+            if now.is_none() {
                 fresh.push(at);
+            } else if now != self.bases[at] {
+                settled.push(at);
             }
+            self.bases[at] = now;
         }
         fresh.sort_unstable_by(|a, b| books.id(*a).cmp(books.id(*b)));
-        let mut all = Vec::with_capacity(self.unsettled.len() + fresh.len());
+        let mut all = Vec::with_capacity(self.unsettled.len() + fresh.len() + settled.len());
         let mut rest = self.unsettled.drain(..).peekable();
         for at in fresh {
             while let Some(before) = rest.next_if(|other| books.id(*other) < books.id(at)) {
@@ -91,37 +96,57 @@ impl Known<'_> {
             all.push(at);
         }
         all.extend(rest);
+        all.extend(settled);
         all
     }
 
     /// Verdicts and shares are read off the same books and know nothing of each other, so each has
     /// a thread of its own.
-    fn tell_all(self, books: &Books) {
+    fn tell_all(&mut self, books: &Books) {
         // Read anew, work is numbered by id.
         let all = 0..books.requests.len();
-        let verdicts = || {
-            let ids = all.clone().map(|at| books.id(at).clone());
-            ids.zip(verdict::on(books, all.clone())).collect()
-        };
-        let pools = self.pools;
+        let findings = || verdict::on(books, all.clone()).map(Some).collect();
+        let pools = &mut self.pools;
         let mut tell_shares = || {
-            let said = all.clone().map(|at| verdict::basis(books, at));
-            (said.collect(), shares::of(books, pools))
+            let bases = all.clone().map(|at| verdict::basis(books, at));
+            let told = Told::of(books);
+            let sums = shares::sums(books, pools, &told);
+            (bases.collect(), told, sums)
         };
+        // What was said before is in the way of what is said now.
+        (self.findings, self.told) = <(Vec<_>, Told)>::default();
         if all.len() < WORTH_A_THREAD {
-            *self.verdicts = verdicts();
-            (*self.said, *self.shares) = tell_shares();
+            self.findings = findings();
+            (self.bases, self.told, self.sums) = tell_shares();
         } else {
             std::thread::scope(|threads| {
                 let beside = threads.spawn(tell_shares);
-                *self.verdicts = verdicts();
+                self.findings = findings();
                 match beside.join() {
-                    Ok(told) => (*self.said, *self.shares) = told,
+                    Ok(said) => (self.bases, self.told, self.sums) = said,
                     Err(panic) => std::panic::resume_unwind(panic),
                 }
             });
         }
-        let unsettled = all.filter(|at| self.said[*at].is_none());
-        *self.unsettled = unsettled.collect();
+        let unsettled = all.filter(|at| self.bases[*at].is_none());
+        self.unsettled = unsettled.collect();
+    }
+
+    pub fn verdict(&self, register: &Register, work: &WorkId) -> Option<Verdict> {
+        let finding = self.findings.get(register.request(work)?)?.as_ref()?;
+        Some(finding.told(register))
+    }
+
+    pub fn verdicts(&self, register: &Register) -> BTreeMap<WorkId, Verdict> {
+        let said = self.findings.iter().enumerate();
+        let said = said.filter_map(|(at, finding)| {
+            let verdict = finding.as_ref()?.told(register);
+            Some((register.requests[at].id.clone(), verdict))
+        });
+        said.collect()
+    }
+
+    pub fn shares(&self, register: &Register) -> Shares {
+        self.told.whole(register, &self.sums)
     }
 }

@@ -1,44 +1,66 @@
 //! Whose turn it is: groups by priority; within a group children before their parents' pools;
 //! within a pool the oldest first.
 //!
-//! Only who is restless can take part: work that lacks something, could use more, or has more than
-//! it may. The others are left alone, so they are not walked over.
+//! Only some can take part: work that lacks something or has more than it may, and, where idle room
+//! is lent, work that could use more. Each has lanes of its own; the others are left alone, so they
+//! are not walked over.
 
-use std::{
-    cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
-};
+mod borrowing;
+mod lane;
+
+use std::{cmp::Reverse, collections::BTreeMap};
 
 use crate::{
     books::{Books, ClassBook},
-    marks::Flags,
+    marks::Members,
     snapshot::Policy,
 };
 
-/// Restless work as it stood after counting, kept from round to round. Work of RESERVE classes is
-/// not here: its orders may be those of nodes that were promised.
+pub(crate) use borrowing::borrowing;
+use lane::Lane;
+
+/// Who can take part as it stood after counting, kept from round to round. Work of RESERVE classes
+/// is not here: its orders may be those of nodes that were promised.
 #[derive(Default)]
 pub(crate) struct Queue {
     by_tree: BTreeMap<usize, Line>,
+    /// By request: where it stands.
+    filed: Vec<Filed>,
     /// Work that has more than it is counted for.
-    excess: BTreeSet<usize>,
+    excess: Members,
 }
 
 #[derive(Default)]
 struct Line {
-    turns: Vec<Turn>,
-    is_here: Flags,
-    /// Of those that are here: they could do more than grow.
-    is_lacking: Flags,
+    lacking: Lane,
+    /// Work that could use more of what is idle. Work of one shape finds the same room, so it
+    /// stands in one lane; work that names machines has one for itself.
+    borrowing: BTreeMap<Key, Lane>,
+}
+
+/// A shape, or none for work that names machines.
+type Key = Option<u32>;
+
+#[derive(Clone, Copy, Default)]
+struct Filed {
+    tree: u32,
+    lacks: bool,
+    borrows: Option<Key>,
 }
 
 /// The class by its turn, then age; ties end with the id.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
-    rank: usize,
     since: i64,
     order: Reverse<u64>,
-    at: usize,
+    rank: u32,
+    at: u32,
+}
+
+impl Turn {
+    fn at(self) -> usize {
+        self.at as usize
+    }
 }
 
 /// The turns of the classes in one tree: priority, policy and pool say them.
@@ -72,15 +94,15 @@ impl Ranks {
             _ => asked.seniority(),
         };
         Some(Turn {
-            rank,
+            rank: u32::try_from(rank).ok()?,
             since,
             order,
-            at,
+            at: u32::try_from(at).ok()?,
         })
     }
 
     fn named(&self, turn: Turn) -> (Policy, usize) {
-        (self.keys[turn.rank].1, turn.at)
+        (self.keys[turn.rank as usize].1, turn.at())
     }
 }
 
@@ -90,7 +112,7 @@ fn sort(books: &Books, turns: &mut [Turn]) {
 
 fn compare(books: &Books, a: &Turn, b: &Turn) -> std::cmp::Ordering {
     let key = |turn: &Turn| (turn.rank, turn.since, turn.order);
-    let by_id = || books.id(a.at).cmp(books.id(b.at));
+    let by_id = || books.id(a.at()).cmp(books.id(b.at()));
     key(a).cmp(&key(b)).then_with(by_id)
 }
 
@@ -123,11 +145,12 @@ fn lacks(books: &Books, at: usize) -> bool {
     request.has() == 0 || request.missing() > 0 || request.current > own || shrinks
 }
 
-/// Could it use more?
-fn grows(books: &Books, at: usize) -> bool {
+/// Where it stands among those that could use more of what is idle.
+fn borrows(books: &Books, at: usize) -> Option<Key> {
     let request = &books.requests[at];
-    let cap = request.cap.base.max(request.cap.own).max(request.cap.now);
-    request.has() < cap
+    let fair = books.policy(at) == Some(Policy::FairShare);
+    let key = u32::try_from(request.shape).ok();
+    (fair && request.has() < request.cap.now).then(|| key.filter(|_| !request.listed))
 }
 
 fn is_reserve(books: &Books, at: usize) -> bool {
@@ -139,61 +162,89 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
     let mut queue = std::mem::take(&mut books.sets.queue);
     queue.note_excess(books);
     let ranks = Ranks::of(books, tree);
-    let line = queue.by_tree.entry(tree).or_default();
-    let wanted = |at: usize| {
-        let turn = ranks.turn(books, at)?;
-        let is_restless = lacks(books, at) || grows(books, at);
-        (is_restless && !is_reserve(books, at)).then_some(turn)
+    let lends = books.settings.lend_idle;
+    queue.by_tree.entry(tree).or_default();
+    queue.filed.resize(books.requests.len(), Filed::default());
+    let own = u32::try_from(tree).unwrap_or(u32::MAX);
+    let place = |at: usize| {
+        let turn = ranks.turn(books, at).filter(|_| !is_reserve(books, at))?;
+        let filed = Filed {
+            tree: own,
+            lacks: lacks(books, at),
+            borrows: borrows(books, at).filter(|_| lends),
+        };
+        Some((turn, filed))
     };
-    let Line {
-        turns,
-        is_here,
-        is_lacking,
-    } = line;
-    turns.retain(|turn| {
-        if !books.requests.is_stirred(turn.at) {
-            return true;
+    let mut file = |at: usize| {
+        let placed = place(at);
+        if placed.is_some() || queue.filed[at].tree == own {
+            queue.file(at, placed);
         }
-        let stays = wanted(turn.at) == Some(*turn);
-        is_here.set(turn.at, stays);
-        is_lacking.set(turn.at, stays && lacks(books, turn.at));
-        stays
-    });
-    let mut fresh = Vec::new();
-    if books.register.anew {
-        fresh.reserve_exact(books.requests.len());
-        fresh.extend((0..books.requests.len()).filter_map(wanted));
-        fresh.shrink_to_fit();
-    } else {
-        let absent = books.requests.stirred().filter(|at| !is_here.contains(*at));
-        fresh.extend(absent.filter_map(wanted));
-    }
-    for turn in &fresh {
-        is_here.set(turn.at, true);
-        is_lacking.set(turn.at, lacks(books, turn.at));
-    }
-    sort(books, &mut fresh);
-    *turns = if turns.is_empty() {
-        fresh
-    } else {
-        let mut all = Vec::with_capacity(turns.len() + fresh.len());
-        merge(books, turns.iter().copied(), &fresh, |turn| {
-            all.push(turn);
-        });
-        all
     };
+    if books.register.anew {
+        (0..books.requests.len()).for_each(&mut file);
+    } else {
+        books.requests.stirred().for_each(&mut file);
+    }
+    if let Some(line) = queue.by_tree.get_mut(&tree) {
+        line.lacking.settle(books);
+        line.borrowing.retain(|_, lane| {
+            lane.settle(books);
+            !lane.turns.is_empty()
+        });
+        #[cfg(test)]
+        line.assert_recounted(books, (0..books.requests.len()).filter_map(place));
+    }
     books.sets.queue = queue;
 }
 
-impl Queue {
-    fn note_excess(&mut self, books: &Books) {
-        let note = |at: usize| {
-            if books.requests[at].excess() > 0 {
-                self.excess.insert(at);
-            } else {
-                self.excess.remove(&at);
+#[cfg(test)]
+impl Line {
+    /// What is kept is what sorting all work of the tree anew gives.
+    fn assert_recounted(&self, books: &Books, all: impl Iterator<Item = (Turn, Filed)>) {
+        let (mut lacking, mut borrowing) = (Vec::new(), BTreeMap::<Key, Vec<Turn>>::new());
+        for (turn, filed) in all {
+            lacking.extend(filed.lacks.then_some(turn));
+            if let Some(key) = filed.borrows {
+                borrowing.entry(key).or_default().push(turn);
             }
+        }
+        sort(books, &mut lacking);
+        assert!(self.lacking.turns == lacking, "who lacks something");
+        assert!(self.borrowing.keys().eq(borrowing.keys()), "lanes");
+        for (key, mut turns) in borrowing {
+            sort(books, &mut turns);
+            assert!(self.borrowing[&key].turns == turns, "who could use more");
+        }
+    }
+}
+
+impl Queue {
+    /// Notes what its lanes have to do about stirred work: the one it was in, which may be of
+    /// another tree, and the one it belongs to.
+    fn file(&mut self, at: usize, placed: Option<(Turn, Filed)>) {
+        let now = placed.map_or_else(Filed::default, |(_, filed)| filed);
+        let before = std::mem::replace(&mut self.filed[at], now);
+        if let Some(line) = self.by_tree.get_mut(&(before.tree as usize)) {
+            line.lacking.is_stirred |= before.lacks;
+            if let Some(lane) = before.borrows.and_then(|key| line.borrowing.get_mut(&key)) {
+                lane.is_stirred = true;
+            }
+        }
+        let Some((turn, _)) = placed else { return };
+        let Some(line) = self.by_tree.get_mut(&(now.tree as usize)) else {
+            return;
         };
+        if now.lacks {
+            line.lacking.fresh.push(turn);
+        }
+        if let Some(key) = now.borrows {
+            line.borrowing.entry(key).or_default().fresh.push(turn);
+        }
+    }
+
+    fn note_excess(&mut self, books: &Books) {
+        let note = |at: usize| self.excess.set(at, books.requests[at].excess() > 0);
         if books.register.anew {
             (0..books.requests.len()).for_each(note);
         } else {
@@ -202,35 +253,25 @@ impl Queue {
     }
 }
 
-/// Restless work of one tree in the order in which it is served, and all of its RESERVE classes.
-pub(crate) fn in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
-    queued(books, tree, false)
-}
-
-/// Of these, those that lack something or have more than they may.
+/// Work of one tree that lacks something or has more than it may, in the order in which it is
+/// served, and all work of its RESERVE classes.
 pub(crate) fn lacking_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
-    queued(books, tree, true)
-}
-
-fn queued(books: &Books, tree: usize, lacking: bool) -> Vec<(Policy, usize)> {
     let ranks = Ranks::of(books, tree);
     let Some(line) = books.sets.queue.by_tree.get(&tree) else {
         return Vec::new();
     };
-    let is_here = |at| line.is_here.contains(at) && (!lacking || line.is_lacking.contains(at));
-    // Who came to be restless in this round.
-    let late = books.requests.written().filter(|at| !is_here(*at));
-    let late = late.filter(|at| lacks(books, *at) || !lacking && grows(books, *at));
-    let late = late.filter(|at| !is_reserve(books, *at));
+    // Who came to lack something in this round.
+    let filed = &books.sets.queue.filed;
+    let late = books.requests.written().filter(|at| !filed[*at].lacks);
+    let late = late.filter(|at| lacks(books, *at) && !is_reserve(books, *at));
     let mut fresh: Vec<Turn> = late
         .chain(reserved(books))
         .filter_map(|at| ranks.turn(books, at))
         .collect();
     sort(books, &mut fresh);
-    let here = line.turns.iter();
-    let here = here.filter(|turn| !lacking || line.is_lacking.contains(turn.at));
-    let mut all = Vec::with_capacity(line.turns.len() + fresh.len());
-    merge(books, here.copied(), &fresh, |turn| {
+    let here = &line.lacking.turns;
+    let mut all = Vec::with_capacity(here.len() + fresh.len());
+    merge(books, here.iter().copied(), &fresh, |turn| {
         all.push(ranks.named(turn));
     });
     all
@@ -246,26 +287,17 @@ pub(crate) fn all_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
 }
 
 impl Books<'_> {
-    /// All work that can lack anything or could use more.
-    pub fn restless(&self) -> impl Iterator<Item = usize> {
-        let lines = || self.sets.queue.by_tree.values();
-        let queued = lines().flat_map(|line| &line.turns).map(|turn| turn.at);
-        let is_here = move |at: usize| lines().any(|line| line.is_here.contains(at));
-        let late = self.requests.written().filter(move |at| !is_here(*at));
-        queued.chain(late).chain(reserved(self))
-    }
-
     /// All work that has more than it is counted for.
     pub fn exceeding(&self) -> impl Iterator<Item = usize> {
         let known = &self.sets.queue.excess;
         let written = self.requests.written();
-        let all = known.iter().copied();
-        let all = all.chain(written.filter(|at| !known.contains(at)));
+        let all = known.iter();
+        let all = all.chain(written.filter(|at| !known.contains(*at)));
         all.filter(|at| self.requests[*at].excess() > 0)
     }
 }
 
-fn reserved<'b>(books: &'b Books) -> impl Iterator<Item = usize> + 'b {
+pub(crate) fn reserved<'b>(books: &'b Books) -> impl Iterator<Item = usize> + 'b {
     let reserve = books.classes.iter();
     let reserve = reserve.filter(|book| book.class.policy == Policy::Reserve);
     reserve.flat_map(ClassBook::requests)

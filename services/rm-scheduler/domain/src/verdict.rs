@@ -2,18 +2,77 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::Size;
+use hayward_vocabulary::{Apart, Size};
 
 use crate::{
     books::{Books, Deferral, Request},
+    budget::Brake,
     explain::Explainer,
-    plan::{Numbers, Reason, Verdict},
+    plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
     reach::{never, nowhere},
+    register::Register,
     snapshot::Policy,
 };
 
+mod detail;
+
+use detail::Detail;
+
 /// What no node can take, by home pool and size of one process.
-type Known<'a> = BTreeMap<(Option<usize>, u64, &'a Size), Deferral>;
+type Known<'a> = BTreeMap<(Option<usize>, u64, &'a Size), Answer>;
+
+/// A verdict as it is kept: sentences and names are made when somebody reads them.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct Finding {
+    answer: Answer,
+    waits: bool,
+    class: Option<usize>,
+    numbers: Numbers,
+    also: Vec<Reason>,
+    unblock: Option<Unblock>,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Answer {
+    reason: Reason,
+    refused: bool,
+    detail: Detail,
+}
+
+impl Answer {
+    fn of(reason: Reason, detail: Detail) -> Self {
+        Self {
+            reason,
+            refused: false,
+            detail,
+        }
+    }
+}
+
+impl From<Deferral> for Answer {
+    fn from(deferral: Deferral) -> Self {
+        Self {
+            reason: deferral.reason,
+            refused: deferral.refused,
+            detail: Detail::Sentence(deferral.detail.into()),
+        }
+    }
+}
+
+impl Finding {
+    pub fn told(&self, register: &Register) -> Verdict {
+        Verdict {
+            reason: self.answer.reason,
+            waits: self.waits,
+            refused: self.answer.refused,
+            class: self.class.map(|class| register.classes[class].name.clone()),
+            detail: self.answer.detail.to_string(),
+            numbers: self.numbers,
+            also: self.also.clone(),
+            unblock: self.unblock.clone(),
+        }
+    }
+}
 
 /// What a verdict and a share rest on beside what the register says. While both stay, they stay.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -30,7 +89,10 @@ pub(crate) struct Basis {
 pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
     let request = &books.requests[at];
     let nowhere = request.has() == 0 && request.reach == 0;
-    let heavy = request.deferral.is_some() || books.waits.contains_key(&at) || nowhere;
+    let heavy = request.deferral.is_some()
+        || books.waits.contains_key(&at)
+        || books.brake_on(at).is_some()
+        || nowhere;
     let moves = request.placed > 0 || request.gave;
     let basis = Basis {
         counted: request.counted,
@@ -42,14 +104,14 @@ pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
     (!heavy && !moves && books.promised_to(at).is_empty()).then_some(basis)
 }
 
-/// Verdicts on this work, in the same order.
+/// What is found about this work, in the same order.
 pub(crate) fn on(
     books: &Books,
     work: impl Iterator<Item = usize>,
-) -> impl Iterator<Item = Verdict> {
+) -> impl Iterator<Item = Finding> {
     let mut known = Known::new();
     let mut explainer = Explainer::default();
-    work.map(move |at| verdict(books, at, &mut known, &mut explainer))
+    work.map(move |at| finding(books, at, &mut known, &mut explainer))
 }
 
 fn numbers(books: &Books, at: usize) -> Numbers {
@@ -60,25 +122,33 @@ fn numbers(books: &Books, at: usize) -> Numbers {
         leaving_processes: request.leaving,
         order: request.order,
         wanted_processes: request.cap.now,
+        budget: books.brake_on(at).map(|brake| BudgetNumbers {
+            allowed_quanta: brake.allowed,
+            spent_quanta: brake.spent,
+            needed_quanta: brake.needed,
+        }),
+        quota: None,
     }
 }
 
-fn verdict<'a>(
+fn finding<'a>(
     books: &Books<'a>,
     at: usize,
     known: &mut Known<'a>,
     explainer: &mut Explainer<'a>,
-) -> Verdict {
+) -> Finding {
     let request = &books.requests[at];
     let has = request.has();
-    let deferral = match &request.deferral {
-        Some(deferral) => Deferral::clone(deferral),
+    let answer = match &request.deferral {
+        Some(deferral) => Deferral::clone(deferral).into(),
         None => open(books, at, known),
     };
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
-    let waits = request.deferral.is_some() || books.waits.get(&at).copied().is_some_and(told);
+    let waits = request.deferral.is_some()
+        || books.brake_on(at).is_some()
+        || books.waits.get(&at).copied().is_some_and(told);
     let (also, unblock) = if waits {
-        let reason = deferral.reason;
+        let reason = answer.reason;
         (
             explainer.also(books, at, reason),
             explainer.unblock(books, at, reason),
@@ -86,14 +156,10 @@ fn verdict<'a>(
     } else {
         (Vec::new(), None)
     };
-    Verdict {
-        reason: deferral.reason,
+    Finding {
+        answer,
         waits,
-        refused: deferral.refused,
-        class: request
-            .class
-            .map(|class| books.classes[class].name.to_owned()),
-        detail: deferral.detail,
+        class: request.class,
         numbers: numbers(books, at),
         also,
         unblock,
@@ -101,18 +167,12 @@ fn verdict<'a>(
 }
 
 /// The verdict on work that took part.
-fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
+fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer {
     let request = &books.requests[at];
     let has = request.has();
     let fair = books.policy(at) == Some(Policy::FairShare);
-    let say = |reason, detail| Deferral {
-        reason,
-        refused: false,
-        detail,
-    };
     if request.ended {
-        let detail = "its process is gone; its owner has to ask anew";
-        return say(Reason::Satisfied, detail.into());
+        return Answer::of(Reason::Satisfied, Detail::ProcessGone);
     }
     if matches!(
         books.waits.get(&at),
@@ -124,16 +184,11 @@ fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
         return waiting(books, at);
     }
     if books.demand(at).max_processes == 0 {
-        return say(
-            Reason::Satisfied,
-            "holds itself back: it wants no process now".into(),
-        );
+        return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
     }
-    if has >= request.cap.base {
-        return say(
-            Reason::Satisfied,
-            format!("has all {has} processes it can use"),
-        );
+    let base = request.cap.base;
+    if has >= base {
+        return Answer::of(Reason::Satisfied, Detail::AllItCanUse { has });
     }
     if has == 0 && fair && request.reach == 0 {
         return why_never(books, at, known);
@@ -142,29 +197,26 @@ fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
         return growing(request, has);
     }
     if has == 0 {
-        let detail = format!(
-            "competition leaves it no process of {} quanta",
-            request.order
-        );
-        return say(Reason::ZeroShare, detail);
+        let order = request.order;
+        return Answer::of(Reason::ZeroShare, Detail::NoProcess { order });
     }
     if fair {
-        let detail = format!("has its share of {has} processes; the rest belongs to others");
-        return say(Reason::AtFairShare, detail);
+        return Answer::of(Reason::AtFairShare, Detail::ItsShare { has });
     }
-    let detail = format!("has {has} of {} processes; no more room", request.cap.base);
-    say(Reason::InsufficientResources, detail)
+    Answer::of(
+        Reason::InsufficientResources,
+        Detail::NoMoreRoom { has, base },
+    )
 }
 
-fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferral {
+fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer {
     let request = &books.requests[at];
     let here = || match never(books, at) {
-        Some((reason, detail)) => Deferral {
-            reason,
-            refused: false,
-            detail: format!("one process needs {} quanta: {detail}", request.order),
-        },
-        None => nowhere(books, at),
+        Some((reason, why)) => {
+            let order = request.order;
+            Answer::of(reason, Detail::Never { order, why })
+        }
+        None => nowhere(books, at).into(),
     };
     if request.listed {
         return here();
@@ -173,46 +225,66 @@ fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Deferra
     known.entry(shape).or_insert_with(here).clone()
 }
 
-fn waiting(books: &Books, at: usize) -> Deferral {
+fn waiting(books: &Books, at: usize) -> Answer {
     let request = &books.requests[at];
-    let (due, has) = (request.counted, request.has());
+    let (due, has, order) = (request.counted, request.has(), request.order);
+    if let Some(brake) = books.brake_on(at) {
+        let sentence = braked(books, brake, (due, has)).into();
+        return Answer::of(Reason::WaitingForPreemption, Detail::Sentence(sentence));
+    }
     let literal = !books.settings.evict_for_somebody;
+    if request.coming == 0
+        && books.waits.get(&at) == Some(&Reason::KeptApart)
+        && let Some(apart) = &books.demand(at).apart
+    {
+        let sentence = kept_apart(apart).into();
+        return Answer::of(Reason::KeptApart, Detail::Sentence(sentence));
+    }
     let counts_alone = books.waits.get(&at) == Some(&Reason::WaitingForPreemption);
-    let (reason, detail) = if request.coming > 0 || (counts_alone && literal) {
-        let detail = format!("due {due} processes, has {has}: others have to leave first");
-        (Reason::WaitingForPreemption, detail)
+    if request.coming > 0 || (counts_alone && literal) {
+        let detail = Detail::OthersLeaveFirst { due, has };
+        return Answer::of(Reason::WaitingForPreemption, detail);
+    }
+    let detail = Detail::RoomIsSplit { due, has, order };
+    Answer::of(Reason::WaitingForDefragmentation, detail)
+}
+
+/// B5: fairness waits for natural churn.
+fn braked(books: &Books, brake: &Brake, (due, has): (u64, u64)) -> String {
+    let pool = books.forest.name(brake.pool);
+    let who = if brake.user {
+        format!("a user whose processes would have to leave pool {pool:?}")
     } else {
-        let detail = format!(
-            "due {due} processes of {} quanta, has {has}: the free room is split over nodes",
-            request.order
-        );
-        (Reason::WaitingForDefragmentation, detail)
+        format!("pool {pool:?}")
     };
-    Deferral {
-        reason,
-        refused: false,
-        detail,
+    let (spent, allowed, needed) = (brake.spent, brake.allowed, brake.needed);
+    format!(
+        "due {due} processes, has {has}: {who} has given up {spent} of {allowed} quanta an hour, \
+         and {needed} more are needed; it waits until others end by themselves"
+    )
+}
+
+fn kept_apart(apart: &Apart) -> String {
+    let group = &apart.group;
+    match &apart.by_label {
+        None => format!(
+            "every node with room for it has {group} or what stands by for it, and it is kept \
+             apart from them"
+        ),
+        Some(label) => format!(
+            "every node with room for it has the same value of label {label:?} as {group} or what \
+             stands by for it, or none, and it is kept apart from them"
+        ),
     }
 }
 
 /// Held back by start-up, by doubling or by prediction.
-fn growing(request: &Request, has: u64) -> Deferral {
-    let (reason, detail) = if request.cap.starting {
-        let detail =
-            format!("has {has} processes until its first task has shown how long one takes");
-        (Reason::InitializationCap, detail)
-    } else if request.cap.steady <= has {
-        (
-            Reason::Satisfied,
-            format!("will be done before more than {has} processes could help"),
-        )
-    } else {
-        let detail = format!("has {has} processes and at most doubles them from round to round");
-        (Reason::InitializationCap, detail)
-    };
-    Deferral {
-        reason,
-        refused: false,
-        detail,
+fn growing(request: &Request, has: u64) -> Answer {
+    if request.cap.starting {
+        return Answer::of(Reason::InitializationCap, Detail::FirstTask { has });
     }
+    if request.cap.steady <= has {
+        return Answer::of(Reason::Satisfied, Detail::DoneBefore { has });
+    }
+    Answer::of(Reason::InitializationCap, Detail::Doubles { has })
 }

@@ -15,7 +15,7 @@ use crate::{
     plan::Reason,
     reserve,
     snapshot::Policy,
-    turns::{all_in_turn, lacking_in_turn},
+    turns::{all_in_turn, borrowing, lacking_in_turn},
 };
 
 pub(crate) use free::FreeNodes;
@@ -27,6 +27,8 @@ struct Walk<'a> {
     lends: bool,
     /// By pool and shape: what did not fit once does not fit later, as room only shrinks here.
     exhausted: FxHashSet<(usize, usize)>,
+    /// The same, of room that is meant for others: who is meant himself may still find some.
+    spoken_for: FxHashSet<(usize, usize)>,
     /// Decides in its place in pools where gpus are in play.
     packing: Option<Packing<'a>>,
 }
@@ -42,6 +44,7 @@ impl<'a> Walk<'a> {
             nodes,
             lends,
             exhausted: FxHashSet::default(),
+            spoken_for: FxHashSet::default(),
             packing: Packing::open(books, |machine| is_usable(books, lends, machine)),
         }
     }
@@ -123,6 +126,8 @@ pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)
                 for share in before..books.pending.len() {
                     walk.changed(books, books.pending[share].machine);
                 }
+                // What it sends away may leave room to others than those it is meant for.
+                walk.spoken_for.clear();
             }
             Policy::FixedShare => place_fixed(books, walk, *at),
             Policy::FairShare => {
@@ -150,26 +155,29 @@ fn why_nothing<'a>(books: &Books<'a>, at: usize, explainer: &mut Explainer<'a>) 
     }
     Some(match request.counted {
         0 => Reason::ZeroShare,
+        _ if books.is_kept_from_room(at) => Reason::KeptApart,
         _ => Reason::WaitingForPreemption,
     })
 }
 
 /// Room that no count claims is lent to whoever can use it: an idle node helps nobody, and it is
 /// taken back as soon as somebody due can stand there. Nodes whose room is spoken for are left out.
-pub(crate) fn lend_idle<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
-    let mut walk: Option<Walk<'a>> = None;
-    for (policy, at) in turns {
-        let request = &books.requests[*at];
+pub(crate) fn lend_idle(books: &mut Books, tree: usize) {
+    let mut walk: Option<Walk> = None;
+    let mut borrowing = borrowing(books, tree);
+    loop {
+        let is_in_vain = |at| walk.as_ref().is_some_and(|walk| walk.is_in_vain(books, at));
+        let Some(at) = borrowing.next(books, is_in_vain) else {
+            break;
+        };
+        let request = &books.requests[at];
         let more = request.cap.now.saturating_sub(request.has());
-        let is_in_vain = |walk: &Walk| walk.is_in_vain(books, *at);
-        if *policy != Policy::FairShare || more == 0 || walk.as_ref().is_some_and(is_in_vain) {
-            continue;
-        }
-        if !books.demand(*at).completing {
+        if more > 0 && !books.demand(at).completing {
             let walk = walk.get_or_insert_with(|| Walk::open(books, true));
-            place(books, walk, *at, more);
+            place(books, walk, at, more);
         }
     }
+    borrowing.close(books);
     if let Some(walk) = walk {
         walk.close(books);
     }
@@ -212,12 +220,17 @@ fn place_in<'a>(
 ) -> u64 {
     let request = &books.requests[at];
     let (order, size, shape) = (request.order, books.size(at), request.shape);
-    let anywhere = beside && !request.listed;
-    if need == 0 || (anywhere && walk.exhausted.contains(&(pool, shape))) {
+    let anywhere = beside && !books.demand(at).is_picky();
+    let is_meant = request.coming > 0;
+    let in_vain = |walk: &Walk| {
+        walk.exhausted.contains(&(pool, shape))
+            || !is_meant && walk.spoken_for.contains(&(pool, shape))
+    };
+    if need == 0 || (anywhere && in_vain(walk)) {
         return need;
     }
-    if let Some(packing) = walk.packing.as_mut().filter(|it| it.covers(pool)) {
-        return place_packed(books, packing, (at, pool), need, beside);
+    if walk.packing.as_ref().is_some_and(|it| it.covers(pool)) {
+        return place_packed(books, walk, (at, pool), need, beside);
     }
     let mut left = need;
     let mut kept_for_others = false;
@@ -227,12 +240,16 @@ fn place_in<'a>(
             continue;
         }
         let place = &books.machines[machine];
-        let shunned = !beside && has_sibling(books, at, machine);
+        let shunned = (!beside && has_sibling(books, at, machine)) || books.is_parted(at, machine);
         let mut count = place.free.fitting(order, size).min(left);
         if count > 0 && place.spoken.iter().any(|meant| meant.request != at) {
             // What is leaving here is meant for others, who may find it where this one does not.
-            let room = books.coming_room_for(machine, Some(at));
-            let unmeant = room.fitting(order, size);
+            let unmeant = if books.coming_order_for(machine, Some(at)) < order {
+                0
+            } else {
+                let room = books.coming_room_for(machine, Some(at));
+                room.fitting(order, size)
+            };
             kept_for_others |= unmeant < count;
             count = count.min(unmeant);
         }
@@ -250,6 +267,9 @@ fn place_in<'a>(
     }
     if anywhere && !kept_for_others {
         walk.exhausted.insert((pool, shape));
+    } else if anywhere && !is_meant && size.gpu_milli == 0 {
+        // Which gpus a grant takes can differ from those that were meant; sums cannot.
+        walk.spoken_for.insert((pool, shape));
     }
     left
 }
@@ -258,12 +278,15 @@ fn place_in<'a>(
 /// then stays free is of most use.
 fn place_packed<'a>(
     books: &mut Books<'a>,
-    packing: &mut Packing<'a>,
+    walk: &mut Walk<'a>,
     (at, pool): (usize, usize),
     need: u64,
     beside: bool,
 ) -> u64 {
     let (order, size) = (books.requests[at].order, books.size(at));
+    let Some(packing) = walk.packing.as_mut() else {
+        return need;
+    };
     for placed in 0..need {
         let suits = |machine: usize| {
             let place = &books.machines[machine];
@@ -273,9 +296,13 @@ fn place_packed<'a>(
                 let room = books.coming_room_for(machine, Some(at));
                 room.fitting(order, size) == 0
             };
-            !shunned && books.admits(at, machine) && !(meant && kept_for_others())
+            let may = books.admits(at, machine) && !books.is_parted(at, machine);
+            !shunned && may && !(meant && kept_for_others())
         };
         let Some(machine) = packing.best(books, (at, pool), suits) else {
+            if packing.is_full(books, (at, pool)) {
+                walk.exhausted.insert((pool, books.requests[at].shape));
+            }
             return need - placed;
         };
         books.grant(at, machine, order, size);

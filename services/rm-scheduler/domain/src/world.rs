@@ -5,7 +5,9 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp, WorkId, WorkKind};
 
 use crate::{
-    FairShare, Plan, Planner, Snapshot, check,
+    FairShare, Plan, Planner, Snapshot,
+    budget::Hour,
+    check,
     plan::WorkShare,
     snapshot::{Allocation, Block, BlockEffect, Class, Demand, Node, Policy, Pool, Tunables},
 };
@@ -18,6 +20,7 @@ pub struct World {
     pub departure: u64,
     pub start_ms: u64,
     told: BTreeMap<AllocationId, u64>,
+    hour: Hour,
     born: u64,
 }
 
@@ -50,6 +53,7 @@ impl World {
             departure: 1,
             start_ms: 500,
             told: BTreeMap::new(),
+            hour: Hour::default(),
             born: 0,
         };
         world.class("fair", (Policy::FairShare, 10, 100), "default");
@@ -99,6 +103,7 @@ impl World {
             lost: false,
             offline: false,
             block: None,
+            labels: BTreeMap::new(),
         };
         self.snapshot.nodes.insert(node_name(name), node);
     }
@@ -137,10 +142,12 @@ impl World {
             machines: std::collections::BTreeSet::new(),
             avoids: std::collections::BTreeSet::new(),
             service: None,
+            apart: None,
             managed: false,
             runnable: true,
             completing: false,
             keeps_what_it_holds: false,
+            queued: None,
         };
         self.snapshot.demand.entry(work_id(id)).or_insert(demand)
     }
@@ -222,8 +229,11 @@ impl World {
             self.snapshot.allocations.remove(&id);
         }
         self.snapshot.carried = plan.carried.clone();
+        self.hour.receive(&self.snapshot, &plan.receipts);
         self.snapshot.round += 1;
         self.snapshot.now = self.snapshot.now.plus_ms(self.snapshot.tunables.cycle_ms);
+        self.hour.pass(self.snapshot.now);
+        self.snapshot.taken_back = self.hour.taken_back().clone();
     }
 
     /// What a piece of work has after each of the next rounds, as `current` or `(current, held)`.

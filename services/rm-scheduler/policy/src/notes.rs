@@ -42,8 +42,29 @@ pub fn notes(policy: &Policy) -> Vec<String> {
             "{at}: nodes are given work that they may have no memory for"
         ));
     }
+    divided(policy, &mut notes);
     overlaps(policy, &mut notes);
     notes
+}
+
+/// No class serves where queues do.
+fn divided(policy: &Policy, notes: &mut Vec<String>) {
+    let divided = |name: &str| {
+        let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
+        let path = std::iter::successors(Some(name), above).take(policy.pools.len().max(1));
+        let top = policy.pools.get(path.last()?)?;
+        top.queues.as_ref()
+    };
+    for (name, class) in &policy.classes {
+        let pool = Lineage::of(policy, name).ok().and_then(|it| it.pool());
+        let serves = !class.is_abstract && pool.is_some_and(|pool| divided(pool).is_some());
+        if let (true, Some(pool)) = (serves, pool) {
+            let at = pointer(&["classes", name, "pool"]);
+            notes.push(format!(
+                "{at}: {pool:?} is divided among queues, so work of this class finds no node there"
+            ));
+        }
+    }
 }
 
 /// expressions come before lists, which may be not what the list was for.

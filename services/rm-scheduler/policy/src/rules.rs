@@ -3,9 +3,12 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_api::policy::{Policy, Preset, SharePolicy, Switches, UserPolicy};
+use hayward_rm_scheduler_api::policy::{Policy, Pool, Preset, SharePolicy, Switches, UserPolicy};
+use hayward_rm_scheduler_capacity::config;
 use hayward_rm_scheduler_domain::settings::Settings;
+use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{self, Snapshot};
+use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES, MOUNT, is_plain_path, mount_resource};
 use hayward_vocabulary::{Quantum, Size, UserName};
 
 use crate::homes::{Homes, Identity};
@@ -13,6 +16,8 @@ use crate::lineage::Lineage;
 use crate::order;
 
 const GB: u64 = 1 << 30;
+/// Percent in an hour that are no limit any more.
+pub(crate) const MOST_PERCENT: u64 = 1_000_000;
 
 /// What a round depends on of a policy.
 #[derive(Debug, Clone, Default)]
@@ -22,7 +27,11 @@ pub struct Rules {
     pub pools: BTreeMap<String, snapshot::Pool>,
     pub classes: BTreeMap<String, snapshot::Class>,
     pub users: BTreeMap<UserName, snapshot::User>,
+    /// As they are configured, without those that drain.
+    pub queues: BTreeMap<String, Queues>,
     homes: Homes,
+    /// Named resources of the nodes of a pool that have a container engine.
+    mounts: BTreeMap<String, Vec<String>>,
     reserved_bytes: u64,
     pretended_bytes: Option<u64>,
 }
@@ -39,7 +48,9 @@ impl Rules {
             pools: pools(policy),
             classes: classes(policy),
             users: users(policy),
+            queues: queues(policy),
             homes: Homes::of(policy),
+            mounts: mounts(policy),
             reserved_bytes: bytes(tunables.node_reserved_gb),
             pretended_bytes: (pretended > 0).then(|| bytes(pretended)),
         }
@@ -57,11 +68,26 @@ impl Rules {
         into.pools.clone_from(&self.pools);
         into.classes.clone_from(&self.classes);
         into.users.clone_from(&self.users);
+        into.queues.clone_from(&self.queues);
     }
 
     /// The pool of a node; none when there are no pools at all.
     pub fn pool_of(&self, node: Identity<'_>) -> Option<&str> {
         self.homes.pool_of(node)
+    }
+
+    /// What a node of this pool offers: its capacity, and with a container engine the mounts that
+    /// its pool lists. What it says itself of mounts counts for nothing.
+    #[must_use]
+    pub fn offer(&self, pool: &str, reported: &Size) -> Size {
+        let mut size = self.capacity(reported);
+        size.extras.retain(|name, _| !name.starts_with(MOUNT));
+        if size.extras.contains_key(ENGINE) {
+            let listed = self.mounts.get(pool).into_iter().flatten();
+            let places = listed.map(|name| (name.clone(), ENGINE_PLACES));
+            size.extras.extend(places);
+        }
+        size
     }
 
     /// What of a node may be given out.
@@ -73,6 +99,35 @@ impl Rules {
             ..reported.clone()
         }
     }
+}
+
+fn queues(policy: &Policy) -> BTreeMap<String, Queues> {
+    let top = policy
+        .pools
+        .iter()
+        .filter(|(_, pool)| pool.parent.is_none());
+    let read = top.filter_map(|(name, pool)| {
+        let queues = config::read(pool.queues.as_ref()?).ok()?;
+        Some((name.clone(), queues))
+    });
+    read.collect()
+}
+
+/// S21: what a pool lists for writing may be read too.
+fn mounts(policy: &Policy) -> BTreeMap<String, Vec<String>> {
+    let names = |pool: &Pool| {
+        let listed = pool.mounts.iter().filter(|it| is_plain_path(&it.source));
+        let names = listed.flat_map(|it| {
+            let writing = it.writable.then(|| mount_resource(&it.source, false));
+            std::iter::once(mount_resource(&it.source, true)).chain(writing)
+        });
+        names.collect::<Vec<String>>()
+    };
+    let pools = policy
+        .pools
+        .iter()
+        .map(|(name, pool)| (name.clone(), names(pool)));
+    pools.filter(|(_, names)| !names.is_empty()).collect()
 }
 
 fn bytes(gigabytes: u64) -> u64 {
@@ -118,6 +173,14 @@ fn settings(preset: Preset, said: &Switches) -> Settings {
         count_what_fits: said.count_what_fits.unwrap_or(base.count_what_fits),
         pack: said.pack.unwrap_or(base.pack),
         churn_rounds: churn,
+        preemption_pool_percent_per_hour: budget(
+            said.preemption_pool_percent_per_hour,
+            base.preemption_pool_percent_per_hour,
+        ),
+        preemption_user_percent_per_hour: budget(
+            said.preemption_user_percent_per_hour,
+            base.preemption_user_percent_per_hour,
+        ),
         evict_for_somebody: said.evict_for_somebody.unwrap_or(base.evict_for_somebody),
         lend_idle: said.lend_idle.unwrap_or(base.lend_idle),
         clear_promised: said.clear_promised.unwrap_or(base.clear_promised),
@@ -132,6 +195,10 @@ fn settings(preset: Preset, said: &Switches) -> Settings {
         exchange: said.exchange.unwrap_or(base.exchange),
         pack_gpus: said.pack_gpus.unwrap_or(base.pack_gpus),
     }
+}
+
+fn budget(said: Option<u64>, base: Option<u64>) -> Option<u64> {
+    said.or(base).filter(|percent| *percent < MOST_PERCENT)
 }
 
 fn pools(policy: &Policy) -> BTreeMap<String, snapshot::Pool> {

@@ -11,8 +11,9 @@ use crate::pool::{Final, Mode, Pool};
 use crate::time::Now;
 use crate::worker::{State, Worker};
 
-/// Strangers the owner may have at most; more are acknowledged and not kept.
-const MOST_FOREIGN: usize = 10_000;
+/// Workers kept beyond those that are wished: strangers, and all of a standalone pool. More are
+/// acknowledged and not kept.
+pub const MOST_FOREIGN: usize = 10_000;
 
 /// In whose name a call is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -182,13 +183,11 @@ impl Pool {
         self.fence(from, now)?;
         let epoch = self.owner.epoch;
         if self.mode == Mode::Standalone {
-            let fresh = || Worker::new(State::Started);
-            let worker = self.workers.entry(id.clone()).or_insert_with(fresh);
-            worker.started(epoch);
-            return Ok(true);
+            return Ok(self.accept(id));
         }
-        Ok(match self.workers.get_mut(id) {
-            Some(worker) if worker.is_counted() => {
+        let before = self.idle_blocked();
+        let known = match self.workers.get_mut(id) {
+            Some(worker) if worker.is_held() => {
                 worker.started(epoch);
                 true
             }
@@ -200,7 +199,27 @@ impl Pool {
                 self.meet_stranger(id);
                 false
             }
-        })
+        };
+        if self.tell_of_idle(&before) {
+            self.request_missing(now);
+        }
+        Ok(known)
+    }
+
+    /// Section 11: standalone accepts every worker it is told of, while it has room to keep it.
+    pub(crate) fn accept(&mut self, id: &AllocationId) -> bool {
+        if !self.workers.contains_key(id) && self.is_full() {
+            return false;
+        }
+        let fresh = || Worker::new(State::Started);
+        let worker = self.workers.entry(id.clone()).or_insert_with(fresh);
+        worker.started(self.owner.epoch);
+        true
+    }
+
+    fn is_full(&self) -> bool {
+        let wished = usize::try_from(self.designated).unwrap_or(0);
+        self.workers.len() >= MOST_FOREIGN + wished
     }
 
     /// Race 5: a stranger that is known to be dead is told of at once, any other is left alone.
@@ -208,8 +227,7 @@ impl Pool {
         if self.dead.contains(id) {
             let text = "it was dead before it was reported";
             self.tell(Kind::ResourceRemoved, Some(id.clone()), text);
-        } else if self.workers.len() < MOST_FOREIGN + usize::try_from(self.designated).unwrap_or(0)
-        {
+        } else if !self.is_full() {
             let mut worker = Worker::new(State::Foreign);
             worker.reported_by = Some(self.owner.epoch);
             self.workers.insert(id.clone(), worker);
@@ -228,9 +246,14 @@ impl Pool {
             Some(_) if standalone => {
                 // The process stays; only the id is forgotten.
                 self.workers.remove(id);
+                if !from.is_owner() {
+                    // W8: its owner did not order this and has to stop using it.
+                    let text = "an operator took it off the list";
+                    self.tell(Kind::ResourceRemoved, Some(id.clone()), text);
+                }
                 Ok(())
             }
-            Some(worker) if worker.is_counted() => {
+            Some(worker) if worker.is_held() => {
                 worker.give_back(from.is_owner());
                 Ok(())
             }
@@ -288,6 +311,13 @@ impl Pool {
     fn release_surplus(&mut self, from: Speaker, unwanted: &[AllocationId], done: &mut Resized) {
         let unwanted: BTreeSet<&AllocationId> = unwanted.iter().collect();
         let ordered = from.is_owner();
+        // What is not counted is over, whatever the size.
+        for (id, worker) in &mut self.workers {
+            if worker.is_idle_blocked() && unwanted.contains(id) {
+                worker.give_back(ordered);
+                done.released.push(id.clone());
+            }
+        }
         self.release(ordered, |id, _| unwanted.contains(id), done);
         done.withdrawn_now = self.withdraw(self.surplus());
         self.release(ordered, |_, state| state == State::Launching, done);
@@ -306,7 +336,8 @@ impl Pool {
             if surplus == 0 {
                 return;
             }
-            if worker.is_counted() && which(id, worker.state) {
+            let counted = worker.is_held() && !worker.is_idle_blocked();
+            if counted && which(id, worker.state) {
                 worker.give_back(ordered);
                 done.released.push(id.clone());
                 surplus -= 1;

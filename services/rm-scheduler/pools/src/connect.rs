@@ -7,7 +7,7 @@ use hayward_vocabulary::AllocationId;
 use crate::asked::{Connected, Refusal};
 use crate::pool::{Mode, Pool};
 use crate::time::Now;
-use crate::worker::{State, Worker};
+use crate::worker::State;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Connect {
@@ -36,6 +36,12 @@ impl Pool {
         let known = self.owner.connection;
         if let Some(given) = asked.connection.filter(|given| *given != known) {
             return Err(Refusal::StaleConnection { given, known });
+        }
+        if asked.epoch > self.owner.epoch {
+            // A new owner has said of nobody that it is idle.
+            for worker in self.workers.values_mut() {
+                worker.idle = false;
+            }
         }
         self.owner.epoch = asked.epoch;
         self.owner.address.clone_from(&asked.address);
@@ -70,14 +76,16 @@ impl Pool {
     fn take_over(&mut self, id: &AllocationId, answer: &mut Connected) {
         let epoch = self.owner.epoch;
         if self.mode == Mode::Standalone {
-            let fresh = || Worker::new(State::Started);
-            let worker = self.workers.entry(id.clone()).or_insert_with(fresh);
-            worker.started(epoch);
-            answer.accepted.push(id.clone());
+            let list = if self.accept(id) {
+                &mut answer.accepted
+            } else {
+                &mut answer.foreign
+            };
+            list.push(id.clone());
             return;
         }
         match self.workers.get_mut(id) {
-            Some(worker) if worker.is_counted() => {
+            Some(worker) if worker.is_held() => {
                 worker.started(epoch);
                 answer.accepted.push(id.clone());
             }

@@ -14,6 +14,7 @@
 
 pub mod asked;
 mod connect;
+mod idle;
 mod meter;
 pub mod news;
 pub mod platform;
@@ -21,8 +22,9 @@ mod pool;
 pub mod time;
 pub mod worker;
 
-pub use asked::{Checked, Connected, Refusal, Resized, Speaker, Wish};
+pub use asked::{Checked, Connected, MOST_FOREIGN, Refusal, Resized, Speaker, Wish};
 pub use connect::Connect;
+pub use idle::Idleness;
 pub use news::{Kind, News};
 pub use platform::{Ending, Told};
 pub use pool::{Counts, Final, Mode, Owner, Pool, Rules, Stopped};

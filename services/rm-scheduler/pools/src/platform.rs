@@ -88,12 +88,12 @@ impl Pool {
             // More grants than requests: one request less, clamped at none (race 13).
             self.requested.pop_last();
         }
-        let counts = self.counts();
         let fits = self.stopped.is_none()
             && self.mode == Mode::Managed
-            && counts.started + counts.launching < self.designated;
+            && self.counts().granted() < self.designated;
         let met = self.workers.get(&id).and_then(|worker| worker.reported_by);
         let mut worker = Worker::new(State::Launching);
+        worker.marked = self.marked.contains(&node);
         (worker.number, worker.node, worker.reported_by) = (Some(number), Some(node), met);
         match met {
             _ if !fits => worker.give_back(false),
@@ -108,11 +108,7 @@ impl Pool {
 
     /// Not counted from now on, so that the check asks for another at once (section 22).
     fn leaving(&mut self, id: &AllocationId, text: &str) {
-        let Some(worker) = self
-            .workers
-            .get_mut(id)
-            .filter(|worker| worker.is_counted())
-        else {
+        let Some(worker) = self.workers.get_mut(id).filter(|worker| worker.is_held()) else {
             return;
         };
         worker.give_back(false);

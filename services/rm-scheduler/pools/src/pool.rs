@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hayward_vocabulary::AllocationId;
+use hayward_vocabulary::{AllocationId, NodeName};
 
 use crate::meter::Meter;
 use crate::news::{Kind, News};
@@ -102,11 +102,18 @@ pub struct Counts {
     pub started: u64,
     pub returning: u64,
     pub foreign: u64,
+    /// Of the started ones, those that are idle on a marked node: there, and not counted.
+    pub idle_blocked: u64,
 }
 
 impl Counts {
+    /// Launching and started, as far as they count.
+    pub fn granted(self) -> u64 {
+        self.launching + self.started - self.idle_blocked
+    }
+
     pub fn available(self) -> u64 {
-        self.requested + self.launching + self.started
+        self.requested + self.granted()
     }
 }
 
@@ -129,6 +136,8 @@ pub struct Pool {
     /// The last number ever asked for.
     pub last_number: u64,
     pub workers: BTreeMap<AllocationId, Worker>,
+    /// Nodes that are blocked and not emptied at once, as far as workers are there.
+    pub marked: BTreeSet<NodeName>,
     /// Number of the last news.
     pub event_seq: u64,
     /// No requests before this moment of the monotonic clock.
@@ -161,6 +170,7 @@ impl Pool {
             requested: BTreeSet::new(),
             last_number: 0,
             workers: BTreeMap::new(),
+            marked: BTreeSet::new(),
             event_seq: 0,
             cooldown_until: None,
             recovering_until: None,
@@ -192,6 +202,7 @@ impl Pool {
             stopped: self.stopped.clone(),
             owner: self.owner.clone(),
             workers: BTreeMap::new(),
+            marked: BTreeSet::new(),
             meter: Meter::default(),
             dead: VecDeque::new(),
             news: Vec::new(),
@@ -209,6 +220,7 @@ impl Pool {
             ..Counts::default()
         };
         for worker in self.workers.values() {
+            counts.idle_blocked += u64::from(worker.is_idle_blocked());
             match worker.state {
                 State::Launching => counts.launching += 1,
                 State::Started => counts.started += 1,
@@ -226,9 +238,7 @@ impl Pool {
 
     /// Thousandths of the size that are granted; all of them when nothing is wished.
     pub fn progress_milli(&self) -> u64 {
-        let counts = self.counts();
-        let granted = counts.started + counts.launching;
-        (granted * 1_000)
+        (self.counts().granted() * 1_000)
             .checked_div(self.designated)
             .unwrap_or(1_000)
     }
@@ -243,8 +253,8 @@ impl Pool {
 
     /// The numbers of the workers the platform should give or keep giving.
     pub fn wants(&self) -> BTreeSet<u64> {
-        let counted = self.workers.values().filter(|worker| worker.is_counted());
-        let held = counted.filter_map(|worker| worker.number);
+        let there = self.workers.values().filter(|worker| worker.is_held());
+        let held = there.filter_map(|worker| worker.number);
         self.requested.iter().copied().chain(held).collect()
     }
 
@@ -295,7 +305,7 @@ impl Pool {
         self.requested.clear();
         if self.mode == Mode::Managed {
             let held = self.workers.values_mut();
-            for worker in held.filter(|worker| worker.is_counted()) {
+            for worker in held.filter(|worker| worker.is_held()) {
                 worker.give_back(ordered);
             }
         }
@@ -338,7 +348,9 @@ impl Pool {
         }
     }
 
-    pub(crate) fn note_dead(&mut self, id: AllocationId) {
+    /// Remembers that this worker is proven dead, so that its owner is told again if it still lists
+    /// or reports it (race 5). Whoever reads a pool from rows says it of those that were told.
+    pub fn note_dead(&mut self, id: AllocationId) {
         if self.dead.len() == DEAD_KEPT {
             self.dead.pop_front();
         }

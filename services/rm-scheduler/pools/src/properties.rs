@@ -20,6 +20,8 @@ enum Step {
     Check,
     Grant,
     Leaving(u64),
+    Mark(bool),
+    Idle(u64),
     End(u64, Ending),
     Restart,
     Pass(u64),
@@ -46,6 +48,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => Just(Step::Check),
         14 => Just(Step::Grant),
         2 => (0..40_u64).prop_map(Step::Leaving),
+        2 => any::<bool>().prop_map(Step::Mark),
+        3 => (0..40_u64).prop_map(Step::Idle),
         6 => (0..40_u64, ending()).prop_map(|(worker, ending)| Step::End(worker, ending)),
         1 => Just(Step::Restart),
         3 => (1..400_000_u64).prop_map(Step::Pass),
@@ -124,9 +128,28 @@ impl Watched {
                     text: "block".into(),
                 });
             }
+            Step::Mark(on) => {
+                // What is counted again may be more than the size.
+                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
+                let nodes = on.then(|| "n1".parse().unwrap());
+                let pool = &mut self.trial.pool;
+                pool.nodes_are_marked(nodes.into_iter().collect(), now);
+            }
+            Step::Idle(at) => {
+                let worker = self.pick(*at);
+                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
+                let idle = BTreeSet::from([worker]);
+                drop(self.trial.pool.report_idle(owner, &idle, now));
+            }
             Step::End(at, ending) => self.end(*at, *ending),
-            Step::Restart => self.trial.restart(),
-            Step::Pass(ms) => self.trial.pass(*ms),
+            Step::Restart => {
+                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
+                self.trial.restart();
+            }
+            Step::Pass(ms) => {
+                self.lowered |= self.trial.pool.counts().idle_blocked > 0;
+                self.trial.pass(*ms);
+            }
             Step::Old(at) => self.call_of_the_past(*at),
             Step::Stop => drop(self.trial.pool.stop(owner, (Final::Killed, ""), now)),
         }
@@ -199,6 +222,7 @@ impl Watched {
             pool.started(from, &worker, now).err(),
             pool.remove(from, &worker, now).err(),
             pool.check(from, now).err(),
+            pool.report_idle(from, &BTreeSet::from([id(1)]), now).err(),
             pool.leave(epoch).err(),
         ];
         let fenced = |refusal: &Option<Refusal>| {

@@ -2,7 +2,8 @@
 
 use crate::trial::{Trial, id, ids};
 use crate::{
-    Connect, Ending, Kind, Mode, Now, Pool, Refusal, Rules, Speaker, State, Told, Wish, Worker,
+    Connect, Ending, Kind, MOST_FOREIGN, Mode, Now, Pool, Refusal, Rules, Speaker, State, Told,
+    Wish, Worker,
 };
 
 fn counted(designated: u64, started: u64, launching: u64, requested: u64) -> Trial {
@@ -356,4 +357,26 @@ fn the_limit_of_failures_is_the_initial_size_unless_it_is_named() {
         [limit(None), limit(Some(9)), limit(Some(-1))],
         [Some(4), Some(9), None]
     );
+}
+
+#[test]
+fn standalone_keeps_as_many_as_it_has_room_for_and_says_which_it_does_not() {
+    let mut trial = Trial::with(Mode::Standalone, 0, None, Rules::default());
+    let workers: Vec<u64> = (0..=MOST_FOREIGN as u64).collect();
+    let answer = trial.connect(1, &workers).unwrap();
+    assert_eq!(answer.accepted.len(), MOST_FOREIGN);
+    assert_eq!(answer.foreign.len(), 1);
+    assert_eq!(trial.start(900_000), Ok(false));
+    assert_eq!(trial.start(1), Ok(true), "known before");
+}
+
+#[test]
+fn w8_what_an_operator_takes_off_a_standalone_list_is_told() {
+    let mut trial = Trial::with(Mode::Standalone, 0, None, Rules::default());
+    trial.connect(1, &[1, 2]).unwrap();
+    let now = trial.now;
+    trial.pool.remove(Speaker::Operator, &id(1), now).unwrap();
+    trial.remove(2).unwrap();
+    trial.hear();
+    assert_eq!(trial.removed(), [id(1)]);
 }

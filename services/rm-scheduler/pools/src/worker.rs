@@ -46,6 +46,10 @@ pub struct Worker {
     /// `LAUNCHING`: until when it has to register. `STARTED`: until when a new owner has to report
     /// it again. Runs only while an owner is bound.
     pub deadline: Option<u64>,
+    /// The owner has nothing for it to do; until it says so, a worker is busy.
+    pub idle: bool,
+    /// Its node is blocked, and not emptied at once. Told again after a restart.
+    pub marked: bool,
 }
 
 impl Worker {
@@ -57,12 +61,17 @@ impl Worker {
             reported_by: None,
             ordered: false,
             deadline: None,
+            idle: false,
+            marked: false,
         }
     }
 
-    /// The same but for its deadline, which begins anew with a term.
+    /// The same but for its deadline and the mark of its node, which begin anew with a term.
     pub fn is_kept_like(&self, other: &Self) -> bool {
-        let kept = |worker: &Self| (worker.state, worker.number, worker.reported_by);
+        let kept = |worker: &Self| {
+            let numbers = (worker.number, worker.reported_by);
+            (worker.state, numbers, worker.idle)
+        };
         kept(self) == kept(other) && self.node == other.node && self.ordered == other.ordered
     }
 
@@ -73,12 +82,23 @@ impl Worker {
     }
 
     pub(crate) fn started(&mut self, epoch: u64) {
+        // Accepted, because the owner's word is the truth; but a node that was blocked before it
+        // registered should not get work (section 22).
+        if self.marked && self.reported_by.is_none() {
+            self.idle = true;
+        }
         self.state = State::Started;
         self.reported_by = Some(epoch);
         self.deadline = None;
     }
 
-    pub(crate) fn is_counted(&self) -> bool {
+    /// It has its place, and nobody gave it back.
+    pub(crate) fn is_held(&self) -> bool {
         matches!(self.state, State::Launching | State::Started)
+    }
+
+    /// Section 22: busy workers on a marked node are counted, idle ones are not.
+    pub(crate) fn is_idle_blocked(&self) -> bool {
+        self.state == State::Started && self.idle && self.marked
     }
 }

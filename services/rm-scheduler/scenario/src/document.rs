@@ -55,6 +55,9 @@ pub struct SettingsDocument {
     #[serde(alias = "cycle_every_n_publications")]
     pub rm_publish_ratio: Option<u64>,
     pub profile: Option<Profile>,
+    /// The budget for taking back (B5); absent as the profile has it.
+    pub preemption_pool_percent_per_hour: Option<u64>,
+    pub preemption_user_percent_per_hour: Option<u64>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

@@ -163,6 +163,7 @@ impl Fleet {
             lost: false,
             offline: false,
             block: None,
+            labels: std::collections::BTreeMap::new(),
         });
         node.capacity = capacity;
         node.takes_work = !quiesced;
@@ -254,7 +255,9 @@ impl Fleet {
             },
             // one rule, 10 until stated otherwise.
             max_processes: limit.map_or(if job { 10 } else { 1 }, |limit| limit.processes),
+            apart: None,
             keeps_what_it_holds: limit.is_some_and(|limit| limit.keeps),
+            queued: None,
             remaining_tasks: submit.work_items.unwrap_or(self.defaults.work_items).max(1),
             threads: submit
                 .threads

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     FairShare, Plan, Planner,
+    budget::Hour,
     snapshot::{Policy, Snapshot},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, WorkKind};
@@ -33,6 +34,8 @@ pub struct Fleet {
     /// The cycle each process was told to leave in.
     pub told: BTreeMap<AllocationId, u64>,
     known: BTreeSet<WorkId>,
+    /// What was taken back within the hour (B5).
+    hour: Hour,
     refused: BTreeSet<WorkId>,
     born: u64,
 }
@@ -59,6 +62,7 @@ impl Fleet {
             placed: BTreeMap::new(),
             told: BTreeMap::new(),
             known: BTreeSet::new(),
+            hour: Hour::default(),
             refused: BTreeSet::new(),
             born: 0,
         })
@@ -75,7 +79,10 @@ impl Fleet {
             self.apply(event)?;
         }
         self.refresh();
+        self.hour.pass(self.snapshot.now);
+        self.snapshot.taken_back = self.hour.taken_back().clone();
         let plan = FairShare.schedule(&self.snapshot);
+        self.hour.receive(&self.snapshot, &plan.receipts);
         self.carry_out(&plan);
         let outcome = outcome::of(self, &plan, shown);
         self.snapshot.carried = plan.carried;

@@ -156,7 +156,7 @@ fn code(verdict: &Verdict) -> Option<String> {
     }
     let reason = match verdict.reason {
         // Names that section 13.2 does not have.
-        Reason::AllBlocked => Reason::ResourcesExhausted,
+        Reason::AllBlocked | Reason::KeptApart => Reason::ResourcesExhausted,
         Reason::Satisfied
         | Reason::InitializationCap
         | Reason::AtFairShare

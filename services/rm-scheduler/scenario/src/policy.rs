@@ -107,6 +107,11 @@ pub fn settings(
         Some(Profile::Default) => tunables.settings = Settings::default(),
         None => {}
     }
+    let budgets = &mut tunables.settings;
+    let pool = said.preemption_pool_percent_per_hour;
+    budgets.preemption_pool_percent_per_hour = pool.or(budgets.preemption_pool_percent_per_hour);
+    let user = said.preemption_user_percent_per_hour;
+    budgets.preemption_user_percent_per_hour = user.or(budgets.preemption_user_percent_per_hour);
     set(
         &mut defaults.reserved_bytes,
         said.reserved_dram_gb.map(|it| it.0),

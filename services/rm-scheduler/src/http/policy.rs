@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, header};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyMoves, PolicyView};
+use hayward_rm_scheduler_capacity::ByPool;
 use hayward_rm_scheduler_domain::forecast::compare;
 use hayward_rm_scheduler_policy::{Document, reading};
 use hayward_service::problem::{Code, Problem};
@@ -143,7 +144,12 @@ async fn what_would_move(
         let _place = place;
         let before = look.snapshot;
         let mut go_on = patiently(DEFAULT_ROUNDS);
-        let seen = compare(&before, after.clone(), &BTreeMap::new(), &mut go_on);
+        let seen = compare(
+            &ByPool,
+            &before,
+            (after.clone(), &BTreeMap::new()),
+            &mut go_on,
+        );
         moves(&before, &after, &seen)
     });
     thinking.await.map(Some).map_err(Problem::internal)

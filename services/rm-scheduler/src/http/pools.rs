@@ -1,6 +1,7 @@
 //! `/v1/pools`: worker pools.
 
 mod events;
+mod idle;
 mod orders;
 mod owner;
 
@@ -34,6 +35,15 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 /// A pool lasts as long as its job, so its owner's token outlives any job we mean to run.
 const TOKEN_LIFE_MS: u64 = 365 * 24 * 3_600 * 1_000;
 
+hayward_service::refusals! {
+    OwnerOnly = 403, "for the owner only";
+    OwnerAndOperators = 403, "for the owner and operators";
+    Anothers = 403, "another's";
+    NoPool = 404, "no such pool";
+    NotBound = 409, "stale_epoch, not_connected or stale_connection";
+    PoolStopped = 410, "the pool is stopped";
+}
+
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
         .routes(routes!(create_pool, list_pools))
@@ -43,6 +53,7 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(owner::set_pool_size))
         .routes(routes!(owner::worker_started))
         .routes(routes!(owner::remove_worker))
+        .routes(routes!(idle::report_idle_workers))
         .routes(routes!(owner::check_pool))
         .routes(routes!(owner::stop_pool))
         .routes(routes!(events::follow_pool_events))
@@ -154,10 +165,7 @@ pub async fn list_pools(State(api): State<Api>, caller: Caller) -> Result<Json<P
     responses(
         (status = 200, description = "as it is now", body = PoolView,
             headers(("ETag" = String, description = "the version of its size"))),
-        (status = 403, description = "another's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
+        Anothers, NoPool,
     ),
 )]
 pub async fn show_pool(
@@ -191,10 +199,7 @@ pub struct Filter {
         (status = 200, description = "in order of id", body = WorkerList),
         (status = 400, description = "no such state", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "another's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
+        Anothers, NoPool,
     ),
 )]
 pub async fn list_pool_workers(

@@ -3,13 +3,16 @@
 use axum::extract::State;
 use axum::response::Response;
 use hayward_publication::Update;
-use hayward_publication::endpoint::{Since, answer};
+use hayward_publication::endpoint::{Reader, Since};
 use hayward_rm_scheduler_api::evidence::{
     CLEARINGS, ClearingEntry, FAILURES, FactEntry, MACHINES, MachineEntry,
 };
-use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
+use hayward_rm_scheduler_api::{
+    ALLOCATIONS, AllocationEntry, CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry, VERDICTS,
+    VerdictEntry,
+};
 use hayward_service::problem::Problem;
-use hayward_service::{Caller, Query};
+use hayward_service::refusal::{NoToken, NotReadable, ServicesOnly};
 
 use super::Api;
 
@@ -20,21 +23,14 @@ use super::Api;
     responses(
         (status = 200, description = "everything, or what changed",
             body = Update<AllocationEntry>),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "for services only", body = Problem,
-            content_type = "application/problem+json"),
+        NotReadable, NoToken, ServicesOnly,
     ),
 )]
 pub async fn follow_allocations(
     State(api): State<Api>,
-    caller: Caller,
-    Query(since): Query<Since>,
+    reader: Reader,
 ) -> Result<Response, Problem> {
-    caller.require_service()?;
-    answer(api.publisher(), ALLOCATIONS, "", &since, true).await
+    reader.follow(api.publisher(), ALLOCATIONS).await
 }
 
 /// Follow the verdicts: why work waits.
@@ -43,21 +39,11 @@ pub async fn follow_allocations(
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<VerdictEntry>),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "for services only", body = Problem,
-            content_type = "application/problem+json"),
+        NotReadable, NoToken, ServicesOnly,
     ),
 )]
-pub async fn follow_verdicts(
-    State(api): State<Api>,
-    caller: Caller,
-    Query(since): Query<Since>,
-) -> Result<Response, Problem> {
-    caller.require_service()?;
-    answer(api.publisher(), VERDICTS, "", &since, true).await
+pub async fn follow_verdicts(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
+    reader.follow(api.publisher(), VERDICTS).await
 }
 
 /// Follow what is told of machines: how attempts fared on them, and their silence.
@@ -66,21 +52,11 @@ pub async fn follow_verdicts(
     params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<FactEntry>),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "for services only", body = Problem,
-            content_type = "application/problem+json"),
+        NotReadable, NoToken, ServicesOnly,
     ),
 )]
-pub async fn follow_failures(
-    State(api): State<Api>,
-    caller: Caller,
-    Query(since): Query<Since>,
-) -> Result<Response, Problem> {
-    caller.require_service()?;
-    answer(api.publisher(), FAILURES, "", &since, true).await
+pub async fn follow_failures(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
+    reader.follow(api.publisher(), FAILURES).await
 }
 
 /// Follow the machines that brakes count over.
@@ -89,21 +65,11 @@ pub async fn follow_failures(
     params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<MachineEntry>),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "for services only", body = Problem,
-            content_type = "application/problem+json"),
+        NotReadable, NoToken, ServicesOnly,
     ),
 )]
-pub async fn follow_machines(
-    State(api): State<Api>,
-    caller: Caller,
-    Query(since): Query<Since>,
-) -> Result<Response, Problem> {
-    caller.require_service()?;
-    answer(api.publisher(), MACHINES, "", &since, true).await
+pub async fn follow_machines(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
+    reader.follow(api.publisher(), MACHINES).await
 }
 
 /// Follow how far the emptying of machines and workers is.
@@ -112,19 +78,38 @@ pub async fn follow_machines(
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<ClearingEntry>),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "for services only", body = Problem,
-            content_type = "application/problem+json"),
+        NotReadable, NoToken, ServicesOnly,
     ),
 )]
-pub async fn follow_clearings(
+pub async fn follow_clearings(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
+    reader.follow(api.publisher(), CLEARINGS).await
+}
+
+/// Follow the processes that services should have.
+#[utoipa::path(
+    get, path = "/v1/processors/publication", operation_id = "follow_processors",
+    tag = "publications", params(Since),
+    responses(
+        (status = 200, description = "everything, or what changed", body = Update<ProcessorEntry>),
+        NotReadable, NoToken, ServicesOnly,
+    ),
+)]
+pub async fn follow_processors(
     State(api): State<Api>,
-    caller: Caller,
-    Query(since): Query<Since>,
+    reader: Reader,
 ) -> Result<Response, Problem> {
-    caller.require_service()?;
-    answer(api.publisher(), CLEARINGS, "", &since, true).await
+    reader.follow(api.publisher(), PROCESSORS).await
+}
+
+/// Follow the nodes that take nothing new, for everybody or for some.
+#[utoipa::path(
+    get, path = "/v1/closed/publication", operation_id = "follow_closed", tag = "publications",
+    params(Since),
+    responses(
+        (status = 200, description = "everything, or what changed", body = Update<ClosedEntry>),
+        NotReadable, NoToken, ServicesOnly,
+    ),
+)]
+pub async fn follow_closed(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
+    reader.follow(api.publisher(), CLOSED).await
 }

@@ -1,6 +1,9 @@
 //! `/v1/shares`
 
+use std::collections::BTreeSet;
+
 use axum::extract::State;
+use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json};
@@ -21,14 +24,22 @@ use crate::translate;
 )]
 pub async fn show_shares(State(api): State<Api>, _caller: Caller) -> Result<Json<Shares>, Problem> {
     api.publisher().leading()?;
-    let shares = api
-        .context
-        .view
-        .read()
-        .counted
-        .as_ref()
-        .map(translate::shares);
+    let view = api.context.view.read();
+    let counted = view.counted.as_ref();
+    let shares = counted.map(|it| translate::shares(it, divided(&view.policy.policy)));
     shares.map(Json).ok_or_else(no_round)
+}
+
+/// The pools that have queues, and all below them.
+fn divided(policy: &Policy) -> BTreeSet<String> {
+    let top = |name: &str| {
+        let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
+        let path = std::iter::successors(Some(name), above).take(policy.pools.len());
+        path.last().and_then(|top| policy.pools.get(top))
+    };
+    let names = policy.pools.keys();
+    let names = names.filter(|name| top(name).is_some_and(|top| top.queues.is_some()));
+    names.cloned().collect()
 }
 
 pub fn no_round() -> Problem {

@@ -2,6 +2,7 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::what_if::{Forecast, WhatIf};
+use hayward_rm_scheduler_capacity::ByPool;
 use hayward_rm_scheduler_domain::forecast::compare;
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Scope};
@@ -82,12 +83,8 @@ fn answer(
     let question = question(ask, asker, look)
         .map_err(|faults| problem(Code::Invalid, "this cannot be reckoned", faults))?;
     let mut go_on = patiently(question.rounds);
-    let seen = compare(
-        &look.snapshot,
-        question.changed,
-        &question.task_ms,
-        &mut go_on,
-    );
+    let changed = (question.changed, &question.task_ms);
+    let seen = compare(&ByPool, &look.snapshot, changed, &mut go_on);
     Ok(Forecast {
         at: look.snapshot.now,
         silent: look.silent.map(str::to_owned),

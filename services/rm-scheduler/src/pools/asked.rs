@@ -1,10 +1,10 @@
 //! Someone asked about a pool: one function per request.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::pools::{
-    CheckAnswer, EventList, OwnerConnected, PoolView, SizeAnswer,
+    CheckAnswer, EventList, IdleAnswer, OwnerConnected, PoolView, SizeAnswer,
 };
 use hayward_rm_scheduler_pools::{Connect, Final, Mode, Pool, Refusal as Fence, Speaker, Wish};
 use hayward_vocabulary::{AllocationId, WorkId};
@@ -158,6 +158,22 @@ impl Ledger {
         })
     }
 
+    pub(crate) fn workers_idle(
+        &mut self,
+        id: &WorkId,
+        (from, idle): (Speaker, &BTreeSet<AllocationId>),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<IdleAnswer, Refusal> {
+        self.change_pool(id, moment, batch, |pool, now| {
+            let told = pool.report_idle(from, idle, now)?;
+            Ok::<_, Fence>(IdleAnswer {
+                idle_blocked: told.idle_blocked,
+                requested_now: told.requested_now,
+            })
+        })
+    }
+
     pub(crate) fn check_pool(
         &mut self,
         id: &WorkId,
@@ -189,20 +205,23 @@ impl Ledger {
     }
 
     /// Events for a listener; an owner that says who it is is fenced, and heard. A stopped pool
-    /// still says why.
+    /// still says why, until its owner has heard all of it and nothing more can come.
     pub(crate) fn hear_pool(
         &mut self,
         id: &WorkId,
         (from, after): (Option<Speaker>, u64),
         moment: &Moment,
     ) -> Result<EventList, Refusal> {
-        if let Some(from) = from {
-            let kept = self.pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
-            match kept.pool.fence(from, now(moment)) {
-                Ok(()) | Err(Fence::Stopped) => {}
-                Err(fence) => return Err(fence.into()),
-            }
+        let heard = self.pool_events(id, after)?;
+        let Some(from) = from else {
+            return Ok(heard);
+        };
+        let kept = self.pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
+        let more = !heard.events.is_empty() || kept.pool.counts().returning > 0;
+        match kept.pool.fence(from, now(moment)) {
+            Ok(()) => Ok(heard),
+            Err(Fence::Stopped) if more => Ok(heard),
+            Err(fence) => Err(fence.into()),
         }
-        self.pool_events(id, after)
     }
 }

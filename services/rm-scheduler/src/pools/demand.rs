@@ -83,6 +83,12 @@ fn demand(about: &About, work: WorkId) -> DemandEntry {
         service: Some(about.id.clone()),
         disruption_limit: None,
         when_unreachable: WhenUnreachable::default(),
+        processor: None,
+        apart: None,
+        host: None,
+        queued: None,
+        orchestrated: None,
+        part: None,
         settled: std::collections::BTreeSet::new(),
         launch: None,
     }

@@ -13,8 +13,8 @@ pub enum Refusal {
     OtherRequest,
     #[error("there are {0} pools already; stop some that are not needed")]
     TooMany(usize),
-    #[error("events after {after} are kept no more, the oldest is {oldest}; connect again")]
-    TooOld { after: u64, oldest: u64 },
+    #[error("events after {after} cannot be told, {} to {} can: connect again", kept.0, kept.1)]
+    NotKept { after: u64, kept: (u64, u64) },
     #[error(transparent)]
     Fenced(#[from] asked::Refusal),
 }
@@ -35,7 +35,7 @@ impl From<Refusal> for Problem {
             }
             Refusal::OtherRequest => Code::IdempotencyMismatch,
             Refusal::TooMany(_) => Code::Conflict,
-            Refusal::TooOld { .. } | Refusal::Fenced(Fence::Stopped) => Code::Gone,
+            Refusal::NotKept { .. } | Refusal::Fenced(Fence::Stopped) => Code::Gone,
             Refusal::Fenced(Fence::StaleEpoch { .. }) => Code::StaleEpoch,
             Refusal::Fenced(Fence::NotConnected) => Code::NotConnected,
             Refusal::Fenced(Fence::StaleConnection { .. }) => Code::StaleConnection,

@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
-use hayward_rm_scheduler_pools::{Ending, Pool, State, Told};
-use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
+use hayward_rm_scheduler_pools::{Ending, Mode, Pool, State, Told};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, WorkId};
 
-use super::{number_of, owns};
+use super::{Kept, number_of, owns};
 use crate::ledger::Ledger;
 use crate::store::Rows;
 
@@ -30,6 +30,7 @@ impl Ledger {
                 pool.told(told, now);
             });
         }
+        self.mark_nodes(moment, batch);
         let due = |at: Option<u64>| at.is_some_and(|at| at <= moment.monotonic_ms);
         let due = self
             .pools
@@ -39,6 +40,32 @@ impl Ledger {
         let due: Vec<WorkId> = due.map(|(id, _)| id.clone()).collect();
         for id in due {
             self.tell_pool(&id, moment, batch, Pool::tick);
+        }
+    }
+
+    /// Tells pools which of the nodes they have workers on are blocked without being emptied.
+    fn mark_nodes(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let marked = |kept: &Kept| -> BTreeSet<NodeName> {
+            let avoided = self.avoids(&kept.about.id);
+            let workers = kept.pool.workers.values();
+            let nodes: BTreeSet<&NodeName> = workers.filter_map(|it| it.node.as_ref()).collect();
+            let blocked = |node: &&NodeName| {
+                let known = self.snapshot.nodes.get(*node);
+                known.is_some_and(|node| node.block.is_some()) || avoided.contains(*node)
+            };
+            nodes.into_iter().filter(blocked).cloned().collect()
+        };
+        let runs = |kept: &&Kept| kept.pool.stopped.is_none() && kept.pool.mode == Mode::Managed;
+        let changed: Vec<(WorkId, BTreeSet<NodeName>)> = (self.pools.by_id.values())
+            .filter(runs)
+            .map(|kept| (kept, marked(kept)))
+            .filter(|(kept, marked)| kept.pool.marked != *marked)
+            .map(|(kept, marked)| (kept.about.id.clone(), marked))
+            .collect();
+        for (id, marked) in changed {
+            self.tell_pool(&id, moment, batch, |pool, now| {
+                pool.nodes_are_marked(marked, now);
+            });
         }
     }
 
@@ -129,19 +156,25 @@ fn told(pool: &Pool, entries: &[AllocationEntry]) -> Vec<Told> {
 
 fn ended(entry: &AllocationEntry) -> Told {
     let exit = entry.exit.as_ref();
-    let cause = exit.map(|exit| exit.cause);
-    let by_machine = exit.is_some_and(|exit| exit.cause_code.is_some());
     let vacated = entry.vacate.as_ref().map(|vacate| vacate.reason);
-    let ending = match (vacated, cause) {
-        (Some(reason), _) if reason != VacateReason::NodeLost => Ending::Intended,
-        (_, Some(ExitCause::Intended)) => Ending::Intended,
-        (_, Some(ExitCause::LaunchFailed)) if by_machine => Ending::Refused,
-        _ => Ending::Died,
-    };
     Told::Ended {
         id: entry.id.clone(),
-        ending,
+        ending: ending(vacated, exit, entry.running_since.is_some()),
         text: exit.map_or_else(|| "it ended".to_owned(), in_words),
+    }
+}
+
+/// Whose doing an end was. What was taken off was meant to end, whatever it made of that (section
+/// 22); only a lost node is nobody's intention.
+fn ending(vacated: Option<VacateReason>, exit: Option<&Exit>, ran: bool) -> Ending {
+    let cause = exit.map(|exit| exit.cause);
+    // A class is that of a machine that could not start it (W15).
+    let classed = exit.is_some_and(|exit| exit.cause_code.is_some());
+    match (vacated, cause) {
+        (Some(reason), _) if reason != VacateReason::NodeLost => Ending::Intended,
+        (_, Some(ExitCause::Intended)) => Ending::Intended,
+        (_, Some(ExitCause::LaunchFailed | ExitCause::Node)) if classed && !ran => Ending::Refused,
+        _ => Ending::Died,
     }
 }
 
@@ -161,4 +194,59 @@ fn in_words(exit: &Exit) -> String {
     let message = exit.message.as_ref().map(|text| format!(": {text}"));
     let parts = [code, signal, message].map(Option::unwrap_or_default);
     format!("{how}{}", parts.concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REASONS: [VacateReason; 7] = [
+        VacateReason::Preempted,
+        VacateReason::Blocked,
+        VacateReason::NodeLost,
+        VacateReason::NodeOffline,
+        VacateReason::Drained,
+        VacateReason::WorkGone,
+        VacateReason::Unknown,
+    ];
+
+    #[test]
+    fn section_22_no_intended_end_is_a_failure_of_a_pool() {
+        use Ending::{Died, Intended, Refused};
+        use ExitCause::{
+            LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
+        };
+        let exit = |cause, code: Option<&str>| Exit {
+            cause_code: code.map(str::to_owned),
+            ..Exit::of(cause, "")
+        };
+        let table = [
+            // By itself | with the class of a machine, before it ran | after that.
+            (Success, [Died, Died, Died]),
+            (UserError, [Died, Died, Died]),
+            (UserLimit, [Died, Died, Died]),
+            (LaunchFailed, [Died, Refused, Died]),
+            (Node, [Died, Refused, Died]),
+            (ExitCause::Intended, [Intended, Intended, Intended]),
+            (LaunchUnknown, [Died, Died, Died]),
+            (Unknown, [Died, Died, Died]),
+        ];
+        for (cause, [plain, before, after]) in table {
+            let full = exit(cause, Some("disk_full"));
+            let bare = exit(cause, None);
+            assert_eq!(ending(None, Some(&bare), true), plain, "{cause:?}");
+            assert_eq!(ending(None, Some(&full), false), before, "{cause:?}");
+            assert_eq!(ending(None, Some(&full), true), after, "{cause:?}");
+            for reason in REASONS {
+                let was = ending(Some(reason), Some(&bare), true);
+                let meant = reason != VacateReason::NodeLost;
+                assert_eq!(
+                    was,
+                    if meant { Intended } else { plain },
+                    "{reason:?} {cause:?}"
+                );
+            }
+        }
+        assert_eq!(ending(None, None, true), Died);
+    }
 }

@@ -45,6 +45,7 @@ impl Ledger {
             started: counts.started,
             returning: counts.returning,
             foreign: counts.foreign,
+            idle_blocked: counts.idle_blocked,
             deficit: pool.missing(),
             failed_so_far: pool.failed_so_far,
             max_failed: pool.max_failed,
@@ -84,6 +85,8 @@ impl Ledger {
             node: worker.node.clone(),
             granted_at: self.allocations.get(id).map(|held| held.entry.granted_at),
             reported_by_epoch: worker.reported_by,
+            idle: worker.idle,
+            marked: worker.marked,
         };
         Ok(all.map(view).collect())
     }
@@ -91,14 +94,16 @@ impl Ledger {
     /// What came after this number, as far as it is kept.
     pub(crate) fn pool_events(&self, id: &WorkId, after: u64) -> Result<EventList, Refusal> {
         let kept = self.pools.by_id.get(id).ok_or(Refusal::Absent)?;
-        let oldest = kept.events.front().map_or(1, |event| event.seq);
-        if after + 1 < oldest {
-            return Err(Refusal::TooOld { after, oldest });
+        let newest = kept.pool.event_seq;
+        let oldest = kept.events.front().map_or(newest + 1, |event| event.seq);
+        if after > newest || after + 1 < oldest {
+            let kept = (oldest, newest);
+            return Err(Refusal::NotKept { after, kept });
         }
         let events = kept.events.iter().filter(|event| event.seq > after);
         Ok(EventList {
             events: events.cloned().collect(),
-            after: kept.pool.event_seq.max(after),
+            after: newest,
         })
     }
 }

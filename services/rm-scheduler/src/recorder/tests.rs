@@ -63,6 +63,7 @@ impl Fleet {
             lost: false,
             offline: false,
             block: None,
+            labels: BTreeMap::new(),
         };
         self.tracked
             .set_node(format!("n{at}").parse().unwrap(), node);
@@ -83,10 +84,12 @@ impl Fleet {
             machines: std::collections::BTreeSet::new(),
             avoids: std::collections::BTreeSet::new(),
             service: None,
+            apart: None,
             managed: false,
             runnable: true,
             completing: false,
             keeps_what_it_holds: false,
+            queued: None,
         };
         self.tracked
             .set_demand(format!("w{at}").parse().unwrap(), demand);

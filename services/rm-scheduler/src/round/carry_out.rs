@@ -11,13 +11,15 @@ use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::{Made, Order};
 use crate::ledger::{Held, Ledger};
+use crate::orchestrated;
+use crate::requests;
 use crate::store::{Rows, rounds};
 use crate::translate;
 use crate::view::CountedNews;
 
 /// Grants, and verdicts, one round carries out at most. A commit has to end well within the lease;
 /// what is left over is news for the next round, which plans it anew.
-const MOST_AT_ONCE: usize = 10_000;
+pub(super) const MOST_AT_ONCE: usize = 10_000;
 
 impl Ledger {
     pub(crate) fn carry_out(
@@ -44,12 +46,18 @@ impl Ledger {
             self.vacate(order, moment, batch);
         }
         // Grants are in order of turn, so the first of them stand without the others.
-        let grants = plan.grants.into_iter().take(MOST_AT_ONCE);
-        let grants = grants.map(|g| self.grant(g, moment, batch)).collect();
+        let mut grants = Vec::new();
+        for grant in plan.grants.into_iter().take(MOST_AT_ONCE) {
+            // The plan put another in place of a task that it tells to leave.
+            if !self.leaves_as_one(&grant.work) {
+                grants.push(self.grant(grant, moment, batch));
+            }
+        }
         self.set_rates();
         let verdicts = plan.verdicts.clone();
         self.unsaid.extend(plan.verdicts);
         let waiting = self.judge(moment, batch);
+        self.tell_waits(batch);
         self.receive(&plan.receipts, &vacated, moment, batch);
         self.close_lapsed(moment, batch);
         let view = RoundView {
@@ -82,28 +90,36 @@ impl Ledger {
         self.show(changed.then_some(view), news, moment, batch);
     }
 
-    fn grant(
+    pub(crate) fn grant(
         &mut self,
         grant: plan::Grant,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> AllocationId {
         let id = AllocationId::fresh(fresh_uuid());
-        let demand = self.demand.get(grant.work.as_str());
+        let request = self.asked_by(&grant.work);
+        // What is granted for a request is a place of the process itself.
+        let work = request.as_ref().map_or(grant.work, |it| it.work.clone());
+        let predecessor = match &request {
+            Some(request) => request.predecessor.clone(),
+            None => self.takes_over_from(&work),
+        };
+        let demand = self.demand.get(work.as_str());
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
         let launch = demand
             .and_then(|demand| demand.launch.clone())
-            .or_else(|| self.pools.launch(&grant.work, &id));
+            .or_else(|| self.pools.launch(&work, &id));
         let trial = self.trials.of(&grant.node);
+        let started_outside = demand.is_some_and(orchestrated::starts_its_own);
         // Nothing is started on a reservation: holding the machine is all there is to do.
         let state = match launch {
-            Some(_) => AllocationState::Assigned,
-            None => AllocationState::Running,
+            None if !started_outside => AllocationState::Running,
+            _ => AllocationState::Assigned,
         };
         let entry = AllocationEntry {
             id: id.clone(),
-            incarnation: self.next_incarnation(&grant.work, batch),
-            work: grant.work,
+            incarnation: self.next_incarnation(&work, batch),
+            work,
             kind: grant.kind,
             user: grant.user,
             class: grant.class,
@@ -113,6 +129,8 @@ impl Ledger {
             granted_at: moment.now,
             running_since: (state == AllocationState::Running).then_some(moment.now),
             exclusive,
+            predecessor,
+            request: request.map(|it| it.id),
             state,
             vacate: None,
             exit: None,
@@ -133,11 +151,11 @@ impl Ledger {
         id
     }
 
-    pub(super) fn vacate(&mut self, order: Order, moment: &Moment, batch: &mut Batch<Rows>) {
+    pub(crate) fn vacate(&mut self, order: Order, moment: &Moment, batch: &mut Batch<Rows>) {
         let Some(held) = self.allocations.get(&order.allocation) else {
             return;
         };
-        let mut held = held.clone();
+        let (mut held, waits) = (held.clone(), self.ends_outside(&held.entry));
         let entry = &mut held.entry;
         entry.vacate = Some(Vacate {
             reason: order.reason,
@@ -148,14 +166,24 @@ impl Ledger {
         let cause = match entry.launch {
             // A node that cannot answer is not waited for (purge); nothing runs on a reservation.
             _ if order.purge => Some(ExitCause::Node),
+            // Its orchestrator ends the process, and says when it has.
+            None if waits => None,
             None => Some(ExitCause::Intended),
             Some(_) => None,
         };
         if let Some(cause) = cause {
             entry.state = AllocationState::Ended;
             entry.exit = Some(Exit::of(cause, order.detail));
+        } else if waits {
+            entry.state = AllocationState::Stopping;
         }
+        let work = held.entry.work.clone();
         self.put(held, batch);
+        let demand = self.demand.get(work.as_str());
+        if demand.is_some_and(|demand| demand.part.is_some()) {
+            // What has ended counts until it is settled, and a task that leaves is no other's.
+            self.refresh_demand(work.as_str());
+        }
         self.bury_if_settled(&order.allocation, batch);
     }
 
@@ -164,6 +192,11 @@ impl Ledger {
         let mut changed = Vec::new();
         let mut published = 0;
         while let Some((work, verdict)) = self.unsaid.pop_first() {
+            // Nobody but who asked for a place knows of the request.
+            if requests::owns(&work) {
+                self.places.hear(work, &verdict);
+                continue;
+            }
             let before = self.verdicts.get(&work);
             let note = self.unreachable.note(&work);
             let same = |said: &VerdictEntry| {
@@ -201,14 +234,16 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         let ledger = self.usage.values().cloned().collect();
-        let all = news.shares.is_none().then(|| self.rounds.shares().clone());
+        let all = news.shares.is_none().then(|| self.rounds.shares());
         let (counted_in, at) = (self.round, moment.now);
+        let budgets = self.budgets();
         let context = self.context.clone();
         batch.once_committed(move |_| {
             let mut view = context.view.write();
             let counted = view.counted.get_or_insert_default();
             news.tell(all, counted);
             (counted.round, counted.at, counted.ledger) = (counted_in, at, ledger);
+            counted.budgets = budgets;
             view.rounds.extend(round);
             while view.rounds.len() > rounds::KEPT {
                 view.rounds.pop_front();

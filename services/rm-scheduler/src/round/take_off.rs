@@ -1,6 +1,7 @@
 //! What is taken off before a round is planned, so that the plan sees it leaving and grants its
 //! successors: blocked workers, work on nodes that are blocked for it alone, drains and graceful
-//! evacuations, as far as disruption limits allow.
+//! evacuations, as far as disruption limits allow. Processes of services are not told before their
+//! next place is reserved ([`super::seek`]), as long as there is time.
 //!
 //! What is taken off a node all at once the planner orders itself; here it is only counted.
 
@@ -12,6 +13,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_rm_scheduler_api::evidence::BlockerReason;
 use hayward_rm_scheduler_domain::disruption::{Candidate, may_leave};
+use hayward_rm_scheduler_domain::evacuation::{Way, way};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId, WorkKind};
 
 use super::Order;
@@ -64,6 +66,7 @@ struct Leaver {
     order: Order,
     candidate: Candidate,
     paused: bool,
+    way: Way,
 }
 
 impl Ledger {
@@ -76,6 +79,7 @@ impl Ledger {
         for order in &orders {
             self.vacate(order.clone(), moment, batch);
         }
+        self.seeking.begin();
         let wishes = self.wishes();
         if wishes.is_empty() && self.clearings.all.is_empty() {
             return orders;
@@ -133,6 +137,7 @@ impl Ledger {
                     work: entry.work.clone(),
                     after,
                     told: false,
+                    place_first: false,
                     ended: false,
                     settled: None,
                 };
@@ -185,16 +190,33 @@ impl Ledger {
             }
         }
         let (paused, list): (Vec<Leaver>, Vec<Leaver>) = list.into_iter().partition(|it| it.paused);
+        let (stay, mut list): (Vec<Leaver>, Vec<Leaver>) =
+            list.into_iter().partition(|it| it.way == Way::Stay);
+        // Those a place was looked for in vain let others try first.
+        list.sort_by_key(|it| self.seeking.last_tried(&it.order.allocation));
         let moving = self.clearings.moving();
         let candidates: Vec<Candidate> = list.iter().map(|it| it.candidate.clone()).collect();
         let may = may_leave(&candidates, &moving);
         let mut orders = Vec::new();
         for (leaver, may) in list.into_iter().zip(may) {
-            if may {
-                orders.push(leaver.order);
-            } else {
-                self.hold_back(&leaver);
+            match (may, leaver.way) {
+                (true, Way::PlaceFirst) => self.seeking.seek(leaver.order),
+                (true, _) => orders.push(leaver.order),
+                (false, way) => {
+                    self.hold_back(&leaver);
+                    if way == Way::PlaceFirst {
+                        let id = leaver.order.allocation;
+                        self.seeking.wait(id, leaver.candidate.group);
+                    }
+                }
             }
+        }
+        for leaver in stay {
+            let detail = "it is moved already, or starts when another has ended".to_owned();
+            let why = (BlockerReason::Moving, detail);
+            self.clearings
+                .held_back
+                .insert(leaver.order.allocation, why);
         }
         for leaver in paused {
             let why = (BlockerReason::Paused, "the drain is paused".to_owned());
@@ -224,6 +246,7 @@ impl Ledger {
                 .is_some_and(|it| it <= now),
         };
         let paused = matches!(wish.pace, Pace::Limited { paused: true, .. });
+        let at_once = at_once && !paused;
         let movable = self.standing_at(&wish.place).into_iter();
         movable
             .filter(|held| self.is_movable(held))
@@ -231,17 +254,29 @@ impl Ledger {
                 candidate: Candidate {
                     group: held.entry.work.whole(),
                     limit: self.disruption_limit(&held.entry.work),
-                    at_once: at_once && !paused,
+                    at_once,
                 },
                 order: Order {
                     allocation: held.entry.id.clone(),
                     reason: wish.reason,
-                    detail: wish.detail.clone(),
+                    detail: self.detail(&held.entry.id, wish, at_once),
                     purge: false,
                 },
                 paused,
+                way: way(&self.leaver(held, at_once)),
             })
             .collect()
+    }
+
+    /// What happens without a next place is said to happen without.
+    fn detail(&self, id: &AllocationId, wish: &Wish, at_once: bool) -> String {
+        match self.seeking.why_not(id) {
+            Some(why) if at_once => format!(
+                "{}; its time is over and no next place was found in it: {why}",
+                wish.detail
+            ),
+            _ => wish.detail.clone(),
+        }
     }
 
     /// Not told before, no reservation (I12), and its node can hear it.

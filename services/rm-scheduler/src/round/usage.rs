@@ -39,7 +39,7 @@ impl Ledger {
 
     pub(crate) fn set_rates(&mut self) {
         self.rates = BTreeMap::new();
-        for (class, share) in &self.rounds.shares().classes {
+        for (class, share) in &self.rounds.sums().classes {
             for (user, share) in &share.users {
                 if share.given > 0 || share.tally.held > 0 {
                     self.rates.insert(
@@ -47,6 +47,24 @@ impl Ledger {
                         (share.given, share.tally.held),
                     );
                 }
+            }
+        }
+        self.set_rates_of_queues();
+    }
+
+    /// In a queue nothing is owed by share: who works there is due what it holds.
+    fn set_rates_of_queues(&mut self) {
+        let snapshot = &self.snapshot;
+        if snapshot.queues.is_empty() {
+            return;
+        }
+        for allocation in snapshot.allocations.values() {
+            let demand = snapshot.demand.get(&allocation.work);
+            if demand.is_some_and(|demand| demand.queued.is_some()) {
+                let key = (allocation.user.clone(), allocation.class.clone());
+                let (due, held) = self.rates.entry(key).or_default();
+                *due += allocation.order;
+                *held += allocation.order;
             }
         }
     }

@@ -185,6 +185,8 @@ mod tests {
             granted_at: Timestamp::default(),
             running_since: None,
             exclusive: false,
+            predecessor: None,
+            request: None,
             state: AllocationState::Assigned,
             vacate: None,
             exit: None,

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use hayward_rm_scheduler_api::pools::{PoolEvent, WorkerSpec};
+use hayward_rm_scheduler_api::pools::{EventKind, PoolEvent, WorkerSpec};
 use hayward_rm_scheduler_pools::{Final, Mode, Pool, Rules, State, Stopped, Worker};
 use hayward_vocabulary::{AllocationId, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -183,23 +183,27 @@ async fn write_workers(
     let nodes: Vec<Option<String>> = nodes.collect();
     let epochs: Vec<Option<i64>> = there.iter().map(|it| it.reported_by.map(signed)).collect();
     let ordered: Vec<bool> = there.iter().map(|it| it.ordered).collect();
+    let idle: Vec<bool> = there.iter().map(|it| it.idle).collect();
     sqlx::query!(
         "insert into pool_worker (pool_id, resource_id, state, number, node, reported_by_epoch,
-                                  ordered)
-         select new.pool, new.id, new.state, new.number, new.node, new.epoch, new.ordered
+                                  ordered, idle)
+         select new.pool, new.id, new.state, new.number, new.node, new.epoch, new.ordered,
+                new.idle
            from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[],
-                       $6::bigint[], $7::boolean[])
-             as new (pool, id, state, number, node, epoch, ordered)
+                       $6::bigint[], $7::boolean[], $8::boolean[])
+             as new (pool, id, state, number, node, epoch, ordered, idle)
          on conflict (pool_id, resource_id) do update set
              state = excluded.state, number = excluded.number, node = excluded.node,
-             reported_by_epoch = excluded.reported_by_epoch, ordered = excluded.ordered",
+             reported_by_epoch = excluded.reported_by_epoch, ordered = excluded.ordered,
+             idle = excluded.idle",
         &pools,
         &ids,
         &states as &[&str],
         &numbers as &[Option<i64>],
         &nodes as &[Option<String>],
         &epochs as &[Option<i64>],
-        &ordered
+        &ordered,
+        &idle
     )
     .execute(tx)
     .await
@@ -321,7 +325,7 @@ async fn load_workers(
     pools: &mut BTreeMap<WorkId, Kept>,
 ) -> Result<(), sqlx::Error> {
     let rows = sqlx::query!(
-        "select pool_id, resource_id, state, number, node, reported_by_epoch, ordered
+        "select pool_id, resource_id, state, number, node, reported_by_epoch, ordered, idle
            from pool_worker"
     )
     .fetch_all(tx)
@@ -337,6 +341,8 @@ async fn load_workers(
             node: row.node.map(name).transpose()?,
             reported_by: row.reported_by_epoch.map(unsigned),
             ordered: row.ordered,
+            idle: row.idle,
+            marked: false,
             deadline: None,
         };
         kept.pool.workers.insert(name(row.resource_id)?, worker);
@@ -357,13 +363,18 @@ async fn load_events(
         let Some(kept) = pools.get_mut(row.pool_id.as_str()) else {
             continue;
         };
-        kept.events.push_back(PoolEvent {
+        let event = PoolEvent {
             seq: unsigned(row.seq),
             kind: read(&row.kind)?,
             worker_id: row.worker_id.map(name).transpose()?,
             text: row.text,
             at: Timestamp::from_unix_ms(row.at_ms),
-        });
+        };
+        // An owner that was away for its death and the restart still lists it.
+        if let (EventKind::ResourceRemoved, Some(dead)) = (event.kind, &event.worker_id) {
+            kept.pool.note_dead(dead.clone());
+        }
+        kept.events.push_back(event);
     }
     Ok(())
 }

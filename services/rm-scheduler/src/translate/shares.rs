@@ -1,5 +1,7 @@
 //! The arithmetic of a round in the words that travel, field by field.
 
+use std::collections::BTreeSet;
+
 use hayward_rm_scheduler_api::policy::SharePolicy;
 use hayward_rm_scheduler_api::shares::{
     CapParts, ClassShare, Idle, PoolShare, PriorityShare, Shares, Tally, Turn, UserShare, WorkShare,
@@ -9,20 +11,32 @@ use hayward_vocabulary::{UserName, WorkId};
 
 use crate::view::Counted;
 
-pub fn shares(counted: &Counted) -> Shares {
+/// `divided` are the pools that are divided among queues. Fair shares see nothing of them but what
+/// work of classes still holds there.
+pub fn shares(counted: &Counted, divided: BTreeSet<String>) -> Shares {
     let shares = &counted.shares;
+    let is_seen = |(name, pool): &(&String, &plan::PoolShare)| {
+        pool.total > 0 || pool.held > 0 || !divided.contains(*name)
+    };
+    let seen = shares.pools.iter().filter(is_seen);
+    let mut budgets = counted.budgets.clone();
+    budgets.pools.retain(|it| !divided.contains(&it.pool));
+    // Queues have delays and laws of their own in place of a budget.
+    budgets.users.retain(|it| !divided.contains(&it.tree));
     Shares {
         round: counted.round,
         at: counted.at,
         capacity: shares.capacity,
         held: shares.held,
         free: shares.free,
-        pools: shares.pools.iter().map(pool).collect(),
+        pools: seen.map(pool).collect(),
         elsewhere: shares.elsewhere,
         priorities: shares.priorities.iter().map(priority).collect(),
         classes: shares.classes.iter().map(class).collect(),
         unclassed: tally(&shares.unclassed),
         ledger: counted.ledger.clone(),
+        budgets,
+        divided: divided.into_iter().collect(),
     }
 }
 

@@ -188,8 +188,8 @@ impl<'a> Rooms<'a> {
 }
 
 fn counts(course: &Course) -> BTreeMap<&WorkId, u64> {
-    let classes = course.shares.classes.values();
-    let users = classes.flat_map(|class| class.users.values());
-    let work = users.flat_map(|user| &user.work);
-    work.map(|(work, share)| (work, share.current)).collect()
+    let processes = course.processes();
+    processes
+        .map(|(work, (.., current))| (work, current))
+        .collect()
 }

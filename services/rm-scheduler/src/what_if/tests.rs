@@ -2,10 +2,12 @@ use std::sync::Arc;
 
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_api::what_if::WhatIf;
+use hayward_rm_scheduler_capacity::ByPool;
 use hayward_rm_scheduler_domain::forecast::{compare, within};
 use hayward_rm_scheduler_domain::snapshot::Node;
 
 use super::*;
+use crate::looks::Pinned;
 
 fn operator() -> Asker {
     Asker {
@@ -34,6 +36,7 @@ fn look() -> Look {
             lost: false,
             offline: false,
             block: None,
+            labels: std::collections::BTreeMap::new(),
         };
         snapshot.nodes.insert(name.parse().unwrap(), node);
     }
@@ -97,6 +100,33 @@ fn the_faults_of_a_policy_stand_under_it() {
 }
 
 #[test]
+fn what_is_wanted_on_a_drained_host_is_free_to_go_elsewhere() {
+    let mut snapshot = Snapshot::clone(&look().snapshot);
+    let submission = &ask(r#"{"submissions": [{}]}"#).submissions[0];
+    for (work, host) in [("svc_a.0", "n1"), ("svc_b.0", "n2")] {
+        let mut wanted = demand(submission, "ann".parse().unwrap());
+        wanted.machines = [host.parse().unwrap()].into();
+        snapshot.demand.insert(work.parse().unwrap(), wanted);
+    }
+    let pinned = |work: &str, host: &str| Pinned {
+        work: work.parse().unwrap(),
+        host: host.parse().unwrap(),
+        machines: BTreeSet::new(),
+    };
+    let look = Look {
+        snapshot: Arc::new(snapshot),
+        pinned: Arc::new(vec![pinned("svc_a.0", "n1"), pinned("svc_b.0", "n2")]),
+        ..look()
+    };
+    let question = question(&ask(r#"{"drain": ["n1"]}"#), &operator(), &look).unwrap();
+    let machines = |work: &str| {
+        let work: WorkId = work.parse().unwrap();
+        question.changed.demand[&work].machines.len()
+    };
+    assert_eq!((machines("svc_a.0"), machines("svc_b.0")), (0, 1));
+}
+
+#[test]
 fn submitters_ask_what_they_could_do_themselves() {
     let pointers = |json: &str| {
         let faults = not_theirs(&ask(json), &ann());
@@ -140,12 +170,8 @@ fn submitters_are_told_of_their_own_work_and_of_what_it_costs() {
     );
     let look = look();
     let question = question(&ask, &operator(), &look).unwrap();
-    let seen = compare(
-        &look.snapshot,
-        question.changed,
-        &question.task_ms,
-        &mut within(10),
-    );
+    let changed = (question.changed, &question.task_ms);
+    let seen = compare(&ByPool, &look.snapshot, changed, &mut within(10));
     let (all, hers) = (told(&seen, &operator()), told(&seen, &ann()));
     let users = |forecast: &hayward_rm_scheduler_api::what_if::Forecast| {
         let starts = forecast.starts.iter().map(|it| it.user.to_string());

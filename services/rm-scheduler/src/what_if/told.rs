@@ -76,12 +76,9 @@ fn starts(course: &Course) -> Vec<api::Starts> {
 }
 
 fn waits(course: &Course) -> Vec<api::Waits> {
-    let mut users: BTreeMap<&WorkId, &UserName> = BTreeMap::new();
-    for class in course.shares.classes.values() {
-        for (user, share) in &class.users {
-            users.extend(share.work.keys().map(|work| (work, user)));
-        }
-    }
+    let processes = course.processes();
+    let users: BTreeMap<&WorkId, &UserName> =
+        processes.map(|(work, (user, ..))| (work, user)).collect();
     let wait = |(work, verdict): (&WorkId, &hayward_rm_scheduler_domain::Verdict)| api::Waits {
         work: work.clone(),
         user: users.get(work).copied().cloned(),

@@ -13,13 +13,13 @@ use hayward_vocabulary::Timestamp;
 use super::neighbours::{block, job, node, reservation, service};
 use super::world::{Allocations, World, of, stays};
 
-fn drain(world: &World, name: &str, quanta: u64, order: DrainOrder) {
+pub fn drain(world: &World, name: &str, quanta: u64, order: DrainOrder) {
     let mut entry = node(name, quanta);
     entry.drain = Some(order);
     world.around.nodes.put(name, &entry);
 }
 
-fn order(number: u64) -> DrainOrder {
+pub fn order(number: u64) -> DrainOrder {
     DrainOrder {
         number,
         since: Timestamp::from_unix_ms(1),

@@ -66,6 +66,15 @@ async fn scenario_23_an_intended_end_is_no_fact_and_neither_is_a_success() {
     let second = one(&world, "job_b").await;
     world.end(&second, Exit::of(ExitCause::Success, "done"));
     world.settled().await;
+    // Placed by what its node offered before it was restarted: nobody failed.
+    let third = one(&world, "job_c").await;
+    let refused = Exit {
+        cause_code: Some("not_offered".into()),
+        ..Exit::of(ExitCause::Node, "this node runs no images")
+    };
+    world.end(&third, refused);
+    let successor = |it: &AllocationEntry| stays(it) && it.id != third.id;
+    world.until_one("job_c", "its successor", successor).await;
     assert!(world.entries::<FactEntry>("failures").await.is_empty());
 }
 

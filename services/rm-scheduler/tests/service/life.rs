@@ -18,7 +18,7 @@ async fn nothing_is_decided_before_every_neighbour_has_answered() {
     world.around.ask(&job("job_a", "ann"));
     world.start().await;
     let operator = world.client("operator");
-    until("three neighbours to be heard", async || {
+    until("all others to be heard", async || {
         let status: Status = operator.get("/v1/status").await.unwrap();
         let heard = status
             .followers
@@ -28,7 +28,7 @@ async fn nothing_is_decided_before_every_neighbour_has_answered() {
             .followers
             .iter()
             .any(|follower| follower.fault.is_some());
-        (heard.count() == 3 && faulty).then_some(())
+        (heard.count() == 4 && faulty).then_some(())
     })
     .await;
     assert_eq!(world.allocations().await.len(), 0);

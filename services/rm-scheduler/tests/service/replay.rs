@@ -4,6 +4,7 @@ use hayward_rm_scheduler::replay::{Inputs, Replay};
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
 use hayward_service::Code;
 use hayward_service::client::ClientError;
+use hayward_testkit::until;
 use serde_json::value::RawValue;
 
 use super::neighbours::{job, service};
@@ -16,6 +17,12 @@ async fn rounds(world: &World) -> Vec<RoundView> {
         .await
         .unwrap();
     list.rounds
+}
+
+/// It is shown a moment after what it granted is told.
+async fn newest(world: &World) -> RoundView {
+    let first = async || rounds(world).await.into_iter().next();
+    until("a round", first).await
 }
 
 async fn inputs(world: &World, who: &str, round: u64) -> Result<Box<RawValue>, ClientError> {
@@ -87,7 +94,7 @@ async fn inputs_are_for_operators_and_only_of_rounds_that_kept_them() {
     let world = World::new(&[4]).await;
     world.around.ask(&job("job_a", "ann"));
     world.until("all of it", |all| all.len() == 4).await;
-    let round = rounds(&world).await[0].round;
+    let round = newest(&world).await.round;
     for who in ["ann", "viewer", "job-converter"] {
         let refused = inputs(&world, who, round).await.unwrap_err();
         assert_eq!(refused.problem().unwrap().code, Code::Forbidden, "{who}");
@@ -105,7 +112,7 @@ async fn a_fleet_over_the_limit_says_that_its_rounds_cannot_be_replayed() {
     world.until_one("svc_a.0", "starts", stays).await;
     world.around.ask(&service("svc_b.0", "ann"));
     world.until_one("svc_b.0", "starts", stays).await;
-    let newest = rounds(&world).await.remove(0);
+    let newest = newest(&world).await;
     let why = newest.without_inputs.unwrap();
     assert!(why.contains("inputs_entries"), "{why}");
     let absent = inputs(&world, "operator", newest.round).await.unwrap_err();
@@ -119,7 +126,7 @@ async fn bytes_over_the_limit_are_not_kept_and_said_where_they_are_asked_for() {
     world.start().await;
     world.around.ask(&service("svc_a.0", "ann"));
     world.until_one("svc_a.0", "starts", stays).await;
-    let newest = rounds(&world).await.remove(0);
+    let newest = newest(&world).await;
     let absent = inputs(&world, "operator", newest.round).await.unwrap_err();
     let problem = absent.problem().unwrap();
     assert_eq!(problem.code, Code::NotFound);

@@ -3,6 +3,7 @@
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_rm_scheduler_api::AllocationEntry;
 use hayward_rm_scheduler_api::evidence::{FactEntry, What};
+use hayward_service::{Clock, SystemClock};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Exit, ExitCause, Size};
 
@@ -68,4 +69,28 @@ async fn what_was_there_before_the_trial_stays_beside_it() {
     world.until("one more", |all| all.len() == 3).await;
     world.settled().await;
     assert_eq!(on(&world.allocations().await, "n1").count(), 3);
+}
+
+/// The block ends here by itself, and its trial begins with it, however late blocklist says so.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_judged_block_ends_in_its_trial_before_anybody_says_so() {
+    let world = World::new(&[4, 6]).await;
+    let end = SystemClock.now().plus_ms(1_500);
+    let mut item = block(BlockKind::Node, "n2", Some(end));
+    (item.action, item.automatic) = (BlockAction::Mark, true);
+    item.sources = ["strategy:start-failures".to_owned()].into();
+    world.block(&item).await;
+    let mut demand = job("job_a", "ann");
+    demand.max_processes = 20;
+    world.around.ask(&demand);
+    let one = |all: &Allocations| on(all, "n2").count() >= 1;
+    let all = world.until("one on the node", one).await;
+    assert!(on(&all, "n2").all(|it| it.granted_at >= end));
+    world.settled().await;
+    assert_eq!(on(&world.allocations().await, "n2").count(), 1);
+    (item.canary, item.removal_no) = (true, item.removal_no + 1);
+    item.end = Some(end.plus_ms(600_000));
+    world.around.block(&item);
+    world.settled().await;
+    assert_eq!(on(&world.allocations().await, "n2").count(), 1, "the same");
 }

@@ -116,7 +116,7 @@ impl World {
         for (at, quanta) in quanta.iter().enumerate() {
             around.node(&format!("n{}", at + 1), *quanta);
         }
-        let url = around.url();
+        let url = around.url.clone();
         let mut settings = Settings {
             job_converter_url: url.clone(),
             node_status_url: url.clone(),

@@ -106,6 +106,15 @@ pub struct Switches {
     /// W-32: rounds that pass before mending takes from the same work again; 0 means none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub churn_rounds: Option<u64>,
+    /// B5: what may be taken back for others in an hour from a pool, in percent of all quanta it
+    /// has; 0 is nothing, 1000000 no limit. The preset `default` has 400, `reference` no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption_pool_percent_per_hour: Option<u64>,
+    /// B5: what may be taken back for others in an hour from one user, in percent of all quanta of
+    /// the top-level pool; 0 is nothing, 1000000 no limit. The preset `default` has 200,
+    /// `reference` no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preemption_user_percent_per_hour: Option<u64>,
     /// Overage is taken back only where that lets waiting work in (decision 0006).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evict_for_somebody: Option<bool>,

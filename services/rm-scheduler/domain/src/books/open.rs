@@ -8,6 +8,7 @@ use rustc_hash::FxHashMap;
 use super::{Books, ClassBook, Desk, Machine, Request, cap, sets::Sets};
 use crate::{
     apportion::Amounts,
+    budget::Opened,
     register::Register,
     room::Room,
     snapshot::{Policy, Snapshot},
@@ -71,6 +72,8 @@ impl<'a> Books<'a> {
             changed_caps: BTreeMap::new(),
             promised: BTreeMap::new(),
             waits: FxHashMap::default(),
+            brakes: FxHashMap::default(),
+            budget: Opened::default(),
             sets: std::mem::take(&mut desk.sets),
         };
         books.take_over();

@@ -15,6 +15,8 @@ pub(crate) struct Machine {
     /// and nothing of work without a class lies on it.
     pub schedulable: bool,
     pub free: Room,
+    /// Quanta that will be free once everything has left that was told to before this round.
+    pub coming_order: u64,
     /// Something here was told to leave in this round.
     pub stirred: bool,
     /// Granted in this round.
@@ -32,6 +34,7 @@ impl Machine {
             order: station.order,
             schedulable: station.schedulable,
             free: station.free.clone(),
+            coming_order: station.coming.order,
             stirred: false,
             pending: Vec::new(),
             promised_to: None,

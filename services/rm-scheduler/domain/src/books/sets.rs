@@ -3,7 +3,11 @@
 
 use super::Books;
 use crate::{
-    defrag::Hoards, how_much::fair::Parties, packing::Asking, reach::Reaches, turns::Queue,
+    defrag::{Hoards, Prospects},
+    how_much::fair::Parties,
+    packing::Asking,
+    reach::Reaches,
+    turns::Queue,
     what_of::FreeNodes,
 };
 
@@ -13,6 +17,7 @@ pub(crate) struct Sets {
     pub parties: Parties,
     pub queue: Queue,
     pub hoards: Hoards,
+    pub prospects: Prospects,
     pub free_nodes: FreeNodes,
     pub asking: Asking,
 }
@@ -22,6 +27,7 @@ impl Books<'_> {
     pub fn take_up(&mut self) {
         let mut sets = std::mem::take(&mut self.sets);
         sets.hoards.renew(self);
+        sets.prospects.renew(self);
         sets.free_nodes.renew(self);
         sets.asking.renew(self);
         self.sets = sets;

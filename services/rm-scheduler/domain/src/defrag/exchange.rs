@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::take::was_hit_lately;
-use crate::{books::Books, snapshot::Policy};
+use crate::{books::Books, snapshot::Policy, turns::lacking_in_turn};
 
 /// Exchanges in one round at most; the rest follows in later ones.
 const EXCHANGES: usize = 16;
@@ -53,14 +53,13 @@ fn lacking(books: &Books, at: usize) -> u64 {
 fn waiting(books: &Books, tree: usize) -> Vec<usize> {
     let waits = |at: &usize| {
         let request = &books.requests[*at];
-        let home = books.home(*at).map(|home| books.forest.root(home));
         !request.is_out()
-            && home == Some(tree)
             && books.policy(*at) == Some(Policy::FairShare)
-            && books.demand(*at).machines.is_empty()
+            && !books.demand(*at).is_picky()
             && lacking(books, *at) > 0
     };
-    let mut waiting: Vec<usize> = (0..books.requests.len()).filter(waits).collect();
+    let turns = lacking_in_turn(books, tree).into_iter();
+    let mut waiting: Vec<usize> = turns.map(|(_, at)| at).filter(waits).collect();
     waiting.sort_by(|one, other| books.age(*one).cmp(&books.age(*other)));
     waiting
 }
@@ -208,6 +207,12 @@ fn displaced(place: &Place, lack: u64, back: u64) -> Vec<Vec<Mover>> {
 fn fits(books: &Books, at: usize, moves: &Moves) -> bool {
     let (from, to) = moves.machines;
     let (mut old, mut new) = (books.coming_room(from), books.coming_room(to));
+    // Both nodes are of one pool.
+    let mut purse = books.purse(from);
+    let mut movers = moves.displaced.iter().chain([&moves.mover]);
+    if !movers.all(|it| purse.allows(&books.held[it.held])) {
+        return false;
+    }
     let share = &books.held[moves.mover.held];
     old.give(share.order, &share.size, &share.gpus);
     for back in &moves.displaced {

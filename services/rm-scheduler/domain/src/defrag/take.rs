@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 
 use crate::{
     books::{Books, ClassBook},
+    budget::{Brake, Purse},
     marks::Marks,
     overage::cheapest,
     snapshot::Policy,
@@ -145,7 +146,7 @@ fn take(books: &mut Books, spacious: &Marks, (at, need): (usize, u64), donors: &
     let nodes = eligible(books, spacious, at, donors);
     let nodes = nodes.into_iter().map(|node| rank(books, node, donors));
     let mut nodes: BinaryHeap<_> = nodes.collect();
-    let mut given = 0;
+    let (mut given, mut brake) = (0, None);
     while given < need
         && let Some(top) = nodes.pop()
     {
@@ -153,10 +154,13 @@ fn take(books: &mut Books, spacious: &Marks, (at, need): (usize, u64), donors: &
         let now = rank(books, machine, donors);
         if now != top {
             nodes.push(now);
-        } else if let Some(shares) = chosen(books, at, machine, donors) {
+        } else if let Some(shares) = allowed(books, (at, machine), donors, &mut brake) {
             given += clear(books, at, machine, &shares, donors);
             nodes.push(rank(books, machine, donors));
         }
+    }
+    if given < need {
+        books.hold_back(at, brake);
     }
     given
 }
@@ -166,7 +170,7 @@ fn eligible(books: &Books, spacious: &Marks, at: usize, donors: &Donors) -> Vec<
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
     let nobody_gives = donors.requests.is_empty();
-    let is_donor = |user: &usize| donors.wealth[*user].is_some();
+    let is_donor = |user: &u32| donors.wealth[*user as usize].is_some();
     let was_given = |pending: &usize| donors.requests.contains(&books.pending[*pending].request);
     let gives = |machine: usize| {
         let owners = books.station(machine).owners.iter();
@@ -194,6 +198,7 @@ fn eligible(books: &Books, spacious: &Marks, at: usize, donors: &Donors) -> Vec<
             // [C-12], [C-15], and for the same reason the machine list: what is cleared where the
             // request may never stand is lost for nothing.
             fits && books.admits(at, *machine)
+                && !books.is_parted(at, *machine)
                 && place.is_schedulable()
                 && place.pool.is_some_and(|pool| books.may_use(at, pool))
                 && (place.promised_to.is_none_or(|other| other == at)
@@ -219,7 +224,8 @@ fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
 
 /// The greatest wealth of any user with a share there.
 fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
-    let held = books.register.machines[machine].users.iter().copied();
+    let held = books.station(machine).users.iter();
+    let held = held.map(|user| *user as usize);
     let pending = books.machines[machine].pending.iter().map(|at| {
         let owner = books.pending[*at].request;
         books.demand(owner).user_at
@@ -273,8 +279,33 @@ fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
     shares
 }
 
+/// The shares to clear so that one process fits, as far as the budget goes (B5).
+fn allowed(
+    books: &Books,
+    (at, machine): (usize, usize),
+    donors: &Donors,
+    brake: &mut Option<Brake>,
+) -> Option<Vec<Share>> {
+    let mut purse = books.purse(machine);
+    let found = chosen(books, (at, machine), donors, &mut purse);
+    if found.is_none() && purse.declined && brake.is_none() {
+        let all = chosen(books, (at, machine), donors, &mut Purse::unlimited())?;
+        let held = all.iter().filter_map(|share| match share {
+            Share::Held(held) => Some(*held),
+            Share::Pending(_) => None,
+        });
+        *brake = books.brake(machine, &held.collect::<Vec<_>>());
+    }
+    found
+}
+
 /// The shares to clear so that one process fits, or `None` when that is not enough.
-fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<Vec<Share>> {
+fn chosen(
+    books: &Books,
+    (at, machine): (usize, usize),
+    donors: &Donors,
+    purse: &mut Purse,
+) -> Option<Vec<Share>> {
     let request = &books.requests[at];
     let (order, size) = (request.order, books.size(at));
     let early = books.settings.count_leaving_room;
@@ -307,6 +338,11 @@ fn chosen(books: &Books, at: usize, machine: usize, donors: &Donors) -> Option<V
         // A peer that was stripped would take it all back, and so for ever.
         let spared = donors.spare || is_peer(books, at, giver) && books.settings.spare_donors;
         if spared && *has <= books.snapshot.tunables.fragmentation_threshold {
+            continue;
+        }
+        if let Share::Held(held) = share
+            && !purse.allows(&books.held[held])
+        {
             continue;
         }
         *has -= 1;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
 
 use crate::{
-    Plan, Snapshot,
+    Plan, Snapshot, budget,
     plan::Grant,
     snapshot::{Allocation, Demand},
 };
@@ -61,6 +61,9 @@ impl<'a> Passing<'a> {
             self.start(grant);
         }
         changed |= self.finish_first_tasks();
+        // A forecast is much shorter than an hour: nothing is forgotten in it (B5).
+        let taken_back = &mut self.snapshot.taken_back;
+        budget::receive(taken_back, &self.snapshot.nodes, &plan.receipts);
         self.snapshot.carried = plan.carried.clone();
         self.snapshot.round += 1;
         self.snapshot.now = now.plus_ms(self.snapshot.tunables.cycle_ms);

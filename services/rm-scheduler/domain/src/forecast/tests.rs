@@ -179,10 +179,15 @@ fn who_has_no_more_time_is_told_how_far_it_went() {
     let mut changed = world.snapshot.clone();
     submit(&mut world, "new", "ben", 4).apply(&mut changed);
     let mut asked = Vec::new();
-    let seen = compare(&world.snapshot, changed, &BTreeMap::new(), &mut |planned| {
-        asked.push(planned);
-        planned < 1
-    });
+    let seen = compare(
+        &FairShare,
+        &world.snapshot,
+        (changed, &BTreeMap::new()),
+        &mut |planned| {
+            asked.push(planned);
+            planned < 1
+        },
+    );
     assert_eq!(asked, [0, 1]);
     assert_eq!((seen.with.rounds, seen.with.settled), (1, false));
 }
@@ -227,7 +232,12 @@ fn another_policy_is_compared_with_the_one_in_force() {
     }
     let mut changed = world.snapshot.clone();
     changed.classes.get_mut("other").unwrap().weight = 200;
-    let seen = compare(&world.snapshot, changed, &BTreeMap::new(), &mut within(20));
+    let seen = compare(
+        &FairShare,
+        &world.snapshot,
+        (changed, &BTreeMap::new()),
+        &mut within(20),
+    );
     let moves = seen.moves();
     assert_eq!(moves[&work_id("new")].without, 6);
     assert_eq!(moves[&work_id("new")].with, 8);
@@ -239,7 +249,12 @@ fn another_policy_is_compared_with_the_one_in_force() {
         ..User::default()
     };
     limited.users.insert("ben".parse().unwrap(), user);
-    let seen = compare(&world.snapshot, limited, &BTreeMap::new(), &mut within(20));
+    let seen = compare(
+        &FairShare,
+        &world.snapshot,
+        (limited, &BTreeMap::new()),
+        &mut within(20),
+    );
     assert_eq!(
         seen.moves(),
         BTreeMap::new(),

@@ -1,5 +1,7 @@
 //! FAIR_SHARE groups: classes, then users, then jobs.
 
+mod crowd;
+mod parties;
 mod party;
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -9,12 +11,11 @@ use crate::{
     apportion::{Amounts, Claims, Manner, as_holes, quanta},
     books::Books,
     deficit,
-    marks::Marks,
     orders::Holes,
 };
 
-pub(crate) use party::{Moved, Parties, Quanta};
-use party::{Party, Tools};
+pub(crate) use parties::{Moved, Parties, Quanta};
+use party::Party;
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     let mut parties = std::mem::take(&mut books.sets.parties);
@@ -28,13 +29,12 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
         parties.for_each(each);
     };
     all(&mut rivals, &mut |party| party.begin(&course));
-    let mut tools = Tools::default();
     let mut recounts = 0;
-    while count_under(books, tables, &course, &mut rivals, &mut tools) && recounts < RECOUNTS {
+    while count_under(books, tables, &course, &mut rivals) && recounts < RECOUNTS {
         recounts += 1;
     }
     all(&mut rivals, &mut |party| {
-        party.end(&course, &mut tools, books);
+        party.end(&course, books);
     });
     for (class, users) in rivals {
         parties.put_back(books, class, users);
@@ -72,22 +72,23 @@ type Rivals = Vec<(usize, Vec<Party>)>;
 
 fn gather(books: &Books, parties: &mut Parties, classes: &[usize]) -> Rivals {
     let users = books.register.users();
-    let (mut stirred, mut whose) = (Marks::default(), Marks::default());
     // Read anew, all parties learn everything.
     let some = books.requests.stirred().filter(|_| !books.register.anew);
-    for at in some {
-        if let Some(class) = books.requests[at].class {
-            stirred.insert(at);
-            whose.insert(class * users + books.demand(at).user_at);
-        }
-    }
+    let whose = |at: usize| Some(books.requests[at].class? * users + books.demand(at).user_at);
+    let mut stirred: Vec<(usize, usize)> = some.filter_map(|at| Some((whose(at)?, at))).collect();
+    stirred.sort_unstable();
     let gathered = |class: &usize| {
         let mut own = parties.take(books, *class);
         for (party, work) in own.iter_mut().zip(books.classes[*class].users.values()) {
-            party.learn(books, work);
-            if whose.contains(class * users + books.demand(work[0]).user_at) {
-                party.renew(books, |at| stirred.contains(at));
+            party.learn(books, work, &mut parties.seats);
+            let party_at = class * users + books.demand(work[0]).user_at;
+            let from = stirred.partition_point(|(whose, _)| *whose < party_at);
+            let its = stirred[from..].iter();
+            for (_, at) in its.take_while(|(whose, _)| *whose == party_at) {
+                party.renew(books, *at, &mut parties.seats);
             }
+            #[cfg(test)]
+            party.assert_known(books, work, &parties.seats);
         }
         (*class, own)
     };
@@ -95,13 +96,7 @@ fn gather(books: &Books, parties: &mut Parties, classes: &[usize]) -> Rivals {
 }
 
 /// True when somebody wants something else from now on.
-fn count_under(
-    books: &mut Books,
-    tables: &Tables,
-    course: &Course,
-    rivals: &mut Rivals,
-    tools: &mut Tools,
-) -> bool {
+fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut Rivals) -> bool {
     let given = class_level(books, tables, rivals);
     let whole = undivided(books, tables, rivals);
     let mut moved = false;
@@ -114,7 +109,7 @@ fn count_under(
             None => given,
         };
         for (party, given) in parties.iter_mut().zip(of_users) {
-            moved |= party.step(course, tools, given);
+            moved |= party.step(course, given);
         }
     }
     moved

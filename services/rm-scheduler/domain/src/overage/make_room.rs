@@ -1,12 +1,21 @@
 //! Clears nodes of what others hold beyond their counts, where that lets counted work in; and sends
 //! squatters home for whoever lives there (W-13).
 
-use std::collections::{BTreeMap, BTreeSet};
+mod place;
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, BinaryHeap},
+};
 
 use hayward_vocabulary::Size;
 
-use super::takeable;
-use crate::{books::Books, room::Room, snapshot::Policy};
+use crate::{
+    books::Books,
+    budget::{Brake, Purse},
+    snapshot::Policy,
+};
+use place::{Place, Victims};
 
 /// Nodes looked at in one round at most; what remains is found in the next one.
 const LOOKS: u64 = 400_000;
@@ -27,17 +36,23 @@ pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, 
     let squatted = squatted(books);
     let mut stirred = Stirred::of(books, tree);
     let mut looks = 0;
-    let mut hopeless: BTreeSet<Shape> = BTreeSet::new();
+    // What finds nothing, and whether that is for want of budget.
+    let mut hopeless: BTreeMap<Shape, Option<Brake>> = BTreeMap::new();
     for at in waiting {
         let shape = shape_of(books, at);
         for _ in books.requests[at].coming..books.requests[at].missing() {
             looks += stirred.nodes.len() as u64;
-            if looks > LOOKS || hopeless.contains(&shape) {
+            if looks > LOOKS {
                 break;
             }
-            if !clear_best(books, at, &mut stirred) {
-                if books.demand(at).machines.is_empty() {
-                    hopeless.insert(shape);
+            if let Some(brake) = hopeless.get(&shape) {
+                books.hold_back(at, brake.clone());
+                break;
+            }
+            if let Err(brake) = clear_best(books, at, &mut stirred) {
+                books.hold_back(at, brake.clone());
+                if !books.demand(at).is_picky() {
+                    hopeless.insert(shape, brake);
                 }
                 break;
             }
@@ -60,30 +75,40 @@ fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
 
-/// A node where something leaves or could leave.
-struct Place {
-    machine: usize,
-    /// What will be free there.
-    room: Room,
-    /// Shares whose owners had more than their counts in the beginning. Nobody comes to exceed its
-    /// count by what is done here, so no others are ever taken.
-    takeable: Vec<usize>,
-}
-
 /// What the nodes would cost for one shape.
 #[derive(Default)]
 struct Offers {
-    sorted: BTreeSet<Offer>,
-    /// The same, by the place of the node.
+    /// With some that no longer hold.
+    cheapest: BinaryHeap<Reverse<Offer>>,
+    /// By the place of the node.
     of: Vec<Option<Offer>>,
+    /// Why nothing may be taken back on some node (B5).
+    brake: Option<Brake>,
 }
 
 impl Offers {
-    fn set(&mut self, position: usize, offer: Option<Offer>) {
-        if let Some(old) = std::mem::replace(&mut self.of[position], offer) {
-            self.sorted.remove(&old);
+    fn new(of: Vec<Option<Offer>>, brake: Option<Brake>) -> Self {
+        let cheapest = of.iter().flatten().copied().map(Reverse).collect();
+        Self {
+            cheapest,
+            of,
+            brake,
         }
-        self.sorted.extend(offer);
+    }
+
+    fn set(&mut self, position: usize, offer: Option<Offer>) {
+        self.of[position] = offer;
+        self.cheapest.extend(offer.map(Reverse));
+    }
+
+    fn first(&mut self) -> Option<Offer> {
+        while let Some(Reverse(offer)) = self.cheapest.peek().copied() {
+            if self.of[offer.2] == Some(offer) {
+                return Some(offer);
+            }
+            self.cheapest.pop();
+        }
+        None
     }
 }
 
@@ -101,74 +126,97 @@ impl<'a> Stirred<'a> {
         for machine in leaving.filter_map(|share| share.machine) {
             stirs[machine] = true;
         }
-        let mut takeable: Vec<Vec<usize>> = vec![Vec::new(); books.machines.len()];
+        // By node.
+        let mut takeable: Vec<(usize, usize)> = Vec::new();
         for at in books.exceeding() {
-            let can_go = |held: &&usize| !books.leaving[**held] && !books.held[**held].fixed;
+            let loads = &books.register.loads;
+            let can_go = |held: &&usize| !books.leaving[**held] && !loads[**held].fixed;
             for held in books.demand(at).held.iter().filter(can_go) {
-                if let Some(machine) = books.held[*held].machine {
+                if let Some(machine) = loads[*held].machine() {
                     stirs[machine] = true;
-                    takeable[machine].push(*held);
+                    takeable.push((machine, *held));
                 }
             }
         }
-        let open = (0..books.machines.len()).filter(|at| {
-            let machine = &books.machines[*at];
-            (stirs[*at] || machine.stirred)
-                && books.in_tree(*at, tree)
+        takeable.sort_unstable();
+        let mut takeable = takeable.chunk_by(|a, b| a.0 == b.0).peekable();
+        let mut nodes = Vec::new();
+        for (at, stirs) in stirs.into_iter().enumerate() {
+            let here = takeable.next_if(|shares| shares[0].0 == at);
+            let machine = &books.machines[at];
+            let open = (stirs || machine.stirred)
+                && books.in_tree(at, tree)
                 && machine.is_schedulable()
-                && machine.promised_to.is_none()
-        });
-        let place = |machine: usize| Place {
-            machine,
-            room: books.coming_room(machine),
-            takeable: std::mem::take(&mut takeable[machine]),
-        };
+                && machine.promised_to.is_none();
+            if open {
+                let held = here.unwrap_or_default().iter().map(|(_, held)| *held);
+                nodes.push(Place::of(books, at, held));
+            }
+        }
         Self {
-            nodes: open.map(place).collect(),
+            nodes,
             offers: BTreeMap::new(),
         }
     }
 
-    fn offer(&self, books: &Books, at: usize, position: usize) -> Option<(Offer, Vec<usize>)> {
-        let (order, size) = (books.requests[at].order, books.size(at));
+    fn offer(
+        &self,
+        books: &Books,
+        (at, position): (usize, usize),
+        list: &mut Victims,
+        brake: &mut Option<Brake>,
+    ) -> Option<Offer> {
         let place = &self.nodes[position];
-        let machine = place.machine;
-        if books.machines[machine].order < order || !books.is_permitted(at, machine) {
+        let order = books.requests[at].order;
+        if place.order < order || !books.is_permitted(at, place.machine) {
             return None;
         }
-        let victims = victims(books, place, (order, size))?;
-        let cost = (victims.len(), lost_with(books, &victims), position);
-        Some((cost, victims))
+        let need = (order, books.size(at));
+        let mut purse = books.purse(place.machine);
+        if list.choose(books, place, need, &mut purse) {
+            return Some((list.chosen.len(), list.lost_ms, position));
+        }
+        let anyhow = &mut Purse::unlimited();
+        if purse.declined && brake.is_none() && list.choose(books, place, need, anyhow) {
+            *brake = books.brake(place.machine, &list.chosen);
+        }
+        None
     }
 
     /// The node where nobody has to leave, or else the fewest; where it is set, of those the one
-    /// where the least work is lost.
-    fn best(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, Vec<usize>)> {
+    /// where the least work is lost. Where there is none, why nothing may be taken back.
+    fn best(&mut self, books: &Books<'a>, at: usize) -> Result<(usize, Vec<usize>), Option<Brake>> {
         let every = 0..self.nodes.len();
-        if !books.demand(at).machines.is_empty() {
-            let offers = every.filter_map(|position| self.offer(books, at, position));
-            let best = offers.min_by_key(|(cost, _)| *cost);
-            return best.map(|((.., position), victims)| (position, victims));
-        }
-        let shape = shape_of(books, at);
-        let mut offers = self.offers.remove(&shape).unwrap_or_else(|| {
-            let offers = every.map(|position| self.offer(books, at, position));
-            let of: Vec<Option<Offer>> = offers.map(|offer| Some(offer?.0)).collect();
-            let sorted = of.iter().copied().flatten().collect();
-            Offers { sorted, of }
-        });
-        let mut best = None;
-        while let Some(old) = offers.sorted.first().copied() {
-            let now = self.offer(books, at, old.2);
-            let cost = now.as_ref().map(|(cost, _)| *cost);
-            if cost == Some(old) {
-                best = now.map(|(cost, victims)| (cost.2, victims));
-                break;
+        let mut list = Victims::default();
+        let found = if books.demand(at).is_picky() {
+            let mut brake = None;
+            let offers = every
+                .filter_map(|position| self.offer(books, (at, position), &mut list, &mut brake));
+            offers.min().ok_or(brake)
+        } else {
+            let shape = shape_of(books, at);
+            let mut offers = self.offers.remove(&shape).unwrap_or_else(|| {
+                let mut brake = None;
+                let of =
+                    every.map(|position| self.offer(books, (at, position), &mut list, &mut brake));
+                Offers::new(of.collect(), brake)
+            });
+            let mut best = None;
+            while let Some(old) = offers.first() {
+                let now = self.offer(books, (at, old.2), &mut list, &mut offers.brake);
+                if now == Some(old) {
+                    best = Some(old);
+                    break;
+                }
+                offers.set(old.2, now);
             }
-            offers.set(old.2, cost);
-        }
-        self.offers.insert(shape, offers);
-        best
+            let best = best.ok_or_else(|| offers.brake.clone());
+            self.offers.insert(shape, offers);
+            best
+        };
+        let (.., position) = found?;
+        self.offer(books, (at, position), &mut list, &mut None);
+        Ok((position, list.chosen))
     }
 
     /// A node whose room was cleared may have become cheaper for everybody.
@@ -182,11 +230,13 @@ impl<'a> Stirred<'a> {
     }
 }
 
-/// Speaks for room for one process where the fewest shares have to leave; false when nowhere.
-fn clear_best<'a>(books: &mut Books<'a>, at: usize, stirred: &mut Stirred<'a>) -> bool {
-    let Some((position, victims)) = stirred.best(books, at) else {
-        return false;
-    };
+/// Speaks for room for one process where the fewest shares have to leave; an error when nowhere.
+fn clear_best<'a>(
+    books: &mut Books<'a>,
+    at: usize,
+    stirred: &mut Stirred<'a>,
+) -> Result<(), Option<Brake>> {
+    let (position, victims) = stirred.best(books, at)?;
     let (work, user) = (books.id(at), &books.demand(at).user);
     let detail = format!("makes room for {work} of {user}, which is due more");
     for held in victims {
@@ -194,45 +244,7 @@ fn clear_best<'a>(books: &mut Books<'a>, at: usize, stirred: &mut Stirred<'a>) -
     }
     books.speak_for(at, stirred.nodes[position].machine);
     stirred.renew(books, position);
-    true
-}
-
-/// Milliseconds of work lost with these shares; nothing where that does not count.
-fn lost_with(books: &Books, victims: &[usize]) -> u64 {
-    if !books.settings.lose_least {
-        return 0;
-    }
-    let lost = victims.iter().map(|held| books.invested_ms(*held));
-    lost.fold(0, u64::saturating_add)
-}
-
-/// The shares that have to leave this node so that one process fits; `None` when it never will.
-fn victims(books: &Books, place: &Place, (order, size): (u64, &Size)) -> Option<Vec<usize>> {
-    let mut chosen = Vec::new();
-    if place.room.fitting(order, size) > 0 {
-        return Some(chosen);
-    }
-    let most = place.takeable.iter().map(|held| books.held[*held].order);
-    if place.room.order.saturating_add(most.sum()) < order {
-        return None;
-    }
-    let mut room = place.room.clone();
-    let mut spent = BTreeMap::<usize, u64>::new();
-    for held in takeable(books, place.takeable.iter()) {
-        let share = &books.held[held];
-        let Some(owner) = share.request else { continue };
-        let taken = spent.entry(owner).or_default();
-        if *taken >= books.requests[owner].excess() {
-            continue;
-        }
-        *taken += 1;
-        room.give(share.order, &share.size, &share.gpus);
-        chosen.push(held);
-        if room.fitting(order, size) > 0 {
-            return Some(chosen);
-        }
-    }
-    None
+    Ok(())
 }
 
 /// Nodes on which somebody squats, where squatters go home.
@@ -288,13 +300,14 @@ fn send_squatters_home(books: &mut Books, at: usize, squatted: &[usize]) -> bool
 fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
     let (order, size) = (books.requests[at].order, books.size(at));
     let mut room = books.coming_room(machine);
+    let mut purse = books.purse(machine);
     let mut moves: Vec<(usize, usize)> = Vec::new();
     for held in books.station(machine).held.iter().copied() {
         if room.fitting(order, size) > 0 {
             break;
         }
-        if let Some(target) = way_home(books, held, machine, &moves) {
-            let it = &books.held[held];
+        let it = &books.held[held];
+        if let Some(target) = way_home(books, held, machine, &moves).filter(|_| purse.allows(it)) {
             room.give(it.order, &it.size, &it.gpus);
             moves.push((held, target));
         }

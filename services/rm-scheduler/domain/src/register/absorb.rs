@@ -48,6 +48,7 @@ impl Register {
         self.departed.clear();
         self.splices.clear();
         self.withdrawn.clear();
+        self.vacated.clear();
         let mut stirred = Stirred::default();
         for name in &news.nodes {
             if let Some(node) = snapshot.nodes.get(name) {
@@ -82,6 +83,7 @@ impl Register {
             let station = self.station(name, node);
             self.machines.push(station);
         }
+        self.note_packable();
         let work = snapshot.demand.len();
         self.requests.reserve_exact(work);
         self.request_at.reserve(work);
@@ -97,6 +99,7 @@ impl Register {
             }
             self.request_at.insert(id.clone(), at);
             self.requests.push(asked);
+            self.join_group(at);
         }
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
@@ -169,9 +172,27 @@ impl Register {
         self.open_for(at, false);
         let mut station = self.station(name, node);
         station.held = std::mem::take(&mut self.machines[at].held);
+        let gpus = |of: &Station| (of.pool, of.node.capacity.gpu_milli > 0);
+        let moved = gpus(&station) != gpus(&self.machines[at]);
         self.machines[at] = station;
+        if moved {
+            self.note_packable();
+        }
         stirred.nodes.insert(at);
         stirred.machines.insert(at);
+    }
+
+    fn note_packable(&mut self) {
+        let mut with_gpus = vec![false; self.forest.len()];
+        let stations = || self.machines.iter().enumerate();
+        for (_, station) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
+            if let Some(pool) = station.pool {
+                with_gpus[pool] = true;
+            }
+        }
+        let is_packable = |station: &Station| station.pool.is_some_and(|pool| with_gpus[pool]);
+        let packable = stations().filter(|(_, station)| is_packable(station));
+        self.packable = packable.map(|(at, _)| at).collect();
     }
 
     fn absorb_work(&mut self, snapshot: &Snapshot, work: &BTreeSet<WorkId>, stirred: &mut Stirred) {
@@ -205,7 +226,9 @@ impl Register {
         let held = std::mem::take(&mut self.requests[at].held);
         let mut asked = self.asked(snapshot, work, !held.is_empty());
         asked.held = held;
+        self.leave_group(at);
         self.requests[at] = asked;
+        self.join_group(at);
         self.join_class(at);
     }
 
@@ -223,18 +246,21 @@ impl Register {
             self.requests[at] = asked;
         }
         self.request_at.insert(work.0.clone(), at);
+        self.join_group(at);
         self.join_class(at);
         at
     }
 
     fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
         self.leave_class(at);
+        self.leave_group(at);
         let asked = &mut self.requests[at];
         let held = std::mem::take(&mut asked.held);
         (asked.class, asked.deferral) = (None, None);
         (asked.current, asked.leaving, asked.resting) = (0, 0, 0);
         self.request_at.remove(&asked.id);
         self.withdrawn.push(asked.id.clone());
+        self.vacated.push(at);
         self.vacant_requests.push(at);
         for share in &held {
             self.shares[*share].request = None;
@@ -250,6 +276,7 @@ impl Register {
         let asked = &self.requests[at];
         let Some(class) = asked.class else { return };
         self.departed.push(Departed {
+            at,
             class,
             user: asked.user.clone(),
             work: asked.id.clone(),
@@ -263,7 +290,8 @@ impl Register {
                 class,
                 user_at: asked.user_at,
                 place,
-                joins: None,
+                at,
+                joins: false,
             });
             if group.is_empty() {
                 self.classes[class].users.remove(&asked.user);
@@ -279,13 +307,19 @@ impl Register {
             .entry(asked.user.clone())
             .or_default();
         let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
-        let place = group.partition_point(|other| key(*other) < key(at));
+        // What comes mostly is the youngest.
+        let place = if group.last().is_none_or(|last| key(*last) < key(at)) {
+            group.len()
+        } else {
+            group.partition_point(|other| key(*other) < key(at))
+        };
         group.insert(place, at);
         self.splices.push(Splice {
             class,
             user_at: asked.user_at,
             place,
-            joins: Some(at),
+            at,
+            joins: true,
         });
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
+use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
 use super::{Asked, Register, Share, absorb::Stirred};
 use crate::{
@@ -12,6 +12,12 @@ use crate::{
     vacate,
 };
 
+/// Sizes of one class whose measure is kept; more would take longer to look through than to
+/// reckon.
+const MEASURED: usize = 16;
+/// Kinds of work.
+const KINDS: usize = 3;
+
 impl Register {
     pub(super) fn asked(
         &mut self,
@@ -20,18 +26,9 @@ impl Register {
         holds: bool,
     ) -> Asked {
         let (class, deferral) = self.admit(snapshot, demand, holds);
-        let home = class.and_then(|class| self.classes[class].pool);
         let policy = class.map(|class| self.classes[class].class.policy);
-        let quantum = self.quantum(home);
-        // A reservation that names no size takes any machine; its order is known with its node.
-        let order = quantum.work_order(&demand.size);
         let whole = policy == Some(Policy::Reserve);
-        let size = match demand.kind {
-            WorkKind::Reservation if whole => demand.size.clone(),
-            _ => quantum.granted(&demand.size),
-        };
-        let fair = policy == Some(Policy::FairShare);
-        let shape = self.shape((home, fair, order, size));
+        let (order, shape) = self.measure(class, demand);
         let user_at = self.user(&demand.user);
         let (machines, avoids) = machines(snapshot, demand);
         Asked {
@@ -52,6 +49,7 @@ impl Register {
             machines,
             avoids,
             service: demand.service.clone(),
+            apart: demand.apart.clone().map(Box::new),
             managed: demand.managed,
             runnable: demand.runnable,
             completing: demand.completing,
@@ -65,6 +63,38 @@ impl Register {
             resting: 0,
             cap: Cap::default(),
         }
+    }
+
+    /// Quanta of one process, and its shape: reckoned once for all that ask for the same in one
+    /// class.
+    fn measure(&mut self, class: Option<usize>, demand: &Demand) -> (u64, usize) {
+        let kind = demand.kind as usize;
+        let place = class.map_or(0, |class| class + 1) * KINDS + kind;
+        if let Some(known) = self.measured.get(place) {
+            let known = known.iter().find(|(size, ..)| *size == demand.size);
+            if let Some((_, order, shape)) = known {
+                return (*order, *shape);
+            }
+        }
+        let home = class.and_then(|class| self.classes[class].pool);
+        let policy = class.map(|class| self.classes[class].class.policy);
+        let quantum = self.quantum(home);
+        // A reservation that names no size takes any machine; its order is known with its node.
+        let order = quantum.work_order(&demand.size);
+        let size = match demand.kind {
+            WorkKind::Reservation if policy == Some(Policy::Reserve) => demand.size.clone(),
+            _ => quantum.granted(&demand.size),
+        };
+        let fair = policy == Some(Policy::FairShare);
+        let shape = self.shape((home, fair, order, size));
+        if self.measured.len() <= place {
+            self.measured.resize(place + 1, Vec::new());
+        }
+        let known = &mut self.measured[place];
+        if known.len() < MEASURED {
+            known.push((demand.size.clone(), order, shape));
+        }
+        (order, shape)
     }
 
     fn shape(&mut self, shape: super::Shape) -> usize {
@@ -116,6 +146,9 @@ impl Register {
                 stirred.requests.extend(self.shares[*share].request);
             }
         }
+        for at in stirred.shares.listed() {
+            self.reload(at);
+        }
         for at in stirred.machines.listed() {
             if self.refresh_machine(at) {
                 let owners = self.machines[at].held.iter();
@@ -152,7 +185,10 @@ impl Register {
                 let users = &self.classes[class].class.users;
                 users.is_empty() || users.contains(asked.user.as_str())
             });
-            let Some(demand) = snapshot.demand.get(&asked.id).filter(|_| !open) else {
+            if open {
+                continue;
+            }
+            let Some(demand) = snapshot.demand.get(&asked.id) else {
                 continue;
             };
             let before = asked.class;
@@ -166,66 +202,6 @@ impl Register {
                 stirred.moved.insert(at);
             }
         }
-    }
-
-    /// True when it takes new work now and did not before, or the other way round.
-    fn refresh_machine(&mut self, at: usize) -> bool {
-        let early = self.laws.tunables.settings.count_what_fits;
-        let station = &self.machines[at];
-        let mut open = station.pool.is_some() && station.node.is_schedulable();
-        let mut free = crate::room::Room::new(station.order, &station.node.capacity);
-        let mut room = free.clone();
-        let mut services = BTreeSet::new();
-        let mut coming = free.clone();
-        let (mut users, mut owners) = (Vec::new(), Vec::new());
-        let (mut order, mut size) = (0_u64, Size::default());
-        let mut held_quanta = 0;
-        for share in station.held.iter().map(|held| &self.shares[*held]) {
-            held_quanta += share.order;
-            free.take(share.order, &share.size, &share.gpus);
-            if share.fixed && !(share.leaving && early) {
-                room.take(share.order, &share.size, &share.gpus);
-            }
-            users.push(share.user_at);
-            owners.extend(share.request.map(|at| self.requests[at].user_at));
-            if !share.leaving {
-                coming.take(share.order, &share.size, &share.gpus);
-                order = order.saturating_add(share.order);
-                size.add(&share.size);
-            }
-            let Some(request) = share.request else {
-                continue;
-            };
-            services.extend(self.requests[request].service.clone());
-            // room held by work that belongs to no class, or may not be there any
-            // more and stays all the same, closes its node until it goes. What leaves does not.
-            let misplaced = share.fixed
-                && !self.requests[request].is_instance()
-                && station.pool.is_none_or(|pool| !self.may_use(request, pool));
-            open &= self.requests[request].class.is_some() && !misplaced;
-        }
-        for list in [&mut users, &mut owners] {
-            list.sort_unstable();
-            list.dedup();
-        }
-        let over = order > station.order || !size.fits(&station.node.capacity);
-        set(&mut self.overfull, at, over);
-        let station = &self.machines[at];
-        let turned = station.schedulable != open;
-        let moved = turned || station.room != room;
-        if moved {
-            self.forget_kind(at);
-            self.open_for(at, open);
-        }
-        let station = &mut self.machines[at];
-        (station.free, station.room, station.coming) = (free, room, coming);
-        (station.services, station.users, station.owners) = (services, users, owners);
-        station.held_quanta = held_quanta;
-        if let Some(pool) = station.pool.filter(|_| open && moved) {
-            *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
-            self.kinds_moved = true;
-        }
-        turned
     }
 
     pub(super) fn open_for(&mut self, at: usize, open: bool) {
@@ -284,15 +260,15 @@ impl Register {
         let asked = &self.requests[at];
         let (mut current, mut leaving, mut resting) = (0, 0, 0);
         let (mut held_quanta, mut leaving_quanta, mut closed_quanta) = (0, 0, 0);
-        for share in asked.held.iter().map(|held| &self.shares[*held]) {
-            held_quanta += share.order;
-            let machine = share.machine.map(|machine| &self.machines[machine]);
+        for load in asked.held.iter().map(|held| &self.loads[*held]) {
+            held_quanta += load.order;
+            let machine = load.machine().map(|machine| &self.machines[machine]);
             if machine.is_none_or(|machine| !machine.schedulable) {
-                closed_quanta += share.order;
+                closed_quanta += load.order;
             }
-            if share.leaving {
+            if load.leaving {
                 leaving += 1;
-                leaving_quanta += share.order;
+                leaving_quanta += load.order;
                 continue;
             }
             current += 1;
@@ -322,7 +298,7 @@ impl Register {
     }
 }
 
-fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
+pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     if belongs {
         among.insert(at);
     } else {

@@ -11,6 +11,7 @@ use crate::{
     books::{Books, Machine},
     plan::{Idle, Reason},
     snapshot::Policy,
+    turns::reserved,
 };
 
 /// What is asked for and not held, by home pool.
@@ -33,42 +34,112 @@ struct Wish<'a> {
     capped: (bool, bool),
 }
 
-impl<'a> Wishes<'a> {
-    pub fn of(books: &'a Books) -> Self {
-        let mut wishes = Self::default();
-        // Work of one shape finds the same nodes, so it is looked at once.
-        let mut seen = vec![false; books.register.shapes.len()];
-        for at in books.restless() {
-            let request = &books.requests[at];
-            let Some(home) = books.home(at) else { continue };
-            match asks(books, at) {
-                Asks::Nothing => {}
-                Asks::Listed => wishes.listed.push(at),
-                Asks::More => {
-                    let known = std::mem::replace(&mut seen[request.shape], true);
-                    if known && !request.upgraded {
-                        continue;
-                    }
-                    let wish = wishes.homes.entry(home).or_default();
-                    let shape = (request.order, books.size(at));
-                    match books.policy(at) {
-                        Some(Policy::FairShare) => drop(wish.fair.insert(shape)),
-                        Some(Policy::Reserve) => {
-                            let least = wish.whole.map_or(shape.0, |least| least.min(shape.0));
-                            wish.whole = Some(least);
-                        }
-                        _ => drop(wish.fixed.insert(shape)),
-                    }
-                }
-                Asks::Capped => {
-                    let wish = wishes.homes.entry(home).or_default();
-                    let fair = books.policy(at) == Some(Policy::FairShare);
-                    let capped = &mut wish.capped;
-                    *(if fair { &mut capped.0 } else { &mut capped.1 }) = true;
-                }
+/// What each piece of work asks for, counted by shape, and kept from round to round. Work of
+/// RESERVE classes is not here: its orders may be those of nodes that were promised.
+#[derive(Default)]
+pub(super) struct Wishers {
+    /// By shape: work that asks for more, and work that is held to a cap.
+    by_shape: Vec<(u32, u32)>,
+    listed: BTreeSet<usize>,
+    /// By request: what it adds.
+    parts: Vec<(u32, Asks)>,
+}
+
+impl Wishers {
+    /// Takes up what is not what it was.
+    pub fn renew(&mut self, books: &Books) {
+        self.by_shape.resize(books.register.shapes.len(), (0, 0));
+        self.parts.resize(books.requests.len(), (0, Asks::Nothing));
+        if books.register.anew {
+            (0..books.requests.len()).for_each(|at| self.enter(books, at));
+        } else {
+            books
+                .requests
+                .stirred()
+                .for_each(|at| self.enter(books, at));
+        }
+    }
+
+    /// What is kept is what asking all work anew gives.
+    #[cfg(test)]
+    pub fn assert_recounted(&self, books: &Books) {
+        let mut afresh = Self::default();
+        afresh.by_shape.resize(self.by_shape.len(), (0, 0));
+        afresh.parts.resize(self.parts.len(), (0, Asks::Nothing));
+        (0..books.requests.len()).for_each(|at| afresh.enter(books, at));
+        assert_eq!(self.by_shape, afresh.by_shape, "what is asked for by shape");
+        assert_eq!(self.listed, afresh.listed, "who asks for listed machines");
+    }
+
+    fn enter(&mut self, books: &Books, at: usize) {
+        let now = match books.policy(at) {
+            None | Some(Policy::Reserve) => Asks::Nothing,
+            Some(_) => asks(books, at),
+        };
+        let shape = u32::try_from(books.requests[at].shape).unwrap_or(u32::MAX);
+        let before = std::mem::replace(&mut self.parts[at], (shape, now));
+        if before != (shape, now) {
+            self.count(at, before, |sum| *sum -= 1);
+            self.count(at, (shape, now), |sum| *sum += 1);
+            if now == Asks::Listed {
+                self.listed.insert(at);
             }
         }
+    }
+
+    fn count(&mut self, at: usize, (shape, asks): (u32, Asks), count: impl Fn(&mut u32)) {
+        let shape = &mut self.by_shape[shape as usize];
+        match asks {
+            Asks::Nothing => {}
+            Asks::More => count(&mut shape.0),
+            Asks::Capped => count(&mut shape.1),
+            Asks::Listed => drop(self.listed.remove(&at)),
+        }
+    }
+}
+
+impl<'a> Wishes<'a> {
+    pub fn of(books: &'a Books, wishers: &Wishers) -> Self {
+        let listed = wishers.listed.iter().copied();
+        let mut wishes = Self {
+            homes: BTreeMap::new(),
+            listed: listed.collect(),
+        };
+        let shapes = books.register.shapes.iter().zip(&wishers.by_shape);
+        for ((home, fair, order, size), (more, capped)) in shapes {
+            let Some(home) = home.filter(|_| more + capped > 0) else {
+                continue;
+            };
+            let wish = wishes.homes.entry(home).or_default();
+            if *more > 0 {
+                let shapes = if *fair {
+                    &mut wish.fair
+                } else {
+                    &mut wish.fixed
+                };
+                shapes.insert((*order, size));
+            }
+            wish.capped.0 |= *capped > 0 && *fair;
+            wish.capped.1 |= *capped > 0 && !*fair;
+        }
+        for at in reserved(books) {
+            wishes.reserve(books, at);
+        }
         wishes
+    }
+
+    fn reserve(&mut self, books: &Books, at: usize) {
+        let Some(home) = books.home(at) else { return };
+        match asks(books, at) {
+            Asks::Nothing => {}
+            Asks::Listed => self.listed.push(at),
+            Asks::More => {
+                let order = books.requests[at].order;
+                let whole = &mut self.homes.entry(home).or_default().whole;
+                *whole = Some(whole.map_or(order, |least| least.min(order)));
+            }
+            Asks::Capped => self.homes.entry(home).or_default().capped.1 = true,
+        }
     }
 
     /// Adds what is free on a node to its reasons.
@@ -163,7 +234,8 @@ fn any_fits(machine: &Machine, shapes: &BTreeSet<(u64, &Size)>) -> Option<bool> 
     Some(small.any(|(order, size)| machine.free.fitting(*order, size) > 0))
 }
 
-enum Asks {
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Asks {
     Nothing,
     More,
     Capped,

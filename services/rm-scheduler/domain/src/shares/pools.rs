@@ -1,9 +1,10 @@
 //! The room of each pool. What each node adds is kept, so only nodes that differ are looked at, and
 //! of the others those with free room are asked why it is free.
 
-use super::idle::Wishes;
+use super::idle::{Wishers, Wishes};
 use crate::{
     books::Books,
+    marks::Members,
     plan::{PoolShare, Shares},
     snapshot::Node,
 };
@@ -16,6 +17,9 @@ pub(crate) struct Pools {
     elsewhere: u64,
     /// By node.
     parts: Vec<Part>,
+    /// Nodes with free room.
+    free: Members,
+    wishers: Wishers,
 }
 
 /// What a node adds to its pool.
@@ -63,7 +67,10 @@ impl Pools {
                 .stirred()
                 .for_each(|at| self.renew(books, at));
         }
-        let wishes = Wishes::of(books);
+        self.wishers.renew(books);
+        #[cfg(test)]
+        self.wishers.assert_recounted(books);
+        let wishes = Wishes::of(books, &self.wishers);
         let mut pools = self.sums.clone();
         for (at, pool) in pools.iter_mut().enumerate() {
             books
@@ -71,8 +78,8 @@ impl Pools {
                 .name(books.forest.root(at))
                 .clone_into(&mut pool.tree);
         }
-        for (at, part) in self.parts.iter().enumerate() {
-            if let Some(pool) = part.pool.filter(|_| part.free > 0) {
+        for at in self.free.iter() {
+            if let Some(pool) = self.parts[at].pool {
                 wishes.explain(books, at, &mut pools[pool].idle);
             }
         }
@@ -89,6 +96,7 @@ impl Pools {
         let part = part(books, at);
         let before = std::mem::replace(&mut self.parts[at], part);
         if before != part {
+            self.free.set(at, part.free > 0);
             self.count(&before, |sum, amount| *sum -= amount);
             self.count(&part, |sum, amount| *sum += amount);
         }

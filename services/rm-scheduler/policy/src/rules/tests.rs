@@ -1,4 +1,4 @@
-use hayward_rm_scheduler_api::policy::{Class, Pool};
+use hayward_rm_scheduler_api::policy::{Class, Pool, PoolMount};
 use hayward_vocabulary::resources::GIB;
 use serde_json::json;
 
@@ -190,6 +190,9 @@ fn every_switch_of_the_planner_can_be_said() {
     let all = serde_json::to_value(Settings::default()).unwrap();
     let mut off = serde_json::to_value(Settings::reference()).unwrap();
     off["churn_rounds"] = json!(0);
+    for budget in ["pool", "user"] {
+        off[format!("preemption_{budget}_percent_per_hour")] = json!(1_000_000);
+    }
     let said: Switches = serde_json::from_value(off).unwrap();
     assert_eq!(
         settings(Preset::Default, &said),
@@ -215,4 +218,41 @@ fn rules_of_a_policy_with_faults_leave_out_what_makes_no_sense() {
     let rules = Rules::of(&policy);
     assert_eq!(rules.classes.len(), 5);
     assert_eq!(rules.pools.len(), 2);
+}
+
+#[test]
+fn s21_a_pool_lends_its_mounts_to_nodes_with_an_engine() {
+    let listed = |source: &str, writable| PoolMount {
+        source: source.into(),
+        writable,
+    };
+    let mut policy = Policy::default();
+    let pool = Pool {
+        mounts: vec![listed("/srv/in", false), listed("/srv/out", true)],
+        ..Pool::default()
+    };
+    policy.pools.insert("data".into(), pool);
+    let rules = Rules::of(&policy);
+    let reported = |extras: &[&str]| Size {
+        extras: extras.iter().map(|name| ((*name).to_owned(), 7)).collect(),
+        ..Size::memory(GIB)
+    };
+    let names = |pool: &str, extras: &[&str]| -> Vec<String> {
+        rules
+            .offer(pool, &reported(extras))
+            .extras
+            .into_keys()
+            .collect()
+    };
+    let all = [
+        "docker",
+        "mount:/srv/in:ro",
+        "mount:/srv/out:ro",
+        "mount:/srv/out:rw",
+    ];
+    assert_eq!(names("data", &["docker"]), all);
+    assert_eq!(names("data", &["fpga"]), ["fpga"], "no engine, no mounts");
+    assert_eq!(names("other", &["docker"]), ["docker"]);
+    // An agent cannot list what the policy does not.
+    assert_eq!(names("other", &["docker", "mount:/etc:rw"]), ["docker"]);
 }

@@ -5,6 +5,7 @@ use hayward_vocabulary::{Quantum, UserName};
 
 use super::{MOST_GB, one_of};
 use crate::fault::Faults;
+use crate::rules::MOST_PERCENT;
 
 /// Bytes. A smaller unit makes shares of a fleet numbers that cannot be reckoned with.
 const LEAST_QUANTUM: u64 = 1 << 20;
@@ -23,6 +24,22 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
         .is_some_and(|rounds| rounds > 1_000_000)
     {
         faults.say(&["settings", "churn_rounds"], "must be at most 1000000");
+    }
+    let settings = &policy.settings;
+    for (field, percent) in [
+        (
+            "preemption_pool_percent_per_hour",
+            settings.preemption_pool_percent_per_hour,
+        ),
+        (
+            "preemption_user_percent_per_hour",
+            settings.preemption_user_percent_per_hour,
+        ),
+    ] {
+        if percent.is_some_and(|percent| percent > MOST_PERCENT) {
+            let detail = format!("must be at most {MOST_PERCENT}, which is no limit");
+            faults.say(&["settings", field], detail);
+        }
     }
     for (name, user) in &policy.users {
         one_user(policy, name, user, faults);

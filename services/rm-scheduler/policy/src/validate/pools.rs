@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use hayward_rm_scheduler_api::policy::{Policy, Pool};
+use hayward_rm_scheduler_capacity::config;
 use hayward_vocabulary::NodeName;
+use hayward_vocabulary::launch::is_plain_path;
 
 use super::{PATTERNS, POOLS, amounts, name, one_of};
-use crate::fault::Faults;
+use crate::fault::{Fault, Faults, pointer};
 use crate::homes::{compiled, domain, qualified, short};
 use crate::order;
 
@@ -25,6 +27,8 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
     for (pool_name, pool) in &policy.pools {
         name("pools", pool_name, faults);
         tree(policy, pool_name, pool, faults);
+        mounts(pool_name, pool, faults);
+        queues(pool_name, pool, faults);
     }
     sources(policy, faults);
     patterns(policy, faults);
@@ -67,6 +71,50 @@ fn tree(policy: &Policy, name: &str, pool: &Pool, faults: &mut Faults) {
             .pools
             .get(above)
             .and_then(|pool| pool.parent.as_deref());
+    }
+}
+
+/// Application protocol, 11.1; a pool below another is divided with it.
+fn queues(name: &str, pool: &Pool, faults: &mut Faults) {
+    let Some(document) = &pool.queues else {
+        return;
+    };
+    let at = pointer(&["pools", name, "queues"]);
+    if let Some(parent) = &pool.parent {
+        let detail = format!(
+            "only a pool without parent has queues: move them to the top of {parent:?}'s tree"
+        );
+        faults.say(&["pools", name, "queues"], detail);
+    }
+    let found = config::read(document).err().unwrap_or_default();
+    faults.0.extend(found.into_iter().map(|fault| Fault {
+        pointer: format!("{at}{}", fault.pointer),
+        detail: fault.detail,
+    }));
+}
+
+/// S21: directories, each once, and never all of a machine.
+fn mounts(name: &str, pool: &Pool, faults: &mut Faults) {
+    const MOST: usize = 64;
+    if pool.mounts.len() > MOST {
+        faults.say(
+            &["pools", name, "mounts"],
+            format!("must be at most {MOST}"),
+        );
+    }
+    let mut seen = BTreeSet::new();
+    for (at, mount) in pool.mounts.iter().enumerate().take(MOST) {
+        let at = at.to_string();
+        let at = ["pools", name, "mounts", &at, "source"];
+        if !is_plain_path(&mount.source) {
+            let detail = "must be an absolute path in its shortest form, as /srv/data, and never /";
+            faults.say(&at, detail);
+        } else if !seen.insert(mount.source.as_str()) {
+            faults.say(
+                &at,
+                "stands here twice: once with `writable: true` is enough",
+            );
+        }
     }
 }
 

@@ -1,4 +1,4 @@
-use hayward_rm_scheduler_api::policy::{Class, Pool, SharePolicy, UserPolicy};
+use hayward_rm_scheduler_api::policy::{Class, Pool, PoolMount, SharePolicy, UserPolicy};
 use serde_json::json;
 
 use super::*;
@@ -293,4 +293,71 @@ fn a_document_without_pools_or_classes_says_so() {
     assert_eq!(pointers, ["/classes", "/pools"]);
     assert_eq!(read(Document::from(json!([]))).unwrap_err()[0].pointer, "");
     assert_eq!(SharePolicy::FairShare.word(), "FAIR_SHARE");
+}
+
+#[test]
+fn s21_mounts_are_directories_and_stand_once() {
+    let with = |sources: &[&str]| {
+        broken(|policy| {
+            let mounts = sources.iter().map(|source| PoolMount {
+                source: (*source).to_owned(),
+                writable: false,
+            });
+            pool(policy, "default").mounts = mounts.collect();
+        })
+    };
+    assert_eq!(with(&["/srv/a", "/srv/b"]), Vec::<String>::new());
+    for bad in ["/", "srv", "/srv/", "/srv/../etc", "/a:/b"] {
+        assert_eq!(with(&[bad]), ["/pools/default/mounts/0/source"], "{bad}");
+    }
+    assert_eq!(with(&["/a", "/a"]), ["/pools/default/mounts/1/source"]);
+}
+
+/// The form that the API describes is the one that is read.
+#[test]
+fn queues_are_judged_in_their_place_and_described_as_they_are_read() {
+    let form = serde_json::json!({
+        "queues": { "a": {
+            "submit_acl": "ann staff", "sort": "fair", "preemption": "fence",
+            "priority_policy": "fence", "priority_offset": -3, "max_applications": 4,
+            "resources": { "guaranteed": { "memory": "2G" }, "max": { "vcore": 4, "gpu": "500m" } },
+            "limits": [{ "users": ["*"], "max_resources": { "vcore": 1 } }],
+        }, "made": { "parent": true, "child_template": { "sort": "fifo" } } },
+        "placement": [{ "rule": "tag", "value": "team", "create": true,
+            "parent": { "rule": "fixed", "value": "made" },
+            "filter": { "type": "deny", "users": ["eve"] } }],
+        "node_sort": { "policy": "binpacking", "weights": { "vcore": 2 } },
+        "preemption": false, "reservation_ms": 1000,
+    });
+    let described: hayward_rm_scheduler_api::policy::QueueTree =
+        serde_json::from_value(form.clone()).unwrap();
+    let mut policy = Policy::default();
+    pool(&mut policy, "batch").queues = Some(form);
+    assert_eq!(faults(&policy), []);
+    pool(&mut policy, "batch").queues = serde_json::to_value(&described).ok();
+    assert_eq!(faults(&policy), [], "what the description says is read");
+    assert!(crate::Rules::of(&policy).queues.contains_key("batch"));
+    assert!(crate::notes(&policy).is_empty());
+
+    pool(&mut policy, "batch").parent = Some("default".to_owned());
+    let told: Vec<String> = faults(&policy).into_iter().map(|it| it.pointer).collect();
+    assert_eq!(told, ["/pools/batch/queues"]);
+    assert!(crate::Rules::of(&policy).queues.is_empty());
+
+    let mut policy = Policy::default();
+    pool(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a": {} } }));
+    assert_eq!(faults(&policy), []);
+    let notes = crate::notes(&policy);
+    assert_eq!(
+        notes.len(),
+        5,
+        "each class that finds nothing there: {notes:?}"
+    );
+    pool(&mut policy, "default").queues = Some(serde_json::json!({ "queues": { "a~": 3 } }));
+    let told = faults(&policy);
+    assert!(
+        told.iter()
+            .all(|it| it.pointer.starts_with("/pools/default/queues/queues"))
+    );
+    assert!(!told.is_empty());
 }

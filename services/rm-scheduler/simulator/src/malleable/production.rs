@@ -12,6 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
 use hayward_rm_scheduler_domain::{
     News, Rounds,
+    budget::Hour,
     plan::{Grant, Plan},
     snapshot::{self, Snapshot},
 };
@@ -36,6 +37,8 @@ const PLENTY: u64 = 1 << 50;
 const QUANTA_OF_A_CORE: u64 = 20;
 /// Rounds at one moment: a round that evicts, the one that places, and some for what they stir.
 const ROUNDS: usize = 6;
+/// Percent of a budget for taking back (B5).
+const NO_LIMIT: u64 = 1_000_000;
 
 /// Why a policy document cannot be simulated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -67,6 +70,8 @@ pub struct Production {
     grows_with_time: bool,
     /// How far jobs are decides how much they may have.
     minds_progress: bool,
+    /// What was taken back within the hour (B5).
+    hour: Hour,
 }
 
 impl Production {
@@ -111,6 +116,7 @@ impl Production {
             work_index: BTreeMap::new(),
             known: 0,
             serial: 0,
+            hour: Hour::default(),
         })
     }
 
@@ -146,6 +152,9 @@ impl Production {
         policy.settings.holes_among_rivals = Some(true);
         policy.settings.exchange = Some(true);
         policy.settings.carry_remainders = Some(false);
+        // What counts is the due of the moment, and taking back costs nothing here.
+        policy.settings.preemption_pool_percent_per_hour = Some(NO_LIMIT);
+        policy.settings.preemption_user_percent_per_hour = Some(NO_LIMIT);
         policy
     }
 
@@ -206,6 +215,9 @@ impl Production {
         }
         self.known = world.submitted();
         self.snapshot.now = moment(world.now());
+        if self.hour.pass(self.snapshot.now) {
+            self.snapshot.taken_back = self.hour.taken_back().clone();
+        }
         if self.minds_progress {
             self.note_progress(world);
         }
@@ -250,14 +262,20 @@ impl Production {
             machines: BTreeSet::new(),
             avoids: BTreeSet::new(),
             service: None,
+            apart: None,
             managed: false,
             runnable: true,
             completing: false,
             keeps_what_it_holds: false,
+            queued: None,
         }
     }
 
     fn apply(&mut self, world: &mut World, plan: &Plan) {
+        if self.is_budgeted() {
+            self.hour.receive(&self.snapshot, &plan.receipts);
+            self.snapshot.taken_back = self.hour.taken_back().clone();
+        }
         for vacate in &plan.vacates {
             let gone = self.snapshot.allocations.remove(&vacate.allocation);
             let gone = gone.expect("a plan vacates only what is there");
@@ -293,6 +311,12 @@ impl Production {
         self.snapshot.allocations.insert(id, allocation);
     }
 
+    fn is_budgeted(&self) -> bool {
+        let settings = &self.snapshot.tunables.settings;
+        let pool = settings.preemption_pool_percent_per_hour;
+        pool.or(settings.preemption_user_percent_per_hour).is_some()
+    }
+
     /// When the next job will have shown how long an item of its work takes.
     fn wakes(&self, world: &World) -> Option<Moment> {
         if !self.grows_with_time {
@@ -322,11 +346,17 @@ impl Sharing for Production {
                 break;
             }
         }
-        if quiet || !self.grows_with_time {
+        let next = if quiet || !self.grows_with_time {
             self.wakes(world)
         } else {
             Some(world.now() + 1)
-        }
+        };
+        // Then there is budget again for who waits.
+        let ends = self
+            .hour
+            .ends()
+            .map(|end| end.ms_since(Timestamp::default()));
+        next.into_iter().chain(ends).min()
     }
 }
 
@@ -353,6 +383,7 @@ fn node_of(node: &Node, pool: &str) -> snapshot::Node {
         lost: false,
         offline: false,
         block: None,
+        labels: BTreeMap::new(),
     }
 }
 

@@ -114,6 +114,7 @@ impl Fleet {
                 lost: false,
                 offline: false,
                 block: None,
+                labels: BTreeMap::new(),
             };
             snapshot.nodes.insert(name.clone(), node);
             names.push(name);
@@ -159,10 +160,12 @@ impl Fleet {
             machines,
             avoids: std::collections::BTreeSet::new(),
             service: None,
+            apart: None,
             managed: true,
             runnable: true,
             completing: false,
             keeps_what_it_holds: false,
+            queued: None,
         };
         self.snapshot.demand.insert(id.clone(), demand);
         self.news.work.insert(id.clone());

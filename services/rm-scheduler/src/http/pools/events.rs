@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::IntoParams;
 
 use super::super::Api;
-use super::{ask, may_see, orders};
+use super::{Anothers, NoPool, NotBound, ask, may_see, orders};
 
 const LONGEST_WAIT_MS: u64 = 25_000;
 
@@ -33,7 +33,7 @@ pub struct Since {
 }
 
 /// Events of a pool after a number. An owner that says its epoch and connection is fenced by them,
-/// and stays bound by asking.
+/// and stays bound by asking; it hears a stopped pool to its end.
 #[utoipa::path(
     get, path = "/v1/pools/{pool}/events", operation_id = "follow_pool_events", tag = "pools",
     params(
@@ -44,13 +44,9 @@ pub struct Since {
     responses(
         (status = 200, description = "the oldest first; none when the wait was over",
             body = EventList),
-        (status = 403, description = "another's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "stale_epoch, not_connected or stale_connection",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "so old events are not kept; connect again", body = Problem,
+        Anothers, NoPool, NotBound,
+        (status = 410, description = "these events are not kept: connect again. Or the pool is \
+            stopped, and its owner has heard all", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -65,7 +61,10 @@ pub async fn follow_pool_events(
     let from = is_owner
         .then(|| orders::from(&caller, &headers, &pool))
         .transpose()?;
-    let wait = Duration::from_millis(since.wait_ms.min(LONGEST_WAIT_MS));
+    // Asking keeps an owner bound, so it has to ask again before its lease is over.
+    let lease_ms = api.context.settings.pool_owner_lease_ms;
+    let longest = LONGEST_WAIT_MS.min(lease_ms / 2);
+    let wait = Duration::from_millis(since.wait_ms.min(longest));
     let (until, after) = (Instant::now() + wait, since.after);
     let mut bell = api.context.pools.listen();
     loop {

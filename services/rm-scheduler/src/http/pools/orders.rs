@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 
 use axum::http::HeaderMap;
+use axum::http::header::IF_MATCH;
 use hayward_rm_scheduler_api::pools::{
-    CONNECTION, OWNER_EPOCH, PoolMode, PoolOrder, SizeOrder, WorkerSpec,
+    CONNECTION, OWNER_EPOCH, OwnerOrder, PoolMode, PoolOrder, SizeOrder, WorkerSpec,
 };
-use hayward_rm_scheduler_pools::{Mode, Speaker, Wish};
+use hayward_rm_scheduler_pools::{Connect, MOST_FOREIGN, Mode, Speaker, Wish};
 use hayward_service::Caller;
 use hayward_service::auth::Scope;
 use hayward_service::idempotency::RequestDigest;
@@ -18,6 +19,10 @@ use crate::pools::{About, fresh_id};
 
 /// Workers of one pool at most.
 const MOST_WORKERS: u64 = 10_000;
+/// Workers an owner may list: all of a pool, and strangers.
+const MOST_LISTED: usize = 2 * MOST_FOREIGN;
+/// Epochs are kept as signed numbers; one beyond them would fence off every later owner.
+const LAST_EPOCH: u64 = i64::MAX.unsigned_abs();
 const LONGEST_TEXT: usize = 4 * 1_024;
 const MOST_WORDS: usize = 4_096;
 const MOST_VARIABLES: usize = 1_024;
@@ -78,6 +83,11 @@ pub fn create(
     );
     let standalone = order.mode == PoolMode::Standalone;
     faults.check(
+        !order.reject_foreign,
+        "/reject_foreign",
+        "is reserved and must be false: workers the pool did not start are left alone",
+    );
+    faults.check(
         order.mode != PoolMode::Unknown,
         "/mode",
         "must be managed or standalone",
@@ -127,7 +137,6 @@ pub fn create(
 }
 
 fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
-    let fits = |text: &str| text.len() <= LONGEST_TEXT && !text.contains('\0');
     let program = spec
         .command
         .first()
@@ -167,6 +176,28 @@ fn check_spec(spec: &WorkerSpec, faults: &mut Faults) {
     );
 }
 
+/// Checks a handover.
+pub fn connect(order: OwnerOrder, headers: &HeaderMap) -> Result<Connect, Problem> {
+    let mut faults = Faults::of("owner");
+    let epoch = format!("must be at most {LAST_EPOCH}");
+    faults.check(order.epoch <= LAST_EPOCH, "/epoch", &epoch);
+    let long = "must be at most 4,096 bytes, without NUL: workers find it in HAYWARD_OWNER";
+    faults.check(fits(&order.address), "/address", long);
+    let many = format!("must be at most {MOST_LISTED} workers");
+    faults.check(order.workers.len() <= MOST_LISTED, "/workers", &many);
+    faults.done()?;
+    Ok(Connect {
+        epoch: order.epoch,
+        address: order.address,
+        workers: order.workers.into_iter().collect(),
+        connection: number(headers, CONNECTION)?,
+    })
+}
+
+fn fits(text: &str) -> bool {
+    text.len() <= LONGEST_TEXT && !text.contains('\0')
+}
+
 /// Checks a wish for another size.
 pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<Wish, Problem> {
     let mut faults = Faults::of("size");
@@ -179,8 +210,16 @@ pub fn size(order: SizeOrder, headers: &HeaderMap) -> Result<Wish, Problem> {
         size: size.unwrap_or(0),
         release: order.release,
         unwanted: order.unwanted,
-        if_version: number(headers, "if-match")?,
+        if_version: version(headers)?,
     })
+}
+
+/// The version a wish was made from; `*` is any.
+fn version(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    match headers.get(IF_MATCH) {
+        Some(any) if any == "*" => Ok(None),
+        _ => number(headers, IF_MATCH.as_str()),
+    }
 }
 
 /// Who calls: the owner with its epoch and connection, or an operator.
@@ -189,17 +228,22 @@ pub fn from(caller: &Caller, headers: &HeaderMap, pool: &WorkId) -> Result<Speak
         caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
         return Ok(Speaker::Operator);
     }
-    let epoch = number(headers, OWNER_EPOCH)?.ok_or_else(|| {
-        let detail = "a call of the owner says its epoch in X-Owner-Epoch";
-        Problem::new(Code::BadRequest, detail).at("/header/x-owner-epoch", detail)
-    })?;
+    let epoch = epoch(headers)?;
     // No connection has the number 0, so an owner without one is told to connect.
     let connection = number(headers, CONNECTION)?.unwrap_or(0);
     Ok(Speaker::Owner { epoch, connection })
 }
 
+/// The epoch, which the owner says with every call.
+pub fn epoch(headers: &HeaderMap) -> Result<u64, Problem> {
+    number(headers, OWNER_EPOCH)?.ok_or_else(|| {
+        let detail = "a call of the owner says its epoch in X-Owner-Epoch";
+        Problem::new(Code::BadRequest, detail).at("/header/x-owner-epoch", detail)
+    })
+}
+
 /// A whole number from a header, quoted or not.
-pub fn number(headers: &HeaderMap, name: &'static str) -> Result<Option<u64>, Problem> {
+pub fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
     let Some(value) = headers.get(name) else {
         return Ok(None);
     };

@@ -3,17 +3,17 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use hayward_rm_scheduler_api::pools::{
-    CONNECTION, CheckAnswer, JobStatus, OWNER_EPOCH, OwnerConnected, OwnerOrder, PoolView,
-    SizeAnswer, SizeOrder, StartedAnswer, StopOrder,
+    CheckAnswer, JobStatus, OwnerConnected, OwnerOrder, PoolView, SizeAnswer, SizeOrder,
+    StartedAnswer, StopOrder,
 };
-use hayward_rm_scheduler_pools::{Connect, Final};
+use hayward_rm_scheduler_pools::Final;
 use hayward_service::auth::Scope;
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::super::Api;
-use super::{ask, orders};
+use super::{NoPool, NotBound, OwnerAndOperators, OwnerOnly, PoolStopped, ask, orders};
 
 /// Longest final message kept.
 const LONGEST_MESSAGE: usize = 4 * 1_024;
@@ -30,13 +30,11 @@ const LONGEST_MESSAGE: usize = 4 * 1_024;
     responses(
         (status = 200, description = "bound; whoever was bound before is not any more",
             body = OwnerConnected),
-        (status = 403, description = "for the owner only", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
+        OwnerOnly, NoPool,
         (status = 409, description = "stale_epoch or stale_connection", body = Problem,
             content_type = "application/problem+json"),
-        (status = 410, description = "the pool is stopped", body = Problem,
+        PoolStopped,
+        (status = 422, description = "more than can be kept", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -47,12 +45,7 @@ pub async fn connect_owner(
     Json(order): Json<OwnerOrder>,
 ) -> Result<Json<OwnerConnected>, Problem> {
     caller.require(&[Scope::Owner(pool.to_string())])?;
-    let asked = Connect {
-        epoch: order.epoch,
-        address: order.address,
-        workers: order.workers.into_iter().collect(),
-        connection: orders::number(&headers, CONNECTION)?,
-    };
+    let asked = orders::connect(order, &headers)?;
     let connected = ask(&api, move |ledger, moment, batch| {
         ledger.connect_owner(&pool, &asked, moment, batch)
     });
@@ -70,14 +63,10 @@ pub async fn connect_owner(
         (status = 204, description = "nobody is bound"),
         (status = 400, description = "no X-Owner-Epoch", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "for the owner only", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
+        OwnerOnly, NoPool,
         (status = 409, description = "stale_epoch", body = Problem,
             content_type = "application/problem+json"),
-        (status = 410, description = "the pool is stopped", body = Problem,
-            content_type = "application/problem+json"),
+        PoolStopped,
     ),
 )]
 pub async fn disconnect_owner(
@@ -86,10 +75,7 @@ pub async fn disconnect_owner(
     Path(pool): Path<WorkId>,
 ) -> Result<StatusCode, Problem> {
     caller.require(&[Scope::Owner(pool.to_string())])?;
-    let epoch = orders::number(&headers, OWNER_EPOCH)?.ok_or_else(|| {
-        let detail = "the owner says its epoch in X-Owner-Epoch";
-        Problem::new(Code::BadRequest, detail).at("/header/x-owner-epoch", detail)
-    })?;
+    let epoch = orders::epoch(&headers)?;
     let left = ask(&api, move |ledger, moment, batch| {
         ledger.owner_leaves(&pool, epoch, moment, batch)
     });
@@ -110,14 +96,7 @@ pub async fn disconnect_owner(
     responses(
         (status = 200, description = "stored, and what was done about it", body = SizeAnswer,
             headers(("ETag" = String, description = "the version of the size"))),
-        (status = 403, description = "for the owner and operators", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "stale_epoch, not_connected or stale_connection",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "the pool is stopped", body = Problem,
-            content_type = "application/problem+json"),
+        OwnerAndOperators, NoPool, NotBound, PoolStopped,
         (status = 412, description = "the size was changed meanwhile", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "no size", body = Problem,
@@ -155,14 +134,7 @@ pub async fn set_pool_size(
     responses(
         (status = 200, description = "received; `known: false` is no failure",
             body = StartedAnswer),
-        (status = 403, description = "for the owner only", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "stale_epoch, not_connected or stale_connection",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "the pool is stopped", body = Problem,
-            content_type = "application/problem+json"),
+        OwnerOnly, NoPool, NotBound, PoolStopped,
     ),
 )]
 pub async fn worker_started(
@@ -192,14 +164,10 @@ pub async fn worker_started(
     ),
     responses(
         (status = 202, description = "it is on its way out"),
-        (status = 403, description = "for the owner and operators", body = Problem,
-            content_type = "application/problem+json"),
+        OwnerAndOperators,
         (status = 404, description = "no such pool, or it knows no such worker: a warning",
             body = Problem, content_type = "application/problem+json"),
-        (status = 409, description = "stale_epoch, not_connected or stale_connection",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "the pool is stopped", body = Problem,
-            content_type = "application/problem+json"),
+        NotBound, PoolStopped,
     ),
 )]
 pub async fn remove_worker(
@@ -225,14 +193,7 @@ pub async fn remove_worker(
     ),
     responses(
         (status = 200, description = "what was missing, what was requested", body = CheckAnswer),
-        (status = 403, description = "for the owner and operators", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "stale_epoch, not_connected or stale_connection",
-            body = Problem, content_type = "application/problem+json"),
-        (status = 410, description = "the pool is stopped", body = Problem,
-            content_type = "application/problem+json"),
+        OwnerAndOperators, NoPool, NotBound, PoolStopped,
     ),
 )]
 pub async fn check_pool(
@@ -260,12 +221,7 @@ pub async fn check_pool(
         (status = 200, description = "it was stopped before, and stays as it was",
             body = PoolView),
         (status = 202, description = "its workers are ending", body = PoolView),
-        (status = 403, description = "for the owner and operators", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such pool", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "stale_epoch, not_connected or stale_connection",
-            body = Problem, content_type = "application/problem+json"),
+        OwnerAndOperators, NoPool, NotBound,
         (status = 422, description = "a message that is too long", body = Problem,
             content_type = "application/problem+json"),
     ),

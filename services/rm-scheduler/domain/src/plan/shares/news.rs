@@ -1,10 +1,10 @@
 //! What became different in the shares of a fleet from one round to the next.
 
-use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, btree_map::Entry};
 
 use hayward_vocabulary::{UserName, WorkId};
 
-use super::{Shares, Tally, UserShare};
+use super::{ClassShare, Shares, Tally, UserShare};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareNews {
@@ -12,6 +12,17 @@ pub struct ShareNews {
     pub gone: Vec<(String, UserName, WorkId)>,
     /// Sums of the fleet and of all classes, and of users and work what may differ.
     pub shares: Shares,
+}
+
+impl ClassShare {
+    /// The same sums with other users.
+    pub(crate) fn with(&self, users: BTreeMap<UserName, UserShare>) -> Self {
+        Self {
+            tree: self.tree.clone(),
+            users,
+            ..*self
+        }
+    }
 }
 
 impl UserShare {

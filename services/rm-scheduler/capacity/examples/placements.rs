@@ -1,0 +1,252 @@
+//! What placing costs: `cargo run --release -p hayward-rm-scheduler-capacity --example placements`.
+//!
+//! The published shape: 10,000 asks of {10 memory, 1 vcore} by two applications in two queues, on
+//! empty nodes, in process; and the shapes around it: one ask for each process and all in one, many
+//! applications, bin-packing, fair leaves, 10,000 asks that fit nowhere in the way. Each row is the
+//! whole round, with reading the snapshot and with a verdict for each ask, beside a naive best fit
+//! over the same asks in the same run, which knows no queues. Times are of all processors together,
+//! the least of three rounds. Figures are printed, never judged; plans are held against `check`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use hayward_rm_scheduler_capacity::{Capacity, config};
+use hayward_rm_scheduler_domain::snapshot::queues::Queued;
+use hayward_rm_scheduler_domain::snapshot::{Demand, Node, Pool, Snapshot};
+use hayward_rm_scheduler_domain::{Planner, check};
+use hayward_vocabulary::{Quantum, Size, Timestamp, WorkKind};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
+use serde_json::json;
+
+/// As in the services.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+const ASKS: u64 = 10_000;
+const REPEATS: usize = 3;
+/// What the scheduler the protocol was derived from is published with, by nodes.
+const PUBLISHED: [(u64, f64); 2] = [(500, 12_600.0), (1_000, 7_500.0)];
+
+struct Shape {
+    name: &'static str,
+    applications: u64,
+    /// Processes of one ask.
+    alike: u64,
+    unplaceable: u64,
+    sort: &'static str,
+    nodes: &'static str,
+}
+
+const PLAIN: Shape = Shape {
+    name: "2 x 5,000",
+    applications: 2,
+    alike: 1,
+    unplaceable: 0,
+    sort: "fifo",
+    nodes: "fair",
+};
+
+fn main() {
+    println!(
+        "shape                    nodes   placed        ms  placements/s  published   best fit/s"
+    );
+    let shapes = [
+        Shape { ..PLAIN },
+        Shape {
+            name: "2 x 5,000 in two asks",
+            alike: 5_000,
+            ..PLAIN
+        },
+        Shape {
+            name: "2 x 5,000 bin-packing",
+            nodes: "binpacking",
+            ..PLAIN
+        },
+        Shape {
+            name: "2 x 5,000 fair leaves",
+            sort: "fair",
+            ..PLAIN
+        },
+        Shape {
+            name: "10 x 1,000",
+            applications: 10,
+            ..PLAIN
+        },
+        Shape {
+            name: "100 x 100",
+            applications: 100,
+            ..PLAIN
+        },
+        Shape {
+            name: "1,000 x 10",
+            applications: 1_000,
+            ..PLAIN
+        },
+        Shape {
+            name: "10,000 unplaceable too",
+            unplaceable: ASKS,
+            ..PLAIN
+        },
+    ];
+    for shape in shapes {
+        for nodes in [500, 1_000, 10_000] {
+            measure(&shape, nodes);
+        }
+    }
+}
+
+fn measure(shape: &Shape, nodes: u64) {
+    let snapshot = fleet(shape, nodes);
+    let mut least = Duration::MAX;
+    let mut placed = 0;
+    for _ in 0..REPEATS {
+        let (plan, spent) = timed(|| Capacity.schedule(&snapshot));
+        least = least.min(spent);
+        placed = plan.grants.len();
+        assert!(check(&snapshot, &plan).is_ok(), "a plan the check refuses");
+        let asks = usize::try_from(ASKS).unwrap_or(0);
+        assert_eq!(placed, asks, "all that fits is placed");
+    }
+    let (found, naive) = timed(|| naive_best_fit(&snapshot));
+    assert_eq!(found, placed, "the yardstick places the same");
+    let known = PUBLISHED.iter().find(|(known, _)| *known == nodes);
+    let asked = f64::from(u32::try_from(placed).unwrap_or(0));
+    let rate = |spent: Duration| asked / spent.as_secs_f64();
+    let published = known.map_or("-".to_owned(), |(_, rate)| format!("{rate:.0}"));
+    println!(
+        "{:<23} {nodes:>6} {placed:>8} {:>9.2} {:>13.0} {published:>10} {:>12.0}",
+        shape.name,
+        least.as_secs_f64() * 1_000.0,
+        rate(least),
+        rate(naive),
+    );
+}
+
+/// Time this program had a processor.
+fn processor_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask about itself");
+    let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
+    Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
+}
+
+fn timed<T>(run: impl FnOnce() -> T) -> (T, Duration) {
+    let before = processor_time();
+    let done = run();
+    (done, processor_time().saturating_sub(before))
+}
+
+fn fleet(shape: &Shape, nodes: u64) -> Snapshot {
+    let mut snapshot = Snapshot::empty();
+    snapshot.now = Timestamp::from_unix_ms(1_000_000);
+    snapshot.quantum = Quantum(Size::memory(1));
+    snapshot.pools.insert("default".to_owned(), Pool::default());
+    let queues = config::read(&json!({
+        "queues": {"root": {"submit_acl": "*", "sort": shape.sort, "queues": {"a": {}, "b": {}}}},
+        "node_sort": {"policy": shape.nodes},
+    }));
+    let queues = queues.expect("a configuration without faults");
+    snapshot.queues.insert("default".to_owned(), queues);
+    // Room for all of them, and for no more than a tenth beside.
+    let each = (ASKS + ASKS / 10).div_ceil(nodes).max(1);
+    for at in 0..nodes {
+        let node = Node {
+            pool: "default".to_owned(),
+            capacity: size(each),
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+            labels: BTreeMap::new(),
+        };
+        let name = format!("n{at:06}").parse().expect("letters and digits");
+        snapshot.nodes.insert(name, node);
+    }
+    // Larger than any node; in line before all others.
+    for at in 0..shape.unplaceable {
+        add(
+            &mut snapshot,
+            (&format!("job_a{at:06}"), at),
+            (shape, 1),
+            size(each + 1),
+        );
+    }
+    for at in 0..ASKS / shape.alike {
+        add(
+            &mut snapshot,
+            (&format!("job_b{at:06}"), at),
+            (shape, shape.alike),
+            size(1),
+        );
+    }
+    snapshot
+}
+
+fn size(count: u64) -> Size {
+    Size {
+        cpu_milli: 1_000 * count,
+        ..Size::memory(10 * count)
+    }
+}
+
+fn add(
+    snapshot: &mut Snapshot,
+    (id, at): (&str, u64),
+    (shape, processes): (&Shape, u64),
+    size: Size,
+) {
+    let application = at % shape.applications;
+    let queue = if application % 2 == 0 {
+        "root.a"
+    } else {
+        "root.b"
+    };
+    let demand = Demand {
+        kind: WorkKind::Job,
+        user: "ann".parse().expect("letters"),
+        class: None,
+        submitted_at: Timestamp::from_unix_ms(i64::try_from(at).unwrap_or(0)),
+        size,
+        max_processes: processes,
+        remaining_tasks: processes,
+        threads: 1,
+        task_ms: None,
+        machines: BTreeSet::new(),
+        avoids: BTreeSet::new(),
+        service: None,
+        apart: None,
+        managed: false,
+        runnable: true,
+        completing: false,
+        keeps_what_it_holds: false,
+        queued: Some(Box::new(Queued {
+            queue: Some(queue.to_owned()),
+            application: Some(format!("app-{application}")),
+            ..Queued::default()
+        })),
+    };
+    let id = id.parse().expect("letters and digits");
+    snapshot.demand.insert(id, demand);
+}
+
+/// Every ask in order of age into the smallest hole of memory that fits, and nothing else.
+fn naive_best_fit(snapshot: &Snapshot) -> usize {
+    let nodes = snapshot.nodes.values().enumerate();
+    let holes = nodes.map(|(at, node)| (node.capacity.memory_bytes, at));
+    let mut holes: BTreeSet<(u64, usize)> = holes.collect();
+    let mut asks: Vec<&Demand> = snapshot.demand.values().collect();
+    asks.sort_by_key(|demand| demand.submitted_at);
+    let mut placed = 0;
+    for demand in asks {
+        let wanted = demand.size.memory_bytes;
+        for _ in 0..demand.max_processes {
+            let Some(&(free, at)) = holes.range((wanted, 0)..).next() else {
+                break;
+            };
+            holes.remove(&(free, at));
+            holes.insert((free - wanted, at));
+            placed += 1;
+        }
+    }
+    placed
+}

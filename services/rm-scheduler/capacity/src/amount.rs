@@ -1,0 +1,126 @@
+//! Amounts as people write them (section 6): `10`, `500m`, `2G`, `512Mi`.
+
+use hayward_rm_scheduler_domain::snapshot::queues::Amounts;
+use serde_json::Value;
+
+const SUFFIXES: [(&str, u64); 12] = [
+    ("Ki", 1 << 10),
+    ("Mi", 1 << 20),
+    ("Gi", 1 << 30),
+    ("Ti", 1 << 40),
+    ("Pi", 1 << 50),
+    ("Ei", 1 << 60),
+    ("k", 1_000),
+    ("M", 1_000_000),
+    ("G", 1_000_000_000),
+    ("T", 1_000_000_000_000),
+    ("P", 1_000_000_000_000_000),
+    ("E", 1_000_000_000_000_000_000),
+];
+
+/// In the unit of the type: bytes of memory, thousandths of processors, everything else as it is
+/// counted.
+///
+/// # Errors
+/// What is wrong with it, and how it is written.
+pub fn amount(name: &str, text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let in_thousandths = name == "vcore" || name == "gpu";
+    let wrong = || {
+        let milli = if in_thousandths { " or `500m`" } else { "" };
+        format!("{text:?} is no amount: write a whole number, as in `10`, `2G`, `512Mi`{milli}")
+    };
+    if text.starts_with('-') {
+        return Err(format!("{text:?} is negative"));
+    }
+    let digits = text.trim_end_matches(|it: char| it.is_ascii_alphabetic());
+    let number: u64 = digits.parse().map_err(|_| wrong())?;
+    let suffix = &text[digits.len()..];
+    let unit = match suffix {
+        "" => Some(if in_thousandths { 1_000 } else { 1 }),
+        "m" if in_thousandths => Some(1),
+        _ if in_thousandths => suffix_of(suffix).and_then(|unit| unit.checked_mul(1_000)),
+        _ => suffix_of(suffix),
+    };
+    let all = unit.ok_or_else(wrong)?.checked_mul(number);
+    all.ok_or_else(|| format!("{text:?} is more than there are numbers for"))
+}
+
+fn suffix_of(suffix: &str) -> Option<u64> {
+    let known = SUFFIXES.iter().find(|(known, _)| *known == suffix);
+    known.map(|(_, unit)| *unit)
+}
+
+/// For people: `2 GiB`, `512 MiB`, `2.5`; in the unit of the type where nothing rounder is exact.
+#[must_use]
+pub fn told(name: &str, amount: u64) -> String {
+    const UNITS: [(u64, &str); 7] = [
+        (1 << 40, "TiB"),
+        (1 << 30, "GiB"),
+        (1_000_000_000, "GB"),
+        (1 << 20, "MiB"),
+        (1_000_000, "MB"),
+        (1 << 10, "KiB"),
+        (1, "bytes"),
+    ];
+    if name == "vcore" || name == "gpu" {
+        let text = format!("{}.{:03}", amount / 1_000, amount % 1_000);
+        return text.trim_end_matches('0').trim_end_matches('.').to_owned();
+    }
+    let mut units = UNITS.iter().filter(|_| name == "memory" && amount > 0);
+    match units.find(|(unit, _)| amount.is_multiple_of(*unit)) {
+        Some((unit, word)) => format!("{} {word}", amount / unit),
+        None => amount.to_string(),
+    }
+}
+
+/// `{"memory": "2G", "vcore": 4}`; says of each entry that is wrong which and why.
+pub(crate) fn amounts(value: &Value) -> (Amounts, Vec<(String, String)>) {
+    let (mut amounts, mut wrong) = (Amounts::new(), Vec::new());
+    let Some(entries) = value.as_object() else {
+        let detail = "is no map: write amounts by type, as in {\"memory\": \"2G\"}".to_owned();
+        return (amounts, vec![(String::new(), detail)]);
+    };
+    for (name, value) in entries {
+        let text = match value {
+            Value::String(text) => text.clone(),
+            Value::Number(number) => number.to_string(),
+            other => other.to_string(),
+        };
+        let read = if name.is_empty() {
+            Err("a type needs a name".to_owned())
+        } else {
+            amount(name, &text)
+        };
+        match read {
+            Ok(amount) => {
+                amounts.insert(name.clone(), amount);
+            }
+            Err(detail) => wrong.push((name.clone(), detail)),
+        }
+    }
+    (amounts, wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts_are_read_in_the_unit_of_their_type() {
+        assert_eq!(amount("vcore", "10"), Ok(10_000));
+        assert_eq!(amount("vcore", "500m"), Ok(500));
+        assert_eq!(amount("memory", "2G"), Ok(2_000_000_000));
+        assert_eq!(amount("memory", "512Mi"), Ok(512 << 20));
+        assert_eq!(amount("licence", "3"), Ok(3));
+        assert_eq!(amount("licence", "3k"), Ok(3_000));
+    }
+
+    #[test]
+    fn what_is_no_amount_is_refused_with_a_way_out() {
+        for wrong in ["", "abc", "1.5", "5x", "500m", "99E99", "20E"] {
+            assert!(amount("memory", wrong).is_err(), "{wrong:?}");
+        }
+        assert!(amount("memory", "-1").is_err_and(|it| it.contains("negative")));
+    }
+}

@@ -1,0 +1,270 @@
+//! Reading a snapshot: which nodes, queues, applications and asks there are in one pool.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_domain::{
+    Reason,
+    snapshot::{
+        Demand, Snapshot,
+        queues::{Amounts, Queued, Queues},
+    },
+};
+use hayward_vocabulary::{Quantum, Size, Timestamp, WorkId, WorkKind};
+
+use super::{App, Ask, Books};
+use crate::{
+    dims::{Dims, add},
+    limits::Gates,
+    nodes::{Nodes, Shape},
+    placement::{Refusal, Rules, Who, apply_tags},
+    tree::{ROOT, Tagged, Tree},
+};
+
+/// Work of this pool, with the application it belongs to.
+type Mine<'a> = (&'a WorkId, &'a Demand, &'a Queued);
+
+impl<'a> Books<'a> {
+    pub fn open(snapshot: &'a Snapshot, pool: &'a str, queues: &'a Queues) -> Self {
+        let first = snapshot.queues.keys().next();
+        let mine = |(work, demand): (&'a WorkId, &'a Demand)| -> Option<Mine<'a>> {
+            let queued = demand.queued.as_deref()?;
+            let wanted = queued.pool.as_ref().or(first);
+            (wanted.map(String::as_str) == Some(pool)).then_some((work, demand, queued))
+        };
+        let mine: Vec<Mine<'a>> = snapshot.demand.iter().filter_map(mine).collect();
+        let named = snapshot
+            .pools
+            .get(pool)
+            .and_then(|pool| pool.quantum.as_ref());
+        let quantum = named.unwrap_or(&snapshot.quantum);
+        let members = members(snapshot, pool);
+        let dims = dims(snapshot, quantum, &members, &mine);
+        let mut whole = dims.zero();
+        let mut nodes = Nodes::of(queues.node_sort, &dims.sparse(&weights(queues)));
+        let there = snapshot.nodes.iter();
+        for (name, node) in there.filter(|(_, node)| members.contains(node.pool.as_str())) {
+            let order = quantum.node_order(&node.capacity);
+            nodes.add(&dims, (name, node), order);
+            add(&mut whole, &dims.vector(order, &node.capacity));
+        }
+        let mut books = Self {
+            snapshot,
+            queues,
+            quantum,
+            tree: Tree::of(&dims, &queues.root),
+            dims,
+            nodes,
+            gates: Gates::default(),
+            shapes: Vec::new(),
+            apps: Vec::new(),
+            asks: Vec::new(),
+            ask_of: BTreeMap::new(),
+            held: Vec::new(),
+            whole,
+            denominators: Vec::new(),
+            apart: BTreeMap::new(),
+            placed: Vec::new(),
+            vacates: BTreeMap::new(),
+            receipts: Vec::new(),
+            kept: snapshot
+                .carried
+                .queues
+                .get(pool)
+                .cloned()
+                .unwrap_or_default(),
+            aside: Vec::new(),
+        };
+        books.list(&mine);
+        books.take_in();
+        books.settle_queues();
+        books.charge_what_is_held();
+        books
+    }
+
+    /// Applications and their asks.
+    fn list(&mut self, mine: &[Mine<'a>]) {
+        let mut apps: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+        let mut shapes: BTreeMap<&Size, usize> = BTreeMap::new();
+        for (work, demand, queued) in mine {
+            let name = queued.application.as_deref().unwrap_or(work.as_str());
+            let user = demand.user.as_str();
+            let app = *apps.entry((name, user)).or_insert_with(|| {
+                self.apps.push(App {
+                    name,
+                    queue: Ok(ROOT),
+                    user,
+                    groups: &queued.groups,
+                    submitted: demand.submitted_at,
+                    asks: Vec::new(),
+                    next: 0,
+                    used: self.dims.zero(),
+                    running: false,
+                    gates: Vec::new(),
+                    failed: 0,
+                    aside: None,
+                });
+                self.apps.len() - 1
+            });
+            let shape = *shapes.entry(&demand.size).or_insert_with(|| {
+                let order = self.quantum.work_order(&demand.size);
+                let size = self.quantum.granted(&demand.size);
+                let vector = self.dims.vector(order, &size);
+                self.shapes.push(Shape::of(order, size, vector));
+                self.shapes.len() - 1
+            });
+            let entry = &mut self.apps[app];
+            if demand.submitted_at < entry.submitted {
+                entry.submitted = demand.submitted_at;
+                entry.groups = &queued.groups;
+            }
+            entry.asks.push(self.asks.len());
+            self.ask_of.insert(work, self.asks.len());
+            self.asks.push(Ask {
+                work,
+                demand,
+                queued,
+                app,
+                shape,
+                has: 0,
+                leaving: 0,
+                wanted: 0,
+                placed: 0,
+                waits_since: demand.submitted_at,
+                anywhere: queued.required_node.is_none()
+                    && demand.machines.is_empty()
+                    && demand.avoids.is_empty()
+                    && demand.apart.is_none(),
+                why: None,
+            });
+        }
+        let asks = &self.asks;
+        for app in &mut self.apps {
+            app.asks.sort_by_key(|at| {
+                let ask = &asks[*at];
+                let newest = std::cmp::Reverse(ask.queued.priority);
+                (newest, ask.demand.submitted_at, ask.work)
+            });
+        }
+    }
+
+    /// Every application gets its queue: where it holds room already, or where the rules say.
+    fn settle_queues(&mut self) {
+        for held in &self.held {
+            let queue = self.tree.grow(&self.dims, &held.allocation.class);
+            if let (Some(queue), Some(ask)) = (queue, held.ask)
+                && self.tree.spots[queue].leaf
+            {
+                self.apps[self.asks[ask].app].queue = Ok(queue);
+                self.apps[self.asks[ask].app].running = true;
+            }
+        }
+        let rules = Rules::of(self.queues);
+        let mut tagged = Tagged::default();
+        let mut fresh = Vec::new();
+        let mut by_age: Vec<usize> = (0..self.apps.len()).collect();
+        by_age.sort_by_key(|at| (self.apps[*at].submitted, *at));
+        for at in by_age {
+            let first = self.apps[at].asks.first().map(|ask| &self.asks[*ask]);
+            let queued = first.map(|ask| ask.queued);
+            let app = &mut self.apps[at];
+            // Whether it ran is said again by what is charged to it.
+            if !std::mem::take(&mut app.running) {
+                fresh.push(at);
+                let who = Who {
+                    user: app.user,
+                    groups: app.groups,
+                    queued,
+                    submitted: app.submitted,
+                };
+                app.queue = rules.place(&mut self.tree, &self.dims, who);
+            }
+            if let (Ok(queue), Some(queued)) = (&app.queue, queued)
+                && tagged.is_last(*queue, app.submitted)
+            {
+                apply_tags(&mut self.tree, &self.dims, *queue, queued);
+            }
+        }
+        self.refuse_too_large(fresh);
+        for app in &mut self.apps {
+            if let Ok(queue) = app.queue {
+                let who = (app.user, app.groups);
+                app.gates = self.gates.of((&self.tree, &self.dims), queue, who);
+            }
+        }
+        for ask in &self.asks {
+            if ask.demand.kind == WorkKind::Reservation {
+                let detail = "a queue has no whole machines: name a class that reserves them";
+                self.apps[ask.app].queue = Err(Refusal {
+                    reason: Reason::PolicyMismatch,
+                    detail: detail.to_owned(),
+                });
+            }
+        }
+        let all = 0..self.tree.spots.len();
+        let of = |at: usize| {
+            let most = self.tree.fair_max(at, &self.whole);
+            let guaranteed = &self.tree.spots[at].guaranteed;
+            let pairs = guaranteed.iter().zip(most);
+            pairs.map(|(own, most)| own.or(most)).collect()
+        };
+        self.denominators = all.map(of).collect();
+    }
+
+    pub(super) fn wanted(demand: &Demand, has: u64) -> u64 {
+        let single = demand.kind != WorkKind::Job;
+        let most = if single {
+            demand.max_processes.min(1)
+        } else {
+            let threads = u64::from(demand.threads.max(1));
+            demand
+                .max_processes
+                .min(demand.remaining_tasks.div_ceil(threads))
+        };
+        if demand.completing || demand.keeps_what_it_holds {
+            has
+        } else {
+            most
+        }
+    }
+}
+
+/// The pools of one tree.
+fn members<'a>(snapshot: &'a Snapshot, top: &str) -> BTreeSet<&'a str> {
+    let stands = |pool: &&str| {
+        let mut at = *pool;
+        for _ in 0..snapshot.pools.len() {
+            match snapshot.pools.get(at).and_then(|it| it.parent.as_deref()) {
+                Some(above) if snapshot.pools.contains_key(above) => at = above,
+                _ => break,
+            }
+        }
+        at == top
+    };
+    let names = snapshot.pools.keys().map(String::as_str);
+    names.filter(stands).collect()
+}
+
+fn weights(queues: &Queues) -> Amounts {
+    if queues.weights.is_empty() {
+        let both = ["memory", "vcore"].map(|name| (name.to_owned(), 1));
+        Amounts::from(both)
+    } else {
+        queues.weights.clone()
+    }
+}
+
+/// Every type that something has, asks for or limits.
+fn dims(snapshot: &Snapshot, quantum: &Quantum, members: &BTreeSet<&str>, mine: &[Mine]) -> Dims {
+    let nodes = snapshot.nodes.values();
+    let nodes = nodes.filter(|node| members.contains(node.pool.as_str()));
+    let sizes = nodes.map(|node| &node.capacity);
+    let sizes = sizes.chain(mine.iter().map(|(_, demand, _)| &demand.size));
+    let sizes = sizes.chain([&quantum.0]);
+    let extras = sizes.flat_map(|size| size.extras.keys().map(String::as_str));
+    Dims::of(&extras.collect())
+}
+
+/// When a piece of work began to wait for what it lacks now.
+pub(super) fn later(since: Timestamp, granted: Timestamp) -> Timestamp {
+    since.max(granted)
+}

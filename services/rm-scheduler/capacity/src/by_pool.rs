@@ -1,0 +1,141 @@
+//! Each top-level pool by its own planner, in one plan (D7): pools that have queues by
+//! [`Capacity`], all others by [`FairShare`].
+//!
+//! `FairShare` plans from the *rest* of the snapshot: without work that is queued, and without the
+//! nodes of pools with queues. Where the two meet, because a pool was given queues while work of
+//! classes ran there, or a node came from one side to the other, the node is closed to fair shares:
+//! what stands there stays, and nobody counts its room twice.
+//!
+//! A fleet without queues has no rest. It is planned from the snapshot itself, and pays nothing.
+
+mod rest;
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::{
+    Decided, FairShare, News, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict, plan::Shares,
+};
+use hayward_vocabulary::WorkId;
+
+use crate::Capacity;
+use rest::{Divided, Rest};
+
+/// The production planner, without any memory.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct ByPool;
+
+impl Planner for ByPool {
+    fn schedule(&self, snapshot: &Snapshot) -> Plan {
+        if !Rest::is_needed(snapshot) {
+            return FairShare.schedule(snapshot);
+        }
+        let rest = Rest::of(snapshot);
+        let mut plan = FairShare.schedule(rest.snapshot());
+        Divided::of(snapshot).explain_all(&mut plan.verdicts);
+        merge(&mut plan, Capacity.schedule(snapshot));
+        plan
+    }
+}
+
+/// Rounds of one fleet, one after the other, with the memory that makes them cheap.
+#[derive(Default)]
+pub struct Rounds {
+    fair: FairRounds,
+    rest: Option<Rest>,
+    /// What was said of queued work in the last round.
+    queued: BTreeMap<WorkId, Verdict>,
+    divided: Divided,
+}
+
+impl Rounds {
+    /// `news` names all that differs between this snapshot and the one before.
+    pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
+        let began = self.rest.is_none();
+        if news.everything || (began && Rest::begins(snapshot, news)) {
+            self.rest = Rest::is_needed(snapshot).then(|| Rest::of(snapshot));
+        }
+        self.divided = Divided::of(snapshot);
+        let Some(rest) = &mut self.rest else {
+            self.queued.clear();
+            return self.fair.decide(snapshot, news);
+        };
+        let news = if began || news.everything {
+            News::everything()
+        } else {
+            rest.absorb(snapshot, news)
+        };
+        let mut decided = self.fair.decide(rest.snapshot(), &news);
+        self.divided.explain_all(&mut decided.plan.verdicts);
+        let mut plan = Capacity.schedule(snapshot);
+        let said = std::mem::take(&mut plan.verdicts);
+        let gone = self.queued.keys().filter(|work| !said.contains_key(*work));
+        let withdrawn = gone.filter(|work| !snapshot.demand.contains_key(*work));
+        decided.gone.extend(withdrawn.cloned());
+        if decided.shares.is_some() {
+            let news = said
+                .iter()
+                .filter(|(work, now)| self.queued.get(*work) != Some(*now));
+            let news = news.map(|(work, now)| (work.clone(), now.clone()));
+            decided.plan.verdicts.extend(news);
+        }
+        self.queued = said;
+        merge(&mut decided.plan, plan);
+        decided
+    }
+
+    /// One for every piece of work in the demand of the last round.
+    pub fn verdicts(&self) -> BTreeMap<WorkId, Verdict> {
+        let mut verdicts = self.fair.verdicts();
+        self.divided.explain_all(&mut verdicts);
+        verdicts.extend(self.queued.clone());
+        verdicts
+    }
+
+    pub fn verdict(&self, work: &WorkId) -> Option<Verdict> {
+        let said = self.queued.get(work).cloned();
+        let fair = || {
+            let mut verdict = self.fair.verdict(work)?;
+            self.divided.explain(&mut verdict);
+            Some(verdict)
+        };
+        said.or_else(fair)
+    }
+
+    /// The arithmetic of fair shares; queues are not in it.
+    pub fn shares(&self) -> Shares {
+        self.fair.shares()
+    }
+
+    /// The same down to users, without their work.
+    pub fn sums(&self) -> &Shares {
+        self.fair.sums()
+    }
+
+    /// The whole plan of the last round.
+    pub fn whole(&self, decided: Decided) -> Plan {
+        Plan {
+            verdicts: self.verdicts(),
+            shares: self.shares(),
+            ..decided.plan
+        }
+    }
+
+    /// Queued work lacks something that time alone may bring: a delay ends, a reservation lapses.
+    pub fn waits_for_time(&self) -> bool {
+        let mut said = self.queued.values();
+        said.any(|verdict| verdict.waits && !verdict.refused)
+    }
+}
+
+/// Both plans as one: they have no node and no work in common.
+fn merge(plan: &mut Plan, queues: Plan) {
+    plan.grants.extend(queues.grants);
+    plan.vacates.extend(queues.vacates);
+    plan.vacates.sort_by(|a, b| a.allocation.cmp(&b.allocation));
+    plan.receipts.extend(queues.receipts);
+    plan.verdicts.extend(queues.verdicts);
+    plan.carried.queues = queues.carried.queues;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! What of a snapshot the planner of fair shares may see, kept from round to round.
+//!
+//! Invariant: it follows from the snapshot alone, whatever was absorbed before. Following costs a
+//! look at each allocation and node, which the planner of queues takes anyway.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+
+use hayward_rm_scheduler_domain::{
+    News, Snapshot, Verdict,
+    snapshot::{Allocation, Carried, Node},
+};
+use hayward_vocabulary::{NodeName, WorkId};
+
+pub(super) struct Rest(Snapshot);
+
+/// Whose an allocation is to plan for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Fair,
+    Queues,
+}
+
+impl Rest {
+    pub fn is_needed(snapshot: &Snapshot) -> bool {
+        let mut demand = snapshot.demand.values();
+        !snapshot.queues.is_empty() || demand.any(|demand| demand.queued.is_some())
+    }
+
+    /// Is it needed from now on? Queues come with another policy, which is news of everything.
+    pub fn begins(snapshot: &Snapshot, news: &News) -> bool {
+        let mut fresh = news
+            .work
+            .iter()
+            .filter_map(|work| snapshot.demand.get(work));
+        fresh.any(|demand| demand.queued.is_some())
+    }
+
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let mut rest = Self(Snapshot::empty());
+        let everything = News {
+            everything: false,
+            nodes: BTreeSet::new(),
+            work: snapshot.demand.keys().cloned().collect(),
+            allocations: BTreeSet::new(),
+        };
+        rest.absorb(snapshot, &everything);
+        rest
+    }
+
+    pub fn snapshot(&self) -> &Snapshot {
+        &self.0
+    }
+
+    /// Brings it up to a snapshot of which only the news differs from the last one; gives what is
+    /// news of the rest.
+    pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) -> News {
+        self.follow_what_is_small(snapshot);
+        let mut told = News::default();
+        for work in &news.work {
+            let demand = snapshot.demand.get(work);
+            match demand.filter(|demand| demand.queued.is_none()) {
+                Some(demand) => drop(self.0.demand.insert(work.clone(), demand.clone())),
+                None => drop(self.0.demand.remove(work)),
+            }
+            told.work.insert(work.clone());
+        }
+        let stands = self.follow_allocations(snapshot, news, &mut told);
+        self.follow_nodes(snapshot, (news, &stands), &mut told);
+        told
+    }
+
+    fn follow_what_is_small(&mut self, snapshot: &Snapshot) {
+        let rest = &mut self.0;
+        (rest.now, rest.round) = (snapshot.now, snapshot.round);
+        follow(&mut rest.quantum, &snapshot.quantum);
+        follow(&mut rest.tunables, &snapshot.tunables);
+        follow(&mut rest.pools, &snapshot.pools);
+        follow(&mut rest.classes, &snapshot.classes);
+        follow(&mut rest.users, &snapshot.users);
+        follow(&mut rest.taken_back, &snapshot.taken_back);
+        let carried = Carried {
+            queues: BTreeMap::new(),
+            ..snapshot.carried.clone()
+        };
+        rest.carried = carried;
+    }
+
+    fn follow_allocations<'s>(
+        &mut self,
+        snapshot: &'s Snapshot,
+        news: &News,
+        told: &mut News,
+    ) -> Stands<'s> {
+        let divided = Divided::of(snapshot);
+        let mut stands = Stands {
+            divided,
+            fair: HashSet::new(),
+            queues: HashSet::new(),
+        };
+        let rest = &mut self.0.allocations;
+        for (id, allocation) in &snapshot.allocations {
+            let side = stands.divided.side(snapshot, allocation);
+            let known = rest.contains_key(id);
+            if side == Side::Queues {
+                stands.queues.insert(&allocation.node);
+                if known {
+                    rest.remove(id);
+                    told.allocations.insert(id.clone());
+                }
+                continue;
+            }
+            stands.fair.insert(&allocation.node);
+            if !known || news.allocations.contains(id) {
+                rest.insert(id.clone(), allocation.clone());
+                told.allocations.insert(id.clone());
+            }
+        }
+        for id in &news.allocations {
+            if !snapshot.allocations.contains_key(id) {
+                rest.remove(id);
+                told.allocations.insert(id.clone());
+            }
+        }
+        stands
+    }
+
+    fn follow_nodes(
+        &mut self,
+        snapshot: &Snapshot,
+        (news, stands): (&News, &Stands),
+        told: &mut News,
+    ) {
+        let rest = &mut self.0.nodes;
+        for (name, node) in &snapshot.nodes {
+            let known = rest.get(name);
+            let Some(takes_work) = stands.seen(name, node) else {
+                if known.is_some() {
+                    rest.remove(name);
+                    told.nodes.insert(name.clone());
+                }
+                continue;
+            };
+            let same = known.is_some_and(|known| known.takes_work == takes_work);
+            if !same || news.nodes.contains(name) {
+                let seen = Node {
+                    takes_work,
+                    ..node.clone()
+                };
+                rest.insert(name.clone(), seen);
+                told.nodes.insert(name.clone());
+            }
+        }
+        for name in &news.nodes {
+            if !snapshot.nodes.contains_key(name) {
+                rest.remove(name);
+                told.nodes.insert(name.clone());
+            }
+        }
+    }
+}
+
+fn follow<T: PartialEq + Clone>(mine: &mut T, other: &T) {
+    if mine != other {
+        mine.clone_from(other);
+    }
+}
+
+/// Nodes by who stands on them.
+struct Stands<'s> {
+    divided: Divided,
+    fair: HashSet<&'s NodeName>,
+    queues: HashSet<&'s NodeName>,
+}
+
+impl Stands<'_> {
+    /// Whether a node takes work in the eyes of fair shares; none where it is nothing to them.
+    fn seen(&self, name: &NodeName, node: &Node) -> Option<bool> {
+        if self.divided.has(&node.pool) {
+            return self.fair.contains(name).then_some(false);
+        }
+        Some(node.takes_work && !self.queues.contains(name))
+    }
+}
+
+/// The pools that are divided among queues, with all below them.
+#[derive(Debug, Default)]
+pub(super) struct Divided {
+    pools: BTreeSet<String>,
+    /// Classes of such pools.
+    classes: BTreeMap<String, String>,
+}
+
+impl Divided {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        if snapshot.queues.is_empty() {
+            return Self::default();
+        }
+        let top = |name: &str| -> bool {
+            let above = |name: &&str| {
+                let pool = snapshot.pools.get(*name)?;
+                pool.parent.as_deref()
+            };
+            let path = std::iter::successors(Some(name), above);
+            let top = path.take(snapshot.pools.len() + 1).last();
+            top.is_some_and(|top| snapshot.queues.contains_key(top))
+        };
+        let pools = snapshot.pools.keys().filter(|name| top(name));
+        let pools: BTreeSet<String> = pools.cloned().collect();
+        let classes = snapshot.classes.iter();
+        let classes = classes.filter(|(_, class)| pools.contains(&class.pool));
+        let classes = classes.map(|(name, class)| (name.clone(), class.pool.clone()));
+        Self {
+            classes: classes.collect(),
+            pools,
+        }
+    }
+
+    fn has(&self, pool: &str) -> bool {
+        self.pools.contains(pool)
+    }
+
+    fn side(&self, snapshot: &Snapshot, allocation: &Allocation) -> Side {
+        let demand = snapshot.demand.get(&allocation.work);
+        // Its work is withdrawn: where it stands, and whether a class says who ends it.
+        let withdrawn = || {
+            let node = snapshot.nodes.get(&allocation.node);
+            node.is_some_and(|node| self.has(&node.pool))
+                && !snapshot.classes.contains_key(&allocation.class)
+        };
+        let queues = demand.map_or_else(withdrawn, |demand| demand.queued.is_some());
+        if queues { Side::Queues } else { Side::Fair }
+    }
+
+    /// Work of a class never lands in a pool with queues, and is told so.
+    pub fn explain(&self, verdict: &mut Verdict) {
+        let class = verdict.class.as_ref().filter(|_| verdict.waits);
+        let pool = class.and_then(|class| Some((class, self.classes.get(class)?)));
+        if let Some((class, pool)) = pool {
+            verdict.detail = format!(
+                "pool {pool} of class {class} is divided among queues: name a queue, or a class \
+                 of another pool"
+            );
+            verdict.unblock = None;
+        }
+    }
+
+    pub fn explain_all(&self, verdicts: &mut BTreeMap<WorkId, Verdict>) {
+        if self.classes.is_empty() {
+            return;
+        }
+        for verdict in verdicts.values_mut() {
+            self.explain(verdict);
+        }
+    }
+}

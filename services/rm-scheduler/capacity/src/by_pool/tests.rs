@@ -1,0 +1,259 @@
+use std::collections::BTreeSet;
+
+use hayward_rm_scheduler_domain::{
+    FairShare, News, Plan, Planner, Reason, Snapshot, check,
+    snapshot::{Class, Demand, Growth, Policy, Pool},
+};
+use serde_json::json;
+
+use super::{ByPool, Rounds};
+use crate::world::{World, node_name, queued, work};
+
+const SHARED: &str = "shared";
+
+/// A pool with queues, and one that class `normal` shares; `size` nodes in each.
+fn mixed(size: u64) -> World {
+    let mut world = World::of(&json!({"queues": {"a": {"submit_acl": "*"}}}));
+    world.snapshot.pools.insert(SHARED.into(), Pool::default());
+    let class = Class {
+        policy: Policy::FairShare,
+        priority: 10,
+        weight: 100,
+        pool: SHARED.into(),
+        default: true,
+        users: BTreeSet::new(),
+        place: 0,
+        debug: None,
+        growth: Growth::default(),
+    };
+    world.snapshot.classes.insert("normal".into(), class);
+    let tunables = &mut world.snapshot.tunables;
+    (tunables.initialization_cap, tunables.expand_by_doubling) = (0, false);
+    for number in 0..size {
+        world.node(&format!("q{number}"), &[("vcore", 4_000)]);
+        world.node(&format!("s{number}"), &[("vcore", 4_000)]).pool = SHARED.into();
+    }
+    world
+}
+
+fn of_class(world: &mut World, id: &str, processes: u64) {
+    let demand = world.asks(id, "", (processes, 1_000));
+    demand.queued = None;
+    demand.class = Some("normal".into());
+}
+
+fn planned(world: &World) -> Plan {
+    let plan = ByPool.schedule(&world.snapshot);
+    assert_eq!(check(&world.snapshot, &plan), Ok(()), "{plan:#?}");
+    plan
+}
+
+fn settled(world: &mut World) {
+    for _ in 0..30 {
+        let plan = planned(world);
+        world.carry_out(&plan);
+    }
+}
+
+fn nodes_of(world: &World, id: &str) -> BTreeSet<char> {
+    let held = world.snapshot.allocations.values();
+    let mine = held.filter(|it| it.work.as_str() == id && !it.leaving);
+    mine.filter_map(|it| it.node.as_str().chars().next())
+        .collect()
+}
+
+#[test]
+fn a_fleet_without_queues_is_planned_as_ever() {
+    let mut world = mixed(2);
+    world.snapshot.queues.clear();
+    of_class(&mut world, "job_1", 9);
+    let plan = ByPool.schedule(&world.snapshot);
+    assert_eq!(plan, FairShare.schedule(&world.snapshot));
+    let mut rounds = Rounds::default();
+    let decided = rounds.decide(&world.snapshot, &News::everything());
+    assert_eq!(rounds.whole(decided), plan);
+    assert!(rounds.rest.is_none());
+}
+
+#[test]
+fn each_pool_has_its_own_planner_and_no_work_crosses_over() {
+    let mut world = mixed(2);
+    of_class(&mut world, "job_1", 20);
+    world.asks("job_2", "root.a", (20, 1_000));
+    settled(&mut world);
+    assert_eq!((world.has("job_1"), world.has("job_2")), (8, 8));
+    assert_eq!(nodes_of(&world, "job_1"), BTreeSet::from(['s']));
+    assert_eq!(nodes_of(&world, "job_2"), BTreeSet::from(['q']));
+    let shares = planned(&world).shares;
+    assert_eq!(shares.classes.keys().collect::<Vec<_>>(), ["normal"]);
+}
+
+#[test]
+fn what_runs_is_not_harmed_when_its_pool_gets_queues() {
+    let mut world = mixed(2);
+    let queues = std::mem::take(&mut world.snapshot.queues);
+    world.snapshot.classes.get_mut("normal").unwrap().pool = "default".into();
+    of_class(&mut world, "job_1", 5);
+    settled(&mut world);
+    assert_eq!(nodes_of(&world, "job_1"), BTreeSet::from(['q']));
+    world.snapshot.queues = queues;
+    of_class(&mut world, "job_3", 5);
+    world.asks("job_2", "root.a", (20, 1_000));
+    let before = world.snapshot.allocations.clone();
+    settled(&mut world);
+    assert!(
+        before
+            .keys()
+            .all(|id| !world.snapshot.allocations[id].leaving)
+    );
+    assert_eq!((world.has("job_1"), world.has("job_2")), (5, 3));
+    let verdict = &planned(&world).verdicts["job_3"];
+    assert!(verdict.waits && !verdict.refused);
+    assert!(
+        verdict.detail.contains("divided among queues"),
+        "{}",
+        verdict.detail
+    );
+}
+
+#[test]
+fn a_node_that_comes_from_queues_is_shared_when_they_have_left_it() {
+    let mut world = mixed(1);
+    world.asks("job_1", "root.a", (2, 1_000));
+    settled(&mut world);
+    world.snapshot.nodes.get_mut("q0").unwrap().pool = SHARED.into();
+    of_class(&mut world, "job_2", 8);
+    settled(&mut world);
+    assert_eq!((world.has("job_1"), world.has("job_2")), (2, 4));
+    world.snapshot.demand.remove("job_1");
+    settled(&mut world);
+    assert_eq!((world.has("job_1"), world.has("job_2")), (0, 8));
+}
+
+#[test]
+fn work_for_a_queue_is_refused_where_no_pool_has_any() {
+    let mut world = mixed(1);
+    world.snapshot.queues.clear();
+    world.asks("job_1", "root.a", (2, 1_000));
+    let plan = planned(&world);
+    assert!(plan.is_empty());
+    let verdict = &plan.verdicts["job_1"];
+    assert_eq!(
+        (verdict.reason, verdict.refused),
+        (Reason::UnknownClass, true)
+    );
+}
+
+/// All that differs between two snapshots.
+fn news(before: &Snapshot, after: &Snapshot) -> News {
+    fn differs<K: Ord + Clone, V: PartialEq>(
+        before: &std::collections::BTreeMap<K, V>,
+        after: &std::collections::BTreeMap<K, V>,
+    ) -> BTreeSet<K> {
+        let keys = before.keys().chain(after.keys());
+        let keys = keys.filter(|key| before.get(*key) != after.get(*key));
+        keys.cloned().collect()
+    }
+    News {
+        everything: before.queues.keys().ne(after.queues.keys()),
+        nodes: differs(&before.nodes, &after.nodes),
+        work: differs(&before.demand, &after.demand),
+        allocations: differs(&before.allocations, &after.allocations),
+    }
+}
+
+/// One of many things that may happen to a fleet.
+fn happen(world: &mut World, (step, draw): (u64, u64)) {
+    let id = format!("job_{}", draw % 7);
+    let fresh = |world: &mut World, class: bool| {
+        world.snapshot.demand.remove(id.as_str());
+        if class {
+            of_class(world, &id, 1 + draw % 9);
+        } else {
+            world.asks(&id, "root.a", (1 + draw % 9, 1_000));
+        }
+    };
+    let node = node_name(&format!("{}{}", ["q", "s"][(draw % 2) as usize], draw % 3));
+    match draw / 7 % 8 {
+        0 | 1 => fresh(world, true),
+        2 | 3 => fresh(world, false),
+        4 => drop(world.snapshot.demand.remove(id.as_str())),
+        5 => {
+            if let Some(node) = world.snapshot.nodes.get_mut(&node) {
+                node.pool = if step % 2 == 0 { SHARED } else { "default" }.into();
+            }
+        }
+        6 => {
+            if let Some(node) = world.snapshot.nodes.get_mut(&node) {
+                node.takes_work = !node.takes_work;
+            }
+        }
+        _ if step % 5 == 0 => drop(world.snapshot.nodes.remove(&node)),
+        _ => drop(world.node(node.as_str(), &[("vcore", 4_000)])),
+    }
+}
+
+#[test]
+fn rounds_with_a_memory_decide_the_same_as_without() {
+    for seed in 1..40_u64 {
+        let mut world = mixed(3);
+        let mut rounds = Rounds::default();
+        let mut seen = Snapshot::empty();
+        let mut said = std::collections::BTreeMap::new();
+        let mut draw = seed;
+        for step in 0..40 {
+            let queues = world.snapshot.queues.clone();
+            for _ in 0..=draw % 3 {
+                draw = draw
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(1_442_695);
+                happen(&mut world, (step, draw >> 33));
+            }
+            if step % 13 == 12 {
+                world.snapshot.queues.clear();
+            }
+            let what = news(&seen, &world.snapshot);
+            let decided = rounds.decide(&world.snapshot, &what);
+            if decided.shares.is_none() {
+                said = rounds.verdicts();
+            }
+            decided.gone.iter().for_each(|gone| drop(said.remove(gone)));
+            said.extend(decided.plan.verdicts.clone());
+            let plan = rounds.whole(decided);
+            assert_eq!(
+                plan,
+                ByPool.schedule(&world.snapshot),
+                "seed {seed}, step {step}"
+            );
+            assert_eq!(said, plan.verdicts, "seed {seed}, step {step}");
+            assert!(check(&world.snapshot, &plan).is_ok());
+            for (id, demand) in &world.snapshot.demand {
+                let told = rounds.verdict(id);
+                assert_eq!(told.as_ref(), plan.verdicts.get(id), "{demand:?}");
+            }
+            seen = world.snapshot.clone();
+            world.carry_out(&plan);
+            if world.snapshot.queues.is_empty() {
+                world.snapshot.queues = queues;
+            }
+        }
+    }
+}
+
+#[test]
+fn a_change_of_mind_between_class_and_queue_is_followed() {
+    let mut world = mixed(1);
+    of_class(&mut world, "job_1", 2);
+    let mut rounds = Rounds::default();
+    let decided = rounds.decide(&world.snapshot, &News::everything());
+    world.carry_out(&rounds.whole(decided));
+    let before = world.snapshot.clone();
+    let mut demand: Demand = before.demand["job_1"].clone();
+    demand.queued = Some(Box::default());
+    queued(&mut demand).queue = Some("root.a".into());
+    world.snapshot.demand.insert(work("job_1"), demand);
+    let decided = rounds.decide(&world.snapshot, &news(&before, &world.snapshot));
+    assert!(decided.plan.verdicts.contains_key("job_1"));
+    let plan = rounds.whole(decided);
+    assert_eq!(plan, ByPool.schedule(&world.snapshot));
+}

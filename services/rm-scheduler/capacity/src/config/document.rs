@@ -1,0 +1,193 @@
+//! The written form. Every field may be left out.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::snapshot::queues::{NodeSort, Preemption, Sort};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_path_to_error::Segment;
+
+use super::{At, Faults, MOST_FAULTS};
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Document {
+    /// By name. A `root` above them is implied where there is none.
+    pub queues: BTreeMap<String, Queue>,
+    pub placement: Vec<Rule>,
+    pub node_sort: Nodes,
+    /// The same as limits of the root.
+    pub limits: Vec<Limit>,
+    pub preemption: Option<bool>,
+    pub quota_preemption: Option<bool>,
+    /// Milliseconds.
+    pub preemption_cooldown_ms: Option<u64>,
+    /// Milliseconds.
+    pub reservation_ms: Option<u64>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Nodes {
+    pub policy: NodeSort,
+    /// Whole numbers by type.
+    pub weights: Value,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Queue {
+    pub queues: BTreeMap<String, Queue>,
+    pub parent: bool,
+    pub resources: Resources,
+    pub max_applications: u64,
+    pub submit_acl: String,
+    pub admin_acl: String,
+    pub sort: Option<Sort>,
+    pub sort_by_priority: Option<bool>,
+    pub backoff_asks: Option<u64>,
+    pub backoff_ms: Option<u64>,
+    pub priority_policy: PriorityPolicy,
+    pub priority_offset: i32,
+    pub preemption: Preemption,
+    pub preemption_delay_ms: Option<u64>,
+    pub quota_preemption_delay_ms: Option<u64>,
+    pub limits: Vec<Limit>,
+    pub child_template: Option<Template>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PriorityPolicy {
+    #[default]
+    Default,
+    Fence,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Resources {
+    /// Amounts by type, as in `{"memory": "2G", "vcore": 4}`.
+    pub guaranteed: Value,
+    pub max: Value,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Limit {
+    pub users: Vec<String>,
+    pub groups: Vec<String>,
+    pub max_resources: Value,
+    pub max_applications: u64,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Template {
+    pub resources: Resources,
+    pub max_applications: u64,
+    pub sort: Option<Sort>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rule {
+    #[serde(rename = "rule")]
+    pub by: Kind,
+    /// Of `fixed` the queue, of `tag` the name of the tag.
+    #[serde(default)]
+    pub value: Option<String>,
+    #[serde(default)]
+    pub create: bool,
+    #[serde(default)]
+    pub parent: Option<Box<Rule>>,
+    #[serde(default)]
+    pub filter: Option<Filter>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    Provided,
+    User,
+    Fixed,
+    Tag,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Filter {
+    #[serde(rename = "type")]
+    pub kind: Pass,
+    #[serde(default)]
+    pub users: Vec<String>,
+    #[serde(default)]
+    pub groups: Vec<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pass {
+    Allow,
+    Deny,
+}
+
+/// What can be read of it. What cannot is told, left out, and the rest read again.
+pub(super) fn read(value: &Value, faults: &mut Faults) -> Document {
+    let mut left = value.clone();
+    for _ in 0..MOST_FAULTS {
+        let error = match serde_path_to_error::deserialize::<_, Document>(left.clone()) {
+            Ok(document) => return document,
+            Err(error) => error,
+        };
+        let mut steps: Vec<String> = error.path().iter().filter_map(step).collect();
+        let detail = error.into_inner().to_string();
+        // The path of a field that is not known ends above it.
+        let unknown = detail.strip_prefix("unknown field `");
+        if let Some((name, _)) = unknown.and_then(|rest| rest.split_once('`'))
+            && steps.last().is_none_or(|last| last != name)
+        {
+            steps.push(name.to_owned());
+        }
+        let at = steps.iter().fold(At::default(), |at, step| at.to(step));
+        faults.say(&at, detail);
+        if !remove(&mut left, &steps) {
+            break;
+        }
+    }
+    Document::default()
+}
+
+fn step(segment: &Segment) -> Option<String> {
+    match segment {
+        Segment::Seq { index } => Some(index.to_string()),
+        Segment::Map { key } => Some(key.clone()),
+        _ => None,
+    }
+}
+
+/// Takes out what these steps lead to, or the nearest around it that can be taken out.
+fn remove(value: &mut Value, steps: &[String]) -> bool {
+    let Some((first, rest)) = steps.split_first() else {
+        return false;
+    };
+    let inner = match value {
+        Value::Object(fields) => fields.get_mut(first),
+        Value::Array(items) => first.parse().ok().and_then(|at: usize| items.get_mut(at)),
+        _ => None,
+    };
+    if inner.is_some_and(|inner| remove(inner, rest)) {
+        return true;
+    }
+    match value {
+        Value::Object(fields) => fields.remove(first).is_some(),
+        Value::Array(items) => match first.parse::<usize>() {
+            Ok(at) if at < items.len() => {
+                items.remove(at);
+                true
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}

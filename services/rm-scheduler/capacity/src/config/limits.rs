@@ -1,0 +1,116 @@
+//! Limits of users and groups (11.1).
+
+use std::collections::BTreeSet;
+
+use hayward_rm_scheduler_domain::snapshot::queues::{Limit, Queue};
+
+use super::{At, Faults, acl::check_name, judge::Spot};
+
+const EVERYBODY: &str = "*";
+
+/// Users, or groups.
+type Names = fn(&Limit) -> &Vec<String>;
+
+pub(super) fn check(spot: &Spot, faults: &mut Faults) {
+    let at = spot.at.to("limits");
+    let kinds: [(&str, Names); 2] = [("users", |it| &it.users), ("groups", |it| &it.groups)];
+    for (index, limit) in spot.queue.limits.iter().enumerate() {
+        let at = at.nth(index);
+        if limit.users.is_empty() && limit.groups.is_empty() {
+            faults.say(&at, "names nobody: add users or groups");
+        }
+        let nothing = limit.max.values().all(|amount| *amount == 0);
+        if nothing && limit.max_applications.is_none() {
+            faults.say(
+                &at,
+                "limits nothing: add max_resources or max_applications above 0",
+            );
+        }
+        within(limit, spot.queue, &at, faults);
+        for (_, names) in kinds {
+            for name in names(limit) {
+                above(spot, (limit, name, names), &at, faults);
+            }
+        }
+    }
+    for (kind, names) in kinds {
+        who(&spot.queue.limits, (kind, names), &at, faults);
+    }
+}
+
+/// Each name once, everybody alone and last.
+fn who(limits: &[Limit], (kind, names): (&str, Names), at: &At, faults: &mut Faults) {
+    let mut seen = BTreeSet::new();
+    let mut closed = false;
+    for (index, limit) in limits.iter().enumerate() {
+        let at = at.nth(index).to(kind);
+        let all = names(limit);
+        if closed && !all.is_empty() {
+            faults.say(
+                &at,
+                "stands behind the entry for everybody: move that to the end",
+            );
+        }
+        if all.len() > 1 && all.iter().any(|name| name == EVERYBODY) {
+            faults.say(&at, "has \"*\" among others: give it an entry of its own");
+        }
+        for name in all {
+            check_name(name, &at, faults);
+            if name == EVERYBODY {
+                if kind == "groups" && seen.is_empty() {
+                    let detail = "\"*\" needs a named group before it: use users for everybody";
+                    faults.say(&at, detail);
+                }
+                closed = true;
+            }
+            if !seen.insert(name) {
+                faults.say(&at, format!("{name:?} is there twice"));
+            }
+        }
+    }
+}
+
+fn within(limit: &Limit, queue: &Queue, at: &At, faults: &mut Faults) {
+    for (resource, amount) in &limit.max {
+        if let Some(most) = queue.max.get(resource).filter(|most| amount > *most) {
+            let detail = format!("is more than the {most} of the queue");
+            faults.say(&at.to("max_resources").to(resource), detail);
+        }
+    }
+    if let (Some(own), Some(most)) = (limit.max_applications, queue.max_applications)
+        && own > most
+    {
+        let detail = format!("is more than the {most} of the queue");
+        faults.say(&at.to("max_applications"), detail);
+    }
+}
+
+/// Nobody may have more here than above.
+fn above(
+    spot: &Spot,
+    (limit, name, names): (&Limit, &String, Names),
+    at: &At,
+    faults: &mut Faults,
+) {
+    for queue in &spot.limits {
+        let Some(other) = queue
+            .limits
+            .iter()
+            .find(|other| names(other).contains(name))
+        else {
+            continue;
+        };
+        for (resource, amount) in &limit.max {
+            if let Some(most) = other.max.get(resource).filter(|most| amount > *most) {
+                let detail = format!("is more than the {most} that {name:?} has above");
+                faults.say(&at.to("max_resources").to(resource), detail);
+            }
+        }
+        if let (Some(own), Some(most)) = (limit.max_applications, other.max_applications)
+            && own > most
+        {
+            let detail = format!("is more than the {most} that {name:?} has above");
+            faults.say(&at.to("max_applications"), detail);
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! Limits of users and groups, on every level of the tree (7.4).
+//!
+//! A gate is one limit as it stands for one user or one group in one queue; an application passes
+//! all gates of its path. One group speaks for an application: the first on its way from the leaf
+//! to the root that has an entry.
+
+use std::{collections::BTreeMap, fmt};
+
+use hayward_rm_scheduler_domain::snapshot::queues::Limit;
+
+use crate::{
+    dims::{Dims, Sparse, Vector, over},
+    tree::Tree,
+};
+
+const EVERYBODY: &str = "*";
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Whose {
+    User(String),
+    Group(String),
+}
+
+impl fmt::Display for Whose {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::User(name) => write!(f, "user {name}"),
+            Self::Group(name) if name == EVERYBODY => f.write_str("everybody without a group"),
+            Self::Group(name) => write!(f, "group {name}"),
+        }
+    }
+}
+
+pub(crate) struct Gate {
+    pub queue: usize,
+    pub whose: Whose,
+    pub max: Sparse,
+    pub max_applications: Option<u64>,
+    pub used: Vector,
+    pub running: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Gates {
+    pub gates: Vec<Gate>,
+    known: BTreeMap<(usize, Whose), usize>,
+}
+
+impl Gates {
+    /// All gates of an application of this user in this queue.
+    pub fn of(
+        &mut self,
+        (tree, dims): (&Tree, &Dims),
+        queue: usize,
+        (user, groups): (&str, &[String]),
+    ) -> Vec<usize> {
+        let limits = |at: usize| {
+            let config = tree.spots[at].config;
+            config.map_or(&[][..], |queue| &queue.limits[..])
+        };
+        let group = chosen(tree.path(queue).map(limits), groups);
+        let mut all = Vec::new();
+        for at in tree.path(queue) {
+            let named = |limit: &&Limit| limit.users.iter().any(|known| known == user);
+            let anybody = |limit: &&Limit| limit.users.iter().any(|it| it == EVERYBODY);
+            let mut of_user = limits(at).iter().filter(named);
+            let of_user = of_user.next().or_else(|| limits(at).iter().find(anybody));
+            if let Some(limit) = of_user {
+                let whose = Whose::User(user.to_owned());
+                all.push(self.gate(dims, (at, whose), limit));
+            }
+            let of_group = group.and_then(|group| {
+                let named = |limit: &&Limit| limit.groups.iter().any(|known| known == group);
+                limits(at).iter().find(named)
+            });
+            if let (Some(limit), Some(group)) = (of_group, group) {
+                let whose = Whose::Group(group.to_owned());
+                all.push(self.gate(dims, (at, whose), limit));
+            }
+        }
+        all
+    }
+
+    fn gate(&mut self, dims: &Dims, key: (usize, Whose), limit: &Limit) -> usize {
+        let gates = &mut self.gates;
+        *self.known.entry(key.clone()).or_insert_with(|| {
+            gates.push(Gate {
+                queue: key.0,
+                whose: key.1,
+                max: dims.sparse(&limit.max),
+                max_applications: limit.max_applications.filter(|most| *most > 0),
+                used: dims.zero(),
+                running: 0,
+            });
+            gates.len() - 1
+        })
+    }
+
+    /// The gate that one more of this does not pass, and the type.
+    pub fn over(&self, gates: &[usize], ask: &[u64]) -> Option<(usize, usize)> {
+        gates.iter().find_map(|at| {
+            let gate = &self.gates[*at];
+            over(&gate.max, &gate.used, ask).map(|dim| (*at, dim))
+        })
+    }
+
+    pub fn too_many_run(&self, gates: &[usize]) -> Option<usize> {
+        let full = |at: &&usize| {
+            let gate = &self.gates[**at];
+            gate.max_applications
+                .is_some_and(|most| gate.running >= most)
+        };
+        gates.iter().find(full).copied()
+    }
+}
+
+fn chosen<'a>(mut levels: impl Iterator<Item = &'a [Limit]>, groups: &[String]) -> Option<&'a str> {
+    levels.find_map(|limits| {
+        let named = limits.iter().flat_map(|limit| &limit.groups);
+        let mut mine = named.clone().filter(|group| groups.contains(group));
+        let everybody = || named.clone().find(|group| *group == EVERYBODY);
+        mine.next().or_else(everybody).map(String::as_str)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_level_with_an_entry_chooses_the_group() {
+        let limit = |groups: &[&str]| Limit {
+            groups: groups.iter().map(|it| (*it).to_owned()).collect(),
+            ..Limit::default()
+        };
+        let mine = ["dev".to_owned(), "all".to_owned()];
+        let leaf = [limit(&["ops"])];
+        let above = [limit(&["all"]), limit(&["dev"]), limit(&["*"])];
+        let levels = || [&leaf[..], &above[..]].into_iter();
+        assert_eq!(chosen(levels(), &mine), Some("all"));
+        assert_eq!(chosen(levels(), &[]), Some("*"));
+        assert_eq!(chosen([&leaf[..]].into_iter(), &mine), None);
+    }
+}

@@ -1,0 +1,294 @@
+//! The nodes of a pool, in the order of its sort policy (9.1), and where an ask finds room.
+//!
+//! The order is kept in a tree by score, and only what changes moves in it. An ask walks it from
+//! the front until something fits; where that gets long, as in a fleet that is nearly full, asks of
+//! its shape get an index of their own, of just those nodes that they fit on. It costs about as
+//! much to make as the walks that were made, and is brought up to date by the nodes that changed
+//! since it was looked at. So an ask that fits nowhere is told so without looking at any node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_domain::snapshot::{GPU_MILLI, Node, queues::NodeSort};
+use hayward_vocabulary::{NodeName, Size};
+
+use crate::dims::{Dims, Sparse, Vector, add, take};
+
+const SCALE: u128 = 1 << 32;
+/// Steps of walks that pay for an index: this part of all nodes.
+const PATIENCE: usize = 4;
+
+pub(crate) struct Station<'a> {
+    pub name: &'a NodeName,
+    pub node: &'a Node,
+    pub capacity: Vector,
+    /// Held, with what leaves.
+    pub used: Vector,
+    /// Of that, what leaves.
+    pub going: Vector,
+    /// Thousandths in use of each gpu.
+    gpus: Vec<u64>,
+    /// Nothing that is not reserved for may come here.
+    pub reserved: bool,
+    key: Option<u64>,
+}
+
+/// Asks of one size.
+pub(crate) struct Shape {
+    pub order: u64,
+    pub size: Size,
+    pub vector: Vector,
+    steps: usize,
+    index: Option<Index>,
+}
+
+impl Shape {
+    pub fn of(order: u64, size: Size, vector: Vector) -> Self {
+        Self {
+            order,
+            size,
+            vector,
+            steps: 0,
+            index: None,
+        }
+    }
+}
+
+struct Index {
+    places: BTreeSet<(u64, usize)>,
+    keys: BTreeMap<usize, u64>,
+    /// Changes that it knows.
+    seen: usize,
+}
+
+pub(crate) struct Nodes<'a> {
+    pub stations: Vec<Station<'a>>,
+    by_name: BTreeMap<&'a NodeName, usize>,
+    sort: NodeSort,
+    weights: Vec<(usize, u64)>,
+    order: BTreeSet<(u64, usize)>,
+    /// Nodes whose room changed, in the order of the changes.
+    changed: Vec<usize>,
+}
+
+impl<'a> Nodes<'a> {
+    pub fn of(sort: NodeSort, weights: &Sparse) -> Self {
+        let weights = weights.iter().enumerate();
+        let weights = weights.filter_map(|(at, weight)| Some((at, (*weight)?)));
+        Self {
+            stations: Vec::new(),
+            by_name: BTreeMap::new(),
+            sort,
+            weights: weights.filter(|(_, weight)| *weight > 0).collect(),
+            order: BTreeSet::new(),
+            changed: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, dims: &Dims, (name, node): (&'a NodeName, &'a Node), order: u64) {
+        self.by_name.insert(name, self.stations.len());
+        let devices = usize::try_from(node.capacity.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(0);
+        self.stations.push(Station {
+            name,
+            node,
+            capacity: dims.vector(order, &node.capacity),
+            used: dims.zero(),
+            going: dims.zero(),
+            gpus: vec![0; devices],
+            reserved: false,
+            key: None,
+        });
+    }
+
+    pub fn find(&self, name: &NodeName) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Once all that is held is known: from here on the order is kept.
+    pub fn line_up(&mut self) {
+        let open = |it: &Station| it.node.is_schedulable() && !it.reserved;
+        let keys: Vec<Option<u64>> = self
+            .stations
+            .iter()
+            .map(|station| open(station).then(|| self.key(station)))
+            .collect();
+        for (station, key) in self.stations.iter_mut().zip(&keys) {
+            station.key = *key;
+        }
+        let places = keys.iter().enumerate();
+        let mut places: Vec<(u64, usize)> =
+            places.filter_map(|(at, key)| Some(((*key)?, at))).collect();
+        places.sort_unstable();
+        self.order = places.into_iter().collect();
+    }
+
+    /// 9.1, in parts of 2^32: nodes nearer to each other than that go by name.
+    pub fn usage(&self, station: &Station) -> u64 {
+        let (mut sum, mut weights) = (0_u128, 0_u128);
+        for (at, weight) in &self.weights {
+            let (used, capacity) = (station.used[*at], station.capacity[*at]);
+            if capacity > 0 {
+                sum += u128::from(*weight) * (u128::from(used) * SCALE / u128::from(capacity));
+                weights += u128::from(*weight);
+            }
+        }
+        u64::try_from(sum / weights.max(1)).unwrap_or(u64::MAX)
+    }
+
+    fn key(&self, station: &Station) -> u64 {
+        match self.sort {
+            NodeSort::Fair => self.usage(station),
+            NodeSort::Binpacking => u64::MAX - self.usage(station),
+        }
+    }
+
+    /// Room is held on a node, by what there is or by what is placed.
+    pub fn hold(&mut self, at: usize, vector: &[u64], gpus: &[u64]) {
+        let station = &mut self.stations[at];
+        add(&mut station.used, vector);
+        let part = vector[3].min(GPU_MILLI);
+        for gpu in gpus {
+            if let Some(used) = usize::try_from(*gpu)
+                .ok()
+                .and_then(|at| station.gpus.get_mut(at))
+            {
+                *used = used.saturating_add(part);
+            }
+        }
+        self.moved(at);
+    }
+
+    /// Takes back what was held in this round.
+    pub fn undo(&mut self, at: usize, vector: &[u64], gpus: &[u64]) {
+        let station = &mut self.stations[at];
+        take(&mut station.used, vector);
+        let part = vector[3].min(GPU_MILLI);
+        for gpu in gpus {
+            if let Some(used) = usize::try_from(*gpu)
+                .ok()
+                .and_then(|at| station.gpus.get_mut(at))
+            {
+                *used = used.saturating_sub(part);
+            }
+        }
+        self.moved(at);
+    }
+
+    fn moved(&mut self, at: usize) {
+        let Some(key) = self.stations[at].key else {
+            return;
+        };
+        let new = self.key(&self.stations[at]);
+        self.order.remove(&(key, at));
+        self.order.insert((new, at));
+        self.stations[at].key = Some(new);
+        self.changed.push(at);
+    }
+
+    /// The first node in order with room for one more that suits.
+    pub fn first(&self, shape: &mut Shape, suits: impl Fn(usize) -> bool) -> Option<usize> {
+        if shape.index.is_none() {
+            let patience = self.stations.len() / PATIENCE;
+            for (_, at) in &self.order {
+                if self.stations[*at].fits(&shape.vector) && suits(*at) {
+                    return Some(*at);
+                }
+                shape.steps += 1;
+                if shape.steps > patience {
+                    break;
+                }
+            }
+            if shape.steps <= patience {
+                return None;
+            }
+            shape.index = Some(self.index(&shape.vector));
+        }
+        let index = shape.index.as_mut()?;
+        self.bring_up(index, &shape.vector);
+        let mut places = index.places.iter().map(|(_, at)| *at);
+        places.find(|at| suits(*at))
+    }
+
+    fn index(&self, vector: &[u64]) -> Index {
+        let all = self.order.iter().copied();
+        let fit: Vec<(u64, usize)> = all
+            .filter(|(_, at)| self.stations[*at].fits(vector))
+            .collect();
+        Index {
+            keys: fit.iter().map(|(key, at)| (*at, *key)).collect(),
+            places: fit.into_iter().collect(),
+            seen: self.changed.len(),
+        }
+    }
+
+    fn bring_up(&self, index: &mut Index, vector: &[u64]) {
+        for at in &self.changed[index.seen..] {
+            let station = &self.stations[*at];
+            let key = station.key.filter(|_| station.fits(vector));
+            let old = index.keys.get(at).copied();
+            if old == key {
+                continue;
+            }
+            if let Some(old) = old {
+                index.places.remove(&(old, *at));
+                index.keys.remove(at);
+            }
+            if let Some(key) = key {
+                index.places.insert((key, *at));
+                index.keys.insert(*at, key);
+            }
+        }
+        index.seen = self.changed.len();
+    }
+
+    /// In order of the policy, for who looks at few.
+    pub fn rank(&self, at: usize) -> (u64, usize) {
+        (self.key(&self.stations[at]), at)
+    }
+}
+
+impl Station<'_> {
+    pub fn fits(&self, ask: &[u64]) -> bool {
+        let all = self.used.iter().zip(&self.capacity).zip(ask);
+        let mut all = all.map(|((used, most), ask)| used.saturating_add(*ask) <= *most);
+        all.all(|fits| fits) && self.has_gpus(ask[3])
+    }
+
+    /// It would, if nothing were here.
+    pub fn could_hold(&self, ask: &[u64]) -> bool {
+        ask.iter()
+            .zip(&self.capacity)
+            .all(|(ask, most)| ask <= most)
+    }
+
+    fn free_gpu(&self, at: usize) -> u64 {
+        let before = GPU_MILLI * at as u64;
+        let most = self.capacity[3].saturating_sub(before).min(GPU_MILLI);
+        most.saturating_sub(self.gpus[at])
+    }
+
+    fn has_gpus(&self, milli: u64) -> bool {
+        let (count, part) = (milli.div_ceil(GPU_MILLI), milli.min(GPU_MILLI));
+        count == 0 || {
+            let fit = (0..self.gpus.len()).filter(|at| self.free_gpu(*at) >= part);
+            fit.count() as u64 >= count
+        }
+    }
+
+    /// Those with the least room that do; the caller knows that it fits.
+    pub fn choose_gpus(&self, milli: u64) -> Vec<u64> {
+        let (count, part) = (milli.div_ceil(GPU_MILLI), milli.min(GPU_MILLI));
+        if count == 0 {
+            return Vec::new();
+        }
+        let all = 0..self.gpus.len();
+        let mut fit: Vec<(u64, usize)> = all
+            .map(|at| (self.free_gpu(at), at))
+            .filter(|(free, _)| *free >= part)
+            .collect();
+        fit.sort_unstable();
+        let few = fit.into_iter().take(usize::try_from(count).unwrap_or(0));
+        let mut chosen: Vec<u64> = few.map(|(_, at)| at as u64).collect();
+        chosen.sort_unstable();
+        chosen
+    }
+}

@@ -1,0 +1,273 @@
+//! Which queue an application goes to, and whether its user may (7.3, 7.5).
+
+use hayward_rm_scheduler_domain::{
+    Reason,
+    snapshot::queues::{By, Filter, Queued, Queues, Rule},
+};
+use hayward_vocabulary::Timestamp;
+use regex::Regex;
+use serde_json::Value;
+
+use crate::{
+    amount::amounts,
+    dims::Dims,
+    tree::{ROOT, Tree},
+};
+
+const DEFAULT: &str = "root.default";
+const NAME_CHARACTERS: usize = 64;
+
+/// Why an application has no queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Refusal {
+    pub reason: Reason,
+    pub detail: String,
+}
+
+impl Refusal {
+    fn of(reason: Reason, detail: String) -> Self {
+        Self { reason, detail }
+    }
+}
+
+/// The rules of one pool with their expressions read.
+pub(crate) struct Rules<'a>(Vec<Compiled<'a>>);
+
+struct Compiled<'a> {
+    rule: &'a Rule,
+    users: Names<'a>,
+    groups: Names<'a>,
+    parent: Option<Box<Compiled<'a>>>,
+}
+
+/// Names, or one expression; one that cannot be read matches nobody.
+enum Names<'a> {
+    Listed(&'a [String]),
+    Like(Regex),
+    Nobody,
+}
+
+impl<'a> Names<'a> {
+    fn of(entries: &'a [String]) -> Self {
+        let plain = |it: &str| {
+            it.chars()
+                .all(|c| c.is_alphanumeric() || "_.@-".contains(c))
+        };
+        match entries {
+            [single] if !plain(single) => {
+                let whole = Regex::new(&format!("^(?:{single})$"));
+                whole.map_or(Self::Nobody, Self::Like)
+            }
+            entries => Self::Listed(entries),
+        }
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        match self {
+            Self::Listed(names) => names.iter().any(|known| known == name),
+            Self::Like(expression) => expression.is_match(name),
+            Self::Nobody => false,
+        }
+    }
+}
+
+impl<'a> Compiled<'a> {
+    fn of(rule: &'a Rule) -> Self {
+        let filter = rule.filter.as_ref();
+        let names = |of: fn(&Filter) -> &Vec<String>| {
+            let listed = filter.map(of);
+            Names::of(listed.map_or(&[][..], |names| &names[..]))
+        };
+        Self {
+            rule,
+            users: names(|filter| &filter.users),
+            groups: names(|filter| &filter.groups),
+            parent: rule.parent.as_deref().map(|rule| Self::of(rule).into()),
+        }
+    }
+
+    fn concerns(&self, who: Who) -> bool {
+        let Some(filter) = self.rule.filter.as_ref() else {
+            return true;
+        };
+        if filter.users.is_empty() && filter.groups.is_empty() {
+            return true;
+        }
+        let group = || who.groups.iter().any(|group| self.groups.holds(group));
+        (self.users.holds(who.user) || group()) == filter.allow
+    }
+}
+
+/// Who places what.
+#[derive(Clone, Copy)]
+pub(crate) struct Who<'a> {
+    pub user: &'a str,
+    pub groups: &'a [String],
+    pub queued: Option<&'a Queued>,
+    pub submitted: Timestamp,
+}
+
+/// What one rule says.
+enum Said {
+    Nothing,
+    Path(String),
+    Wrong(String),
+}
+
+impl<'a> Rules<'a> {
+    pub fn of(queues: &'a Queues) -> Self {
+        Self(queues.placement.iter().map(Compiled::of).collect())
+    }
+
+    pub fn place(&self, tree: &mut Tree, dims: &Dims, who: Who) -> Result<usize, Refusal> {
+        let mut last = Refusal::of(Reason::NoClass, "no queue is named".to_owned());
+        let provided = Rule {
+            by: By::Provided,
+            create: false,
+            parent: None,
+            filter: None,
+        };
+        let alone = [Compiled::of(&provided)];
+        let rules = if self.0.is_empty() {
+            &alone
+        } else {
+            &self.0[..]
+        };
+        for rule in rules {
+            match said(rule, tree, who) {
+                Said::Nothing => {}
+                Said::Wrong(detail) => return Err(Refusal::of(Reason::UnknownClass, detail)),
+                Said::Path(path) => match lands(tree, &path, rule.rule.create, who) {
+                    Ok(()) => {
+                        return tree.grow(dims, &path).ok_or_else(|| {
+                            Refusal::of(Reason::UnknownClass, format!("no queue {path}"))
+                        });
+                    }
+                    Err(refusal) => last = refusal,
+                },
+            }
+        }
+        match tree.find(DEFAULT) {
+            Some(default) if lands(tree, DEFAULT, false, who).is_ok() => Ok(default),
+            _ => Err(last),
+        }
+    }
+}
+
+fn said(compiled: &Compiled, tree: &Tree, who: Who) -> Said {
+    if !compiled.concerns(who) {
+        return Said::Nothing;
+    }
+    let name = match &compiled.rule.by {
+        By::Provided => who.queued.and_then(|queued| queued.queue.as_deref()),
+        By::User => Some(who.user),
+        By::Fixed(value) => Some(value.as_str()),
+        By::Tag(tag) => who
+            .queued
+            .and_then(|it| it.tags.get(tag))
+            .map(String::as_str),
+    };
+    let Some(name) = name.filter(|name| !name.is_empty()) else {
+        return Said::Nothing;
+    };
+    let name = name.to_lowercase();
+    let qualified = name == "root" || name.starts_with("root.");
+    let fixed = matches!(compiled.rule.by, By::Fixed(_));
+    if qualified && (fixed || matches!(compiled.rule.by, By::Provided)) {
+        return named(name);
+    }
+    // A generated name is one name, whatever is in it.
+    let name = if fixed {
+        name
+    } else {
+        name.replace('.', "_dot_")
+    };
+    let above = match &compiled.parent {
+        None => "root".to_owned(),
+        Some(parent) => match said(parent, tree, who) {
+            Said::Path(path) => {
+                let (at, there) = tree.nearest(&path);
+                if tree.spots[at].leaf || !(there || parent.rule.create) {
+                    return Said::Nothing;
+                }
+                path
+            }
+            other => return other,
+        },
+    };
+    named(format!("{above}.{name}"))
+}
+
+fn named(path: String) -> Said {
+    let fits = |name: &str| {
+        (1..=NAME_CHARACTERS).contains(&name.len())
+            && name
+                .chars()
+                .all(|it| it.is_ascii_alphanumeric() || "_:#/@-".contains(it))
+    };
+    if path.split('.').all(fits) {
+        return Said::Path(path);
+    }
+    Said::Wrong(format!("{path:?} cannot be the name of a queue"))
+}
+
+/// May it be placed there?
+fn lands(tree: &Tree, path: &str, create: bool, who: Who) -> Result<(), Refusal> {
+    let (at, there) = tree.nearest(path);
+    let spot = &tree.spots[at];
+    if !there && (!create || spot.leaf) {
+        let detail = format!("there is no queue {path}; the nearest is {}", spot.path);
+        return Err(Refusal::of(Reason::UnknownClass, detail));
+    }
+    if there && !spot.leaf {
+        let below: Vec<&str> = spot.children.keys().take(8).map(String::as_str).collect();
+        let below = below.join(", ");
+        let detail = format!("queue {path} takes no applications; below it are {below}");
+        return Err(Refusal::of(Reason::UnknownClass, detail));
+    }
+    // What was there before it began to drain may go on waiting.
+    let closed = |above: usize| {
+        let spot = &tree.spots[above];
+        let since = spot.config.and_then(|queue| queue.drained_at);
+        spot.draining && since.is_none_or(|since| who.submitted >= since)
+    };
+    if tree.path(at).any(closed) {
+        let detail = format!("queue {path} is draining: it takes no new applications");
+        return Err(Refusal::of(Reason::UnknownClass, detail));
+    }
+    let admits = |above: usize| {
+        let config = tree.spots[above].config;
+        config.is_some_and(|queue| {
+            queue.submit.admits(who.user, who.groups) || queue.admin.admits(who.user, who.groups)
+        })
+    };
+    if tree.path(at).any(admits) {
+        return Ok(());
+    }
+    let detail = format!("user {} may not submit to queue {path}", who.user);
+    Err(Refusal::of(Reason::NotAuthorised, detail))
+}
+
+/// What tags of an application say of a queue that was made for it.
+pub(crate) fn apply_tags(tree: &mut Tree, dims: &Dims, queue: usize, queued: &Queued) {
+    let read = |tag: &str| {
+        let text = queued.tags.get(tag)?;
+        let value: Value = serde_json::from_str(text).ok()?;
+        let (amounts, wrong) = amounts(&value);
+        wrong.is_empty().then(|| dims.sparse(&amounts))
+    };
+    if queue == ROOT || tree.spots[queue].config.is_some() {
+        return;
+    }
+    let spot = &mut tree.spots[queue];
+    if let Some(max) = read("namespace.resourcequota") {
+        spot.max = max;
+    }
+    if let Some(guaranteed) = read("namespace.resourceguaranteed") {
+        spot.guaranteed = guaranteed;
+    }
+    let most = queued.tags.get("namespace.resourcemaxapps");
+    if let Some(most) = most.and_then(|most| most.parse().ok()) {
+        spot.max_applications = Some(most);
+    }
+}

@@ -1,0 +1,259 @@
+//! What becomes of queues when their configuration changes while work runs (11.2).
+//!
+//! The whole new tree is built and swapped at once, or nothing is. Nothing that runs is stopped:
+//! a queue that is not configured any more drains, and what is over a new maximum stays.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
+use hayward_vocabulary::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Fault;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reload {
+    pub queues: Queues,
+    pub changes: Vec<Change>,
+}
+
+/// By full path.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Change {
+    Created(String),
+    /// Configured otherwise than before.
+    Changed(String),
+    /// It was made for an application, and is configured from now on.
+    Adopted(String),
+    /// Not configured any more; what is there goes on.
+    Draining(String),
+    /// It was draining, and takes applications again.
+    Revived(String),
+    Removed(String),
+    /// Rules, node order or preemption of the whole pool.
+    Pool,
+}
+
+/// `used` are the full paths of the leaves that have applications, `now` is when it changes.
+///
+/// # Errors
+/// Where a leaf that is used would become a parent, or the other way round: only possible when it
+/// is empty.
+pub fn reload(
+    old: &Queues,
+    new: &Queues,
+    (used, now): (&BTreeSet<String>, Timestamp),
+) -> Result<Reload, Vec<Fault>> {
+    let mut reload = Reload {
+        queues: new.clone(),
+        changes: Vec::new(),
+    };
+    let without_root = |queues: &Queues| Queues {
+        root: Queue::default(),
+        ..queues.clone()
+    };
+    if without_root(old) != without_root(new) {
+        reload.changes.push(Change::Pool);
+    }
+    let mut faults = Vec::new();
+    let walk = Walk { used, now };
+    let below = (&mut reload.changes, &mut faults);
+    walk.merge("root", (&old.root, &mut reload.queues.root), below);
+    reload.changes.sort();
+    if faults.is_empty() {
+        Ok(reload)
+    } else {
+        Err(faults)
+    }
+}
+
+/// The queues without those that drained and have no application any more; nothing where there
+/// are none to take out.
+pub fn swept(queues: &Queues, used: &BTreeSet<String>) -> Option<Queues> {
+    fn sweep(path: &str, queue: &mut Queue, used: &BTreeSet<String>) -> bool {
+        let mut found = false;
+        queue.children.retain(|name, child| {
+            let path = format!("{path}.{name}");
+            found |= sweep(&path, child, used);
+            let over = child.draining && !is_used(used, &path);
+            found |= over;
+            !over
+        });
+        found
+    }
+    let mut left = queues.clone();
+    sweep("root", &mut left.root, used).then_some(left)
+}
+
+fn is_used(used: &BTreeSet<String>, path: &str) -> bool {
+    used.iter().any(|used| {
+        let rest = used.strip_prefix(path);
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+    })
+}
+
+struct Walk<'a> {
+    used: &'a BTreeSet<String>,
+    now: Timestamp,
+}
+
+impl Walk<'_> {
+    fn is_used(&self, path: &str) -> bool {
+        is_used(self.used, path)
+    }
+
+    fn merge(
+        &self,
+        path: &str,
+        (old, new): (&Queue, &mut Queue),
+        (changes, faults): (&mut Vec<Change>, &mut Vec<Fault>),
+    ) {
+        if old.is_leaf() != new.is_leaf() && self.is_used(path) {
+            let (was, becomes) = if old.is_leaf() {
+                ("a leaf", "a parent")
+            } else {
+                ("a parent", "a leaf")
+            };
+            faults.push(Fault {
+                pointer: format!("/queues/{}", path.replace('.', "/queues/")),
+                detail: format!(
+                    "queue {path} is {was} and in use: empty it before it becomes {becomes}"
+                ),
+            });
+            return;
+        }
+        let alone = |queue: &Queue| Queue {
+            children: BTreeMap::new(),
+            draining: false,
+            drained_at: None,
+            ..queue.clone()
+        };
+        if old.draining {
+            changes.push(Change::Revived(path.to_owned()));
+        } else if alone(old) != alone(new) {
+            changes.push(Change::Changed(path.to_owned()));
+        }
+        for (name, child) in &mut new.children {
+            let path = format!("{path}.{name}");
+            match old.children.get(name) {
+                Some(old) => self.merge(&path, (old, child), (&mut *changes, &mut *faults)),
+                None => self.created(&path, child, changes),
+            }
+        }
+        for (name, child) in &old.children {
+            if new.children.contains_key(name) {
+                continue;
+            }
+            let path = format!("{path}.{name}");
+            if let Some(left) = self.drained(&path, child, changes) {
+                new.children.insert(name.clone(), left);
+                new.parent = true;
+            }
+        }
+    }
+
+    fn created(&self, path: &str, queue: &Queue, changes: &mut Vec<Change>) {
+        let adopted = self.used.contains(path);
+        let made = if adopted {
+            Change::Adopted
+        } else {
+            Change::Created
+        };
+        changes.push(made(path.to_owned()));
+        for (name, child) in &queue.children {
+            self.created(&format!("{path}.{name}"), child, changes);
+        }
+    }
+
+    /// What is left of a queue that is gone from the configuration.
+    fn drained(&self, path: &str, queue: &Queue, changes: &mut Vec<Change>) -> Option<Queue> {
+        if !self.is_used(path) {
+            changes.push(Change::Removed(path.to_owned()));
+            return None;
+        }
+        if !queue.draining {
+            changes.push(Change::Draining(path.to_owned()));
+        }
+        let children = queue.children.iter().filter_map(|(name, child)| {
+            let left = self.drained(&format!("{path}.{name}"), child, changes)?;
+            Some((name.clone(), left))
+        });
+        Some(Queue {
+            children: children.collect(),
+            draining: true,
+            drained_at: queue.drained_at.or(Some(self.now)),
+            ..queue.clone()
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Timestamp = Timestamp::from_unix_ms(1_000);
+
+    fn leaf() -> Queue {
+        Queue::default()
+    }
+
+    fn tree(names: &[&str]) -> Queues {
+        let children = names.iter().map(|name| ((*name).to_owned(), leaf()));
+        Queues {
+            root: Queue {
+                parent: true,
+                children: children.collect(),
+                ..Queue::default()
+            },
+            ..Queues::default()
+        }
+    }
+
+    fn used(paths: &[&str]) -> BTreeSet<String> {
+        paths.iter().map(|path| (*path).to_owned()).collect()
+    }
+
+    #[test]
+    fn what_is_used_drains_and_comes_back() {
+        let (old, new) = (tree(&["a", "b", "c"]), tree(&["a", "made", "new"]));
+        let used = used(&["root.b", "root.made"]);
+        let reloaded = reload(&old, &new, (&used, NOW)).unwrap();
+        assert_eq!(
+            reloaded.changes,
+            [
+                Change::Created("root.new".into()),
+                Change::Adopted("root.made".into()),
+                Change::Draining("root.b".into()),
+                Change::Removed("root.c".into()),
+            ]
+        );
+        assert!(reloaded.queues.root.children["b"].draining);
+        let again = reload(&reloaded.queues, &old, (&used, NOW)).unwrap();
+        assert!(again.changes.contains(&Change::Revived("root.b".into())));
+        assert!(!again.queues.root.children["b"].draining);
+        assert_eq!(swept(&reloaded.queues, &used), None);
+        let left = swept(&reloaded.queues, &BTreeSet::new()).unwrap();
+        assert!(!left.root.children.contains_key("b"));
+    }
+
+    #[test]
+    fn nothing_changes_by_the_same_configuration() {
+        let old = tree(&["a"]);
+        assert_eq!(
+            reload(&old, &old, (&used(&["root.a"]), NOW))
+                .unwrap()
+                .changes,
+            []
+        );
+    }
+
+    #[test]
+    fn a_used_leaf_becomes_no_parent() {
+        let (old, mut new) = (tree(&["a"]), tree(&["a"]));
+        new.root.children.get_mut("a").unwrap().parent = true;
+        let faults = reload(&old, &new, (&used(&["root.a"]), NOW)).unwrap_err();
+        assert_eq!(faults[0].pointer, "/queues/root/queues/a");
+        assert!(reload(&old, &new, (&used(&[]), NOW)).is_ok());
+    }
+}

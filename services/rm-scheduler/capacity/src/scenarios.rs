@@ -1,0 +1,212 @@
+//! The worked scenarios of the application protocol (section 15) that are about queues, ordering,
+//! limits and preemption, by their numbers. One vcore is written 1 and counted as 1,000.
+
+mod distrust;
+mod gangs;
+mod laws;
+mod limits;
+mod ordering;
+mod waiting;
+
+use serde_json::json;
+
+use crate::world::{World, placed};
+
+const VCORE: u64 = 1_000;
+
+#[test]
+fn s12_a_gang_larger_than_its_queue_does_not_start() {
+    let start = |max: serde_json::Value| {
+        let leaf = json!({"submit_acl": "*", "resources": {"max": max}, "max_applications": 2});
+        let mut world = World::of(&json!({"queues": {"root": {"queues": {"a": leaf}}}}));
+        world.node("n1", &[("vcore", 50 * VCORE), ("second", 200)]);
+        world.part("job_1", ("root.a", "gang"), (10, VCORE));
+        world.step();
+        world.has("job_1")
+    };
+    assert_eq!(start(json!({"vcore": 1})), 0);
+    assert_eq!(start(json!({"vcore": 100})), 10);
+    assert_eq!(start(json!({"second": 100})), 10);
+}
+
+#[test]
+fn s13_headroom_is_what_every_level_leaves() {
+    let root = json!({"submit_acl": "*", "queues": {"parent": {
+        "resources": {"max": {"memory": 20, "vcore": 8}},
+        "queues": {"leaf1": {}, "leaf2": {}},
+    }}});
+    let mut world = World::of(&json!({"queues": {"root": root}}));
+    world
+        .node("n1", &[("vcore", 10 * VCORE)])
+        .capacity
+        .memory_bytes = 20;
+    for leaf in ["leaf1", "leaf2"] {
+        let queue = format!("root.parent.{leaf}");
+        world.ask(
+            &format!("job_{leaf}"),
+            &queue,
+            &[("memory", 5), ("vcore", 3 * VCORE)],
+        );
+    }
+    world.settle();
+    let headroom = |path: &str| {
+        let room = world.queue(path).headroom;
+        (room["memory"], room["vcore"] / VCORE)
+    };
+    assert_eq!(headroom("root"), (10, 4));
+    assert_eq!(headroom("root.parent"), (10, 2));
+    assert_eq!(headroom("root.parent.leaf1"), (10, 2));
+    assert_eq!(headroom("root.parent.leaf2"), (10, 2));
+}
+
+#[test]
+fn s14_no_queue_gets_more_than_its_maximum() {
+    let limited = json!({"max": {"memory": "100M", "vcore": 10}});
+    let own = json!({"submit_acl": "*", "queues": {"parent": {"queues": {
+        "leaf": {"resources": limited}}}}});
+    let above = json!({"submit_acl": "*", "queues": {"parent": {"resources": limited,
+        "queues": {"leaf": {}}}}});
+    for root in [own, above] {
+        let mut world = World::of(&json!({"queues": {"root": root}}));
+        world.node("n1", &[("memory", 150_000_000), ("vcore", 15 * VCORE)]);
+        let size = [("memory", 10_000_000), ("vcore", VCORE)];
+        world.ask("job_1", "root.parent.leaf", &size).max_processes = 12;
+        world.settle();
+        assert_eq!(world.has("job_1"), 10);
+        let pending = &world.queue("root.parent.leaf").pending;
+        assert_eq!(pending["memory"], 20_000_000);
+        // All ten end, and two more are all that is left to do.
+        world.snapshot.allocations.clear();
+        world
+            .snapshot
+            .demand
+            .values_mut()
+            .next()
+            .unwrap()
+            .max_processes = 2;
+        world.settle();
+        assert_eq!(world.has("job_1"), 2);
+        assert!(world.queue("root.parent.leaf").pending.is_empty());
+    }
+}
+
+#[test]
+fn s20_a_restart_finds_what_it_left() {
+    let resources = json!({"guaranteed": {"memory": 100, "vcore": 10},
+        "max": {"memory": 150, "vcore": 20}});
+    let root = json!({"submit_acl": "*", "queues": {"a": {"resources": resources}}});
+    let mut world = World::of(&json!({"queues": {"root": root}}));
+    for name in ["n1", "n2"] {
+        world
+            .node(name, &[("vcore", 20 * VCORE)])
+            .capacity
+            .memory_bytes = 100;
+    }
+    let mut ask = |id: &str, memory: u64, vcore: u64| {
+        let demand = world.ask(
+            id,
+            "root.a",
+            &[("memory", memory), ("vcore", vcore * VCORE)],
+        );
+        crate::world::queued(demand).application = Some("app-1".to_owned());
+    };
+    for (id, memory, vcore) in [("job_1", 10, 1), ("job_2", 10, 1)] {
+        ask(id, memory, vcore);
+    }
+    for (id, memory) in [("job_3", 50), ("job_4", 100), ("job_5", 50), ("job_6", 100)] {
+        ask(id, memory, 5);
+    }
+    world.settle();
+    let queue = world.queue("root.a");
+    assert_eq!(
+        (queue.used["memory"], queue.used["vcore"]),
+        (120, 12 * VCORE)
+    );
+    assert_eq!(
+        (queue.pending["memory"], queue.running_applications),
+        (200, 1)
+    );
+    // Nothing is kept but rows: from them alone the same is found again.
+    world.snapshot.carried = hayward_rm_scheduler_domain::snapshot::Carried::default();
+    assert!(world.plan().is_empty());
+    assert_eq!(world.queue("root.a"), queue);
+}
+
+#[test]
+fn s22_decimal_suffixes_are_decimal() {
+    let max = json!({"max": {"memory": "2G", "vcore": 4}});
+    let root = json!({"submit_acl": "*", "queues": {"a": {"resources": max}}});
+    let mut world = World::of(&json!({"queues": {"root": root}}));
+    world.node("n1", &[("memory", 10_000_000_000), ("vcore", 100 * VCORE)]);
+    let size = [("memory", 512_000_000), ("vcore", 500)];
+    world.ask("job_1", "root.a", &size).max_processes = 5;
+    let plan = world.step();
+    assert_eq!(placed(&plan).len(), 3);
+    let verdict = &plan.verdicts["job_1"];
+    assert_eq!(
+        verdict.reason,
+        hayward_rm_scheduler_domain::Reason::QueueQuota
+    );
+    let quota = verdict.numbers.quota.unwrap();
+    let numbers = (quota.limit, quota.used, quota.needed);
+    assert_eq!(numbers, (2_000_000_000, 1_536_000_000, 512_000_000));
+    assert!(
+        verdict
+            .detail
+            .contains("root.a holds 1536 MB of 2 GB memory")
+    );
+}
+
+#[test]
+fn s23_nodes_are_scored_by_weighted_use() {
+    for (policy, first) in [("fair", "n1"), ("binpacking", "n2")] {
+        let mut world = World::of(&json!({
+            "queues": {"root": {"submit_acl": "*", "queues": {"a": {}}}},
+            "node_sort": {"policy": policy, "weights": {"vcore": 4, "memory": 1}},
+        }));
+        for (node, vcore, memory) in [("n1", 500, 12_000), ("n2", 1_500, 4_000)] {
+            world.node(node, &[("vcore", 2_000)]).capacity.memory_bytes = 16_000;
+            let id = format!("job_{node}");
+            let demand = world.ask(&id, "root.a", &[("vcore", vcore), ("memory", memory)]);
+            demand.machines = [crate::world::node_name(node)].into();
+        }
+        world.settle();
+        world.ask("job_x", "root.a", &[("vcore", 100)]);
+        let plan = world.step();
+        assert_eq!(plan.grants[0].node.as_str(), first, "{policy}");
+    }
+}
+
+#[test]
+fn s24_placement_rules_find_or_make_queues() {
+    let by_user = json!({"rule": "user", "create": true});
+    let provided = json!([{"rule": "provided", "create": true, "parent": by_user}]);
+    let class = |rules: &serde_json::Value, (user, queue): (&str, &str), namespace: &str| {
+        let queues = json!({"dev_queue": {}, "finance_dot_test": {}});
+        let root = json!({"submit_acl": "*", "queues": queues});
+        let mut world = World::of(&json!({"queues": {"root": root}, "placement": rules}));
+        world.node("n1", &[("vcore", VCORE)]);
+        let demand = world.ask("job_1", queue, &[("vcore", 1)]);
+        demand.user = user.parse().unwrap();
+        if !namespace.is_empty() {
+            let tags = &mut crate::world::queued(demand).tags;
+            tags.insert("namespace".to_owned(), namespace.to_owned());
+        }
+        world.plan().verdicts["job_1"].class.clone()
+    };
+    let named = |path: &str| Some(path.to_owned());
+    let developer = |queue| class(&provided, ("developer", queue), "");
+    assert_eq!(
+        developer("my_special_queue"),
+        named("root.developer.my_special_queue")
+    );
+    assert_eq!(developer("root.dev_queue"), named("root.dev_queue"));
+    let rules = json!([{"rule": "user"}, {"rule": "tag", "value": "namespace", "create": true}]);
+    let finance = class(&rules, ("finance.test", ""), "");
+    assert_eq!(finance, named("root.finance_dot_test"));
+    assert_eq!(
+        class(&rules, ("developer", ""), "testing"),
+        named("root.testing")
+    );
+    assert_eq!(class(&rules, ("developer", ""), ""), None);
+}

@@ -1,0 +1,229 @@
+//! Why each piece of work has what it has, with the numbers it was decided by (14, D12).
+
+mod never;
+mod nowhere;
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::{
+    Reason, Verdict,
+    plan::{Numbers, QuotaNumbers, Unblock},
+};
+use hayward_vocabulary::WorkId;
+
+use crate::{
+    amount::told,
+    books::{Books, Why},
+};
+use never::never;
+use nowhere::nowhere;
+
+/// What is said of an ask, before its counts are added.
+#[derive(Clone)]
+struct Answer {
+    reason: Reason,
+    detail: String,
+    quota: Option<QuotaNumbers>,
+    unblock: Option<Unblock>,
+}
+
+impl Answer {
+    fn of(reason: Reason, detail: String) -> Self {
+        Self {
+            reason,
+            detail,
+            quota: None,
+            unblock: None,
+        }
+    }
+}
+
+pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
+    let mut explainer = Explainer {
+        books,
+        nowhere: BTreeMap::new(),
+    };
+    let asks = 0..books.asks.len();
+    asks.map(|ask| (books.asks[ask].work.clone(), explainer.verdict(ask)))
+        .collect()
+}
+
+struct Explainer<'b, 'a> {
+    books: &'b Books<'a>,
+    /// By shape: asks alike that may go anywhere find the same.
+    nowhere: BTreeMap<usize, Answer>,
+}
+
+impl Explainer<'_, '_> {
+    fn verdict(&mut self, ask: usize) -> Verdict {
+        let books = self.books;
+        let it = &books.asks[ask];
+        let app = &books.apps[it.app];
+        let has = it.has + it.placed;
+        let numbers = Numbers {
+            counted_processes: it.wanted,
+            current_processes: has,
+            leaving_processes: it.leaving,
+            order: books.shapes[it.shape].order,
+            wanted_processes: it.wanted,
+            ..Numbers::default()
+        };
+        let class = app.queue.as_ref().ok();
+        let class = class.map(|queue| books.tree.spots[*queue].path.clone());
+        let (answer, refused) = match &app.queue {
+            Err(refusal) => {
+                // A gang that is too large is in the right queue.
+                let named = refusal.reason != Reason::QueueQuota;
+                let answer = Answer {
+                    unblock: named.then_some(Unblock::NameClass),
+                    ..Answer::of(refusal.reason, refusal.detail.clone())
+                };
+                (answer, true)
+            }
+            Ok(_) => (self.answer(ask, has), false),
+        };
+        let missing = it.missing() > 0;
+        Verdict {
+            reason: answer.reason,
+            waits: missing || refused,
+            refused: refused && has == 0,
+            class,
+            detail: answer.detail,
+            numbers: Numbers {
+                quota: answer.quota,
+                ..numbers
+            },
+            also: Vec::new(),
+            unblock: answer.unblock.filter(|_| missing || refused),
+        }
+    }
+
+    fn answer(&mut self, ask: usize, has: u64) -> Answer {
+        let it = &self.books.asks[ask];
+        if it.missing() == 0 {
+            let detail = if it.wanted == 0 {
+                "holds itself back: it wants no process now".to_owned()
+            } else {
+                format!("has all {has} processes it can use")
+            };
+            return Answer::of(Reason::Satisfied, detail);
+        }
+        let why = it.why.as_ref().or(self.books.apps[it.app].aside.as_ref());
+        match why {
+            Some(why) => self.waits(ask, why),
+            // Whoever is neither served nor aside is in line; nobody is when a round ends.
+            None => Answer::of(Reason::ResourcesExhausted, "is in line".to_owned()),
+        }
+    }
+
+    fn waits(&mut self, ask: usize, why: &Why) -> Answer {
+        let books = self.books;
+        let path = |queue: usize| &books.tree.spots[queue].path;
+        match why {
+            Why::BackingOff { until } => {
+                let name = books.apps[books.asks[ask].app].name;
+                let detail = format!(
+                    "so many asks of application {name} found no node that it is left alone \
+                     until {until}"
+                );
+                Answer::of(Reason::BackingOff, detail)
+            }
+            Why::TooManyRun {
+                queue,
+                whose,
+                quota,
+            } => {
+                let whose = whose
+                    .as_ref()
+                    .map_or(String::new(), |it| format!(" for {it}"));
+                let (used, limit) = (quota.used, quota.limit);
+                let detail = format!(
+                    "{used} of {limit} applications run in queue {}{whose}",
+                    path(*queue)
+                );
+                Answer {
+                    quota: Some(*quota),
+                    ..Answer::of(Reason::NotRunnable, detail)
+                }
+            }
+            Why::UserQuota { gate, dim, quota } => {
+                let gate = &books.gates.gates[*gate];
+                let held = said(quota, books.dims.name(*dim));
+                let detail = format!("{} holds {held} in queue {}", gate.whose, path(gate.queue));
+                Answer {
+                    quota: Some(*quota),
+                    unblock: self.less((*dim, quota)),
+                    ..Answer::of(Reason::UserQuota, detail)
+                }
+            }
+            Why::QueueQuota { queue, dim, quota } => {
+                let held = said(quota, books.dims.name(*dim));
+                let detail = format!("queue {} holds {held}", path(*queue));
+                Answer {
+                    quota: Some(*quota),
+                    unblock: self.less((*dim, quota)),
+                    ..Answer::of(Reason::QueueQuota, detail)
+                }
+            }
+            Why::Gang { fit, of, because } => {
+                if let Some(never) = never(books, ask) {
+                    return never.answer();
+                }
+                let because = because.as_deref().map(|why| self.waits(ask, why));
+                gang((*fit, *of), because)
+            }
+            Why::Cleared { node } => {
+                let name = books.nodes.stations[*node].name;
+                let detail = format!("others leave node {name}, which is kept for it");
+                Answer {
+                    unblock: Some(Unblock::Wait {
+                        leaving_processes: 1,
+                    }),
+                    ..Answer::of(Reason::WaitingForPreemption, detail)
+                }
+            }
+            Why::NoNode => self.no_node(ask),
+        }
+    }
+
+    /// One process alone is more than may be there at most: smaller ones could be.
+    fn less(&self, (dim, quota): (usize, &QuotaNumbers)) -> Option<Unblock> {
+        let unit = self.books.quantum.0.memory_bytes;
+        let memory = self.books.dims.name(dim) == "memory" && unit > 0;
+        let quanta = if memory { quota.limit / unit } else { 0 };
+        (quota.needed > quota.limit && quanta > 0).then_some(Unblock::AskForLess { quanta })
+    }
+
+    fn no_node(&mut self, ask: usize) -> Answer {
+        let it = &self.books.asks[ask];
+        if !it.anywhere {
+            return nowhere(self.books, ask);
+        }
+        let books = self.books;
+        let known = self.nowhere.entry(it.shape);
+        known.or_insert_with(|| nowhere(books, ask)).clone()
+    }
+}
+
+fn gang((fit, of): (u64, u64), because: Option<Answer>) -> Answer {
+    let (detail, quota) = because.map_or((String::new(), None), |it| (it.detail, it.quota));
+    let detail = format!(
+        "its gang starts as a whole or not at all, and {fit} of the {of} processes it lacks fit: \
+         {detail}"
+    );
+    Answer {
+        quota,
+        ..Answer::of(Reason::GangIncomplete, detail)
+    }
+}
+
+fn said(quota: &QuotaNumbers, resource: &str) -> String {
+    let of = |amount| told(resource, amount);
+    let (used, limit, needed) = (of(quota.used), of(quota.limit), of(quota.needed));
+    if quota.needed > quota.limit {
+        return format!(
+            "{used} of {limit} {resource}, and one process needs {needed}: it can never start"
+        );
+    }
+    format!("{used} of {limit} {resource}, and {needed} more are needed")
+}

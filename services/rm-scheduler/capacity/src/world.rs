@@ -1,0 +1,203 @@
+//! A small pool for tests: plans are carried out as the services would, round after round.
+
+use hayward_rm_scheduler_domain::{
+    Plan, Planner, Snapshot, check,
+    plan::VacateReason,
+    snapshot::{
+        Allocation, Demand, Node, Pool,
+        queues::{Gang, Queued},
+    },
+};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, Timestamp, WorkId, WorkKind};
+use serde_json::Value;
+
+use crate::{Capacity, QueueView, config, view};
+
+pub const POOL: &str = "default";
+
+pub struct World {
+    pub snapshot: Snapshot,
+    born: u64,
+}
+
+pub fn size(amounts: &[(&str, u64)]) -> Size {
+    let mut size = Size::default();
+    for (name, amount) in amounts {
+        match *name {
+            "memory" => size.memory_bytes = *amount,
+            "vcore" => size.cpu_milli = *amount,
+            "gpu" => size.gpu_milli = *amount,
+            other => {
+                size.extras.insert(other.to_owned(), *amount);
+            }
+        }
+    }
+    size
+}
+
+pub fn work(id: &str) -> WorkId {
+    id.parse().unwrap()
+}
+
+pub fn queued(demand: &mut Demand) -> &mut Queued {
+    demand.queued.as_deref_mut().unwrap()
+}
+
+impl World {
+    /// One pool with queues as they are written; memory is counted in bytes.
+    pub fn of(document: &Value) -> Self {
+        let mut snapshot = Snapshot::empty();
+        snapshot.now = Timestamp::from_unix_ms(1_000_000);
+        snapshot.quantum = Quantum(Size::memory(1));
+        snapshot.pools.insert(POOL.to_owned(), Pool::default());
+        let mut world = Self { snapshot, born: 0 };
+        world.configure(document);
+        world
+    }
+
+    pub fn configure(&mut self, document: &Value) {
+        let queues = config::read(document).unwrap();
+        self.snapshot.queues.insert(POOL.to_owned(), queues);
+    }
+
+    pub fn node(&mut self, name: &str, amounts: &[(&str, u64)]) -> &mut Node {
+        let mut capacity = size(amounts);
+        // Every process takes a byte at least.
+        capacity.memory_bytes = capacity.memory_bytes.max(1 << 20);
+        let node = Node {
+            pool: POOL.to_owned(),
+            capacity,
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+            labels: std::collections::BTreeMap::new(),
+        };
+        let nodes = &mut self.snapshot.nodes;
+        nodes.entry(name.parse().unwrap()).or_insert(node)
+    }
+
+    pub fn ask(&mut self, id: &str, queue: &str, amounts: &[(&str, u64)]) -> &mut Demand {
+        let later = self.snapshot.demand.len() as u64;
+        let demand = Demand {
+            kind: WorkKind::Job,
+            user: "ann".parse().unwrap(),
+            class: None,
+            submitted_at: self.snapshot.now.minus_ms(1_000).plus_ms(later),
+            size: size(amounts),
+            max_processes: 1,
+            remaining_tasks: 1_000_000,
+            threads: 1,
+            task_ms: None,
+            machines: std::collections::BTreeSet::new(),
+            avoids: std::collections::BTreeSet::new(),
+            service: None,
+            apart: None,
+            managed: false,
+            runnable: true,
+            completing: false,
+            keeps_what_it_holds: false,
+            queued: Some(Box::new(Queued {
+                queue: Some(queue.to_owned()),
+                ..Queued::default()
+            })),
+        };
+        self.snapshot.demand.entry(work(id)).or_insert(demand)
+    }
+
+    /// So many alike.
+    pub fn asks(&mut self, id: &str, queue: &str, (count, vcore): (u64, u64)) -> &mut Demand {
+        let demand = self.ask(id, queue, &[("vcore", vcore)]);
+        demand.max_processes = count;
+        demand
+    }
+
+    pub fn part(&mut self, id: &str, (queue, gang): (&str, &str), (min, vcore): (u64, u64)) {
+        let demand = self.asks(id, queue, (min, vcore));
+        queued(demand).application = Some(gang.to_owned());
+        queued(demand).gang = Some(Gang {
+            name: gang.to_owned(),
+            min,
+        });
+    }
+
+    pub fn pass(&mut self, ms: u64) {
+        self.snapshot.now = self.snapshot.now.plus_ms(ms);
+    }
+
+    pub fn plan(&self) -> Plan {
+        let plan = Capacity.schedule(&self.snapshot);
+        assert_eq!(check(&self.snapshot, &plan), Ok(()), "{plan:#?}");
+        let mine = self.snapshot.demand.keys();
+        assert!(mine.eq(plan.verdicts.keys()), "a verdict for each");
+        plan
+    }
+
+    /// One round: what was told to leave before is gone after it.
+    pub fn step(&mut self) -> Plan {
+        let plan = self.plan();
+        self.carry_out(&plan);
+        plan
+    }
+
+    pub fn carry_out(&mut self, plan: &Plan) {
+        self.snapshot.allocations.retain(|_, held| !held.leaving);
+        for vacate in &plan.vacates {
+            if let Some(held) = self.snapshot.allocations.get_mut(&vacate.allocation) {
+                held.leaving = true;
+            }
+        }
+        for grant in &plan.grants {
+            self.born += 1;
+            let id = AllocationId::new(format!("alc_{:06}", self.born)).unwrap();
+            let held = Allocation {
+                running: true,
+                running_since: Some(self.snapshot.now),
+                ..grant.taken_up(self.snapshot.now)
+            };
+            self.snapshot.allocations.insert(id, held);
+        }
+        self.snapshot.carried = plan.carried.clone();
+        self.snapshot.round += 1;
+        self.pass(1_000);
+    }
+
+    /// Rounds until nothing changes any more.
+    pub fn settle(&mut self) {
+        for _ in 0..50 {
+            let leaving = self.snapshot.allocations.values().any(|held| held.leaving);
+            if self.step().is_empty() && !leaving {
+                return;
+            }
+        }
+        panic!("never comes to rest");
+    }
+
+    /// Processes that stay.
+    pub fn has(&self, id: &str) -> usize {
+        let held = self.snapshot.allocations.values();
+        held.filter(|it| it.work.as_str() == id && !it.leaving)
+            .count()
+    }
+
+    pub fn queue(&self, path: &str) -> QueueView {
+        view(&self.snapshot, POOL)[path].clone()
+    }
+
+    pub fn preempted(plan: &Plan) -> Vec<&str> {
+        let taken = plan.vacates.iter();
+        let taken = taken.filter(|it| it.reason == VacateReason::Preempted);
+        taken.map(|it| it.allocation.as_str()).collect()
+    }
+}
+
+pub fn placed(plan: &Plan) -> Vec<&str> {
+    plan.grants
+        .iter()
+        .map(|grant| grant.work.as_str())
+        .collect()
+}
+
+pub fn node_name(text: &str) -> NodeName {
+    text.parse().unwrap()
+}

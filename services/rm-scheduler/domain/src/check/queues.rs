@@ -1,0 +1,166 @@
+//! Queues (application protocol, sections 6 and 7), looked at apart from the planner: a grant goes
+//! to a leaf of the tree its node stands in, no queue on its path comes to more than its maximum,
+//! and no user to more than the limits of that path.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{Size, UserName, WorkKind};
+
+use super::{Fault, quantum_of};
+use crate::{
+    plan::Grant,
+    snapshot::{
+        Demand, Node, Snapshot,
+        queues::{Amounts, Limit, Queue, Queued, Queues},
+    },
+};
+
+/// The class of what is in a queue is the path of that queue.
+pub fn check_grant(
+    snapshot: &Snapshot,
+    grant: &Grant,
+    (demand, queued): (&Demand, &Queued),
+    node: &Node,
+) -> Result<(), Fault> {
+    let outside = || {
+        let (class, node) = (grant.class.clone(), grant.node.clone());
+        Fault::OutsidePools { class, node }
+    };
+    let (tree, there) = tree_of(snapshot, &node.pool).ok_or_else(outside)?;
+    let wanted = queued.pool.as_ref().or(snapshot.queues.keys().next());
+    if wanted.is_none_or(|wanted| wanted != tree) {
+        return Err(outside());
+    }
+    if !is_leaf(there, &grant.class) {
+        return Err(Fault::WrongClass(grant.class.clone()));
+    }
+    if grant.fixed || demand.kind == WorkKind::Reservation {
+        return Err(Fault::Misdescribed(grant.work.clone()));
+    }
+    let required = queued.required_node.as_ref();
+    if required.is_some_and(|required| *required != grant.node) {
+        return Err(Fault::NotListed(grant.node.clone()));
+    }
+    let quantum = quantum_of(snapshot, &node.pool);
+    let needed = quantum.work_order(&demand.size);
+    if grant.order == needed && grant.size == quantum.granted(&demand.size) {
+        return Ok(());
+    }
+    let granted = grant.order;
+    Err(Fault::WrongSize { granted, needed })
+}
+
+#[derive(Default)]
+pub struct Held<'a> {
+    /// What leaves is in here. By tree, then by path.
+    queues: BTreeMap<(&'a str, String), Size>,
+    users: BTreeMap<(&'a str, String, &'a UserName), Size>,
+}
+
+/// `root`, `root.a`, `root.a.b`
+fn paths(path: &str) -> impl Iterator<Item = &str> {
+    let dots = path.match_indices('.').map(|(at, _)| at);
+    dots.chain([path.len()]).map(|end| &path[..end])
+}
+
+impl<'a> Held<'a> {
+    pub fn add(&mut self, tree: &'a str, path: &str, user: &'a UserName, size: &Size) {
+        for part in paths(path) {
+            let queue = self.queues.entry((tree, part.to_owned())).or_default();
+            queue.add(size);
+            let mine = self.users.entry((tree, part.to_owned(), user)).or_default();
+            mine.add(size);
+        }
+    }
+
+    /// What the queues say of one more.
+    pub fn allow(&self, queues: &Queues, tree: &'a str, grant: &'a Grant) -> Result<(), Fault> {
+        let nothing = Size::default();
+        for part in paths(&grant.class) {
+            let key = (tree, part.to_owned());
+            let held = self.queues.get(&key).unwrap_or(&nothing);
+            // Of a queue that was made, who came last decides what it may have.
+            let Some(queue) = find(&queues.root, part) else {
+                break;
+            };
+            // The root has what its nodes have.
+            if part != "root" {
+                within(&queue.max, held, grant, part)?;
+            }
+            let Some(limit) = limit_of(queue, grant.user.as_str()) else {
+                continue;
+            };
+            let key = (key.0, key.1, &grant.user);
+            let held = self.users.get(&key).unwrap_or(&nothing);
+            within(&limit.max, held, grant, part)?;
+        }
+        Ok(())
+    }
+}
+
+/// A named entry beats that for everybody (7.4).
+fn limit_of<'a>(queue: &'a Queue, user: &str) -> Option<&'a Limit> {
+    let of = |name: &str| {
+        let names = |limit: &&Limit| limit.users.iter().any(|known| known == name);
+        queue.limits.iter().find(names)
+    };
+    of(user).or_else(|| of("*"))
+}
+
+fn within(max: &Amounts, held: &Size, grant: &Grant, queue: &str) -> Result<(), Fault> {
+    for (resource, limit) in max {
+        let would_hold = amount(held, resource).saturating_add(amount(&grant.size, resource));
+        if amount(&grant.size, resource) > 0 && would_hold > *limit {
+            return Err(Fault::OverQuota {
+                queue: queue.to_owned(),
+                resource: resource.clone(),
+                would_hold,
+                limit: *limit,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn amount(size: &Size, resource: &str) -> u64 {
+    match resource {
+        "memory" => size.memory_bytes,
+        "vcore" => size.cpu_milli,
+        "gpu" => size.gpu_milli,
+        other => size.extras.get(other).copied().unwrap_or(0),
+    }
+}
+
+/// A leaf that is configured, or one that may be made below a queue that is none.
+fn is_leaf(queues: &Queues, path: &str) -> bool {
+    let mut nearest = None;
+    for part in paths(path) {
+        let Some(queue) = find(&queues.root, part) else {
+            break;
+        };
+        nearest = Some((queue, part));
+    }
+    nearest.is_some_and(|(queue, part)| {
+        let leaf = queue.children.is_empty() && !queue.parent;
+        leaf == (part == path) && path != "root"
+    })
+}
+
+fn find<'a>(root: &'a Queue, path: &str) -> Option<&'a Queue> {
+    let mut names = path.split('.');
+    let root = (names.next() == Some("root")).then_some(root);
+    names.fold(root, |queue, name| queue?.children.get(name))
+}
+
+/// The tree a pool stands in, if it has queues.
+pub fn tree_of<'a>(snapshot: &'a Snapshot, pool: &str) -> Option<(&'a str, &'a Queues)> {
+    let (mut name, _) = snapshot.pools.get_key_value(pool)?;
+    for _ in 0..snapshot.pools.len() {
+        let above = snapshot.pools.get(name)?.parent.as_ref();
+        let Some(above) = above.and_then(|above| snapshot.pools.get_key_value(above)) else {
+            break;
+        };
+        name = above.0;
+    }
+    Some((name, snapshot.queues.get(name)?))
+}

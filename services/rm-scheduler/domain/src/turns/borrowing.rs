@@ -1,0 +1,97 @@
+//! Work that could use idle room, lane by lane in one order. A lane that finds no room any more is
+//! left, however long it is.
+
+use std::{
+    cmp::Reverse,
+    collections::{BTreeMap, BinaryHeap},
+};
+
+use hayward_vocabulary::WorkId;
+
+use super::{Key, Lane, Queue, Ranks, Turn, borrows, sort};
+use crate::books::Books;
+
+/// Opened for one walk; while it lasts the books have no queue.
+pub(crate) struct Borrowing<'a> {
+    queue: Queue,
+    tree: usize,
+    /// Who came to be able to use more in this round, by lane and in order.
+    late: BTreeMap<Key, Vec<Turn>>,
+    /// The next of each lane.
+    heads: BinaryHeap<Reverse<Head<'a>>>,
+}
+
+/// A turn, and where it stands: the lane, among the late or not, and the place there.
+type Head<'a> = (
+    (u32, i64, Reverse<u64>, &'a WorkId),
+    (Key, bool, usize),
+    Turn,
+);
+
+pub(crate) fn borrowing<'a>(books: &mut Books<'a>, tree: usize) -> Borrowing<'a> {
+    let queue = std::mem::take(&mut books.sets.queue);
+    let ranks = Ranks::of(books, tree);
+    let is_here = |at: usize| queue.filed[at].borrows.is_some();
+    let mut late: BTreeMap<Key, Vec<Turn>> = BTreeMap::new();
+    for at in books.requests.written().filter(|at| !is_here(*at)) {
+        if let (Some(key), Some(turn)) = (borrows(books, at), ranks.turn(books, at)) {
+            late.entry(key).or_default().push(turn);
+        }
+    }
+    for lane in late.values_mut() {
+        sort(books, lane);
+    }
+    let mut borrowing = Borrowing {
+        queue,
+        tree,
+        late,
+        heads: BinaryHeap::new(),
+    };
+    let keys: Vec<Key> = borrowing.lanes().keys().copied().collect();
+    let late: Vec<Key> = borrowing.late.keys().copied().collect();
+    for key in keys {
+        borrowing.enter(books, (key, false, 0));
+    }
+    for key in late {
+        borrowing.enter(books, (key, true, 0));
+    }
+    borrowing
+}
+
+impl<'a> Borrowing<'a> {
+    fn lanes(&self) -> &BTreeMap<Key, Lane> {
+        static NONE: BTreeMap<Key, Lane> = BTreeMap::new();
+        let line = self.queue.by_tree.get(&self.tree);
+        line.map_or(&NONE, |line| &line.borrowing)
+    }
+
+    fn enter(&mut self, books: &Books<'a>, place: (Key, bool, usize)) {
+        let (key, is_late, at) = place;
+        let turns = if is_late {
+            self.late.get(&key)
+        } else {
+            self.lanes().get(&key).map(|lane| &lane.turns)
+        };
+        if let Some(turn) = turns.and_then(|turns| turns.get(at)).copied() {
+            let key = (turn.rank, turn.since, turn.order, books.id(turn.at()));
+            self.heads.push(Reverse((key, place, turn)));
+        }
+    }
+
+    /// The next in turn. Where `is_in_vain` says that one of its lane finds nothing, none of that
+    /// lane comes any more.
+    pub fn next(&mut self, books: &Books<'a>, is_in_vain: impl Fn(usize) -> bool) -> Option<usize> {
+        while let Some(Reverse((_, place, turn))) = self.heads.pop() {
+            if place.0.is_some() && is_in_vain(turn.at()) {
+                continue;
+            }
+            self.enter(books, (place.0, place.1, place.2 + 1));
+            return Some(turn.at());
+        }
+        None
+    }
+
+    pub fn close(self, books: &mut Books<'a>) {
+        books.sets.queue = self.queue;
+    }
+}

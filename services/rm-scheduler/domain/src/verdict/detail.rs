@@ -1,0 +1,71 @@
+//! What a verdict says in words. There are as many verdicts as there is work, and few are read:
+//! what is kept is the numbers, and the sentence is made where one is wanted.
+
+use std::fmt::{Display, Formatter, Result};
+
+use crate::reach::Why;
+
+#[derive(Clone, PartialEq, Eq)]
+pub(super) enum Detail {
+    Sentence(Box<str>),
+    ProcessGone,
+    HoldsItselfBack,
+    AllItCanUse { has: u64 },
+    NoProcess { order: u64 },
+    ItsShare { has: u64 },
+    NoMoreRoom { has: u64, base: u64 },
+    Never { order: u64, why: Why },
+    OthersLeaveFirst { due: u64, has: u64 },
+    RoomIsSplit { due: u64, has: u64, order: u64 },
+    FirstTask { has: u64 },
+    DoneBefore { has: u64 },
+    Doubles { has: u64 },
+}
+
+impl Display for Detail {
+    fn fmt(&self, f: &mut Formatter<'_>) -> Result {
+        match self {
+            Self::Sentence(sentence) => f.write_str(sentence),
+            Self::ProcessGone => f.write_str("its process is gone; its owner has to ask anew"),
+            Self::HoldsItselfBack => f.write_str("holds itself back: it wants no process now"),
+            Self::AllItCanUse { has } => write!(f, "has all {has} processes it can use"),
+            Self::NoProcess { order } => {
+                write!(f, "competition leaves it no process of {order} quanta")
+            }
+            Self::ItsShare { has } => {
+                write!(
+                    f,
+                    "has its share of {has} processes; the rest belongs to others"
+                )
+            }
+            Self::NoMoreRoom { has, base } => {
+                write!(f, "has {has} of {base} processes; no more room")
+            }
+            Self::Never { order, why } => write!(f, "one process needs {order} quanta: {why}"),
+            Self::OthersLeaveFirst { due, has } => {
+                write!(
+                    f,
+                    "due {due} processes, has {has}: others have to leave first"
+                )
+            }
+            Self::RoomIsSplit { due, has, order } => {
+                write!(f, "due {due} processes of {order} quanta, has {has}: ")?;
+                f.write_str("the free room is split over nodes")
+            }
+            Self::FirstTask { has } => write!(
+                f,
+                "has {has} processes until its first task has shown how long one takes"
+            ),
+            Self::DoneBefore { has } => {
+                write!(
+                    f,
+                    "will be done before more than {has} processes could help"
+                )
+            }
+            Self::Doubles { has } => write!(
+                f,
+                "has {has} processes and at most doubles them from round to round"
+            ),
+        }
+    }
+}

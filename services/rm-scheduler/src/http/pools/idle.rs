@@ -1,0 +1,43 @@
+//! `/v1/pools/{pool}/idle`: which workers have nothing to do.
+
+use axum::extract::State;
+use axum::http::HeaderMap;
+use hayward_rm_scheduler_api::pools::{IdleAnswer, IdleOrder};
+use hayward_service::auth::Scope;
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Path};
+use hayward_vocabulary::WorkId;
+
+use super::super::Api;
+use super::{NoPool, NotBound, OwnerOnly, PoolStopped, ask, orders};
+
+/// Say which workers are idle. On a blocked node those are not counted, and replaced elsewhere.
+#[utoipa::path(
+    put, path = "/v1/pools/{pool}/idle", operation_id = "report_idle_workers", tag = "pools",
+    params(
+        ("pool" = WorkId, Path, description = "id of the pool"),
+        ("X-Owner-Epoch" = u64, Header, description = "epoch of the owner"),
+        ("X-Connection" = u64, Header, description = "number of the connection"),
+    ),
+    request_body = IdleOrder,
+    responses(
+        (status = 200, description = "kept until the next report; no worker is released",
+            body = IdleAnswer),
+        OwnerOnly, NoPool, NotBound, PoolStopped,
+    ),
+)]
+pub async fn report_idle_workers(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(pool): Path<WorkId>,
+    Json(order): Json<IdleOrder>,
+) -> Result<Json<IdleAnswer>, Problem> {
+    // Only the owner knows what its workers do.
+    caller.require(&[Scope::Owner(pool.to_string())])?;
+    let from = orders::from(&caller, &headers, &pool)?;
+    let idle = order.workers.into_iter().collect();
+    let told = ask(&api, move |ledger, moment, batch| {
+        ledger.workers_idle(&pool, (from, &idle), moment, batch)
+    });
+    Ok(Json(told.await?.value))
+}

@@ -1,0 +1,55 @@
+//! `/v1/queues`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::queues::Queues;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Query};
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::Api;
+use super::shares::no_round;
+use crate::ledger::Command;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Pool {
+    /// Only the queues of this pool.
+    #[param(nullable = false, required = false)]
+    pool: Option<String>,
+}
+
+/// The queues of pools: what each has, may have, and lets wait.
+#[utoipa::path(
+    get, path = "/v1/queues", operation_id = "list_queues", tag = "queues",
+    params(Pool),
+    responses(
+        (status = 200, description = "as of now; no pools where none has queues", body = Queues),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such pool, or it has no queues", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not all neighbours have been heard yet", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_queues(
+    State(api): State<Api>,
+    _caller: Caller,
+    Query(wanted): Query<Pool>,
+) -> Result<Json<Queues>, Problem> {
+    api.publisher().leading()?;
+    let pool = wanted.pool.clone();
+    let ask = |reply| Command::Queues(pool, reply);
+    let found = api.handle.ask(ask).await?.value.ok_or_else(no_round)?;
+    match wanted.pool.filter(|_| found.pools.is_empty()) {
+        Some(pool) => {
+            let detail = format!("no pool {pool:?} has queues; name a pool at the top of a tree");
+            Err(Problem::new(Code::NotFound, detail))
+        }
+        None => Ok(Json(found)),
+    }
+}

@@ -1,0 +1,134 @@
+//! Queues of pools while the fleet runs: what drains beside what is configured, and what is used.
+//!
+//! The policy says which queues there are. One that goes from it while applications are in it
+//! drains: it stays in the snapshot until it is empty, and in rows, so that a restart forgets none.
+
+mod view;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_api::policy::PolicyView;
+use hayward_rm_scheduler_capacity::reload::{reload, swept};
+use hayward_rm_scheduler_capacity::used;
+use hayward_rm_scheduler_domain::Snapshot;
+use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue, Queues};
+
+use crate::carried::Line;
+use crate::ledger::Ledger;
+
+pub use view::queues as shown;
+
+impl Ledger {
+    /// By pool with queues: its queues, and the leaves that have applications.
+    pub(crate) fn queues_in_use(&self) -> BTreeMap<String, (Queues, BTreeSet<String>)> {
+        let pools = self.snapshot.queues.iter();
+        let pools = pools.map(|(pool, queues)| {
+            let mut used = used(&self.snapshot, pool);
+            if !self.informed() {
+                // Whose nodes are not known yet may be of any pool; what drains in vain is swept.
+                let held = self.snapshot.allocations.values();
+                let classes = held.map(|held| &held.class);
+                used.extend(classes.filter(|it| it.starts_with("root.")).cloned());
+            }
+            (pool.clone(), (queues.clone(), used))
+        });
+        pools.collect()
+    }
+
+    /// The configured queues of a snapshot get beside them what has to drain.
+    pub(crate) fn keep_draining(&self, snapshot: &mut Snapshot) {
+        for (pool, (old, used)) in self.queues_in_use() {
+            let Some(new) = snapshot.queues.get_mut(&pool) else {
+                continue;
+            };
+            // What cannot be while work is there has been refused.
+            if let Ok(merged) = reload(&old, new, (&used, snapshot.now)) {
+                *new = merged.queues;
+            }
+        }
+    }
+
+    /// The policy as it was before the restart: what drained then drains on.
+    pub(crate) fn resume_policy(&mut self, policy: PolicyView) {
+        self.set_policy(policy);
+        let lines = &self.lines;
+        self.snapshot.rework(|snapshot| {
+            for line in lines.values() {
+                if let Line::Draining { pool, path, queue } = line
+                    && let Some(queues) = snapshot.queues.get_mut(pool)
+                {
+                    put_back(queues, path, queue);
+                }
+            }
+        });
+    }
+
+    /// Delays, reservations and what is left alone end with time, and a plan may be another one.
+    pub(crate) fn queues_wait_for_time(&self) -> bool {
+        let mut kept = self.snapshot.carried.queues.values();
+        self.rounds.waits_for_time() || kept.any(|kept| *kept != Kept::default())
+    }
+
+    /// Takes away what has drained.
+    pub(crate) fn sweep_queues(&mut self) {
+        let drains = |queues: &&Queues| drains(&queues.root);
+        let pools = self.snapshot.queues.iter().filter(|(_, it)| drains(it));
+        let empty: Vec<(String, Queues)> = pools
+            .filter_map(|(pool, queues)| {
+                let left = swept(queues, &used(&self.snapshot, pool))?;
+                Some((pool.clone(), left))
+            })
+            .collect();
+        for (pool, left) in empty {
+            self.snapshot.set_queues(&pool, left);
+        }
+    }
+}
+
+fn drains(queue: &Queue) -> bool {
+    queue.draining || queue.children.values().any(drains)
+}
+
+/// A line for each queue that drains.
+pub(crate) fn draining(queues: &BTreeMap<String, Queues>) -> Vec<Line> {
+    fn walk(pool: &str, path: &str, queue: &Queue, found: &mut Vec<Line>) {
+        if queue.draining {
+            found.push(Line::Draining {
+                pool: pool.to_owned(),
+                path: path.to_owned(),
+                queue: Box::new(Queue {
+                    children: BTreeMap::new(),
+                    ..queue.clone()
+                }),
+            });
+        }
+        for (name, child) in &queue.children {
+            walk(pool, &format!("{path}.{name}"), child, found);
+        }
+    }
+    let mut found = Vec::new();
+    for (pool, queues) in queues {
+        walk(pool, "root", &queues.root, &mut found);
+    }
+    found
+}
+
+/// Puts one that drained before the restart back to its place.
+fn put_back(queues: &mut Queues, path: &str, queue: &Queue) {
+    let mut names = path.split('.').skip(1).peekable();
+    let mut at = &mut queues.root;
+    while let Some(name) = names.next() {
+        if names.peek().is_none() {
+            // Configured again: that is what counts.
+            at.children
+                .entry(name.to_owned())
+                .or_insert_with(|| queue.clone());
+            at.parent = true;
+            return;
+        }
+        let Some(next) = at.children.get_mut(name) else {
+            return;
+        };
+        at = next;
+    }
+}

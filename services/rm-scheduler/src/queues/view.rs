@@ -1,0 +1,74 @@
+//! Queues in the words that travel.
+
+use hayward_rm_scheduler_api::queues::{LimitEntry, PoolQueues, QueueEntry, QueueState, Queues};
+use hayward_rm_scheduler_capacity::{QueueView, view};
+use hayward_rm_scheduler_domain::Snapshot;
+use hayward_rm_scheduler_domain::snapshot::queues::Limit;
+
+use crate::occupancy::top_of;
+
+/// Of one pool, or of all that have any.
+pub fn queues(snapshot: &Snapshot, wanted: Option<&str>) -> Queues {
+    let pools = snapshot.queues.keys();
+    let pools = pools.filter(|pool| wanted.is_none_or(|wanted| wanted == *pool));
+    Queues {
+        round: snapshot.round,
+        at: snapshot.now,
+        pools: pools.map(|pool| of_pool(snapshot, pool)).collect(),
+    }
+}
+
+fn of_pool(snapshot: &Snapshot, pool: &str) -> PoolQueues {
+    let nodes = snapshot.nodes.values();
+    let mine = nodes.filter(|node| top_of(snapshot, &node.pool) == pool);
+    let (mut nodes, mut open) = (0, 0);
+    for node in mine {
+        nodes += 1;
+        open += u64::from(node.is_schedulable());
+    }
+    let kept = snapshot.carried.queues.get(pool);
+    let mut views: Vec<(String, QueueView)> = view(snapshot, pool).into_iter().collect();
+    // Dots sort below names, so that each queue stands before those below it and these together.
+    views.sort_by_cached_key(|(path, _)| path.replace('.', "\0"));
+    PoolQueues {
+        pool: pool.to_owned(),
+        nodes,
+        open,
+        kept: kept.map_or(0, |kept| kept.reservations.len() as u64),
+        queues: views.into_iter().map(entry).collect(),
+    }
+}
+
+fn entry((queue, view): (String, QueueView)) -> QueueEntry {
+    let state = if view.draining {
+        QueueState::Draining
+    } else if view.configured {
+        QueueState::Active
+    } else {
+        QueueState::Dynamic
+    };
+    QueueEntry {
+        queue,
+        state,
+        leaf: view.leaf,
+        guaranteed: view.guaranteed,
+        max: view.max,
+        used: view.used,
+        leaving: view.leaving,
+        pending: view.pending,
+        headroom: view.headroom,
+        running_applications: view.running_applications,
+        waiting_applications: view.waiting_applications,
+        max_applications: view.max_applications,
+        limits: view.limits.into_iter().map(limit).collect(),
+    }
+}
+
+fn limit(limit: Limit) -> LimitEntry {
+    LimitEntry {
+        users: limit.users,
+        groups: limit.groups,
+        max: limit.max,
+        max_applications: limit.max_applications,
+    }
+}

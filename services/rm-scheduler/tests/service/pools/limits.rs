@@ -1,0 +1,231 @@
+//! Who may do what with a pool, and what bad or late calls are answered: each says what is wrong
+//! and changes nothing (W7).
+
+use hayward_rm_scheduler_api::pools::{PoolView, SizeAnswer, SizeOrder, WorkerList};
+use hayward_service::Code;
+use hayward_service::client::ClientError;
+use hayward_vocabulary::AllocationId;
+use http::header::IF_MATCH;
+use http::{HeaderName, Method};
+use serde_json::{Value, json};
+
+use super::owner::{Owner, code, create, faults, order};
+use crate::service::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_is_made_once_for_each_key_and_its_faults_are_told_at_once() {
+    let mut world = World::new(&[1]).await;
+    let made = create(&world, &order(2), "key").await.unwrap();
+    world.restart().await;
+    let again = create(&world, &order(2), "key").await.unwrap();
+    assert_eq!(made.pool.id, again.pool.id);
+    assert_eq!(
+        code(create(&world, &order(3), "key").await),
+        Code::IdempotencyMismatch
+    );
+
+    let mut bad = order(-1);
+    bad.max_failed = Some(-2);
+    bad.reject_foreign = true;
+    bad.job_id.clear();
+    bad.worker_spec.as_mut().unwrap().command.clear();
+    let (code_of, at) = faults(create(&world, &bad, "other").await);
+    assert_eq!(code_of, Code::Invalid);
+    assert_eq!(
+        at,
+        [
+            "/job_id",
+            "/initial_size",
+            "/max_failed",
+            "/reject_foreign",
+            "/worker_spec/command"
+        ]
+    );
+    let wish = SizeOrder {
+        size: -1,
+        release: false,
+        unwanted: Vec::new(),
+    };
+    let path = format!("/v1/pools/{}/size", made.pool.id);
+    let operator = world.client("operator");
+    let refused: Result<Value, _> = operator.put(&path, &wish).await;
+    assert_eq!(faults(refused), (Code::Invalid, vec!["/size".to_owned()]));
+    let view: PoolView = operator
+        .get(&format!("/v1/pools/{}", made.pool.id))
+        .await
+        .unwrap();
+    assert_eq!(view.designated, 2, "s24: unchanged");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pools_are_for_operators_and_for_their_own_owner() {
+    let world = World::new(&[1]).await;
+    let one = Owner::of(&world, 1).await;
+    let other = create(&world, &order(1), "other").await.unwrap();
+    let path = format!("/v1/pools/{}", other.pool.id);
+    assert_eq!(
+        code(one.client.get::<PoolView>(&path).await),
+        Code::Forbidden
+    );
+    let size = json!({ "size": 5 });
+    let refused: Result<Value, _> = one.client.put(&format!("{path}/size"), &size).await;
+    assert_eq!(code(refused), Code::Forbidden);
+    for who in ["ann", "job-converter"] {
+        let client = world.client(who);
+        assert_eq!(
+            code(client.get::<PoolView>(&path).await),
+            Code::Forbidden,
+            "{who}"
+        );
+        let refused: Result<Value, _> = client.post("/v1/pools", &order(1), Some("k")).await;
+        assert_eq!(code(refused), Code::Forbidden, "{who}");
+    }
+    assert!(world.client("viewer").get::<PoolView>(&path).await.is_ok());
+    // An owner says who it is, always.
+    let refused: Result<Value, _> = one.client.put(&one.path("/size"), &size).await;
+    assert_eq!(code(refused), Code::BadRequest);
+    // Only an owner knows who has registered with it.
+    let started = format!("{path}/workers/alc_1/started");
+    let operator = world.client("operator");
+    let refused: Result<Value, _> = operator.post(&started, &json!({}), None).await;
+    assert_eq!(code(refused), Code::Forbidden);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_an_owner_may_hand_over_has_limits() {
+    let world = World::new(&[1]).await;
+    let mut owner = Owner::of(&world, 1).await;
+    let mut order = owner.handover(&[]);
+    order.epoch = u64::MAX;
+    order.address = "http://\0".into();
+    order.workers = (0..20_001).map(worker).collect();
+    let refused: Result<Value, _> = owner.client.put(&owner.path("/owner"), &order).await;
+    let at = ["/epoch", "/address", "/workers"].map(str::to_owned);
+    assert_eq!(faults(refused), (Code::Invalid, at.into()));
+    let view = owner.view().await;
+    assert_eq!((view.owner.epoch, view.owner.bound), (0, false));
+    assert_eq!(owner.connect(&[]).await.connection, 1);
+
+    let body = json!({ "status": "SUCCEEDED", "message": "x".repeat(4_097) });
+    let refused: Result<Value, _> = owner.call(Method::POST, "/stop", &body).await;
+    assert_eq!(
+        faults(refused),
+        (Code::Invalid, vec!["/message".to_owned()])
+    );
+    let body = json!({ "size": 1, "unwanted": ["w1"] });
+    let refused: Result<Value, _> = owner.call(Method::PUT, "/size", &body).await;
+    assert_eq!(
+        faults(refused),
+        (Code::Invalid, vec!["/unwanted".to_owned()])
+    );
+    let (code_of, at) = faults(owner.size(10_001, false).await);
+    assert_eq!((code_of, at), (Code::Invalid, vec!["/size".to_owned()]));
+}
+
+fn worker(number: u64) -> AllocationId {
+    format!("w{number}").parse().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_about_what_is_not_there_say_so_and_change_nothing() {
+    let world = World::new(&[1]).await;
+    let mut owner = Owner::of(&world, 1).await;
+    let connected = owner.connect(&[]).await;
+    // s08, s07: an unknown id is a warning to remove, and known to nobody to report.
+    assert_eq!(code(owner.remove(&worker(9)).await), Code::NotFound);
+    assert!(!owner.started(&worker(9)).await);
+    let list: WorkerList = owner
+        .client
+        .get(&owner.path("/workers?state=FOREIGN"))
+        .await
+        .unwrap();
+    assert_eq!(list.workers.len(), 1);
+    let list: WorkerList = owner
+        .client
+        .get(&owner.path("/workers?state=STARTED"))
+        .await
+        .unwrap();
+    assert!(list.workers.is_empty());
+    let refused: Result<Value, _> = owner.client.get(&owner.path("/workers?state=LOST")).await;
+    assert_eq!(code(refused), Code::BadRequest);
+    let gone: Result<PoolView, _> = world.client("operator").get("/v1/pools/wp_0").await;
+    assert_eq!(code(gone), Code::NotFound);
+    // Numbers of events that were never given.
+    for after in [connected.event_seq + 1, u64::MAX] {
+        let path = format!("/events?after={after}");
+        let refused: Result<Value, _> = owner.call(Method::GET, &path, &Value::Null).await;
+        assert_eq!(code(refused), Code::Gone, "{after}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn races_3_10_and_11_late_calls_of_any_kind_are_refused_by_what_they_carry() {
+    let world = World::new(&[1]).await;
+    let mut owner = Owner::of(&world, 0).await;
+    owner.connect(&[]).await;
+    // Race 10: a size that was chosen from another version.
+    let from = async |owner: &Owner, version: &str, size: u64| -> Result<SizeAnswer, ClientError> {
+        let call = owner.client.call(Method::PUT, owner.path("/size"));
+        let said = |name, value: u64| (HeaderName::from_static(name), value.to_string());
+        let (epoch, number) = said("x-owner-epoch", owner.epoch);
+        let call = call.header(epoch, &number);
+        let (connection, number) = said("x-connection", owner.connection);
+        let call = call.header(connection, &number).header(IF_MATCH, version);
+        call.body(&json!({ "size": size })).send().await
+    };
+    assert_eq!(from(&owner, "\"1\"", 3).await.unwrap().version, 2);
+    assert_eq!(
+        code(from(&owner, "\"1\"", 4).await),
+        Code::PreconditionFailed
+    );
+    assert_eq!(owner.view().await.designated, 3);
+    assert_eq!(from(&owner, "*", 2).await.unwrap().version, 3);
+
+    // Race 3, E3: a reconnect that was queued before a newer connection was made.
+    let late = owner.connection;
+    owner.connect(&[]).await;
+    let call = owner.client.call(Method::PUT, owner.path("/owner"));
+    let call = call.header(HeaderName::from_static("x-connection"), &late.to_string());
+    let refused: Result<Value, _> = call.body(&owner.handover(&[])).send().await;
+    assert_eq!(code(refused), Code::StaleConnection);
+    assert_eq!(owner.view().await.owner.connection, owner.connection);
+
+    // Race 11: a new owner leads. Whatever the old one says, nothing changes.
+    owner.epoch = 2;
+    owner.connect(&[]).await;
+    let kept = |view: PoolView| (view.designated, view.version, view.owner, view.event_seq);
+    let before = kept(owner.view().await);
+    owner.epoch = 1;
+    let refused: Result<Value, _> = owner
+        .client
+        .put(&owner.path("/owner"), &owner.handover(&[]))
+        .await;
+    assert_eq!(code(refused), Code::StaleEpoch);
+    let body = json!({ "size": 9, "workers": [], "status": "FAILED" });
+    for (method, rest, fields) in [
+        (Method::PUT, "/size", vec!["size"]),
+        (Method::PUT, "/idle", vec!["workers"]),
+        (Method::POST, "/stop", vec!["status"]),
+        (Method::POST, "/check", vec![]),
+        (Method::POST, "/workers/w1/started", vec![]),
+        (Method::DELETE, "/workers/w1", vec![]),
+        (Method::GET, "/events", vec![]),
+        (Method::DELETE, "/owner", vec![]),
+    ] {
+        let said: serde_json::Map<String, Value> = fields
+            .iter()
+            .map(|name| ((*name).to_owned(), body[*name].clone()))
+            .collect();
+        let said = if said.is_empty() {
+            Value::Null
+        } else {
+            said.into()
+        };
+        let refused: Result<Option<Value>, _> = owner.call(method, rest, &said).await;
+        assert_eq!(code(refused), Code::StaleEpoch, "{rest}");
+    }
+    assert_eq!(kept(owner.view().await), before);
+    // One that has yet to connect is told to.
+    owner.epoch = 3;
+    assert_eq!(code(owner.size(9, false).await), Code::NotConnected);
+}

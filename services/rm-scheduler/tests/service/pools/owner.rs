@@ -1,0 +1,221 @@
+//! A pool in the service's world, and the calls its owner makes.
+
+use std::collections::BTreeMap;
+
+use hayward_container_manager_api::ContainerState;
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_rm_scheduler_api::pools::{
+    EventKind, EventList, OwnerConnected, OwnerOrder, PoolCreated, PoolMode, PoolOrder, PoolView,
+    SizeAnswer, StartedAnswer, WorkerSpec,
+};
+use hayward_service::Code;
+use hayward_service::client::{Answer, Client, ClientError};
+use hayward_testkit::until;
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
+use http::{HeaderName, Method};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::super::neighbours::container;
+use super::super::world::{Allocations, World, stays};
+
+pub fn order(size: i64) -> PoolOrder {
+    PoolOrder {
+        job_id: "my job".into(),
+        mode: PoolMode::Managed,
+        initial_size: size,
+        max_failed: Some(-1),
+        worker_spec: Some(WorkerSpec {
+            command: vec!["worker".into()],
+            environment: BTreeMap::from([("MINE".to_owned(), "1".to_owned())]),
+            working_directory: None,
+            size: None,
+            machines: Vec::new(),
+            stop_grace_ms: None,
+        }),
+        user: Some("ann".parse().unwrap()),
+        class: None,
+        reject_foreign: false,
+    }
+}
+
+/// An owner as far as its calls go.
+pub struct Owner {
+    pub client: Client,
+    token: String,
+    pub pool: WorkId,
+    pub epoch: u64,
+    pub connection: u64,
+}
+
+impl Owner {
+    pub async fn of(world: &World, size: i64) -> Self {
+        Self::of_order(world, &order(size)).await
+    }
+
+    pub async fn of_order(world: &World, order: &PoolOrder) -> Self {
+        let created = create(world, order, "key").await.unwrap();
+        let client = world.bearer(&created.token);
+        Self {
+            client,
+            token: created.token,
+            pool: created.pool.id,
+            epoch: 1,
+            connection: 0,
+        }
+    }
+
+    /// After a restart of the scheduler it has another address.
+    pub fn find_again(&mut self, world: &World) {
+        self.client = world.bearer(&self.token);
+    }
+
+    pub fn path(&self, rest: &str) -> String {
+        format!("/v1/pools/{}{rest}", self.pool)
+    }
+
+    pub async fn call<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        rest: &str,
+        body: &Value,
+    ) -> Result<T, ClientError> {
+        self.answer(method, rest, body)
+            .await
+            .map(|answer| answer.body)
+    }
+
+    /// The same, with its status.
+    pub async fn answer<T: DeserializeOwned>(
+        &self,
+        method: Method,
+        rest: &str,
+        body: &Value,
+    ) -> Result<Answer<T>, ClientError> {
+        let header = HeaderName::from_static;
+        let call = self.client.call(method, self.path(rest));
+        let call = call.header(header("x-owner-epoch"), &self.epoch.to_string());
+        let call = call.header(header("x-connection"), &self.connection.to_string());
+        if body.is_null() {
+            call.answer().await
+        } else {
+            call.body(body).answer().await
+        }
+    }
+
+    /// What it hands over.
+    pub fn handover(&self, workers: &[AllocationId]) -> OwnerOrder {
+        OwnerOrder {
+            epoch: self.epoch,
+            address: "http://owner".into(),
+            workers: workers.to_vec(),
+        }
+    }
+
+    pub async fn connect(&mut self, workers: &[AllocationId]) -> OwnerConnected {
+        let order = self.handover(workers);
+        let answer: OwnerConnected = self.client.put(&self.path("/owner"), &order).await.unwrap();
+        self.connection = answer.connection;
+        answer
+    }
+
+    /// Connected, with all its workers granted and reported.
+    pub async fn running(&mut self, world: &World, count: usize) -> Vec<AllocationEntry> {
+        self.connect(&[]).await;
+        let workers = self.granted(world, count).await;
+        for worker in &workers {
+            assert!(self.started(&worker.id).await);
+        }
+        workers
+    }
+
+    /// Gives one worker back.
+    pub async fn remove(&self, worker: &AllocationId) -> Result<(), ClientError> {
+        let path = format!("/workers/{worker}");
+        let done: Result<Option<Value>, _> = self.call(Method::DELETE, &path, &Value::Null).await;
+        done.map(drop)
+    }
+
+    pub async fn stop(&self, status: &str) -> Result<Answer<PoolView>, ClientError> {
+        let body = json!({ "status": status, "message": "said by its owner" });
+        self.answer(Method::POST, "/stop", &body).await
+    }
+
+    /// Events after a number, as kind and worker.
+    pub async fn told(&self, after: u64) -> Vec<(EventKind, Option<AllocationId>)> {
+        let heard = self.events(after).await.events.into_iter();
+        heard.map(|event| (event.kind, event.worker_id)).collect()
+    }
+
+    pub async fn size(&self, size: i64, release: bool) -> Result<SizeAnswer, ClientError> {
+        let body = json!({ "size": size, "release": release });
+        self.call(Method::PUT, "/size", &body).await
+    }
+
+    pub async fn started(&self, worker: &AllocationId) -> bool {
+        let path = format!("/workers/{worker}/started");
+        let answer: StartedAnswer = self.call(Method::POST, &path, &Value::Null).await.unwrap();
+        answer.known
+    }
+
+    pub async fn events(&self, after: u64) -> EventList {
+        let path = format!("/events?after={after}&wait_ms=5000");
+        self.call(Method::GET, &path, &Value::Null).await.unwrap()
+    }
+
+    pub async fn view(&self) -> PoolView {
+        self.client.get(&self.path("")).await.unwrap()
+    }
+
+    pub async fn until(&self, what: &str, good: impl Fn(&PoolView) -> bool) -> PoolView {
+        until(what, async || {
+            Some(self.view().await).filter(|view| good(view))
+        })
+        .await
+    }
+
+    /// Waits until this many workers are held by allocations that stay.
+    pub async fn granted(&self, world: &World, count: usize) -> Vec<AllocationEntry> {
+        let ours = |all: &Allocations| -> Vec<AllocationEntry> {
+            let ours = all.values().filter(|entry| entry.work.whole() == self.pool);
+            ours.filter(|entry| stays(entry)).cloned().collect()
+        };
+        let what = format!("{count} workers");
+        let all = world.until(&what, |all| ours(all).len() == count).await;
+        ours(&all)
+    }
+}
+
+pub async fn create(
+    world: &World,
+    order: &PoolOrder,
+    key: &str,
+) -> Result<PoolCreated, ClientError> {
+    world
+        .client("operator")
+        .post("/v1/pools", order, Some(key))
+        .await
+}
+
+pub fn code<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> Code {
+    refused
+        .unwrap_err()
+        .problem()
+        .expect("a problem document")
+        .code
+}
+
+/// Ended by itself, as the agent would say.
+pub fn die(world: &World, of: &AllocationEntry) {
+    let mut entry = container(of, ContainerState::Ended);
+    entry.exit = Some(Exit::of(ExitCause::UserError, "killed"));
+    world.around.containers.put(of.id.as_str(), &entry);
+}
+
+/// Where a refusal points, and what it is.
+pub fn faults<T: std::fmt::Debug>(refused: Result<T, ClientError>) -> (Code, Vec<String>) {
+    let error = refused.unwrap_err();
+    let problem = error.problem().expect("a problem document");
+    let at = problem.errors.iter().map(|fault| fault.pointer.clone());
+    (problem.code, at.collect())
+}
