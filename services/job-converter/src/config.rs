@@ -5,6 +5,8 @@ use std::net::SocketAddr;
 use hayward_service::settings::FrameSettings;
 use serde::{Deserialize, Serialize};
 
+use crate::managers;
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Settings {
@@ -21,6 +23,11 @@ pub struct Settings {
     pub progress_ms: u64,
     /// Milliseconds a process has between the request to end and its forced end. Default 10,000.
     pub stop_grace_ms: u64,
+    /// Milliseconds a process of a service with host affinity is asked for on one certain host;
+    /// then its next choice, or any. Default 5,000.
+    pub request_timeout_ms: u64,
+    /// Milliseconds a failover waits for a standby that was told to end. Default 600,000.
+    pub stop_timeout_ms: u64,
     /// Work that is over and still readable, at most. Default 50,000.
     pub keep_final: usize,
     /// Days work that is over stays readable, at most. Default 7.
@@ -30,6 +37,24 @@ pub struct Settings {
     pub keep_keys: usize,
     /// Work that is not over, at most; more is refused (I25). Default 1,000,000.
     pub max_open_work: usize,
+    /// Milliseconds after which an application that is new, or has new tasks, is looked at.
+    /// Default 1,000 (application protocol, 3.6).
+    pub application_tick_ms: u64,
+    /// Applications, also those that are over and were not removed; more are refused. Default
+    /// 100,000.
+    pub max_applications: usize,
+    /// Tasks and placeholders of one application, at most. Default 10,000.
+    pub max_application_tasks: usize,
+    /// Managers that take work in: `jobs` and `applications` from users, `orchestrator` from
+    /// orchestrators. Default: all of them. One that is left out answers that it is not enabled,
+    /// and what it took in before goes on.
+    pub managers: Vec<String>,
+    /// Milliseconds between two maps of one orchestrator; one that comes sooner is not applied.
+    /// Default 0: each is taken when it comes.
+    pub orchestrator_least_ms: u64,
+    /// Milliseconds without a map after which an orchestrator is shown as silent. Default 60,000.
+    /// Its work stays as it is.
+    pub orchestrator_silent_ms: u64,
     /// Connections to the database. Default 6: one commits, the others read history.
     pub database_connections: u32,
 }
@@ -45,10 +70,18 @@ impl Default for Settings {
             task_lease_ms: 60_000,
             progress_ms: 250,
             stop_grace_ms: 10_000,
+            request_timeout_ms: 5_000,
+            stop_timeout_ms: 600_000,
             keep_final: 50_000,
             keep_final_days: 7,
             keep_keys: 500_000,
             max_open_work: 1_000_000,
+            application_tick_ms: 1_000,
+            max_applications: 100_000,
+            max_application_tasks: 10_000,
+            managers: managers::ALL.map(str::to_owned).into(),
+            orchestrator_least_ms: 0,
+            orchestrator_silent_ms: 60_000,
             database_connections: 6,
         }
     }

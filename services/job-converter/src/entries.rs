@@ -1,15 +1,18 @@
 //! From work in memory to what is published of it: pure, and always from the whole.
 
+use std::collections::BTreeMap;
+
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_job_converter_api::{DemandEntry, ProcessView, TaskCounts, WorkState, WorkView};
 use hayward_job_converter_domain::{State, convert, status};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry};
-use hayward_vocabulary::launch::ENGINE;
+use hayward_vocabulary::launch::{ENGINE, mount_resource};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Launch, Program, Size, Timestamp, WhenUnreachable};
 
-use crate::work::{Job, Process, Slot, What, Work};
+use crate::queued::queued;
+use crate::work::{Job, Process, What, Work};
 
 impl Work {
     pub fn size(&self) -> Size {
@@ -22,10 +25,14 @@ impl Work {
         };
         let mut size = asked.clone().unwrap_or_else(|| Size::memory(GIB));
         if let What::Service(service) = &self.what
-            && service.container.is_some()
+            && let Some(container) = &service.container
         {
-            // Only nodes with a container engine have it.
-            size.extras.insert(ENGINE.to_owned(), 1);
+            // Only nodes with a container engine have it, and only those of pools that list a
+            // directory have that (S21).
+            let mounts = container.mounts.iter();
+            let mounts = mounts.map(|it| mount_resource(&it.source, it.read_only));
+            let needed = std::iter::once(ENGINE.to_owned()).chain(mounts);
+            size.extras.extend(needed.map(|name| (name, 1)));
         }
         size
     }
@@ -80,6 +87,9 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         }
         _ => (1, 1, None, 1),
     };
+    let ask = work.processors.as_ref().map(|it| it.ask(slot, now_ms));
+    let (wanted, host) = ask.map_or((true, None), |ask| (ask.wanted, ask.host));
+    let max = if wanted { max } else { 0 };
     let held_at = state.brake.is_held(now_ms).then(|| state.alive() as u64);
     let want = convert(max, remaining, mean, held_at, state.task_ms)?;
     let machines = match &work.what {
@@ -92,7 +102,7 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         kind: work.kind(),
         user: work.user.clone(),
         class: work.class(),
-        submitted_at: work.submitted_at,
+        submitted_at: work.asked_at(slot),
         size: work.size(),
         max_processes: want.max_processes,
         remaining_tasks: want.remaining_tasks,
@@ -102,6 +112,12 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         service: matches!(work.what, What::Service(_)).then(|| work.id.clone()),
         disruption_limit: work.disruption_limit(),
         when_unreachable: work.when_unreachable(),
+        processor: work.processor(slot),
+        apart: work.apart(slot),
+        host: host.filter(|host| machines.is_empty() || machines.contains(host)),
+        queued: queued(work),
+        orchestrated: None,
+        part: None,
         settled: state.settled.clone(),
         launch: launch(work, slot, grace_ms),
     })
@@ -116,14 +132,17 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
                 token: job.runner.token.to_string(),
                 threads: job.submission.threads.unwrap_or(1),
             },
-            environment: std::collections::BTreeMap::new(),
+            environment: BTreeMap::new(),
             working_directory: None,
             stop_grace_ms,
             traceparent,
         }),
         What::Service(service) => Some(Launch {
-            program: program(service, slot),
-            environment: service.environment.clone(),
+            program: program(
+                service,
+                work.place(slot).map_or(0, |it| u64::from(it.active)),
+            ),
+            environment: environment(work, service, slot),
             working_directory: service.working_directory.clone(),
             stop_grace_ms,
             traceparent,
@@ -132,8 +151,15 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
     }
 }
 
-fn program(service: &ServiceSubmission, slot: usize) -> Program {
-    let argv = filled(&service.command, "{instance}", slot as u64);
+/// What Hayward says of a process goes before what its user says.
+fn environment(work: &Work, service: &ServiceSubmission, slot: usize) -> BTreeMap<String, String> {
+    let mut environment = service.environment.clone();
+    environment.extend(work.told_environment(slot));
+    environment
+}
+
+fn program(service: &ServiceSubmission, instance: u64) -> Program {
+    let argv = filled(&service.command, "{instance}", instance);
     match &service.container {
         None => Program::Command { argv },
         Some(container) => Program::Container {
@@ -162,7 +188,10 @@ pub struct End {
 pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
     let facts = work.facts(false);
     let (state, reason) = match status(&facts) {
-        State::Running => (WorkState::Running, running_reason(work, facts.running)),
+        State::Running => (
+            WorkState::Running,
+            running_reason(work, facts.running, verdict),
+        ),
         State::Stopping | State::Gone => (
             WorkState::Stopping,
             Some("cancelled; its processes are ending".to_owned()),
@@ -202,7 +231,8 @@ fn seen(
         ended_at,
         size: work.size(),
         tasks: work.job().map(counts),
-        processes: work.slots.iter().flat_map(processes).collect(),
+        processes: processes(work).collect(),
+        deployment: work.deployment_view(),
         when_unreachable: work.when_unreachable(),
         disruption_limit: work.disruption_limit(),
         labels: labels.clone(),
@@ -219,9 +249,10 @@ fn counts(job: &Job) -> TaskCounts {
     }
 }
 
-fn processes(slot: &Slot) -> impl Iterator<Item = ProcessView> {
-    slot.processes
-        .iter()
+fn processes(work: &Work) -> impl Iterator<Item = ProcessView> {
+    let standing = work.slots.iter().flat_map(|slot| &slot.processes);
+    standing
+        .chain(&work.leaving)
         .map(|(allocation, process)| ProcessView {
             allocation: allocation.clone(),
             node: process.node.clone(),
@@ -279,15 +310,36 @@ fn waiting(work: &Work, verdict: Option<&VerdictEntry>) -> String {
         .unwrap_or_else(|| "the scheduler has not considered it yet".to_owned())
 }
 
-fn running_reason(work: &Work, running: usize) -> Option<String> {
+/// How far a new deployment has come.
+fn rolling(work: &Work) -> Option<String> {
+    let (outdated, all) = (work.outdated(), work.slots.len());
+    let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
+    let first = format!("{outdated} of {all} processes are of an older deployment");
+    (outdated > 0).then(|| note.map_or(first.clone(), |note| format!("{first}; {note}")))
+}
+
+fn running_reason(work: &Work, running: usize, verdict: Option<&VerdictEntry>) -> Option<String> {
     let instances = work.slots.len();
     if let Some(cut_off) = cut_off(work) {
         return Some(cut_off);
     }
+    if let Some(rolling) = rolling(work) {
+        return Some(rolling);
+    }
     if running >= instances || !matches!(work.what, What::Service(_)) {
         return None;
     }
+    // Why the others are not: an end that holds them back, or what the scheduler says of them, as
+    // where there is one fault domain only (11.1).
     let note = work.slots.iter().find_map(|slot| slot.note.as_deref());
-    let first = format!("{running} of {instances} instances run");
+    let note = note.or(verdict.map(|verdict| verdict.detail.as_str()));
+    let first = match work
+        .processors
+        .as_ref()
+        .filter(|it| it.terms().standbys > 0)
+    {
+        Some(_) => format!("{running} of {instances} processes run, with those that stand by"),
+        None => format!("{running} of {instances} instances run"),
+    };
     Some(note.map_or(first.clone(), |note| format!("{first}; {note}")))
 }

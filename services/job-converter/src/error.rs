@@ -1,7 +1,7 @@
 //! What this service says when it fails.
 
 use hayward_service::problem::{Code, Problem};
-use hayward_vocabulary::WorkId;
+use hayward_vocabulary::{UserName, WorkId};
 
 /// Why a command changed nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -12,6 +12,16 @@ pub enum Refusal {
     TooMuchWork { limit: usize },
     #[error("there is no {0} here")]
     NoSuchWork(WorkId),
+    #[error("{0} is over; submit another service")]
+    Over(WorkId),
+    #[error("it was changed meanwhile, and is at generation {0} now")]
+    ChangedMeanwhile(u32),
+    #[error("{0} of a service cannot be changed")]
+    Fixed(&'static str),
+    #[error("there is no orchestrator {0} here: an operator makes one")]
+    NoSuchOrchestrator(UserName),
+    #[error("there are {limit} orchestrators, which is as many as this service keeps")]
+    TooManyOrchestrators { limit: usize },
     #[error("this token is for the tasks of another job")]
     NotItsRunner,
     #[error("{job} has {total} tasks, numbered from 0; there is no task {task}")]
@@ -24,6 +34,14 @@ impl From<Refusal> for Problem {
             Refusal::NoSuchWork(id) => return Self::not_found(id),
             Refusal::KeyMismatch => Code::IdempotencyMismatch,
             Refusal::TooMuchWork { .. } => Code::TooManyRequests,
+            Refusal::NoSuchOrchestrator(_) => Code::NotFound,
+            Refusal::Over(_) | Refusal::TooManyOrchestrators { .. } => Code::Conflict,
+            Refusal::ChangedMeanwhile(_) => Code::PreconditionFailed,
+            Refusal::Fixed(field) => {
+                let detail = "leave it as it is, or submit another service";
+                return Self::new(Code::Invalid, refusal.to_string())
+                    .at(format!("/{field}"), detail);
+            }
             Refusal::NotItsRunner => Code::Forbidden,
             Refusal::NoSuchTask { .. } => Code::Invalid,
         };

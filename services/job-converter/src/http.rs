@@ -1,8 +1,11 @@
 //! The routes of job-converter. Handlers check who asks, ask the ledger once or read what is
 //! published, and wrap the answer.
 
+mod amend;
+mod applications;
 mod explain;
 mod jobs;
+mod orchestrators;
 mod publications;
 mod reservations;
 mod services;
@@ -22,6 +25,7 @@ use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
 use crate::ledger::Command;
+use crate::managers::Doors;
 use crate::room::Room;
 use crate::runners::Runners;
 
@@ -36,17 +40,21 @@ pub struct App {
     pub clock: Arc<dyn Clock>,
 }
 
-pub fn routes() -> OpenApiRouter<App> {
-    // Lists of arguments and outputs are long; a runner's wait stands in its body.
+pub fn routes(doors: &Doors) -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .merge(doors.jobs.guards(of_users()))
+        .merge(doors.orchestrator.guards(of_orchestrators()))
+        .merge(doors.applications.guards(applications()))
+        .merge(of_runners())
+        .routes(routes!(publications::follow_demand))
+}
+
+/// What the manager `jobs` is for: work that users submit, and what they see of it.
+fn of_users() -> OpenApiRouter<App> {
+    // Lists of arguments are long.
     let long = OpenApiRouter::new()
         .routes(routes!(jobs::list_jobs, submit::submit_job))
         .routes(routes!(submit::submit_jobs))
-        .routes(routes!(tasks::report_tasks))
-        .merge(
-            OpenApiRouter::new()
-                .routes(routes!(tasks::lease_tasks))
-                .layer(from_fn(frame::long_poll)),
-        )
         .layer(limits::bulk());
     OpenApiRouter::new()
         .merge(long)
@@ -57,7 +65,12 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(tasks::list_tasks))
         .routes(routes!(tasks::read_logs))
         .routes(routes!(services::list_services, submit::submit_service))
-        .routes(routes!(services::show_service, services::cancel_service))
+        .routes(routes!(
+            services::show_service,
+            services::cancel_service,
+            amend::change_service
+        ))
+        .routes(routes!(amend::show_service_submission))
         .routes(routes!(explain::explain_service))
         .routes(routes!(explain::show_service_timeline))
         .routes(routes!(
@@ -70,7 +83,55 @@ pub fn routes() -> OpenApiRouter<App> {
         ))
         .routes(routes!(explain::explain_reservation))
         .routes(routes!(explain::show_reservation_timeline))
-        .routes(routes!(publications::follow_demand))
+}
+
+/// What the manager `orchestrator` is for.
+fn of_orchestrators() -> OpenApiRouter<App> {
+    let long = OpenApiRouter::new()
+        .routes(routes!(orchestrators::put_work_map))
+        .layer(limits::bulk());
+    OpenApiRouter::new()
+        .merge(long)
+        .routes(routes!(
+            orchestrators::list_orchestrators,
+            orchestrators::create_orchestrator
+        ))
+        .routes(routes!(
+            orchestrators::show_orchestrator,
+            orchestrators::remove_orchestrator
+        ))
+        .routes(routes!(orchestrators::follow_orchestrated))
+}
+
+/// What goes on whichever managers are enabled: tasks of jobs that are there.
+fn of_runners() -> OpenApiRouter<App> {
+    // Outputs are long; a runner's wait stands in its body.
+    OpenApiRouter::new()
+        .routes(routes!(tasks::report_tasks))
+        .merge(
+            OpenApiRouter::new()
+                .routes(routes!(tasks::lease_tasks))
+                .layer(from_fn(frame::long_poll)),
+        )
+        .layer(limits::bulk())
+}
+
+fn applications() -> OpenApiRouter<App> {
+    OpenApiRouter::new()
+        .routes(routes!(applications::list_applications))
+        .routes(routes!(
+            applications::add_application,
+            applications::show_application,
+            applications::remove_application
+        ))
+        .routes(routes!(applications::tell_application))
+        .routes(routes!(
+            applications::tasks::add_task,
+            applications::tasks::show_task,
+            applications::tasks::remove_task
+        ))
+        .routes(routes!(applications::tasks::tell_task))
+        .routes(routes!(applications::confirm_release))
 }
 
 /// A11: what to ask for to read one's own write.

@@ -15,7 +15,9 @@ use uuid::Uuid;
 
 use crate::entries;
 use crate::ledger::tasks::MOST_LEASED;
+use crate::processors;
 use crate::store::work::WorkRow;
+use crate::work::version::Version;
 use crate::work::{DEFAULT_ATTEMPTS, Job, Runner, What, Work, kind_name, slots};
 
 /// Who submits, when, and under which trace.
@@ -36,10 +38,8 @@ pub struct Prepared {
 
 impl Work {
     pub fn new(id: WorkId, uuid: Uuid, origin: &Origin, what: What) -> Self {
-        let count = match &what {
-            What::Service(service) => service.instances.unwrap_or(1) as usize,
-            _ => 1,
-        };
+        let processors = processors::of(&what);
+        let count = processors.as_ref().map_or(1, |it| it.terms().count());
         Self {
             id,
             uuid,
@@ -48,6 +48,9 @@ impl Work {
             traceparent: origin.traceparent.clone(),
             what,
             slots: slots(count),
+            processors,
+            version: Version::FIRST,
+            leaving: std::collections::BTreeMap::new(),
             cancelled: false,
             events: 0,
         }

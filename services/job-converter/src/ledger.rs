@@ -5,9 +5,13 @@
 //! piece of work at a time; nothing here looks at all of it but the first full update of a term.
 
 pub mod absorb;
+pub mod amend;
 pub mod commands;
+pub mod homes;
 pub mod keys;
 mod life;
+mod orchestrators;
+mod processors;
 mod restore;
 mod round;
 pub mod tasks;
@@ -15,6 +19,8 @@ pub mod tasks;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use hayward_job_converter_api::applications::ApplicationView;
+use hayward_job_converter_applications::ids::AppId;
 use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Wake};
 use hayward_publication::{Followed, Update};
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
@@ -23,22 +29,31 @@ use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use crate::applications::{self, Act, Applications, Whose};
 use crate::error::Refusal;
+use crate::orchestrators::Orchestrators;
+use crate::orchestrators::act::Act as OrchestratorAct;
 use crate::room::Room;
 use crate::store::{self, Rows};
 use crate::work::Work;
 
+use self::amend::{Amend, Amended};
 use self::commands::{Accepted, Cancel, Submit};
+use self::homes::Homes;
 use self::keys::Keys;
 use self::tasks::{Grant, Lease};
 
 /// Someone asked, or news came.
 pub enum Command {
     Submit(Box<Submit>, Reply<Result<Accepted, Refusal>>),
+    Amend(Box<Amend>, Reply<Result<Amended, Refusal>>),
     Cancel(Cancel, Reply<Result<(), Refusal>>),
     Lease(Box<Lease>, Reply<Result<Grant, Refusal>>),
     Allocations(Update<AllocationEntry>, Reply<()>),
     Verdicts(Update<VerdictEntry>, Reply<()>),
+    Orchestrator(Box<OrchestratorAct>),
+    /// Somebody asked about an application, and is answered by what they asked.
+    Applications(Act),
 }
 
 /// Work that is over. Its view stays published until it is forgotten.
@@ -46,6 +61,8 @@ pub struct Final {
     pub id: WorkId,
     pub user: UserName,
     pub runner: Option<WorkId>,
+    /// The name under which hosts of its processors are remembered.
+    pub home: Option<String>,
 }
 
 /// A runner token and how much open work uses it.
@@ -61,6 +78,7 @@ pub struct Ledger {
     /// When each ended, oldest first.
     final_order: VecDeque<(i64, Uuid)>,
     runners: FxHashMap<WorkId, Shared>,
+    homes: Homes,
     keys: Keys,
     allocations: Followed<AllocationEntry>,
     verdicts_heard: Option<hayward_publication::Cursor>,
@@ -76,6 +94,20 @@ pub struct Ledger {
     /// Work that only made progress, and when that is told next.
     moving: BTreeSet<Uuid>,
     tell_progress_ms: u64,
+    /// Work that comes and goes with the maps of orchestrators; none of it is in `works`.
+    orchestrators: Orchestrators,
+    pub applications: Applications,
+}
+
+impl Ledger {
+    pub fn show_application(
+        &self,
+        id: &AppId,
+        whose: &Whose,
+    ) -> Result<ApplicationView, applications::Refusal> {
+        let verdicts = self.room.verdicts.read();
+        self.applications.show(id, whose, &verdicts)
+    }
 }
 
 impl Kept for Ledger {
@@ -89,13 +121,26 @@ impl Kept for Ledger {
         context: &Arc<Room>,
     ) -> Result<Self, sqlx::Error> {
         let stored = store::load::stored(tx).await?;
-        Self::restored(stored, moment, context.clone())
+        let of_orchestrators = store::orchestrators::stored(tx).await?;
+        let strikes = stored.strikes.iter();
+        let strikes = strikes.map(|row| (row.work, row.strikes)).collect();
+        let mut ledger = Self::restored(stored, moment, context.clone())?;
+        ledger.orchestrators = Orchestrators::restored(of_orchestrators)?;
+        let brakes = ledger
+            .orchestrators
+            .restore_brakes(strikes, moment.monotonic_ms);
+        ledger.holds.extend(brakes);
+        Ok(ledger)
     }
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<Rows>) {
         match command {
             Command::Submit(submit, reply) => {
                 let answer = self.submit(*submit, moment, batch);
+                batch.answer(reply, answer);
+            }
+            Command::Amend(amend, reply) => {
+                let answer = self.amend(*amend, moment, batch);
                 batch.answer(reply, answer);
             }
             Command::Cancel(cancel, reply) => {
@@ -114,6 +159,8 @@ impl Kept for Ledger {
                 self.absorb_verdicts(update, batch);
                 batch.answer(reply, ());
             }
+            Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
+            Command::Applications(act) => act(self, moment, batch),
         }
     }
 

@@ -8,6 +8,7 @@
 //! What waits is kept as ranges of numbers and never as rows: a job of ten million tasks is one row
 //! until its tasks end. It never decides who gets a machine, and never starts anything.
 
+mod applications;
 pub mod bells;
 pub mod config;
 mod entries;
@@ -15,6 +16,10 @@ mod error;
 mod http;
 mod intake;
 mod ledger;
+mod managers;
+mod orchestrators;
+mod processors;
+mod queued;
 mod room;
 mod runners;
 mod store;
@@ -26,7 +31,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use hayward_job_converter_api::orchestrators::{ORCHESTRATED, ORCHESTRATORS};
 use hayward_job_converter_api::{DEMAND, JOBS};
+use hayward_job_converter_applications::managers::Managers;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, Handle, Publisher, committer};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
@@ -42,6 +49,7 @@ use utoipa_axum::router::OpenApiRouter;
 pub use crate::config::Settings;
 use crate::http::App;
 use crate::ledger::{Command, Ledger};
+use crate::managers::Doors;
 use crate::room::Room;
 use crate::runners::Runners;
 
@@ -62,6 +70,7 @@ pub struct Running {
     pub address: SocketAddr,
     pub publisher: Arc<Publisher>,
     committer: Committer,
+    managers: Managers,
     server: tokio::task::JoinHandle<anyhow::Result<()>>,
     /// Ends the followers and the sweeper.
     rest: Shutdown,
@@ -72,8 +81,9 @@ impl Running {
     ///
     /// # Errors
     /// When the server could not go on.
-    pub async fn stopped(self) -> anyhow::Result<()> {
+    pub async fn stopped(mut self) -> anyhow::Result<()> {
         let served = self.server.await.context("the server did not end in order");
+        self.managers.stop();
         self.rest.begin();
         self.committer.stop().await;
         served?
@@ -90,9 +100,13 @@ impl Running {
 /// Starts the service; it listens when this returns.
 ///
 /// # Errors
-/// When a setting is missing or wrong, or the database or the address cannot be had.
+/// When a setting is missing or wrong, the database or the address cannot be had, or a manager
+/// cannot start.
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    let doors = Doors::new();
+    let managers = doors.managers(&settings.managers);
+    let mut managers = managers.context("the setting `managers`")?;
     let keys = settings.frame.open_keys()?;
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
     let runners = Arc::new(Runners::new(keys.issuer(Arc::clone(&clock))?));
@@ -106,7 +120,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let (committer, handle) = Committer::start::<Ledger>(
         committer::Settings::new(format!("{NAME} {}", std::process::id()), lease),
         pool.clone(),
-        &[DEMAND, JOBS],
+        &[DEMAND, JOBS, ORCHESTRATED, ORCHESTRATORS],
         Arc::clone(&clock),
         Arc::clone(&room),
     );
@@ -131,7 +145,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let health = Health::new(NAME, Arc::new(Status(publisher.clone())))
         .insecure(frame::insecure_modes(address));
-    let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
+    let routes = http::routes(&doors).with_state(app);
+    let router = documented(routes.merge(health.routes()), ABOUT);
+    managers.start()?;
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
         .serve(router, listener, shutdown);
@@ -139,6 +155,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         address,
         publisher,
         committer,
+        managers,
         server: tokio::spawn(server),
         rest,
     })
@@ -186,7 +203,7 @@ fn follow_scheduler(
 pub fn openapi() -> String {
     let health = Health::new(NAME, Arc::new(Standing::default));
     // Only the descriptions are looked at, and those need no state.
-    let (_, document) = http::routes().split_for_parts();
+    let (_, document) = http::routes(&Doors::new()).split_for_parts();
     golden(
         OpenApiRouter::with_openapi(document).merge(health.routes()),
         ABOUT,

@@ -8,7 +8,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use hayward_rm_scheduler_api::VerdictEntry;
-use hayward_vocabulary::UserName;
+use hayward_vocabulary::{Timestamp, UserName};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
@@ -23,6 +23,8 @@ pub struct Room {
     pub verdicts: RwLock<BTreeMap<String, VerdictEntry>>,
     /// Rung when a view may read differently.
     pub views: Arc<Bells>,
+    /// When each orchestrator was last heard by this process, also where nothing was new.
+    pub heard: RwLock<BTreeMap<UserName, Timestamp>>,
     /// Rung when a waiting runner may get another answer.
     pub tasks: Arc<Bells>,
 }
@@ -34,6 +36,7 @@ impl Room {
             owners: RwLock::default(),
             verdicts: RwLock::default(),
             views: Arc::default(),
+            heard: RwLock::default(),
             tasks: Arc::default(),
         }
     }

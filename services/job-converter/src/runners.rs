@@ -14,6 +14,7 @@ use crate::work::Runner;
 
 /// A process leases tasks as long as its job lasts, so a token outlives any job we mean to run.
 const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
+const ORCHESTRATOR_LIFE_MS: u64 = 365 * 24 * 3600 * 1000;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 const MOST_REMEMBERED: usize = 1_024;
 
@@ -28,6 +29,16 @@ impl Runners {
             issuer,
             last: Mutex::default(),
         }
+    }
+
+    /// A token for an orchestrator.
+    ///
+    /// # Errors
+    /// When it cannot be signed.
+    pub fn for_orchestrator(&self, name: &UserName) -> anyhow::Result<String> {
+        let scopes = [Scope::Orchestrator(name.clone())];
+        let subject = format!("orchestrator-{name}");
+        self.issuer.mint(&subject, &scopes, ORCHESTRATOR_LIFE_MS)
     }
 
     /// A token for the runners of `job`.

@@ -3,9 +3,12 @@
 //!
 //! One file per table; each statement writes the rows of a whole batch.
 
+pub mod applications;
 pub mod history;
 pub mod keys;
 pub mod load;
+pub mod orchestrators;
+pub mod processors;
 pub mod slots;
 pub mod sweep;
 pub mod tasks;
@@ -19,6 +22,7 @@ pub struct Rows {
     pub runners: Vec<work::RunnerRow>,
     pub runners_gone: Vec<String>,
     pub submitted: work::Submitted,
+    pub amended: Vec<work::AmendedRow>,
     pub cancelled: Vec<work::CancelledRow>,
     pub ended: Vec<work::EndedRow>,
     pub forgotten: Vec<uuid::Uuid>,
@@ -29,9 +33,17 @@ pub struct Rows {
     pub settled: Vec<slots::SettledRow>,
     pub settled_gone: Vec<String>,
     pub brakes: Vec<slots::BrakeRow>,
+    pub processors: Vec<processors::ProcessorRow>,
+    pub localities: Vec<processors::LocalityRow>,
+    pub localities_gone: Vec<(String, String)>,
     pub events: Vec<history::EventRow>,
     pub keys: Vec<keys::KeyRow>,
     pub keys_gone: Vec<uuid::Uuid>,
+    pub orchestrators: orchestrators::Changes,
+    pub applications: Vec<applications::HeadText>,
+    pub applications_gone: Vec<uuid::Uuid>,
+    pub application_tasks: Vec<applications::TaskText>,
+    pub application_tasks_gone: Vec<(uuid::Uuid, String)>,
 }
 
 impl Rows {
@@ -39,6 +51,7 @@ impl Rows {
         self.runners.is_empty()
             && self.runners_gone.is_empty()
             && self.submitted.rows.is_empty()
+            && self.amended.is_empty()
             && self.cancelled.is_empty()
             && self.ended.is_empty()
             && self.forgotten.is_empty()
@@ -49,17 +62,31 @@ impl Rows {
             && self.settled.is_empty()
             && self.settled_gone.is_empty()
             && self.brakes.is_empty()
+            && self.processors.is_empty()
+            && self.localities.is_empty()
+            && self.localities_gone.is_empty()
             && self.events.is_empty()
             && self.keys.is_empty()
             && self.keys_gone.is_empty()
+            && self.orchestrators.is_empty()
+            && self.applications.is_empty()
+            && self.applications_gone.is_empty()
+            && self.application_tasks.is_empty()
+            && self.application_tasks_gone.is_empty()
     }
 }
 
 /// Work is inserted before it is changed, and what belongs to ended work is deleted last.
 pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
+    // An id may be used again in the batch that gave it back.
+    applications::delete(tx, &rows.applications_gone).await?;
+    applications::put(tx, &rows.applications).await?;
+    applications::put_tasks(tx, &rows.application_tasks).await?;
+    applications::delete_tasks(tx, &rows.application_tasks_gone).await?;
     keys::insert(tx, &rows.keys).await?;
     work::insert_runners(tx, &rows.runners).await?;
     work::insert(tx, &rows.submitted).await?;
+    work::amend(tx, &rows.amended).await?;
     work::cancel(tx, &rows.cancelled).await?;
     tasks::insert_outcomes(tx, &rows.outcomes).await?;
     tasks::insert_attempts(tx, &rows.attempts).await?;
@@ -68,9 +95,13 @@ pub async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error>
     slots::insert_settled(tx, &rows.settled).await?;
     slots::delete_settled(tx, &rows.settled_gone).await?;
     slots::put_brakes(tx, &rows.brakes).await?;
+    processors::put(tx, &rows.processors).await?;
+    processors::put_locality(tx, &rows.localities).await?;
+    processors::forget_locality(tx, &rows.localities_gone).await?;
     history::insert(tx, &rows.events).await?;
     work::end(tx, &rows.ended).await?;
     work::delete_runners(tx, &rows.runners_gone).await?;
     work::forget(tx, &rows.forgotten).await?;
+    orchestrators::write(tx, rows.orchestrators).await?;
     keys::delete(tx, &rows.keys_gone).await
 }

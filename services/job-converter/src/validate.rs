@@ -1,13 +1,17 @@
 //! What a submission may say. All faults are told at once, each with a JSON pointer (A8, A9).
 
-use std::collections::BTreeMap;
+mod amounts;
+mod orchestrated;
+mod processors;
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_api::submission::{
     ContainerSubmission, JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
 use hayward_job_converter_api::unreachable::UnreachableChoice;
 use hayward_service::problem::{Code, FieldFault, Problem};
-use hayward_vocabulary::launch::LEAST_ID;
+use hayward_vocabulary::launch::{LEAST_ID, MOUNT, Mount, is_plain_path};
 use hayward_vocabulary::{NodeName, Size, WhenUnreachable};
 
 pub const MOST_TASKS: u64 = 10_000_000;
@@ -23,12 +27,18 @@ pub const LONGEST_TEXT: usize = 4 * 1024;
 /// Thirty days: whoever wants to wait longer wants to wait.
 pub const LONGEST_WAIT_MS: u64 = 30 * 86_400_000;
 const LONGEST_NAME: usize = 256;
+/// Twenty levels of names.
+const LONGEST_QUEUE: usize = 1_300;
 const MOST_EXTRAS: usize = 32;
+const MOST_MOUNTS: usize = 16;
 /// 64 TiB of memory and 65,536 cpus: more than any machine, and far from overflow.
 const MOST_MEMORY: u64 = 1 << 46;
 const MOST_MILLI: u64 = 1 << 26;
 /// More faults than anyone reads; a list of a million bad words gets a short answer.
 const MOST_FAULTS: usize = 100;
+
+pub use amounts::amounts;
+pub use orchestrated::orchestrated;
 
 #[derive(Default)]
 struct Faults(Vec<FieldFault>);
@@ -81,6 +91,28 @@ impl Faults {
         }
     }
 
+    /// Which queue there is, is the policy's to say; here only that it is one.
+    fn queue(
+        &mut self,
+        class: Option<&String>,
+        asked: (&Option<String>, &Option<String>, Option<i32>),
+    ) {
+        let (queue, pool, priority) = asked;
+        for (pointer, name) in [("/queue", queue), ("/pool", pool)] {
+            if let Some(name) = name {
+                self.check(!name.trim().is_empty(), pointer, || "is empty".to_owned());
+                self.text(|| pointer.to_owned(), name, LONGEST_QUEUE);
+            }
+        }
+        let in_queue = queue.is_some() || pool.is_some();
+        self.check(!in_queue || class.is_none(), "/class", || {
+            "work in a queue has no class: leave out `class`, or `queue` and `pool`".to_owned()
+        });
+        self.check(in_queue || priority.is_none(), "/priority", || {
+            "counts in queues only: name a `queue`, or leave it out".to_owned()
+        });
+    }
+
     fn map(&mut self, pointer: &str, map: &BTreeMap<String, String>, limit: usize) {
         self.check(map.len() <= limit, pointer, || {
             format!("more than {limit} entries")
@@ -103,8 +135,11 @@ impl Faults {
     }
 
     fn directory(&mut self, directory: Option<&String>) {
+        self.directory_at("/working_directory", directory);
+    }
+
+    fn directory_at(&mut self, pointer: &str, directory: Option<&String>) {
         if let Some(directory) = directory {
-            let pointer = "/working_directory";
             self.check(directory.starts_with('/'), pointer, || {
                 "is not absolute".to_owned()
             });
@@ -122,6 +157,7 @@ impl Faults {
             "/container/image",
             || "is no image: it is written name:tag, registry/name:tag or name@digest".to_owned(),
         );
+        self.mounts(&container.mounts);
         // S16
         for (pointer, id) in [
             ("/container/uid", container.uid),
@@ -129,6 +165,27 @@ impl Faults {
         ] {
             self.check(id.is_none_or(|id| id >= LEAST_ID), pointer, || {
                 format!("must be {LEAST_ID} or more: work never runs as a system account")
+            });
+        }
+    }
+
+    /// S21: which directories there are is the policy's to say; here only that they are ones.
+    fn mounts(&mut self, mounts: &[Mount]) {
+        self.check(mounts.len() <= MOST_MOUNTS, "/container/mounts", || {
+            format!("more than {MOST_MOUNTS}")
+        });
+        let mut targets = BTreeSet::new();
+        for (at, mount) in mounts.iter().enumerate().take(MOST_MOUNTS) {
+            let paths = [("source", &mount.source), ("target", &mount.target)];
+            for (field, path) in paths {
+                let pointer = format!("/container/mounts/{at}/{field}");
+                self.check(is_plain_path(path), &pointer, || {
+                    "is no absolute path in its shortest form, as /srv/data".to_owned()
+                });
+            }
+            let pointer = format!("/container/mounts/{at}/target");
+            self.check(targets.insert(&mount.target), &pointer, || {
+                "is the target of another mount".to_owned()
             });
         }
     }
@@ -153,6 +210,9 @@ impl Faults {
         });
         for (name, amount) in size.extras.iter().take(MOST_EXTRAS) {
             self.text(|| "/size/extras".to_owned(), name, LONGEST_NAME);
+            self.check(!name.starts_with(MOUNT), "/size/extras", || {
+                format!("{name}: ask for it as one of `container`'s `mounts`")
+            });
             self.check(*amount <= MOST_MEMORY, "/size/extras", || {
                 format!("{name} is more than {MOST_MEMORY}")
             });
@@ -215,9 +275,29 @@ impl Faults {
     }
 }
 
+/// Faults of a program: its command, its environment and its directory, which bears this name.
+pub fn program(
+    (command, environment, directory): (&[String], &BTreeMap<String, String>, Option<&String>),
+    directory_at: &str,
+) -> Vec<FieldFault> {
+    let mut faults = Faults::default();
+    faults.command(command);
+    faults.environment(environment);
+    faults.directory_at(directory_at, directory);
+    faults.0
+}
+
+/// Faults of a map of texts.
+pub fn map(pointer: &str, map: &BTreeMap<String, String>, limit: usize) -> Vec<FieldFault> {
+    let mut faults = Faults::default();
+    faults.map(pointer, map, limit);
+    faults.0
+}
+
 pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.names(job.name.as_ref(), job.class.as_ref());
+    faults.queue(job.class.as_ref(), (&job.queue, &job.pool, job.priority));
     faults.command(&job.command);
     if job.container.is_some() {
         let detail = "a job's tasks are run by a task runner that is not inside any image; leave \
@@ -253,6 +333,8 @@ pub fn job(job: &JobSubmission) -> Result<(), Vec<FieldFault>> {
 pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     let mut faults = Faults::default();
     faults.names(service.name.as_ref(), service.class.as_ref());
+    let asked = (&service.queue, &service.pool, service.priority);
+    faults.queue(service.class.as_ref(), asked);
     faults.command(&service.command);
     faults.container(service.container.as_ref());
     let exclusive = service.when_unreachable.map(UnreachableChoice::meaning);
@@ -271,6 +353,7 @@ pub fn service(service: &ServiceSubmission) -> Result<(), Vec<FieldFault>> {
     faults.environment(&service.environment);
     faults.directory(service.working_directory.as_ref());
     faults.size(service.size.as_ref());
+    processors::look(&mut faults, service);
     faults.disruption(service.when_unreachable, service.disruption_limit);
     faults.machines(&service.machines);
     faults.map("/labels", &service.labels, MOST_LABELS);

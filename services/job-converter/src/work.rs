@@ -1,16 +1,21 @@
 //! A piece of work in memory while it is not over. It has one *slot* for each demand entry: a job
 //! and a reservation have one, a service has one per instance.
 
+pub mod version;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission,
 };
+use hayward_job_converter_domain::processors::{Place, Processors};
 use hayward_job_converter_domain::{Brake, Facts, Pace, TaskBook};
-use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
 use uuid::Uuid;
+
+use version::Version;
 
 /// How often a task may fail unless its job says otherwise.
 pub const DEFAULT_ATTEMPTS: u32 = 3;
@@ -23,6 +28,12 @@ pub struct Work {
     pub traceparent: Option<String>,
     pub what: What,
     pub slots: Vec<Slot>,
+    /// Of a service: one for each slot.
+    pub processors: Option<Box<Processors>>,
+    /// Of a service: what it is now, counted.
+    pub version: Version,
+    /// Processes of slots it has no more, until they have ended.
+    pub leaving: BTreeMap<AllocationId, Process>,
     pub cancelled: bool,
     /// Lines of its history written so far.
     pub events: u32,
@@ -68,6 +79,10 @@ pub struct Process {
     pub incarnation: u64,
     pub state: AllocationState,
     pub vacating: bool,
+    /// It is vacating because nobody asks for it any more.
+    pub dismissed: bool,
+    /// The deployment it was granted for.
+    pub deployed: u32,
     pub exit: Option<Exit>,
     /// By the monotonic clock, since it was first seen running in this term.
     pub running_since_ms: Option<u64>,
@@ -80,6 +95,11 @@ impl Process {
             incarnation: entry.incarnation,
             state: entry.state,
             vacating: entry.vacate.is_some(),
+            dismissed: entry
+                .vacate
+                .as_ref()
+                .is_some_and(|vacate| vacate.reason == VacateReason::WorkGone),
+            deployed: version::deployed(entry),
             exit: entry.exit.clone(),
             running_since_ms: None,
         }
@@ -124,9 +144,25 @@ impl Work {
 
     /// The id of a slot's demand entry.
     pub fn slot_id(&self, slot: usize) -> WorkId {
-        match self.what {
-            What::Service(_) => self.id.instance(u32::try_from(slot).unwrap_or(u32::MAX)),
-            _ => self.id.clone(),
+        match &self.processors {
+            None => self.id.clone(),
+            Some(processors) => self.processor_id(processors.terms().place(slot)),
+        }
+    }
+
+    pub fn processor_id(&self, place: Place) -> WorkId {
+        match place.replica {
+            None => self.id.instance(place.active),
+            Some(replica) => self.id.standby(place.active, replica),
+        }
+    }
+
+    /// The slot whose id names this place.
+    pub fn slot_at(&self, place: Option<Place>) -> Option<usize> {
+        match (&self.processors, place) {
+            (None, None) => Some(0),
+            (Some(processors), Some(place)) => processors.terms().slot(place),
+            _ => None,
         }
     }
 
@@ -153,7 +189,7 @@ impl Work {
         let processes = || self.slots.iter().flat_map(|slot| slot.processes.values());
         Facts {
             cancelled: self.cancelled,
-            alive: processes().filter(|process| process.alive()).count(),
+            alive: processes().filter(|process| process.alive()).count() + self.leaving.len(),
             running: processes().filter(runs).count(),
             leased: self.job().map_or(0, |job| job.book.leased()),
             refused,
@@ -166,19 +202,29 @@ pub fn slots(count: usize) -> Vec<Slot> {
     (0..count).map(|_| Slot::default()).collect()
 }
 
-/// The kind, number and instance an id is made of.
-pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<usize>)> {
+/// The kind, number and place an id is made of.
+pub fn read_id(id: &WorkId) -> Option<(WorkKind, Uuid, Option<Place>)> {
     let (prefix, rest) = id.as_str().split_once('_')?;
     let kind = [WorkKind::Job, WorkKind::Service, WorkKind::Reservation]
         .into_iter()
         .find(|kind| kind.prefix() == prefix)?;
     let (number, instance) = match rest.split_once('.') {
-        Some((number, instance)) => (number, Some(instance.parse().ok()?)),
+        Some((number, place)) => (number, Some(read_place(place)?)),
         None => (rest, None),
     };
     let uuid = Uuid::try_parse(number).ok()?;
     // Only the one way of writing it that we use: no two texts for one thing.
     (uuid.simple().to_string() == number).then_some((kind, uuid, instance))
+}
+
+fn read_place(text: &str) -> Option<Place> {
+    let (active, replica) = match text.split_once('-') {
+        Some((active, replica)) => (active, Some(replica.parse().ok()?)),
+        None => (text, None),
+    };
+    let active = active.parse().ok()?;
+    let place = Place { active, replica };
+    (place.to_string() == text).then_some(place)
 }
 
 pub fn kind_name(kind: WorkKind) -> &'static str {
@@ -198,10 +244,12 @@ mod tests {
         let uuid = Uuid::from_u128(77);
         let id = WorkId::fresh(WorkKind::Service, uuid);
         assert_eq!(read_id(&id), Some((WorkKind::Service, uuid, None)));
-        assert_eq!(
-            read_id(&id.instance(4)),
-            Some((WorkKind::Service, uuid, Some(4)))
-        );
+        for (written, replica) in [(id.instance(4), None), (id.standby(4, 1), Some(1))] {
+            let place = Place { active: 4, replica };
+            let read = Some((WorkKind::Service, uuid, Some(place)));
+            assert_eq!(read_id(&written), read);
+        }
+        assert_eq!(read_id(&WorkId::new(format!("{id}.04")).unwrap()), None);
         for other in ["job_1", "svc_x.1", "x", &format!("job_{uuid}"), "alc_0"] {
             assert_eq!(read_id(&WorkId::new(other).unwrap()), None, "{other}");
         }

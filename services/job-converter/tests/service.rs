@@ -6,8 +6,18 @@
     reason = "a world that cannot be made fails its test"
 )]
 
+#[path = "service/applications.rs"]
+mod applications;
 #[path = "service/life.rs"]
 mod life;
+#[path = "service/managers.rs"]
+mod managers;
+#[path = "service/orchestrators.rs"]
+mod orchestrators;
+#[path = "service/processors.rs"]
+mod processors;
+#[path = "service/redeploy.rs"]
+mod redeploy;
 #[path = "service/scheduler.rs"]
 mod scheduler;
 #[path = "service/submissions.rs"]

@@ -2,6 +2,9 @@
 //! and the entries of its publications `demand` (followed by rm-scheduler) and `jobs` (followed by
 //! submitters).
 
+pub mod applications;
+pub mod orchestrators;
+pub mod processors;
 pub mod submission;
 pub mod tasks;
 pub mod unreachable;
@@ -9,8 +12,8 @@ pub mod unreachable;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{
-    AllocationId, Exit, Launch, NodeName, Receipt, Size, Timestamp, Unblock, UserName,
-    WhenUnreachable, WorkId, WorkKind,
+    AllocationId, Apart, Exit, Launch, NodeName, Orchestrated, Processor, Queued, Receipt, Size,
+    Timestamp, Unblock, UserName, WhenUnreachable, WorkId, WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -55,12 +58,40 @@ pub struct DemandEntry {
     pub disruption_limit: Option<u64>,
     #[serde(default, skip_serializing_if = "WhenUnreachable::is_default")]
     pub when_unreachable: WhenUnreachable,
+    /// Present for the processes of a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<Processor>,
+    /// With whom it must not share a host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<Apart>,
+    /// The one of its machines that will do now: where it was last seen, or where it stands by.
+    /// Kept by the scheduler's own rounds only, and taken back when it takes too long.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<NodeName>,
+    /// It goes into a queue of a pool that is divided among queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued: Option<Box<Queued>>,
+    /// It belongs to an orchestrator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub orchestrated: Option<Box<Orchestrated>>,
+    /// It is a task of an application, or the placeholders of one of its groups.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub part: Option<Part>,
     /// Ended allocations job-converter has taken note of; the scheduler buries them.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub settled: BTreeSet<AllocationId>,
     /// Absent for a reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,
+}
+
+/// A part of an application. What of it has ended counts as a process until it is settled: nothing
+/// is granted in its stead before job-converter has said what follows from that end.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Part {
+    /// The placeholder whose place it takes: it gets room only together with the end of that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<AllocationId>,
 }
 
 /// One entry of `jobs`, and the answer to `GET /v1/jobs/{id}` and its siblings.
@@ -84,6 +115,9 @@ pub struct WorkView {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks: Option<TaskCounts>,
     pub processes: Vec<ProcessView>,
+    /// Only of services.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deployment: Option<processors::Deployment>,
     /// As its submitter chose; absent where that is `replace`.
     #[serde(default, skip_serializing_if = "WhenUnreachable::is_default")]
     pub when_unreachable: WhenUnreachable,

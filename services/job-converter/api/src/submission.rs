@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use hayward_vocabulary::launch::Mount;
 use hayward_vocabulary::{ContainerForm, NodeName, Size, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::processors::RetriesSubmission;
 use crate::unreachable::UnreachableChoice;
 
 /// `POST /v1/jobs`
@@ -16,6 +18,16 @@ pub struct JobSubmission {
     pub name: Option<String>,
     #[serde(default)]
     pub class: Option<String>,
+    /// The queue it goes into, by its full path or a name below the root, in place of a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The top-level pool whose queues are meant; with this alone the rules of the pool say which
+    /// queue. Default: the first pool that has queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// In its queue the higher number is served first. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
     /// Argument vector of one task. `{task}` stands for the task's number, from 0.
     pub command: Vec<String>,
     /// Only services can be run inside an image; a job that asks for one is refused.
@@ -82,7 +94,7 @@ impl Tasks {
     }
 }
 
-/// `POST /v1/services`
+/// `POST /v1/services`, `PUT /v1/services/{id}`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ServiceSubmission {
@@ -90,7 +102,18 @@ pub struct ServiceSubmission {
     pub name: Option<String>,
     #[serde(default)]
     pub class: Option<String>,
-    /// Argument vector. `{instance}` stands for the instance's number, from 0.
+    /// The queue it goes into, by its full path or a name below the root, in place of a class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queue: Option<String>,
+    /// The top-level pool whose queues are meant; with this alone the rules of the pool say which
+    /// queue. Default: the first pool that has queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// In its queue the higher number is served first. Default 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Argument vector. `{instance}` stands for the instance's number, from 0; for what stands by,
+    /// of the one it stands by for.
     pub command: Vec<String>,
     /// Runs it inside an image, on nodes that offer `docker`.
     #[serde(default)]
@@ -98,6 +121,21 @@ pub struct ServiceSubmission {
     /// Instances to keep up. Default 1.
     #[serde(default)]
     pub instances: Option<u32>,
+    /// Processes that stand by for each instance, never on its host nor on each other's; at most
+    /// 3. Default: none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standbys: Option<u32>,
+    /// A process is started again where it was last seen, also by a later service of the same
+    /// name, unless that takes too long. Default: true with standbys, else false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_affinity: Option<bool>,
+    /// Default: it is kept up for ever, however its processes end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retries: Option<RetriesSubmission>,
+    /// Label of nodes: an instance and its standbys are on nodes with different values of it.
+    /// Default: on different nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fault_domain_label: Option<String>,
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     #[serde(default)]
@@ -111,10 +149,26 @@ pub struct ServiceSubmission {
     /// What becomes of it when its node cannot be reached (W7). Default: `"replace"`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub when_unreachable: Option<UnreachableChoice>,
-    /// Most of its processes that drains and graceful evacuations may take off at one time (W5).
-    /// Default: any number.
+    /// Most of its processes that drains and graceful evacuations may take off at one time (W5),
+    /// by default any number; and that a new deployment may, by default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_limit: Option<u64>,
+}
+
+/// Answer to `PUT /v1/services/{id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ServiceChanged {
+    pub id: WorkId,
+    /// What is deployed now; placements of the one before are refused.
+    pub deployment: String,
+    /// Raised by each change; its `ETag`.
+    pub generation: u64,
+    /// False where it was like that already.
+    pub changed: bool,
+    /// Its processes are replaced, a few at a time. False where what runs is left as it is.
+    pub redeployed: bool,
+    /// The revision at which the change is visible to everyone.
+    pub revision: u64,
 }
 
 /// The image a program runs in, and as whom.
@@ -133,6 +187,10 @@ pub struct ContainerSubmission {
     /// Its root file system cannot be written. Default false.
     #[serde(default)]
     pub read_only: bool,
+    /// Directories of the node that it sees; it runs only where the policy of the pool lists them,
+    /// for writing where it is to write there. At most 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<Mount>,
 }
 
 impl ContainerSubmission {
@@ -142,6 +200,7 @@ impl ContainerSubmission {
             uid: self.uid,
             gid: self.gid,
             read_only: self.read_only,
+            mounts: self.mounts.clone(),
         }
     }
 }

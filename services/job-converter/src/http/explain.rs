@@ -1,8 +1,8 @@
 //! Why work is as it is, and what happened to it.
 
 use axum::extract::State;
-use hayward_job_converter_api::{Explanation, Timeline, TimelineEvent, WorkView};
-use hayward_rm_scheduler_api::VerdictEntry;
+use hayward_job_converter_api::{Explanation, Timeline, TimelineEvent, WorkState, WorkView};
+use hayward_rm_scheduler_api::{VerdictEntry, WaitReason};
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::Problem;
@@ -26,6 +26,10 @@ fn explain(
         verdict(app, id)
     };
     Ok(Json(match verdict {
+        Some(verdict) if is_held_back(&view, &verdict) => Explanation {
+            reason: word(&WaitReason::BackingOff),
+            ..told_by_state(view)
+        },
         Some(verdict) => Explanation {
             id: view.id,
             state: view.state,
@@ -40,6 +44,12 @@ fn explain(
         },
         None => told_by_state(view),
     }))
+}
+
+/// It waits, and the scheduler sees that it wants nothing now: the view says why.
+fn is_held_back(view: &WorkView, verdict: &VerdictEntry) -> bool {
+    let waits = view.state == WorkState::Waiting && view.reason.is_some();
+    waits && verdict.reason == WaitReason::Satisfied
 }
 
 /// Of a service, the verdict on its first instance that has one.

@@ -1,15 +1,15 @@
 //! `/v1/services`: programs to keep up.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, StatusCode, header};
 use hayward_job_converter_api::{WorkList, WorkView};
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
-use super::App;
 use super::work::{self, Filter, Wait};
+use super::{App, amend};
 
 /// Services, by user and then by age.
 #[utoipa::path(
@@ -38,7 +38,8 @@ pub async fn list_services(
     get, path = "/v1/services/{id}", operation_id = "show_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service"), Wait),
     responses(
-        (status = 200, description = "the service", body = WorkView),
+        (status = 200, description = "the service", body = WorkView,
+            headers(("ETag" = String, description = "for If-Match"))),
         (status = 404, description = "not there, or not yours to see", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "not the leader", body = Problem,
@@ -50,8 +51,14 @@ pub async fn show_service(
     caller: Caller,
     Path(id): Path<WorkId>,
     Query(wait): Query<Wait>,
-) -> Result<Json<WorkView>, Problem> {
-    work::show(&app, &caller, (WorkKind::Service, id), &wait).await
+) -> Result<(HeaderMap, Json<WorkView>), Problem> {
+    let Json(view) = work::show(&app, &caller, (WorkKind::Service, id), &wait).await?;
+    let generation = view
+        .deployment
+        .as_ref()
+        .map(|it| amend::etag(it.generation));
+    let headers = generation.map(|etag| (header::ETAG, etag));
+    Ok((HeaderMap::from_iter(headers), Json(view)))
 }
 
 /// Cancels a service. Repeating it, or cancelling what is over, changes nothing.

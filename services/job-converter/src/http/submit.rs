@@ -215,11 +215,7 @@ fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Pro
     caller.require(&[Scope::Submitter])?;
     let user = UserName::new(caller.name.as_str())
         .map_err(|error| Problem::forbidden(format!("this token names no user: {error}")))?;
-    let traceparent = headers
-        .get("traceparent")
-        .and_then(|value| value.to_str().ok())
-        .filter(|text| text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_graphic()))
-        .map(str::to_owned);
+    let traceparent = traceparent(headers);
     let stop_grace_ms = app.room.settings.stop_grace_ms;
     Ok(Origin {
         user,
@@ -227,6 +223,14 @@ fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Pro
         traceparent,
         stop_grace_ms,
     })
+}
+
+pub fn traceparent(headers: &HeaderMap) -> Option<String> {
+    let given = headers.get("traceparent");
+    given
+        .and_then(|value| value.to_str().ok())
+        .filter(|text| text.len() <= 128 && text.bytes().all(|byte| byte.is_ascii_graphic()))
+        .map(str::to_owned)
 }
 
 fn prepared_job(
@@ -241,7 +245,7 @@ fn prepared_job(
     prepare(uuid, origin, job_of(job, runner), text)
 }
 
-fn written<T: Serialize>(submission: &T) -> Result<String, Problem> {
+pub fn written<T: Serialize>(submission: &T) -> Result<String, Problem> {
     serde_json::to_string(submission).map_err(Problem::internal)
 }
 

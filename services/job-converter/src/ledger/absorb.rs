@@ -5,12 +5,14 @@ use hayward_job_converter_domain::Pace;
 use hayward_publication::committer::{Batch, Moment};
 use hayward_publication::{Change, Cursor, Update};
 use hayward_rm_scheduler_api::{
-    ALLOCATIONS, AllocationEntry, AllocationState, VERDICTS, VerdictEntry,
+    ALLOCATIONS, AllocationEntry, AllocationState, VERDICTS, VacateReason, VerdictEntry,
 };
+use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, WorkId};
 use uuid::Uuid;
 
 use super::Ledger;
+use crate::applications::{self, Heard};
 use crate::store::Rows;
 use crate::store::slots::{BrakeRow, SettledRow};
 use crate::work::{Process, What, Work, read_id};
@@ -18,12 +20,13 @@ use crate::work::{Process, What, Work, read_id};
 /// The place of an allocation: which work, which of its slots.
 type Place = (Uuid, usize);
 
-fn place(work: &WorkId) -> Option<Place> {
-    let (_, uuid, instance) = read_id(work)?;
-    Some((uuid, instance.unwrap_or(0)))
-}
-
 impl Ledger {
+    pub(super) fn place(&self, id: &WorkId) -> Option<Place> {
+        let (_, uuid, place) = read_id(id)?;
+        let slot = self.works.get(&uuid)?.slot_at(place)?;
+        Some((uuid, slot))
+    }
+
     pub(super) fn absorb_allocations(
         &mut self,
         update: Update<AllocationEntry>,
@@ -34,26 +37,61 @@ impl Ledger {
         let first = !self.allocations.heard();
         let changes = self.allocations.absorb(update, moment.monotonic_ms);
         batch.followed(ALLOCATIONS, self.allocations.cursor());
+        if first {
+            self.adopt();
+        }
+        let mut of_applications = Vec::new();
         for change in changes {
             match change {
                 Change::Set { key, before } => {
                     let Some(entry) = self.allocations.get(&key).cloned() else {
                         continue;
                     };
+                    if applications::owns(&entry.work) {
+                        of_applications.push(Heard::Is(Box::new(entry)));
+                        continue;
+                    }
                     let told = !first || before.is_some();
                     self.allocation_is(&entry, told, moment, batch);
+                }
+                Change::Removed { before, .. } if applications::owns(&before.work) => {
+                    of_applications.push(Heard::Left(before.id, before.work));
                 }
                 Change::Removed { before, .. } => self.allocation_left(&before, moment, batch),
             }
         }
+        self.applications.hear(of_applications, moment);
         if first {
+            let known = &self.allocations;
+            let known = |id: &AllocationId| known.get(id.as_str()).is_some();
+            self.applications.first_heard(known, moment);
             self.first_news(batch);
+        }
+    }
+
+    /// The first full picture of a term: what runs for services is known before anything is said of
+    /// what was lost or has ended, as that may have to take its place (12.2).
+    fn adopt(&mut self) {
+        let entries: Vec<AllocationEntry> =
+            self.allocations.iter().map(|(_, it)| it.clone()).collect();
+        for entry in entries {
+            if let Some((uuid, slot)) = self.place(&entry.work)
+                && let Some(work) = self.works.get_mut(&uuid)
+                && work.processors.is_some()
+            {
+                let state = &mut work.slots[slot];
+                state
+                    .processes
+                    .insert(entry.id.clone(), Process::of(&entry));
+                work.observe(slot);
+            }
         }
     }
 
     /// The first full picture of a term: every piece of work is looked at once.
     fn first_news(&mut self, batch: &mut Batch<Rows>) {
         self.dirty.extend(self.works.keys());
+        self.orchestrators.first_news(&self.allocations, batch);
         for work in self.works.values_mut() {
             for slot in &mut work.slots {
                 let known = &self.allocations;
@@ -68,15 +106,18 @@ impl Ledger {
         }
     }
 
-    fn allocation_is(
+    pub(super) fn allocation_is(
         &mut self,
         entry: &AllocationEntry,
         told: bool,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some((uuid, slot)) = place(&entry.work) else {
+        if self.share_is(entry, moment, batch) {
             return;
+        }
+        let Some((uuid, slot)) = self.place(&entry.work) else {
+            return self.one_leaves(entry);
         };
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
@@ -97,6 +138,7 @@ impl Ledger {
         let ran_ms = process
             .running_since_ms
             .map(|since| moment.monotonic_ms - since);
+        let vacating = process.vacating && process.alive();
         state.processes.insert(entry.id.clone(), process);
         let ended = entry.state == AllocationState::Ended && !state.settled.contains(&entry.id);
         if told && new && !ended {
@@ -112,12 +154,17 @@ impl Ledger {
                 batch,
             );
         }
+        work.observe(slot);
+        if vacating && !is_moved(entry) {
+            work.processor_leaves(slot, entry, moment);
+        }
         if ended {
             self.process_ended((uuid, slot), (entry, ran_ms), moment, batch);
         }
         if leaving {
             self.room.tasks.ring(uuid, moment.revision);
         }
+        self.keep_processors(uuid, moment, batch);
         self.dirty.insert(uuid);
     }
 
@@ -148,7 +195,8 @@ impl Ledger {
             slot: work.slot_id(slot).to_string(),
             work: uuid,
         });
-        let own = by_itself(entry);
+        work.processor_ended(slot, entry, moment);
+        let own = by_itself(entry) && !work.paces_itself(entry);
         let struck = brake(work, slot, (own, ran_ms), moment.monotonic_ms);
         if !struck {
             return;
@@ -199,8 +247,11 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
-        let Some((uuid, slot)) = place(&before.work) else {
+        if self.orchestrators.share_left(before, batch) {
             return;
+        }
+        let Some((uuid, slot)) = self.place(&before.work) else {
+            return self.one_left(before);
         };
         self.take_back(uuid, &before.id);
         let Some(work) = self.works.get_mut(&uuid) else {
@@ -216,13 +267,16 @@ impl Ledger {
         if state.settled.remove(&before.id) {
             batch.rows.settled_gone.push(before.id.to_string());
         }
+        work.observe(slot);
         if alive {
+            work.processor_leaves(slot, before, moment);
             work.tell(
                 format!("{} on {} was taken back", before.id, before.node),
                 moment,
                 batch,
             );
         }
+        self.keep_processors(uuid, moment, batch);
         self.dirty.insert(uuid);
     }
 
@@ -246,20 +300,38 @@ impl Ledger {
             }
             verdicts.extend(update.changed);
         }
-        for key in touched {
-            if let Some((uuid, _)) = WorkId::new(key).ok().as_ref().and_then(place)
-                && self.works.contains_key(&uuid)
-            {
+        let touched = touched.into_iter().filter_map(|key| WorkId::new(key).ok());
+        let (of_applications, touched): (Vec<WorkId>, Vec<WorkId>) =
+            touched.partition(applications::owns);
+        self.applications.judged(&of_applications);
+        for id in touched {
+            self.orchestrators.touch_work(&id);
+            if let Some((uuid, _)) = self.place(&id) {
                 self.dirty.insert(uuid);
             }
         }
     }
 }
 
-/// The end was the program's own doing.
+/// Its end is part of a move: its successor is there, or on its way.
+pub(super) fn is_moved(entry: &AllocationEntry) -> bool {
+    let vacate = entry.vacate.as_ref();
+    vacate.is_some_and(|vacate| vacate.reason == VacateReason::Moved)
+}
+
+/// The end was the program's own doing, or that of nobody who would do better at the next start.
 fn by_itself(entry: &AllocationEntry) -> bool {
-    let cause = entry.exit.as_ref().map(|exit| exit.cause);
-    entry.vacate.is_none() && !matches!(cause, Some(ExitCause::Node | ExitCause::Intended))
+    is_own(entry.vacate.is_some(), entry.exit.as_ref())
+}
+
+/// What a node refuses to start, it refuses again as soon as it is asked again; and it is not
+/// blocked for it, since others it serves well.
+fn is_own(vacated: bool, exit: Option<&Exit>) -> bool {
+    !vacated
+        && exit.is_none_or(|exit| match exit.cause {
+            ExitCause::Node => exit.cause_code.as_deref() == Some(NOT_OFFERED),
+            cause => cause != ExitCause::Intended,
+        })
 }
 
 /// Judges an end; true when the slot is held back by it from now on.
@@ -290,6 +362,9 @@ fn how_it_ended(exit: &Exit) -> String {
         ExitCause::UserError => "ended with an error",
         ExitCause::UserLimit => "went over a limit",
         ExitCause::LaunchFailed => "could not be started",
+        ExitCause::Node if exit.cause_code.as_deref() == Some(NOT_OFFERED) => {
+            "was refused by its node"
+        }
         ExitCause::Node => "lost with its node",
         ExitCause::Intended => "was told to end",
         ExitCause::LaunchUnknown => "may never have been started",
@@ -309,4 +384,48 @@ fn how_it_ended(exit: &Exit) -> String {
         .map(|text| format!(" ({text})"))
         .unwrap_or_default();
     format!("{cause}{code}{signal}{text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn w15_no_intended_end_holds_a_slot_back() {
+        use ExitCause::{
+            Intended, LaunchFailed, LaunchUnknown, Node, Success, Unknown, UserError, UserLimit,
+        };
+        let all = [
+            (Success, true),
+            (UserError, true),
+            (UserLimit, true),
+            (LaunchFailed, true),
+            (Node, false),
+            (Intended, false),
+            (LaunchUnknown, true),
+            (Unknown, true),
+        ];
+        for (cause, own) in all {
+            let exit = exit(cause, None);
+            assert_eq!(is_own(false, Some(&exit)), own, "{cause:?}");
+            assert!(!is_own(true, Some(&exit)), "what is taken off: {cause:?}");
+        }
+        assert!(!is_own(true, None));
+    }
+
+    #[test]
+    fn what_a_node_refuses_to_start_is_held_back() {
+        assert!(is_own(
+            false,
+            Some(&exit(ExitCause::Node, Some(NOT_OFFERED)))
+        ));
+        assert!(!is_own(false, Some(&exit(ExitCause::Node, Some("lost")))));
+    }
+
+    fn exit(cause: ExitCause, code: Option<&str>) -> Exit {
+        Exit {
+            cause_code: code.map(ToOwned::to_owned),
+            ..Exit::of(cause, "")
+        }
+    }
 }

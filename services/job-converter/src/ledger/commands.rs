@@ -56,7 +56,8 @@ impl Ledger {
             Known::Fresh => {}
         }
         let limit = self.room.settings.max_open_work;
-        if self.works.len() + submit.items.len() > limit {
+        let open = self.works.len() + self.orchestrators.open();
+        if open + submit.items.len() > limit {
             return Err(Refusal::TooMuchWork { limit });
         }
         let mut results = Vec::with_capacity(submit.items.len());
@@ -89,7 +90,7 @@ impl Ledger {
 
     fn accept(&mut self, prepared: Prepared, moment: &Moment, batch: &mut Batch<Rows>) {
         let Prepared {
-            work,
+            mut work,
             row,
             view,
             demand,
@@ -105,6 +106,12 @@ impl Ledger {
         batch.rows.submitted.revision = i64::try_from(moment.revision).unwrap_or(i64::MAX);
         batch.rows.submitted.rows.push(row);
         self.room.owners.write().insert(work.uuid, &work.user);
+        if let Some(home) = work.home() {
+            // What it asks for first depends on where one of its name was last seen.
+            self.homes.enter((work.user.clone(), home));
+            self.dirty.insert(work.uuid);
+        }
+        work.begin_processors(&self.homes, moment);
         self.works.insert(work.uuid, Box::new(work));
     }
 

@@ -113,8 +113,17 @@ impl Ledger {
         self.dirty.remove(&uuid);
         self.moving.remove(&uuid);
         self.final_order.push_back((at_ms, uuid));
+        let home = work.home();
         let Work { id, user, .. } = *work;
-        self.finals.insert(uuid, Final { id, user, runner });
+        self.finals.insert(
+            uuid,
+            Final {
+                id,
+                user,
+                runner,
+                home,
+            },
+        );
         self.room.views.ring(uuid, moment.revision);
         self.room.tasks.ring(uuid, moment.revision);
     }
@@ -127,6 +136,15 @@ impl Ledger {
         if shared.works == 0 {
             self.runners.remove(runner);
             batch.rows.runners_gone.push(runner.to_string());
+        }
+    }
+
+    fn leave_home(&mut self, over: &Final, batch: &mut Batch<Rows>) {
+        if let Some(home) = &over.home
+            && self.homes.leave(&(over.user.clone(), home.clone()))
+        {
+            let gone = (over.user.to_string(), home.clone());
+            batch.rows.localities_gone.push(gone);
         }
     }
 
@@ -148,6 +166,7 @@ impl Ledger {
                         continue;
                     };
                     batch.withdraw(JOBS, over.user.as_str(), over.id.as_str());
+                    self.leave_home(&over, batch);
                     batch.rows.forgotten.push(uuid);
                     self.room.owners.write().remove(uuid);
                 }

@@ -4,18 +4,26 @@
 use std::sync::Arc;
 
 use hayward_job_converter_domain::Brake;
+use hayward_job_converter_domain::processors::Record;
 use hayward_publication::Followed;
 use hayward_publication::committer::Moment;
-use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, BadName, NodeName, Timestamp, UserName, WorkId, WorkKind};
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
+use super::homes::Homes;
 use super::keys::Keys;
 use super::tasks::held_from_text;
 use super::{Final, Ledger, Shared};
+use crate::applications::Applications;
 use crate::intake::{Origin, what_was_submitted};
+use crate::orchestrators::Orchestrators;
+use crate::processors::{failover_of, over_of};
 use crate::room::{Owners, Room};
-use crate::store::load::{FinalRow, HeldRow, OpenRow, Stored};
+use crate::store::applications::{HeadText, TaskText};
+use crate::store::load::{FinalRow, HeldRow, OpenRow, SlotRow, Stored};
+use crate::store::processors::{KnownRow, LocalityRow};
+use crate::work::version::Version;
 use crate::work::{Job, Runner, Work, read_id};
 
 /// A row that does not mean anything stops the start: going on would lose what it meant.
@@ -25,6 +33,14 @@ fn unreadable(what: &str, error: impl std::error::Error) -> sqlx::Error {
 
 fn named(error: BadName) -> sqlx::Error {
     unreadable("names", error)
+}
+
+fn read_applications(
+    room: &Room,
+    (heads, tasks): (Vec<HeadText>, Vec<TaskText>),
+) -> Result<Applications, sqlx::Error> {
+    Applications::restored(&room.settings, heads, tasks)
+        .map_err(|error| unreadable("application", error))
 }
 
 impl Ledger {
@@ -48,12 +64,15 @@ impl Ledger {
                 },
             );
         }
+        let applications = (stored.applications, stored.application_tasks);
         let mut ledger = Self {
+            applications: read_applications(&room, applications)?,
             room,
             works: FxHashMap::default(),
             finals: FxHashMap::default(),
             final_order: std::collections::VecDeque::new(),
             runners,
+            homes: Homes::default(),
             keys,
             allocations: Followed::default(),
             verdicts_heard: None,
@@ -64,7 +83,9 @@ impl Ledger {
             dirty: std::collections::BTreeSet::new(),
             moving: std::collections::BTreeSet::new(),
             tell_progress_ms: 0,
+            orchestrators: Orchestrators::default(),
         };
+        ledger.restore_homes(stored.localities)?;
         for row in stored.open {
             ledger.restore_open(row)?;
         }
@@ -91,16 +112,70 @@ impl Ledger {
         for row in &stored.leases {
             ledger.restore_lease(row, moment)?;
         }
-        for row in stored.settled {
-            let id = AllocationId::new(row.allocation).map_err(named)?;
-            if let Some(slot) = ledger.slot(row.work, &row.slot) {
-                slot.settled.insert(id);
-            }
-        }
+        ledger.restore_settled(stored.settled)?;
         for row in stored.strikes {
             ledger.restore_brake((row.work, &row.slot), row.strikes, moment);
         }
+        ledger.restore_processors(&stored.processors, moment)?;
         Ok(ledger)
+    }
+
+    fn restore_settled(&mut self, rows: Vec<SlotRow>) -> Result<(), sqlx::Error> {
+        for row in rows {
+            let id = AllocationId::new(row.allocation).map_err(named)?;
+            if let Some(slot) = self.slot(row.work, &row.slot) {
+                slot.settled.insert(id);
+            }
+        }
+        Ok(())
+    }
+
+    fn restore_homes(&mut self, rows: Vec<LocalityRow>) -> Result<(), sqlx::Error> {
+        for row in rows {
+            let user = UserName::new(row.user).map_err(named)?;
+            let node = NodeName::new(row.node).map_err(named)?;
+            self.homes.restore((user, row.service), row.processor, node);
+        }
+        Ok(())
+    }
+
+    /// What is remembered, and then what follows from it: retries that wait, failovers under way.
+    fn restore_processors(
+        &mut self,
+        rows: &[KnownRow],
+        moment: &Moment,
+    ) -> Result<(), sqlx::Error> {
+        for row in rows {
+            self.restore_processor(row)?;
+        }
+        let Self { works, homes, .. } = self;
+        for work in works.values_mut() {
+            work.begin_processors(homes, moment);
+        }
+        Ok(())
+    }
+
+    fn restore_processor(&mut self, row: &KnownRow) -> Result<(), sqlx::Error> {
+        let failover = row.failover.as_deref().map(failover_of).transpose();
+        let failover = failover.map_err(|error| unreadable("processor", error))?;
+        let record = row
+            .failures
+            .zip(row.last_failure_ms)
+            .map(|(count, at)| Record {
+                count: u32::try_from(count).unwrap_or(0),
+                last_failure_ms: at,
+                last_delay_ms: number(row.last_delay_ms.unwrap_or(0)),
+            });
+        let over = row.ended.as_deref().map(over_of);
+        let Some(work) = self.works.get_mut(&row.work) else {
+            return Ok(());
+        };
+        if let Some(slot) = slot_of(work, &row.slot)
+            && let Some(processors) = &mut work.processors
+        {
+            processors.restore(slot, (record, over), failover);
+        }
+        Ok(())
     }
 
     fn restore_open(&mut self, row: OpenRow) -> Result<(), sqlx::Error> {
@@ -129,7 +204,14 @@ impl Ledger {
         let mut work = Work::new(id, row.id, &origin, what);
         work.cancelled = row.cancelled;
         work.events = u32::try_from(row.events).unwrap_or(0);
+        work.version = Version {
+            generation: u32::try_from(row.generation).unwrap_or(1),
+            deployed: u32::try_from(row.deployed).unwrap_or(1),
+        };
         self.room.owners.write().insert(row.id, &work.user);
+        if let Some(home) = work.home() {
+            self.homes.enter((work.user.clone(), home));
+        }
         self.works.insert(row.id, Box::new(work));
         Ok(())
     }
@@ -140,7 +222,19 @@ impl Ledger {
         let runner = row.runner.map(WorkId::new).transpose().map_err(named)?;
         self.room.owners.write().insert(row.id, &user);
         self.final_order.push_back((row.ended_at_ms, row.id));
-        self.finals.insert(row.id, Final { id, user, runner });
+        let home = row
+            .host_affinity
+            .then(|| row.name.unwrap_or_else(|| id.to_string()));
+        if let Some(home) = &home {
+            self.homes.enter((user.clone(), home.clone()));
+        }
+        let over = Final {
+            id,
+            user,
+            runner,
+            home,
+        };
+        self.finals.insert(row.id, over);
         Ok(())
     }
 
@@ -177,12 +271,15 @@ impl Ledger {
     }
 
     fn slot(&mut self, uuid: Uuid, slot: &str) -> Option<&mut crate::work::Slot> {
-        let (_, _, instance) = read_id(&WorkId::new(slot).ok()?)?;
-        self.works
-            .get_mut(&uuid)?
-            .slots
-            .get_mut(instance.unwrap_or(0))
+        let work = self.works.get_mut(&uuid)?;
+        let slot = slot_of(work, slot)?;
+        work.slots.get_mut(slot)
     }
+}
+
+fn slot_of(work: &Work, slot: &str) -> Option<usize> {
+    let (_, _, place) = read_id(&WorkId::new(slot).ok()?)?;
+    work.slot_at(place)
 }
 
 fn number(stored: i64) -> u64 {

@@ -21,11 +21,23 @@ impl Ledger {
             self.dirty.extend(moving);
         }
         self.refresh(moment, batch);
+        self.refresh_orchestrated(moment, batch);
         self.write_leases(batch);
         let gone = self.keys.sweep(moment.now, self.room.settings.keep_keys);
         let more = self.forget_old(moment, batch) || !gone.is_empty();
         batch.rows.keys_gone = gone;
-        self.wake(more, moment)
+        let due = self.turn_applications(moment, batch);
+        self.wake(more, due, moment)
+    }
+
+    /// Returns the milliseconds until one of them has to be looked at.
+    fn turn_applications(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Option<u64> {
+        let room = self.room.clone();
+        let (changed, due) = self.applications.turn(&room.verdicts.read(), moment, batch);
+        for uuid in changed {
+            room.views.ring(uuid, moment.revision);
+        }
+        due
     }
 
     fn end_old_leases(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
@@ -55,6 +67,7 @@ impl Ledger {
             && due <= moment.monotonic_ms
         {
             self.holds.pop_first();
+            self.orchestrators.touch(uuid);
             if let Some(work) = self.works.get_mut(&uuid) {
                 for slot in &mut work.slots {
                     if !slot.brake.is_held(moment.monotonic_ms) {
@@ -81,6 +94,12 @@ impl Ledger {
 
     fn refresh_one(&mut self, uuid: Uuid, heard: bool, moment: &Moment, batch: &mut Batch<Rows>) {
         self.moving.remove(&uuid);
+        let settings = &self.room.settings;
+        let tended = self.works.get_mut(&uuid).filter(|_| heard);
+        let (over, due) =
+            tended.map_or((None, None), |work| work.tend_processors(settings, moment));
+        self.holds.extend(due.map(|due| (due, uuid)));
+        self.keep_processors(uuid, moment, batch);
         let Some(work) = self.works.get_mut(&uuid) else {
             return;
         };
@@ -92,6 +111,7 @@ impl Ledger {
             .max_by_key(|verdict| verdict.refused);
         let refused = verdict.filter(|verdict| verdict.refused);
         let end = match status(&work.facts(refused.is_some())) {
+            _ if over.is_some() && !work.cancelled => over,
             State::Gone if heard => Some((WorkState::Cancelled, None)),
             State::Refused => Some((
                 WorkState::Refused,
@@ -120,14 +140,19 @@ impl Ledger {
         room.views.ring(uuid, moment.revision);
     }
 
-    fn wake(&self, more: bool, moment: &Moment) -> Wake {
+    fn wake(&self, more: bool, application: Option<u64>, moment: &Moment) -> Wake {
         if more {
             return Wake::After(Duration::from_millis(10));
         }
         let lease = self.lease_order.first().map(|(due, _)| *due);
         let hold = self.holds.first().map(|(due, _)| *due);
         let progress = (!self.moving.is_empty()).then_some(self.tell_progress_ms);
-        match [lease, hold, progress].into_iter().flatten().min() {
+        let application = application.map(|ms| moment.monotonic_ms.saturating_add(ms));
+        match [lease, hold, progress, application]
+            .into_iter()
+            .flatten()
+            .min()
+        {
             None => Wake::OnNews,
             Some(due) => Wake::After(Duration::from_millis(
                 due.saturating_sub(moment.monotonic_ms).max(1),

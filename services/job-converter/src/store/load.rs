@@ -4,7 +4,9 @@
 use sqlx::PgConnection;
 use uuid::Uuid;
 
+use super::applications::{self, HeadText, TaskText};
 use super::keys::KeyRow;
+use super::processors::{self, KnownRow, LocalityRow};
 
 pub struct OpenRow {
     pub id: Uuid,
@@ -16,6 +18,8 @@ pub struct OpenRow {
     pub runner: Option<String>,
     pub cancelled: bool,
     pub events: i32,
+    pub generation: i32,
+    pub deployed: i32,
 }
 
 pub struct FinalRow {
@@ -24,6 +28,10 @@ pub struct FinalRow {
     pub ended_at_ms: i64,
     pub runner: Option<String>,
     pub kind: String,
+    /// The name its user gave it.
+    pub name: Option<String>,
+    /// Its submission says so, or has standbys.
+    pub host_affinity: bool,
 }
 
 pub struct RunnerRow {
@@ -79,7 +87,11 @@ pub struct Stored {
     pub leases: Vec<HeldRow>,
     pub settled: Vec<SlotRow>,
     pub strikes: Vec<StrikesRow>,
+    pub processors: Vec<KnownRow>,
+    pub localities: Vec<LocalityRow>,
     pub keys: Vec<KeyRow>,
+    pub applications: Vec<HeadText>,
+    pub application_tasks: Vec<TaskText>,
 }
 
 pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
@@ -93,7 +105,11 @@ pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
         leases: leases(tx).await?,
         settled: settled(tx).await?,
         strikes: strikes(tx).await?,
+        processors: processors::all(tx).await?,
+        localities: processors::all_localities(tx).await?,
         keys: keys(tx).await?,
+        applications: applications::all(tx).await?,
+        application_tasks: applications::all_tasks(tx).await?,
     })
 }
 
@@ -108,7 +124,8 @@ async fn open(tx: &mut PgConnection) -> Result<Vec<OpenRow>, sqlx::Error> {
         OpenRow,
         r#"select id, kind, user_name, submitted_at_ms, submission::text as "submission!",
                   traceparent, runner, cancelled_at_ms is not null as "cancelled!",
-                  coalesce((select max(number) from event where work = work.id), 0) as "events!"
+                  coalesce((select max(number) from event where work = work.id), 0) as "events!",
+                  generation, deployed
              from work where ended_at_ms is null order by id"#
     )
     .fetch_all(tx)
@@ -118,7 +135,10 @@ async fn open(tx: &mut PgConnection) -> Result<Vec<OpenRow>, sqlx::Error> {
 async fn finals(tx: &mut PgConnection) -> Result<Vec<FinalRow>, sqlx::Error> {
     sqlx::query_as!(
         FinalRow,
-        r#"select id, user_name, ended_at_ms as "ended_at_ms!", runner, kind
+        r#"select id, user_name, ended_at_ms as "ended_at_ms!", runner, kind,
+                  submission->>'name' as name,
+                  coalesce((submission->>'host_affinity')::boolean,
+                           (submission->>'standbys')::int > 0, false) as "host_affinity!"
              from work where ended_at_ms is not null order by ended_at_ms, id"#
     )
     .fetch_all(tx)

@@ -1,5 +1,7 @@
 //! Work as submitted and how it ended, and the tokens its runners have.
 
+use std::collections::BTreeMap;
+
 use sqlx::PgConnection;
 use uuid::Uuid;
 
@@ -23,6 +25,14 @@ pub struct WorkRow {
 pub struct Submitted {
     pub revision: i64,
     pub rows: Vec<WorkRow>,
+}
+
+/// A service that was changed.
+pub struct AmendedRow {
+    pub id: Uuid,
+    pub submission: String,
+    pub generation: i32,
+    pub deployed: i32,
 }
 
 pub struct CancelledRow {
@@ -98,6 +108,32 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
     .map(drop)
 }
 
+/// The last of each counts.
+pub async fn amend(tx: &mut PgConnection, rows: &[AmendedRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let last: BTreeMap<Uuid, &AmendedRow> = rows.iter().map(|row| (row.id, row)).collect();
+    let ids: Vec<Uuid> = last.keys().copied().collect();
+    let texts: Vec<String> = last.values().map(|row| row.submission.clone()).collect();
+    let generations: Vec<i32> = last.values().map(|row| row.generation).collect();
+    let deployed: Vec<i32> = last.values().map(|row| row.deployed).collect();
+    sqlx::query!(
+        "update work set submission = new.body::json, generation = new.generation,
+                deployed = new.deployed
+           from unnest($1::uuid[], $2::text[], $3::int[], $4::int[])
+             as new (id, body, generation, deployed)
+          where work.id = new.id",
+        &ids,
+        &texts,
+        &generations,
+        &deployed
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
 pub async fn cancel(tx: &mut PgConnection, rows: &[CancelledRow]) -> Result<(), sqlx::Error> {
     if rows.is_empty() {
         return Ok(());
@@ -141,6 +177,9 @@ pub async fn end(tx: &mut PgConnection, rows: &[EndedRow]) -> Result<(), sqlx::E
     sqlx::query!("delete from settled where work = any($1)", &ids)
         .execute(&mut *tx)
         .await?;
+    sqlx::query!("delete from processor where work = any($1)", &ids)
+        .execute(&mut *tx)
+        .await?;
     sqlx::query!("delete from brake where work = any($1)", &ids)
         .execute(tx)
         .await
@@ -174,6 +213,22 @@ pub async fn beginning(pool: &sqlx::PgPool, id: Uuid) -> Result<Option<Beginning
     sqlx::query_as!(
         Beginning,
         "select submitted_at_ms, revision from work where id = $1",
+        id
+    )
+    .fetch_optional(pool)
+    .await
+}
+
+/// What was submitted, as it stands after its changes.
+pub struct Standing {
+    pub submission: String,
+    pub generation: i32,
+}
+
+pub async fn standing(pool: &sqlx::PgPool, id: Uuid) -> Result<Option<Standing>, sqlx::Error> {
+    sqlx::query_as!(
+        Standing,
+        r#"select submission::text as "submission!", generation from work where id = $1"#,
         id
     )
     .fetch_optional(pool)

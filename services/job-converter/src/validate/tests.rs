@@ -180,3 +180,42 @@ fn a_million_faults_get_a_short_answer() {
     };
     assert_eq!(pointers(job(&bad)).len(), MOST_FAULTS);
 }
+
+#[test]
+fn s21_mounts_are_plain_directories() {
+    let with = |mounts: &str| {
+        let text =
+            format!(r#"{{"command": ["x"], "container": {{"image": "i", "mounts": [{mounts}]}}}}"#);
+        pointers(service(&serde_json::from_str(&text).unwrap()))
+    };
+    assert!(with(r#"{"source": "/srv/a", "target": "/a", "read_only": true}"#).is_empty());
+    for (bad, field) in [
+        (r#"{"source": "/", "target": "/a"}"#, "source"),
+        (r#"{"source": "/srv/../etc", "target": "/a"}"#, "source"),
+        (r#"{"source": "/a:/b", "target": "/a"}"#, "source"),
+        (r#"{"source": "/srv", "target": "a"}"#, "target"),
+    ] {
+        assert_eq!(with(bad), [format!("/container/mounts/0/{field}")], "{bad}");
+    }
+    let twice = r#"{"source": "/a", "target": "/x"}, {"source": "/b", "target": "/x"}"#;
+    assert_eq!(with(twice), ["/container/mounts/1/target"]);
+    // Nobody has them for the asking.
+    let size = r#"{"command": ["x"], "size": {"memory_bytes": 1, "extras": {"mount:/a:rw": 1}}}"#;
+    assert_eq!(pointers(job(&read(size))), ["/size/extras"]);
+}
+
+#[test]
+fn a_queue_stands_in_place_of_a_class() {
+    let job_of = |fields: &str| job(&read(&format!(r#"{{"command":["x"],{fields}}}"#)));
+    assert!(job_of(r#""queue":"root.a","priority":-3"#).is_ok());
+    assert!(job_of(r#""pool":"batch""#).is_ok());
+    assert_eq!(
+        pointers(job_of(r#""queue":"root.a","class":"high""#)),
+        ["/class"]
+    );
+    assert_eq!(pointers(job_of(r#""priority":1"#)), ["/priority"]);
+    assert_eq!(
+        pointers(job_of(r#""queue":"","pool":" ""#)),
+        ["/queue", "/pool"]
+    );
+}

@@ -4,6 +4,7 @@ use hayward_job_converter_api::{Explanation, WorkState, WorkView};
 use hayward_rm_scheduler_api::{AllocationState, WaitReason};
 use hayward_service::auth::Scope;
 use hayward_testkit::until;
+use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{Exit, ExitCause, Program, Unblock};
 use http::Method;
 use serde_json::json;
@@ -216,6 +217,40 @@ async fn an_image_asks_for_a_node_that_has_an_engine() {
     let body = json!({ "command": ["true"], "container": image });
     let refused = submit(&ann, "/v1/jobs", &body, &fresh_key()).await;
     assert_eq!(refusal(refused), (422, vec!["/container".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_refuses_to_start_is_not_tried_again_at_once() {
+    let world = World::new().await;
+    let (ann, key) = (world.user("ann"), fresh_key());
+    let body = json!({ "command": ["serve"], "container": { "image": "shell:1" } });
+    let service = submit(&ann, "/v1/services", &body, &key).await.unwrap();
+    let instance = service.id.instance(0);
+    let ask = world.demand_of(&instance).await;
+    let process = world.scheduler.grant(&ask);
+    world.scheduler.ended(
+        &process,
+        Exit {
+            cause_code: Some(NOT_OFFERED.to_owned()),
+            ..Exit::of(ExitCause::Node, "not permitted here")
+        },
+    );
+    let asks_for = async |processes: u64| {
+        let ask = world.demand_of(&instance).await;
+        (ask.max_processes == processes).then_some(())
+    };
+    until("a hold", async || asks_for(0).await).await;
+    world
+        .scheduler
+        .judge(&instance, WaitReason::Satisfied, false);
+    let path = format!("/v1/services/{}/explain", service.id);
+    let told = until("why it waits", async || {
+        let told: Explanation = ann.get(&path).await.unwrap();
+        Some(told).filter(|told| told.reason == "backing_off")
+    })
+    .await;
+    assert!(told.detail.contains("refused by its node"), "{told:?}");
+    until("the next start", async || asks_for(1).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

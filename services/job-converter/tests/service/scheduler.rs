@@ -79,19 +79,25 @@ impl Scheduler {
 
     /// Grants a process for a demand entry and lets it run.
     pub fn grant(&self, demand: &DemandEntry) -> AllocationEntry {
+        self.grant_on(demand, "node-1")
+    }
+
+    pub fn grant_on(&self, demand: &DemandEntry, node: &str) -> AllocationEntry {
         let entry = AllocationEntry {
             id: AllocationId::fresh(hayward_service::clock::fresh_uuid()),
             work: demand.work.clone(),
             kind: demand.kind,
             user: demand.user.clone(),
             class: "normal".to_owned(),
-            node: NodeName::new("node-1").unwrap(),
+            node: NodeName::new(node).unwrap(),
             order: 1,
             size: demand.size.clone(),
             incarnation: 1,
             granted_at: Timestamp::from_unix_ms(0),
             running_since: None,
             exclusive: false,
+            predecessor: None,
+            request: None,
             state: AllocationState::Running,
             vacate: None,
             exit: None,
@@ -116,16 +122,22 @@ impl Scheduler {
     }
 
     pub fn vacate(&self, entry: &AllocationEntry) {
+        self.vacate_for(entry, VacateReason::Preempted);
+    }
+
+    pub fn vacate_for(&self, entry: &AllocationEntry, reason: VacateReason) -> AllocationEntry {
         let vacate = Vacate {
-            reason: VacateReason::Preempted,
+            reason,
             detail: "others are due the room".to_owned(),
             since: Timestamp::from_unix_ms(0),
-            purge: false,
+            purge: reason == VacateReason::NodeLost,
         };
-        self.say(&AllocationEntry {
+        let entry = AllocationEntry {
             vacate: Some(vacate),
             ..entry.clone()
-        });
+        };
+        self.say(&entry);
+        entry
     }
 
     pub fn bury(&self, entry: &AllocationEntry) {

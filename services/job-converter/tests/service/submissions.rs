@@ -262,3 +262,37 @@ async fn w7_the_choice_goes_down_is_shown_and_survives() {
         (400, vec!["/when_unreachable".to_owned()])
     );
 }
+
+/// The scheduler is told which queue is meant; also after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_queue_of_a_submission_is_in_its_demand() {
+    let mut world = World::mortal().await;
+    let ann = world.user("ann");
+    let job = json!({ "command": ["x"], "queue": "root.a", "priority": 7 });
+    let job = submit(&ann, "/v1/jobs", &job, &fresh_key()).await.unwrap();
+    let service = json!({ "command": ["x"], "instances": 2, "pool": "batch" });
+    let service = submit(&ann, "/v1/services", &service, &fresh_key())
+        .await
+        .unwrap();
+    let both = json!({ "command": ["x"], "queue": "root.a", "class": "high" });
+    let both = submit(&ann, "/v1/jobs", &both, &fresh_key()).await;
+    assert_eq!(refusal(both).0, 422);
+    for restarts in [false, true] {
+        if restarts {
+            world.kill_and_restart().await;
+        }
+        let queued = world.demand_of(&job.id).await.queued.unwrap();
+        assert_eq!(
+            (queued.queue.as_deref(), queued.priority, queued.pool),
+            (Some("root.a"), 7, None)
+        );
+        let demand = world.demand().await;
+        let slots = demand.values();
+        let slots = slots.filter(|it| it.service.as_ref() == Some(&service.id));
+        let slots: Vec<_> = slots.filter_map(|it| it.queued.as_deref()).collect();
+        let whole = Some(service.id.to_string());
+        assert_eq!(slots.len(), 2);
+        let as_one = slots.iter().all(|it| it.application == whole);
+        assert!(as_one && slots[0].pool.as_deref() == Some("batch"));
+    }
+}

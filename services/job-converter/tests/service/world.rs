@@ -26,6 +26,7 @@ pub struct World {
     pub issuer: Issuer,
     pub scheduler: Scheduler,
     database: TestDatabase,
+    shutdown: Shutdown,
     _keys: tempfile::TempDir,
 }
 
@@ -81,6 +82,7 @@ impl World {
             issuer,
             scheduler,
             database,
+            shutdown: Shutdown::new(),
             _keys: folder,
         };
         world.start().await;
@@ -88,7 +90,9 @@ impl World {
     }
 
     pub async fn start(&mut self) {
-        let running = start(self.settings.clone(), Shutdown::new()).await.unwrap();
+        self.shutdown = Shutdown::new();
+        let shutdown = self.shutdown.clone();
+        let running = start(self.settings.clone(), shutdown).await.unwrap();
         let publisher = running.publisher.clone();
         until("a leader", async || publisher.leading().ok()).await;
         self.running = Some(running);
@@ -96,8 +100,12 @@ impl World {
 
     /// As a crash would, and up again.
     pub async fn kill_and_restart(&mut self) {
-        self.running.take().unwrap().kill();
+        self.kill();
         self.start().await;
+    }
+
+    pub fn kill(&mut self) {
+        self.running.take().unwrap().kill();
     }
 
     pub fn url(&self) -> String {
@@ -110,6 +118,17 @@ impl World {
 
     pub fn client(&self, name: &str, scopes: &[Scope]) -> Client {
         Client::new(&[self.url()], TokenSource::fixed(self.token(name, scopes))).unwrap()
+    }
+
+    pub fn client_with(&self, token: &str) -> Client {
+        Client::new(&[self.url()], TokenSource::fixed(token)).unwrap()
+    }
+
+    /// In order, and up again.
+    pub async fn stop_and_restart(&mut self) {
+        self.shutdown.begin();
+        self.running.take().unwrap().stopped().await.unwrap();
+        self.start().await;
     }
 
     pub fn user(&self, name: &str) -> Client {

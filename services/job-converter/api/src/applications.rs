@@ -1,0 +1,307 @@
+//! The application protocol over REST (application protocol, 2.9). Its names are those of the
+//! protocol, in its own spelling.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{
+    AllocationId, Exit, NodeName, Size, Timestamp, Unblock, UserName, WorkId,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use utoipa::ToSchema;
+
+/// `PUT /v1/applications/{id}`. Its user is whom the token names.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct ApplicationSubmission {
+    /// Full path, or a name below the root. With it, or with task groups, the application is served
+    /// in a pool that is divided among queues; without both its tasks are work like any other.
+    #[serde(default)]
+    pub queue_name: String,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tags: BTreeMap<String, String>,
+    /// Sets of tasks that start together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(value_type = Vec<TaskGroupSubmission>)]
+    pub task_groups: Vec<Value>,
+    /// Of its placeholders in their queue: the higher number is served first.
+    #[serde(default)]
+    pub priority: i32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub owner_references: Vec<String>,
+    /// `key=value`, separated by blanks: `placeholderTimeoutInSeconds` (900),
+    /// `gangSchedulingStyle` (`Soft` or `Hard`), `gangAdmissionTimeoutInSeconds` (none),
+    /// `gangAdmission` (`Atomic` or `Partial`), `gangRepairInSeconds` (60; 0 releases the gang).
+    #[serde(default)]
+    pub scheduling_policy_parameters: String,
+}
+
+/// Tasks that are alike, and how many of them are of use together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskGroupSubmission {
+    pub name: String,
+    #[schema(minimum = 1)]
+    pub min_member: u32,
+    /// Amounts of one member: `{"cpu": "500m", "memory": "1Gi"}`.
+    #[schema(value_type = BTreeMap<String, String>)]
+    pub min_resource: BTreeMap<String, Value>,
+}
+
+/// `PUT /v1/applications/{id}/tasks/{task}`: one process.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskSubmission {
+    /// Program and arguments. No shell reads this.
+    pub command: Vec<String>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: BTreeMap<String, String>,
+    /// Absolute path on the node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub working_directory: Option<String>,
+    /// Amounts by name. Default: those of its group; without one, 1 GiB of memory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    pub resources: Option<Value>,
+    /// It takes the place of a placeholder of this group.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_group_name: Option<String>,
+    /// What it is called in messages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    #[serde(default)]
+    pub priority: i32,
+    /// The one the others hang on; the last to be taken back.
+    #[serde(default)]
+    pub originator: bool,
+}
+
+/// An application as it stands. States are those of the protocol (3.1, 3.4).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationView {
+    pub id: String,
+    pub user: UserName,
+    pub queue_name: String,
+    pub priority: i32,
+    pub tags: BTreeMap<String, String>,
+    pub created_at: Timestamp,
+    /// May work be sent yet?
+    pub state: String,
+    /// Does it count as running? Absent until it was submitted to the scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling_state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<ApplicationFailure>,
+    pub task_groups: Vec<GroupView>,
+    /// In order of their ids, the first 1,000.
+    pub tasks: Vec<ApplicationTaskView>,
+    /// Tasks by state; all of them.
+    pub task_states: BTreeMap<String, u64>,
+    /// The first 1,000 that hold or wait for a place.
+    pub placeholders: Vec<PlaceholderView>,
+    /// Both machines, oldest first.
+    pub state_log: Vec<StateLogEntry>,
+    /// What happened to it that nobody asked for; the newest 16.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<ApplicationWarning>,
+    /// Why parts of it wait; 16 at most.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub why: Vec<WaitView>,
+    /// Timers that run, and when each is due.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub timers: BTreeMap<String, Timestamp>,
+    /// Fields of this request that say something else than what stands, and changed nothing.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ignored_fields: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationFailure {
+    /// `gang_timeout`, `gang_short`, `rejected`, `ask_rejected` or `reported`.
+    pub code: String,
+    pub message: String,
+}
+
+/// A task group and its counters (5.4).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupView {
+    pub name: String,
+    pub min_member: u32,
+    pub min_resource: Size,
+    /// Placeholders that were asked for.
+    pub count: u32,
+    /// Placeholders whose place a task took.
+    pub replaced: u32,
+    /// Placeholders that ended in any other way.
+    pub timedout: u32,
+    /// Placeholders that wait for a place now.
+    pub pending: u32,
+    /// Placeholders that hold a place now.
+    pub held: u32,
+    /// The piece of work that the scheduler knows it as.
+    pub work: WorkId,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationTaskView {
+    pub id: String,
+    pub alias: String,
+    pub state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task_group_name: Option<String>,
+    pub size: Size,
+    pub priority: i32,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationId>,
+    /// The piece of work that the scheduler knows it as.
+    pub work: WorkId,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<ApplicationFailure>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaceholderView {
+    pub id: String,
+    pub task_group_name: String,
+    /// Absent while it waits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<NodeName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub allocation: Option<AllocationId>,
+    /// The task that takes its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaced_by: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct StateLogEntry {
+    pub at: Timestamp,
+    pub state: String,
+    /// Of which of the two machines: `application` or `scheduling`.
+    pub machine: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationWarning {
+    pub at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub task: Option<String>,
+    pub message: String,
+}
+
+/// What the scheduler says of a group or a task that waits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WaitView {
+    /// A task, or a task group.
+    pub of: String,
+    pub work: WorkId,
+    /// From the scheduler's closed list, or `not_yet_considered`.
+    pub reason: String,
+    pub detail: String,
+    /// It will not be served as it stands.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused: bool,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unblock: Option<Unblock>,
+}
+
+/// `GET /v1/applications`
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationList {
+    pub items: Vec<ApplicationSummary>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ApplicationSummary {
+    pub id: String,
+    pub user: UserName,
+    pub queue_name: String,
+    pub state: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling_state: Option<String>,
+    pub tasks: u64,
+    /// Tasks that have a place now.
+    pub placed: u64,
+    /// Placeholders that hold a place now.
+    pub placeholders: u64,
+    pub created_at: Timestamp,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<ApplicationFailure>,
+}
+
+/// `POST …/transitions`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Transition {
+    pub event: TransitionEvent,
+    /// Of a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum TransitionEvent {
+    Complete,
+    /// Of applications only.
+    Fail,
+    /// Of applications only: its tasks are ended.
+    Kill,
+}
+
+/// Whether it was done, and why not: nothing is dropped in silence (17.3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Told {
+    pub applied: bool,
+    /// From a closed list, where it was not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Of what was told; absent where there is none any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub state: Option<String>,
+}
+
+/// `POST /v1/allocations/{key}/confirmations`; the key is the id of the task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct Confirmation {
+    pub application_id: String,
+    pub termination_type: TerminationType,
+}
+
+/// Why an allocation ends (2.5).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum TerminationType {
+    Unknown,
+    StoppedByRm,
+    Timeout,
+    PreemptedByScheduler,
+    PlaceholderReplaced,
+}
+
+/// A task as it was accepted, or as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskAccepted {
+    pub application_id: String,
+    #[serde(flatten)]
+    pub task: ApplicationTaskView,
+}

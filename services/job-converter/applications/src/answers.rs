@@ -1,0 +1,88 @@
+//! Answers to the operations of 2.1, one variant for each answer of 2.9.
+
+use serde::Serialize;
+
+use crate::front::{self, Failure, Step};
+use crate::reason::Reason;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Added {
+    /// 201
+    Created,
+    /// 200: the first caller wins, and these fields of the second said something else.
+    Existing { ignored_fields: Vec<&'static str> },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotAdded {
+    #[error("{writer} writes this application; exactly one manager does")]
+    OtherWriter { writer: String },
+    #[error("there are {limit} applications already; remove those that are over")]
+    Full { limit: usize },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotRemoved {
+    /// 404
+    #[error("there is no such application")]
+    NotFound,
+    /// 409
+    #[error("tasks are alive: {}", blocking_tasks.join(", "))]
+    Blocked { blocking_tasks: Vec<String> },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskAdded {
+    /// 201
+    Created,
+    /// 200
+    Existing,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TaskNotAdded {
+    /// 404
+    #[error("there is no such application")]
+    NotFound,
+    /// 409, with the code of its failure where it has one.
+    #[error("the application is {state:?} and takes no more tasks")]
+    Dead {
+        state: front::State,
+        failure: Option<Failure>,
+    },
+    #[error("the application has {limit} tasks already")]
+    Full { limit: usize },
+}
+
+/// 202: whether it was done, and why not (17.3).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Told<S> {
+    pub applied: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reason: Option<Reason>,
+    /// Of the application, or of the task, that was told; nothing when there is none any more.
+    pub state: Option<S>,
+    #[serde(skip)]
+    pub step: Step,
+}
+
+impl<S> Told<S> {
+    pub(crate) fn of(step: Step, state: Option<S>) -> Self {
+        Self {
+            applied: step.applied(),
+            reason: step.refused.as_ref().map(|it| it.reason),
+            state,
+            step,
+        }
+    }
+
+    pub(crate) fn nothing(reason: Reason) -> Self {
+        Self {
+            applied: false,
+            reason: Some(reason),
+            state: None,
+            step: Step::default(),
+        }
+    }
+}

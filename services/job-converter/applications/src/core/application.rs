@@ -1,0 +1,309 @@
+//! One application as the core keeps it: its asks, its allocations, its gang and its timers.
+//!
+//! What is used is always counted from the allocations; no sum is stored (4.4).
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, Size, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::core::gang::Group;
+use crate::core::{self, Event, State};
+use crate::ids::{GroupName, TaskId};
+use crate::log::StateLog;
+use crate::messages::{Ask, Submission, Termination, ToCore, ToFront};
+use crate::reason::{Reason, Refused};
+use crate::timers::{Armed, Timer};
+
+/// An application without its asks and allocations, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub submission: Submission,
+    pub state: State,
+    /// Its queue has taken it.
+    pub accepted: bool,
+    /// When it came: the earliest of its asks and allocations (4.3), and not of its registration.
+    pub submitted_at: Timestamp,
+    #[serde(default)]
+    pub groups: BTreeMap<GroupName, Group>,
+    /// The gang has been whole once; from then on it must not fall below its minimum.
+    #[serde(default)]
+    pub formed: bool,
+    /// Left-over placeholders were asked back, and Completed waits for them.
+    #[serde(default)]
+    pub ending: bool,
+    /// Placeholders made in repairs: their names never come twice.
+    #[serde(default)]
+    pub repairs: u32,
+    #[serde(default)]
+    pub message: Option<String>,
+    #[serde(default)]
+    pub timers: Armed,
+    #[serde(default)]
+    pub log: StateLog<State>,
+}
+
+/// An ask bound to a node.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Allocation {
+    pub ask: Ask,
+    pub node: NodeName,
+    pub since: Timestamp,
+    /// It was asked back, and counts until that is confirmed.
+    #[serde(default)]
+    pub released: Option<Termination>,
+    /// Of a placeholder: the real ask that takes its place, and on which node.
+    #[serde(default)]
+    pub successor: Option<(Ask, NodeName)>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    /// What its queue says of it (5.2).
+    Admitted(Result<(), String>),
+    Front(ToCore),
+    /// The normal pass, or admission, found a node.
+    Placed {
+        key: TaskId,
+        node: NodeName,
+    },
+    /// It exists already: a restart found it (4.1).
+    Restored(Allocation),
+    /// Its place is taken off it, by preemption or with its node.
+    Preempt {
+        key: TaskId,
+        termination: Termination,
+    },
+    /// Its front takes no more, and here is nothing that would end it by its own end.
+    Finish,
+    NodeLost {
+        node: NodeName,
+    },
+    /// This one is gone, and nobody here wanted that.
+    Lost {
+        key: TaskId,
+        termination: Termination,
+    },
+    Tick,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    ToFront(ToFront),
+    /// 17.6: a real task needs more of these types than its placeholders hold.
+    PlaceholderMismatch {
+        ask: TaskId,
+        placeholder: TaskId,
+        types: Vec<String>,
+    },
+    /// The real ask takes the place of the placeholder, on this node.
+    Replacing {
+        ask: TaskId,
+        placeholder: TaskId,
+        node: NodeName,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moved {
+    pub from: State,
+    pub event: Event,
+    pub to: State,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    pub refused: Option<Refused>,
+    pub moved: Vec<Moved>,
+    pub effects: Vec<Effect>,
+}
+
+impl Step {
+    pub fn applied(&self) -> bool {
+        self.refused.is_none()
+    }
+
+    pub(super) fn tell(&mut self, message: ToFront) {
+        self.effects.push(Effect::ToFront(message));
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Application {
+    pub head: Head,
+    pub pending: BTreeMap<TaskId, Ask>,
+    pub allocations: BTreeMap<TaskId, Allocation>,
+}
+
+impl Application {
+    pub fn new(submission: Submission, now: Timestamp) -> Self {
+        let groups = submission.task_groups.iter().map(|group| {
+            let counters = Group {
+                minimum: group.min_member,
+                ..Group::default()
+            };
+            (group.name.clone(), counters)
+        });
+        let head = Head {
+            state: State::New,
+            accepted: false,
+            submitted_at: submission.created_at.min(now),
+            groups: groups.collect(),
+            formed: false,
+            ending: false,
+            repairs: 0,
+            message: None,
+            timers: Armed::default(),
+            log: StateLog::default(),
+            submission,
+        };
+        Self {
+            head,
+            pending: BTreeMap::new(),
+            allocations: BTreeMap::new(),
+        }
+    }
+
+    pub fn step(&mut self, input: Input, now: Timestamp) -> Step {
+        let mut step = Step::default();
+        let done = match input {
+            Input::Admitted(answer) => self.admitted(answer, now, &mut step),
+            Input::Front(message) => self.front(message, now, &mut step),
+            Input::Placed { key, node } => self.placed(&key, node, now, &mut step),
+            Input::Restored(allocation) => self.restored(allocation, now, &mut step),
+            Input::Preempt { key, termination } => self.preempt(&key, termination, &mut step),
+            Input::Finish => self.finish(now, &mut step),
+            Input::NodeLost { node } => self.node_lost(&node, now, &mut step),
+            Input::Lost { key, termination } => self.lost_one(&key, termination, now, &mut step),
+            Input::Tick => self.tick(now, &mut step),
+        };
+        step.refused = done.err();
+        step
+    }
+
+    pub(super) fn refused(&self, reason: Reason, event: &impl std::fmt::Debug) -> Refused {
+        Refused::new(reason, event, &self.head.state)
+    }
+
+    /// Every transition but Rejected is announced and recorded (3.4).
+    pub(super) fn fire(
+        &mut self,
+        event: Event,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let from = self.head.state;
+        let Some(to) = core::next(from, event) else {
+            return Err(self.refused(Reason::NotLegalHere, &event));
+        };
+        step.moved.push(Moved { from, event, to });
+        if from == to {
+            return Ok(());
+        }
+        self.head.state = to;
+        self.head.timers.clear(Timer::Completing);
+        match to {
+            State::Completing => self.arm(Timer::Completing, now),
+            State::Completed | State::Failed | State::Rejected => {
+                self.head.timers = Armed::default();
+                self.arm(Timer::Terminated, now);
+            }
+            _ => {}
+        }
+        if to != State::Completing {
+            self.head.ending = false;
+        }
+        if to != State::Rejected {
+            self.head.log.record(to, now);
+            step.tell(ToFront::Updated {
+                state: to,
+                message: self.head.message.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn arm(&mut self, timer: Timer, now: Timestamp) {
+        self.head.timers.arm(timer, now.plus_ms(timer.default_ms()));
+    }
+
+    /// What it takes of its queue. A successor takes the place of its placeholder, so it is not
+    /// counted beside it.
+    pub fn used(&self) -> Size {
+        sum(self.allocations.values().map(|it| &it.ask.size))
+    }
+
+    pub fn used_by_placeholders(&self) -> Size {
+        let held = self.allocations.values().filter(|it| it.ask.placeholder);
+        sum(held.map(|it| &it.ask.size))
+    }
+
+    pub fn pending_size(&self) -> Size {
+        sum(self.pending.values().map(|it| &it.size))
+    }
+
+    /// What it takes of one node. A successor on another node than its placeholder is there
+    /// already (5.6).
+    pub fn used_on(&self, node: &NodeName) -> Size {
+        let mut used = Size::default();
+        for held in self.allocations.values() {
+            if held.node == *node {
+                used.add(&held.ask.size);
+            }
+            if let Some((ask, on)) = &held.successor
+                && on == node
+                && held.node != *node
+            {
+                used.add(&ask.size);
+            }
+        }
+        used
+    }
+
+    pub(super) fn placeholders(&self) -> impl Iterator<Item = (&TaskId, &Allocation)> {
+        self.allocations.iter().filter(|(_, it)| it.ask.placeholder)
+    }
+
+    /// A real task that runs, or is on its way into the place of a placeholder.
+    pub(super) fn has_real(&self) -> bool {
+        let real = |it: &Allocation| !it.ask.placeholder || it.successor.is_some();
+        self.allocations.values().any(real)
+    }
+
+    pub(super) fn has_placeholders(&self) -> bool {
+        let asked = self.pending.values().any(|it| it.placeholder);
+        asked || self.placeholders().next().is_some()
+    }
+
+    /// Asks the normal pass may place: one that has a placeholder gives way to the replacement.
+    pub fn placeable(&self) -> impl Iterator<Item = &Ask> {
+        let open = matches!(
+            self.head.state,
+            State::Accepted | State::Running | State::Completing
+        );
+        let asks = self.pending.values();
+        asks.filter(move |ask| open && !self.is_replaceable(ask))
+    }
+
+    /// Settles what follows when an ask or an allocation has gone.
+    pub(super) fn settle(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let empty = self.allocations.is_empty() && self.pending.is_empty();
+        if !self.has_placeholders() {
+            self.head.timers.clear(Timer::Placeholder);
+        }
+        match self.head.state {
+            State::Resuming if !self.has_placeholders() => self.fire(Event::Run, now, step),
+            State::Failing if empty => self.fire(Event::Fail, now, step),
+            State::Completing if self.head.ending && !self.has_placeholders() => {
+                self.fire(Event::Complete, now, step)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+fn sum<'a>(sizes: impl Iterator<Item = &'a Size>) -> Size {
+    let mut total = Size::default();
+    sizes.for_each(|size| total.add(size));
+    total
+}

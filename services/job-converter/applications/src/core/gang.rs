@@ -1,0 +1,274 @@
+//! The gang of an application: counters per group (5.4), what it still lacks, and its minimum once
+//! it has been whole (I13).
+//!
+//! A member that ended well has done its part. One that was given up by will (timeout, deletion,
+//! too small for the real task) waives the minimum of its group; only what was lost is repaired.
+
+use hayward_vocabulary::{Size, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::admission::{Placed, Wanted};
+use crate::core::application::{Allocation, Application, Step};
+use crate::core::{Event, State};
+use crate::front::application::GANG_SHORT;
+use crate::groups::{TaskGroup, placeholder_ask};
+use crate::ids::{GroupName, TaskId};
+use crate::line::Waiting;
+use crate::messages::{Ask, Termination, ToFront};
+use crate::policy::{Admission, WhenShort};
+use crate::reason::{Reason, Refused};
+use crate::timers::Timer;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    pub minimum: u32,
+    pub count: u32,
+    pub replaced: u32,
+    pub timedout: u32,
+    /// Real members that ended well.
+    #[serde(default)]
+    pub fulfilled: u32,
+    /// Its minimum is no longer kept up.
+    #[serde(default)]
+    pub waived: bool,
+}
+
+impl Group {
+    /// Placeholders that a real task may still take the place of.
+    pub fn replaceable(&self) -> u32 {
+        self.count.saturating_sub(self.replaced + self.timedout)
+    }
+}
+
+impl Application {
+    pub(super) fn group(&mut self, ask: &Ask, change: impl FnOnce(&mut Group)) {
+        let name = ask.group.as_ref();
+        if let Some(group) = name.and_then(|name| self.head.groups.get_mut(name)) {
+            change(group);
+        }
+    }
+
+    /// A group that nobody knows means a normal allocation (5.4).
+    pub fn is_replaceable(&self, ask: &Ask) -> bool {
+        let name = ask.group.as_ref();
+        let group = name.and_then(|name| self.head.groups.get(name));
+        !ask.placeholder && group.is_some_and(|group| group.replaceable() > 0)
+    }
+
+    pub fn placeholder_ask(&self) -> Size {
+        placeholder_ask(&self.head.submission.task_groups)
+    }
+
+    /// Its placeholders hold all that was asked for.
+    pub(super) fn is_whole(&self) -> bool {
+        let groups = &self.head.submission.task_groups;
+        !groups.is_empty() && self.placeholder_ask().fits(&self.used_by_placeholders())
+    }
+
+    /// Members of a group that hold a place and will keep it.
+    fn live(&self, name: &GroupName) -> u32 {
+        let stays = |it: &&Allocation| {
+            let kept = matches!(it.released, None | Some(Termination::PlaceholderReplaced));
+            kept && it.ask.group.as_ref() == Some(name)
+        };
+        let live = self.allocations.values().filter(stays).count();
+        u32::try_from(live).unwrap_or(u32::MAX)
+    }
+
+    fn lacks(&self, group: &TaskGroup) -> u32 {
+        let counters = self.head.groups.get(&group.name);
+        let counters = counters.copied().unwrap_or_default();
+        if counters.waived {
+            return 0;
+        }
+        let has = self.live(&group.name).saturating_add(counters.fulfilled);
+        group.min_member.saturating_sub(has)
+    }
+
+    /// What a gang that was whole has lost.
+    pub fn lost(&self) -> Vec<Wanted> {
+        let kept_up = matches!(self.head.state, State::Accepted | State::Running);
+        if !self.head.formed || !kept_up {
+            return Vec::new();
+        }
+        let groups = self.head.submission.task_groups.iter();
+        let lost = groups.map(|group| Wanted {
+            count: self.lacks(group),
+            ..Wanted::from(group)
+        });
+        lost.filter(|wanted| wanted.count > 0).collect()
+    }
+
+    /// What a gang that was not whole yet asks for: in the atomic mode nothing before all of its
+    /// placeholders have been asked for.
+    fn unformed(&self) -> Vec<Wanted> {
+        if self.head.formed || self.head.state != State::Accepted {
+            return Vec::new();
+        }
+        let groups = self.head.submission.task_groups.iter();
+        let waiting = groups.map(|group| {
+            let asks = self.pending.values();
+            let mine = asks.filter(|it| it.placeholder && it.group.as_ref() == Some(&group.name));
+            Wanted {
+                count: u32::try_from(mine.count()).unwrap_or(u32::MAX),
+                ..Wanted::from(group)
+            }
+        });
+        let waiting: Vec<Wanted> = waiting.collect();
+        let atomic = self.head.submission.policy.admission == Admission::Atomic;
+        let mut lacking = self.head.submission.task_groups.iter().zip(&waiting);
+        if atomic && lacking.any(|(group, asked)| asked.count < self.lacks(group)) {
+            return Vec::new();
+        }
+        waiting.into_iter().filter(|it| it.count > 0).collect()
+    }
+
+    /// Its place in the line of gangs, while it waits for room.
+    pub fn in_line(&self, path: Vec<String>) -> Option<Waiting> {
+        let lost = self.lost();
+        let repair = !lost.is_empty();
+        let wanted = if repair { lost } else { self.unformed() };
+        (!wanted.is_empty()).then(|| Waiting {
+            app: self.head.submission.id.clone(),
+            repair,
+            since: self.head.submitted_at,
+            // Half a repair would hold and wait.
+            mode: match self.head.submission.policy.admission {
+                Admission::Partial if !repair => Admission::Partial,
+                _ => Admission::Atomic,
+            },
+            path,
+            wanted,
+        })
+    }
+
+    /// Binds what the line gave: placeholders that wait, or, in a repair, new ones.
+    pub fn bind(&mut self, placed: &[Placed], now: Timestamp) -> Step {
+        let mut step = Step::default();
+        let repair = !self.lost().is_empty();
+        let all: Vec<&Placed> = placed.iter().collect();
+        for part in all {
+            for _ in 0..part.count {
+                let done = if repair {
+                    self.replenish(part, now, &mut step)
+                } else {
+                    self.bind_one(part, now, &mut step)
+                };
+                if let Err(refused) = done {
+                    step.refused = Some(refused);
+                    return step;
+                }
+            }
+        }
+        step.refused = self.watch(now, &mut step).err();
+        step
+    }
+
+    fn bind_one(&mut self, part: &Placed, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let mut asks = self.pending.values();
+        let mine = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&part.group));
+        let Some(key) = mine.map(|ask| ask.key.clone()) else {
+            return Err(self.refused(Reason::UnknownTask, &"Bind"));
+        };
+        self.placed(&key, part.node.clone(), now, step)
+    }
+
+    fn replenish(&mut self, part: &Placed, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let submission = &self.head.submission;
+        let mut groups = submission.task_groups.iter();
+        let Some(group) = groups.find(|it| it.name == part.group) else {
+            return Err(self.refused(Reason::UnknownTask, &"Repair"));
+        };
+        let app: String = submission.id.as_str().chars().take(40).collect();
+        let key = TaskId::new(format!("tr-{app}-{:010}", self.head.repairs))
+            .expect("a name made of a good name is good");
+        let ask = group.placeholder(key.clone(), now).ask();
+        self.head.repairs += 1;
+        self.group(&ask, |group| group.count += 1);
+        step.tell(ToFront::Repaired {
+            ask: ask.clone(),
+            node: part.node.clone(),
+        });
+        let allocation = Allocation {
+            ask,
+            node: part.node.clone(),
+            since: now,
+            released: None,
+            successor: None,
+        };
+        self.allocations.insert(key, allocation);
+        Ok(())
+    }
+
+    /// Looks whether the gang has become whole, fell below its minimum, or is above it again.
+    pub(super) fn watch(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let groups = &self.head.submission.task_groups;
+        if !self.head.formed && !groups.is_empty() {
+            let whole = groups.iter().all(|group| self.lacks(group) == 0);
+            if whole && !self.allocations.is_empty() {
+                self.head.formed = true;
+                self.head.timers.clear(Timer::GangAdmission);
+            }
+        }
+        if self.lost().is_empty() {
+            self.head.timers.clear(Timer::GangRepair);
+            return Ok(());
+        }
+        match self.head.submission.policy.when_short {
+            WhenShort::ReleaseWhole => self.release_whole(now, step),
+            WhenShort::Repair { grace_ms } => {
+                if self.head.timers.due(Timer::GangRepair).is_none() {
+                    let due = now.plus_ms(grace_ms);
+                    self.head.timers.arm(Timer::GangRepair, due);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Ends the gang as one event (I13, W10).
+    pub(super) fn release_whole(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let lost: Vec<String> = self.lost().iter().map(|it| it.group.to_string()).collect();
+        let message = format!("{GANG_SHORT}: members lost of {}", lost.join(", "));
+        self.head.message = Some(message);
+        self.head.timers.clear(Timer::GangRepair);
+        self.fire(Event::Fail, now, step)?;
+        for held in self.allocations.values_mut() {
+            held.successor = None;
+        }
+        self.ask_back(|_| true, now, step)
+    }
+
+    /// Asks back what is held first, then what waits (5.5). What is held stays on the books until
+    /// that is confirmed.
+    pub(super) fn ask_back(
+        &mut self,
+        which: impl Fn(&Ask) -> bool,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let termination = Termination::Timeout;
+        let mut keys = Vec::new();
+        for (key, held) in &mut self.allocations {
+            if held.released.is_none() && which(&held.ask) {
+                held.released = Some(termination);
+                keys.push(key.clone());
+            }
+        }
+        if !keys.is_empty() {
+            step.tell(ToFront::Release { keys, termination });
+        }
+        let waiting = self.pending.values().filter(|ask| which(ask));
+        let keys: Vec<TaskId> = waiting.map(|ask| ask.key.clone()).collect();
+        for key in &keys {
+            let ask = self.pending.remove(key).expect("it is in the list");
+            if ask.placeholder {
+                self.group(&ask, |group| group.timedout += 1);
+            }
+        }
+        if !keys.is_empty() {
+            step.tell(ToFront::ReleaseAsks { keys, termination });
+        }
+        self.settle(now, step)
+    }
+}

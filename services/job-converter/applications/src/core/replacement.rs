@@ -1,0 +1,113 @@
+//! Real tasks take the places of their placeholders (5.6): once per cycle, before the normal pass.
+
+use std::cmp::Reverse;
+
+use hayward_vocabulary::Timestamp;
+
+use crate::core::State;
+use crate::core::application::{Application, Effect, Step};
+use crate::ids::TaskId;
+use crate::messages::{Ask, Termination, ToFront};
+use crate::room::{Room, misfits};
+
+impl Application {
+    /// One pass. What goes to another node than its placeholder is taken from the rooms at once.
+    pub fn replace(&mut self, rooms: &mut [Room], now: Timestamp) -> Step {
+        let mut step = Step::default();
+        if !matches!(self.head.state, State::Accepted | State::Running) {
+            return step;
+        }
+        let asks = self.pending.values().filter(|it| self.is_replaceable(it));
+        let mut asks: Vec<Ask> = asks.cloned().collect();
+        asks.sort_by(|a, b| {
+            let key = |it: &Ask| (Reverse(it.priority), it.created_at);
+            key(a).cmp(&key(b)).then_with(|| a.key.cmp(&b.key))
+        });
+        for ask in asks {
+            self.replace_one(&ask, rooms, &mut step);
+        }
+        // A mismatch waives the minimum, so there is nothing to repair any more.
+        step.refused = self.watch(now, &mut step).err();
+        step
+    }
+
+    fn replace_one(&mut self, ask: &Ask, rooms: &mut [Room], step: &mut Step) {
+        let mut first_fit: Option<TaskId> = None;
+        let mut too_small = Vec::new();
+        let mut on_its_node = None;
+        for (key, held) in self.placeholders() {
+            if held.released.is_some() || held.ask.group != ask.group {
+                continue;
+            }
+            let types = misfits(&ask.size, &held.ask.size);
+            if !types.is_empty() {
+                too_small.push((key.clone(), types));
+                continue;
+            }
+            first_fit.get_or_insert_with(|| key.clone());
+            let mut room = rooms.iter().filter(|room| room.node == held.node);
+            if room.any(|room| room.takes(&ask.node_selector)) {
+                on_its_node = Some((key.clone(), held.node.clone()));
+                break;
+            }
+        }
+        self.give_up(ask, too_small, step);
+        let elsewhere = || {
+            let placeholder = first_fit?;
+            let mut open = rooms.iter_mut().filter(|it| it.takes(&ask.node_selector));
+            let room = open.find(|room| ask.size.fits(&room.free))?;
+            // It is on the node from now on; its queue is not charged twice.
+            room.free.take(&ask.size);
+            Some((placeholder, room.node.clone()))
+        };
+        let Some((placeholder, node)) = on_its_node.or_else(elsewhere) else {
+            return;
+        };
+        let ask = self
+            .pending
+            .remove(&ask.key)
+            .expect("it is one of those that wait");
+        let held = self
+            .allocations
+            .get_mut(&placeholder)
+            .expect("it is one of those held");
+        held.released = Some(Termination::PlaceholderReplaced);
+        step.effects.push(Effect::Replacing {
+            ask: ask.key.clone(),
+            placeholder: placeholder.clone(),
+            node: node.clone(),
+        });
+        held.successor = Some((ask, node));
+        step.tell(ToFront::Release {
+            keys: vec![placeholder],
+            termination: Termination::PlaceholderReplaced,
+        });
+    }
+
+    /// Placeholders of less than the real task needs: groups are homogeneous, so all of them go and
+    /// the task is then placed as any other.
+    fn give_up(&mut self, ask: &Ask, too_small: Vec<(TaskId, Vec<String>)>, step: &mut Step) {
+        let mut keys = Vec::new();
+        for (placeholder, types) in too_small {
+            let held = self
+                .allocations
+                .get_mut(&placeholder)
+                .expect("it is one of those held");
+            held.released = Some(Termination::Timeout);
+            keys.push(placeholder.clone());
+            step.effects.push(Effect::PlaceholderMismatch {
+                ask: ask.key.clone(),
+                placeholder,
+                types,
+            });
+        }
+        if keys.is_empty() {
+            return;
+        }
+        self.group(ask, |group| group.waived = true);
+        step.tell(ToFront::Release {
+            keys,
+            termination: Termination::Timeout,
+        });
+    }
+}

@@ -1,0 +1,130 @@
+//! What happens when a timer is due (3.6, 5.5, 5.7).
+
+use hayward_vocabulary::Timestamp;
+
+use crate::core::application::{Application, Step};
+use crate::core::{Event, State};
+use crate::front::application::GANG_TIMEOUT;
+use crate::policy::Style;
+use crate::reason::{Reason, Refused};
+use crate::timers::Timer;
+
+impl Application {
+    pub(super) fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        while let Some(timer) = self.head.timers.take(now) {
+            match timer {
+                Timer::Placeholder => self.gang_timeout(now, step)?,
+                Timer::GangAdmission => {
+                    let waits = matches!(self.head.state, State::New | State::Accepted);
+                    if waits && !self.head.formed {
+                        self.gang_timeout(now, step)?;
+                    }
+                }
+                Timer::GangRepair if !self.lost().is_empty() => self.release_whole(now, step)?,
+                Timer::Completing => self.completing_over(now, step)?,
+                Timer::Terminated => self.fire(Event::Expire, now, step)?,
+                // Repaired in time; or kept elsewhere, and then it says nothing here.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// 17.8: it touches placeholders and their asks, and no real work.
+    fn gang_timeout(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        self.head
+            .groups
+            .values_mut()
+            .for_each(|group| group.waived = true);
+        match (self.head.state, self.head.submission.policy.style) {
+            (State::New | State::Accepted, Style::Soft) => self.fire(Event::Resume, now, step)?,
+            (State::New | State::Accepted, Style::Hard) => {
+                self.head.message = Some(GANG_TIMEOUT.to_owned());
+                self.fire(Event::Fail, now, step)?;
+            }
+            // What is left over goes; what is being replaced is left alone.
+            _ => {}
+        }
+        self.ask_back(|ask| ask.placeholder, now, step)
+    }
+
+    /// What was completed, failed or killed before it had a task, or when its placeholders were all
+    /// it had: it completes as any other from here on, and is forgotten as any other.
+    pub(super) fn finish(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let works = matches!(
+            self.head.state,
+            State::New | State::Accepted | State::Running
+        );
+        if !works || !self.allocations.is_empty() || !self.pending.is_empty() {
+            return Err(self.refused(Reason::NotLegalHere, &"Finish"));
+        }
+        if self.head.state == State::New {
+            self.fire(Event::Run, now, step)?;
+        }
+        self.fire(Event::Complete, now, step)
+    }
+
+    /// Left-over placeholders first, and Completed after the last of them is confirmed.
+    fn completing_over(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        if self.head.state != State::Completing {
+            return Ok(());
+        }
+        self.head.ending = true;
+        if self.has_placeholders() {
+            return self.ask_back(|ask| ask.placeholder, now, step);
+        }
+        self.settle(now, step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::core::{Input, State};
+    use crate::front::{self, State as Front};
+    use crate::policy::Policy;
+    use crate::reason::Reason;
+    use crate::trial::{Trial, group, room, size};
+
+    #[test]
+    fn what_is_told_to_end_with_nothing_in_it_ends_and_is_forgotten() {
+        let gang = || Trial::new(vec![group("g", 2, size(1, 0))], Policy::default()).begun();
+        let held = || {
+            let mut trial = gang();
+            trial.pass(vec![room("a", size(2, 0))]);
+            trial
+        };
+        let half = || {
+            let mut trial = gang();
+            assert_eq!(trial.place("tg-app-1-g-0000000001", "a"), None);
+            trial
+        };
+        let fail = front::Input::Fail { reason: None };
+        for (mut trial, input, end) in [
+            (
+                Trial::plain().begun(),
+                front::Input::Complete,
+                Front::Completed,
+            ),
+            (Trial::plain().begun(), front::Input::Kill, Front::Killed),
+            (Trial::plain().begun(), fail.clone(), Front::Failing),
+            (held(), front::Input::Complete, Front::Completed),
+            (half(), fail, Front::Failing),
+        ] {
+            assert_eq!(trial.tell(input), None);
+            assert_eq!(trial.core(Input::Finish), None);
+            assert_eq!(trial.states(), (end, State::Completing));
+            trial.after(30_000);
+            assert_eq!(trial.states(), (end, State::Completed));
+            trial.after(3 * 86_400_000);
+            assert_eq!(trial.states(), (end, State::Expired));
+        }
+    }
+
+    #[test]
+    fn what_holds_something_is_not_finished() {
+        let mut trial = Trial::plain();
+        trial.task("real", size(1, 0), None);
+        let mut trial = trial.begun();
+        assert_eq!(trial.core(Input::Finish), Some(Reason::NotLegalHere));
+    }
+}

@@ -1,0 +1,200 @@
+//! Two gangs that each fit alone but not together never wait for each other (17.1, I13): thousands
+//! of random pairs, each played to its end; and the partial mode beside it, which does lock.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, Size};
+
+use crate::admission::{self, Outcome, Wanted};
+use crate::groups::TaskGroup;
+use crate::line::{Answer, Floor, Waiting, line};
+use crate::policy::Admission;
+use crate::room::Room;
+use crate::trial::{app, at, group, node};
+
+/// Pairs that are played.
+const PAIRS: usize = 4_000;
+
+/// A small generator of its own (xorshift): the same pairs on every machine.
+struct Dice(u64);
+
+impl Dice {
+    fn up_to(&mut self, most: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        1 + self.0 % most
+    }
+
+    fn size(&mut self, memory: u64, cpu: u64) -> Size {
+        Size {
+            memory_bytes: self.up_to(memory),
+            cpu_milli: self.up_to(cpu),
+            ..Size::default()
+        }
+    }
+
+    fn nodes(&mut self) -> Vec<Room> {
+        let count = self.up_to(5);
+        let node = |number| Room::of(node(&format!("n{number}")), self.size(16, 16));
+        (0..count).map(node).collect()
+    }
+
+    fn gang(&mut self) -> Vec<Wanted> {
+        let count = self.up_to(3);
+        let groups = (0..count).map(|number| {
+            let members = u32::try_from(self.up_to(6)).unwrap();
+            let group: TaskGroup = group(&format!("g{number}"), members, self.size(8, 8));
+            Wanted::from(&group)
+        });
+        groups.collect()
+    }
+}
+
+fn fits(gang: &[Wanted], nodes: &[Room]) -> bool {
+    let outcome = admission::admit(gang, &[], nodes, Admission::Atomic);
+    matches!(outcome, Outcome::Whole(_))
+}
+
+/// Each alone, and not both.
+fn is_contest(pair: &[Vec<Wanted>; 2], nodes: &[Room]) -> bool {
+    let both = |first: &[Wanted], second: &[Wanted]| {
+        let outcome = admission::admit(first, &[], nodes, Admission::Atomic);
+        let Outcome::Whole(placed) = outcome else {
+            return false;
+        };
+        let mut left = nodes.to_vec();
+        admission::book(first, &placed, &mut [], &mut left);
+        fits(second, &left)
+    };
+    pair.iter().all(|gang| fits(gang, nodes))
+        && !both(&pair[0], &pair[1])
+        && !both(&pair[1], &pair[0])
+}
+
+struct Player {
+    name: &'static str,
+    left: Vec<Wanted>,
+    held: BTreeMap<NodeName, Size>,
+    joins_at: u64,
+    done: bool,
+}
+
+impl Player {
+    fn waits(&self, round: u64) -> bool {
+        !self.done && self.joins_at <= round && self.left.iter().any(|it| it.count > 0)
+    }
+
+    fn take(&mut self, outcome: &Outcome) {
+        let (Outcome::Whole(placed) | Outcome::Part { placed, .. }) = outcome else {
+            return;
+        };
+        for part in placed {
+            let group = self
+                .left
+                .iter_mut()
+                .find(|it| it.group == part.group)
+                .unwrap();
+            group.count -= part.count;
+            let size = crate::groups::times(&group.size, part.count);
+            self.held.entry(part.node.clone()).or_default().add(&size);
+        }
+    }
+}
+
+/// Plays a pair until nothing changes; a gang that is whole works for a round and gives all back.
+/// True when both have worked.
+fn play(pair: &[Vec<Wanted>; 2], nodes: &[Room], mode: Admission, chunk: &mut Dice) -> bool {
+    let mut players = [("one", 0), ("two", 1)].map(|(name, index)| Player {
+        name,
+        left: pair[index].clone(),
+        held: BTreeMap::new(),
+        joins_at: chunk.up_to(3),
+        done: false,
+    });
+    let whole = |player: &Player| player.left.iter().all(|it| it.count == 0);
+    for round in 0..60 {
+        if players.iter().all(|it| it.done) {
+            return true;
+        }
+        for player in &mut players {
+            if whole(player) && !player.done {
+                player.done = true;
+                player.held.clear();
+            }
+        }
+        let mut rooms = nodes.to_vec();
+        for room in &mut rooms {
+            let held = players.iter().filter_map(|it| it.held.get(&room.node));
+            held.for_each(|size| room.free.take(size));
+        }
+        let waiting = players.iter().filter(|it| it.waits(round));
+        let waiting = waiting.map(|player| {
+            let mut wanted = player.left.clone();
+            if mode == Admission::Partial {
+                // One at a time, as cycles place them.
+                wanted.retain(|it| it.count > 0);
+                wanted.truncate(1);
+                wanted[0].count = 1;
+            }
+            Waiting {
+                app: app(player.name),
+                repair: false,
+                // Whoever asks first differs from round to round.
+                since: at(i64::try_from(chunk.up_to(2)).unwrap()),
+                mode,
+                path: Vec::new(),
+                wanted,
+            }
+        });
+        let waiting: Vec<Waiting> = waiting.collect();
+        let mut floor = Floor {
+            rooms,
+            empty: nodes.to_vec(),
+            levels: BTreeMap::new(),
+            now: at(10),
+            fence_ms: 1_000,
+        };
+        for (name, answer) in line(&waiting, &mut floor) {
+            let player = players
+                .iter_mut()
+                .find(|it| it.name == name.as_str())
+                .unwrap();
+            if let Answer::Admission(outcome) = &answer {
+                player.take(outcome);
+            }
+        }
+        if mode == Admission::Atomic {
+            let holding = players.iter().filter(|it| !it.held.is_empty());
+            assert!(
+                holding.clone().all(whole),
+                "whoever holds something has all of it"
+            );
+            assert!(holding.count() <= 1, "they do not fit together");
+        }
+    }
+    false
+}
+
+#[test]
+fn pairs_that_fit_alone_but_not_together_both_come_to_work() {
+    let mut dice = Dice(0x9e37_79b9_7f4a_7c15);
+    let (mut played, mut locked) = (0, 0);
+    while played < PAIRS {
+        let nodes = dice.nodes();
+        let pair = [dice.gang(), dice.gang()];
+        if !is_contest(&pair, &nodes) {
+            continue;
+        }
+        played += 1;
+        assert!(
+            play(&pair, &nodes, Admission::Atomic, &mut dice),
+            "{pair:?} on {nodes:?}"
+        );
+        if played % 10 == 0 {
+            locked += usize::from(!play(&pair, &nodes, Admission::Partial, &mut dice));
+        }
+    }
+    // What the atomic mode is for: the other one locks up in a good part of the same pairs.
+    assert!(locked > 0, "the contest is none");
+}

@@ -1,0 +1,385 @@
+//! One application as the front keeps it: what it was told, its tasks, and what it says next.
+//!
+//! [`Application::step`] is the only way to move it. Nothing is sent from here; what has to be said
+//! or done is in the answer, and doing it twice does no harm.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{NodeName, Timestamp};
+use serde::{Deserialize, Serialize};
+
+use crate::front::{self, Event, State};
+use crate::ids::{self, AppId, TaskId};
+use crate::log::StateLog;
+use crate::messages::{Submission, ToCore, ToFront};
+use crate::metadata::Metadata;
+use crate::reason::{Reason, Refused};
+use crate::task::{self, Task};
+
+/// Messages of the core that end the tasks too (2.1, rule 7).
+pub const GANG_TIMEOUT: &str = "ResourceReservationTimeout";
+pub const REJECTED: &str = "ApplicationRejected";
+pub const GANG_SHORT: &str = "GangBelowMinimum";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum FailureCode {
+    /// 17.7
+    GangTimeout,
+    GangShort,
+    Rejected,
+    AskRejected,
+    /// Its owner said so.
+    Reported,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    pub code: FailureCode,
+    pub message: String,
+}
+
+impl Failure {
+    /// An owner's own words: no code of the core is looked for in them.
+    fn reported(reason: Option<String>) -> Self {
+        Self {
+            code: FailureCode::Reported,
+            message: reason.unwrap_or_else(|| "its owner says that it failed".to_owned()),
+        }
+    }
+
+    /// What the core says, by the codes in it.
+    pub(crate) fn read(message: &str) -> Self {
+        let codes = [
+            (GANG_TIMEOUT, FailureCode::GangTimeout),
+            (GANG_SHORT, FailureCode::GangShort),
+            (REJECTED, FailureCode::Rejected),
+        ];
+        let known = codes.iter().find(|(text, _)| message.contains(text));
+        Self {
+            code: known.map_or(FailureCode::Reported, |(_, code)| *code),
+            message: message.to_owned(),
+        }
+    }
+}
+
+/// An application without its tasks, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Head {
+    pub id: AppId,
+    /// The one manager that may write it (2.6).
+    pub writer: String,
+    pub metadata: Metadata,
+    pub state: State,
+    #[serde(default)]
+    pub failure: Option<Failure>,
+    /// Placeholders made so far: their names never come twice.
+    #[serde(default)]
+    pub placeholders: u32,
+    #[serde(default)]
+    pub log: StateLog<State>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Input {
+    Tick,
+    Recover,
+    Complete,
+    Fail {
+        reason: Option<String>,
+    },
+    Kill,
+    Task {
+        id: TaskId,
+        event: task::Event,
+    },
+    /// What was asked back is gone (2.9).
+    Confirmed {
+        id: TaskId,
+    },
+    Core(ToFront),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Effect {
+    ToCore(ToCore),
+    /// Start it there.
+    Start {
+        task: TaskId,
+        node: NodeName,
+    },
+    /// Stop it; its end is told by `Killed`, `Complete` or a confirmation.
+    Stop {
+        task: TaskId,
+    },
+    /// An event for whoever looks at the task.
+    Warn {
+        task: TaskId,
+        message: String,
+    },
+    /// The core is done with it: drop it without the check of its tasks (2.1, rule 5).
+    Drop,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Moved {
+    Application {
+        from: State,
+        event: Event,
+        to: State,
+    },
+    Task {
+        id: TaskId,
+        from: task::State,
+        event: task::Event,
+        to: task::State,
+    },
+}
+
+/// What one input did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Step {
+    /// Nothing was done, and why.
+    pub refused: Option<Refused>,
+    pub moved: Vec<Moved>,
+    pub effects: Vec<Effect>,
+}
+
+impl Step {
+    pub fn applied(&self) -> bool {
+        self.refused.is_none()
+    }
+
+    pub(super) fn tell(&mut self, message: ToCore) {
+        self.effects.push(Effect::ToCore(message));
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Application {
+    pub head: Head,
+    pub tasks: BTreeMap<TaskId, Task>,
+    /// Tasks that differ from their rows.
+    pub(crate) changed: BTreeSet<TaskId>,
+}
+
+impl Application {
+    pub fn new(id: AppId, writer: String, metadata: Metadata, now: Timestamp) -> Self {
+        let mut log = StateLog::default();
+        log.record(State::New, now);
+        Self::loaded(
+            Head {
+                id,
+                writer,
+                metadata,
+                state: State::New,
+                failure: None,
+                placeholders: 0,
+                log,
+            },
+            [],
+        )
+    }
+
+    /// From its rows.
+    pub fn loaded(head: Head, tasks: impl IntoIterator<Item = Task>) -> Self {
+        Self {
+            head,
+            tasks: tasks.into_iter().map(|it| (it.id.clone(), it)).collect(),
+            changed: BTreeSet::new(),
+        }
+    }
+
+    pub fn put(&mut self, task: Task) {
+        self.changed.insert(task.id.clone());
+        self.tasks.insert(task.id.clone(), task);
+    }
+
+    /// Tasks that are alive, and placeholders that are still to be made for its gang.
+    pub fn expected(&self) -> usize {
+        let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
+        alive.count() + self.unreserved()
+    }
+
+    /// Placeholders that are still to be made for its gang.
+    pub fn unreserved(&self) -> usize {
+        if self.head.placeholders > 0 || self.head.state.is_dead() {
+            return 0;
+        }
+        let groups = self.head.metadata.task_groups.iter();
+        groups.map(|it| it.min_member as usize).sum()
+    }
+
+    /// Aliases of the tasks that stand in the way of a removal.
+    pub fn alive(&self) -> Vec<String> {
+        let alive = self.tasks.values().filter(|it| !it.state.is_terminated());
+        alive.map(|it| it.alias().to_owned()).collect()
+    }
+
+    /// One input, answered: what moved and what is to be done, or why not.
+    pub fn step(&mut self, input: Input, now: Timestamp) -> Step {
+        let mut step = Step::default();
+        let done = match input {
+            Input::Tick => self.tick(now, &mut step),
+            Input::Recover => self.recover(now, &mut step),
+            Input::Complete => self.complete(now, &mut step),
+            Input::Fail { reason } => self.fail(&Failure::reported(reason), now, &mut step),
+            Input::Kill => self.kill(now, &mut step),
+            Input::Task { id, event } => self.task(&id, event, now, &mut step),
+            Input::Confirmed { id } => self.confirmed(&id, now, &mut step),
+            Input::Core(news) => self.core(news, now, &mut step),
+        };
+        step.refused = done.err();
+        step
+    }
+
+    pub(crate) fn fire(
+        &mut self,
+        event: Event,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let from = self.head.state;
+        let Some(to) = front::next(from, event) else {
+            return Err(Refused::new(Reason::NotLegalHere, &event, &from));
+        };
+        self.head.state = to;
+        if from != to {
+            self.head.log.record(to, now);
+        }
+        step.moved.push(Moved::Application { from, event, to });
+        Ok(())
+    }
+
+    pub(super) fn submission(&self) -> Submission {
+        let metadata = &self.head.metadata;
+        Submission {
+            id: self.head.id.clone(),
+            queue: metadata.queue_name.clone(),
+            user: metadata.user.clone(),
+            tags: metadata.tags.clone(),
+            task_groups: metadata.task_groups.clone(),
+            policy: metadata.scheduling_policy_parameters,
+            created_at: metadata.creation_time.unwrap_or_default(),
+            force_create: metadata.force_create(),
+        }
+    }
+
+    /// 3.1, once a second.
+    fn tick(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        match self.head.state {
+            State::New => {
+                self.fire(Event::Submit, now, step)?;
+                step.tell(ToCore::Submit(self.submission()));
+                Ok(())
+            }
+            State::Accepted if self.wants_reservation() => self.reserve(now, step),
+            State::Accepted => self.fire(Event::Run, now, step),
+            State::Reserving => self.start_new(true, now, step),
+            State::Running => self.start_new(false, now, step),
+            _ => Ok(()),
+        }
+    }
+
+    /// A restart: the same request again, without a second submission.
+    fn recover(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        self.fire(Event::Recover, now, step)?;
+        step.tell(ToCore::Submit(self.submission()));
+        Ok(())
+    }
+
+    /// A gang whose real work has begun is past reserving (4.3).
+    pub fn wants_reservation(&self) -> bool {
+        let mut real = self.tasks.values().filter(|it| !it.placeholder);
+        let begun = real.any(|it| it.state != task::State::New);
+        !self.head.metadata.task_groups.is_empty() && !begun
+    }
+
+    fn reserve(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        self.fire(Event::TryReserve, now, step)?;
+        let groups = self.head.metadata.task_groups.clone();
+        for group in &groups {
+            for _ in 0..group.min_member {
+                let number = self.head.placeholders;
+                self.head.placeholders += 1;
+                let id = ids::placeholder(&self.head.id, &group.name, number)
+                    .expect("a name made of good names is good");
+                self.put(group.placeholder(id, now));
+            }
+        }
+        Ok(())
+    }
+
+    fn start_new(
+        &mut self,
+        placeholder: bool,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        for id in self.ids(|it| it.placeholder == placeholder && it.state == task::State::New) {
+            self.task(&id, task::Event::Init, now, step)?;
+            self.task(&id, task::Event::Submit, now, step)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn ids(&self, which: impl Fn(&Task) -> bool) -> Vec<TaskId> {
+        let found = self.tasks.values().filter(|it| which(it));
+        found.map(|it| it.id.clone()).collect()
+    }
+
+    fn complete(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        self.fire(Event::Complete, now, step)?;
+        self.clean_placeholders(now, step)
+    }
+
+    /// Deletes placeholders and nothing else (5.3).
+    pub(crate) fn clean_placeholders(
+        &mut self,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        for id in self.ids(|it| it.placeholder && !it.state.is_terminated()) {
+            self.task(&id, task::Event::Complete, now, step)?;
+        }
+        Ok(())
+    }
+
+    /// The first reason stays. Waiting tasks hear of it, and end with it when the core gave the
+    /// application up; an owner's own word ends none of them (2.1, rule 7).
+    pub(crate) fn fail(
+        &mut self,
+        failure: &Failure,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        self.fire(Event::Fail, now, step)?;
+        self.head.failure.get_or_insert_with(|| failure.clone());
+        self.clean_placeholders(now, step)?;
+        for id in self.ids(|it| !it.placeholder && it.state.is_waiting()) {
+            step.effects.push(Effect::Warn {
+                task: id.clone(),
+                message: failure.message.clone(),
+            });
+            if failure.code != FailureCode::Reported {
+                self.give_up(&id, failure.clone(), now, step)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn kill(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        self.fire(Event::Kill, now, step)?;
+        self.clean_placeholders(now, step)?;
+        for id in self.ids(|it| !it.state.is_terminated()) {
+            // What was never sent has nothing to stop.
+            let event = match self.tasks[&id].state {
+                task::State::New => task::Event::Complete,
+                task::State::Killing => continue,
+                _ => task::Event::Kill,
+            };
+            self.task(&id, event, now, step)?;
+        }
+        self.after_end(now, step)
+    }
+}

@@ -1,0 +1,205 @@
+//! What the core says, and which event that is here (3.5).
+
+use hayward_vocabulary::{NodeName, Timestamp};
+
+use crate::core;
+use crate::front::application::{Application, Effect, Failure, FailureCode, REJECTED, Step};
+use crate::front::{Event, State};
+use crate::ids::TaskId;
+use crate::messages::{Ask, Termination, ToCore, ToFront};
+use crate::reason::{Reason, Refused};
+use crate::task::{self, Task, Wish};
+
+impl Application {
+    pub(super) fn core(
+        &mut self,
+        news: ToFront,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        match news {
+            ToFront::Accepted => self.fire(Event::Accept, now, step),
+            ToFront::Rejected { reason } => {
+                self.fire(Event::Reject, now, step)?;
+                self.fail(&Failure::read(&format!("{REJECTED}: {reason}")), now, step)
+            }
+            ToFront::Updated { state, message } => {
+                self.core_moved(state, message.as_deref(), now, step)
+            }
+            ToFront::Allocated { key, node } => self.placed(&key, node, now, step),
+            ToFront::AskRejected { key, reason } => {
+                self.task(&key, task::Event::Reject, now, step)?;
+                let task = self.tasks.get_mut(&key).expect("it has just moved");
+                task.failure = Some(Failure {
+                    code: FailureCode::AskRejected,
+                    message: reason.clone(),
+                });
+                step.effects.push(Effect::Warn {
+                    task: key.clone(),
+                    message: reason,
+                });
+                self.task(&key, task::Event::Fail, now, step)
+            }
+            ToFront::Release { keys, termination } => {
+                for key in keys {
+                    self.give_back(&key, termination, now, step)?;
+                }
+                Ok(())
+            }
+            ToFront::ReleaseAsks { keys, termination } => {
+                for key in keys {
+                    self.take_back(&key, termination, now, step)?;
+                }
+                Ok(())
+            }
+            ToFront::Repaired { ask, node } => self.repaired(ask, node, now, step),
+        }
+    }
+
+    fn core_moved(
+        &mut self,
+        state: core::State,
+        message: Option<&str>,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        match state {
+            core::State::Completed => {
+                step.effects.push(Effect::Drop);
+                Ok(())
+            }
+            core::State::Resuming if self.head.state == State::Reserving => {
+                self.fire(Event::Resume, now, step)
+            }
+            core::State::Failing | core::State::Failed => {
+                let message = message.unwrap_or("the scheduler gave it up");
+                self.fail(&Failure::read(message), now, step)
+            }
+            other => Err(Refused::new(Reason::Ignored, &other, &self.head.state)),
+        }
+    }
+
+    /// What nobody here knows is given back at once, or its place would stay taken for ever.
+    fn placed(
+        &mut self,
+        key: &TaskId,
+        node: NodeName,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let back = ToCore::ReleaseAllocation {
+            key: key.clone(),
+            termination: Termination::StoppedByRm,
+        };
+        let Some(task) = self.tasks.get_mut(key) else {
+            step.tell(back);
+            return Ok(());
+        };
+        if task.state == task::State::Scheduling {
+            task.node = Some(node);
+        }
+        let state = task.state;
+        let told = self.task(key, task::Event::Allocate, now, step);
+        // A duplicate changes nothing; an ended task holds no place.
+        if told.is_err() && state.is_terminated() {
+            step.tell(back);
+            return Ok(());
+        }
+        told
+    }
+
+    /// Core-initiated and so two-phase: the work is stopped, and only its end is confirmed. A
+    /// placeholder is a row, so its end is now.
+    fn give_back(
+        &mut self,
+        key: &TaskId,
+        termination: Termination,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let confirm = ToCore::Confirm {
+            key: key.clone(),
+            termination,
+        };
+        let Some(task) = self.tasks.get_mut(key) else {
+            step.tell(confirm);
+            return Ok(());
+        };
+        if task.state.is_terminated() {
+            step.tell(confirm);
+            return Ok(());
+        }
+        if task.release.is_some() {
+            return Ok(());
+        }
+        task.release = Some(termination);
+        task.allocation.get_or_insert_with(|| key.clone());
+        self.changed.insert(key.clone());
+        let (placeholder, state) = (task.placeholder, task.state);
+        // A state that has no such event has nothing more to decide; the place goes back anyway.
+        let _ = self.fire(Event::ReleaseAllocation, now, step);
+        if placeholder || state.is_waiting() {
+            return self.task(key, task::Event::Complete, now, step);
+        }
+        match state {
+            task::State::Killing => Ok(()),
+            _ => self.task(key, task::Event::Kill, now, step),
+        }
+    }
+
+    fn take_back(
+        &mut self,
+        key: &TaskId,
+        termination: Termination,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let Some(task) = self.tasks.get_mut(key) else {
+            return Ok(());
+        };
+        if !task.state.is_waiting() {
+            return Ok(());
+        }
+        task.release = Some(termination);
+        let _ = self.fire(Event::ReleaseAsk, now, step);
+        self.task(key, task::Event::Complete, now, step)
+    }
+
+    /// The core has put a placeholder where one was lost.
+    fn repaired(
+        &mut self,
+        ask: Ask,
+        node: NodeName,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        if self.tasks.contains_key(&ask.key) {
+            return Err(Refused::new(
+                Reason::AlreadySo,
+                &"Repaired",
+                &self.head.state,
+            ));
+        }
+        if self.head.state.is_dead() {
+            step.tell(ToCore::ReleaseAllocation {
+                key: ask.key,
+                termination: Termination::StoppedByRm,
+            });
+            return Ok(());
+        }
+        let wish = Wish {
+            size: ask.size,
+            priority: ask.priority,
+            task_group_name: ask.group,
+            node_selector: ask.node_selector,
+            ..Wish::default()
+        };
+        let mut task = Task::of(ask.key, wish, now);
+        task.placeholder = true;
+        task.state = task::State::Bound;
+        task.allocation = Some(task.id.clone());
+        task.node = Some(node);
+        self.put(task);
+        self.reserved_more(now, step)
+    }
+}

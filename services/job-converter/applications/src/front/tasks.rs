@@ -1,0 +1,195 @@
+//! What a task's own machine means for its application and for the core (2.5, 3.2).
+
+use hayward_vocabulary::Timestamp;
+
+use crate::front::application::{Application, Effect, Failure, Moved, Step};
+use crate::front::{Event, State};
+use crate::ids::TaskId;
+use crate::messages::{Termination, ToCore};
+use crate::reason::{Reason, Refused};
+use crate::task::{self, Task};
+
+impl Application {
+    pub(super) fn task(
+        &mut self,
+        id: &TaskId,
+        event: task::Event,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let Some(task) = self.tasks.get_mut(id) else {
+            return Err(Refused::new(Reason::UnknownTask, &event, &self.head.state));
+        };
+        let from = task.state;
+        let Some(to) = task::next(from, event) else {
+            return Err(Refused::new(Reason::NotLegalHere, &event, &from));
+        };
+        task.state = to;
+        self.changed.insert(id.clone());
+        step.moved.push(Moved::Task {
+            id: id.clone(),
+            from,
+            event,
+            to,
+        });
+        self.task_moved(id, (from, event), now, step)
+    }
+
+    fn task_moved(
+        &mut self,
+        id: &TaskId,
+        (from, event): (task::State, task::Event),
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let task = self.tasks.get_mut(id).expect("it has just moved");
+        match event {
+            task::Event::Bind if task.placeholder => self.reserved_more(now, step),
+            task::Event::Init | task::Event::Reject | task::Event::Bind => Ok(()),
+            task::Event::Submit => {
+                step.tell(ToCore::Ask(task.ask()));
+                Ok(())
+            }
+            task::Event::Allocate => self.allocated(id, from, now, step),
+            task::Event::Kill => {
+                step.effects.push(Effect::Stop { task: id.clone() });
+                Ok(())
+            }
+            task::Event::Fail if from == task::State::Rejected => Ok(()),
+            task::Event::Fail => {
+                hand_back(task, from, step);
+                step.effects.push(Effect::Warn {
+                    task: id.clone(),
+                    message: "it could not be started there".to_owned(),
+                });
+                Ok(())
+            }
+            task::Event::Complete | task::Event::Killed => {
+                hand_back(task, from, step);
+                self.after_end(now, step)
+            }
+        }
+    }
+
+    fn allocated(
+        &mut self,
+        id: &TaskId,
+        from: task::State,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        if from == task::State::Completed {
+            step.tell(ToCore::ReleaseAllocation {
+                key: id.clone(),
+                termination: Termination::StoppedByRm,
+            });
+            return Ok(());
+        }
+        let task = self.tasks.get_mut(id).expect("it has just moved");
+        task.allocation = Some(id.clone());
+        if task.placeholder {
+            // A row and not a container: there is nothing to start (16).
+            return self.task(id, task::Event::Bind, now, step);
+        }
+        if let Some(node) = task.node.clone() {
+            step.effects.push(Effect::Start {
+                task: id.clone(),
+                node,
+            });
+        }
+        Ok(())
+    }
+
+    /// At least the minimum of every group, and not exactly it: one too many is no harm.
+    pub(super) fn reserved_more(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        if self.head.state != State::Reserving {
+            return Ok(());
+        }
+        self.fire(Event::UpdateReservation, now, step)?;
+        let bound = |task: &&Task| task.placeholder && task.state == task::State::Bound;
+        let complete = self.head.metadata.task_groups.iter().all(|group| {
+            let mine = self.tasks.values().filter(bound);
+            let mine = mine.filter(|it| it.wish.task_group_name.as_ref() == Some(&group.name));
+            mine.take(group.min_member as usize).count() == group.min_member as usize
+        });
+        if complete {
+            self.fire(Event::Run, now, step)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn after_end(&mut self, now: Timestamp, step: &mut Step) -> Result<(), Refused> {
+        let over = |task: &Task| task.state.is_terminated();
+        match self.head.state {
+            State::Resuming => {
+                self.fire(Event::TaskCompleted, now, step)?;
+                let mut held = self.tasks.values().filter(|it| it.placeholder);
+                if held.all(over) {
+                    self.fire(Event::Run, now, step)?;
+                }
+                Ok(())
+            }
+            State::Killing if self.tasks.values().all(over) => self.fire(Event::Killed, now, step),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends a task that is not placed, with a reason.
+    pub(super) fn give_up(
+        &mut self,
+        id: &TaskId,
+        failure: Failure,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let asked = self.tasks[id].state == task::State::Scheduling;
+        self.task(id, task::Event::Reject, now, step)?;
+        if asked {
+            step.tell(ToCore::ReleaseAsk { key: id.clone() });
+        }
+        self.tasks.get_mut(id).expect("it has just moved").failure = Some(failure);
+        self.task(id, task::Event::Fail, now, step)
+    }
+
+    /// 2.9: once; a second time is answered and does nothing.
+    pub(super) fn confirmed(
+        &mut self,
+        id: &TaskId,
+        now: Timestamp,
+        step: &mut Step,
+    ) -> Result<(), Refused> {
+        let refused = |reason| Refused::new(reason, &"Confirm", &self.head.state);
+        let Some(task) = self.tasks.get(id) else {
+            return Err(refused(Reason::UnknownTask));
+        };
+        if task.state.is_terminated() {
+            return Err(refused(Reason::AlreadySo));
+        }
+        if task.release.is_none() {
+            return Err(refused(Reason::NoRelease));
+        }
+        self.task(id, task::Event::Complete, now, step)
+    }
+}
+
+/// Gives back what the task has in the core (2.5). Where a key is missing nothing is sent: an
+/// empty key means everything of the application.
+fn hand_back(task: &Task, from: task::State, step: &mut Step) {
+    use task::State::{Allocated, Bound, Killing, New, Pending, Scheduling};
+    let placed = match from {
+        Allocated | Bound => true,
+        New | Pending | Scheduling | Killing => task.allocation.is_some(),
+        _ => return,
+    };
+    match (placed, task.allocation.clone(), task.release) {
+        (true, Some(key), Some(termination)) => step.tell(ToCore::Confirm { key, termination }),
+        (true, Some(key), None) => step.tell(ToCore::ReleaseAllocation {
+            key,
+            termination: Termination::StoppedByRm,
+        }),
+        (true, None, _) | (false, _, Some(_)) => {}
+        (false, _, None) => step.tell(ToCore::ReleaseAsk {
+            key: task.id.clone(),
+        }),
+    }
+}

@@ -1,0 +1,294 @@
+//! Gangs on both sides (5, 17): timeouts, replacement, losses, repair, restarts.
+
+mod minimum;
+mod recovering;
+mod replacing;
+
+use std::collections::BTreeMap;
+
+use crate::admission::{self, Outcome, Short, Wanted};
+use crate::core::{self, State as Core};
+use crate::front::{FailureCode, Input, State as Front};
+use crate::line::{Answer, Floor, Waiting, line};
+use crate::messages::{Termination, ToCore};
+use crate::policy::{Admission, Policy, Style};
+use crate::reason::Reason;
+use crate::task::{Event, State as Task};
+use crate::trial::{Trial, app, at, group, id, node, room, size};
+
+fn policy(style: Style) -> Policy {
+    Policy {
+        style,
+        placeholder_timeout_ms: 60_000,
+        ..Policy::default()
+    }
+}
+
+/// A gang of two, asked for and not placed.
+fn two(policy: Policy) -> Trial {
+    Trial::new(vec![group("g", 2, size(2, 0))], policy).begun()
+}
+
+/// The same, whole on two nodes, and running.
+fn formed(policy: Policy) -> Trial {
+    let mut trial = two(policy);
+    trial.pass(vec![room("a", size(2, 0)), room("b", size(2, 0))]);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    trial
+}
+
+fn lose(trial: &mut Trial, name: &str) {
+    trial.core(core::Input::NodeLost { node: node(name) });
+}
+
+#[test]
+fn all_or_nothing_and_then_everything_at_once() {
+    let mut trial = two(Policy::default());
+    trial.pass(vec![room("a", size(3, 0))]);
+    assert!(
+        trial.half().allocations.is_empty(),
+        "half a gang holds nothing"
+    );
+    assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
+    trial.pass(vec![room("a", size(4, 0))]);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert_eq!(trial.counters("g"), (2, 0, 0));
+}
+
+#[test]
+fn partial_mode_holds_what_it_gets() {
+    let partial = Policy {
+        admission: Admission::Partial,
+        ..policy(Style::Soft)
+    };
+    let mut trial = two(partial);
+    trial.pass(vec![room("a", size(3, 0))]);
+    assert_eq!(trial.placeholders().len(), 1);
+    assert_eq!(trial.states(), (Front::Reserving, Core::Accepted));
+    trial.pass(vec![room("b", size(3, 0))]);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+}
+
+#[test]
+fn hard_timeout_ends_in_failed_and_the_id_stays_taken() {
+    let hard = Policy {
+        gang_admission_timeout_ms: 30_000,
+        ..policy(Style::Hard)
+    };
+    let mut trial = two(hard);
+    trial.task("real", size(1, 0), Some("g"));
+    trial.after(30_000);
+    assert_eq!(trial.states(), (Front::Failed, Core::Failed));
+    let failure = trial.front.head.failure.clone().unwrap();
+    assert_eq!(failure.code, FailureCode::GangTimeout);
+    assert_eq!(trial.state("real"), Task::Failed);
+    assert_eq!(trial.front.tasks["real"].failure, Some(failure));
+    assert_eq!(trial.counters("g"), (2, 0, 2));
+    let states = trial.head().log.states();
+    assert_eq!(states, [Core::Accepted, Core::Failing, Core::Failed]);
+    trial.after(3 * 24 * 3_600_000);
+    assert_eq!(trial.head().state, Core::Expired);
+    assert!(!trial.dropped);
+}
+
+#[test]
+fn soft_timeout_runs_without_the_gang_and_spares_real_asks() {
+    let partial = Policy {
+        admission: Admission::Partial,
+        ..policy(Style::Soft)
+    };
+    let mut trial = two(partial);
+    trial.pass(vec![room("a", size(2, 0))]);
+    trial.after(60_000);
+    assert_eq!(trial.states(), (Front::Running, Core::Accepted));
+    assert!(trial.half().allocations.is_empty() && trial.half().pending.is_empty());
+    assert_eq!(trial.counters("g"), (2, 0, 2));
+    trial.task("real", size(1, 0), Some("g"));
+    trial.tick();
+    assert_eq!(
+        trial.place("real", "a"),
+        None,
+        "nobody holds a place for it any more"
+    );
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert_eq!(trial.half().in_line(Vec::new()).map(|it| it.app), None);
+}
+
+#[test]
+fn the_admission_timeout_runs_from_acceptance_without_any_placeholder() {
+    let soft = Policy {
+        gang_admission_timeout_ms: 30_000,
+        ..policy(Style::Soft)
+    };
+    let mut trial = two(soft);
+    let due = trial.head().timers.next();
+    assert_eq!(due, Some(at(1_000 + 30_000)));
+    trial.after(30_000);
+    assert_eq!(trial.states(), (Front::Running, Core::Accepted));
+    // A gang that is whole in time is left alone.
+    let mut trial = formed(soft);
+    assert_eq!(trial.head().timers.next(), Some(at(3_000 + 60_000)));
+    trial.after(30_000);
+    assert_eq!(trial.placeholders().len(), 2);
+}
+
+#[test]
+fn section_5_7_left_over_placeholders_go_before_completed() {
+    let mut trial = formed(Policy::default());
+    trial.task("r1", size(2, 0), Some("g"));
+    trial.tick();
+    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.tell_task("r1", Event::Complete);
+    assert_eq!(trial.head().state, Core::Completing);
+    assert_eq!(trial.placeholders().len(), 1);
+    // New work brings it back.
+    trial.task("r2", size(1, 0), None);
+    trial.tick();
+    assert_eq!(trial.head().state, Core::Running);
+    trial.place("r2", "c");
+    trial.tell_task("r2", Event::Complete);
+    assert_eq!(trial.head().state, Core::Completing);
+    trial.mute = true;
+    trial.after(30_000);
+    assert_eq!(
+        trial.head().state,
+        Core::Completing,
+        "it waits for the confirmation"
+    );
+    trial.speak();
+    assert_eq!(trial.head().state, Core::Completed);
+    assert_eq!(trial.counters("g"), (2, 1, 1));
+    assert!(trial.dropped);
+}
+
+#[test]
+fn section_5_5_a_timeout_of_a_running_gang_takes_only_what_is_left_over() {
+    let mut trial = formed(policy(Style::Hard));
+    trial.task("r1", size(2, 0), Some("g"));
+    trial.tick();
+    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.after(60_000);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    assert_eq!(trial.counters("g"), (2, 1, 1));
+    assert_eq!(trial.half().used(), size(2, 0));
+    trial.after(120_000);
+    assert_eq!(
+        trial.states(),
+        (Front::Running, Core::Running),
+        "its minimum was waived"
+    );
+}
+
+#[test]
+fn section_2_5_a_place_that_comes_too_late_goes_back() {
+    let mut trial = Trial::plain().begun();
+    trial.task("t", size(1, 0), None);
+    trial.tick();
+    trial.mute = true;
+    trial.tell_task("t", Event::Complete);
+    trial.place("t", "a");
+    assert_eq!(trial.state("t"), Task::Completed);
+    trial.speak();
+    assert!(trial.half().allocations.is_empty());
+    let back = ToCore::ReleaseAllocation {
+        key: id("t"),
+        termination: Termination::StoppedByRm,
+    };
+    assert!(trial.to_core.contains(&back));
+}
+
+#[test]
+fn a_preemption_is_confirmed_once_and_not_echoed() {
+    let mut trial = Trial::plain().begun();
+    trial.task("t", size(1, 0), None);
+    trial.tick();
+    trial.place("t", "a");
+    trial.tell_task("t", Event::Bind);
+    trial.core(core::Input::Preempt {
+        key: id("t"),
+        termination: Termination::PreemptedByScheduler,
+    });
+    assert_eq!(trial.half().used(), size(1, 0));
+    assert_eq!(trial.state("t"), Task::Killing);
+    trial.to_core.clear();
+    assert_eq!(trial.tell(Input::Confirmed { id: id("t") }), None);
+    let confirm = ToCore::Confirm {
+        key: id("t"),
+        termination: Termination::PreemptedByScheduler,
+    };
+    assert_eq!(trial.to_core, [confirm]);
+    assert_eq!(
+        trial.tell(Input::Confirmed { id: id("t") }),
+        Some(Reason::AlreadySo)
+    );
+    assert_eq!(trial.half().used(), size(0, 0));
+}
+
+#[test]
+fn the_nearest_gang_that_fits_is_named() {
+    let wanted = [
+        Wanted::from(&group("driver", 1, size(4, 0))),
+        Wanted::from(&group("worker", 10, size(2, 0))),
+    ];
+    let nodes = [room("a", size(7, 0)), room("b", size(7, 0))];
+    let refused = admission::feasible(&wanted, &[], &nodes).unwrap_err();
+    let missing = 6;
+    let group = wanted[1].group.clone();
+    assert_eq!(refused.short, Short::Nodes { group, missing });
+    let nearest: Vec<u32> = refused.nearest.values().copied().collect();
+    assert_eq!(nearest, [1, 4]);
+    let mut smaller = wanted.to_vec();
+    smaller[1].count = 4;
+    assert_eq!(admission::feasible(&smaller, &[], &nodes), Ok(()));
+    assert!(refused.to_string().contains("never fits"));
+}
+
+#[test]
+fn selectors_and_closed_nodes_are_kept_to() {
+    let mut wanted = Wanted::from(&group("g", 1, size(1, 0)));
+    wanted.selector.insert("zone".to_owned(), "z".to_owned());
+    let mut rooms = [room("a", size(1, 0)), room("b", size(1, 0))];
+    let wanted = [wanted];
+    let now = |rooms: &[_]| admission::admit(&wanted, &[], rooms, Admission::Atomic);
+    assert!(matches!(now(&rooms), Outcome::Wait(_)));
+    rooms[1].labels.insert("zone".to_owned(), "z".to_owned());
+    let Outcome::Whole(placed) = now(&rooms) else {
+        panic!("it fits on b");
+    };
+    assert_eq!(placed[0].node, node("b"));
+    rooms[1].open = false;
+    assert!(matches!(now(&rooms), Outcome::Wait(_)));
+}
+
+#[test]
+fn a_large_gang_is_not_starved_by_small_ones() {
+    let gang = |name: &str, since, count| Waiting {
+        app: app(name),
+        repair: false,
+        since: at(since),
+        mode: Admission::Atomic,
+        path: Vec::new(),
+        wanted: vec![Wanted::from(&group("g", count, size(1, 0)))],
+    };
+    let waiting = [gang("large", 0, 4), gang("small", 10, 1)];
+    let answer = |now, cluster| {
+        let mut floor = Floor {
+            rooms: vec![room("a", size(3, 0))],
+            empty: vec![room("a", size(cluster, 0))],
+            levels: BTreeMap::new(),
+            now: at(now),
+            fence_ms: 1_000,
+        };
+        line(&waiting, &mut floor).pop().unwrap().1
+    };
+    assert!(matches!(
+        answer(999, 4),
+        Answer::Admission(Outcome::Whole(_))
+    ));
+    assert_eq!(answer(1_000, 4), Answer::Behind(app("large")));
+    // One that no wait can help is told so, and stands in nobody's way.
+    assert!(matches!(
+        answer(1_000, 3),
+        Answer::Admission(Outcome::Whole(_))
+    ));
+}

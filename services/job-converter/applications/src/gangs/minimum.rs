@@ -1,0 +1,115 @@
+//! A gang that was whole does not fall below its minimum (I13).
+
+use std::collections::BTreeMap;
+
+use super::{formed, lose, policy};
+use crate::admission::Outcome;
+use crate::core::State as Core;
+use crate::front::{self, FailureCode, Input, State as Front};
+use crate::line::{Answer, Floor, Waiting, line};
+use crate::policy::{Policy, Style, WhenShort};
+use crate::task::{Event, State as Task};
+use crate::trial::{app, at, id, room, size};
+
+#[test]
+fn i13_what_was_lost_is_repaired_first() {
+    let mut trial = formed(policy(Style::Soft));
+    lose(&mut trial, "b");
+    assert_eq!(trial.counters("g"), (2, 0, 1));
+    let waiting = trial.half().in_line(Vec::new()).unwrap();
+    assert!(waiting.repair);
+    assert_eq!(waiting.wanted[0].count, 1);
+    // Ahead of who asked earlier.
+    let older = Waiting {
+        app: app("older"),
+        repair: false,
+        since: at(-5),
+        ..waiting.clone()
+    };
+    let mut floor = Floor {
+        rooms: vec![room("c", size(2, 0))],
+        empty: vec![room("c", size(4, 0))],
+        levels: BTreeMap::new(),
+        now: trial.now,
+        fence_ms: 60_000,
+    };
+    let answers = line(&[older, waiting], &mut floor);
+    assert_eq!(answers[0].0, app("app-1"));
+    assert!(matches!(answers[1].1, Answer::Admission(Outcome::Wait(_))));
+
+    trial.pass(vec![room("c", size(2, 0))]);
+    assert_eq!(trial.counters("g"), (3, 0, 1));
+    assert_eq!(trial.half().used(), size(4, 0));
+    assert_eq!(trial.half().in_line(Vec::new()).map(|it| it.app), None);
+    let known = |key: &crate::ids::TaskId| trial.front.tasks[key].state == Task::Bound;
+    assert!(
+        trial.placeholders().iter().all(known),
+        "both sides know the new one"
+    );
+    trial.after(70_000);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+}
+
+#[test]
+fn i13_a_gang_that_is_not_repaired_in_time_is_released_whole() {
+    let mut trial = formed(Policy::default());
+    trial.task("real", size(2, 0), Some("g"));
+    trial.tick();
+    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.tell_task("real", Event::Bind);
+    lose(&mut trial, "b");
+    trial.after(59_999);
+    assert_eq!(trial.states(), (Front::Running, Core::Running));
+    trial.after(1);
+    assert_eq!(trial.states(), (Front::Failing, Core::Failing));
+    assert!(
+        trial
+            .half()
+            .allocations
+            .values()
+            .all(|it| it.released.is_some())
+    );
+    let failure = trial.front.head.failure.clone().unwrap();
+    assert_eq!(failure.code, FailureCode::GangShort);
+    assert!(
+        trial
+            .work
+            .contains(&front::Effect::Stop { task: id("real") })
+    );
+    assert_eq!(
+        trial.half().used(),
+        size(2, 0),
+        "on the books until its work has ended"
+    );
+    trial.tell(Input::Confirmed { id: id("real") });
+    assert_eq!(trial.states(), (Front::Failed, Core::Failed));
+    assert!(trial.half().allocations.is_empty());
+}
+
+#[test]
+fn i13_released_whole_at_once_where_that_is_the_policy() {
+    let at_once = Policy {
+        when_short: WhenShort::ReleaseWhole,
+        ..Policy::default()
+    };
+    let mut trial = formed(at_once);
+    lose(&mut trial, "a");
+    assert_eq!(trial.states(), (Front::Failed, Core::Failed));
+    assert!(trial.half().allocations.is_empty());
+}
+
+#[test]
+fn i13_a_member_that_ended_well_is_not_missing() {
+    let mut trial = formed(Policy::default());
+    for name in ["r1", "r2"] {
+        trial.task(name, size(2, 0), Some("g"));
+    }
+    trial.tick();
+    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    trial.tell_task("r1", Event::Complete);
+    assert!(trial.half().lost().is_empty());
+    trial.tell_task("r2", Event::Complete);
+    assert_eq!(trial.head().state, Core::Completing);
+    trial.after(30_000);
+    assert!(trial.dropped, "the core is done with it");
+}

@@ -1,0 +1,170 @@
+//! Real tasks and the placeholders they take the places of (5.6).
+
+use super::{formed, lose, policy};
+use crate::core;
+use crate::front;
+use crate::messages::{Termination, ToFront};
+use crate::policy::{Policy, Style};
+use crate::reason::Reason;
+use crate::task::State as Task;
+use crate::trial::{Trial, group, id, node, room, size};
+
+#[test]
+fn an_equal_task_takes_its_place_and_is_started_there() {
+    let mut trial = formed(policy(Style::Soft));
+    trial.task("real", size(2, 0), Some("g"));
+    trial.tick();
+    assert_eq!(trial.place("real", "c"), Some(Reason::HasPlaceholder));
+    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    assert_eq!(trial.state("real"), Task::Allocated);
+    let start = front::Effect::Start {
+        task: id("real"),
+        node: node("a"),
+    };
+    assert!(trial.work.contains(&start));
+    assert_eq!(trial.counters("g"), (2, 1, 0));
+    assert_eq!(trial.half().used(), size(4, 0));
+    assert_eq!(trial.placeholders().len(), 1);
+}
+
+#[test]
+fn a_closed_node_sends_the_real_task_elsewhere_and_charges_the_node_at_once() {
+    let mut trial = formed(policy(Style::Soft));
+    trial.task("real", size(1, 0), Some("g"));
+    trial.tick();
+    trial.mute = true;
+    let mut rooms = vec![
+        room("a", size(0, 0)),
+        room("b", size(0, 0)),
+        room("c", size(1, 0)),
+    ];
+    rooms[0].open = false;
+    rooms[1].open = false;
+    trial.pass(rooms);
+    assert_eq!(trial.half().used_on(&node("c")), size(1, 0));
+    assert_eq!(
+        trial.half().used(),
+        size(4, 0),
+        "its queue is not charged twice"
+    );
+    trial.speak();
+    assert_eq!(trial.half().used(), size(3, 0));
+    assert_eq!(trial.half().allocations[&id("real")].node, node("c"));
+}
+
+#[test]
+fn one_more_real_task_than_placeholders_is_placed_as_any_other() {
+    let mut trial = formed(policy(Style::Soft));
+    for name in ["r1", "r2", "r3"] {
+        trial.task(name, size(2, 0), Some("g"));
+    }
+    trial.tick();
+    trial.pass(vec![room("a", size(0, 0)), room("b", size(0, 0))]);
+    assert_eq!(trial.counters("g"), (2, 2, 0));
+    assert_eq!(trial.place("r3", "c"), None);
+    assert_eq!(trial.half().used(), size(6, 0));
+}
+
+/// A replacement under way: placeholder on `a`, the real task on its way to `to`.
+fn in_flight(to: &str) -> Trial {
+    let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
+    trial.pass(vec![room("a", size(2, 0))]);
+    trial.task("real", size(2, 0), Some("g"));
+    trial.tick();
+    trial.mute = true;
+    let mut rooms = vec![room("a", size(0, 0)), room("b", size(2, 0))];
+    rooms[0].open = to == "a";
+    trial.pass(rooms);
+    let to = node(to);
+    let replacing =
+        |it: &core::Effect| matches!(it, core::Effect::Replacing { node, .. } if *node == to);
+    assert!(trial.core_effects.iter().any(replacing));
+    trial
+}
+
+#[test]
+fn section_5_6_a_node_is_lost_during_a_replacement() {
+    // Both there: the placeholder is gone, the real ask waits again.
+    let mut trial = in_flight("a");
+    lose(&mut trial, "a");
+    assert!(trial.half().allocations.is_empty());
+    assert!(trial.half().pending.contains_key("real"));
+    assert_eq!(trial.counters("g"), (1, 0, 1));
+    trial.speak();
+    assert_eq!(
+        trial.counters("g"),
+        (1, 0, 1),
+        "its late confirmation says nothing new"
+    );
+
+    // The placeholder's node: the real one is confirmed.
+    let mut trial = in_flight("b");
+    lose(&mut trial, "a");
+    assert_eq!(trial.half().allocations[&id("real")].node, node("b"));
+    assert_eq!(trial.counters("g"), (1, 1, 0));
+
+    // The real one's node: it waits again, and the placeholder is kept.
+    let mut trial = in_flight("b");
+    lose(&mut trial, "b");
+    assert!(trial.half().pending.contains_key("real"));
+    let kept = trial.half().allocations.values().next().unwrap();
+    assert_eq!((&kept.node, kept.released), (&node("a"), None));
+    assert_eq!(trial.counters("g"), (1, 0, 0));
+    // This front has not spoken yet; the next pass can use the place it holds.
+    trial.outbox.clear();
+    trial.pass(vec![room("a", size(0, 0))]);
+    let kept = trial.half().allocations.values().next().unwrap();
+    assert_eq!(kept.released, Some(Termination::PlaceholderReplaced));
+}
+
+/// The placeholder goes by the word of its owner, and not by the exchange.
+#[test]
+fn a_task_on_its_way_waits_again_when_its_placeholder_is_completed() {
+    let ends: [fn(&mut Trial); 2] = [
+        |trial| {
+            let placeholder = trial.placeholders()[0].clone();
+            trial.tell_task(placeholder.as_str(), crate::task::Event::Complete);
+        },
+        |trial| {
+            trial.tell(front::Input::Fail { reason: None });
+        },
+    ];
+    for end in ends {
+        let mut trial = linked();
+        end(&mut trial);
+        assert!(trial.half().allocations.is_empty());
+        assert!(trial.half().pending.contains_key("real"));
+        assert_eq!(trial.counters("g"), (1, 0, 1));
+        assert_eq!(trial.state("real"), Task::Scheduling);
+        assert_eq!(trial.place("real", "b"), None, "it is placed as any other");
+        assert_eq!(trial.state("real"), Task::Allocated);
+    }
+}
+
+/// The place was exchanged when the task had been completed: nothing of the gang was lost.
+#[test]
+fn a_task_that_is_completed_during_its_exchange_has_done_its_part() {
+    let mut trial = linked();
+    trial.tell_task("real", crate::task::Event::Complete);
+    let placeholder = trial.placeholders()[0].clone();
+    assert_eq!(trial.half().allocations[&placeholder].released, None);
+    trial.tell(front::Input::Core(ToFront::Release {
+        keys: vec![placeholder],
+        termination: Termination::PlaceholderReplaced,
+    }));
+    assert_eq!(trial.counters("g"), (1, 1, 0));
+    assert_eq!(trial.head().groups["g"].fulfilled, 1);
+    assert!(trial.half().lost().is_empty());
+}
+
+/// As job-converter has it: the core has chosen a placeholder, and the front has not heard of it.
+fn linked() -> Trial {
+    let mut trial = Trial::new(vec![group("g", 1, size(2, 0))], Policy::default()).begun();
+    trial.pass(vec![room("a", size(2, 0))]);
+    trial.task("real", size(2, 0), Some("g"));
+    trial.tick();
+    let core = trial.core.as_mut().unwrap();
+    let step = core.replace(&mut [room("a", size(0, 0))], trial.now);
+    assert!(step.applied());
+    trial
+}

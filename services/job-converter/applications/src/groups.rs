@@ -1,0 +1,359 @@
+//! Task groups: reading and checking their definition (5.1).
+//!
+//! Every fault is found at once and named by its place in the list, so that a submitter mends the
+//! list in one go. A list with a fault is refused whole, or, when the submitter prefers, dropped
+//! whole: a gang of which a part is missing is another gang.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::{Size, Timestamp};
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::ids::{GroupName, TaskId};
+use crate::quantity;
+use crate::task::{Task, Wish};
+
+pub const MAX_GROUPS: usize = 64;
+/// Members of all groups of one application together.
+pub const MAX_MEMBERS: u64 = 100_000;
+
+/// A homogeneous set of tasks of which so many start together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TaskGroup {
+    pub name: GroupName,
+    pub min_member: u32,
+    pub min_resource: Size,
+    #[serde(default)]
+    pub node_selector: BTreeMap<String, String>,
+    /// What else is copied verbatim to each placeholder: tolerations, affinity and their like.
+    #[serde(default)]
+    pub copied: BTreeMap<String, Value>,
+}
+
+impl TaskGroup {
+    pub fn placeholder(&self, id: TaskId, now: Timestamp) -> Task {
+        let wish = Wish {
+            size: self.min_resource.clone(),
+            task_group_name: Some(self.name.clone()),
+            node_selector: self.node_selector.clone(),
+            ..Wish::default()
+        };
+        let mut task = Task::of(id, wish, now);
+        task.placeholder = true;
+        task
+    }
+}
+
+/// Σ minMember × minResource.
+pub fn placeholder_ask(groups: &[TaskGroup]) -> Size {
+    let mut sum = Size::default();
+    for group in groups {
+        sum.add(&times(&group.min_resource, group.min_member));
+    }
+    sum
+}
+
+/// So many of one size, stopping at the largest number there is.
+pub(crate) fn times(size: &Size, count: u32) -> Size {
+    let count = u64::from(count);
+    let extras = size.extras.iter();
+    Size {
+        memory_bytes: size.memory_bytes.saturating_mul(count),
+        cpu_milli: size.cpu_milli.saturating_mul(count),
+        gpu_milli: size.gpu_milli.saturating_mul(count),
+        extras: extras
+            .map(|(name, it)| (name.clone(), it.saturating_mul(count)))
+            .collect(),
+    }
+}
+
+/// One thing that is wrong with a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, thiserror::Error)]
+#[error("{pointer}: {message}")]
+pub struct Fault {
+    /// JSON pointer into the list; empty for the list itself.
+    pub pointer: String,
+    /// What is wrong, and what would be right.
+    pub message: String,
+}
+
+const COPIED: [&str; 5] = [
+    "tolerations",
+    "affinity",
+    "topologySpreadConstraints",
+    "labels",
+    "annotations",
+];
+
+/// Reads a list of task groups.
+///
+/// # Errors
+/// All faults of the list.
+pub fn parse(list: &Value) -> Result<Vec<TaskGroup>, Vec<Fault>> {
+    let mut reader = Reader::default();
+    let Some(entries) = list.as_array() else {
+        reader.fault("", "a list of task groups is expected");
+        return Err(reader.faults);
+    };
+    if entries.len() > MAX_GROUPS {
+        let message = format!(
+            "at most {MAX_GROUPS} groups, and here are {}",
+            entries.len()
+        );
+        reader.fault("", message);
+        return Err(reader.faults);
+    }
+    let read = |(index, entry)| reader.group(&format!("/{index}"), entry);
+    let groups: Vec<TaskGroup> = entries.iter().enumerate().filter_map(read).collect();
+    let members: u64 = groups.iter().map(|it| u64::from(it.min_member)).sum();
+    if members > MAX_MEMBERS {
+        let message = format!("at most {MAX_MEMBERS} members together, and here are {members}");
+        reader.fault("", message);
+    }
+    if reader.faults.is_empty() {
+        Ok(groups)
+    } else {
+        Err(reader.faults)
+    }
+}
+
+/// The same from the text that travels in an annotation.
+///
+/// # Errors
+/// All faults of the list; one when it is no JSON at all.
+pub fn parse_text(text: &str) -> Result<Vec<TaskGroup>, Vec<Fault>> {
+    match serde_json::from_str(text) {
+        Ok(list) => parse(&list),
+        Err(cause) => Err(vec![Fault {
+            pointer: String::new(),
+            message: format!("a JSON list of task groups is expected: {cause}"),
+        }]),
+    }
+}
+
+/// Reads amounts by name, as a task writes them.
+///
+/// # Errors
+/// All faults of them.
+pub fn amounts(given: &Value) -> Result<Size, Vec<Fault>> {
+    let mut reader = Reader::default();
+    let size = reader.resource("", Some(given));
+    size.ok_or(reader.faults)
+}
+
+/// A list as it is taken up, and what was wrong with it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Taken {
+    pub groups: Vec<TaskGroup>,
+    /// Published as the warning `TaskGroupsError` (5.1).
+    pub warnings: Vec<Fault>,
+}
+
+/// Refuses a list with faults, or, for who is `lenient`, goes on without a gang.
+///
+/// # Errors
+/// All faults of the list.
+pub fn take(list: &Value, lenient: bool) -> Result<Taken, Vec<Fault>> {
+    match parse(list) {
+        Ok(groups) => Ok(Taken {
+            groups,
+            warnings: Vec::new(),
+        }),
+        Err(warnings) if lenient => Ok(Taken {
+            groups: Vec::new(),
+            warnings,
+        }),
+        Err(faults) => Err(faults),
+    }
+}
+
+#[derive(Default)]
+struct Reader {
+    faults: Vec<Fault>,
+    names: BTreeSet<GroupName>,
+}
+
+impl Reader {
+    fn fault(&mut self, pointer: &str, message: impl Into<String>) {
+        self.faults.push(Fault {
+            pointer: pointer.to_owned(),
+            message: message.into(),
+        });
+    }
+
+    fn group(&mut self, at: &str, entry: &Value) -> Option<TaskGroup> {
+        let Some(entry) = entry.as_object() else {
+            self.fault(
+                at,
+                "an object with name, minMember and minResource is expected",
+            );
+            return None;
+        };
+        self.strangers(at, entry);
+        let name = self.name(&format!("{at}/name"), entry.get("name"));
+        let min_member = self.members(&format!("{at}/minMember"), entry.get("minMember"));
+        let resource = entry.get("minResource");
+        let min_resource = self.resource(&format!("{at}/minResource"), resource);
+        let selector = entry.get("nodeSelector");
+        let node_selector = self.selector(&format!("{at}/nodeSelector"), selector);
+        let copied = COPIED.iter().filter_map(|field| {
+            let value = entry.get(*field)?;
+            Some(((*field).to_owned(), value.clone()))
+        });
+        Some(TaskGroup {
+            name: name?,
+            min_member: min_member?,
+            min_resource: min_resource?,
+            node_selector: node_selector?,
+            copied: copied.collect(),
+        })
+    }
+
+    fn strangers(&mut self, at: &str, entry: &Map<String, Value>) {
+        let known = ["name", "minMember", "minResource", "nodeSelector"];
+        for field in entry.keys() {
+            if !known.contains(&field.as_str()) && !COPIED.contains(&field.as_str()) {
+                let known = [&known[..], &COPIED[..]].concat().join(", ");
+                let message = format!("unknown field; there are {known}");
+                self.fault(&format!("{at}/{}", escaped(field)), message);
+            }
+        }
+    }
+
+    fn name(&mut self, at: &str, given: Option<&Value>) -> Option<GroupName> {
+        let Some(text) = given.and_then(Value::as_str) else {
+            self.fault(at, "a name is expected");
+            return None;
+        };
+        match GroupName::new(text) {
+            Ok(name) if self.names.insert(name.clone()) => Some(name),
+            Ok(_) => {
+                self.fault(at, format!("another group is called {text:?} too"));
+                None
+            }
+            Err(bad) => {
+                self.fault(at, bad.to_string());
+                None
+            }
+        }
+    }
+
+    fn members(&mut self, at: &str, given: Option<&Value>) -> Option<u32> {
+        let number = given.and_then(Value::as_u64);
+        let number = number.and_then(|it| u32::try_from(it).ok());
+        let found = number.filter(|it| *it > 0);
+        if found.is_none() {
+            self.fault(at, "a whole number above 0 is expected");
+        }
+        found
+    }
+
+    fn resource(&mut self, at: &str, given: Option<&Value>) -> Option<Size> {
+        let Some(map) = given.and_then(Value::as_object) else {
+            let message = "amounts by name are expected, like {\"cpu\": \"500m\", \
+                           \"memory\": \"1Gi\"}";
+            self.fault(at, message);
+            return None;
+        };
+        let mut size = Size::default();
+        let before = self.faults.len();
+        for (name, amount) in map {
+            let text = match amount {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.to_string(),
+                _ => String::new(),
+            };
+            if quantity::set(&mut size, name, &text).is_none() {
+                let message = format!("{amount} is no amount; 10, \"500m\" or \"2Gi\" would be");
+                self.fault(&format!("{at}/{}", escaped(name)), message);
+            }
+        }
+        (self.faults.len() == before).then_some(size)
+    }
+
+    fn selector(&mut self, at: &str, given: Option<&Value>) -> Option<BTreeMap<String, String>> {
+        let Some(given) = given else {
+            return Some(BTreeMap::new());
+        };
+        let pairs = given.as_object().and_then(|map| {
+            let pair = |(name, value): (&String, &Value)| {
+                let value = value.as_str()?;
+                Some((name.clone(), value.to_owned()))
+            };
+            map.iter().map(pair).collect()
+        });
+        if pairs.is_none() {
+            self.fault(at, "texts by name are expected");
+        }
+        pairs
+    }
+}
+
+/// As a token of a JSON pointer (RFC 6901).
+fn escaped(token: &str) -> String {
+    token.replace('~', "~0").replace('/', "~1")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_fault_is_named_at_once() {
+        let list = json!([
+            {"name": "", "minMember": 0, "minResource": {"cpu": "five"}},
+            {"name": "b", "minMember": 1, "minResource": {"a/b": []}, "nodeselector": {}},
+            {"name": "b", "minMember": 1.5, "minResource": null},
+            {"name": "b", "minMember": 4_294_967_296_u64, "minResource": {}, "nodeSelector": 3},
+            7,
+        ]);
+        let faults = parse(&list).unwrap_err();
+        let pointers: Vec<&str> = faults.iter().map(|it| it.pointer.as_str()).collect();
+        let expected = [
+            "/0/name",
+            "/0/minMember",
+            "/0/minResource/cpu",
+            "/1/nodeselector",
+            "/1/minResource/a~1b",
+            "/2/name",
+            "/2/minMember",
+            "/2/minResource",
+            "/3/name",
+            "/3/minMember",
+            "/3/nodeSelector",
+            "/4",
+        ];
+        assert_eq!(pointers, expected);
+    }
+
+    #[test]
+    fn a_list_that_is_none_is_one_fault() {
+        for text in ["", "[{", "{}", "null"] {
+            assert_eq!(parse_text(text).unwrap_err().len(), 1, "{text:?}");
+        }
+        let many = Value::Array(vec![json!({}); MAX_GROUPS + 1]);
+        assert_eq!(parse(&many).unwrap_err().len(), 1);
+        let huge = json!([{"name": "a", "minMember": 100_001, "minResource": {}}]);
+        assert_eq!(parse(&huge).unwrap_err()[0].pointer, "");
+    }
+
+    #[test]
+    fn what_is_copied_stays_word_for_word() {
+        let text = r#"[{"name": "g", "minMember": 2, "minResource": {"memory": "1Gi", "pods": 1},
+            "nodeSelector": {"zone": "a"}, "tolerations": [{"key": "k"}]}]"#;
+        let groups = parse_text(text).unwrap();
+        let group = &groups[0];
+        assert_eq!(group.copied["tolerations"], json!([{"key": "k"}]));
+        assert_eq!(group.node_selector["zone"], "a");
+        assert_eq!(group.min_resource.extras["pods"], 1);
+        let row = serde_json::to_string(&groups).unwrap();
+        assert_eq!(
+            serde_json::from_str::<Vec<TaskGroup>>(&row).unwrap(),
+            groups
+        );
+    }
+}

@@ -1,0 +1,109 @@
+//! Names that submitters choose. They obey the rules of all chosen names: a path segment, a header.
+
+use std::fmt;
+use std::sync::Arc;
+
+use hayward_vocabulary::{BadName, NodeName};
+use serde::{Deserialize, Serialize};
+
+/// One rule for chosen names in the whole fleet; only what it is a name of differs.
+fn checked(what: &'static str, given: String) -> Result<Arc<str>, BadName> {
+    match NodeName::new(given) {
+        Ok(name) => Ok(name.as_str().into()),
+        Err(bad) => Err(BadName { what, ..bad }),
+    }
+}
+
+macro_rules! chosen_name {
+    ($(#[$doc:meta])* $name:ident, $what:literal) => {
+        $(#[$doc])*
+        #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(try_from = "String", into = "String")]
+        pub struct $name(Arc<str>);
+
+        impl $name {
+            /// # Errors
+            /// When the text is empty, too long, or has a character that does not belong.
+            pub fn new(text: impl Into<String>) -> Result<Self, BadName> {
+                checked($what, text.into()).map(Self)
+            }
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+        impl TryFrom<String> for $name {
+            type Error = BadName;
+            fn try_from(text: String) -> Result<Self, BadName> {
+                Self::new(text)
+            }
+        }
+        impl From<$name> for String {
+            fn from(name: $name) -> String {
+                name.0.as_ref().to_owned()
+            }
+        }
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+        impl std::borrow::Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
+            }
+        }
+    };
+}
+
+chosen_name!(
+    /// Chosen by whoever submits; unique in one partition (1).
+    AppId,
+    "application"
+);
+chosen_name!(
+    /// Unique in its application. The key of its ask and of its allocation too (1).
+    TaskId,
+    "task"
+);
+chosen_name!(
+    /// Of a task group, unique in its application (5.1).
+    GroupName,
+    "task group"
+);
+
+impl TaskId {
+    /// Placeholders are called so, and those that replace them in a repair.
+    pub fn is_reserved(&self) -> bool {
+        self.0.starts_with("tg-") || self.0.starts_with("tr-")
+    }
+}
+
+/// The name of a placeholder (5.3): at most 63 characters. The number runs through the whole
+/// application, so that groups whose names begin alike do not meet.
+pub(crate) fn placeholder(app: &AppId, group: &GroupName, number: u32) -> Result<TaskId, BadName> {
+    let head = |text: &str, limit: usize| text.chars().take(limit).collect::<String>();
+    let (app, group) = (head(app.as_str(), 28), head(group.as_str(), 20));
+    TaskId::new(format!("tg-{app}-{group}-{number:010}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_placeholder_is_told_apart_within_63_characters() {
+        let app = AppId::new("a".repeat(100)).unwrap();
+        let group = |end: &str| GroupName::new("g".repeat(30) + end).unwrap();
+        let (one, two) = (group("1"), group("2"));
+        let one = placeholder(&app, &one, 1).unwrap();
+        let two = placeholder(&app, &two, 2).unwrap();
+        assert_ne!(one, two);
+        assert_eq!(one.as_str().len(), 63);
+    }
+
+    #[test]
+    fn a_bad_name_says_of_what() {
+        let bad = AppId::new("a/b").unwrap_err();
+        assert!(bad.to_string().starts_with("application \"a/b\""), "{bad}");
+    }
+}

@@ -1,0 +1,61 @@
+//! What an application went through, with times (3.4). Bounded: the oldest entries are dropped,
+//! and counted.
+
+use hayward_vocabulary::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// Entries kept of one application.
+pub const KEPT: usize = 64;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry<S> {
+    pub state: S,
+    pub at: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StateLog<S> {
+    pub entries: Vec<Entry<S>>,
+    /// Older entries that are no longer here.
+    #[serde(default)]
+    pub dropped: u64,
+}
+
+impl<S> Default for StateLog<S> {
+    fn default() -> Self {
+        Self {
+            entries: Vec::new(),
+            dropped: 0,
+        }
+    }
+}
+
+impl<S: Copy> StateLog<S> {
+    pub fn record(&mut self, state: S, at: Timestamp) {
+        if self.entries.len() == KEPT {
+            self.entries.remove(0);
+            self.dropped += 1;
+        }
+        self.entries.push(Entry { state, at });
+    }
+
+    /// The states alone, oldest first.
+    pub fn states(&self) -> Vec<S> {
+        self.entries.iter().map(|entry| entry.state).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_go_first_and_are_counted() {
+        let mut log = StateLog::default();
+        for number in 0..KEPT + 3 {
+            log.record(number, Timestamp::default());
+        }
+        assert_eq!((log.entries.len(), log.dropped), (KEPT, 3));
+        assert_eq!(log.states()[0], 3);
+    }
+}

@@ -1,0 +1,233 @@
+//! Application managers: plug-ins that understand one kind of job each (2.6).
+
+use std::error::Error;
+
+/// One kind of job. Everything it begins in `start` ends in `stop`.
+pub trait Manager: Send {
+    /// Stable: settings enable and disable it by this.
+    fn name(&self) -> &str;
+    /// Makes its structures, and begins nothing.
+    ///
+    /// # Errors
+    /// When it cannot; nothing starts then.
+    fn init(&mut self) -> Result<(), Cause>;
+    /// Begins to watch its source of jobs.
+    ///
+    /// # Errors
+    /// When it cannot; those after it do not start.
+    fn start(&mut self) -> Result<(), Cause>;
+    /// Ends all that `start` began.
+    fn stop(&mut self);
+}
+
+pub type Cause = Box<dyn Error + Send + Sync>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Failed {
+    #[error("manager {name} could not be made ready")]
+    Init {
+        name: String,
+        #[source]
+        cause: Cause,
+    },
+    #[error("manager {name} could not start")]
+    Start {
+        name: String,
+        #[source]
+        cause: Cause,
+    },
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadList {
+    #[error("two managers are called {0:?}; exactly one writes an application")]
+    Twice(String),
+    #[error("there is no manager {0:?} to enable; there are {1}")]
+    Unknown(String, String),
+}
+
+/// Those that are enabled, in the order of their registration.
+pub struct Managers {
+    all: Vec<Box<dyn Manager>>,
+    running: bool,
+}
+
+impl Managers {
+    /// Keeps those of `all` that are enabled; all of them where nothing is said.
+    ///
+    /// # Errors
+    /// When two bear one name, or one is enabled that does not exist.
+    pub fn new(all: Vec<Box<dyn Manager>>, enabled: Option<&[String]>) -> Result<Self, BadList> {
+        let names: Vec<String> = all.iter().map(|it| it.name().to_owned()).collect();
+        for (index, name) in names.iter().enumerate() {
+            if names[..index].contains(name) {
+                return Err(BadList::Twice(name.clone()));
+            }
+        }
+        let wanted = enabled.unwrap_or(&names);
+        if let Some(stranger) = wanted.iter().find(|it| !names.contains(it)) {
+            return Err(BadList::Unknown(stranger.clone(), names.join(", ")));
+        }
+        let all = all.into_iter();
+        let all = all.filter(|it| wanted.iter().any(|name| name == it.name()));
+        Ok(Self {
+            all: all.collect(),
+            running: false,
+        })
+    }
+
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.all.iter().map(|it| it.name())
+    }
+
+    /// Makes each ready and starts it, in order. A second start does nothing.
+    ///
+    /// # Errors
+    /// The first one's; those that had started are stopped again.
+    pub fn start(&mut self) -> Result<(), Failed> {
+        if self.running {
+            return Ok(());
+        }
+        for index in 0..self.all.len() {
+            if let Err(failed) = begin(self.all[index].as_mut()) {
+                self.all[..index].iter_mut().for_each(|it| it.stop());
+                return Err(failed);
+            }
+        }
+        self.running = true;
+        Ok(())
+    }
+
+    /// Stops them in the same order. A second stop does nothing.
+    pub fn stop(&mut self) {
+        if std::mem::take(&mut self.running) {
+            self.all.iter_mut().for_each(|it| it.stop());
+        }
+    }
+}
+
+fn begin(manager: &mut dyn Manager) -> Result<(), Failed> {
+    let name = manager.name().to_owned();
+    if let Err(cause) = manager.init() {
+        return Err(Failed::Init { name, cause });
+    }
+    let started = manager.start();
+    started.map_err(|cause| Failed::Start { name, cause })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+
+    type Diary = Arc<Mutex<Vec<String>>>;
+
+    struct Noted {
+        name: &'static str,
+        breaks_at: &'static str,
+        diary: Diary,
+    }
+
+    impl Noted {
+        fn note(&self, what: &str) -> Result<(), Cause> {
+            self.diary
+                .lock()
+                .unwrap()
+                .push(format!("{what} {}", self.name));
+            if self.breaks_at == what {
+                return Err("it broke".into());
+            }
+            Ok(())
+        }
+    }
+
+    impl Manager for Noted {
+        fn name(&self) -> &str {
+            self.name
+        }
+        fn init(&mut self) -> Result<(), Cause> {
+            self.note("init")
+        }
+        fn start(&mut self) -> Result<(), Cause> {
+            self.note("start")
+        }
+        fn stop(&mut self) {
+            self.note("stop").unwrap();
+        }
+    }
+
+    fn three(second_breaks_at: &'static str) -> (Vec<Box<dyn Manager>>, Diary) {
+        let diary = Diary::default();
+        let one = |name, breaks_at| {
+            let diary = diary.clone();
+            Box::new(Noted {
+                name,
+                breaks_at,
+                diary,
+            }) as Box<dyn Manager>
+        };
+        let all = vec![
+            one("jobs", ""),
+            one("orchestrator", second_breaks_at),
+            one("applications", ""),
+        ];
+        (all, diary)
+    }
+
+    #[test]
+    fn each_is_made_ready_and_started_in_order_once() {
+        let (all, diary) = three("");
+        let enabled = ["jobs".to_owned(), "applications".to_owned()];
+        let mut managers = Managers::new(all, Some(&enabled)).unwrap();
+        managers.stop();
+        managers.start().unwrap();
+        managers.start().unwrap();
+        managers.stop();
+        managers.stop();
+        let order = [
+            "init jobs",
+            "start jobs",
+            "init applications",
+            "start applications",
+            "stop jobs",
+            "stop applications",
+        ];
+        assert_eq!(*diary.lock().unwrap(), order);
+    }
+
+    #[test]
+    fn the_first_error_ends_the_start_and_what_it_had_begun() {
+        for (breaks_at, tried) in [("init", vec!["init"]), ("start", vec!["init", "start"])] {
+            let (all, diary) = three(breaks_at);
+            let mut managers = Managers::new(all, None).unwrap();
+            assert!(
+                managers
+                    .start()
+                    .unwrap_err()
+                    .to_string()
+                    .contains("orchestrator")
+            );
+            let tried = tried.into_iter().map(|it| format!("{it} orchestrator"));
+            let mut order = vec!["init jobs".to_owned(), "start jobs".to_owned()];
+            order.extend(tried);
+            order.push("stop jobs".to_owned());
+            assert_eq!(*diary.lock().unwrap(), order);
+        }
+    }
+
+    #[test]
+    fn one_name_is_one_manager_and_a_stranger_is_named() {
+        let (mut all, _) = three("");
+        all.extend(three("").0);
+        let twice = Managers::new(all, None).err();
+        assert_eq!(twice, Some(BadList::Twice("jobs".to_owned())));
+        let enabled = ["spark".to_owned()];
+        let unknown = Managers::new(three("").0, Some(&enabled)).err().unwrap();
+        assert!(
+            unknown
+                .to_string()
+                .contains("jobs, orchestrator, applications")
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! What a submitter says of an application (2.2).
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{Timestamp, UserName};
+use serde::{Deserialize, Serialize};
+
+use crate::groups::TaskGroup;
+use crate::policy::Policy;
+
+/// It has running tasks: it is placed in the recovery queue when no rule places it (4.3).
+pub const FORCE_CREATE: &str = "application.create.force";
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Metadata {
+    /// Empty: the placement rules decide.
+    #[serde(default)]
+    pub queue_name: String,
+    pub user: UserName,
+    #[serde(default)]
+    pub groups: Vec<String>,
+    #[serde(default)]
+    pub tags: BTreeMap<String, String>,
+    #[serde(default)]
+    pub task_groups: Vec<TaskGroup>,
+    /// Of its placeholders; a task says its own.
+    #[serde(default)]
+    pub priority: i32,
+    #[serde(default)]
+    pub owner_references: Vec<String>,
+    #[serde(default)]
+    pub scheduling_policy_parameters: Policy,
+    #[serde(default)]
+    pub creation_time: Option<Timestamp>,
+}
+
+impl Metadata {
+    pub fn of(user: UserName) -> Self {
+        Self {
+            queue_name: String::new(),
+            user,
+            groups: Vec::new(),
+            tags: BTreeMap::new(),
+            task_groups: Vec::new(),
+            priority: 0,
+            owner_references: Vec::new(),
+            scheduling_policy_parameters: Policy::default(),
+            creation_time: None,
+        }
+    }
+
+    pub fn force_create(&self) -> bool {
+        self.tags.get(FORCE_CREATE).is_some_and(|it| it == "true")
+    }
+
+    /// Fields of a second submission that say something else: the first caller wins (2.1, rule 2).
+    /// The creation time is no wish, and is not compared.
+    pub fn ignored(&self, again: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("queueName", self.queue_name != again.queue_name),
+            ("user", self.user != again.user),
+            ("groups", self.groups != again.groups),
+            ("tags", self.tags != again.tags),
+            ("taskGroups", self.task_groups != again.task_groups),
+            ("priority", self.priority != again.priority),
+            (
+                "ownerReferences",
+                self.owner_references != again.owner_references,
+            ),
+            (
+                "schedulingPolicyParameters",
+                self.scheduling_policy_parameters != again.scheduling_policy_parameters,
+            ),
+        ];
+        let found = differs.into_iter().filter(|(_, differs)| *differs);
+        found.map(|(name, _)| name).collect()
+    }
+}

@@ -1,0 +1,210 @@
+//! Whatever comes in whatever order: both sides agree in the end, and nothing stays taken.
+
+use hayward_vocabulary::Size;
+use proptest::prelude::*;
+
+use crate::core;
+use crate::front::Input;
+use crate::messages::{Termination, ToCore, ToFront};
+use crate::policy::{Admission, Policy, Style, WhenShort};
+use crate::task::Event;
+use crate::trial::{Trial, group, id, node, room, size};
+
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    Ticks(u64),
+    Task(u8, u64, bool),
+    Tell(u8, Event),
+    Place(u8, u8),
+    Pass(u64, u64, bool),
+    Lose(u8),
+    Preempt(u8),
+    Confirm(u8),
+    Complete,
+    Fail,
+    Kill,
+    Mute,
+    Speak,
+    Again,
+}
+
+fn happens() -> impl Strategy<Value = Happens> {
+    let event = prop::sample::select(Event::ALL.to_vec());
+    prop_oneof![
+        6 => prop_oneof![Just(1), Just(1_000), Just(31_000)].prop_map(Happens::Ticks),
+        4 => (0..4_u8, 1..5_u64, any::<bool>()).prop_map(|(t, s, g)| Happens::Task(t, s, g)),
+        2 => (0..4_u8, event).prop_map(|(t, e)| Happens::Tell(t, e)),
+        4 => (0..4_u8, 0..3_u8).prop_map(|(t, n)| Happens::Place(t, n)),
+        6 => (0..8_u64, 0..8_u64, any::<bool>()).prop_map(|(a, b, o)| Happens::Pass(a, b, o)),
+        1 => (0..3_u8).prop_map(Happens::Lose),
+        1 => (0..6_u8).prop_map(Happens::Preempt),
+        2 => (0..4_u8).prop_map(Happens::Confirm),
+        1 => Just(Happens::Complete),
+        1 => Just(Happens::Fail),
+        1 => Just(Happens::Kill),
+        1 => Just(Happens::Mute),
+        2 => Just(Happens::Speak),
+        1 => Just(Happens::Again),
+    ]
+}
+
+fn policies() -> impl Strategy<Value = Policy> {
+    (any::<bool>(), any::<bool>(), any::<bool>()).prop_map(|(hard, partial, whole)| Policy {
+        placeholder_timeout_ms: 60_000,
+        style: if hard { Style::Hard } else { Style::Soft },
+        admission: if partial {
+            Admission::Partial
+        } else {
+            Admission::Atomic
+        },
+        gang_admission_timeout_ms: 90_000,
+        when_short: if whole {
+            WhenShort::ReleaseWhole
+        } else {
+            WhenShort::Repair { grace_ms: 20_000 }
+        },
+    })
+}
+
+const NODES: [&str; 3] = ["a", "b", "c"];
+
+fn name(number: u8) -> String {
+    format!("t{number}")
+}
+
+/// Those that only the core and the tick may raise are theirs.
+fn may_be_told(event: Event) -> bool {
+    !matches!(
+        event,
+        Event::Allocate | Event::Init | Event::Submit | Event::Reject
+    )
+}
+
+fn happen(trial: &mut Trial, what: Happens) {
+    let submitted = trial.core.is_some();
+    match what {
+        Happens::Ticks(ms) => trial.after(ms),
+        Happens::Task(number, amount, in_group) => {
+            let new = !trial.front.tasks.contains_key(name(number).as_str());
+            if new && !trial.front.head.state.is_dead() {
+                trial.task(&name(number), size(amount, 0), in_group.then_some("g"));
+            }
+        }
+        Happens::Tell(number, event) if may_be_told(event) => {
+            trial.tell_task(&name(number), event);
+        }
+        Happens::Place(number, on) if submitted => {
+            trial.place(&name(number), NODES[usize::from(on)]);
+        }
+        Happens::Pass(a, b, open) if submitted => {
+            let mut rooms = vec![room("a", size(a, 0)), room("b", size(b, 0))];
+            rooms[0].open = open;
+            trial.pass(rooms);
+        }
+        Happens::Lose(number) if submitted => {
+            let node = node(NODES[usize::from(number)]);
+            trial.core(core::Input::NodeLost { node });
+        }
+        Happens::Preempt(number) if submitted => {
+            let mut keys = trial.half().allocations.keys().cloned();
+            if let Some(key) = keys.nth(usize::from(number)) {
+                trial.core(core::Input::Preempt {
+                    key,
+                    termination: Termination::PreemptedByScheduler,
+                });
+            }
+        }
+        Happens::Confirm(number) => {
+            trial.tell(Input::Confirmed {
+                id: id(&name(number)),
+            });
+        }
+        Happens::Complete => {
+            trial.tell(Input::Complete);
+        }
+        Happens::Fail => {
+            trial.tell(Input::Fail { reason: None });
+        }
+        Happens::Kill => {
+            trial.tell(Input::Kill);
+        }
+        Happens::Mute => trial.mute = true,
+        Happens::Speak => trial.speak(),
+        Happens::Again => say_again(trial),
+        _ => {}
+    }
+}
+
+/// The last words of both sides come a second time.
+fn say_again(trial: &mut Trial) {
+    if let Some(news) = trial.to_front.last().cloned()
+        && !matches!(news, ToFront::Updated { .. } | ToFront::Rejected { .. })
+    {
+        trial.tell(Input::Core(news));
+    }
+    if let Some(message) = trial.to_core.last().cloned()
+        && trial.core.is_some()
+        && !matches!(message, ToCore::Submit(_) | ToCore::Ask(_))
+    {
+        trial.core(core::Input::Front(message));
+    }
+}
+
+fn sums_add_up(half: &core::Application) {
+    let mut on_nodes = Size::default();
+    for name in NODES {
+        on_nodes.add(&half.used_on(&node(name)));
+    }
+    let mut elsewhere = Size::default();
+    for held in half.allocations.values() {
+        if let Some((ask, on)) = &held.successor
+            && *on != held.node
+        {
+            elsewhere.add(&ask.size);
+        }
+    }
+    let mut booked = half.used();
+    booked.add(&elsewhere);
+    assert_eq!(booked, on_nodes);
+    for group in half.head.groups.values() {
+        assert!(group.replaced + group.timedout <= group.count, "{group:?}");
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn in_the_end_both_sides_agree(
+        policy in policies(),
+        members in 0..4_u32,
+        story in prop::collection::vec(happens(), 1..60),
+    ) {
+        let groups = match members {
+            0 => Vec::new(),
+            _ => vec![group("g", members, size(2, 0))],
+        };
+        let mut trial = Trial::new(groups, policy);
+        for what in story {
+            happen(&mut trial, what);
+            if let Some(half) = &trial.core {
+                sums_add_up(half);
+            }
+        }
+        trial.speak();
+        if let Some(half) = &trial.core {
+            // Whatever the core holds or has to serve, somebody at the front waits for or uses.
+            for key in half.allocations.keys().chain(half.pending.keys()) {
+                let task = trial.front.tasks.get(key);
+                let alive = task.is_some_and(|it| !it.state.is_terminated());
+                prop_assert!(alive, "{key} is taken for {task:?}");
+            }
+            // And an atomic gang holds nothing before it holds all.
+            let state = half.head.state;
+            if policy.admission == Admission::Atomic && state == core::State::Accepted {
+                let held = trial.placeholders().len();
+                prop_assert!(held == 0 || half.head.formed, "{held} of {members}");
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Free room on nodes, and limits of queues and users: what admission and replacement look at.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, Size};
+use serde::{Deserialize, Serialize};
+
+use crate::groups;
+
+/// A node as it is seen in one pass.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Room {
+    pub node: NodeName,
+    pub free: Size,
+    /// Takes new work.
+    pub open: bool,
+    pub labels: BTreeMap<String, String>,
+}
+
+impl Room {
+    pub fn of(node: NodeName, free: Size) -> Self {
+        Self {
+            node,
+            free,
+            open: true,
+            labels: BTreeMap::new(),
+        }
+    }
+
+    /// All placement checks but the fit.
+    pub fn takes(&self, selector: &BTreeMap<String, String>) -> bool {
+        let has = |(name, value)| self.labels.get(name) == Some(value);
+        self.open && selector.iter().all(has)
+    }
+}
+
+/// Upper bounds by type; a type that is not named has none (6, FitInMaxUndef).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Cap {
+    pub memory_bytes: Option<u64>,
+    pub cpu_milli: Option<u64>,
+    pub gpu_milli: Option<u64>,
+    pub extras: BTreeMap<String, u64>,
+}
+
+/// One level of the queue hierarchy, or a user's limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Level {
+    pub name: String,
+    pub max: Cap,
+    pub used: Size,
+}
+
+impl Level {
+    /// How many more of this size it allows.
+    pub fn allows(&self, size: &Size) -> u32 {
+        let (max, used) = (&self.max, &self.used);
+        let fixed = [
+            (size.memory_bytes, max.memory_bytes, used.memory_bytes),
+            (size.cpu_milli, max.cpu_milli, used.cpu_milli),
+            (size.gpu_milli, max.gpu_milli, used.gpu_milli),
+        ];
+        let extras = size.extras.iter().map(|(name, size)| {
+            let used = used.extras.get(name).copied().unwrap_or(0);
+            (*size, max.extras.get(name).copied(), used)
+        });
+        let allowed = fixed.into_iter().chain(extras).map(|(size, max, used)| {
+            max.map_or(u32::MAX, |max| whole(max.saturating_sub(used), size))
+        });
+        allowed.min().unwrap_or(u32::MAX)
+    }
+
+    /// The types of which this many do not fit.
+    pub fn exceeded_by(&self, size: &Size, count: u32) -> Vec<String> {
+        let mut one = self.clone();
+        let wanted = groups::times(size, count);
+        one.used.add(&wanted);
+        let (max, used) = (&one.max, &one.used);
+        let above = |name: &str, max: Option<u64>, used: u64, wanted: u64| {
+            let above = wanted > 0 && max.is_some_and(|max| used > max);
+            above.then(|| name.to_owned())
+        };
+        let fixed = [
+            above(
+                "memory",
+                max.memory_bytes,
+                used.memory_bytes,
+                wanted.memory_bytes,
+            ),
+            above("cpu", max.cpu_milli, used.cpu_milli, wanted.cpu_milli),
+            above("gpu", max.gpu_milli, used.gpu_milli, wanted.gpu_milli),
+        ];
+        let extras = wanted.extras.iter().map(|(name, wanted)| {
+            let used = used.extras.get(name).copied().unwrap_or(0);
+            above(name, max.extras.get(name).copied(), used, *wanted)
+        });
+        fixed.into_iter().chain(extras).flatten().collect()
+    }
+}
+
+/// How many of this size go into that room.
+pub fn copies(size: &Size, free: &Size) -> u32 {
+    let fixed = [
+        (size.memory_bytes, free.memory_bytes),
+        (size.cpu_milli, free.cpu_milli),
+        (size.gpu_milli, free.gpu_milli),
+    ];
+    let extras = size.extras.iter();
+    let extras = extras.map(|(name, it)| (*it, free.extras.get(name).copied().unwrap_or(0)));
+    let each = fixed.into_iter().chain(extras);
+    let fewest = each.map(|(size, free)| whole(free, size)).min();
+    fewest.unwrap_or(u32::MAX)
+}
+
+fn whole(room: u64, size: u64) -> u32 {
+    let count = room.checked_div(size).unwrap_or(u64::MAX);
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+/// The types of `size` that do not fit into `room`, a type the room has not counting as none of it.
+pub fn misfits(size: &Size, room: &Size) -> Vec<String> {
+    let fixed = [
+        ("memory", size.memory_bytes, room.memory_bytes),
+        ("cpu", size.cpu_milli, room.cpu_milli),
+        ("gpu", size.gpu_milli, room.gpu_milli),
+    ];
+    let extras = size.extras.iter().map(|(name, it)| {
+        let room = room.extras.get(name).copied().unwrap_or(0);
+        (name.as_str(), *it, room)
+    });
+    let found = fixed
+        .into_iter()
+        .chain(extras)
+        .filter(|(_, size, room)| size > room);
+    found.map(|(name, _, _)| name.to_owned()).collect()
+}

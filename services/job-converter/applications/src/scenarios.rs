@@ -1,0 +1,357 @@
+//! The worked scenarios of the specification (15) that belong to this machine, by number.
+//!
+//! S13–S19 and S21–S25 are of queues, ordering, preemption and placement rules: the planner's. Of
+//! S12 and S20 the part of the gang and of the application is here, that of the queue is not.
+
+mod gangs;
+
+use hayward_vocabulary::Size;
+
+use crate::answers::{Added, NotRemoved, TaskAdded, TaskNotAdded};
+use crate::book::{Book, Limits};
+use crate::core::{self, State as Core};
+use crate::front::{Effect, Input, State as Front};
+use crate::messages::{Ask, Termination, ToCore, ToFront};
+use crate::metadata::Metadata;
+use crate::policy::{Policy, Style};
+use crate::reason::Reason;
+use crate::task::{Event, State as Task, Wish};
+use crate::trial::{Trial, ann, app, ask, at, group, id, metadata, node, size, submission};
+use crate::{groups, recovery};
+
+fn in_queue(queue: &str) -> Metadata {
+    Metadata {
+        queue_name: queue.to_owned(),
+        ..Metadata::of(ann())
+    }
+}
+
+#[test]
+fn s01_duplicate_application() {
+    let mut book = Book::new(Limits::default());
+    let name = app("app00001");
+    let added = book.add("jobs", &name, in_queue("root.a"), at(1)).unwrap();
+    assert_eq!(added, Added::Created);
+    let stored = book.get(&name).unwrap();
+    assert_eq!((stored.head.state, stored.tasks.len()), (Front::New, 0));
+    let again = book
+        .add("jobs", &name, in_queue("root.other"), at(2))
+        .unwrap();
+    let ignored_fields = vec!["queueName"];
+    assert_eq!(again, Added::Existing { ignored_fields });
+    assert_eq!(book.get(&name).unwrap().head.metadata.queue_name, "root.a");
+    // Exactly one writer per application.
+    assert!(
+        book.add("orchestrator", &name, in_queue("root.a"), at(3))
+            .is_err()
+    );
+}
+
+#[test]
+fn s02_removal_guard() {
+    let mut book = Book::new(Limits::default());
+    let names = [1, 2, 3].map(|number| app(&format!("app0000{number}")));
+    for name in &names {
+        book.add("jobs", name, in_queue("root.a"), at(1)).unwrap();
+    }
+    let wish = Wish {
+        alias: Some("/remove-test-00001".to_owned()),
+        ..Wish::default()
+    };
+    book.add_task(&names[0], &id("t"), wish, at(1)).unwrap();
+    book.tell_task(&names[0], &id("t"), Event::Init, at(1))
+        .unwrap();
+    book.add_task(&names[1], &id("t"), Wish::default(), at(1))
+        .unwrap();
+    for event in [Event::Reject, Event::Fail] {
+        assert!(
+            book.tell_task(&names[1], &id("t"), event, at(1))
+                .unwrap()
+                .applied
+        );
+    }
+    let blocking_tasks = vec!["/remove-test-00001".to_owned()];
+    let blocked = book.remove(&names[0], false).unwrap_err();
+    assert_eq!(blocked, NotRemoved::Blocked { blocking_tasks });
+    assert!(book.get(&names[0]).is_some());
+    book.remove(&names[1], false).unwrap();
+    assert_eq!(book.remove(&names[1], false), Err(NotRemoved::NotFound));
+    assert!(book.get(&names[2]).is_some());
+    let forced = book.remove(&names[0], true).unwrap();
+    let stop = Effect::Stop { task: id("t") };
+    assert_eq!(forced, [stop, Effect::ToCore(ToCore::Remove)]);
+}
+
+#[test]
+fn s03_task_bookkeeping() {
+    let mut book = Book::new(Limits::default());
+    let name = app("app00001");
+    book.add("jobs", &name, in_queue("root.a"), at(1)).unwrap();
+    let count = |book: &Book| book.get(&name).unwrap().tasks.len();
+    let wish = Wish::default;
+    let one = book.add_task(&name, &id("1"), wish(), at(1));
+    assert_eq!(one, Ok(TaskAdded::Created));
+    book.add_task(&name, &id("2"), wish(), at(1)).unwrap();
+    let again = book.add_task(&name, &id("2"), wish(), at(1));
+    assert_eq!((again, count(&book)), (Ok(TaskAdded::Existing), 2));
+    let unknown = book.add_task(&app("other"), &id("1"), wish(), at(1));
+    assert_eq!(unknown, Err(TaskNotAdded::NotFound));
+    book.remove_task(&name, &id("9"));
+    book.remove_task(&app("other"), &id("1"));
+    assert_eq!(count(&book), 2);
+    book.remove_task(&name, &id("1"));
+    assert_eq!(count(&book), 1);
+    book.remove_task(&name, &id("2"));
+    assert_eq!(count(&book), 0);
+}
+
+fn warnings(trial: &Trial) -> usize {
+    let warned = |it: &&Effect| matches!(it, Effect::Warn { .. });
+    trial.work.iter().filter(warned).count()
+}
+
+#[test]
+fn s04_failing_twice() {
+    let mut trial = Trial::plain();
+    trial.tick();
+    for name in ["new", "pending", "scheduling", "allocated"] {
+        trial.task(name, Size::default(), None);
+    }
+    for name in ["pending", "scheduling", "allocated"] {
+        trial.tell_task(name, Event::Init);
+    }
+    for name in ["scheduling", "allocated"] {
+        trial.tell_task(name, Event::Submit);
+    }
+    trial.tell_task("allocated", Event::Allocate);
+    assert_eq!(trial.front.head.state, Front::Accepted);
+    let fail = || Input::Fail { reason: None };
+    assert_eq!(trial.tell(fail()), None);
+    assert_eq!(
+        (trial.front.head.state, warnings(&trial)),
+        (Front::Failing, 3)
+    );
+    assert_eq!(trial.tell(fail()), None);
+    assert_eq!(
+        (trial.front.head.state, warnings(&trial)),
+        (Front::Failed, 6)
+    );
+    assert_eq!(
+        trial.state("new"),
+        Task::New,
+        "an owner's word ends no task"
+    );
+
+    let mut trial = Trial::plain();
+    assert_eq!(trial.tell(fail()), Some(Reason::NotLegalHere));
+    assert_eq!(trial.front.head.state, Front::New);
+    trial.front.head.state = Front::Submitted;
+    trial.tell(fail());
+    assert_eq!(trial.front.head.state, Front::Failing);
+    trial.tell(fail());
+    assert_eq!(
+        (trial.front.head.state, warnings(&trial)),
+        (Front::Failed, 0)
+    );
+}
+
+#[test]
+fn s05_completing_an_ask_that_was_never_allocated() {
+    let mut trial = Trial::plain();
+    trial.task("t", Size::default(), None);
+    trial.to_core.clear();
+    for event in [Event::Init, Event::Submit, Event::Complete] {
+        assert_eq!(trial.tell_task("t", event), None);
+    }
+    assert_eq!(trial.state("t"), Task::Completed);
+    let said = trial
+        .to_core
+        .iter()
+        .filter(|it| !matches!(it, ToCore::Ask(_)));
+    let said: Vec<_> = said.cloned().collect();
+    assert_eq!(said, [ToCore::ReleaseAsk { key: id("t") }]);
+}
+
+#[test]
+fn s06_policy_parameters() {
+    for (text, seconds, style) in [
+        (
+            "placeholderTimeoutInSeconds=50   gangSchedulingStyle=Hard",
+            50,
+            Style::Hard,
+        ),
+        (
+            "placeholderTimeoutInSeconds=50=25 gangSchedulingStyle=Hard=Soft",
+            0,
+            Style::Soft,
+        ),
+        (
+            "placeholderTimeoutInSeconds=50 gangSchedulingStyle=Hard=Soft",
+            50,
+            Style::Soft,
+        ),
+        ("placeholderTimeoutInSeconds=oneSecond", 0, Style::Soft),
+        ("gangSchedulingStyle=abc", 0, Style::Soft),
+        ("", 0, Style::Soft),
+    ] {
+        let policy = Policy::parse(text);
+        let found = (policy.placeholder_timeout_ms, policy.style);
+        assert_eq!(found, (seconds * 1_000, style), "{text:?}");
+    }
+}
+
+/// A core half with its gang asked for, and nothing placed.
+fn core_with(groups: Vec<groups::TaskGroup>, policy: Policy) -> core::Application {
+    let mut core = core::Application::new(submission(groups, policy), at(0));
+    core.step(core::Input::Admitted(Ok(())), at(0));
+    core
+}
+
+fn tell(core: &mut core::Application, input: core::Input) -> Vec<core::Effect> {
+    let step = core.step(input, at(10));
+    assert!(step.applied(), "{:?}", step.refused);
+    step.effects
+}
+
+fn asks(core: &mut core::Application, ask: Ask) {
+    tell(core, core::Input::Front(ToCore::Ask(ask)));
+}
+
+fn held(core: &mut core::Application, key: &str, size: Size, group: Option<&str>) {
+    asks(core, ask(key, size, group));
+    let place = core::Input::Placed {
+        key: id(key),
+        node: node("a"),
+    };
+    tell(core, place);
+}
+
+fn placeholder(key: &str, size: Size, group: &str) -> Ask {
+    Ask {
+        placeholder: true,
+        ..ask(key, size, Some(group))
+    }
+}
+
+fn held_placeholder(core: &mut core::Application, key: &str, size: Size, group: &str) {
+    asks(core, placeholder(key, size, group));
+    let place = core::Input::Placed {
+        key: id(key),
+        node: node("a"),
+    };
+    tell(core, place);
+}
+
+fn confirm(key: &str, termination: Termination) -> core::Input {
+    core::Input::Front(ToCore::Confirm {
+        key: id(key),
+        termination,
+    })
+}
+
+#[test]
+fn s20_recovery_of_the_application() {
+    let vector = |memory_bytes, cores: u64| Size {
+        memory_bytes,
+        cpu_milli: cores * 1_000,
+        ..Size::default()
+    };
+    let mut core = core_with(Vec::new(), Policy::default());
+    held(&mut core, "1", vector(10, 1), None);
+    held(&mut core, "2", vector(10, 1), None);
+    assert_eq!(
+        (core.head.state, core.used()),
+        (Core::Running, vector(20, 2))
+    );
+    for (key, memory) in [("3", 50), ("4", 100), ("5", 50), ("6", 100)] {
+        asks(&mut core, ask(key, vector(memory, 5), None));
+    }
+    // Which of them fit is the planner's to say: the two of 50.
+    for (key, on) in [("3", "a"), ("5", "b")] {
+        let place = core::Input::Placed {
+            key: id(key),
+            node: node(on),
+        };
+        tell(&mut core, place);
+    }
+    let pending = core.pending_size().memory_bytes;
+    assert_eq!((core.used().memory_bytes, pending), (120, 200));
+    let stored: Vec<_> = core.allocations.values().cloned().collect();
+    let again = recovery::rebuild(core.head.submission.clone(), stored, Vec::new(), at(99));
+    assert_eq!(
+        (again.allocations.len(), again.used()),
+        (4, vector(120, 12))
+    );
+    let mut on_nodes = again.used_on(&node("a"));
+    on_nodes.add(&again.used_on(&node("b")));
+    assert_eq!(on_nodes, vector(120, 12));
+    assert_eq!((again.pending.len(), again.head.state), (0, Core::Running));
+    assert_eq!(
+        again.head.submitted_at,
+        at(0),
+        "its age is that of its work"
+    );
+}
+
+#[test]
+fn a_task_of_a_dead_application_is_told_why_it_died() {
+    let mut book = Book::new(Limits::default());
+    let name = app("app-1");
+    let (groups, policy) = (vec![group("g", 1, size(1, 0))], Policy::default());
+    book.add("jobs", &name, metadata(groups, policy), at(1))
+        .unwrap();
+    book.tick(at(2));
+    let news = ToFront::Rejected {
+        reason: "queue is full".to_owned(),
+    };
+    book.core(&name, news, at(3));
+    let dead = book
+        .add_task(&name, &id("t"), Wish::default(), at(4))
+        .unwrap_err();
+    let TaskNotAdded::Dead { state, failure } = dead else {
+        panic!("{dead:?}");
+    };
+    assert_eq!(state, Front::Failed);
+    assert_eq!(
+        failure.unwrap().message,
+        "ApplicationRejected: queue is full"
+    );
+    // 2.1, rule 6: the id can be used again once it is removed.
+    let again = book.add("jobs", &name, in_queue("root.a"), at(5)).unwrap();
+    assert!(matches!(again, Added::Existing { .. }));
+    book.remove(&name, false).unwrap();
+    let again = book.add("jobs", &name, in_queue("root.a"), at(6)).unwrap();
+    assert_eq!(again, Added::Created);
+    let changes = book.take_changes();
+    assert_eq!((changes.removed.len(), changes.heads.len()), (1, 1));
+    assert_eq!(changes.heads[0].state, Front::New);
+}
+
+#[test]
+fn a_confirmation_of_what_is_gone_is_answered() {
+    let mut book = Book::new(Limits::default());
+    let name = app("app-1");
+    assert!(book.confirm(&name, &id("t"), at(1)).is_none());
+    book.add("jobs", &name, in_queue("root.a"), at(1)).unwrap();
+    book.add_task(&name, &id("t"), Wish::default(), at(1))
+        .unwrap();
+    let told = book.confirm(&name, &id("t"), at(1)).unwrap();
+    assert_eq!(
+        (told.applied, told.reason),
+        (false, Some(Reason::NoRelease))
+    );
+    let unknown = book.tell_task(&name, &id("u"), Event::Complete, at(1));
+    assert!(unknown.is_none());
+    book.remove(&name, true).unwrap();
+    let told = book.confirm(&name, &id("t"), at(2)).unwrap();
+    assert_eq!(
+        (told.applied, told.reason),
+        (false, Some(Reason::ApplicationGone))
+    );
+    let late = ToFront::Allocated {
+        key: id("t"),
+        node: node("a"),
+    };
+    let step = book.core(&name, late, at(3));
+    assert_eq!(step.effects, [Effect::ToCore(ToCore::Remove)]);
+}

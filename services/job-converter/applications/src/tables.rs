@@ -1,0 +1,226 @@
+//! The tables of section 3, each state with each event: what is legal is written out here a second
+//! time, and everything else must be refused and change nothing.
+
+use crate::front::{self, Input};
+use crate::messages::{Termination, ToFront};
+use crate::trial::{Trial, app, id, metadata, node};
+use crate::{core, policy::Policy, task};
+
+fn named(list: &str) -> Vec<(String, String, String)> {
+    let rows = list.lines().map(str::trim).filter(|row| !row.is_empty());
+    let mut found = Vec::new();
+    for row in rows {
+        let (event, moves) = row.split_once(':').unwrap();
+        for step in moves.split(',') {
+            let (from, to) = step.split_once('>').unwrap();
+            let text = |it: &str| it.trim().to_owned();
+            found.push((text(from), text(event), text(to)));
+        }
+    }
+    found
+}
+
+fn compare<S: std::fmt::Debug + Copy, E: std::fmt::Debug + Copy>(
+    (states, events): (&[S], &[E]),
+    next: impl Fn(S, E) -> Option<S>,
+    legal: &str,
+) {
+    let legal = named(legal);
+    let mut seen = 0;
+    for from in states {
+        for event in events {
+            let (from_name, event_name) = (format!("{from:?}"), format!("{event:?}"));
+            let row = legal
+                .iter()
+                .find(|(a, b, _)| *a == from_name && *b == event_name);
+            let expected = row.map(|(_, _, to)| to.clone());
+            let found = next(*from, *event).map(|to| format!("{to:?}"));
+            assert_eq!(found, expected, "{from_name} + {event_name}");
+            seen += usize::from(row.is_some());
+        }
+    }
+    assert_eq!(
+        seen,
+        legal.len(),
+        "a row names a state or event that is none"
+    );
+}
+
+#[test]
+fn section_3_1_front_applications() {
+    let legal = "
+        Submit: New>Submitted
+        Recover: New>Recovering
+        Accept: Submitted>Accepted, Recovering>Accepted
+        Reject: Submitted>Rejected
+        TryReserve: Accepted>Reserving
+        Run: Accepted>Running, Reserving>Running, Resuming>Running, Running>Running
+        UpdateReservation: Reserving>Reserving
+        Resume: Reserving>Resuming
+        TaskCompleted: Resuming>Resuming
+        Complete: Running>Completed
+        Fail: Submitted>Failing, Accepted>Failing, Reserving>Failing, Running>Failing
+        Fail: Failing>Failed, Rejected>Failed
+        Kill: Accepted>Killing, Reserving>Killing, Running>Killing
+        Killed: Killing>Killed
+        ReleaseAllocation: Running>Running, Failing>Failing, Resuming>Resuming
+        ReleaseAllocation: Accepted>Running, Reserving>Running
+        ReleaseAsk: Running>Running, Accepted>Running, Reserving>Running
+        ReleaseAsk: Failing>Failing, Resuming>Resuming";
+    let all = (&front::State::ALL[..], &front::Event::ALL[..]);
+    compare(all, front::next, legal);
+}
+
+#[test]
+fn section_3_2_tasks() {
+    let legal = "
+        Init: New>Pending
+        Submit: Pending>Scheduling
+        Allocate: Scheduling>Allocated, Completed>Completed
+        Bind: Allocated>Bound
+        Complete: New>Completed, Pending>Completed, Scheduling>Completed, Allocated>Completed
+        Complete: Bound>Completed, Completed>Completed, Killing>Completed, Killed>Completed
+        Complete: Rejected>Completed, Failed>Completed
+        Kill: Pending>Killing, Scheduling>Killing, Allocated>Killing, Bound>Killing
+        Killed: Killing>Killed
+        Reject: New>Rejected, Pending>Rejected, Scheduling>Rejected
+        Fail: Rejected>Failed, Allocated>Failed";
+    compare((&task::State::ALL, &task::Event::ALL), task::next, legal);
+}
+
+#[test]
+fn section_3_4_core_applications() {
+    let legal = "
+        Reject: New>Rejected
+        Run: New>Accepted, Resuming>Accepted, Accepted>Running
+        Run: Running>Running, Completing>Running
+        Complete: Accepted>Completing, Running>Completing, Completing>Completed
+        Fail: New>Failing, Accepted>Failing, Running>Failing, Failing>Failed
+        Resume: New>Resuming, Accepted>Resuming
+        Expire: Completed>Expired, Failed>Expired, Rejected>Expired";
+    compare((&core::State::ALL, &core::Event::ALL), core::next, legal);
+}
+
+fn inputs() -> Vec<Input> {
+    let keys = vec![id("t")];
+    let mut all = vec![
+        Input::Tick,
+        Input::Recover,
+        Input::Complete,
+        Input::Fail { reason: None },
+        Input::Kill,
+        Input::Confirmed { id: id("t") },
+        Input::Confirmed { id: id("stranger") },
+        Input::Core(ToFront::Accepted),
+        Input::Core(ToFront::Rejected {
+            reason: "no".to_owned(),
+        }),
+        Input::Core(ToFront::Allocated {
+            key: id("t"),
+            node: node("a"),
+        }),
+        Input::Core(ToFront::AskRejected {
+            key: id("t"),
+            reason: "no".to_owned(),
+        }),
+        Input::Core(ToFront::Release {
+            keys: keys.clone(),
+            termination: Termination::Timeout,
+        }),
+        Input::Core(ToFront::ReleaseAsks {
+            keys,
+            termination: Termination::Timeout,
+        }),
+    ];
+    all.extend(core::State::ALL.map(|state| {
+        Input::Core(ToFront::Updated {
+            state,
+            message: None,
+        })
+    }));
+    all.extend(task::Event::ALL.map(|event| Input::Task { id: id("t"), event }));
+    all
+}
+
+#[test]
+fn every_input_in_every_state_is_answered_and_a_refusal_changes_nothing() {
+    for state in front::State::ALL {
+        for task_state in task::State::ALL {
+            for input in inputs() {
+                let mut trial = Trial::plain();
+                trial.task("t", hayward_vocabulary::Size::default(), None);
+                trial.front.head.state = state;
+                let task = trial.front.tasks.get_mut("t").unwrap();
+                task.state = task_state;
+                let before = trial.front.clone();
+                let step = trial.front.step(input.clone(), trial.now);
+                let what = format!("{state:?}, task {task_state:?}: {input:?}");
+                if let Some(refused) = &step.refused {
+                    assert_eq!(trial.front, before, "{what}");
+                    assert!(step.moved.is_empty() && step.effects.is_empty(), "{what}");
+                    assert!(!refused.to_string().is_empty());
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn section_3_5_news_of_the_core_means_one_event_here() {
+    use core::State as Core;
+    use front::State::{Failing, Reserving, Resuming, Running};
+    for (from, state, to, applied) in [
+        (Reserving, Core::Resuming, Resuming, true),
+        (Running, Core::Resuming, Running, false),
+        (Running, Core::Failing, Failing, true),
+        (Failing, Core::Failed, front::State::Failed, true),
+        (Running, Core::Accepted, Running, false),
+        (Running, Core::Running, Running, false),
+        (Running, Core::Completing, Running, false),
+        (Running, Core::Expired, Running, false),
+    ] {
+        let mut trial = Trial::plain();
+        trial.front.head.state = from;
+        let news = ToFront::Updated {
+            state,
+            message: None,
+        };
+        let refused = trial.tell(Input::Core(news));
+        assert_eq!(
+            (trial.front.head.state, refused.is_none()),
+            (to, applied),
+            "{state:?}"
+        );
+    }
+}
+
+#[test]
+fn rows_read_back_what_was_written() {
+    let groups = vec![crate::trial::group("g", 2, crate::trial::size(1, 0))];
+    let mut trial = Trial::new(groups.clone(), Policy::default()).begun();
+    trial.task("t", crate::trial::size(1, 0), Some("g"));
+    let written = serde_json::to_string(&trial.front.head).unwrap();
+    let head: front::Head = serde_json::from_str(&written).unwrap();
+    assert_eq!(head, trial.front.head);
+    let tasks: Vec<_> = trial.front.tasks.values().cloned().collect();
+    let written = serde_json::to_string(&tasks).unwrap();
+    let tasks: Vec<task::Task> = serde_json::from_str(&written).unwrap();
+    let again = front::Application::loaded(head, tasks);
+    assert_eq!(again.tasks, trial.front.tasks);
+
+    let half = trial.half();
+    let written = serde_json::to_string(&(&half.head, &half.allocations, &half.pending)).unwrap();
+    let (head, allocations, pending) = serde_json::from_str(&written).unwrap();
+    let again = core::Application {
+        head,
+        pending,
+        allocations,
+    };
+    assert_eq!(again, *half);
+    // A front that is known by its name alone is still the same application.
+    assert_eq!(again.head.submission.id, app("app-1"));
+    assert_eq!(
+        metadata(groups, Policy::default()),
+        trial.front.head.metadata
+    );
+}

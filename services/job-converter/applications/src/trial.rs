@@ -1,0 +1,306 @@
+//! A pretend fleet for tests: one application, both sides of it, and the messages between them.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use hayward_vocabulary::{NodeName, Size, Timestamp, UserName};
+
+use crate::core;
+use crate::front::{self, Effect, Input};
+use crate::groups::TaskGroup;
+use crate::ids::{AppId, GroupName, TaskId};
+use crate::line::{Answer, Floor, line};
+use crate::messages::{Ask, Submission, ToCore, ToFront};
+use crate::metadata::Metadata;
+use crate::policy::Policy;
+use crate::reason::Reason;
+use crate::room::Room;
+use crate::task::{self, Wish};
+
+pub fn app(name: &str) -> AppId {
+    AppId::new(name).unwrap()
+}
+pub fn id(name: &str) -> TaskId {
+    TaskId::new(name).unwrap()
+}
+pub fn node(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+pub fn ann() -> UserName {
+    UserName::new("ann").unwrap()
+}
+pub fn at(ms: i64) -> Timestamp {
+    Timestamp::from_unix_ms(ms)
+}
+
+/// `first` and `second` of the scenarios are types like any other.
+pub fn size(first: u64, second: u64) -> Size {
+    let extras = [("first".to_owned(), first), ("second".to_owned(), second)];
+    Size {
+        extras: extras
+            .into_iter()
+            .filter(|(_, amount)| *amount > 0)
+            .collect(),
+        ..Size::default()
+    }
+}
+
+pub fn group(name: &str, min_member: u32, min_resource: Size) -> TaskGroup {
+    TaskGroup {
+        name: GroupName::new(name).unwrap(),
+        min_member,
+        min_resource,
+        node_selector: BTreeMap::new(),
+        copied: BTreeMap::new(),
+    }
+}
+
+pub fn metadata(task_groups: Vec<TaskGroup>, policy: Policy) -> Metadata {
+    Metadata {
+        queue_name: "root.a".to_owned(),
+        task_groups,
+        scheduling_policy_parameters: policy,
+        creation_time: Some(at(0)),
+        ..Metadata::of(ann())
+    }
+}
+
+pub fn submission(task_groups: Vec<TaskGroup>, policy: Policy) -> Submission {
+    Submission {
+        id: app("app-1"),
+        queue: "root.a".to_owned(),
+        user: ann(),
+        tags: BTreeMap::new(),
+        task_groups,
+        policy,
+        created_at: at(0),
+        force_create: false,
+    }
+}
+
+pub fn ask(key: &str, size: Size, group: Option<&str>) -> Ask {
+    Ask {
+        key: id(key),
+        size,
+        priority: 0,
+        group: group.map(|name| GroupName::new(name).unwrap()),
+        placeholder: false,
+        node_selector: BTreeMap::new(),
+        created_at: at(0),
+    }
+}
+
+pub struct Trial {
+    pub front: front::Application,
+    pub core: Option<core::Application>,
+    pub now: Timestamp,
+    /// What its queue says.
+    pub queue: Result<(), String>,
+    /// While true, what the front says stays in the outbox.
+    pub mute: bool,
+    pub outbox: VecDeque<ToCore>,
+    /// All that was said.
+    pub to_core: Vec<ToCore>,
+    pub to_front: Vec<ToFront>,
+    pub work: Vec<Effect>,
+    pub core_effects: Vec<core::Effect>,
+    pub dropped: bool,
+}
+
+impl Trial {
+    pub fn new(task_groups: Vec<TaskGroup>, policy: Policy) -> Self {
+        let metadata = metadata(task_groups, policy);
+        let front = front::Application::new(app("app-1"), "jobs".to_owned(), metadata, at(0));
+        Self {
+            front,
+            core: None,
+            now: at(0),
+            queue: Ok(()),
+            mute: false,
+            outbox: VecDeque::new(),
+            to_core: Vec::new(),
+            to_front: Vec::new(),
+            work: Vec::new(),
+            core_effects: Vec::new(),
+            dropped: false,
+        }
+    }
+
+    pub fn plain() -> Self {
+        Self::new(Vec::new(), Policy::default())
+    }
+
+    pub fn task(&mut self, name: &str, size: Size, group: Option<&str>) {
+        let wish = Wish {
+            size,
+            task_group_name: group.map(|name| GroupName::new(name).unwrap()),
+            ..Wish::default()
+        };
+        self.front.put(task::Task::of(id(name), wish, self.now));
+    }
+
+    pub fn tell(&mut self, input: Input) -> Option<Reason> {
+        let step = self.front.step(input, self.now);
+        self.heard(step.effects);
+        self.pump();
+        step.refused.map(|it| it.reason)
+    }
+
+    pub fn tell_task(&mut self, name: &str, event: task::Event) -> Option<Reason> {
+        self.tell(Input::Task {
+            id: id(name),
+            event,
+        })
+    }
+
+    pub fn core(&mut self, input: core::Input) -> Option<Reason> {
+        let step = self
+            .core
+            .as_mut()
+            .expect("it was submitted")
+            .step(input, self.now);
+        let reason = step.refused.as_ref().map(|it| it.reason);
+        self.said(step);
+        self.pump();
+        reason
+    }
+
+    pub fn place(&mut self, name: &str, on: &str) -> Option<Reason> {
+        self.core(core::Input::Placed {
+            key: id(name),
+            node: node(on),
+        })
+    }
+
+    fn heard(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::ToCore(message) => {
+                    self.to_core.push(message.clone());
+                    self.outbox.push_back(message);
+                }
+                Effect::Drop => self.dropped = true,
+                other => self.work.push(other),
+            }
+        }
+    }
+
+    fn said(&mut self, step: core::Step) {
+        for effect in step.effects {
+            if let core::Effect::ToFront(news) = effect {
+                self.to_front.push(news.clone());
+                let answer = self.front.step(Input::Core(news), self.now);
+                self.heard(answer.effects);
+            } else {
+                self.core_effects.push(effect);
+            }
+        }
+    }
+
+    /// Lets the front speak until it has nothing more to say.
+    pub fn pump(&mut self) {
+        while !self.mute
+            && let Some(message) = self.outbox.pop_front()
+        {
+            let step = match (message, &mut self.core) {
+                (ToCore::Submit(submission), core) => {
+                    let mut fresh = core::Application::new(submission, self.now);
+                    let step = fresh.step(core::Input::Admitted(self.queue.clone()), self.now);
+                    *core = Some(fresh);
+                    step
+                }
+                (message, Some(core)) => core.step(core::Input::Front(message), self.now),
+                (_, None) => core::Step::default(),
+            };
+            self.said(step);
+        }
+    }
+
+    pub fn speak(&mut self) {
+        self.mute = false;
+        self.pump();
+    }
+
+    /// Time passes for both sides.
+    pub fn after(&mut self, ms: u64) {
+        self.now = self.now.plus_ms(ms);
+        self.tell(Input::Tick);
+        if self.core.is_some() {
+            self.core(core::Input::Tick);
+        }
+    }
+
+    pub fn tick(&mut self) {
+        self.after(1_000);
+    }
+
+    /// Submitted, and as far as ticks bring it.
+    pub fn begun(mut self) -> Self {
+        for _ in 0..3 {
+            self.tick();
+        }
+        self
+    }
+
+    /// One pass of gangs over these rooms, then of replacements.
+    pub fn pass(&mut self, rooms: Vec<Room>) {
+        let mut floor = Floor {
+            rooms,
+            empty: vec![room("large", size(100, 100))],
+            levels: BTreeMap::new(),
+            now: self.now,
+            fence_ms: 60_000,
+        };
+        let core = self.core.as_mut().expect("it was submitted");
+        let waiting: Vec<_> = core.in_line(Vec::new()).into_iter().collect();
+        for (_, answer) in line(&waiting, &mut floor) {
+            use crate::admission::Outcome::{Part, Whole};
+            if let Answer::Admission(Whole(placed) | Part { placed, .. }) = answer {
+                let step = self
+                    .core
+                    .as_mut()
+                    .expect("as above")
+                    .bind(&placed, self.now);
+                assert!(step.applied(), "{:?}", step.refused);
+                self.said(step);
+                self.pump();
+            }
+        }
+        let core = self.core.as_mut().expect("as above");
+        let step = core.replace(&mut floor.rooms, self.now);
+        self.said(step);
+        self.pump();
+    }
+
+    pub fn states(&self) -> (front::State, core::State) {
+        (self.front.head.state, self.head().state)
+    }
+
+    pub fn head(&self) -> &core::Head {
+        &self.core.as_ref().expect("it was submitted").head
+    }
+
+    pub fn half(&self) -> &core::Application {
+        self.core.as_ref().expect("it was submitted")
+    }
+
+    /// count, replaced, timedout
+    pub fn counters(&self, name: &str) -> (u32, u32, u32) {
+        let group = &self.head().groups[name];
+        (group.count, group.replaced, group.timedout)
+    }
+
+    pub fn state(&self, name: &str) -> task::State {
+        self.front.tasks[&id(name)].state
+    }
+
+    pub fn placeholders(&self) -> Vec<TaskId> {
+        let all = self.half().allocations.iter();
+        all.filter(|(_, it)| it.ask.placeholder)
+            .map(|(key, _)| key.clone())
+            .collect()
+    }
+}
+
+pub fn room(name: &str, free: Size) -> Room {
+    Room::of(node(name), free)
+}

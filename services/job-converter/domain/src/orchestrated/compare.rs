@@ -1,0 +1,207 @@
+//! Two maps beside each other: what is new, gone, changed, and what became of processes (R-7.2,
+//!
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::AllocationId;
+
+use super::{Known, Map, Over, Piece};
+
+/// What follows from a map. Steps come in the order of: vacated shares, completed work,
+/// what is asked for now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Step {
+    /// The process of this share is complete, or is not named any more.
+    Vacated { work: String, share: AllocationId },
+    /// It asks for nothing any more; when it is gone from the map it is forgotten too.
+    Completed { work: String, gone: bool },
+    /// It begins to ask.
+    Arrived { work: String },
+    /// It goes on, and something of it is different.
+    Refreshed { work: String },
+}
+
+/// How many entries of a map were what; `vacated` counts shares.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    pub new: usize,
+    pub changed: usize,
+    pub unchanged: usize,
+    pub completed: usize,
+    pub gone: usize,
+    pub refused: usize,
+    pub vacated: usize,
+}
+
+impl Counts {
+    pub(super) fn unchanged(unchanged: usize, refused: usize) -> Self {
+        Self {
+            unchanged,
+            refused,
+            ..Self::default()
+        }
+    }
+}
+
+type Works<P> = BTreeMap<String, Known<P>>;
+
+pub(super) fn compare<P: Piece>(
+    last: &Works<P>,
+    map: Map<P>,
+    takeover: bool,
+) -> (Works<P>, Vec<Step>, Counts) {
+    let (new, bad) = (map.works, map.bad);
+    let mut found = Found {
+        counts: Counts {
+            refused: bad.len(),
+            ..Counts::default()
+        },
+        leaving: map.leaving,
+        ..Found::default()
+    };
+    let mut works = Works::new();
+    for (id, known) in last {
+        if bad.contains(id) {
+            works.insert(id.clone(), known.clone());
+        } else if !new.contains_key(id) {
+            found.counts.gone += 1;
+            found.complete(id, true);
+        }
+    }
+    for (id, piece) in new {
+        let known = match last.get(&id) {
+            None => found.first_seen(&id, piece),
+            Some(known) if known.piece == piece => {
+                found.counts.unchanged += 1;
+                known.clone()
+            }
+            Some(known) => found.changed(&id, known, piece, takeover),
+        };
+        works.insert(id, known);
+    }
+    let Found {
+        vacated,
+        completed,
+        asking,
+        counts,
+        ..
+    } = found;
+    let steps = vacated.into_iter().chain(completed).chain(asking);
+    (works, steps.collect(), counts)
+}
+
+#[derive(Default)]
+struct Found {
+    vacated: Vec<Step>,
+    completed: Vec<Step>,
+    asking: Vec<Step>,
+    counts: Counts,
+    leaving: BTreeSet<AllocationId>,
+}
+
+impl Found {
+    fn complete(&mut self, work: &str, gone: bool) {
+        let work = work.to_owned();
+        self.completed.push(Step::Completed { work, gone });
+    }
+
+    fn arrive(&mut self, work: &str) {
+        let work = work.to_owned();
+        self.asking.push(Step::Arrived { work });
+    }
+
+    fn vacate(&mut self, work: &str, share: &AllocationId) {
+        self.counts.vacated += 1;
+        self.vacated.push(Step::Vacated {
+            work: work.to_owned(),
+            share: share.clone(),
+        });
+    }
+
+    fn first_seen<P: Piece>(&mut self, id: &str, piece: P) -> Known<P> {
+        self.counts.new += 1;
+        // A share of a life before, whose process is known to have ended.
+        let over: Vec<AllocationId> = complete(&piece).cloned().collect();
+        for share in &over {
+            self.vacate(id, share);
+        }
+        let ended = !piece.is_job() && self.is_its_end(&over);
+        let over = state(&piece, ended);
+        if over.is_none() {
+            self.arrive(id);
+        }
+        Known { piece, over }
+    }
+
+    fn changed<P: Piece>(
+        &mut self,
+        id: &str,
+        known: &Known<P>,
+        piece: P,
+        takeover: bool,
+    ) -> Known<P> {
+        self.counts.changed += 1;
+        let ended = self.reconcile(id, known, &piece, takeover) && !piece.is_job();
+        let over = match known.over {
+            // What ended with its process does not begin again while its entry goes on.
+            Some(Over::ProcessEnded) => state(&piece, true),
+            _ => state(&piece, ended),
+        };
+        match (known.over.is_some(), over.is_some()) {
+            (false, true) => {
+                self.counts.completed += 1;
+                self.complete(id, false);
+            }
+            (true, false) => self.arrive(id),
+            _ => self.asking.push(Step::Refreshed {
+                work: id.to_owned(),
+            }),
+        }
+        Known { piece, over }
+    }
+
+    /// true when a process of it ended. Who has just lost its memory is not believed where
+    /// it is silent: a share it does not name is one it has not heard of yet.
+    fn reconcile<P: Piece>(
+        &mut self,
+        id: &str,
+        known: &Known<P>,
+        piece: &P,
+        takeover: bool,
+    ) -> bool {
+        let before: BTreeMap<&AllocationId, bool> = known.piece.processes().collect();
+        let now: BTreeMap<&AllocationId, bool> = piece.processes().collect();
+        let completed = now
+            .iter()
+            .filter(|(share, over)| **over && before.get(*share) != Some(&true));
+        let vanished = before
+            .iter()
+            .filter(|(share, over)| !**over && !takeover && !now.contains_key(*share));
+        let ended = completed.chain(vanished).map(|(share, _)| (*share).clone());
+        let ended: Vec<AllocationId> = ended.collect();
+        for share in &ended {
+            self.vacate(id, share);
+        }
+        self.is_its_end(&ended)
+    }
+
+    /// A process that ended as it was told to gives its share back, and its work is served anew.
+    fn is_its_end(&self, ended: &[AllocationId]) -> bool {
+        ended.iter().any(|share| !self.leaving.contains(share))
+    }
+}
+
+fn complete<P: Piece>(piece: &P) -> impl Iterator<Item = &AllocationId> {
+    let over = piece.processes().filter(|(_, over)| *over);
+    over.map(|(share, _)| share)
+}
+
+fn state<P: Piece>(piece: &P, ended: bool) -> Option<Over> {
+    if !piece.schedulable() {
+        Some(Over::NotSchedulable)
+    } else if ended {
+        Some(Over::ProcessEnded)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,208 @@
+//! What holds for every history of maps.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::tests::{Entry, job, map, mark, share};
+use super::*;
+
+fn entry() -> impl Strategy<Value = Entry> {
+    let processes = prop::collection::btree_map((0..6_u8).prop_map(share), any::<bool>(), 0..4);
+    (any::<bool>(), prop::bool::weighted(0.8), 0..3_u8, processes).prop_map(
+        |(job, wants, size, processes)| Entry {
+            job,
+            wants,
+            size,
+            processes,
+        },
+    )
+}
+
+fn works() -> impl Strategy<Value = BTreeMap<String, Entry>> {
+    prop::collection::btree_map("[a-d]", entry(), 1..5)
+}
+
+fn histories() -> impl Strategy<Value = Vec<BTreeMap<String, Entry>>> {
+    prop::collection::vec(works(), 1..8)
+}
+
+fn of(life: &str, sequence: u64, works: &BTreeMap<String, Entry>) -> Map<Entry> {
+    Map {
+        works: works.clone(),
+        ..map(mark(life, sequence), &[])
+    }
+}
+
+fn numbered(works: &BTreeMap<String, Entry>, sequence: usize) -> Map<Entry> {
+    of("life", sequence as u64 + 1, works)
+}
+
+/// Who only takes the steps: which work asks, in which words, and which shares were given back.
+#[derive(Debug, Default, PartialEq)]
+struct Mirror {
+    asks: BTreeMap<String, Entry>,
+    vacated: BTreeSet<(String, AllocationId)>,
+}
+
+impl Mirror {
+    fn take(&mut self, outcome: &Outcome, book: &Book<Entry>) {
+        let Outcome::Applied { steps, .. } = outcome else {
+            return;
+        };
+        for step in steps {
+            match step {
+                Step::Vacated { work, share } => {
+                    self.vacated.insert((work.clone(), share.clone()));
+                }
+                Step::Completed { work, .. } => {
+                    assert!(self.asks.remove(work).is_some() || book.get(work).is_none());
+                }
+                Step::Arrived { work } => {
+                    let piece = book.get(work).unwrap().piece.clone();
+                    assert!(self.asks.insert(work.clone(), piece).is_none());
+                }
+                Step::Refreshed { work } => {
+                    let piece = book.get(work).unwrap().piece.clone();
+                    if let Some(asked) = self.asks.get_mut(work) {
+                        *asked = piece;
+                    }
+                }
+            }
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn replay_changes_nothing(history in histories()) {
+        let mut book = Book::default();
+        for (at, works) in history.iter().enumerate() {
+            book.accept(numbered(works, at));
+            let before = book.clone();
+            let again = book.accept(numbered(works, at));
+            let silent = matches!(again, Outcome::Applied { ref steps, repeated: true, .. }
+                if steps.is_empty());
+            prop_assert!(silent, "{again:?}");
+            prop_assert_eq!(&book, &before);
+        }
+    }
+
+    /// Each map arrives any number of times at any time. What counts is those that were newer than
+    /// all before them, and after the newest has arrived, exactly its work is known.
+    #[test]
+    fn delayed_and_repeated_maps_end_as_the_newest(
+        history in histories(),
+        order in prop::collection::vec(any::<prop::sample::Index>(), 0..24),
+    ) {
+        let mut arrivals: Vec<usize> = order.iter().map(|it| it.index(history.len())).collect();
+        arrivals.push(history.len() - 1);
+        arrivals.extend(order.iter().map(|it| it.index(history.len())));
+        let (mut book, mut mirror) = (Book::default(), Mirror::default());
+        let (mut in_order, mut newest) = (Book::default(), None);
+        for at in arrivals {
+            let outcome = book.accept(numbered(&history[at], at));
+            mirror.take(&outcome, &book);
+            if newest.is_none_or(|newest| at > newest) {
+                in_order.accept(numbered(&history[at], at));
+                newest = Some(at);
+            }
+        }
+        prop_assert_eq!(&book, &in_order);
+        let last = history.last().unwrap();
+        let known: BTreeMap<_, _> =
+            book.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
+        prop_assert_eq!(&known, last);
+        // The steps alone lead to the same work, and nothing asks that its map does not ask for.
+        let asks: Vec<_> = book.works().iter().filter(|(_, it)| it.over.is_none()).collect();
+        prop_assert_eq!(mirror.asks.len(), asks.len());
+        for (id, known) in asks {
+            prop_assert_eq!(mirror.asks.get(id), Some(&known.piece));
+            prop_assert!(known.piece.wants);
+        }
+        for (id, entry) in last {
+            for (share, over) in &entry.processes {
+                let given_back = mirror.vacated.contains(&(id.clone(), share.clone()));
+                prop_assert!(!over || given_back, "{share} of {id} is complete");
+            }
+        }
+    }
+
+    /// Orchestrators that use the same ids at the same time.
+    #[test]
+    fn orchestrators_never_touch_each_others_work(
+        one in histories(),
+        two in histories(),
+        turns in prop::collection::vec(any::<bool>(), 16),
+    ) {
+        let mut books: BTreeMap<&str, Book<Entry>> = BTreeMap::new();
+        let mut next = BTreeMap::from([("one", 0), ("two", 0)]);
+        for turn in turns {
+            let (name, history) = if turn { ("one", &one) } else { ("two", &two) };
+            let other = if turn { "two" } else { "one" };
+            let at = next[name];
+            let Some(works) = history.get(at) else { continue };
+            next.insert(name, at + 1);
+            let before = books.get(other).cloned();
+            books.entry(name).or_default().accept(numbered(works, at));
+            prop_assert_eq!(books.get(other).cloned(), before);
+        }
+        for (name, history) in [("one", &one), ("two", &two)] {
+            let mut alone = Book::default();
+            for (at, works) in history.iter().take(next[name]).enumerate() {
+                alone.accept(numbered(works, at));
+            }
+            prop_assert_eq!(books.get(name).cloned().unwrap_or_default(), alone);
+        }
+    }
+
+    /// However often an orchestrator loses its memory, the newest life counts, and an old one
+    /// changes nothing.
+    #[test]
+    fn of_many_lives_the_newest_counts(
+        lives in prop::collection::vec(works(), 1..6),
+        late in prop::collection::vec((any::<prop::sample::Index>(), 1..4_u64), 0..12),
+    ) {
+        let mut book = Book::default();
+        for (number, works) in lives.iter().enumerate() {
+            let name = format!("life {number}");
+            book.accept(Map { works: works.clone(), ..map(mark(&name, 1), &[]) });
+            for (life, sequence) in &late {
+                let life = life.index(lives.len());
+                if life < number {
+                    let before = book.clone();
+                    let old = map(mark(&format!("life {life}"), *sequence), &[("a", job())]);
+                    let ignored = book.accept(old);
+                    prop_assert_eq!(ignored, Outcome::Ignored(Ignored::Superseded));
+                    prop_assert_eq!(&book, &before);
+                }
+            }
+        }
+    }
+
+    /// A life without memory whose first maps are empty, old news, or lost on the way is heard with
+    /// the first one that is not.
+    #[test]
+    fn whatever_is_lost_of_a_new_life_the_next_map_takes_over(
+        before in works(),
+        life in prop::collection::vec((works(), any::<bool>(), any::<bool>()), 0..6),
+        last in works(),
+    ) {
+        let mut book = Book::default();
+        book.accept(of("old", 40, &before));
+        for (at, (works, empty, lost)) in life.iter().enumerate() {
+            let sequence = at as u64 + 1;
+            if *empty {
+                book.accept(map(mark("new", sequence), &[]));
+            } else if !lost {
+                book.accept(of("new", sequence, works));
+            }
+        }
+        let new = of("new", life.len() as u64 + 1, &last);
+        let applied = matches!(book.accept(new), Outcome::Applied { repeated: false, .. });
+        prop_assert!(applied);
+        let known: BTreeMap<_, _> =
+            book.works().iter().map(|(id, it)| (id.clone(), it.piece.clone())).collect();
+        prop_assert_eq!(&known, &last);
+    }
+}

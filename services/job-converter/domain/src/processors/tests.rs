@@ -1,0 +1,136 @@
+//! The rules of sections 9 to 11 and the scenarios 34 to 40, each by name; and a deployment whose
+//! scheduler is the test.
+
+mod endings;
+mod failover;
+mod requests;
+mod retries;
+mod rollout;
+
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName};
+
+use super::*;
+
+const PATIENCE: Patience = Patience {
+    request_ms: 5_000,
+    stop_ms: 600_000,
+};
+
+fn host(name: &str) -> NodeName {
+    NodeName::new(name).unwrap()
+}
+
+fn id(name: &str) -> AllocationId {
+    AllocationId::new(name).unwrap()
+}
+
+fn at(ms: u64) -> Now {
+    Now {
+        wall_ms: 1_000_000 + i64::try_from(ms).unwrap(),
+        monotonic_ms: ms,
+    }
+}
+
+fn retries(count: i32) -> Retries {
+    Retries {
+        count,
+        window_ms: 300_000,
+        last_delay_ms: 360_000,
+        fail_service: true,
+    }
+}
+
+fn terms(instances: u32, standbys: u32) -> Terms {
+    Terms {
+        instances,
+        standbys,
+        host_affinity: true,
+        retries: Some(retries(8)),
+    }
+}
+
+/// A deployment whose scheduler is the test.
+struct Trial {
+    all: Processors,
+    now: u64,
+    born: u32,
+}
+
+impl Trial {
+    fn new(terms: Terms) -> Self {
+        let mut all = Processors::new(terms);
+        all.begin(at(0));
+        Self {
+            all,
+            now: 0,
+            born: 0,
+        }
+    }
+
+    /// Every processor runs: slot N on host hN.
+    fn running(terms: Terms) -> Self {
+        let mut trial = Self::new(terms);
+        for slot in 0..trial.all.terms().count() {
+            trial.runs(slot, &format!("h{slot}"));
+        }
+        assert!(trial.all.is_healthy());
+        trial
+    }
+
+    fn runs(&mut self, slot: usize, on: &str) {
+        self.born += 1;
+        let seat = Seat {
+            allocation: id(&format!("alc_{}", self.born)),
+            host: host(on),
+            running: true,
+            stale: false,
+        };
+        self.all.stands(slot, Some(seat), 1);
+        self.passes(0);
+    }
+
+    fn passes(&mut self, ms: u64) {
+        self.now += ms;
+        self.all.tick(PATIENCE, at(self.now));
+    }
+
+    fn seat(&self, slot: usize) -> Seat {
+        self.all.get(slot).unwrap().seat().unwrap().clone()
+    }
+
+    fn ends(&mut self, slot: usize, ending: Ending) {
+        let seat = self.seat(slot);
+        self.all.stands(slot, None, 0);
+        let what = (&seat.allocation, &seat.host);
+        self.all.ended(slot, what, ending, at(self.now));
+        self.passes(0);
+    }
+
+    /// Told to leave; what was there is not gone yet.
+    fn is_taken_off(&mut self, slot: usize) {
+        let seat = self.seat(slot);
+        self.all.stands(slot, None, 1);
+        let what = (&seat.allocation, &seat.host);
+        self.all.leaves(slot, what, at(self.now));
+        self.passes(0);
+    }
+
+    fn is_gone(&mut self, slot: usize) {
+        self.all.stands(slot, None, 0);
+        self.passes(0);
+    }
+
+    /// What is asked for: a host, `any`, or nothing.
+    fn asks(&self, slot: usize) -> String {
+        let ask = self.all.ask(slot, self.now);
+        match ask.host {
+            _ if !ask.wanted => "nothing".to_owned(),
+            Some(host) => host.to_string(),
+            None => "any".to_owned(),
+        }
+    }
+
+    fn state(&self, slot: usize) -> State {
+        self.all.get(slot).unwrap().state()
+    }
+}

@@ -1,0 +1,70 @@
+//! How an end counts (section 9).
+
+use super::*;
+
+#[test]
+fn section_9_classes_of_ends() {
+    let of = |cause| ending(Some(&Exit::of(cause, "")), false);
+    assert_eq!(of(ExitCause::Success), Ending::Completed);
+    assert_eq!(of(ExitCause::UserError), Ending::Failure);
+    assert_eq!(of(ExitCause::UserLimit), Ending::Failure);
+    assert_eq!(of(ExitCause::LaunchFailed), Ending::LaunchFailed);
+    assert_eq!(of(ExitCause::Node), Ending::Lost);
+    assert_eq!(of(ExitCause::LaunchUnknown), Ending::Lost);
+    assert_eq!(of(ExitCause::Unknown), Ending::Lost);
+    assert_eq!(of(ExitCause::Intended), Ending::Restarted);
+    let disk = Exit {
+        cause_code: Some("disk_full".to_owned()),
+        ..Exit::of(ExitCause::UserError, "")
+    };
+    assert_eq!(ending(Some(&disk), false), Ending::Lost);
+    for cause in [ExitCause::Success, ExitCause::UserError, ExitCause::Node] {
+        let told = ending(Some(&Exit::of(cause, "")), true);
+        assert_eq!(told, Ending::Intended, "a stop we ordered is no failure");
+    }
+}
+
+#[test]
+fn section_9_exit_0_completes_and_all_completed_is_the_end() {
+    let mut trial = Trial::running(terms(2, 1));
+    trial.ends(0, Ending::Failure);
+    trial.runs(0, "h0");
+    trial.ends(0, Ending::Completed);
+    assert_eq!(trial.state(0), State::Completed);
+    assert_eq!(trial.all.get(0).unwrap().record(), None);
+    assert_eq!((trial.asks(0).as_str(), trial.all.end()), ("nothing", None));
+    trial.ends(1, Ending::Completed);
+    // What stands by for nobody ends with the others.
+    assert_eq!(trial.all.end(), Some(End::Completed));
+}
+
+#[test]
+fn section_9_what_was_not_its_fault_is_not_counted_and_goes_anywhere() {
+    let mut trial = Trial::running(terms(1, 0));
+    for ending in [Ending::Lost, Ending::LaunchFailed] {
+        trial.ends(0, ending);
+        assert_eq!(trial.asks(0), "any", "{ending:?}");
+        assert_eq!(trial.all.get(0).unwrap().record(), None);
+        trial.runs(0, "h0");
+    }
+    trial.ends(0, Ending::Restarted);
+    assert_eq!(
+        trial.asks(0),
+        "h0",
+        "6.7: a restart prefers the last-seen host"
+    );
+    assert_eq!(trial.all.get(0).unwrap().record(), None);
+}
+
+#[test]
+fn section_9_a_superseded_end_changes_nothing() {
+    let mut trial = Trial::running(terms(1, 0));
+    let old = trial.seat(0);
+    trial.runs(0, "elsewhere");
+    let what = (&old.allocation, &old.host);
+    trial.all.ended(0, what, Ending::Failure, at(trial.now));
+    assert_eq!(
+        (trial.state(0), trial.all.get(0).unwrap().record()),
+        (State::Running, None)
+    );
+}

@@ -1,0 +1,183 @@
+//! Failover to what stands by (section 11, scenarios 38 to 40).
+
+use super::*;
+
+#[test]
+fn scenario_38_node_lost_standby_running() {
+    let mut trial = Trial::running(terms(1, 2));
+    assert_eq!(
+        trial.asks(0),
+        "h0",
+        "lost, it is put nowhere before a standby was chosen"
+    );
+    trial.is_taken_off(0);
+    assert_eq!(trial.asks(1), "nothing", "the standby is stopped");
+    assert_eq!(trial.asks(0), "nothing", "and waited for");
+    assert_eq!(trial.asks(2), "any", "its sibling goes on");
+    trial.is_taken_off(1);
+    assert_eq!(trial.asks(0), "nothing");
+    trial.is_gone(1);
+    assert_eq!(
+        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        ("h1", "any")
+    );
+    trial.runs(0, "h1");
+    trial.runs(1, "h5");
+    assert!(trial.all.is_healthy());
+    assert!(trial.all.get(0).unwrap().failover().is_none(), "it is over");
+    assert_eq!(trial.all.get(0).unwrap().record(), None);
+}
+
+#[test]
+fn scenario_39_node_lost_standby_down_host_known() {
+    let mut trial = Trial::running(terms(1, 1));
+    trial.ends(1, Ending::Lost);
+    trial.is_taken_off(0);
+    assert_eq!(trial.asks(0), "h1");
+    trial.runs(0, "h1");
+    assert!(trial.all.get(0).unwrap().failover().is_none());
+}
+
+#[test]
+fn scenario_40_node_lost_nothing_known() {
+    let mut trial = Trial::new(terms(1, 1));
+    trial.runs(0, "h0");
+    trial.is_taken_off(0);
+    assert_eq!(trial.asks(0), "any");
+    assert!(trial.all.get(0).unwrap().failover().is_some());
+}
+
+#[test]
+fn rule_11_4_the_news_of_one_loss_twice_is_one_failover() {
+    let mut trial = Trial::running(terms(1, 2));
+    let lost = trial.seat(0);
+    trial.is_taken_off(0);
+    let what = (&lost.allocation, &lost.host);
+    trial.all.ended(0, what, Ending::Lost, at(trial.now));
+    trial.passes(0);
+    let failover = trial.all.get(0).unwrap().failover().unwrap();
+    assert_eq!(failover.waits_for, Some(1));
+    assert_eq!(trial.asks(2), "any", "the second standby is left alone");
+}
+
+#[test]
+fn rule_11_4_an_ordinary_failure_tries_its_host_and_then_fails_over() {
+    let mut trial = Trial::running(terms(1, 1));
+    trial.ends(0, Ending::Failure);
+    assert_eq!(trial.asks(0), "h0");
+    assert_eq!(trial.asks(1), "any");
+    trial.passes(5_001);
+    assert_eq!(
+        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        ("nothing", "nothing")
+    );
+    trial.is_gone(1);
+    assert_eq!(trial.asks(0), "h1");
+}
+
+#[test]
+fn rule_11_5_expired_choices_are_not_chosen_again() {
+    let mut trial = Trial::running(terms(1, 2));
+    trial.is_taken_off(0);
+    trial.is_gone(1);
+    assert_eq!(trial.asks(0), "h1");
+    trial.passes(5_001);
+    assert_eq!(
+        (trial.asks(0).as_str(), trial.asks(2).as_str()),
+        ("nothing", "nothing")
+    );
+    trial.is_gone(2);
+    assert_eq!(trial.asks(0), "h2");
+    trial.passes(5_001);
+    assert_eq!(trial.asks(0), "any", "all of them are used");
+    // The standby that made place first runs on its old host again; it stays used.
+    trial.runs(1, "h1");
+    let lost = (id("alc_late"), host("h7"));
+    trial
+        .all
+        .ended(0, (&lost.0, &lost.1), Ending::LaunchFailed, at(trial.now));
+    assert_eq!(trial.asks(0), "any", "the failover has forgotten nothing");
+    trial.runs(0, "h8");
+    trial.is_taken_off(0);
+    assert_eq!(trial.asks(1), "nothing", "a new one may use it");
+}
+
+#[test]
+fn rule_11_3_failed_launches() {
+    let mut trial = Trial::running(terms(1, 1));
+    trial.ends(1, Ending::LaunchFailed);
+    assert_eq!(trial.asks(1), "any");
+    trial.runs(1, "h1");
+    trial.ends(0, Ending::LaunchFailed);
+    assert_eq!(
+        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        ("nothing", "nothing")
+    );
+}
+
+#[test]
+fn rule_11_5_an_expired_standby_goes_anywhere() {
+    let mut trial = Trial::running(terms(1, 1));
+    trial.ends(1, Ending::Failure);
+    assert_eq!(trial.asks(1), "h1");
+    trial.passes(5_001);
+    assert_eq!(trial.asks(1), "any");
+}
+
+#[test]
+fn rule_11_6_a_standby_that_does_not_stop_is_passed_over() {
+    let mut trial = Trial::running(terms(1, 2));
+    trial.is_taken_off(0);
+    trial.passes(600_000);
+    assert_eq!(trial.asks(1), "any", "believed to run");
+    assert_eq!(trial.asks(2), "nothing", "the next choice");
+}
+
+#[test]
+fn rule_11_4_two_standbys_on_one_host_end_the_deployment() {
+    let mut trial = Trial::running(terms(1, 2));
+    trial.runs(2, "h1");
+    trial.is_taken_off(0);
+    assert!(matches!(trial.all.end(), Some(End::Failed(why)) if why.contains("must never be")));
+}
+
+#[test]
+fn a_failover_outlives_the_manager() {
+    let mut trial = Trial::running(terms(1, 2));
+    trial.is_taken_off(0);
+    let failover = trial.all.get(0).unwrap().failover().cloned();
+    let mut all = Processors::new(terms(1, 2));
+    all.restore(0, (None, None), failover);
+    for slot in 0..3 {
+        all.restore_host(slot, host(&format!("h{slot}")));
+    }
+    all.begin(at(0));
+    let mut after = Trial {
+        all,
+        now: 0,
+        born: 90,
+    };
+    let standby = Seat {
+        allocation: id("alc_2"),
+        host: host("h1"),
+        running: true,
+        stale: false,
+    };
+    after.all.stands(1, Some(standby), 1);
+    after.runs(2, "h2");
+    assert_eq!(
+        (after.asks(0).as_str(), after.asks(1).as_str()),
+        ("nothing", "nothing")
+    );
+    after.is_gone(1);
+    assert_eq!(
+        (after.asks(0).as_str(), after.asks(1).as_str()),
+        ("h1", "any")
+    );
+    after.passes(5_001);
+    assert_eq!(
+        after.asks(2),
+        "nothing",
+        "h1 stays used, the next one is asked"
+    );
+}

@@ -1,0 +1,98 @@
+//! Places, and what is asked for while nothing stands (7.4, scenarios 34 to 37).
+
+use super::*;
+
+#[test]
+fn numbers_and_places_are_one_to_one() {
+    let terms = terms(3, 2);
+    let names: Vec<String> = (0..terms.count())
+        .map(|slot| terms.place(slot).to_string())
+        .collect();
+    let expected = ["0", "1", "2", "0-0", "0-1", "1-0", "1-1", "2-0", "2-1"];
+    assert_eq!(names, expected);
+    for slot in 0..terms.count() {
+        assert_eq!(terms.slot(terms.place(slot)), Some(slot));
+    }
+    let beyond = Place {
+        active: 1,
+        replica: Some(2),
+    };
+    assert_eq!(terms.slot(beyond), None);
+    assert_eq!(terms.partners(3).collect::<Vec<_>>(), [0, 4]);
+}
+
+#[test]
+fn scenario_34_a_source_host_that_cannot_be_had_becomes_any() {
+    let mut trial = Trial::running(terms(1, 0));
+    trial.ends(0, Ending::Restarted);
+    trial.passes(5_000);
+    assert_eq!(trial.asks(0), "h0", "not before it took longer");
+    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), Some(5_001));
+    trial.passes(1);
+    assert_eq!(trial.asks(0), "any");
+}
+
+#[test]
+fn scenario_35_a_spare_place_serves_an_expired_request() {
+    // On the ladder every free node is a spare: the request simply names no host any more, and a
+    // place on any host satisfies it.
+    let mut trial = Trial::running(terms(1, 0));
+    trial.ends(0, Ending::Failure);
+    trial.passes(5_001);
+    trial.runs(0, "spare");
+    assert_eq!(trial.state(0), State::Running);
+    trial.ends(0, Ending::Failure);
+    assert_eq!(
+        trial.asks(0),
+        "spare",
+        "locality was rewritten by the start"
+    );
+}
+
+#[test]
+fn scenario_36_without_a_spare_any_host_is_asked_for_and_stays_so() {
+    let mut trial = Trial::running(terms(1, 0));
+    trial.ends(0, Ending::Failure);
+    trial.passes(5_001);
+    for _ in 0..100 {
+        assert_eq!(trial.asks(0), "any");
+        assert_eq!(trial.all.due_ms(PATIENCE, trial.now), None, "no tight loop");
+        trial.passes(60_000);
+    }
+}
+
+#[test]
+fn scenario_37_without_affinity_an_old_request_keeps_waiting_quietly() {
+    let mut trial = Trial::new(Terms {
+        host_affinity: false,
+        ..terms(1, 0)
+    });
+    trial.passes(1_000_000);
+    assert_eq!(trial.asks(0), "any");
+    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), None);
+    assert!(trial.all.take_told().is_empty(), "no log flood");
+}
+
+#[test]
+fn section_12_2_what_runs_is_adopted_and_nothing_is_asked_anew() {
+    let mut trial = Trial::new(terms(1, 1));
+    trial.runs(0, "h4");
+    trial.runs(1, "h5");
+    assert!(trial.all.is_healthy());
+    assert_eq!(trial.asks(0), "h4");
+    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), None);
+}
+
+#[test]
+fn with_affinity_off_nothing_names_a_host() {
+    let mut trial = Trial::running(Terms {
+        host_affinity: false,
+        ..terms(1, 1)
+    });
+    assert_eq!(trial.asks(0), "any");
+    trial.is_taken_off(0);
+    assert_eq!(
+        (trial.asks(0).as_str(), trial.asks(1).as_str()),
+        ("any", "any")
+    );
+}

@@ -1,0 +1,205 @@
+//! Retries that are counted (section 10).
+
+use super::*;
+
+#[test]
+fn rule_10_1_below_zero_is_always_and_uncounted() {
+    let record = Record {
+        count: 900,
+        last_failure_ms: 0,
+        last_delay_ms: 0,
+    };
+    assert_eq!(
+        account(Some(&record), &retries(-1), 1, true),
+        Counted::Uncounted
+    );
+}
+
+#[test]
+fn rule_10_2_none_at_all() {
+    assert_eq!(account(None, &retries(0), 1, true), Counted::Exhausted);
+    let none = Terms {
+        retries: Some(retries(0)),
+        ..terms(2, 0)
+    };
+    let mut trial = Trial::running(none.clone());
+    trial.ends(0, Ending::Failure);
+    assert!(matches!(trial.all.end(), Some(End::Failed(_))));
+    let may_continue = Terms {
+        retries: Some(Retries {
+            fail_service: false,
+            ..retries(0)
+        }),
+        ..none
+    };
+    let mut trial = Trial::running(may_continue);
+    trial.ends(0, Ending::Failure);
+    assert_eq!((trial.state(0), trial.all.end()), (State::Failed, None));
+    assert_eq!(trial.asks(0), "nothing");
+    assert!(!trial.all.is_healthy(), "it stays unhealthy");
+}
+
+#[test]
+fn rule_10_3_the_gap_to_the_failure_before_counts() {
+    let record = |count, last_failure_ms, last_delay_ms| Record {
+        count,
+        last_failure_ms,
+        last_delay_ms,
+    };
+    let count = |before: Option<Record>, now| match account(before.as_ref(), &retries(8), now, true)
+    {
+        Counted::Retry(record) => record.count,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(count(None, 0), 1);
+    assert_eq!(count(Some(record(3, 0, 0)), 299_999), 4);
+    assert_eq!(
+        count(Some(record(3, 0, 0)), 300_000),
+        1,
+        "a gap of a window"
+    );
+    // The delay of the last retry is no part of the gap.
+    assert_eq!(count(Some(record(3, 0, 10_000)), 309_999), 4);
+    assert_eq!(count(Some(record(3, 0, 10_000)), 310_000), 1);
+    // Never a window apart: the sliding total does not matter.
+    assert_eq!(count(Some(record(7, 0, 0)), 250_000), 8);
+}
+
+#[test]
+fn rule_10_4_exhausted_leaves_the_record_as_it_was() {
+    let mut trial = Trial::running(Terms {
+        retries: Some(Retries {
+            fail_service: false,
+            ..retries(2)
+        }),
+        host_affinity: false,
+        ..terms(1, 0)
+    });
+    for expected in [1, 2] {
+        trial.ends(0, Ending::Failure);
+        assert_eq!(trial.all.get(0).unwrap().record().unwrap().count, expected);
+        trial.runs(0, "h0");
+        trial.passes(1_000);
+    }
+    let before = trial.all.get(0).unwrap().record().copied();
+    trial.ends(0, Ending::Failure);
+    assert_eq!(trial.state(0), State::Failed);
+    assert_eq!(trial.all.get(0).unwrap().record().copied(), before);
+}
+
+#[test]
+fn rule_10_5_only_the_last_retry_on_a_certain_host_is_delayed() {
+    let delay = |count, specific| {
+        let record = Record {
+            count,
+            last_failure_ms: 0,
+            last_delay_ms: 0,
+        };
+        match account(Some(&record), &retries(8), 10, specific) {
+            Counted::Retry(record) => record.last_delay_ms,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(delay(6, true), 0);
+    assert_eq!(delay(7, false), 0);
+    assert_eq!(delay(7, true), 360_000 + SKEW_MS);
+    let mut trial = Trial::running(Terms {
+        retries: Some(retries(1)),
+        ..terms(1, 0)
+    });
+    trial.ends(0, Ending::Failure);
+    assert_eq!(trial.asks(0), "nothing");
+    assert_eq!(trial.all.due_ms(PATIENCE, trial.now), Some(361_000));
+    trial.passes(361_000);
+    assert_eq!(trial.asks(0), "h0");
+    // 7.4: its timeout is measured from there.
+    trial.passes(5_000);
+    assert_eq!(trial.asks(0), "h0");
+    trial.passes(1);
+    assert_eq!(trial.asks(0), "any");
+}
+
+#[test]
+fn rule_10_6_the_last_seen_host_or_any() {
+    let mut trial = Trial::running(terms(1, 0));
+    trial.ends(0, Ending::Failure);
+    assert_eq!(trial.asks(0), "h0");
+    let mut trial = Trial::running(Terms {
+        host_affinity: false,
+        ..terms(1, 0)
+    });
+    trial.ends(0, Ending::Failure);
+    assert_eq!(trial.asks(0), "any");
+}
+
+#[test]
+fn a_delay_outlives_the_manager() {
+    let record = Record {
+        count: 8,
+        last_failure_ms: at(0).wall_ms,
+        last_delay_ms: 361_000,
+    };
+    let mut all = Processors::new(terms(1, 0));
+    all.restore(0, (Some(record), None), None);
+    all.restore_host(0, host("h0"));
+    // The monotonic clock begins anew.
+    let now = Now {
+        wall_ms: at(300_000).wall_ms,
+        monotonic_ms: 7,
+    };
+    all.begin(now);
+    assert!(!all.ask(0, 7).wanted);
+    assert_eq!(all.due_ms(PATIENCE, 7), Some(7 + 61_000));
+    assert!(all.ask(0, 61_007).wanted);
+}
+
+#[test]
+fn section_10_a_service_that_went_on_without_one_ends_failed() {
+    let mut trial = Trial::running(Terms {
+        retries: Some(Retries {
+            fail_service: false,
+            ..retries(0)
+        }),
+        ..terms(2, 0)
+    });
+    trial.ends(0, Ending::Failure);
+    trial.ends(1, Ending::Completed);
+    assert!(matches!(trial.all.end(), Some(End::Failed(_))));
+}
+
+#[test]
+fn kept_up_for_ever_without_the_word() {
+    let mut trial = Trial::running(Terms {
+        retries: None,
+        host_affinity: false,
+        ..terms(1, 0)
+    });
+    for ending in [Ending::Completed, Ending::Failure] {
+        for _ in 0..50 {
+            trial.ends(0, ending);
+            assert_eq!((trial.asks(0).as_str(), trial.all.end()), ("any", None));
+            trial.runs(0, "h0");
+        }
+    }
+}
+
+#[test]
+fn scenario_28_a_failed_processor_that_is_given_a_place_runs_and_is_forgiven() {
+    let mut trial = Trial::running(Terms {
+        retries: Some(Retries {
+            fail_service: false,
+            ..retries(1)
+        }),
+        ..terms(1, 1)
+    });
+    trial.ends(0, Ending::Failure);
+    trial.runs(0, "h0");
+    trial.ends(0, Ending::Failure);
+    assert_eq!(trial.state(0), State::Failed);
+    trial.runs(0, "h9");
+    assert_eq!(
+        (trial.state(0), trial.asks(0).as_str()),
+        (State::Running, "h9")
+    );
+    assert_eq!(trial.all.get(0).unwrap().record(), None);
+}

@@ -1,0 +1,324 @@
+//! Someone asked: the operations of 2.1, each answered.
+
+use hayward_job_converter_api::applications::{
+    ApplicationList, ApplicationView, TaskAccepted, Told,
+};
+use hayward_job_converter_applications::answers::{
+    self, Added, NotAdded, NotRemoved, TaskNotAdded,
+};
+use hayward_job_converter_applications::front::{self, FailureCode};
+use hayward_job_converter_applications::groups::TaskGroup;
+use hayward_job_converter_applications::ids::{AppId, TaskId};
+use hayward_job_converter_applications::metadata::Metadata;
+use hayward_job_converter_applications::task::{self, Wish};
+use hayward_publication::committer::{Batch, Moment};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::UserName;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::one::{Half, Program};
+use super::view::{self, Filter, Said};
+use super::{Applications, MANAGER};
+use crate::ledger::Ledger;
+use crate::store::Rows;
+
+/// What one request does to the ledger; it answers for itself.
+pub type Act = Box<dyn FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) + Send>;
+
+/// Whose application it must be; anybody's where absent.
+pub type Whose = Option<String>;
+
+#[derive(Debug, thiserror::Error)]
+pub enum Refusal {
+    #[error("there is no application {0} here")]
+    NoSuchApplication(AppId),
+    #[error("there is no task {1} of application {0}")]
+    NoSuchTask(AppId, TaskId),
+    #[error("the id {0} is taken; choose another")]
+    Taken(AppId),
+    #[error(transparent)]
+    NotAdded(#[from] NotAdded),
+    #[error("tasks are alive: {}", .0.join(", "))]
+    Blocked(Vec<String>),
+    #[error("application {id} is {state} and takes no more tasks")]
+    Dead {
+        id: AppId,
+        state: String,
+        failure: Option<front::Failure>,
+    },
+    #[error("the application has {0} tasks, which is as many as are kept of one")]
+    Full(usize),
+    #[error("{0} tasks are open, which is as many as are kept; come back when some have ended")]
+    AllFull(usize),
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let text = refusal.to_string();
+        match refusal {
+            Refusal::NoSuchApplication(_) | Refusal::NoSuchTask(..) => {
+                Self::new(Code::NotFound, text)
+            }
+            Refusal::NotAdded(NotAdded::Full { .. }) | Refusal::Full(_) | Refusal::AllFull(_) => {
+                Self::new(Code::TooManyRequests, text)
+            }
+            Refusal::Taken(_) | Refusal::NotAdded(_) => Self::new(Code::Conflict, text),
+            Refusal::Blocked(blocking) => {
+                let text = format!("{text}; wait for them, or remove it with ?force=true");
+                Self::new(Code::Conflict, text).with("blockingTasks", blocking)
+            }
+            Refusal::Dead { state, failure, .. } => {
+                let because = failure.as_ref().map(|it| format!(": {}", it.message));
+                let text = format!("{text}{}", because.unwrap_or_default());
+                let problem = Self::new(Code::Conflict, text).with("state", state);
+                match failure {
+                    Some(failure) => problem.with("failureCode", written(&failure.code)),
+                    None => problem,
+                }
+            }
+        }
+    }
+}
+
+/// A word as it is written in JSON.
+pub(super) fn written<T: Serialize>(word: &T) -> String {
+    match serde_json::to_value(word) {
+        Ok(serde_json::Value::String(text)) => text,
+        _ => String::new(),
+    }
+}
+
+pub(super) fn code(code: FailureCode) -> String {
+    written(&code)
+}
+
+/// How an application is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Remove {
+    Strictly,
+    /// Its tasks are stopped.
+    ByForce,
+}
+
+impl Applications {
+    fn theirs(&self, id: &AppId, whose: &Whose) -> Result<&Half, Refusal> {
+        let half = self.halves.get(id);
+        let may = |half: &&Half| whose.as_ref().is_none_or(|user| user == half.user.as_str());
+        half.filter(may)
+            .ok_or_else(|| Refusal::NoSuchApplication(id.clone()))
+    }
+
+    /// The groups of an application, which its tasks name.
+    pub fn groups(&self, id: &AppId, whose: &Whose) -> Result<Vec<TaskGroup>, Refusal> {
+        self.theirs(id, whose)?;
+        let known = self.book.get(id);
+        let groups = known.map(|it| it.head.metadata.task_groups.clone());
+        Ok(groups.unwrap_or_default())
+    }
+
+    /// True when it is new.
+    pub fn add(
+        &mut self,
+        id: &AppId,
+        (metadata, warnings): (Metadata, Vec<String>),
+        uuid: Uuid,
+        moment: &Moment,
+    ) -> Result<(bool, Vec<String>), Refusal> {
+        let user: UserName = metadata.user.clone();
+        if self.halves.get(id).is_some_and(|half| half.user != user) {
+            return Err(Refusal::Taken(id.clone()));
+        }
+        if !self.halves.contains_key(id) {
+            let members = metadata.task_groups.iter();
+            self.has_room(members.map(|it| it.min_member as usize).sum())?;
+        }
+        match self.book.add(MANAGER, id, metadata, moment.now)? {
+            Added::Existing { ignored_fields } => {
+                let fields = ignored_fields.into_iter().map(str::to_owned);
+                Ok((false, fields.collect()))
+            }
+            Added::Created => {
+                let mut half = Half::new(uuid, user);
+                for message in warnings {
+                    half.warn(moment.now, None, message);
+                }
+                self.by_number.insert(uuid, id.clone());
+                self.halves.insert(id.clone(), half);
+                self.touch(id);
+                Ok((true, Vec::new()))
+            }
+        }
+    }
+
+    pub fn remove(
+        &mut self,
+        id: &AppId,
+        whose: &Whose,
+        how: Remove,
+        batch: &mut Batch<Rows>,
+    ) -> Result<(), Refusal> {
+        self.theirs(id, whose)?;
+        match self.book.remove(id, how == Remove::ByForce) {
+            // What runs of it is told to end by its demand, which goes.
+            Ok(_) => {
+                self.withdraw(id, batch);
+                Ok(())
+            }
+            Err(NotRemoved::NotFound) => Err(Refusal::NoSuchApplication(id.clone())),
+            Err(NotRemoved::Blocked { blocking_tasks }) => Err(Refusal::Blocked(blocking_tasks)),
+        }
+    }
+
+    /// True when it is new.
+    pub fn add_task(
+        &mut self,
+        (id, task): (&AppId, &TaskId),
+        whose: &Whose,
+        (wish, program): (Wish, Program),
+        moment: &Moment,
+    ) -> Result<bool, Refusal> {
+        self.theirs(id, whose)?;
+        let known = self
+            .book
+            .get(id)
+            .is_some_and(|it| it.tasks.contains_key(task));
+        if !known {
+            self.has_room(1)?;
+        }
+        match self.book.add_task(id, task, wish, moment.now) {
+            Ok(answers::TaskAdded::Existing) => Ok(false),
+            Ok(answers::TaskAdded::Created) => {
+                if let Some(half) = self.halves.get_mut(id) {
+                    half.enter(task, program);
+                }
+                self.touch(id).keys.insert(task.clone());
+                Ok(true)
+            }
+            Err(TaskNotAdded::NotFound) => Err(Refusal::NoSuchApplication(id.clone())),
+            Err(TaskNotAdded::Dead { state, failure }) => Err(Refusal::Dead {
+                id: id.clone(),
+                state: written(&state),
+                failure,
+            }),
+            Err(TaskNotAdded::Full { limit }) => Err(Refusal::Full(limit)),
+        }
+    }
+
+    /// I25: of all applications together.
+    fn has_room(&self, more: usize) -> Result<(), Refusal> {
+        let most = self.most_counted;
+        let fits = self.counted.saturating_add(more) <= most;
+        fits.then_some(()).ok_or(Refusal::AllFull(most))
+    }
+
+    /// Placeholders are nobody's to tell anything.
+    fn is_placeholder(&self, id: &AppId, task: &TaskId) -> bool {
+        let known = self.book.get(id).and_then(|it| it.tasks.get(task));
+        known.is_some_and(|it| it.placeholder)
+    }
+
+    /// Unknown ones are no error (2.1), and nobody knows placeholders.
+    pub fn remove_task(&mut self, (id, task): (&AppId, &TaskId), whose: &Whose) {
+        if self.theirs(id, whose).is_ok() && !self.is_placeholder(id, task) {
+            self.book.remove_task(id, task);
+            self.touch(id).keys.insert(task.clone());
+        }
+    }
+
+    pub fn tell(
+        &mut self,
+        id: &AppId,
+        whose: &Whose,
+        input: front::Input,
+        moment: &Moment,
+    ) -> Result<Told, Refusal> {
+        self.theirs(id, whose)?;
+        let missing = || Refusal::NoSuchApplication(id.clone());
+        let told = self.book.tell(id, input, moment.now).ok_or_else(missing)?;
+        self.touch(id).all = true;
+        let answer = answer(&told);
+        self.obey(id, told.step.effects, moment.now);
+        Ok(answer)
+    }
+
+    pub fn complete_task(
+        &mut self,
+        (id, task): (&AppId, &TaskId),
+        whose: &Whose,
+        moment: &Moment,
+    ) -> Result<Told, Refusal> {
+        self.theirs(id, whose)?;
+        if self.is_placeholder(id, task) {
+            return Err(Refusal::NoSuchTask(id.clone(), task.clone()));
+        }
+        let told = self
+            .book
+            .tell_task(id, task, task::Event::Complete, moment.now);
+        let told = told.ok_or_else(|| Refusal::NoSuchTask(id.clone(), task.clone()))?;
+        self.touch(id).keys.insert(task.clone());
+        let answer = answer(&told);
+        self.obey(id, told.step.effects, moment.now);
+        Ok(answer)
+    }
+
+    /// 404 only when the application never existed (2.9).
+    pub fn confirm(
+        &mut self,
+        (id, task): (&AppId, &TaskId),
+        whose: &Whose,
+        moment: &Moment,
+    ) -> Result<Told, Refusal> {
+        if self.halves.contains_key(id) {
+            self.theirs(id, whose)?;
+        } else if let Some(user) = whose
+            && self.book.buried_of(id).map(UserName::as_str) != Some(user.as_str())
+        {
+            return Err(Refusal::NoSuchApplication(id.clone()));
+        }
+        let told = self.book.confirm(id, task, moment.now);
+        let told = told.ok_or_else(|| Refusal::NoSuchApplication(id.clone()))?;
+        let answer = answer(&told);
+        if self.halves.contains_key(id) {
+            self.touch(id).keys.insert(task.clone());
+            self.obey(id, told.step.effects, moment.now);
+        }
+        Ok(answer)
+    }
+
+    pub fn show(&self, id: &AppId, whose: &Whose, said: Said) -> Result<ApplicationView, Refusal> {
+        let half = self.theirs(id, whose)?;
+        let missing = || Refusal::NoSuchApplication(id.clone());
+        let front = self.book.get(id).ok_or_else(missing)?;
+        Ok(view::of(half, front, said))
+    }
+
+    pub fn show_task(
+        &self,
+        (id, task): (&AppId, &TaskId),
+        whose: &Whose,
+    ) -> Result<TaskAccepted, Refusal> {
+        let half = self.theirs(id, whose)?;
+        let front = self.book.get(id);
+        let known = front.and_then(|it| it.tasks.get(task));
+        let known = known.filter(|it| !it.placeholder);
+        let missing = || Refusal::NoSuchTask(id.clone(), task.clone());
+        Ok(TaskAccepted {
+            application_id: id.to_string(),
+            task: view::task(half, known.ok_or_else(missing)?),
+        })
+    }
+
+    /// In order of ids.
+    pub fn list(&self, filter: &Filter) -> ApplicationList {
+        view::list(&self.book, &self.halves, filter)
+    }
+}
+
+fn answer<S: Serialize>(told: &answers::Told<S>) -> Told {
+    Told {
+        applied: told.applied,
+        reason: told.reason.as_ref().map(written),
+        state: told.state.as_ref().map(written),
+    }
+}

@@ -1,0 +1,194 @@
+//! What an application asks the scheduler for: one entry for each task that may be placed, and one
+//! for the placeholders of each group. Always from the whole, and pure.
+
+use std::collections::BTreeSet;
+
+use hayward_job_converter_api::{DemandEntry, Part};
+use hayward_job_converter_applications::core;
+use hayward_job_converter_applications::front;
+use hayward_job_converter_applications::groups::TaskGroup;
+use hayward_job_converter_applications::ids::TaskId;
+use hayward_job_converter_applications::messages::Termination;
+use hayward_job_converter_applications::policy::Admission;
+use hayward_job_converter_applications::task::State;
+use hayward_vocabulary::{
+    AllocationId, Gang, Launch, Program, Queued, Size, WhenUnreachable, WorkKind,
+};
+
+use super::one::{Half, Slot};
+
+/// All groups of an application are one gang.
+const GANG: &str = "gang";
+
+/// The entry of a task, where it may have a process now; `linked` is its placeholder.
+pub fn of_task(
+    half: &Half,
+    front: &front::Application,
+    (task, linked): (&TaskId, Option<&TaskId>),
+    stop_grace_ms: u64,
+) -> Option<DemandEntry> {
+    let core = half.core.as_ref()?;
+    let beside = half.beside.get(task)?;
+    let number = beside.number?;
+    let state = front.tasks.get(task).map(|it| it.state);
+    if state.is_some_and(|state| state.is_terminated() || state == State::Killing) {
+        return None;
+    }
+    let ask = if let Some(held) = core.allocations.get(task) {
+        // What was asked back is told to end by this.
+        if held.released.is_some() {
+            return None;
+        }
+        &held.ask
+    } else if let Some(placeholder) = linked {
+        let held = core.allocations.get(placeholder)?;
+        &held.successor.as_ref()?.0
+    } else {
+        let open = matches!(
+            core.head.state,
+            core::State::Accepted | core::State::Running | core::State::Completing
+        );
+        let ask = core.pending.get(task)?;
+        // One for which placeholders are held gives way to the replacement.
+        if !open || core.is_replaceable(ask) {
+            return None;
+        }
+        ask
+    };
+    let originator = front.tasks.get(task).is_some_and(|it| it.wish.originator);
+    let priority = ask.priority;
+    let mut entry = blank(half, Slot::Task(number), ask.size.clone());
+    entry.submitted_at = ask.created_at;
+    entry.queued = queued(half, front, priority).map(|queued| {
+        Box::new(Queued {
+            originator,
+            ..queued
+        })
+    });
+    entry.part = Some(Part {
+        replaces: linked.and_then(|it| half.place(it)).cloned(),
+    });
+    entry.launch = launch(half, front, task, stop_grace_ms);
+    Some(entry)
+}
+
+/// The entry of a group, while it asks for placeholders.
+pub fn of_group(
+    half: &Half,
+    front: &front::Application,
+    number: u32,
+    group: &TaskGroup,
+) -> Option<DemandEntry> {
+    let wanted = wanted(half, front, group);
+    let core = half.core.as_ref()?;
+    let slot = Slot::Group(number);
+    let mut entry = blank(half, slot, group.min_resource.clone());
+    if wanted == 0 {
+        return None;
+    }
+    entry.submitted_at = core.head.submitted_at;
+    entry.max_processes = wanted;
+    entry.remaining_tasks = wanted;
+    let atomic = front.head.metadata.scheduling_policy_parameters.admission == Admission::Atomic;
+    let gang = atomic.then(|| Gang {
+        name: GANG.to_owned(),
+        min: wanted,
+    });
+    entry.queued = queued(half, front, front.head.metadata.priority)
+        .map(|queued| Box::new(Queued { gang, ..queued }));
+    entry.settled = half.settled.get(&number).cloned().unwrap_or_default();
+    Some(entry)
+}
+
+/// Placeholders that it holds, waits for, or has to have again.
+fn wanted(half: &Half, front: &front::Application, group: &TaskGroup) -> u64 {
+    let Some(core) = half.core.as_ref() else {
+        return 0;
+    };
+    if front.head.state.is_dead() || core.head.state.is_over() {
+        return 0;
+    }
+    // The scheduler is asked before it is accepted: that is how it is admitted.
+    if core.head.state == core::State::New {
+        return u64::from(group.min_member);
+    }
+    let mine = |name: Option<&_>| name == Some(&group.name);
+    let asked = core.pending.values();
+    let asked = asked.filter(|it| it.placeholder && mine(it.group.as_ref()));
+    let held = core.allocations.values().filter(|held| {
+        let stays = matches!(held.released, None | Some(Termination::PlaceholderReplaced));
+        held.ask.placeholder && stays && mine(held.ask.group.as_ref())
+    });
+    let lost = core.lost();
+    let lost = lost.iter().filter(|it| it.group == group.name);
+    let lost: u64 = lost.map(|it| u64::from(it.count)).sum();
+    (asked.count() + held.count()) as u64 + lost
+}
+
+fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
+    DemandEntry {
+        work: half.work(slot),
+        kind: WorkKind::Job,
+        user: half.user.clone(),
+        class: None,
+        submitted_at: hayward_vocabulary::Timestamp::default(),
+        size,
+        max_processes: 1,
+        remaining_tasks: 1,
+        threads: 1,
+        task_ms: None,
+        machines: Vec::new(),
+        service: None,
+        disruption_limit: None,
+        when_unreachable: WhenUnreachable::default(),
+        processor: None,
+        apart: None,
+        host: None,
+        orchestrated: None,
+        queued: None,
+        part: Some(Part::default()),
+        settled: BTreeSet::<AllocationId>::new(),
+        launch: None,
+    }
+}
+
+/// Its place in a queue. An application that names none and has no gang is served like any work.
+fn queued(half: &Half, front: &front::Application, priority: i32) -> Option<Queued> {
+    let metadata = &front.head.metadata;
+    let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());
+    (queue.is_some() || !metadata.task_groups.is_empty()).then(|| Queued {
+        queue,
+        application: Some(format!("{}{}", super::PREFIX, half.uuid.simple())),
+        priority,
+        tags: metadata.tags.clone(),
+        ..Queued::default()
+    })
+}
+
+fn launch(
+    half: &Half,
+    front: &front::Application,
+    task: &TaskId,
+    stop_grace_ms: u64,
+) -> Option<Launch> {
+    let program = half.beside.get(task)?.program.as_ref()?;
+    let mut environment = program.environment.clone();
+    // What Hayward says of a process goes before what its user says.
+    let said = [
+        ("HAYWARD_APPLICATION", front.head.id.as_str()),
+        ("HAYWARD_TASK", task.as_str()),
+    ];
+    environment.extend(said.map(|(name, value)| (name.to_owned(), value.to_owned())));
+    let group = front.tasks.get(task);
+    let group = group.and_then(|it| it.wish.task_group_name.as_ref());
+    environment.extend(group.map(|it| ("HAYWARD_TASK_GROUP".to_owned(), it.to_string())));
+    Some(Launch {
+        program: Program::Command {
+            argv: program.command.clone(),
+        },
+        environment,
+        working_directory: program.working_directory.clone(),
+        stop_grace_ms,
+        traceparent: program.traceparent.clone(),
+    })
+}

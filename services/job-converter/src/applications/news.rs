@@ -1,0 +1,354 @@
+//! News of `allocations` and `verdicts`, in the words of the protocol.
+
+use std::collections::BTreeSet;
+
+use hayward_job_converter_applications::core;
+use hayward_job_converter_applications::ids::{AppId, TaskId};
+use hayward_job_converter_applications::messages::{Termination, ToCore, ToFront};
+use hayward_job_converter_applications::task;
+use hayward_publication::committer::Moment;
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason, VerdictEntry};
+use hayward_vocabulary::{AllocationId, ExitCause, Timestamp, WorkId};
+
+use super::Applications;
+use super::one::{Half, Slot, Standing, read_work};
+
+/// One change of `allocations` that is about an application.
+pub enum Heard {
+    Is(Box<AllocationEntry>),
+    Left(AllocationId, WorkId),
+}
+
+impl Heard {
+    fn work(&self) -> &WorkId {
+        match self {
+            Self::Is(entry) => &entry.work,
+            Self::Left(_, work) => work,
+        }
+    }
+}
+
+pub fn owns(work: &WorkId) -> bool {
+    work.as_str().starts_with(super::PREFIX)
+}
+
+impl Applications {
+    /// What stands is known first, so that a task that takes the place of a placeholder is seen
+    /// before the end of that is.
+    pub fn hear(&mut self, news: Vec<Heard>, moment: &Moment) {
+        let now = moment.now;
+        let mut apps: BTreeSet<AppId> = BTreeSet::new();
+        let mut over = Vec::new();
+        let mut moved = Vec::new();
+        for heard in news {
+            let Some((uuid, slot)) = read_work(heard.work()) else {
+                continue;
+            };
+            let Some(id) = self.by_number.get(&uuid).cloned() else {
+                continue;
+            };
+            let Some(half) = self.halves.get_mut(&id) else {
+                continue;
+            };
+            match heard {
+                Heard::Is(entry) => {
+                    let ended = entry.state == AllocationState::Ended;
+                    half.stands(&entry, slot, ended);
+                    if ended {
+                        over.push((id.clone(), slot, entry));
+                    } else {
+                        moved.push((id.clone(), entry));
+                    }
+                }
+                Heard::Left(allocation, _) => half.left(&allocation, slot),
+            }
+            apps.insert(id);
+        }
+        for id in &apps {
+            self.touch(id);
+            self.bind(id, now);
+        }
+        for (id, entry) in moved {
+            self.task_moved(&id, &entry, now);
+        }
+        for (id, slot, entry) in over {
+            self.ended(&id, slot, &entry, now);
+        }
+        for id in apps {
+            self.gone_places(&id, now);
+        }
+    }
+
+    /// The first full picture of a term: what is not in it is no more.
+    pub fn first_heard(&mut self, known: impl Fn(&AllocationId) -> bool, moment: &Moment) {
+        self.heard = true;
+        for half in self.halves.values_mut() {
+            for settled in half.settled.values_mut() {
+                settled.retain(&known);
+            }
+        }
+        let ids: Vec<AppId> = self.halves.keys().cloned().collect();
+        for id in ids {
+            self.touch(&id).all = true;
+            self.gone_places(&id, moment.now);
+        }
+    }
+
+    /// Places that were buried before their end was heard of.
+    pub(super) fn gone_places(&mut self, id: &AppId, now: Timestamp) {
+        if !self.heard {
+            return;
+        }
+        let Some(half) = self.halves.get(id) else {
+            return;
+        };
+        let gone = half.beside.iter().filter_map(|(task, beside)| {
+            let place = beside.place.as_ref()?;
+            (!half.standing.contains_key(place)).then(|| task.clone())
+        });
+        let gone: Vec<TaskId> = gone.collect();
+        for task in gone {
+            if let Some(half) = self.halves.get_mut(id)
+                && let Some(beside) = half.beside.get_mut(&task)
+            {
+                beside.place = None;
+            }
+            self.touch(id).keys.insert(task.clone());
+            self.no_longer(id, &task, (None, false), now);
+        }
+    }
+
+    fn task_moved(&mut self, id: &AppId, entry: &AllocationEntry, now: Timestamp) {
+        let Some(half) = self.halves.get(id) else {
+            return;
+        };
+        let standing = half.standing.get(&entry.id);
+        let Some(task) = standing.and_then(|it| it.bound.clone()) else {
+            return;
+        };
+        let front = self.book.get(id).and_then(|it| it.tasks.get(&task));
+        let (state, placeholder) =
+            front.map_or((None, false), |it| (Some(it.state), it.placeholder));
+        if placeholder {
+            return;
+        }
+        if entry.state == AllocationState::Running && state == Some(task::State::Allocated) {
+            self.task(id, &task, task::Event::Bind, now);
+        }
+        // Two-phase: the work is told to end, and its end is what is confirmed.
+        if let Some(vacate) = &entry.vacate
+            && state.is_some_and(|it| it != task::State::Killing)
+        {
+            let termination = termination(vacate.reason);
+            let input = core::Input::Preempt {
+                key: task,
+                termination,
+            };
+            self.core(id, input, now);
+        }
+    }
+
+    fn ended(&mut self, id: &AppId, slot: Slot, entry: &AllocationEntry, now: Timestamp) {
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        if let Slot::Group(group) = slot {
+            let settled = half.settled.entry(group).or_default();
+            if !settled.insert(entry.id.clone()) {
+                half.standing.remove(&entry.id);
+                return;
+            }
+        }
+        self.touch(id);
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        let Some(task) = half.unbind(&entry.id) else {
+            return;
+        };
+        let reason = entry.vacate.as_ref().map(|it| it.reason);
+        let lost = entry.exit.as_ref().map(|it| it.cause) == Some(ExitCause::Node);
+        let by_us = reason == Some(VacateReason::WorkGone);
+        let termination = match reason {
+            _ if lost => Some(Termination::Unknown),
+            reason => reason.map(termination),
+        };
+        match slot {
+            Slot::Group(_) => {
+                let how = (by_us, termination.unwrap_or(Termination::Unknown));
+                self.placeholder_ended(id, &task, how, now);
+            }
+            Slot::Task(_) => {
+                if let Some(beside) = half.beside.get_mut(&task) {
+                    beside.exit.clone_from(&entry.exit);
+                }
+                self.touch(id).keys.insert(task.clone());
+                let failed = entry.exit.as_ref().map(|it| it.cause);
+                let failed = failed == Some(ExitCause::LaunchFailed);
+                self.no_longer(id, &task, (termination, failed), now);
+            }
+        }
+    }
+
+    /// Nothing of it runs any more.
+    fn no_longer(
+        &mut self,
+        id: &AppId,
+        task: &TaskId,
+        (termination, failed): (Option<Termination>, bool),
+        now: Timestamp,
+    ) {
+        let front = self.book.get(id).and_then(|it| it.tasks.get(task));
+        let Some(state) = front.map(|it| it.state) else {
+            // It was forgotten; its place is free now.
+            let input = core::Input::Front(ToCore::ReleaseAllocation {
+                key: task.clone(),
+                termination: Termination::StoppedByRm,
+            });
+            self.core(id, input, now);
+            return;
+        };
+        if front.is_some_and(|it| it.placeholder) {
+            let how = (false, termination.unwrap_or(Termination::Unknown));
+            self.placeholder_ended(id, task, how, now);
+            return;
+        }
+        match (state, termination) {
+            _ if state.is_terminated() => {}
+            (task::State::Killing, _) => self.task(id, task, task::Event::Killed, now),
+            (_, Some(termination)) => {
+                let key = task.clone();
+                self.core(id, core::Input::Lost { key, termination }, now);
+            }
+            (task::State::Allocated, None) if failed => {
+                self.task(id, task, task::Event::Fail, now);
+            }
+            (_, None) => self.task(id, task, task::Event::Complete, now),
+        }
+    }
+
+    /// Verdicts about these works may be others than before.
+    pub fn judged(&mut self, works: &[WorkId]) {
+        for work in works {
+            if let Some((uuid, slot)) = read_work(work)
+                && let Some(id) = self.by_number.get(&uuid).cloned()
+            {
+                let half = self.halves.get(&id);
+                let task = match slot {
+                    Slot::Task(number) => half.and_then(|it| it.by_number.get(&number).cloned()),
+                    Slot::Group(_) => None,
+                };
+                self.touch(&id).keys.extend(task);
+            }
+        }
+    }
+
+    /// What the scheduler says of an application whose gang is not accepted yet (5.2), and of tasks
+    /// that it will not serve.
+    pub(super) fn listen<'a>(
+        &mut self,
+        id: &AppId,
+        said: impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
+        now: Timestamp,
+    ) {
+        let Some(half) = self.halves.get(id) else {
+            return;
+        };
+        let Some(core) = &half.core else { return };
+        if core.head.state == core::State::New && !core.head.accepted {
+            if let Some(answer) = half.admitted(&said) {
+                self.core(id, core::Input::Admitted(answer), now);
+            }
+            return;
+        }
+        let waiting = core.pending.keys().filter(|key| half.place(key).is_none());
+        let refused = waiting.filter_map(|key| {
+            let number = half.beside.get(key)?.number?;
+            let verdict = said(&half.work(Slot::Task(number)))?;
+            verdict
+                .refused
+                .then(|| (key.clone(), verdict.detail.clone()))
+        });
+        let refused: Vec<(TaskId, String)> = refused.collect();
+        for (key, reason) in refused {
+            let ask = ToCore::ReleaseAsk { key: key.clone() };
+            self.core(id, core::Input::Front(ask), now);
+            let step = self
+                .book
+                .core(id, ToFront::AskRejected { key, reason }, now);
+            self.touch(id).all = true;
+            self.obey(id, step.effects, now);
+        }
+    }
+}
+
+/// What is taken off a node that is drained, blocked or gone made no room for others.
+fn termination(reason: VacateReason) -> Termination {
+    match reason {
+        VacateReason::Preempted => Termination::PreemptedByScheduler,
+        VacateReason::Replaced => Termination::PlaceholderReplaced,
+        _ => Termination::Unknown,
+    }
+}
+
+impl Half {
+    fn stands(&mut self, entry: &AllocationEntry, slot: Slot, ended: bool) {
+        let settled = match slot {
+            Slot::Group(group) => self.settled.get(&group),
+            Slot::Task(_) => None,
+        };
+        let known = settled.is_some_and(|it| it.contains(&entry.id));
+        let bound = match slot {
+            Slot::Task(number) => self.by_number.get(&number),
+            Slot::Group(_) => None,
+        };
+        let bound = bound.filter(|task| self.place(task) == Some(&entry.id));
+        let bound = bound.cloned().or_else(|| self.holder(&entry.id));
+        if !known || self.standing.contains_key(&entry.id) {
+            let standing = Standing {
+                slot,
+                node: entry.node.clone(),
+                bound,
+                ended,
+            };
+            self.standing.insert(entry.id.clone(), standing);
+        }
+    }
+
+    /// Whose place it is, also where that was read from rows.
+    fn holder(&self, allocation: &AllocationId) -> Option<TaskId> {
+        if let Some(standing) = self.standing.get(allocation) {
+            return standing.bound.clone();
+        }
+        let mut all = self.beside.iter();
+        let holds = all.find(|(_, it)| it.place.as_ref() == Some(allocation));
+        holds.map(|(task, _)| task.clone())
+    }
+
+    fn left(&mut self, allocation: &AllocationId, slot: Slot) {
+        self.standing.remove(allocation);
+        if let Slot::Group(group) = slot
+            && let Some(settled) = self.settled.get_mut(&group)
+        {
+            settled.remove(allocation);
+        }
+    }
+
+    /// Every group was judged, or has a part of what it asks for.
+    fn admitted<'a>(
+        &self,
+        said: &impl Fn(&WorkId) -> Option<&'a VerdictEntry>,
+    ) -> Option<Result<(), String>> {
+        let groups = &self.core.as_ref()?.head.submission.task_groups;
+        let mut all = true;
+        for number in 0..u32::try_from(groups.len()).ok()? {
+            let slot = Slot::Group(number);
+            let verdict = said(&self.work(slot));
+            if let Some(verdict) = verdict.filter(|it| it.refused) {
+                return Some(Err(verdict.detail.clone()));
+            }
+            all &= verdict.is_some() || self.standing.values().any(|it| it.slot == slot);
+        }
+        all.then_some(Ok(()))
+    }
+}

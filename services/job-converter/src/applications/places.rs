@@ -1,0 +1,283 @@
+//! Which allocation of the scheduler is the place of which task or placeholder.
+//!
+//! Allocations of one group are alike, so any of them may be the place of any placeholder of it.
+//! What is bound is looked at from the whole, so that it does not matter which news came first.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_applications::admission::Placed;
+use hayward_job_converter_applications::core;
+use hayward_job_converter_applications::ids::{AppId, GroupName, TaskId};
+use hayward_job_converter_applications::messages::Termination;
+use hayward_job_converter_applications::room::Room;
+use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp};
+
+use super::Applications;
+use super::one::{Half, Slot};
+
+impl Half {
+    /// Allocations that stand and are nobody's place yet.
+    fn unbound(&self) -> Vec<(AllocationId, Slot, NodeName)> {
+        let free = self.standing.iter().filter(|(_, it)| {
+            // A task may have ended before it was heard to stand.
+            it.bound.is_none() && (!it.ended || matches!(it.slot, Slot::Task(_)))
+        });
+        free.map(|(id, it)| (id.clone(), it.slot, it.node.clone()))
+            .collect()
+    }
+
+    /// Places of placeholders that the core no longer holds are nobody's, while they stand.
+    fn release_given_up(&mut self) {
+        let core = self.core.as_ref();
+        let keeps = |key: &TaskId| core.is_some_and(|core| core.allocations.contains_key(key));
+        for standing in self.standing.values_mut() {
+            if let (Slot::Group(_), Some(key)) = (standing.slot, &standing.bound)
+                && !keeps(key)
+            {
+                if let Some(beside) = self.beside.get_mut(key) {
+                    beside.place = None;
+                }
+                standing.bound = None;
+            }
+        }
+    }
+
+    pub fn bind(&mut self, task: &TaskId, allocation: &AllocationId) {
+        if let Some(standing) = self.standing.get_mut(allocation) {
+            standing.bound = Some(task.clone());
+        }
+        let beside = self.beside.entry(task.clone()).or_default();
+        beside.place = Some(allocation.clone());
+    }
+
+    /// What stood there has ended. Returns whose place it was.
+    pub fn unbind(&mut self, allocation: &AllocationId) -> Option<TaskId> {
+        let task = self.standing.remove(allocation)?.bound?;
+        if let Some(beside) = self.beside.get_mut(&task)
+            && beside.place.as_ref() == Some(allocation)
+        {
+            beside.place = None;
+        }
+        Some(task)
+    }
+
+    /// A placeholder that holds something, and for which a task was chosen.
+    pub fn linked(&self, task: &TaskId) -> Option<&TaskId> {
+        let core = self.core.as_ref()?;
+        let linked = core.allocations.iter().find(|(_, held)| {
+            let successor = held.successor.as_ref();
+            successor.is_some_and(|(ask, _)| ask.key == *task)
+        });
+        linked.map(|(placeholder, _)| placeholder)
+    }
+
+    /// For whom each placeholder was chosen; asked of all at once this is no scan for each.
+    pub fn successors(&self) -> BTreeMap<TaskId, TaskId> {
+        let held = self.core.iter().flat_map(|core| &core.allocations);
+        let linked = held.filter_map(|(placeholder, held)| {
+            let (ask, _) = held.successor.as_ref()?;
+            Some((ask.key.clone(), placeholder.clone()))
+        });
+        linked.collect()
+    }
+
+    fn group_name(&self, number: u32) -> Option<GroupName> {
+        let groups = &self.core.as_ref()?.head.submission.task_groups;
+        Some(groups.get(number as usize)?.name.clone())
+    }
+}
+
+impl Applications {
+    /// Gives what stands to those that wait for it.
+    pub(super) fn bind(&mut self, id: &AppId, now: Timestamp) {
+        if let Some(half) = self.halves.get_mut(id) {
+            half.release_given_up();
+        }
+        let free = self.halves.get(id).map(Half::unbound).unwrap_or_default();
+        for (allocation, slot, node) in free {
+            match slot {
+                Slot::Task(number) => self.bind_task(id, number, (allocation, node), now),
+                Slot::Group(number) => self.bind_placeholder(id, number, (allocation, node), now),
+            }
+        }
+    }
+
+    fn bind_task(
+        &mut self,
+        id: &AppId,
+        number: u32,
+        (allocation, node): (AllocationId, NodeName),
+        now: Timestamp,
+    ) {
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        let Some(task) = half.by_number.get(&number).cloned() else {
+            return;
+        };
+        if let Some(placeholder) = half.linked(&task).cloned() {
+            half.bind(&task, &allocation);
+            let core = half.core.as_mut();
+            let held = core.and_then(|core| core.allocations.get_mut(&placeholder));
+            if let Some((_, on)) = held.and_then(|held| held.successor.as_mut()) {
+                *on = node;
+            }
+            self.replaced(id, placeholder, now);
+        } else if half
+            .core
+            .as_ref()
+            .is_some_and(|it| it.pending.contains_key(&task))
+        {
+            half.bind(&task, &allocation);
+            let key = task.clone();
+            if !self.core(id, core::Input::Placed { key, node }, now)
+                && let Some(half) = self.halves.get_mut(id)
+            {
+                half.unbind_only(&task, &allocation);
+            }
+        }
+    }
+
+    fn bind_placeholder(
+        &mut self,
+        id: &AppId,
+        number: u32,
+        (allocation, node): (AllocationId, NodeName),
+        now: Timestamp,
+    ) {
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        let (Some(group), Some(core)) = (half.group_name(number), half.core.as_mut()) else {
+            return;
+        };
+        let mut asks = core.pending.values();
+        let waits = asks.find(|it| it.placeholder && it.group.as_ref() == Some(&group));
+        if let Some(key) = waits.map(|ask| ask.key.clone()) {
+            half.bind(&key, &allocation);
+            let input = core::Input::Placed {
+                key: key.clone(),
+                node,
+            };
+            if !self.core(id, input, now)
+                && let Some(half) = self.halves.get_mut(id)
+            {
+                half.unbind_only(&key, &allocation);
+            }
+        } else if core.lost().iter().any(|lost| lost.group == group) {
+            self.repair(id, (group, node), &allocation, now);
+        }
+    }
+
+    /// A gang that fell below its minimum gets a placeholder in place of what it lost (I13).
+    fn repair(
+        &mut self,
+        id: &AppId,
+        (group, node): (GroupName, NodeName),
+        allocation: &AllocationId,
+        now: Timestamp,
+    ) {
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        let Some(core) = half.core.as_mut() else {
+            return;
+        };
+        let before: Vec<TaskId> = core.allocations.keys().cloned().collect();
+        let part = Placed {
+            group,
+            node,
+            count: 1,
+        };
+        let step = core.bind(&[part], now);
+        let new = core
+            .allocations
+            .keys()
+            .find(|key| before.binary_search(key).is_err())
+            .cloned();
+        if let Some(key) = new {
+            half.bind(&key, allocation);
+        }
+        self.say(id, step, now);
+    }
+
+    /// Chooses placeholders for tasks that wait. The scheduler looks at the nodes, so here every
+    /// place of a placeholder is one that may be taken.
+    pub(super) fn choose(&mut self, id: &AppId, now: Timestamp) {
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        let Some(core) = half.core.as_mut() else {
+            return;
+        };
+        if !core.pending.values().any(|ask| core.is_replaceable(ask)) {
+            return;
+        }
+        let held = core.allocations.values().filter(|it| it.ask.placeholder);
+        let nodes: std::collections::BTreeSet<NodeName> = held.map(|it| it.node.clone()).collect();
+        let mut rooms: Vec<Room> = nodes
+            .into_iter()
+            .map(|node| Room::of(node, Size::default()))
+            .collect();
+        let step = core.replace(&mut rooms, now);
+        if !step.effects.is_empty() {
+            self.say(id, step, now);
+        }
+    }
+
+    /// A place of a placeholder is no more, and no task stands there.
+    pub(super) fn placeholder_ended(
+        &mut self,
+        id: &AppId,
+        key: &TaskId,
+        (by_us, termination): (bool, Termination),
+        now: Timestamp,
+    ) {
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        let Some(core) = half.core.as_mut() else {
+            return;
+        };
+        let Some(held) = core.allocations.get(key) else {
+            return;
+        };
+        if termination == Termination::PlaceholderReplaced && held.successor.is_none() {
+            // The task that took the place was completed meanwhile.
+            self.replaced(id, key.clone(), now);
+            return;
+        }
+        // The scheduler took the newest of a group that was to have fewer: another one of them,
+        // which nobody needs, is the place from now on.
+        let group = core.allocations[key].ask.group.clone();
+        let number = half.group_number(group.as_ref().map(GroupName::as_str));
+        let spare = half.unbound().into_iter().find(|(_, slot, _)| {
+            let Slot::Group(of) = slot else { return false };
+            Some(*of) == number
+        });
+        if let (true, Some((allocation, _, node))) = (by_us, spare) {
+            half.bind(key, &allocation);
+            let core = half.core.as_mut();
+            if let Some(held) = core.and_then(|core| core.allocations.get_mut(key)) {
+                held.node = node;
+            }
+            self.touch(id).keys.insert(key.clone());
+            return;
+        }
+        self.touch(id).all = true;
+        let key = key.clone();
+        self.core(id, core::Input::Lost { key, termination }, now);
+    }
+}
+
+impl Half {
+    /// It was not taken.
+    fn unbind_only(&mut self, task: &TaskId, allocation: &AllocationId) {
+        if let Some(standing) = self.standing.get_mut(allocation) {
+            standing.bound = None;
+        }
+        if let Some(beside) = self.beside.get_mut(task) {
+            beside.place = None;
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! The messages between the two machines of an application, carried until there are none left.
+//!
+//! A replacement is the one thing that is held back here: the core has chosen a placeholder for a
+//! task, and the front hears of it when the scheduler has made the exchange ([`super::places`]).
+
+use std::collections::VecDeque;
+
+use hayward_job_converter_applications::core;
+use hayward_job_converter_applications::front::{self, Effect};
+use hayward_job_converter_applications::ids::{AppId, GroupName, TaskId};
+use hayward_job_converter_applications::messages::{Termination, ToCore, ToFront};
+use hayward_job_converter_applications::task;
+use hayward_vocabulary::Timestamp;
+
+use super::Applications;
+
+/// What one side says to the other.
+enum Said {
+    ToCore(ToCore),
+    ToFront(ToFront),
+    /// Nothing of a task runs that was told to end.
+    Stopped(TaskId),
+}
+
+impl Applications {
+    /// Does what a step of the front asks for.
+    pub(super) fn obey(&mut self, id: &AppId, effects: Vec<Effect>, now: Timestamp) {
+        let mut queue = VecDeque::new();
+        self.read_front(id, effects, now, &mut queue);
+        self.carry(id, queue, now);
+    }
+
+    /// One step of the core, and all that follows; true when it was done.
+    pub(super) fn core(&mut self, id: &AppId, input: core::Input, now: Timestamp) -> bool {
+        let mut queue = VecDeque::new();
+        let applied = self.step_core(id, input, now, &mut queue);
+        self.carry(id, queue, now);
+        applied
+    }
+
+    /// One step of a task, and all that follows.
+    pub(super) fn task(&mut self, id: &AppId, task: &TaskId, event: task::Event, now: Timestamp) {
+        if let Some(told) = self.book.tell_task(id, task, event, now) {
+            self.touch(id).keys.insert(task.clone());
+            self.obey(id, told.step.effects, now);
+        }
+    }
+
+    /// The exchange was made: the task stands in the place of the placeholder (5.6).
+    pub(super) fn replaced(&mut self, id: &AppId, placeholder: TaskId, now: Timestamp) {
+        let news = ToFront::Release {
+            keys: vec![placeholder],
+            termination: Termination::PlaceholderReplaced,
+        };
+        self.carry(id, VecDeque::from([Said::ToFront(news)]), now);
+    }
+
+    fn carry(&mut self, id: &AppId, mut queue: VecDeque<Said>, now: Timestamp) {
+        while let Some(said) = queue.pop_front() {
+            match said {
+                Said::ToCore(ToCore::Submit(submission)) => {
+                    let Some(half) = self.halves.get_mut(id).filter(|it| it.core.is_none()) else {
+                        continue;
+                    };
+                    let gang = !submission.task_groups.is_empty();
+                    half.core = Some(core::Application::new(submission, now));
+                    self.touch(id).all = true;
+                    // A gang is asked about; what has none is judged task by task.
+                    if !gang {
+                        self.step_core(id, core::Input::Admitted(Ok(())), now, &mut queue);
+                    }
+                }
+                Said::ToCore(message) => {
+                    self.note_to_core(id, &message);
+                    self.step_core(id, core::Input::Front(message), now, &mut queue);
+                }
+                Said::ToFront(news) => self.tell_front(id, news, now, &mut queue),
+                Said::Stopped(task) => {
+                    let event = task::Event::Killed;
+                    if let Some(told) = self.book.tell_task(id, &task, event, now) {
+                        self.touch(id).keys.insert(task);
+                        self.read_front(id, told.step.effects, now, &mut queue);
+                    }
+                }
+            }
+        }
+    }
+
+    fn step_core(
+        &mut self,
+        id: &AppId,
+        input: core::Input,
+        now: Timestamp,
+        queue: &mut VecDeque<Said>,
+    ) -> bool {
+        let Some(core) = self.halves.get_mut(id).and_then(|it| it.core.as_mut()) else {
+            return false;
+        };
+        let groups = core.head.groups.clone();
+        let step = core.step(input, now);
+        let after = core.head.groups.iter();
+        let counted = after.filter(|(name, group)| groups.get(*name) != Some(*group));
+        let counted: Vec<GroupName> = counted.map(|(name, _)| name.clone()).collect();
+        let touched = self.touch(id);
+        touched.groups.extend(counted);
+        touched.all |= !step.moved.is_empty();
+        let applied = step.applied();
+        self.read_core(id, step, now, queue);
+        applied
+    }
+
+    pub(super) fn say(&mut self, id: &AppId, step: core::Step, now: Timestamp) {
+        let mut queue = VecDeque::new();
+        self.touch(id).all = true;
+        self.read_core(id, step, now, &mut queue);
+        self.carry(id, queue, now);
+    }
+
+    fn read_core(
+        &mut self,
+        id: &AppId,
+        step: core::Step,
+        now: Timestamp,
+        queue: &mut VecDeque<Said>,
+    ) {
+        for effect in step.effects {
+            match effect {
+                core::Effect::ToFront(ToFront::Release {
+                    keys,
+                    termination: Termination::PlaceholderReplaced,
+                }) => self.touch(id).keys.extend(keys),
+                core::Effect::ToFront(news) => queue.push_back(Said::ToFront(news)),
+                core::Effect::Replacing { ask, .. } => {
+                    self.touch(id).keys.insert(ask);
+                }
+                core::Effect::PlaceholderMismatch { ask, types, .. } => {
+                    let text = format!(
+                        "placeholder_mismatch: it needs more {} than the placeholders of its \
+                         group hold; they are given up and it is placed on its own",
+                        types.join(", ")
+                    );
+                    if let Some(half) = self.halves.get_mut(id)
+                        && half.warnings.last().is_none_or(|it| it.message != text)
+                    {
+                        half.warn(now, Some(ask), text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn tell_front(
+        &mut self,
+        id: &AppId,
+        news: ToFront,
+        now: Timestamp,
+        queue: &mut VecDeque<Said>,
+    ) {
+        let touched = self.touch(id);
+        match &news {
+            ToFront::Release { keys, .. } | ToFront::ReleaseAsks { keys, .. } => {
+                touched.keys.extend(keys.iter().cloned());
+            }
+            ToFront::Allocated { key, .. } | ToFront::AskRejected { key, .. } => {
+                touched.keys.insert(key.clone());
+            }
+            ToFront::Repaired { ask, .. } => drop(touched.keys.insert(ask.key.clone())),
+            _ => touched.all = true,
+        }
+        let effects = match news {
+            // It is not dropped, as of old: it can be read until it expires or is removed.
+            ToFront::Updated {
+                state: core::State::Completed,
+                ..
+            } => self.completed(id, now),
+            ToFront::Updated {
+                state: core::State::Expired,
+                ..
+            } => {
+                self.forget(id);
+                return;
+            }
+            news => self.book.core(id, news, now).effects,
+        };
+        self.read_front(id, effects, now, queue);
+    }
+
+    /// The core is done with it.
+    fn completed(&mut self, id: &AppId, now: Timestamp) -> Vec<Effect> {
+        let state = self.book.get(id).map(|it| it.head.state);
+        let input = match state {
+            Some(front::State::Running) => front::Input::Complete,
+            Some(front::State::Failing) => front::Input::Fail { reason: None },
+            _ => return Vec::new(),
+        };
+        let told = self.book.tell(id, input, now);
+        told.map(|it| it.step.effects).unwrap_or_default()
+    }
+
+    fn read_front(
+        &mut self,
+        id: &AppId,
+        effects: Vec<Effect>,
+        now: Timestamp,
+        queue: &mut VecDeque<Said>,
+    ) {
+        let Some(half) = self.halves.get_mut(id) else {
+            return;
+        };
+        for effect in effects {
+            match effect {
+                Effect::ToCore(message) => queue.push_back(Said::ToCore(message)),
+                // Where something runs it is told to end by its demand, which goes; its end is
+                // news then.
+                Effect::Stop { task } if half.place(&task).is_none() => {
+                    queue.push_back(Said::Stopped(task));
+                }
+                Effect::Warn { task, message } => half.warn(now, Some(task), message),
+                // What was granted is started by those below.
+                Effect::Stop { .. } | Effect::Start { .. } | Effect::Drop => {}
+            }
+        }
+    }
+
+    fn note_to_core(&mut self, id: &AppId, message: &ToCore) {
+        let touched = self.touch(id);
+        match message {
+            ToCore::Ask(ask) => drop(touched.keys.insert(ask.key.clone())),
+            ToCore::ReleaseAllocation { key, .. } | ToCore::Confirm { key, .. } => {
+                touched.keys.insert(key.clone());
+            }
+            // A placeholder may have been linked with an ask.
+            ToCore::ReleaseAsk { .. } | ToCore::Submit(_) | ToCore::Remove => touched.all = true,
+        }
+    }
+}

@@ -1,0 +1,282 @@
+//! From what a submitter wrote to the words of the protocol. All faults are told at once, each with
+//! a JSON pointer (A8, A9).
+
+use hayward_job_converter_api::applications::{ApplicationSubmission, TaskSubmission};
+use hayward_job_converter_applications::groups::{self, Fault, TaskGroup};
+use hayward_job_converter_applications::ids::GroupName;
+use hayward_job_converter_applications::metadata::Metadata;
+use hayward_job_converter_applications::policy::{LONGEST_S, Policy};
+use hayward_job_converter_applications::task::{Runtime, Wish};
+use hayward_service::problem::FieldFault;
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{Size, UserName};
+use serde_json::Value;
+
+use super::one::Program;
+use crate::validate;
+
+const MOST_TAGS: usize = 64;
+const LONGEST_QUEUE: usize = 512;
+/// More than all machines of any fleet have together, and far from overflow.
+const MOST_OF_A_GANG: u64 = 1 << 56;
+/// They narrow where a placeholder may stand, which nothing here looks at.
+const NOT_SERVED: [&str; 3] = ["nodeSelector", "affinity", "topologySpreadConstraints"];
+
+/// What was written, and what was dropped from it for who is lenient.
+pub struct Read {
+    pub metadata: Metadata,
+    pub warnings: Vec<String>,
+}
+
+/// # Errors
+/// All faults of it.
+pub fn application(
+    given: &ApplicationSubmission,
+    user: UserName,
+    (strict, most_members): (bool, usize),
+) -> Result<Read, Vec<FieldFault>> {
+    let mut faults = Vec::new();
+    if given.queue_name.len() > LONGEST_QUEUE || given.queue_name.contains('\0') {
+        faults.push(fault("/queueName", "is no name of a queue"));
+    }
+    faults.extend(validate::map("/tags", &given.tags, MOST_TAGS));
+    if given.scheduling_policy_parameters.len() > validate::LONGEST_TEXT {
+        faults.push(fault("/schedulingPolicyParameters", "is too long"));
+    }
+    for key in Policy::too_long(&given.scheduling_policy_parameters) {
+        let text = format!("{key} is at most {LONGEST_S}; leave it out to wait for ever");
+        faults.push(fault("/schedulingPolicyParameters", text));
+    }
+    if given.owner_references.len() > MOST_TAGS {
+        let text = format!("more than {MOST_TAGS} entries");
+        faults.push(fault("/ownerReferences", text));
+    }
+    let list = Value::Array(given.task_groups.clone());
+    let mut wrong = not_served(&given.task_groups);
+    let taken = match groups::parse(&list) {
+        Ok(groups) => groups,
+        Err(faults) => {
+            wrong.extend(faults);
+            Vec::new()
+        }
+    };
+    wrong.extend(too_many(&taken, most_members));
+    wrong.extend(too_large(&taken));
+    let mut warnings = Vec::new();
+    let pointed = wrong
+        .into_iter()
+        .map(|it| fault(format!("/taskGroups{}", it.pointer), it.message));
+    if strict {
+        faults.extend(pointed);
+    } else {
+        // 5.1: the whole list is dropped, and it goes on without a gang.
+        let told = pointed.map(|it| format!("TaskGroupsError {}: {}", it.pointer, it.detail));
+        warnings.extend(told);
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let mut metadata = Metadata::of(user);
+    metadata.queue_name.clone_from(&given.queue_name);
+    metadata.tags.clone_from(&given.tags);
+    metadata.task_groups = if warnings.is_empty() {
+        taken
+    } else {
+        Vec::new()
+    };
+    metadata.priority = given.priority;
+    metadata
+        .owner_references
+        .clone_from(&given.owner_references);
+    metadata.scheduling_policy_parameters = Policy::parse(&given.scheduling_policy_parameters);
+    Ok(Read { metadata, warnings })
+}
+
+fn not_served(groups: &[Value]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (at, group) in groups.iter().enumerate() {
+        for field in NOT_SERVED {
+            if group.get(field).is_some() {
+                faults.push(Fault {
+                    pointer: format!("/{at}/{field}"),
+                    message: "nodes are not chosen by this here; a queue of a pool is".to_owned(),
+                });
+            }
+        }
+    }
+    faults
+}
+
+fn too_many(groups: &[TaskGroup], most: usize) -> Option<Fault> {
+    let members: u64 = groups.iter().map(|it| u64::from(it.min_member)).sum();
+    (members > most as u64).then(|| Fault {
+        pointer: String::new(),
+        message: format!("at most {most} members together, and here are {members}"),
+    })
+}
+
+/// A sum that wraps would be granted as nothing, so no gang comes near that.
+fn too_large(groups: &[TaskGroup]) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    for (at, group) in groups.iter().enumerate() {
+        let each = validate::amounts(&format!("/{at}/minResource"), &group.min_resource);
+        faults.extend(each.into_iter().map(|it| Fault {
+            pointer: it.pointer,
+            message: it.detail,
+        }));
+    }
+    let all = groups::placeholder_ask(groups);
+    let mut amounts = [all.memory_bytes, all.cpu_milli, all.gpu_milli]
+        .into_iter()
+        .chain(all.extras.into_values());
+    if faults.is_empty() && amounts.any(|amount| amount > MOST_OF_A_GANG) {
+        faults.push(Fault {
+            pointer: String::new(),
+            message: format!("together more than {MOST_OF_A_GANG} of one resource"),
+        });
+    }
+    faults
+}
+
+/// # Errors
+/// All faults of it.
+pub fn task(
+    given: &TaskSubmission,
+    groups: &[TaskGroup],
+    traceparent: Option<String>,
+) -> Result<(Wish, Program), Vec<FieldFault>> {
+    let directory = given.working_directory.as_ref();
+    let program = (&given.command[..], &given.environment, directory);
+    let mut faults = validate::program(program, "/workingDirectory");
+    let name = given.task_group_name.as_ref();
+    let name = name.and_then(|name| match GroupName::new(name) {
+        Ok(name) => Some(name),
+        Err(bad) => {
+            faults.push(fault("/taskGroupName", bad.to_string()));
+            None
+        }
+    });
+    let group = groups.iter().find(|it| Some(&it.name) == name.as_ref());
+    let size = match &given.resources {
+        None => group.map_or_else(|| Size::memory(GIB), |it| it.min_resource.clone()),
+        Some(amounts) => groups::amounts(amounts).unwrap_or_else(|wrong| {
+            let pointed = wrong.into_iter();
+            faults.extend(pointed.map(|it| fault(format!("/resources{}", it.pointer), it.message)));
+            Size::default()
+        }),
+    };
+    faults.extend(validate::amounts("/resources", &size));
+    let alias = given.alias.clone();
+    if alias
+        .as_ref()
+        .is_some_and(|it| it.is_empty() || it.len() > 256 || it.contains('\0'))
+    {
+        faults.push(fault("/alias", "must have 1 to 256 bytes"));
+    }
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let wish = Wish {
+        alias,
+        size,
+        priority: given.priority,
+        task_group_name: name,
+        originator: given.originator,
+        runtime: Runtime::Unassigned,
+        ..Wish::default()
+    };
+    let program = Program {
+        command: given.command.clone(),
+        environment: given.environment.clone(),
+        working_directory: given.working_directory.clone(),
+        traceparent,
+    };
+    Ok((wish, program))
+}
+
+fn fault(pointer: impl Into<String>, detail: impl Into<String>) -> FieldFault {
+    FieldFault {
+        pointer: pointer.into(),
+        detail: detail.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn read(body: Value, strict: bool) -> Result<Read, Vec<FieldFault>> {
+        let given: ApplicationSubmission = serde_json::from_value(body).unwrap();
+        application(&given, "ann".parse().unwrap(), (strict, 100))
+    }
+
+    #[test]
+    fn a_bad_group_names_each_fault_or_drops_the_whole_list() {
+        let body = json!({ "taskGroups": [
+            { "name": "a", "minMember": 0, "minResource": { "cpu": "x" }, "nodeSelector": {} },
+            { "name": "b", "minMember": 1, "minResource": { "cpu": "1" } },
+        ] });
+        let faults = read(body.clone(), true).err().unwrap();
+        let pointers: Vec<&str> = faults.iter().map(|it| it.pointer.as_str()).collect();
+        let expected = [
+            "/taskGroups/0/nodeSelector",
+            "/taskGroups/0/minMember",
+            "/taskGroups/0/minResource/cpu",
+        ];
+        assert_eq!(pointers, expected);
+        let lenient = read(body, false).unwrap();
+        assert!(lenient.metadata.task_groups.is_empty());
+        assert_eq!(lenient.warnings.len(), 3);
+    }
+
+    #[test]
+    fn a_gang_of_more_than_is_kept_is_refused_whole() {
+        let group = json!({ "name": "a", "minMember": 101, "minResource": { "cpu": "1" } });
+        let faults = read(json!({ "taskGroups": [group] }), true).err().unwrap();
+        assert_eq!(faults[0].pointer, "/taskGroups");
+    }
+
+    #[test]
+    fn what_no_machine_has_and_what_nobody_waits_for_is_refused() {
+        let most = u64::MAX.to_string();
+        let group = |memory: &str, members: u32| {
+            let resource = json!({ "memory": memory });
+            json!({ "name": "a", "minMember": members, "minResource": resource })
+        };
+        let pointer = |body: Value| read(body, true).err().unwrap()[0].pointer.clone();
+        let groups = json!({ "taskGroups": [group(&most, 1)] });
+        assert_eq!(pointer(groups), "/taskGroups/0/minResource/memory");
+        assert!(read(json!({ "taskGroups": [group("1Ti", 100)] }), true).is_ok());
+        let policy = json!({ "schedulingPolicyParameters": format!("gangRepairInSeconds={most}") });
+        assert_eq!(pointer(policy), "/schedulingPolicyParameters");
+        for name in ["memory", "cpu", "gpu"] {
+            let large = json!({ "command": ["x"], "resources": { name: "1000000G" } });
+            let given: TaskSubmission = serde_json::from_value(large).unwrap();
+            let faults = task(&given, &[], None).unwrap_err();
+            assert_eq!(faults[0].pointer, format!("/resources/{name}"));
+        }
+    }
+
+    #[test]
+    fn a_task_has_the_size_of_its_group_unless_it_says_another() {
+        let groups = json!([{ "name": "a", "minMember": 1, "minResource": { "cpu": "2" } }]);
+        let groups = groups::parse(&groups).unwrap();
+        let given = |body: Value| serde_json::from_value::<TaskSubmission>(body).unwrap();
+        let plain = given(json!({ "command": ["/bin/true"], "taskGroupName": "a" }));
+        assert_eq!(task(&plain, &groups, None).unwrap().0.size.cpu_milli, 2_000);
+        let own = json!({ "command": ["/bin/true"], "resources": { "cpu": "500m" } });
+        assert_eq!(
+            task(&given(own), &groups, None).unwrap().0.size.cpu_milli,
+            500
+        );
+        let bad = json!({ "command": [], "workingDirectory": "x", "resources": { "cpu": "-1" } });
+        let faults = task(&given(bad), &groups, None).unwrap_err();
+        let pointers: Vec<&str> = faults.iter().map(|it| it.pointer.as_str()).collect();
+        assert_eq!(
+            pointers,
+            ["/command", "/workingDirectory", "/resources/cpu"]
+        );
+    }
+}

@@ -1,0 +1,81 @@
+//! From rows to both machines of each application (4.4). Timers are instants, so each goes on with
+//! what is left of it; what stands is told anew by the scheduler.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_applications::book::Book;
+use hayward_job_converter_applications::core;
+use hayward_job_converter_applications::front;
+use hayward_job_converter_applications::ids::TaskId;
+use hayward_vocabulary::UserName;
+use uuid::Uuid;
+
+use super::one::{Half, HeadRow, TaskRow, hash};
+use super::{Applications, limits};
+use crate::config::Settings;
+use crate::store::applications::{HeadText, TaskText};
+
+impl Applications {
+    /// # Errors
+    /// When a row cannot be read: going on would lose what it meant.
+    pub fn restored(
+        settings: &Settings,
+        heads: Vec<HeadText>,
+        tasks: Vec<TaskText>,
+    ) -> Result<Self, serde_json::Error> {
+        let mut by_app: BTreeMap<Uuid, Vec<TaskText>> = BTreeMap::new();
+        for task in tasks {
+            by_app.entry(task.application).or_default().push(task);
+        }
+        let mut all = Self::new(settings);
+        let mut fronts = Vec::with_capacity(heads.len());
+        for head in heads {
+            let tasks = by_app.remove(&head.uuid).unwrap_or_default();
+            let (front, half) = one(head, tasks)?;
+            let id = front.head.id.clone();
+            all.by_number.insert(half.uuid, id.clone());
+            all.halves.insert(id.clone(), half);
+            all.touch(&id).all = true;
+            fronts.push(front);
+        }
+        all.book = Book::loaded(limits(settings), fronts);
+        Ok(all)
+    }
+}
+
+fn one(
+    head: HeadText,
+    tasks: Vec<TaskText>,
+) -> Result<(front::Application, Half), serde_json::Error> {
+    use serde::de::Error as _;
+    let row: HeadRow = serde_json::from_str(&head.body)?;
+    let user = UserName::new(head.user).map_err(serde_json::Error::custom)?;
+    let mut half = Half::new(head.uuid, user);
+    half.next_number = row.next_number;
+    half.settled = row.settled.into_owned();
+    half.warnings = row.warnings.into_owned();
+    half.written = head.body;
+    half.core = row.core.map(|core| core::Application {
+        head: core.into_owned(),
+        pending: BTreeMap::new(),
+        allocations: BTreeMap::new(),
+    });
+    let mut known = Vec::with_capacity(tasks.len());
+    for text in tasks {
+        let id = TaskId::new(text.id).map_err(serde_json::Error::custom)?;
+        let row: TaskRow = serde_json::from_str(&text.body)?;
+        known.extend(row.task);
+        if let Some(core) = half.core.as_mut() {
+            core.pending.extend(row.ask.map(|ask| (id.clone(), ask)));
+            core.allocations
+                .extend(row.held.map(|held| (id.clone(), held)));
+        }
+        if let Some(number) = row.beside.number {
+            half.by_number.insert(number, id.clone());
+        }
+        half.written_tasks.insert(id.clone(), hash(&text.body));
+        half.beside.insert(id, row.beside);
+    }
+    let front = front::Application::loaded(row.front.into_owned(), known);
+    Ok((front, half))
+}

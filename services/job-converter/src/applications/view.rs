@@ -1,0 +1,287 @@
+//! An application as its user sees it.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+
+use hayward_job_converter_api::applications::{
+    ApplicationFailure, ApplicationList, ApplicationSummary, ApplicationTaskView, ApplicationView,
+    ApplicationWarning, GroupView, PlaceholderView, StateLogEntry, WaitView,
+};
+use hayward_job_converter_applications::book::Book;
+use hayward_job_converter_applications::front;
+use hayward_job_converter_applications::groups::TaskGroup;
+use hayward_job_converter_applications::ids::AppId;
+use hayward_job_converter_applications::log::StateLog;
+use hayward_job_converter_applications::task::Task;
+use hayward_rm_scheduler_api::VerdictEntry;
+use hayward_vocabulary::WorkId;
+
+use super::asked::{code, written};
+use super::one::{Half, Slot};
+
+/// Tasks, and placeholders, in one answer at most.
+const SHOWN: usize = 1_000;
+const REASONS: usize = 16;
+/// Applications one request looks at, at most.
+const LOOKED_AT: usize = 20_000;
+
+pub type Said<'a> = &'a BTreeMap<String, VerdictEntry>;
+
+/// What a list shows.
+#[derive(Debug, Clone, Default)]
+pub struct Filter {
+    /// Everybody's where absent.
+    pub user: Option<String>,
+    pub state: Option<String>,
+    pub limit: usize,
+    /// Ids above this one.
+    pub after: Option<AppId>,
+}
+
+pub fn of(half: &Half, front: &front::Application, said: Said) -> ApplicationView {
+    let head = &front.head;
+    let core = half.core.as_ref();
+    let real = || front.tasks.values().filter(|it| !it.placeholder);
+    let mut task_states: BTreeMap<String, u64> = BTreeMap::new();
+    for task in real() {
+        *task_states.entry(word(&task.state)).or_default() += 1;
+    }
+    let timers = core.map(|core| serde_json::to_value(&core.head.timers).unwrap_or_default());
+    ApplicationView {
+        id: head.id.to_string(),
+        user: half.user.clone(),
+        queue_name: head.metadata.queue_name.clone(),
+        priority: head.metadata.priority,
+        tags: head.metadata.tags.clone(),
+        created_at: head.metadata.creation_time.unwrap_or_default(),
+        state: word(&head.state),
+        scheduling_state: core.map(|core| word(&core.head.state)),
+        failure: head.failure.as_ref().map(failure),
+        task_groups: groups(half, &head.metadata.task_groups),
+        tasks: real().take(SHOWN).map(|it| task(half, it)).collect(),
+        task_states,
+        placeholders: placeholders(half),
+        state_log: log(half, front),
+        warnings: half.warnings.iter().map(warning).collect(),
+        why: why(half, front, said),
+        timers: timers
+            .and_then(|it| serde_json::from_value(it).ok())
+            .unwrap_or_default(),
+        ignored_fields: Vec::new(),
+    }
+}
+
+fn warning(it: &super::one::Warning) -> ApplicationWarning {
+    ApplicationWarning {
+        at: it.at,
+        task: it.task.as_ref().map(ToString::to_string),
+        message: it.message.clone(),
+    }
+}
+
+fn word(state: &impl Debug) -> String {
+    format!("{state:?}")
+}
+
+fn failure(failure: &front::Failure) -> ApplicationFailure {
+    ApplicationFailure {
+        code: code(failure.code),
+        message: failure.message.clone(),
+    }
+}
+
+fn groups(half: &Half, groups: &[TaskGroup]) -> Vec<GroupView> {
+    let core = half.core.as_ref();
+    let one = |(at, group): (u32, &TaskGroup)| {
+        let counters = core.and_then(|core| core.head.groups.get(&group.name));
+        let counters = counters.copied().unwrap_or_default();
+        let mine = |name: Option<&_>| name == Some(&group.name);
+        let pending = core.map_or(0, |core| {
+            let asks = core.pending.values();
+            asks.filter(|it| it.placeholder && mine(it.group.as_ref()))
+                .count()
+        });
+        let held = core.map_or(0, |core| {
+            let held = core.allocations.values();
+            held.filter(|it| it.ask.placeholder && mine(it.ask.group.as_ref()))
+                .count()
+        });
+        GroupView {
+            name: group.name.to_string(),
+            min_member: group.min_member,
+            min_resource: group.min_resource.clone(),
+            count: counters.count,
+            replaced: counters.replaced,
+            timedout: counters.timedout,
+            pending: u32::try_from(pending).unwrap_or(u32::MAX),
+            held: u32::try_from(held).unwrap_or(u32::MAX),
+            work: half.work(Slot::Group(at)),
+        }
+    };
+    (0..).zip(groups).map(one).collect()
+}
+
+pub fn task(half: &Half, task: &Task) -> ApplicationTaskView {
+    let beside = half.beside.get(&task.id);
+    let number = beside.and_then(|it| it.number).unwrap_or_default();
+    ApplicationTaskView {
+        id: task.id.to_string(),
+        alias: task.alias().to_owned(),
+        state: word(&task.state),
+        task_group_name: task.wish.task_group_name.as_ref().map(ToString::to_string),
+        size: task.wish.size.clone(),
+        priority: task.wish.priority,
+        node: task.node.clone(),
+        allocation: beside.and_then(|it| it.place.clone()),
+        work: half.work(Slot::Task(number)),
+        exit: beside.and_then(|it| it.exit.clone()),
+        failure: task.failure.as_ref().map(failure),
+    }
+}
+
+fn placeholders(half: &Half) -> Vec<PlaceholderView> {
+    let Some(core) = &half.core else {
+        return Vec::new();
+    };
+    let held = core.allocations.values().filter(|it| it.ask.placeholder);
+    let held = held.map(|held| PlaceholderView {
+        id: held.ask.key.to_string(),
+        task_group_name: held
+            .ask
+            .group
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        node: Some(held.node.clone()),
+        allocation: half.place(&held.ask.key).cloned(),
+        replaced_by: held.successor.as_ref().map(|(ask, _)| ask.key.to_string()),
+    });
+    let waiting = core.pending.values().filter(|it| it.placeholder);
+    let waiting = waiting.map(|ask| PlaceholderView {
+        id: ask.key.to_string(),
+        task_group_name: ask
+            .group
+            .as_ref()
+            .map(ToString::to_string)
+            .unwrap_or_default(),
+        node: None,
+        allocation: None,
+        replaced_by: None,
+    });
+    held.chain(waiting).take(SHOWN).collect()
+}
+
+fn log(half: &Half, front: &front::Application) -> Vec<StateLogEntry> {
+    let mut all = entries(&front.head.log, "application");
+    if let Some(core) = &half.core {
+        all.extend(entries(&core.head.log, "scheduling"));
+    }
+    all.sort_by_key(|entry| entry.at);
+    all
+}
+
+fn entries<S: Debug>(log: &StateLog<S>, machine: &str) -> Vec<StateLogEntry> {
+    let entries = log.entries.iter().map(|entry| StateLogEntry {
+        at: entry.at,
+        state: word(&entry.state),
+        machine: machine.to_owned(),
+    });
+    entries.collect()
+}
+
+/// What the scheduler says of what waits: first the groups, then tasks.
+fn why(half: &Half, front: &front::Application, said: Said) -> Vec<WaitView> {
+    let Some(core) = &half.core else {
+        return Vec::new();
+    };
+    let mut waiting: Vec<(String, WorkId)> = Vec::new();
+    for (at, group) in (0..).zip(&core.head.submission.task_groups) {
+        let mut asks = core.pending.values();
+        let asked = asks.any(|it| it.placeholder && it.group.as_ref() == Some(&group.name));
+        if asked || (core.head.state == hayward_job_converter_applications::core::State::New) {
+            waiting.push((group.name.to_string(), half.work(Slot::Group(at))));
+        }
+    }
+    let tasks = core.pending.values().filter(|it| !it.placeholder);
+    for ask in tasks.take(REASONS) {
+        let number = half.beside.get(&ask.key).and_then(|it| it.number);
+        let work = number.map(|number| half.work(Slot::Task(number)));
+        waiting.extend(work.map(|work| (ask.key.to_string(), work)));
+    }
+    if front.head.state.is_dead() {
+        waiting.clear();
+    }
+    let told = waiting.into_iter().take(REASONS);
+    told.map(|(of, work)| match said.get(work.as_str()) {
+        Some(verdict) => WaitView {
+            of,
+            reason: written(&verdict.reason),
+            detail: verdict.detail.clone(),
+            refused: verdict.refused,
+            unblock: verdict.unblock.clone(),
+            work,
+        },
+        None => WaitView {
+            of,
+            reason: "not_yet_considered".to_owned(),
+            detail: "the scheduler has not considered it yet".to_owned(),
+            refused: false,
+            unblock: None,
+            work,
+        },
+    })
+    .collect()
+}
+
+/// What is another's is passed over first, so that no cursor names it.
+pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> ApplicationList {
+    use std::ops::Bound::{Excluded, Unbounded};
+    let after = filter.after.as_ref().map_or(Unbounded, Excluded);
+    let mine = |half: &Half| {
+        let user = filter.user.as_deref();
+        user.is_none_or(|user| user == half.user.as_str())
+    };
+    let own = halves.range::<AppId, _>((after, Unbounded));
+    let own = own.filter(|(_, half)| mine(half));
+    let mut items = Vec::new();
+    let mut last = None;
+    for (looked_at, (id, half)) in own.enumerate() {
+        if items.len() == filter.limit || looked_at == LOOKED_AT {
+            let next_cursor = last;
+            return ApplicationList { items, next_cursor };
+        }
+        last = Some(id.to_string());
+        let Some(front) = book.get(id) else {
+            continue;
+        };
+        let state = filter.state.as_deref();
+        if state.is_none_or(|state| state == word(&front.head.state)) {
+            items.push(summary(half, front));
+        }
+    }
+    ApplicationList {
+        items,
+        next_cursor: None,
+    }
+}
+
+fn summary(half: &Half, front: &front::Application) -> ApplicationSummary {
+    let placeholder = |wanted: bool| {
+        let core = half.core.as_ref();
+        let held = core.into_iter().flat_map(|core| core.allocations.values());
+        held.filter(|it| it.ask.placeholder == wanted).count() as u64
+    };
+    let tasks = front.tasks.values().filter(|it| !it.placeholder);
+    ApplicationSummary {
+        id: front.head.id.to_string(),
+        user: half.user.clone(),
+        queue_name: front.head.metadata.queue_name.clone(),
+        state: word(&front.head.state),
+        scheduling_state: half.core.as_ref().map(|core| word(&core.head.state)),
+        tasks: tasks.count() as u64,
+        placed: placeholder(false),
+        placeholders: placeholder(true),
+        created_at: front.head.metadata.creation_time.unwrap_or_default(),
+        failure: front.head.failure.as_ref().map(failure),
+    }
+}

@@ -1,0 +1,130 @@
+//! `PUT /v1/services/{id}`: a service becomes another version of itself.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderValue, header};
+use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::extract::{Json, Path};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::{WorkId, WorkKind};
+
+use super::submit::written;
+use super::{App, revision, work};
+use crate::ledger::Command;
+use crate::ledger::amend::Amend;
+use crate::{store, validate};
+
+/// Changes a service, as a whole. Another number of instances starts and ends as many; whatever
+/// changes what its processes run makes a new deployment, which replaces them a few at a time.
+#[utoipa::path(
+    put, path = "/v1/services/{id}", operation_id = "change_service", tag = "services",
+    params(("id" = WorkId, Path, description = "id of the service"),
+           ("If-Match" = String, Header, description = "generation the change is made from")),
+    request_body = ServiceSubmission,
+    responses(
+        (status = 200, description = "accepted and durable, or as it was already",
+            body = ServiceChanged, headers(("ETag" = String, description = "for If-Match"))),
+        (status = 400, description = "not understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not there, or not yours", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "it is over", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 412, description = "it was changed meanwhile", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "it means nothing that can be done", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 428, description = "no If-Match", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn change_service(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<WorkId>,
+    headers: HeaderMap,
+    Json(service): Json<ServiceSubmission>,
+) -> Result<(HeaderMap, Json<ServiceChanged>), Problem> {
+    caller.require(&[Scope::Submitter])?;
+    let from = if_match(&headers)?;
+    validate::service(&service).map_err(validate::problem)?;
+    let text = written(&service)?;
+    let user = caller.name.clone();
+    let service = Box::new(service);
+    let amend = Box::new(Amend {
+        id: id.clone(),
+        user,
+        from,
+        service,
+        text,
+    });
+    let committed = app.handle.ask(|reply| Command::Amend(amend, reply)).await?;
+    let amended = committed.value?;
+    let generation = u64::from(amended.version.generation);
+    let mut headers = revision(committed.revision);
+    headers.insert(header::ETAG, etag(generation));
+    Ok((
+        headers,
+        Json(ServiceChanged {
+            deployment: amended.version.deployment(&id),
+            id,
+            generation,
+            changed: amended.changed,
+            redeployed: amended.redeployed,
+            revision: committed.revision,
+        }),
+    ))
+}
+
+/// What was submitted, as it stands after its changes: what a change is made from.
+#[utoipa::path(
+    get, path = "/v1/services/{id}/submission", operation_id = "show_service_submission",
+    tag = "services",
+    params(("id" = WorkId, Path, description = "id of the service")),
+    responses(
+        (status = 200, description = "the submission", body = ServiceSubmission,
+            headers(("ETag" = String, description = "for If-Match"))),
+        (status = 403, description = "not for this caller", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not there, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_service_submission(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<WorkId>,
+) -> Result<(HeaderMap, Json<ServiceSubmission>), Problem> {
+    // Its environment may hold what viewers are not meant to see.
+    caller.require(&[Scope::Submitter, Scope::Operator])?;
+    app.publisher.leading()?;
+    let (uuid, _) = work::owner(&app, &caller, (WorkKind::Service, &id))?;
+    let lost = |error| Problem::unavailable("the submission cannot be read now", error);
+    let found = store::work::standing(&app.pool, uuid).await.map_err(lost)?;
+    let found = found.ok_or_else(|| Problem::not_found(&id))?;
+    let service = serde_json::from_str(&found.submission).map_err(Problem::internal)?;
+    let generation = u64::try_from(found.generation).unwrap_or(0);
+    let headers = HeaderMap::from_iter([(header::ETAG, etag(generation))]);
+    Ok((headers, Json(service)))
+}
+
+pub fn etag(generation: u64) -> HeaderValue {
+    let text = format!("\"{generation}\"");
+    HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static("\"0\""))
+}
+
+fn if_match(headers: &HeaderMap) -> Result<u32, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        let detail = "send the ETag of the service you changed as If-Match";
+        return Err(Problem::new(Code::PreconditionRequired, detail));
+    };
+    let text = value.to_str().unwrap_or_default().trim_matches('"');
+    text.parse().map_err(|_| {
+        let detail = "If-Match is the ETag of the service, as in \"3\"";
+        Problem::new(Code::BadRequest, detail)
+    })
+}

@@ -1,0 +1,352 @@
+//! `/v1/applications`: the application protocol (2.9). Everything is named by who asks, so doing
+//! it twice is doing it once, and no key is needed for that.
+
+pub mod tasks;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use hayward_job_converter_api::applications::{
+    ApplicationList, ApplicationSubmission, ApplicationView, Confirmation, Told, Transition,
+    TransitionEvent,
+};
+use hayward_job_converter_applications::front;
+use hayward_job_converter_applications::ids::{AppId, TaskId};
+use hayward_publication::committer::{Batch, Committed, Moment};
+use hayward_service::auth::{Caller, Scope};
+use hayward_service::clock::fresh_uuid;
+use hayward_service::extract::{Json, Path, Query};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::UserName;
+use serde::Deserialize;
+use utoipa::IntoParams;
+
+use super::{App, revision, work};
+use crate::applications::{Refusal, Remove, Whose, read};
+use crate::ledger::{Command, Ledger};
+use crate::store::Rows;
+use crate::validate;
+
+const LARGEST_PAGE: usize = 1_000;
+
+/// Asks the ledger, and waits until what it did is durable.
+async fn ask<T: Send + 'static>(
+    app: &App,
+    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Committed<T>, Problem> {
+    let command = |reply| {
+        Command::Applications(Box::new(move |ledger, moment, batch| {
+            let answer = act(ledger, moment, batch);
+            batch.answer(reply, answer);
+        }))
+    };
+    let Committed { value, revision } = app.handle.ask(command).await?;
+    let value = value?;
+    Ok(Committed { value, revision })
+}
+
+/// Whose applications the caller may read.
+fn readable(caller: &Caller) -> Result<Whose, Problem> {
+    Ok(work::only(caller)?.map(str::to_owned))
+}
+
+/// Whose applications the caller may change.
+fn changeable(caller: &Caller) -> Result<Whose, Problem> {
+    caller.require(&[Scope::Submitter, Scope::Operator])?;
+    let any = caller.has(&Scope::Operator);
+    Ok((!any).then(|| caller.name.clone()))
+}
+
+fn app_id(text: &str) -> Result<AppId, Problem> {
+    AppId::new(text).map_err(|bad| {
+        Problem::new(Code::BadRequest, "this is no id").at("/path/id", bad.to_string())
+    })
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Strictness {
+    /// `false` drops a list of task groups that has faults, and goes on without a gang.
+    #[param(required = false, nullable = false)]
+    strict: Option<bool>,
+}
+
+/// Adds an application. One that is there stays as it is, and the answer names what it ignored.
+#[utoipa::path(
+    put, path = "/v1/applications/{id}", operation_id = "add_application", tag = "applications",
+    params(("id" = String, Path, description = "chosen by whoever adds it"), Strictness),
+    request_body = ApplicationSubmission,
+    responses(
+        (status = 201, description = "new", body = ApplicationView),
+        (status = 200, description = "it is there already", body = ApplicationView),
+        (status = 400, description = "not understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "somebody else has this id", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "it means nothing that can be done; all faults of its task \
+            groups", body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "there are too many", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn add_application(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(strictness): Query<Strictness>,
+    Json(given): Json<ApplicationSubmission>,
+) -> Result<(StatusCode, HeaderMap, Json<ApplicationView>), Problem> {
+    let (id, user) = (app_id(&id)?, user(&caller)?);
+    let how = (
+        strictness.strict.unwrap_or(true),
+        app.room.settings.max_application_tasks,
+    );
+    let read = read::application(&given, user, how).map_err(validate::problem)?;
+    let given = (read.metadata, read.warnings);
+    let done = ask(&app, move |ledger, moment, _| {
+        let (new, ignored) = ledger.applications.add(&id, given, fresh_uuid(), moment)?;
+        let mut view = ledger.show_application(&id, &None)?;
+        view.ignored_fields = ignored;
+        Ok((new, view))
+    })
+    .await?;
+    let (new, view) = done.value;
+    let status = if new {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, revision(done.revision), Json(view)))
+}
+
+/// The user is whom the token names, and nobody else (D11).
+fn user(caller: &Caller) -> Result<UserName, Problem> {
+    caller.require(&[Scope::Submitter])?;
+    UserName::new(caller.name.as_str())
+        .map_err(|error| Problem::forbidden(format!("this token names no user: {error}")))
+}
+
+/// One application, with its tasks, groups, placeholders and both state logs.
+#[utoipa::path(
+    get, path = "/v1/applications/{id}", operation_id = "show_application", tag = "applications",
+    params(("id" = String, Path, description = "id of the application")),
+    responses(
+        (status = 200, description = "the application", body = ApplicationView),
+        (status = 404, description = "not there, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_application(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+) -> Result<Json<ApplicationView>, Problem> {
+    let (id, whose) = (app_id(&id)?, readable(&caller)?);
+    let view = ask(&app, move |ledger, _, _| {
+        ledger.show_application(&id, &whose)
+    })
+    .await?;
+    Ok(Json(view.value))
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Listing {
+    /// Only those in this state, as `Running`.
+    #[param(required = false, nullable = false)]
+    state: Option<String>,
+    /// Only those of this user; others than oneself for operators and viewers.
+    #[param(required = false, nullable = false)]
+    user: Option<UserName>,
+    /// Entries at most; 100 when absent, no more than 1000.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `nextCursor` of the page before.
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
+}
+
+/// Applications in order of their ids: one's own, or everybody's for operators and viewers.
+#[utoipa::path(
+    get, path = "/v1/applications", operation_id = "list_applications", tag = "applications",
+    params(Listing),
+    responses(
+        (status = 200, description = "a page", body = ApplicationList),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not for this caller", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_applications(
+    State(app): State<App>,
+    caller: Caller,
+    Query(asked): Query<Listing>,
+) -> Result<Json<ApplicationList>, Problem> {
+    let filter = filter(&caller, asked)?;
+    let list = ask(&app, move |ledger, _, _| {
+        Ok(ledger.applications.list(&filter))
+    });
+    Ok(Json(list.await?.value))
+}
+
+fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter, Problem> {
+    let wrong = |field: &str, detail: &str| {
+        Problem::new(Code::BadRequest, "this is no page").at(format!("/query/{field}"), detail)
+    };
+    let limit = asked.limit.unwrap_or(100);
+    if !(1..=LARGEST_PAGE).contains(&limit) {
+        return Err(wrong("limit", "takes 1 to 1000"));
+    }
+    let after = asked.cursor.map(AppId::new).transpose();
+    let after = after.map_err(|_| wrong("cursor", "take it from `nextCursor`"))?;
+    let user = match (readable(caller)?, asked.user) {
+        (Some(own), Some(user)) if user.as_str() != own => {
+            let detail = "this shows other users' applications to operators only";
+            return Err(Problem::forbidden(detail));
+        }
+        (own, user) => own.or(user.map(String::from)),
+    };
+    Ok(crate::applications::Filter {
+        user,
+        state: asked.state,
+        limit,
+        after,
+    })
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Force {
+    /// Ends what runs of it; otherwise no task may be alive.
+    #[param(required = false, nullable = false)]
+    force: Option<bool>,
+}
+
+/// Removes an application. Its id may be used again.
+#[utoipa::path(
+    delete, path = "/v1/applications/{id}", operation_id = "remove_application",
+    tag = "applications",
+    params(("id" = String, Path, description = "id of the application"), Force),
+    responses(
+        (status = 204, description = "removed"),
+        (status = 404, description = "not there, or not yours", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "tasks are alive; `blockingTasks` names them",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn remove_application(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Query(force): Query<Force>,
+) -> Result<(StatusCode, HeaderMap), Problem> {
+    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
+    let how = if force.force.unwrap_or(false) {
+        Remove::ByForce
+    } else {
+        Remove::Strictly
+    };
+    let done = ask(&app, move |ledger, _, batch| {
+        ledger.applications.remove(&id, &whose, how, batch)
+    });
+    Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
+}
+
+/// Tells an application that it is complete, has failed, or is to be ended.
+#[utoipa::path(
+    post, path = "/v1/applications/{id}/transitions", operation_id = "tell_application",
+    tag = "applications",
+    params(("id" = String, Path, description = "id of the application")),
+    request_body = Transition,
+    responses(
+        (status = 202, description = "whether it was done, and why not", body = Told),
+        (status = 400, description = "not understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not there, or not yours", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "the reason is too long", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn tell_application(
+    State(app): State<App>,
+    caller: Caller,
+    Path(id): Path<String>,
+    Json(told): Json<Transition>,
+) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
+    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
+    if told
+        .reason
+        .as_ref()
+        .is_some_and(|it| it.len() > validate::LONGEST_TEXT)
+    {
+        return Err(Problem::new(Code::Invalid, "the reason is too long").at(
+            "/reason",
+            format!("longer than {} bytes", validate::LONGEST_TEXT),
+        ));
+    }
+    let input = match told.event {
+        TransitionEvent::Complete => front::Input::Complete,
+        TransitionEvent::Fail => front::Input::Fail {
+            reason: told.reason,
+        },
+        TransitionEvent::Kill => front::Input::Kill,
+    };
+    let done = ask(&app, move |ledger, moment, _| {
+        ledger.applications.tell(&id, &whose, input, moment)
+    });
+    let Committed {
+        value,
+        revision: at,
+    } = done.await?;
+    Ok((StatusCode::ACCEPTED, revision(at), Json(value)))
+}
+
+/// Confirms that what was asked back is gone. A second time changes nothing.
+#[utoipa::path(
+    post, path = "/v1/allocations/{key}/confirmations", operation_id = "confirm_release",
+    tag = "applications",
+    params(("key" = String, Path, description = "id of the task")),
+    request_body = Confirmation,
+    responses(
+        (status = 200, description = "whether it was done, and why not", body = Told),
+        (status = 400, description = "not understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not there, not yours, or removed before a restart",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn confirm_release(
+    State(app): State<App>,
+    caller: Caller,
+    Path(key): Path<String>,
+    Json(given): Json<Confirmation>,
+) -> Result<(HeaderMap, Json<Told>), Problem> {
+    let (id, whose) = (app_id(&given.application_id)?, changeable(&caller)?);
+    let task = tasks::task_id(&key)?;
+    let done = ask(&app, move |ledger, moment, _| {
+        let which: (&AppId, &TaskId) = (&id, &task);
+        ledger.applications.confirm(which, &whose, moment)
+    });
+    let Committed {
+        value,
+        revision: at,
+    } = done.await?;
+    Ok((revision(at), Json(value)))
+}

@@ -1,0 +1,180 @@
+//! `/v1/applications/{id}/tasks`: one process each.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use hayward_job_converter_api::applications::{
+    TaskAccepted, TaskSubmission, Told, Transition, TransitionEvent,
+};
+use hayward_job_converter_applications::ids::TaskId;
+use hayward_publication::committer::Committed;
+use hayward_service::auth::Caller;
+use hayward_service::extract::{Json, Path};
+use hayward_service::problem::{Code, Problem};
+
+use super::{app_id, ask, changeable, readable};
+use crate::applications::read;
+use crate::http::{App, revision};
+use crate::validate;
+
+pub fn task_id(text: &str) -> Result<TaskId, Problem> {
+    TaskId::new(text).map_err(|bad| {
+        Problem::new(Code::BadRequest, "this is no id").at("/path/task", bad.to_string())
+    })
+}
+
+/// Of a task that somebody adds.
+fn new_task_id(text: &str) -> Result<TaskId, Problem> {
+    let id = task_id(text)?;
+    if id.is_reserved() {
+        let detail = "ids beginning tg- and tr- are those of placeholders; choose another";
+        return Err(Problem::new(Code::BadRequest, "this id is reserved").at("/path/task", detail));
+    }
+    Ok(id)
+}
+
+/// Adds a task. One that is there stays as it is.
+#[utoipa::path(
+    put, path = "/v1/applications/{id}/tasks/{task}", operation_id = "add_task",
+    tag = "applications",
+    params(("id" = String, Path, description = "id of the application"),
+           ("task" = String, Path, description = "chosen by whoever adds it")),
+    request_body = TaskSubmission,
+    responses(
+        (status = 201, description = "new", body = TaskAccepted),
+        (status = 200, description = "it is there already", body = TaskAccepted),
+        (status = 400, description = "not understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "no such application, or not yours", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "the application is over; `failureCode` says why it failed",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "it means nothing that can be done", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 429, description = "the application has too many", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn add_task(
+    State(app): State<App>,
+    (caller, headers): (Caller, HeaderMap),
+    Path((id, task)): Path<(String, String)>,
+    Json(given): Json<TaskSubmission>,
+) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
+    let (id, task, whose) = (app_id(&id)?, new_task_id(&task)?, changeable(&caller)?);
+    let (of, owner) = (id.clone(), whose.clone());
+    let groups = ask(&app, move |ledger, _, _| {
+        ledger.applications.groups(&of, &owner)
+    })
+    .await?;
+    let traceparent = crate::http::submit::traceparent(&headers);
+    let what = read::task(&given, &groups.value, traceparent).map_err(validate::problem)?;
+    let done = ask(&app, move |ledger, moment, _| {
+        let applications = &mut ledger.applications;
+        let new = applications.add_task((&id, &task), &whose, what, moment)?;
+        Ok((new, applications.show_task((&id, &task), &whose)?))
+    });
+    let Committed {
+        value,
+        revision: at,
+    } = done.await?;
+    let status = if value.0 {
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
+    Ok((status, revision(at), Json(value.1)))
+}
+
+/// One task.
+#[utoipa::path(
+    get, path = "/v1/applications/{id}/tasks/{task}", operation_id = "show_task",
+    tag = "applications",
+    params(("id" = String, Path, description = "id of the application"),
+           ("task" = String, Path, description = "id of the task")),
+    responses(
+        (status = 200, description = "the task", body = TaskAccepted),
+        (status = 404, description = "not there, or not yours to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn show_task(
+    State(app): State<App>,
+    caller: Caller,
+    Path((id, task)): Path<(String, String)>,
+) -> Result<Json<TaskAccepted>, Problem> {
+    let (id, task, whose) = (app_id(&id)?, task_id(&task)?, readable(&caller)?);
+    let shown = ask(&app, move |ledger, _, _| {
+        ledger.applications.show_task((&id, &task), &whose)
+    });
+    Ok(Json(shown.await?.value))
+}
+
+/// Forgets a task. What it asked for, or runs, is not given back: complete it for that.
+#[utoipa::path(
+    delete, path = "/v1/applications/{id}/tasks/{task}", operation_id = "remove_task",
+    tag = "applications",
+    params(("id" = String, Path, description = "id of the application"),
+           ("task" = String, Path, description = "id of the task")),
+    responses(
+        (status = 204, description = "it is not known, now or as before"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn remove_task(
+    State(app): State<App>,
+    caller: Caller,
+    Path((id, task)): Path<(String, String)>,
+) -> Result<(StatusCode, HeaderMap), Problem> {
+    let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
+    let done = ask(&app, move |ledger, _, _| {
+        ledger.applications.remove_task((&id, &task), &whose);
+        Ok(())
+    });
+    Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
+}
+
+/// Tells a task that it is complete. What runs of it is ended.
+#[utoipa::path(
+    post, path = "/v1/applications/{id}/tasks/{task}/transitions", operation_id = "tell_task",
+    tag = "applications",
+    params(("id" = String, Path, description = "id of the application"),
+           ("task" = String, Path, description = "id of the task")),
+    request_body = Transition,
+    responses(
+        (status = 202, description = "whether it was done, and why not", body = Told),
+        (status = 400, description = "not understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "not there, or not yours", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "a task can be told that it is complete, and nothing else",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn tell_task(
+    State(app): State<App>,
+    caller: Caller,
+    Path((id, task)): Path<(String, String)>,
+    Json(told): Json<Transition>,
+) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
+    let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
+    if told.event != TransitionEvent::Complete {
+        let detail = "a task can be told that it is complete, and nothing else";
+        return Err(Problem::new(Code::Invalid, detail).at("/event", "use \"complete\""));
+    }
+    let done = ask(&app, move |ledger, moment, _| {
+        let which = (&id, &task);
+        ledger.applications.complete_task(which, &whose, moment)
+    });
+    let Committed {
+        value,
+        revision: at,
+    } = done.await?;
+    Ok((StatusCode::ACCEPTED, revision(at), Json(value)))
+}

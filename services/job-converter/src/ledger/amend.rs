@@ -1,0 +1,304 @@
+//! Someone asked: a service becomes another one while it lasts.
+//!
+//! Only what its processes run makes a new deployment; how many there are and what becomes of them
+//! does not. What is to be done about processes that run follows from what stands ([`Processors`]),
+//! as after a restart.
+//!
+//! [`Processors`]: hayward_job_converter_domain::processors::Processors
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::DEMAND;
+use hayward_job_converter_api::submission::ServiceSubmission;
+use hayward_job_converter_domain::processors::Place;
+use hayward_publication::committer::{Batch, Moment};
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_vocabulary::WorkId;
+use uuid::Uuid;
+
+use super::Ledger;
+use super::processors::now;
+use crate::error::Refusal;
+use crate::processors::terms;
+use crate::store::Rows;
+use crate::store::processors::ProcessorRow;
+use crate::store::slots::BrakeRow;
+use crate::store::work::AmendedRow;
+use crate::work::version::Version;
+use crate::work::{Process, Slot, What, Work, read_id};
+
+pub struct Amend {
+    pub id: WorkId,
+    /// Whose service it must be.
+    pub user: String,
+    /// The generation it was made from.
+    pub from: u32,
+    pub service: Box<ServiceSubmission>,
+    /// The same as JSON.
+    pub text: String,
+}
+
+pub struct Amended {
+    pub version: Version,
+    /// False where it was like that already.
+    pub changed: bool,
+    pub redeployed: bool,
+}
+
+/// What its processes run, and where they may: all but how many there are, what they are called and
+/// what becomes of their ends.
+fn form(service: &ServiceSubmission) -> ServiceSubmission {
+    ServiceSubmission {
+        instances: None,
+        standbys: None,
+        host_affinity: None,
+        retries: None,
+        labels: BTreeMap::new(),
+        disruption_limit: None,
+        ..service.clone()
+    }
+}
+
+impl Ledger {
+    pub(super) fn amend(
+        &mut self,
+        amend: Amend,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Result<Amended, Refusal> {
+        let missing = || Refusal::NoSuchWork(amend.id.clone());
+        let (_, uuid, _) = read_id(&amend.id).ok_or_else(missing)?;
+        if let Some(over) = self.finals.get(&uuid) {
+            let theirs = over.user.as_str() == amend.user && over.id == amend.id;
+            return Err(if theirs {
+                Refusal::Over(amend.id)
+            } else {
+                missing()
+            });
+        }
+        let work = self.works.get_mut(&uuid).ok_or_else(missing)?;
+        let theirs = work.user.as_str() == amend.user && work.id == amend.id;
+        let What::Service(before) = &work.what else {
+            return Err(missing());
+        };
+        match &amend.service {
+            _ if !theirs => return Err(missing()),
+            _ if work.cancelled => return Err(Refusal::Over(amend.id)),
+            // Asked again, as after an answer that was lost: it is what it should be.
+            same if *same == *before => {
+                return Ok(Amended {
+                    version: work.version,
+                    changed: false,
+                    redeployed: false,
+                });
+            }
+            _ if amend.from != work.version.generation => {
+                return Err(Refusal::ChangedMeanwhile(work.version.generation));
+            }
+            // Hosts are known by its name, and its share is counted in its class.
+            other if other.name != before.name => return Err(Refusal::Fixed("name")),
+            other if other.class != before.class => return Err(Refusal::Fixed("class")),
+            _ => {}
+        }
+        let redeployed = form(&amend.service) != form(before);
+        let home = work.home();
+        let version = work.version.next(redeployed);
+        work.version = version;
+        let what = What::Service(amend.service);
+        let added = self.remake(uuid, (what, redeployed), moment, batch);
+        self.enter_home(uuid, home, batch);
+        self.look_again(&added, moment, batch);
+        batch.rows.amended.push(AmendedRow {
+            id: uuid,
+            submission: amend.text,
+            generation: i32::try_from(version.generation).unwrap_or(i32::MAX),
+            deployed: i32::try_from(version.deployed).unwrap_or(i32::MAX),
+        });
+        Ok(Amended {
+            version,
+            changed: true,
+            redeployed,
+        })
+    }
+
+    /// Slots that stay keep what they have; returns the ids of those that are new.
+    fn remake(
+        &mut self,
+        uuid: Uuid,
+        (what, anew): (What, bool),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Vec<WorkId> {
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return Vec::new();
+        };
+        let What::Service(service) = &what else {
+            return Vec::new();
+        };
+        let terms = terms(service);
+        let line = said(work, &terms, anew);
+        work.what = what;
+        let Some(processors) = &mut work.processors else {
+            return Vec::new();
+        };
+        let before = processors.terms().clone();
+        let fresh = processors.amend(terms.clone(), anew, now(moment));
+        let slots = std::mem::take(&mut work.slots).into_iter().enumerate();
+        let mut known: BTreeMap<Place, Slot> =
+            slots.map(|(slot, it)| (before.place(slot), it)).collect();
+        let kept = |slot| known.remove(&terms.place(slot)).unwrap_or_default();
+        work.slots = (0..terms.count()).map(kept).collect();
+        for (place, slot) in known {
+            work.give_up(place, slot, batch);
+        }
+        for slot in 0..work.slots.len() {
+            if anew {
+                work.forgive(slot, batch);
+            }
+            work.observe(slot);
+        }
+        work.tell(line, moment, batch);
+        self.dirty.insert(uuid);
+        fresh.into_iter().map(|slot| work.slot_id(slot)).collect()
+    }
+
+    /// Hosts are remembered under its name while it has affinity.
+    fn enter_home(&mut self, uuid: Uuid, before: Option<String>, batch: &mut Batch<Rows>) {
+        let Some(work) = self.works.get(&uuid) else {
+            return;
+        };
+        match (before, work.home()) {
+            (None, Some(home)) => self.homes.enter((work.user.clone(), home)),
+            (Some(home), None) if self.homes.leave(&(work.user.clone(), home.clone())) => {
+                let gone = (work.user.to_string(), home);
+                batch.rows.localities_gone.push(gone);
+            }
+            _ => {}
+        }
+    }
+
+    /// Slots that are new may have been there before: what is left of them belongs to them again,
+    /// and has to end before anything is asked for.
+    fn look_again(&mut self, added: &[WorkId], moment: &Moment, batch: &mut Batch<Rows>) {
+        if added.is_empty() {
+            return;
+        }
+        let known = self.allocations.iter().map(|(_, entry)| entry);
+        let left: Vec<AllocationEntry> = known
+            .filter(|entry| added.contains(&entry.work))
+            .cloned()
+            .collect();
+        for entry in left {
+            let Some((uuid, slot)) = self.place(&entry.work) else {
+                continue;
+            };
+            if let Some(work) = self.works.get_mut(&uuid) {
+                work.leaving.remove(&entry.id);
+            }
+            self.allocation_is(&entry, false, moment, batch);
+            if let Some(work) = self.works.get_mut(&uuid)
+                && let Some(processors) = &mut work.processors
+            {
+                processors.renews(slot);
+            }
+        }
+    }
+
+    /// News of a process whose slot is no more.
+    pub(super) fn one_leaves(&mut self, entry: &AllocationEntry) {
+        let Some((_, uuid, Some(_))) = read_id(&entry.work) else {
+            return;
+        };
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        if work.processors.is_some() {
+            let process = Process::of(entry);
+            if process.alive() {
+                work.leaving.insert(entry.id.clone(), process);
+            } else {
+                work.leaving.remove(&entry.id);
+            }
+            self.dirty.insert(uuid);
+        }
+    }
+
+    pub(super) fn one_left(&mut self, before: &AllocationEntry) {
+        let Some((_, uuid, _)) = read_id(&before.work) else {
+            return;
+        };
+        let work = self.works.get_mut(&uuid);
+        if work.is_some_and(|work| work.leaving.remove(&before.id).is_some()) {
+            self.dirty.insert(uuid);
+        }
+    }
+}
+
+/// The line of its history.
+fn said(
+    work: &Work,
+    after: &hayward_job_converter_domain::processors::Terms,
+    anew: bool,
+) -> String {
+    let generation = work.version.generation;
+    let before = work.processors.as_ref().map(|it| it.terms());
+    let sizes = before.map(|it| {
+        (
+            (it.instances, after.instances),
+            (it.standbys, after.standbys),
+        )
+    });
+    let what = if anew {
+        format!("deployed anew as {}", work.deployment())
+    } else {
+        "changed; what runs is left as it is".to_owned()
+    };
+    let ((was, is), (stood_by, stand_by)) = sizes.unwrap_or_default();
+    let instances = (was != is).then(|| format!("{was} → {is} instances"));
+    let standbys = (stood_by != stand_by).then(|| format!("{stood_by} → {stand_by} standbys each"));
+    let parts: Vec<String> = [Some(what), instances, standbys]
+        .into_iter()
+        .flatten()
+        .collect();
+    format!("{} (generation {generation})", parts.join("; "))
+}
+
+impl Work {
+    /// A slot that is no more: nothing of it is asked for or remembered, and what is left of it has
+    /// to end.
+    fn give_up(&mut self, place: Place, slot: Slot, batch: &mut Batch<Rows>) {
+        let id = self.processor_id(place);
+        batch.withdraw(DEMAND, "", id.as_str());
+        let settled = slot.settled.iter().map(ToString::to_string);
+        batch.rows.settled_gone.extend(settled);
+        batch.rows.brakes.push(BrakeRow {
+            slot: id.to_string(),
+            work: self.uuid,
+            strikes: 0,
+        });
+        batch.rows.processors.push(ProcessorRow {
+            slot: id.to_string(),
+            work: self.uuid,
+            failures: None,
+            ended: None,
+            failover: None,
+        });
+        let alive = slot.processes.into_iter().filter(|(_, it)| it.alive());
+        self.leaving.extend(alive);
+    }
+
+    /// A new deployment has not failed yet.
+    fn forgive(&mut self, slot: usize, batch: &mut Batch<Rows>) {
+        let (id, work) = (self.slot_id(slot).to_string(), self.uuid);
+        let state = &mut self.slots[slot];
+        state.note = None;
+        if state.brake.strikes() > 0 {
+            state.brake.clear();
+            batch.rows.brakes.push(BrakeRow {
+                slot: id,
+                work,
+                strikes: 0,
+            });
+        }
+    }
+}

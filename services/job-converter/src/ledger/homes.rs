@@ -1,0 +1,79 @@
+//! Where processors were last seen, by user and name of their service: it outlives deployments of
+//! the same name (container placement, section 2: locality).
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{NodeName, UserName};
+
+type Name = (UserName, String);
+
+#[derive(Default)]
+pub struct Homes(BTreeMap<Name, Home>);
+
+#[derive(Default)]
+struct Home {
+    /// By processor, as `0` or `0-0`.
+    hosts: BTreeMap<String, NodeName>,
+    /// Services of this name that are open or can still be read.
+    services: usize,
+}
+
+impl Homes {
+    pub fn restore(&mut self, name: Name, processor: String, node: NodeName) {
+        self.0
+            .entry(name)
+            .or_default()
+            .hosts
+            .insert(processor, node);
+    }
+
+    pub fn enter(&mut self, name: Name) {
+        self.0.entry(name).or_default().services += 1;
+    }
+
+    /// True when nobody can read a service of this name any more: its hosts are forgotten.
+    pub fn leave(&mut self, name: &Name) -> bool {
+        let Some(home) = self.0.get_mut(name) else {
+            return false;
+        };
+        home.services = home.services.saturating_sub(1);
+        let empty = home.services == 0;
+        if empty {
+            self.0.remove(name);
+        }
+        empty
+    }
+
+    /// True when that is news.
+    pub fn set(&mut self, name: &Name, processor: &str, node: &NodeName) -> bool {
+        let Some(home) = self.0.get_mut(name) else {
+            return false;
+        };
+        let before = home.hosts.insert(processor.to_owned(), node.clone());
+        before.as_ref() != Some(node)
+    }
+
+    pub fn host(&self, name: &Name, processor: &str) -> Option<&NodeName> {
+        self.0.get(name)?.hosts.get(processor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hosts_are_known_as_long_as_a_service_of_the_name_can_be_read() {
+        let name = ("ann".parse().unwrap(), "echo".to_owned());
+        let node: NodeName = "n1".parse().unwrap();
+        let mut homes = Homes::default();
+        homes.enter(name.clone());
+        assert!(homes.set(&name, "0", &node));
+        assert!(!homes.set(&name, "0", &node));
+        homes.enter(name.clone());
+        assert!(!homes.leave(&name));
+        assert_eq!(homes.host(&name, "0"), Some(&node));
+        assert!(homes.leave(&name));
+        assert_eq!(homes.host(&name, "0"), None);
+    }
+}

@@ -1,0 +1,55 @@
+//! Where the working set meets the work of orchestrators.
+
+use hayward_publication::committer::{Batch, Moment};
+use hayward_rm_scheduler_api::AllocationEntry;
+
+use super::Ledger;
+use crate::orchestrators::act::{Act, Limits};
+use crate::orchestrators::refresh::Known;
+use crate::store::Rows;
+
+impl Ledger {
+    pub(super) fn orchestrate(&mut self, act: Act, moment: &Moment, batch: &mut Batch<Rows>) {
+        match act {
+            Act::Create(order, reply) => {
+                let answer = self.orchestrators.create(order, moment, batch);
+                batch.answer(reply, answer);
+            }
+            Act::Put(mut put, reply) => {
+                let settings = &self.room.settings;
+                put.limits = Limits {
+                    most_open: settings.max_open_work,
+                    others_open: self.works.len(),
+                    least_ms: settings.orchestrator_least_ms,
+                };
+                let answer = self.orchestrators.put(put, moment, batch);
+                batch.answer(reply, answer);
+            }
+            Act::Remove(name, reply) => {
+                let answer = self.orchestrators.remove(&name, batch);
+                batch.answer(reply, answer);
+            }
+        }
+    }
+
+    /// True when it is a share of an orchestrator.
+    pub(super) fn share_is(
+        &mut self,
+        entry: &AllocationEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> bool {
+        let (ours, held) = self.orchestrators.share_is(entry, moment, batch);
+        self.holds.extend(held);
+        ours
+    }
+
+    pub(super) fn refresh_orchestrated(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let known = Known {
+            heard: self.allocations.heard(),
+            verdicts: &self.room.verdicts.read(),
+            stop_grace_ms: self.room.settings.stop_grace_ms,
+        };
+        self.orchestrators.refresh(&known, moment, batch);
+    }
+}

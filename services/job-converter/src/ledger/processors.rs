@@ -1,0 +1,235 @@
+//! What news means for the processors of a service, and what of that is written down.
+
+use std::collections::BTreeSet;
+
+use hayward_job_converter_api::WorkState;
+use hayward_job_converter_domain::Pace;
+use hayward_job_converter_domain::processors::{
+    End, Ending, Now, Patience, Processors, Seat, ending,
+};
+use hayward_publication::committer::{Batch, Moment};
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState};
+use hayward_vocabulary::UserName;
+use uuid::Uuid;
+
+use super::Ledger;
+use super::absorb::is_moved;
+use super::homes::Homes;
+use crate::config::Settings;
+use crate::processors::{failover_text, over_name};
+use crate::store::Rows;
+use crate::store::processors::{LocalityRow, ProcessorRow};
+use crate::work::{Process, Slot, What, Work};
+
+pub fn now(moment: &Moment) -> Now {
+    Now {
+        wall_ms: moment.now.unix_ms(),
+        monotonic_ms: moment.monotonic_ms,
+    }
+}
+
+pub fn patience(settings: &Settings) -> Patience {
+    Patience {
+        request_ms: settings.request_timeout_ms,
+        stop_ms: settings.stop_timeout_ms,
+    }
+}
+
+/// What stands in a slot: of two, the one that was there first, until it is told to leave.
+fn seat(slot: &Slot, deployed: u32) -> Option<Seat> {
+    let stands = |(_, process): &(_, &Process)| process.alive() && !process.vacating;
+    let first = slot.processes.iter().filter(stands);
+    let (allocation, process) = first.min_by_key(|(_, process)| process.incarnation)?;
+    let running = match process.state {
+        AllocationState::Running | AllocationState::Stopping => true,
+        AllocationState::Unreachable => process.running_since_ms.is_some(),
+        _ => false,
+    };
+    Some(Seat {
+        allocation: allocation.clone(),
+        host: process.node.clone(),
+        running,
+        stale: process.deployed != deployed,
+    })
+}
+
+/// Slots whose process has failed in this deployment and runs again, but not for long; and when
+/// the first of them has.
+fn shaky(slots: &[Slot], processors: &Processors, now_ms: u64) -> (BTreeSet<usize>, Option<u64>) {
+    let mut found = (BTreeSet::new(), None);
+    for (number, slot) in slots.iter().enumerate() {
+        let it = processors.get(number);
+        let failed = slot.brake.strikes() > 0 || it.is_some_and(|it| it.record().is_some());
+        let seat = it.and_then(|it| it.seat());
+        let process = seat.and_then(|seat| slot.processes.get(&seat.allocation));
+        let Some(since_ms) = process
+            .and_then(|it| it.running_since_ms)
+            .filter(|_| failed)
+        else {
+            continue;
+        };
+        let sure_ms = since_ms.saturating_add(Pace::WELL_AFTER_MS);
+        if now_ms < sure_ms {
+            found.0.insert(number);
+            found.1 = Some(found.1.map_or(sure_ms, |first: u64| first.min(sure_ms)));
+        }
+    }
+    found
+}
+
+impl What {
+    /// Processes that a new deployment takes off at one time: one, unless its submitter says how
+    /// many may be missing.
+    fn at_one_time(&self) -> u64 {
+        match self {
+            Self::Service(service) => service.disruption_limit.unwrap_or(1),
+            _ => 0,
+        }
+    }
+}
+
+impl Work {
+    /// Looks at what stands in a slot.
+    pub fn observe(&mut self, slot: usize) {
+        let (Some(processors), Some(state)) = (&mut self.processors, self.slots.get(slot)) else {
+            return;
+        };
+        let deployed = self.version.deployed;
+        processors.stands(slot, seat(state, deployed), state.alive());
+        // Nobody asked for it any more, this manager or one before it: so it is waited for. But a
+        // standby that made place may be believed to run (11.6).
+        let active = processors.terms().place(slot).replica.is_none();
+        let given_up = |process: &Process| {
+            let chosen = active || process.deployed != deployed;
+            process.alive() && process.dismissed && chosen
+        };
+        if state.processes.values().any(given_up) {
+            processors.renews(slot);
+        }
+    }
+
+    pub fn processor_leaves(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
+        if let Some(processors) = &mut self.processors {
+            processors.leaves(slot, (&entry.id, &entry.node), now(moment));
+        }
+    }
+
+    /// Takes note of an end. One that had been told to leave may be seen only now: with a lost node
+    /// both are said at once, and a publication may skip what lies between.
+    pub fn processor_ended(&mut self, slot: usize, entry: &AllocationEntry, moment: &Moment) {
+        let moved = is_moved(entry);
+        if entry.vacate.is_some() && !moved {
+            return self.processor_leaves(slot, entry, moment);
+        }
+        if let Some(processors) = &mut self.processors {
+            let how = if moved {
+                Ending::Restarted
+            } else {
+                ending(entry.exit.as_ref(), false)
+            };
+            processors.ended(slot, (&entry.id, &entry.node), how, now(moment));
+        }
+    }
+
+    /// Retries are counted, and so nothing is held back beside: but a program that cannot be
+    /// started spends no retry.
+    pub fn paces_itself(&self, entry: &AllocationEntry) -> bool {
+        let retries = |it: &hayward_job_converter_domain::processors::Terms| {
+            it.retries
+                .as_ref()
+                .is_some_and(|retries| retries.count >= 0)
+        };
+        let counted = self
+            .processors
+            .as_ref()
+            .is_some_and(|it| retries(it.terms()));
+        let how = ending(entry.exit.as_ref(), entry.vacate.is_some());
+        counted && how != Ending::LaunchFailed
+    }
+
+    /// Time passes for its processors; says how it is over, when it is, and when to look again.
+    pub fn tend_processors(
+        &mut self,
+        settings: &Settings,
+        moment: &Moment,
+    ) -> (Option<(WorkState, Option<String>)>, Option<u64>) {
+        let Some(processors) = &mut self.processors else {
+            return (None, None);
+        };
+        let patience = patience(settings);
+        processors.tick(patience, now(moment));
+        let (shaky, sure_ms) = shaky(&self.slots, processors, moment.monotonic_ms);
+        processors.roll(self.what.at_one_time(), &shaky);
+        let end = processors.end().map(|end| match end {
+            End::Completed => (WorkState::Completed, None),
+            End::Failed(why) => (WorkState::Failed, Some(why)),
+        });
+        let due_ms = processors.due_ms(patience, moment.monotonic_ms);
+        (end, due_ms.into_iter().chain(sure_ms).min())
+    }
+
+    /// Begins, with what is known of an earlier service of its name.
+    pub fn begin_processors(&mut self, homes: &Homes, moment: &Moment) {
+        let name = self.home().map(|home| (self.user.clone(), home));
+        let Some(processors) = &mut self.processors else {
+            return;
+        };
+        for slot in 0..processors.terms().count() {
+            let place = processors.terms().place(slot).to_string();
+            let known = name.as_ref().and_then(|name| homes.host(name, &place));
+            if let Some(host) = known {
+                processors.restore_host(slot, host.clone());
+            }
+        }
+        processors.begin(now(moment));
+    }
+
+    fn processor_row(&self, slot: usize) -> Option<ProcessorRow> {
+        let it = self.processors.as_ref()?.get(slot)?;
+        Some(ProcessorRow {
+            slot: self.slot_id(slot).to_string(),
+            work: self.uuid,
+            failures: it.record().map(|record| {
+                let count = i32::try_from(record.count).unwrap_or(i32::MAX);
+                let delay = i64::try_from(record.last_delay_ms).unwrap_or(i64::MAX);
+                (count, record.last_failure_ms, delay)
+            }),
+            ended: it.over().map(over_name),
+            failover: it.failover().and_then(failover_text),
+        })
+    }
+}
+
+impl Ledger {
+    /// Writes what has changed of its processors, and tells it.
+    pub(super) fn keep_processors(&mut self, uuid: Uuid, moment: &Moment, batch: &mut Batch<Rows>) {
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let Some(processors) = &mut work.processors else {
+            return;
+        };
+        let (changed, told) = (processors.take_changed(), processors.take_told());
+        for line in told {
+            work.tell(line, moment, batch);
+        }
+        let name: Option<(UserName, String)> = work.home().map(|home| (work.user.clone(), home));
+        for slot in changed {
+            batch.rows.processors.extend(work.processor_row(slot));
+            let place = work.place(slot).map(|place| place.to_string());
+            let kept = work.processors.as_ref().and_then(|it| it.get(slot));
+            let host = kept.and_then(|it| it.last_host());
+            if let (Some(name), Some(place), Some(host)) = (&name, place, host)
+                && self.homes.set(name, &place, host)
+            {
+                batch.rows.localities.push(LocalityRow {
+                    user: name.0.to_string(),
+                    service: name.1.clone(),
+                    processor: place,
+                    node: host.to_string(),
+                    at_ms: moment.now.unix_ms(),
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,193 @@
+//! News came: what the scheduler granted to work of orchestrators, and what became of it.
+
+use hayward_job_converter_api::orchestrators::ORCHESTRATED;
+use hayward_job_converter_domain::Pace;
+use hayward_job_converter_domain::orchestrated::Piece as _;
+use hayward_publication::Followed;
+use hayward_publication::committer::{Batch, Moment};
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_vocabulary::{Exit, ExitCause, Timestamp};
+use uuid::Uuid;
+
+use super::{Orchestrators, Work, number};
+use crate::store::Rows;
+use crate::store::slots::BrakeRow;
+
+/// Ended shares that stay listed until a map comes that does not name them; the oldest go first.
+const MOST_ENDED: usize = 16;
+
+impl Orchestrators {
+    /// True when it is a share of ours; what waits for the given time then is held back until it.
+    pub fn share_is(
+        &mut self,
+        entry: &AllocationEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> (bool, Option<(u64, Uuid)>) {
+        let uuid = number(&entry.work).filter(|uuid| self.works.contains_key(uuid));
+        let Some(uuid) = uuid else {
+            return (false, None);
+        };
+        let mut held = None;
+        if let Some(work) = self.works.get_mut(&uuid) {
+            let before = work.shares.insert(entry.id.clone(), entry.clone());
+            // The first that is heard of it may be its end.
+            let ran = before.as_ref().is_none_or(AllocationEntry::holds);
+            let ended = !entry.holds() && ran && !work.settled.contains(&entry.id);
+            let news = self.heard || before.is_some();
+            if entry.vacate.is_some() {
+                let told = work.told.entry(entry.id.clone());
+                told.or_insert(moment.revision);
+            }
+            if ended && by_itself(entry) {
+                held = self.ended_by_itself((uuid, entry, news), moment, batch);
+            }
+        }
+        self.limit_ended(uuid, batch);
+        self.dirty.insert(uuid);
+        (true, held)
+    }
+
+    /// True when it was a share of ours.
+    pub fn share_left(&mut self, before: &AllocationEntry, batch: &mut Batch<Rows>) -> bool {
+        let uuid = number(&before.work).filter(|uuid| self.works.contains_key(uuid));
+        let Some(uuid) = uuid else {
+            return false;
+        };
+        if let Some(work) = self.works.get_mut(&uuid) {
+            work.shares.remove(&before.id);
+            work.told.remove(&before.id);
+            if work.settled.remove(&before.id) {
+                batch.rows.settled_gone.push(before.id.to_string());
+            }
+            batch.withdraw(ORCHESTRATED, work.orchestrator.as_str(), before.id.as_str());
+        }
+        self.dirty.insert(uuid);
+        true
+    }
+
+    /// The first full picture of a term: what is not in it, is not there.
+    pub fn first_news(&mut self, known: &Followed<AllocationEntry>, batch: &mut Batch<Rows>) {
+        self.heard = true;
+        for (uuid, work) in &mut self.works {
+            work.settled.retain(|share| {
+                let stays = known.get(share.as_str()).is_some();
+                if !stays {
+                    batch.rows.settled_gone.push(share.to_string());
+                }
+                stays
+            });
+            self.dirty.insert(*uuid);
+        }
+        // What was told before this term counts as read from this batch on: this row makes it one.
+        let told = self.works.values().filter(|work| !work.told.is_empty());
+        for name in told.map(|work| &work.orchestrator) {
+            if let Some(kept) = self.by_name.get(name) {
+                batch.rows.orchestrators.keep(name, kept.row());
+            }
+        }
+        for (name, share) in std::mem::take(&mut self.unproven) {
+            if known.get(share.as_str()).is_none() {
+                batch.withdraw(ORCHESTRATED, name.as_str(), &share);
+            }
+        }
+    }
+
+    /// A process that Hayward started ended by itself. What is no job is over with it; a job is
+    /// held back for a time that doubles, so that a program that cannot run does not run all day.
+    fn ended_by_itself(
+        &mut self,
+        (uuid, entry, news): (Uuid, &AllocationEntry, bool),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Option<(u64, Uuid)> {
+        let work = self.works.get_mut(&uuid)?;
+        let kept = self.by_name.get_mut(&work.orchestrator)?;
+        let piece = kept.book.get(&work.name)?.piece.clone();
+        if work.gone.is_some() || piece.0.launch.is_none() {
+            return None;
+        }
+        if piece.is_job() {
+            // What was there before this term began was counted then.
+            return if news {
+                work.pace(uuid, entry, moment, batch)
+            } else {
+                None
+            };
+        }
+        kept.book.end(&work.name);
+        let over = kept.book.get(&work.name).and_then(|known| known.over);
+        batch.rows.orchestrators.put(uuid, work.row(&piece, over));
+        None
+    }
+
+    fn limit_ended(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
+        let Some(work) = self.works.get(&uuid) else {
+            return;
+        };
+        let waits = |share: &&AllocationEntry| !share.holds() && !work.settled.contains(&share.id);
+        let mut ended: Vec<&AllocationEntry> = work.shares.values().filter(waits).collect();
+        // Nobody is left to take note of it.
+        let keep = if work.gone.is_some() { 0 } else { MOST_ENDED };
+        ended.sort_by_key(|share| share.granted_at);
+        let over = ended.len().saturating_sub(keep);
+        let over: Vec<_> = ended
+            .iter()
+            .take(over)
+            .map(|share| share.id.clone())
+            .collect();
+        for share in over {
+            self.settle(uuid, &share, batch);
+        }
+    }
+}
+
+fn by_itself(entry: &AllocationEntry) -> bool {
+    let cause = entry.exit.as_ref().map(|exit| exit.cause);
+    let told = matches!(cause, Some(ExitCause::Node | ExitCause::Intended));
+    entry.vacate.is_none() && entry.launch.is_some() && !told
+}
+
+impl Work {
+    /// A process that did what it was started for, or was well for long, holds nothing back.
+    fn pace(
+        &mut self,
+        uuid: Uuid,
+        entry: &AllocationEntry,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) -> Option<(u64, Uuid)> {
+        let since = entry.running_since.map(Timestamp::unix_ms);
+        let ran_ms = since.map_or(0, |since| moment.now.unix_ms().saturating_sub(since));
+        if ran_ms >= Pace::WELL_AFTER_MS.cast_signed() {
+            self.release(uuid, batch);
+        }
+        let done = |exit: &Exit| exit.cause == ExitCause::Success;
+        let struck = !entry.exit.as_ref().is_some_and(done)
+            && self.brake.strike(moment.monotonic_ms, &Pace::SERVICE);
+        if struck {
+            batch.rows.brakes.push(self.brake_row(uuid));
+        }
+        let until = self.brake.held_until_ms().filter(|_| struck);
+        until.map(|until| (until, uuid))
+    }
+
+    /// It got somewhere.
+    pub(super) fn release(&mut self, uuid: Uuid, batch: &mut Batch<Rows>) {
+        if self.brake.clear() {
+            batch.rows.brakes.push(self.brake_row(uuid));
+        }
+    }
+
+    fn brake_row(&self, uuid: Uuid) -> BrakeRow {
+        BrakeRow {
+            slot: self.id.to_string(),
+            work: uuid,
+            strikes: i32::try_from(self.brake.strikes()).unwrap_or(i32::MAX),
+        }
+    }
+
+    pub(super) fn is_held_back(&self, now_ms: u64) -> bool {
+        self.brake.is_held(now_ms)
+    }
+}

@@ -1,0 +1,212 @@
+//! From work of orchestrators to what is published of it: demand, shares, and how it stands.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_job_converter_api::orchestrators::{
+    Leave, OrchestratorCounts, OrchestratorView, RefusedEntry, ShareEntry, Standing, WorkStanding,
+};
+use hayward_job_converter_domain::convert;
+use hayward_job_converter_domain::orchestrated::Over;
+use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
+use hayward_vocabulary::{
+    Launch, Orchestrated, Program, UserName, WhenUnreachable, WorkId, WorkKind,
+};
+use serde::Serialize;
+use sha2::{Digest as _, Sha256};
+use uuid::Uuid;
+
+use super::{Entry, Kept, Work};
+
+/// Faults in a view at most.
+const MOST_FAULTS: usize = 100;
+
+/// What a piece of work asks the scheduler for.
+pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Option<DemandEntry> {
+    let said = &entry.0;
+    let held_at = work.is_held_back(now_ms).then(|| work.alive());
+    let want = convert(
+        entry.max_processes(),
+        entry.remaining().max(1),
+        said.time_per_item_ms.filter(|ms| *ms > 0),
+        held_at,
+        None,
+    )?;
+    let launch = launch(work, entry, stop_grace_ms);
+    let group = said.service.as_deref();
+    Some(DemandEntry {
+        work: work.id.clone(),
+        kind: entry.kind(),
+        user: said.owner.clone(),
+        class: said.class.clone(),
+        submitted_at: said.submitted_at.unwrap_or(work.arrived_at),
+        size: entry.size(),
+        max_processes: want.max_processes,
+        remaining_tasks: want.remaining_tasks,
+        threads: entry.threads(),
+        task_ms: want.task_ms,
+        machines: said.machines.clone(),
+        service: group.map(|group| service(&work.orchestrator, group)),
+        disruption_limit: None,
+        when_unreachable: WhenUnreachable::default(),
+        processor: None,
+        apart: None,
+        host: None,
+        part: None,
+        queued: None,
+        orchestrated: Some(Box::new(told(work, entry, launch.is_none()))),
+        settled: work.settled.clone(),
+        launch,
+    })
+}
+
+fn told(work: &Work, entry: &Entry, own_processes: bool) -> Orchestrated {
+    use hayward_job_converter_api::orchestrators::EntryKind;
+    let ours = entry
+        .initialised()
+        .filter(|share| work.shares.contains_key(*share));
+    Orchestrated {
+        orchestrator: work.orchestrator.to_string(),
+        managed: entry.0.kind == EntryKind::ManagedReservation,
+        starting: entry.starting(),
+        completing: entry.completing(),
+        own_processes: own_processes && entry.kind() != WorkKind::Reservation,
+        running: ours.filter(|_| own_processes).cloned().collect(),
+    }
+}
+
+/// What instances of one service have in common: told apart by orchestrator.
+fn service(orchestrator: &UserName, name: &str) -> WorkId {
+    let digest = Sha256::digest(format!("{orchestrator}/{name}"));
+    let mut first = [0; 16];
+    first.copy_from_slice(&digest[..16]);
+    WorkId::fresh(WorkKind::Service, Uuid::from_bytes(first))
+}
+
+fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
+    let order = entry.0.launch.as_ref()?;
+    let mut environment = order.environment.clone();
+    let ours = [
+        ("HAYWARD_ORCHESTRATOR", work.orchestrator.to_string()),
+        ("HAYWARD_ORCHESTRATED_WORK", work.name.clone()),
+    ];
+    environment.extend(ours.map(|(name, value)| (name.to_owned(), value)));
+    Some(Launch {
+        program: Program::Command {
+            argv: order.command.clone(),
+        },
+        environment,
+        working_directory: order.working_directory.clone(),
+        stop_grace_ms,
+        traceparent: None,
+    })
+}
+
+pub fn share(work: &Work, entry: &AllocationEntry) -> ShareEntry {
+    let leave = |vacate: &hayward_rm_scheduler_api::Vacate| Leave {
+        reason: word(&vacate.reason),
+        detail: vacate.detail.clone(),
+        since: vacate.since,
+        purge: vacate.purge,
+    };
+    ShareEntry {
+        id: entry.id.clone(),
+        work: work.name.clone(),
+        node: entry.node.clone(),
+        order: entry.order,
+        size: entry.size.clone(),
+        state: word(&entry.state),
+        granted_at: entry.granted_at,
+        vacate: entry.vacate.as_ref().map(leave),
+        exit: entry.exit.clone(),
+    }
+}
+
+/// As it is written on the wire.
+fn word<T: Serialize>(word: &T) -> String {
+    let written = serde_json::to_value(word).ok();
+    let text = written.as_ref().and_then(serde_json::Value::as_str);
+    text.unwrap_or("unknown").to_owned()
+}
+
+pub fn standing(
+    work: &Work,
+    (entry, over): (&Entry, Option<Over>),
+    verdict: Option<&VerdictEntry>,
+    fault: Option<&RefusedEntry>,
+) -> WorkStanding {
+    let held = work.held();
+    let state = match over {
+        Some(Over::Refused) => Standing::Refused,
+        Some(_) => Standing::Over,
+        None if held > 0 => Standing::Held,
+        None => Standing::Waiting,
+    };
+    let waits = over.is_none() && held < entry.max_processes();
+    let verdict = verdict.filter(|_| waits);
+    let mut standing = WorkStanding {
+        work: work.name.clone(),
+        id: Some(work.id.clone()),
+        state,
+        held,
+        reason: verdict.map(|verdict| word(&verdict.reason)),
+        detail: verdict.map(|verdict| verdict.detail.clone()),
+        pointer: None,
+    };
+    if let (Standing::Refused, Some(reason)) = (state, &work.reason) {
+        let (code, detail) = reason.split_once(' ').unwrap_or((reason, ""));
+        standing.reason = Some(code.to_owned());
+        standing.detail = Some(detail.to_owned());
+    } else if state == Standing::Waiting && standing.reason.is_none() {
+        standing.reason = Some("not_yet_considered".to_owned());
+    }
+    if let Some(fault) = fault {
+        standing.reason = Some(fault.reason.clone());
+        let detail = format!(
+            "its entry is refused, the one before is in force: {}",
+            fault.detail
+        );
+        standing.detail = Some(detail);
+        standing.pointer = Some(fault.pointer.clone());
+    }
+    standing
+}
+
+/// Why the scheduler will never serve it, as it is kept: the code, and then the sentence.
+pub fn refusal(verdict: &VerdictEntry) -> String {
+    format!("{} {}", word(&verdict.reason), verdict.detail)
+}
+
+/// Of work that asked for nothing.
+pub fn idle(name: &str, fault: Option<&RefusedEntry>) -> WorkStanding {
+    WorkStanding {
+        work: name.to_owned(),
+        id: None,
+        state: fault.map_or(Standing::Over, |_| Standing::Refused),
+        held: 0,
+        reason: fault.map(|fault| fault.reason.clone()),
+        detail: fault.map(|fault| fault.detail.clone()),
+        pointer: fault.map(|fault| fault.pointer.clone()),
+    }
+}
+
+pub fn view(name: &UserName, kept: &Kept) -> OrchestratorView {
+    let mark = kept.book.mark();
+    OrchestratorView {
+        name: name.clone(),
+        users: kept.users.clone().unwrap_or_default(),
+        anyone: kept.users.is_none(),
+        created_at: kept.created_at,
+        lineage: mark.map(|mark| mark.lineage.clone()),
+        sequence: mark.map(|mark| mark.sequence),
+        accepted_at: kept.accepted_at,
+        age_ms: None,
+        silent: false,
+        note: None,
+        counts: OrchestratorCounts::default(),
+        faults: kept.faults.values().take(MOST_FAULTS).cloned().collect(),
+    }
+}
+
+/// By name, as they were refused.
+pub type Faults = BTreeMap<String, RefusedEntry>;

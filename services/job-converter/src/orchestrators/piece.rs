@@ -1,0 +1,155 @@
+//! An entry of a map, as the comparison sees it and as the scheduler is asked.
+
+use hayward_job_converter_api::orchestrators::{EntryKind, EntryState, ReportedState, WorkEntry};
+use hayward_job_converter_domain::orchestrated::Piece;
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{AllocationId, Size, WorkKind};
+
+/// R-7.4: one rule, at arrival and later.
+const DEFAULT_PROCESSES: u64 = 10;
+/// As shipped (3.5).
+const DEFAULT_ITEMS: u64 = 10;
+const DEFAULT_MEMORY_GB: u64 = 4;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Entry(pub WorkEntry);
+
+impl Piece for Entry {
+    fn schedulable(&self) -> bool {
+        let reservation = self.0.kind == EntryKind::Reservation;
+        match self.0.state {
+            EntryState::Waiting | EntryState::Assigned => true,
+            EntryState::Initialising | EntryState::Running => !reservation,
+            EntryState::Completing => !reservation && self.processes().any(|(_, over)| !over),
+            EntryState::Completed => false,
+        }
+    }
+
+    fn is_job(&self) -> bool {
+        self.0.kind == EntryKind::Job
+    }
+
+    fn processes(&self) -> impl Iterator<Item = (&AllocationId, bool)> {
+        let reports = self.0.processes.iter();
+        reports.map(|(share, report)| (share, report.state.is_complete()))
+    }
+}
+
+impl Entry {
+    pub fn kind(&self) -> WorkKind {
+        match self.0.kind {
+            EntryKind::Job => WorkKind::Job,
+            EntryKind::Service | EntryKind::ManagedReservation => WorkKind::Service,
+            EntryKind::Reservation => WorkKind::Reservation,
+        }
+    }
+
+    /// Its map says that there is a process in this share.
+    pub fn names(&self, share: &AllocationId) -> bool {
+        let report = self.0.processes.get(share);
+        report.is_some_and(|report| !report.state.is_complete())
+    }
+
+    /// Shares whose process has initialised.
+    pub fn initialised(&self) -> impl Iterator<Item = &AllocationId> {
+        let reports = self.0.processes.iter();
+        let up = |state| matches!(state, ReportedState::Running | ReportedState::Stopping);
+        let running = reports.filter(move |(_, report)| up(report.state));
+        running.map(|(share, _)| share)
+    }
+
+    pub fn size(&self) -> Size {
+        let entry = &self.0;
+        if let Some(size) = &entry.size {
+            return size.clone();
+        }
+        match (entry.memory_gb.filter(|gb| *gb > 0), entry.kind) {
+            (Some(gb), _) => Size::memory(gb.saturating_mul(GIB)),
+            (None, EntryKind::Reservation) => Size::default(),
+            (None, _) => Size::memory(DEFAULT_MEMORY_GB * GIB),
+        }
+    }
+
+    pub fn threads(&self) -> u32 {
+        self.0.threads.filter(|threads| *threads > 0).unwrap_or(1)
+    }
+
+    /// All other work has one process (7.2).
+    pub fn max_processes(&self) -> u64 {
+        match self.0.kind {
+            EntryKind::Job => self.0.max_processes.unwrap_or(DEFAULT_PROCESSES),
+            _ => 1,
+        }
+    }
+
+    /// Work items without an end.
+    pub fn remaining(&self) -> u64 {
+        let entry = &self.0;
+        let total = entry.work_items.unwrap_or(DEFAULT_ITEMS);
+        let over = entry.items_done.saturating_add(entry.items_failed);
+        match entry.kind {
+            EntryKind::Job => total.saturating_sub(over),
+            _ => 1,
+        }
+    }
+
+    /// No phase expands it (R-7.7); so is a job of which no item is left.
+    pub fn completing(&self) -> bool {
+        self.0.state == EntryState::Completing || self.remaining() == 0
+    }
+
+    /// A job that does not run yet.
+    pub fn starting(&self) -> bool {
+        let state = self.0.state;
+        self.is_job() && !matches!(state, EntryState::Running | EntryState::Completing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(text: &str) -> Entry {
+        Entry(serde_json::from_str(text).unwrap())
+    }
+
+    #[test]
+    fn r7_2_which_states_ask_for_something() {
+        let asks = |kind: &str, state: &str| {
+            let text = format!(r#"{{"kind":"{kind}","state":"{state}","owner":"ada"}}"#);
+            entry(&text).schedulable()
+        };
+        for state in ["waiting", "assigned"] {
+            assert!(asks("job", state) && asks("service", state) && asks("reservation", state));
+        }
+        for state in ["initialising", "running"] {
+            assert!(asks("job", state) && asks("managed_reservation", state));
+            assert!(!asks("reservation", state));
+        }
+        assert!(!asks("job", "completed") && !asks("job", "completing"));
+        let alive = r#"{"kind":"job","state":"completing","owner":"ada",
+            "processes":{"alc_1":{"state":"stopping"},"alc_2":{"state":"stopped"}}}"#;
+        let alive = entry(alive);
+        assert!(alive.schedulable() && alive.completing());
+        assert!(alive.names(&"alc_1".parse().unwrap()) && !alive.names(&"alc_2".parse().unwrap()));
+    }
+
+    #[test]
+    fn r7_4_what_is_not_said_has_one_meaning() {
+        let job = entry(r#"{"kind":"job","state":"waiting","owner":"ada","memory_gb":0}"#);
+        assert_eq!(
+            (job.max_processes(), job.remaining(), job.threads()),
+            (10, 10, 1)
+        );
+        assert_eq!(job.size(), Size::memory(4 * GIB));
+        let running = Entry(WorkEntry {
+            state: EntryState::Running,
+            ..job.0
+        });
+        assert_eq!(running.max_processes(), 10);
+        let service = r#"{"kind":"service","state":"running","owner":"ada","max_processes":7}"#;
+        assert_eq!(entry(service).max_processes(), 1);
+        let machine = entry(r#"{"kind":"reservation","state":"waiting","owner":"ada"}"#);
+        assert_eq!(machine.size(), Size::default());
+    }
+}

@@ -1,0 +1,165 @@
+//! A map as it came in, read entry by entry: what is bad in one of them is told, and the others
+//! are taken.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::orchestrators::{
+    EntryKind, OrchestratorOrder, RefusedEntry, WorkEntry, WorkMap,
+};
+use hayward_service::extract::parse;
+use hayward_service::problem::{Code, Problem};
+use serde_json::value::RawValue;
+
+use super::Entry;
+use crate::validate;
+
+/// Entries of one map at most.
+const MOST_ENTRIES: usize = 10_000;
+/// Processes of one entry at most.
+const MOST_PROCESSES: usize = 1_000;
+const MOST_USERS: usize = 1_000;
+const LONGEST_ID: usize = 128;
+/// The field of a map that holds its entries.
+const WORK: &str = "work";
+/// As many work items as a number of ours safely holds after it was multiplied.
+const MOST_ITEMS: u64 = 1 << 40;
+
+/// A map whose entries were looked at.
+pub struct Read {
+    pub lineage: String,
+    pub sequence: u64,
+    /// Revision up to which the allocation set was read.
+    pub seen: Option<u64>,
+    pub good: BTreeMap<String, Entry>,
+    pub bad: Vec<RefusedEntry>,
+}
+
+/// `revision_of` a cursor, where it is one of ours.
+pub fn map(
+    map: WorkMap<Box<RawValue>>,
+    revision_of: impl Fn(&str) -> Option<u64>,
+) -> Result<Read, Problem> {
+    let mut faults = Vec::new();
+    let mut check = |good: bool, pointer: &'static str, detail: String| {
+        if !good {
+            faults.push((pointer, detail));
+        }
+    };
+    let named = !map.lineage.is_empty() && map.lineage.len() <= LONGEST_ID;
+    check(
+        named,
+        "/lineage",
+        format!("must have 1 to {LONGEST_ID} characters"),
+    );
+    let plain = map.lineage.chars().all(|it| it.is_ascii_graphic());
+    check(
+        plain,
+        "/lineage",
+        "has characters that are no letters, digits or signs".to_owned(),
+    );
+    let numbered = (1..=i64::MAX as u64).contains(&map.sequence);
+    check(numbered, "/sequence", "must be 1 or more".to_owned());
+    let few = map.work.len() <= MOST_ENTRIES;
+    check(
+        few,
+        "/work",
+        format!("more than {MOST_ENTRIES} entries: use several orchestrators"),
+    );
+    if !faults.is_empty() {
+        let problem = Problem::new(Code::Invalid, "this is no map of work");
+        let at = |problem: Problem, (pointer, detail)| problem.at(pointer, detail);
+        return Err(faults.into_iter().fold(problem, at));
+    }
+    let mut read = Read {
+        lineage: map.lineage,
+        sequence: map.sequence,
+        seen: map.seen.as_deref().and_then(revision_of),
+        good: BTreeMap::new(),
+        bad: Vec::new(),
+    };
+    for (id, text) in map.work {
+        match entry(&id, &text) {
+            Ok(entry) => drop(read.good.insert(id, entry)),
+            Err(refused) => read.bad.push(refused),
+        }
+    }
+    Ok(read)
+}
+
+fn entry(id: &str, text: &RawValue) -> Result<Entry, RefusedEntry> {
+    let fault = |pointer: &str, detail: &str| refused(id, "invalid", pointer, detail);
+    if id.is_empty() || id.len() > LONGEST_ID || !id.chars().all(|it| it.is_ascii_graphic()) {
+        let detail = format!("the id must have 1 to {LONGEST_ID} letters, digits or signs");
+        return Err(fault("", &detail));
+    }
+    let entry: WorkEntry = parse(text.get().as_bytes()).map_err(|problem| {
+        let first = problem.errors.first();
+        let pointer = first.map_or("", |fault| fault.pointer.as_ref());
+        fault(
+            pointer,
+            first.map_or(problem.detail.as_ref(), |it| it.detail.as_ref()),
+        )
+    })?;
+    if let Some((pointer, detail)) = senseless(&entry) {
+        return Err(fault(pointer, &detail));
+    }
+    match validate::orchestrated(&entry).first() {
+        Some(first) => Err(fault(&first.pointer, &first.detail)),
+        None => Ok(Entry(entry)),
+    }
+}
+
+fn senseless(entry: &WorkEntry) -> Option<(&'static str, String)> {
+    let job = entry.kind == EntryKind::Job;
+    if entry.processes.len() > MOST_PROCESSES {
+        return Some(("/processes", format!("more than {MOST_PROCESSES}")));
+    }
+    if entry.size.is_some() && entry.memory_gb.is_some_and(|gb| gb > 0) {
+        let detail = "leave it out where `size` says more";
+        return Some(("/memory_gb", detail.to_owned()));
+    }
+    if job && entry.max_processes == Some(0) {
+        let detail = "must be 1 or more; `completing` is how a job asks for nothing more";
+        return Some(("/max_processes", detail.to_owned()));
+    }
+    let most = [
+        ("/work_items", entry.work_items.unwrap_or(0)),
+        ("/items_done", entry.items_done),
+        ("/items_failed", entry.items_failed),
+        ("/max_processes", entry.max_processes.unwrap_or(0)),
+        (
+            "/memory_gb",
+            entry.memory_gb.unwrap_or(0).saturating_mul(1 << 24),
+        ),
+    ];
+    if let Some((pointer, _)) = most.iter().find(|(_, number)| *number > MOST_ITEMS) {
+        return Some((pointer, "more than any fleet has".to_owned()));
+    }
+    if entry.kind == EntryKind::Reservation && entry.launch.is_some() {
+        let detail = "nothing is started on a reservation; a managed one runs a process";
+        return Some(("/launch", detail.to_owned()));
+    }
+    None
+}
+
+pub fn refused(work: &str, reason: &str, pointer: &str, detail: &str) -> RefusedEntry {
+    let escaped = work.replace('~', "~0").replace('/', "~1");
+    RefusedEntry {
+        work: work.to_owned(),
+        reason: reason.to_owned(),
+        pointer: format!("/{WORK}/{escaped}{pointer}"),
+        detail: detail.to_owned(),
+    }
+}
+
+pub fn order(order: &OrchestratorOrder) -> Result<(), Problem> {
+    let no =
+        |detail: &str| Problem::new(Code::Invalid, "this is no orchestrator").at("/users", detail);
+    match (order.users.len(), order.anyone) {
+        (0, false) => Err(no("name those it works for, or say `anyone`")),
+        (0, true) => Ok(()),
+        (_, true) => Err(no("with `anyone` nobody is named")),
+        (count, false) if count > MOST_USERS => Err(no("more than 1000")),
+        _ => Ok(()),
+    }
+}

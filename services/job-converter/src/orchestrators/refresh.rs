@@ -1,0 +1,150 @@
+//! What changed, put in words again. Always from the whole of one piece of work.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::DEMAND;
+use hayward_job_converter_api::orchestrators::{Allotted, ORCHESTRATED, ORCHESTRATORS};
+use hayward_publication::committer::{Batch, Moment};
+use hayward_rm_scheduler_api::VerdictEntry;
+use hayward_vocabulary::UserName;
+use uuid::Uuid;
+
+use super::entries::{self, Faults};
+use super::{Kept, Orchestrators, WORK};
+use crate::store::Rows;
+
+/// What the rest of the service knows.
+pub struct Known<'a> {
+    /// The allocations of this term were heard of: before that nothing can be said of shares.
+    pub heard: bool,
+    pub verdicts: &'a BTreeMap<String, VerdictEntry>,
+    pub stop_grace_ms: u64,
+}
+
+impl Orchestrators {
+    pub fn refresh(&mut self, known: &Known<'_>, moment: &Moment, batch: &mut Batch<Rows>) {
+        for uuid in std::mem::take(&mut self.dirty) {
+            if self
+                .works
+                .get(&uuid)
+                .is_some_and(|work| work.gone.is_some())
+            {
+                self.refresh_gone(uuid, known.heard, batch);
+            } else {
+                self.refresh_one(uuid, known, moment, batch);
+            }
+        }
+        for name in std::mem::take(&mut self.told) {
+            match self.by_name.get(&name) {
+                Some(kept) => {
+                    let view = entries::view(&name, kept);
+                    batch.publish(ORCHESTRATORS, "", name.as_str(), &view);
+                }
+                None => batch.withdraw(ORCHESTRATORS, "", name.as_str()),
+            }
+        }
+    }
+
+    fn refresh_gone(&mut self, uuid: Uuid, heard: bool, batch: &mut Batch<Rows>) {
+        let Some(work) = self.works.get(&uuid) else {
+            return;
+        };
+        batch.withdraw(DEMAND, "", work.id.as_str());
+        if heard && work.shares.is_empty() {
+            if let Some(mut work) = self.works.remove(&uuid) {
+                work.release(uuid, batch);
+            }
+            batch.rows.orchestrators.forget(uuid);
+        } else if self.by_name.contains_key(&work.orchestrator) {
+            self.publish_shares(uuid, batch);
+        }
+    }
+
+    fn refresh_one(
+        &mut self,
+        uuid: Uuid,
+        known: &Known<'_>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let Some(work) = self.works.get_mut(&uuid) else {
+            return;
+        };
+        let Some(kept) = self.by_name.get_mut(&work.orchestrator) else {
+            return;
+        };
+        let verdict = known.verdicts.get(work.id.as_str());
+        let open = |kept: &Kept| {
+            kept.book
+                .get(&work.name)
+                .is_some_and(|it| it.over.is_none())
+        };
+        let refused = verdict.filter(|verdict| verdict.refused);
+        if let Some(verdict) = refused.filter(|_| known.heard && work.alive() == 0 && open(kept)) {
+            // told once, and asked for no more; it stays known as long as its map has it.
+            kept.book.refuse(&work.name);
+            work.reason = Some(entries::refusal(verdict));
+            if let Some(it) = kept.book.get(&work.name) {
+                batch
+                    .rows
+                    .orchestrators
+                    .put(uuid, work.row(&it.piece, it.over));
+            }
+        }
+        let Some(it) = kept.book.get(&work.name) else {
+            return;
+        };
+        let grace_ms = known.stop_grace_ms;
+        let asks = it.over.is_none();
+        let demand = entries::demand(work, &it.piece, moment.monotonic_ms, grace_ms);
+        match demand.filter(|_| asks) {
+            Some(demand) => batch.publish(DEMAND, "", work.id.as_str(), &demand),
+            None => batch.withdraw(DEMAND, "", work.id.as_str()),
+        }
+        if known.heard {
+            let fault = kept.faults.get(&work.name);
+            let standing = entries::standing(work, (&it.piece, it.over), verdict, fault);
+            let key = format!("{WORK}{}", work.name);
+            let entry = Allotted::Work(standing);
+            batch.publish(ORCHESTRATED, work.orchestrator.as_str(), &key, &entry);
+            self.publish_shares(uuid, batch);
+        }
+    }
+
+    fn publish_shares(&self, uuid: Uuid, batch: &mut Batch<Rows>) {
+        let Some(work) = self.works.get(&uuid) else {
+            return;
+        };
+        for share in work.shares.values() {
+            let scope = work.orchestrator.as_str();
+            // Over, and only waiting to be buried.
+            if work.settled.contains(&share.id) {
+                batch.withdraw(ORCHESTRATED, scope, share.id.as_str());
+                continue;
+            }
+            let entry = Allotted::Share(entries::share(work, share));
+            batch.publish(ORCHESTRATED, scope, share.id.as_str(), &entry);
+        }
+    }
+
+    /// Entries that were refused, and are no work.
+    pub(super) fn tell_idle(
+        &mut self,
+        (name, kept): (&UserName, &Kept),
+        faults_before: &Faults,
+        batch: &mut Batch<Rows>,
+    ) {
+        for id in faults_before.keys().chain(kept.faults.keys()) {
+            if let Some(uuid) = kept.ids.get(id) {
+                self.dirty.insert(*uuid);
+            } else if !kept.faults.contains_key(id) {
+                batch.withdraw(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"));
+            }
+        }
+        let idle = kept.faults.keys();
+        for id in idle.filter(|id| !kept.ids.contains_key(*id)) {
+            let entry = Allotted::Work(entries::idle(id, kept.faults.get(id)));
+            batch.publish(ORCHESTRATED, name.as_str(), &format!("{WORK}{id}"), &entry);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! From rows to the working set and back.
+
+use hayward_job_converter_domain::orchestrated::{Book, Known, Mark, Over};
+use hayward_job_converter_domain::{Brake, Pace};
+use hayward_vocabulary::{AllocationId, BadName, Timestamp, UserName};
+use uuid::Uuid;
+
+use super::{Entry, Kept, Orchestrators, Work, work_id};
+use crate::store::orchestrators::{KeptRow, Stored, StoredWork, WorkRow};
+
+fn unreadable(error: impl std::error::Error) -> sqlx::Error {
+    sqlx::Error::Protocol(format!("a row of an orchestrator cannot be read: {error}"))
+}
+
+fn named(error: BadName) -> sqlx::Error {
+    unreadable(error)
+}
+
+impl Kept {
+    pub(super) fn row(&self) -> KeptRow {
+        let mark = self.book.mark();
+        KeptRow {
+            users: self
+                .users
+                .as_ref()
+                .map(|users| users.iter().map(ToString::to_string).collect()),
+            created_at_ms: self.created_at.unix_ms(),
+            lineage: mark.map(|mark| mark.lineage.clone()),
+            sequence: mark.map(|mark| i64::try_from(mark.sequence).unwrap_or(i64::MAX)),
+            accepted_at_ms: self.accepted_at.map(Timestamp::unix_ms),
+            past: self.book.past().to_vec(),
+            // Texts and ids always write.
+            faults: serde_json::to_string(&self.faults).unwrap_or_else(|_| "{}".to_owned()),
+        }
+    }
+}
+
+impl Work {
+    pub(super) fn row(&self, entry: &Entry, over: Option<Over>) -> WorkRow {
+        let over = over.map(|over| match over {
+            Over::NotSchedulable => "not_schedulable",
+            Over::ProcessEnded => "process_ended",
+            Over::Refused => "refused",
+        });
+        WorkRow {
+            orchestrator: self.orchestrator.to_string(),
+            name: self.name.clone(),
+            entry: serde_json::to_string(&entry.0).unwrap_or_default(),
+            arrived_at_ms: self.arrived_at.unix_ms(),
+            over: over.map(str::to_owned),
+            reason: self.reason.clone(),
+            gone: self.gone.is_some(),
+        }
+    }
+}
+
+fn over_of(word: &str) -> Over {
+    match word {
+        "refused" => Over::Refused,
+        "process_ended" => Over::ProcessEnded,
+        _ => Over::NotSchedulable,
+    }
+}
+
+impl Orchestrators {
+    /// Exactly what the commits before had built, but for the clocks, which begin anew.
+    pub fn restored(stored: Stored) -> Result<Self, sqlx::Error> {
+        let mut all = Self::default();
+        for row in stored.kept {
+            let name = UserName::new(row.name).map_err(named)?;
+            let users = row
+                .users
+                .map(|users| users.into_iter().map(UserName::new).collect());
+            let users = users.transpose().map_err(named)?;
+            let mark = row
+                .lineage
+                .zip(row.sequence)
+                .map(|(lineage, sequence)| Mark {
+                    lineage,
+                    sequence: u64::try_from(sequence).unwrap_or(0),
+                });
+            let kept = Kept {
+                users,
+                created_at: Timestamp::from_unix_ms(row.created_at_ms),
+                accepted_at: row.accepted_at_ms.map(Timestamp::from_unix_ms),
+                accepted_ms: None,
+                book: Book::restored(mark, row.past),
+                ids: std::collections::BTreeMap::new(),
+                faults: serde_json::from_str(&row.faults).map_err(unreadable)?,
+            };
+            all.told.insert(name.clone());
+            all.by_name.insert(name, kept);
+        }
+        for row in stored.works {
+            all.restore_work(row)?;
+        }
+        for row in stored.settled {
+            let share = AllocationId::new(row.allocation).map_err(named)?;
+            if let Some(work) = all.works.get_mut(&row.work) {
+                work.settled.insert(share);
+            }
+        }
+        for row in stored.listed {
+            let name = UserName::new(row.scope).map_err(named)?;
+            all.unproven.push((name, row.key));
+        }
+        Ok(all)
+    }
+
+    fn restore_work(&mut self, row: StoredWork) -> Result<(), sqlx::Error> {
+        let piece = Entry(serde_json::from_str(&row.entry).map_err(unreadable)?);
+        let orchestrator = UserName::new(row.orchestrator).map_err(named)?;
+        let mut work = Work {
+            orchestrator: orchestrator.clone(),
+            name: row.name.clone(),
+            id: work_id(piece.kind(), row.id),
+            arrived_at: Timestamp::from_unix_ms(row.arrived_at_ms),
+            reason: row.reason,
+            gone: None,
+            shares: std::collections::BTreeMap::new(),
+            told: std::collections::BTreeMap::new(),
+            settled: std::collections::BTreeSet::new(),
+            brake: Brake::default(),
+        };
+        if row.gone {
+            work.gone = Some(piece);
+        } else if let Some(kept) = self.by_name.get_mut(&orchestrator) {
+            let over = row.over.as_deref().map(over_of);
+            kept.book.restore(row.name.clone(), Known { piece, over });
+            kept.ids.insert(row.name, row.id);
+        }
+        self.put_back(row.id, work);
+        Ok(())
+    }
+
+    /// Returns until when what is held back.
+    pub fn restore_brakes(
+        &mut self,
+        strikes: Vec<(Uuid, i32)>,
+        now_ms: u64,
+    ) -> impl Iterator<Item = (u64, Uuid)> {
+        strikes.into_iter().filter_map(move |(uuid, strikes)| {
+            let work = self.works.get_mut(&uuid)?;
+            let strikes = u32::try_from(strikes).unwrap_or(0);
+            work.brake = Brake::restored(strikes, now_ms, &Pace::SERVICE);
+            Some((work.brake.held_until_ms()?, uuid))
+        })
+    }
+
+    fn put_back(&mut self, uuid: Uuid, work: Work) {
+        self.works.insert(uuid, work);
+        self.dirty.insert(uuid);
+    }
+}

@@ -1,0 +1,114 @@
+//! Applications, and their tasks and placeholders: each as one document, written when it differs.
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub struct HeadText {
+    pub uuid: Uuid,
+    pub id: String,
+    pub user: String,
+    pub body: String,
+}
+
+pub struct TaskText {
+    pub application: Uuid,
+    pub id: String,
+    pub body: String,
+}
+
+/// Each of them once.
+pub async fn put(tx: &mut PgConnection, rows: &[HeadText]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let numbers: Vec<Uuid> = rows.iter().map(|row| row.uuid).collect();
+    let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
+    let users: Vec<String> = rows.iter().map(|row| row.user.clone()).collect();
+    let bodies: Vec<String> = rows.iter().map(|row| row.body.clone()).collect();
+    sqlx::query!(
+        "insert into application (number, id, user_name, body)
+         select new.number, new.id, new.user_name, new.body::json
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[])
+             as new (number, id, user_name, body)
+         on conflict (number) do update set body = excluded.body",
+        &numbers,
+        &ids,
+        &users,
+        &bodies
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// Each of them once.
+pub async fn put_tasks(tx: &mut PgConnection, rows: &[TaskText]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let applications: Vec<Uuid> = rows.iter().map(|row| row.application).collect();
+    let ids: Vec<String> = rows.iter().map(|row| row.id.clone()).collect();
+    let bodies: Vec<String> = rows.iter().map(|row| row.body.clone()).collect();
+    sqlx::query!(
+        "insert into application_task (application, id, body)
+         select new.application, new.id, new.body::json
+           from unnest($1::uuid[], $2::text[], $3::text[]) as new (application, id, body)
+         on conflict (application, id) do update set body = excluded.body",
+        &applications,
+        &ids,
+        &bodies
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub async fn delete_tasks(
+    tx: &mut PgConnection,
+    gone: &[(Uuid, String)],
+) -> Result<(), sqlx::Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let (applications, ids): (Vec<Uuid>, Vec<String>) = gone.iter().cloned().unzip();
+    sqlx::query!(
+        "delete from application_task using unnest($1::uuid[], $2::text[]) as gone (number, task)
+          where application_task.application = gone.number and application_task.id = gone.task",
+        &applications,
+        &ids
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// With all their tasks.
+pub async fn delete(tx: &mut PgConnection, gone: &[Uuid]) -> Result<(), sqlx::Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!("delete from application where number = any($1)", gone)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+pub async fn all(tx: &mut PgConnection) -> Result<Vec<HeadText>, sqlx::Error> {
+    sqlx::query_as!(
+        HeadText,
+        r#"select number as uuid, id, user_name as "user", body::text as "body!" from application
+            order by id"#
+    )
+    .fetch_all(tx)
+    .await
+}
+
+pub async fn all_tasks(tx: &mut PgConnection) -> Result<Vec<TaskText>, sqlx::Error> {
+    sqlx::query_as!(
+        TaskText,
+        r#"select application, id, body::text as "body!" from application_task
+            order by application, id"#
+    )
+    .fetch_all(tx)
+    .await
+}

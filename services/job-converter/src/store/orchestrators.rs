@@ -1,0 +1,231 @@
+//! Orchestrators, and the work their last maps named.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::orchestrators::ORCHESTRATED;
+use hayward_vocabulary::UserName;
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub struct KeptRow {
+    pub users: Option<Vec<String>>,
+    pub created_at_ms: i64,
+    pub lineage: Option<String>,
+    pub sequence: Option<i64>,
+    pub accepted_at_ms: Option<i64>,
+    pub past: Vec<String>,
+    pub faults: String,
+}
+
+pub struct WorkRow {
+    pub orchestrator: String,
+    pub name: String,
+    pub entry: String,
+    pub arrived_at_ms: i64,
+    pub over: Option<String>,
+    pub reason: Option<String>,
+    pub gone: bool,
+}
+
+/// What one batch changes; the last of each counts.
+#[derive(Default)]
+pub struct Changes {
+    kept: BTreeMap<String, Option<KeptRow>>,
+    works: BTreeMap<Uuid, Option<WorkRow>>,
+}
+
+impl Changes {
+    pub fn keep(&mut self, name: &UserName, row: KeptRow) {
+        self.kept.insert(name.to_string(), Some(row));
+    }
+
+    pub fn remove(&mut self, name: &UserName) {
+        self.kept.insert(name.to_string(), None);
+    }
+
+    pub fn put(&mut self, id: Uuid, row: WorkRow) {
+        self.works.insert(id, Some(row));
+    }
+
+    pub fn forget(&mut self, id: Uuid) {
+        self.works.insert(id, None);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.kept.is_empty() && self.works.is_empty()
+    }
+}
+
+pub async fn write(tx: &mut PgConnection, changes: Changes) -> Result<(), sqlx::Error> {
+    let mut removed = Vec::new();
+    for (name, row) in changes.kept {
+        match row {
+            Some(row) => keep(tx, &name, &row).await?,
+            None => removed.push(name),
+        }
+    }
+    if !removed.is_empty() {
+        sqlx::query!("delete from orchestrator where name = any($1)", &removed)
+            .execute(&mut *tx)
+            .await?;
+    }
+    let (mut put, mut forgotten) = (Vec::new(), Vec::new());
+    for (id, row) in changes.works {
+        match row {
+            Some(row) => put.push((id, row)),
+            None => forgotten.push(id),
+        }
+    }
+    put_works(tx, &put).await?;
+    if forgotten.is_empty() {
+        return Ok(());
+    }
+    sqlx::query!("delete from settled where work = any($1)", &forgotten)
+        .execute(&mut *tx)
+        .await?;
+    sqlx::query!("delete from orchestrated where id = any($1)", &forgotten)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+/// There are few, so each is a statement.
+async fn keep(tx: &mut PgConnection, name: &str, row: &KeptRow) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "insert into orchestrator
+            (name, users, created_at_ms, lineage, sequence, accepted_at_ms, past, faults)
+         values ($1, $2, $3, $4, $5, $6, $7, $8::text::json)
+         on conflict (name) do update
+            set users = excluded.users, lineage = excluded.lineage,
+                sequence = excluded.sequence, accepted_at_ms = excluded.accepted_at_ms,
+                past = excluded.past, faults = excluded.faults",
+        name,
+        row.users.as_deref(),
+        row.created_at_ms,
+        row.lineage.as_deref(),
+        row.sequence,
+        row.accepted_at_ms,
+        &row.past,
+        row.faults
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+async fn put_works(tx: &mut PgConnection, rows: &[(Uuid, WorkRow)]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let ids: Vec<Uuid> = rows.iter().map(|(id, _)| *id).collect();
+    let texts = |of: fn(&WorkRow) -> &String| -> Vec<String> {
+        rows.iter().map(|(_, row)| of(row).clone()).collect()
+    };
+    let (whose, names) = (texts(|row| &row.orchestrator), texts(|row| &row.name));
+    let entries = texts(|row| &row.entry);
+    let at: Vec<i64> = rows.iter().map(|(_, row)| row.arrived_at_ms).collect();
+    let over: Vec<Option<String>> = rows.iter().map(|(_, row)| row.over.clone()).collect();
+    let reasons: Vec<Option<String>> = rows.iter().map(|(_, row)| row.reason.clone()).collect();
+    let gone: Vec<bool> = rows.iter().map(|(_, row)| row.gone).collect();
+    sqlx::query!(
+        "insert into orchestrated
+            (id, orchestrator, name, entry, arrived_at_ms, over, reason, gone)
+         select new.id, new.whose, new.name, new.entry::json, new.at, new.over, new.reason, new.gone
+           from unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::bigint[], $6::text[],
+                       $7::text[], $8::boolean[])
+             as new (id, whose, name, entry, at, over, reason, gone)
+         on conflict (id) do update
+            set entry = excluded.entry, over = excluded.over, reason = excluded.reason,
+                gone = excluded.gone",
+        &ids,
+        &whose,
+        &names,
+        &entries,
+        &at,
+        &over as &[Option<String>],
+        &reasons as &[Option<String>],
+        &gone
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub struct StoredKept {
+    pub name: String,
+    pub users: Option<Vec<String>>,
+    pub created_at_ms: i64,
+    pub lineage: Option<String>,
+    pub sequence: Option<i64>,
+    pub accepted_at_ms: Option<i64>,
+    pub past: Vec<String>,
+    pub faults: String,
+}
+
+pub struct StoredWork {
+    pub id: Uuid,
+    pub orchestrator: String,
+    pub name: String,
+    pub entry: String,
+    pub arrived_at_ms: i64,
+    pub over: Option<String>,
+    pub reason: Option<String>,
+    pub gone: bool,
+}
+
+pub struct SettledShare {
+    pub work: Uuid,
+    pub allocation: String,
+}
+
+/// A share as it was published.
+pub struct Listed {
+    pub scope: String,
+    pub key: String,
+}
+
+pub struct Stored {
+    pub kept: Vec<StoredKept>,
+    pub works: Vec<StoredWork>,
+    pub settled: Vec<SettledShare>,
+    pub listed: Vec<Listed>,
+}
+
+pub async fn stored(tx: &mut PgConnection) -> Result<Stored, sqlx::Error> {
+    let kept = sqlx::query_as!(
+        StoredKept,
+        r#"select name, users, created_at_ms, lineage, sequence, accepted_at_ms, past,
+                  faults::text as "faults!"
+             from orchestrator"#
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let works = sqlx::query_as!(
+        StoredWork,
+        r#"select id, orchestrator, name, entry::text as "entry!", arrived_at_ms, over, reason,
+                  gone
+             from orchestrated order by id"#
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let settled = sqlx::query_as!(
+        SettledShare,
+        "select s.work, s.allocation from settled s join orchestrated o on o.id = s.work"
+    )
+    .fetch_all(&mut *tx)
+    .await?;
+    let listed = sqlx::query_as!(
+        Listed,
+        r#"select scope, key from entry
+            where publication = $1 and body is not null and key like 'alc%'"#,
+        ORCHESTRATED
+    )
+    .fetch_all(tx)
+    .await?;
+    Ok(Stored {
+        kept,
+        works,
+        settled,
+        listed,
+    })
+}

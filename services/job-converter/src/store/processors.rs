@@ -1,0 +1,143 @@
+//! What is remembered of processors, and where each was last seen.
+
+use std::collections::BTreeMap;
+
+use sqlx::PgConnection;
+use uuid::Uuid;
+
+pub struct ProcessorRow {
+    pub slot: String,
+    pub work: Uuid,
+    /// Count, instant and delay of the failures that are counted.
+    pub failures: Option<(i32, i64, i64)>,
+    pub ended: Option<&'static str>,
+    pub failover: Option<String>,
+}
+
+pub struct LocalityRow {
+    pub user: String,
+    pub service: String,
+    pub processor: String,
+    pub node: String,
+    pub at_ms: i64,
+}
+
+/// The last of each slot counts.
+pub async fn put(tx: &mut PgConnection, rows: &[ProcessorRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let last: BTreeMap<&str, &ProcessorRow> =
+        rows.iter().map(|row| (row.slot.as_str(), row)).collect();
+    let rows: Vec<&ProcessorRow> = last.into_values().collect();
+    let slots: Vec<String> = rows.iter().map(|row| row.slot.clone()).collect();
+    let works: Vec<Uuid> = rows.iter().map(|row| row.work).collect();
+    let counts: Vec<Option<i32>> = rows.iter().map(|row| row.failures.map(|it| it.0)).collect();
+    let at: Vec<Option<i64>> = rows.iter().map(|row| row.failures.map(|it| it.1)).collect();
+    let delays: Vec<Option<i64>> = rows.iter().map(|row| row.failures.map(|it| it.2)).collect();
+    let ended: Vec<Option<String>> = rows
+        .iter()
+        .map(|row| row.ended.map(str::to_owned))
+        .collect();
+    let failovers: Vec<Option<String>> = rows.iter().map(|row| row.failover.clone()).collect();
+    sqlx::query!(
+        "insert into processor
+            (slot, work, failures, last_failure_ms, last_delay_ms, ended, failover)
+         select new.slot, new.work, new.failures, new.at, new.delay, new.ended, new.failover::json
+           from unnest($1::text[], $2::uuid[], $3::int[], $4::bigint[], $5::bigint[], $6::text[],
+                       $7::text[]) as new (slot, work, failures, at, delay, ended, failover)
+         on conflict (slot) do update set failures = excluded.failures,
+            last_failure_ms = excluded.last_failure_ms, last_delay_ms = excluded.last_delay_ms,
+            ended = excluded.ended, failover = excluded.failover",
+        &slots,
+        &works,
+        &counts as &[Option<i32>],
+        &at as &[Option<i64>],
+        &delays as &[Option<i64>],
+        &ended as &[Option<String>],
+        &failovers as &[Option<String>]
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// The last of each processor counts.
+pub async fn put_locality(tx: &mut PgConnection, rows: &[LocalityRow]) -> Result<(), sqlx::Error> {
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let key = |row: &LocalityRow| (row.user.clone(), row.service.clone(), row.processor.clone());
+    let last: BTreeMap<_, &LocalityRow> = rows.iter().map(|row| (key(row), row)).collect();
+    let rows: Vec<&LocalityRow> = last.into_values().collect();
+    let users: Vec<String> = rows.iter().map(|row| row.user.clone()).collect();
+    let services: Vec<String> = rows.iter().map(|row| row.service.clone()).collect();
+    let processors: Vec<String> = rows.iter().map(|row| row.processor.clone()).collect();
+    let nodes: Vec<String> = rows.iter().map(|row| row.node.clone()).collect();
+    let at: Vec<i64> = rows.iter().map(|row| row.at_ms).collect();
+    sqlx::query!(
+        "insert into locality (user_name, service, processor, node, at_ms)
+         select * from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[])
+         on conflict (user_name, service, processor)
+            do update set node = excluded.node, at_ms = excluded.at_ms",
+        &users,
+        &services,
+        &processors,
+        &nodes,
+        &at
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// Services by user and name that nobody can read any more.
+pub async fn forget_locality(
+    tx: &mut PgConnection,
+    gone: &[(String, String)],
+) -> Result<(), sqlx::Error> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let (users, services): (Vec<String>, Vec<String>) = gone.iter().cloned().unzip();
+    sqlx::query!(
+        "delete from locality using unnest($1::text[], $2::text[]) as gone (user_name, service)
+          where locality.user_name = gone.user_name and locality.service = gone.service",
+        &users,
+        &services
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+pub struct KnownRow {
+    pub slot: String,
+    pub work: Uuid,
+    pub failures: Option<i32>,
+    pub last_failure_ms: Option<i64>,
+    pub last_delay_ms: Option<i64>,
+    pub ended: Option<String>,
+    pub failover: Option<String>,
+}
+
+pub async fn all(tx: &mut PgConnection) -> Result<Vec<KnownRow>, sqlx::Error> {
+    sqlx::query_as!(
+        KnownRow,
+        "select slot, work, failures, last_failure_ms, last_delay_ms, ended,
+                failover::text as failover
+           from processor order by slot"
+    )
+    .fetch_all(tx)
+    .await
+}
+
+pub async fn all_localities(tx: &mut PgConnection) -> Result<Vec<LocalityRow>, sqlx::Error> {
+    sqlx::query_as!(
+        LocalityRow,
+        r#"select user_name as "user", service, processor, node, at_ms from locality
+            order by user_name, service, processor"#
+    )
+    .fetch_all(tx)
+    .await
+}

@@ -1,0 +1,35 @@
+//! What an entry in the map of an orchestrator may say.
+
+use hayward_job_converter_api::orchestrators::{LaunchOrder, WorkEntry};
+use hayward_service::problem::FieldFault;
+
+use super::{Faults, MOST_THREADS};
+
+pub fn orchestrated(entry: &WorkEntry) -> Vec<FieldFault> {
+    let mut faults = Faults::default();
+    faults.names(None, entry.class.as_ref());
+    faults.size(entry.size.as_ref());
+    let threads = entry.threads.unwrap_or(1);
+    faults.check(threads <= MOST_THREADS, "/threads", || {
+        format!("must be at most {MOST_THREADS}")
+    });
+    faults.machines(&entry.machines);
+    if let Some(service) = &entry.service {
+        faults.text(|| "/service".to_owned(), service, super::LONGEST_NAME);
+    }
+    if let Some(launch) = &entry.launch {
+        faults.0.extend(of_launch(launch));
+    }
+    faults.0
+}
+
+fn of_launch(launch: &LaunchOrder) -> impl Iterator<Item = FieldFault> + use<> {
+    let mut faults = Faults::default();
+    faults.command(&launch.command);
+    faults.environment(&launch.environment);
+    faults.directory(launch.working_directory.as_ref());
+    faults.0.into_iter().map(|fault| FieldFault {
+        pointer: format!("/launch{}", fault.pointer),
+        ..fault
+    })
+}

@@ -1,0 +1,76 @@
+//! Which deployment of a service a process was started for.
+//!
+//! Its process is told (`HAYWARD_DEPLOYMENT`), and what it was told comes back with its allocation:
+//! so nothing else has to be remembered to know what is outdated.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_vocabulary::WorkId;
+
+pub const VARIABLE: &str = "HAYWARD_DEPLOYMENT";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Version {
+    /// Raised by each change.
+    pub generation: u32,
+    /// The generation that changed last what its processes run.
+    pub deployed: u32,
+}
+
+impl Version {
+    pub const FIRST: Self = Self {
+        generation: 1,
+        deployed: 1,
+    };
+
+    #[must_use]
+    pub fn next(self, redeployed: bool) -> Self {
+        let generation = self.generation.saturating_add(1);
+        Self {
+            generation,
+            deployed: if redeployed {
+                generation
+            } else {
+                self.deployed
+            },
+        }
+    }
+
+    /// The identity of a deployment: placements name it, and it is never used again.
+    pub fn deployment(self, id: &WorkId) -> String {
+        format!("{id}-{}", self.deployed)
+    }
+}
+
+/// The number of the deployment that an allocation was granted for.
+pub fn deployed(entry: &AllocationEntry) -> u32 {
+    let environment = entry.launch.as_ref().map(|launch| &launch.environment);
+    environment.map_or(1, number)
+}
+
+/// Deployments before they were numbered were named like their service, and were the first.
+fn number(environment: &BTreeMap<String, String>) -> u32 {
+    let name = environment.get(VARIABLE);
+    let number = name.and_then(|name| name.rsplit_once('-')?.1.parse().ok());
+    number.unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::WorkKind;
+    use uuid::Uuid;
+
+    use super::*;
+
+    #[test]
+    fn a_deployment_reads_back_also_from_before_there_were_numbers() {
+        let id = WorkId::fresh(WorkKind::Service, Uuid::from_u128(77));
+        let version = Version::FIRST.next(true).next(false);
+        assert_eq!((version.generation, version.deployed), (3, 2));
+        let told = |name: String| BTreeMap::from([(VARIABLE.to_owned(), name)]);
+        assert_eq!(number(&told(version.deployment(&id))), 2);
+        assert_eq!(number(&told(id.to_string())), 1);
+        assert_eq!(number(&BTreeMap::new()), 1);
+    }
+}

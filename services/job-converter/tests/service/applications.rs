@@ -1,0 +1,238 @@
+//! The application protocol over REST (application protocol, 2.9), with a scheduler that grants
+//! what the test says.
+
+#[path = "applications/gangs.rs"]
+mod gangs;
+#[path = "applications/limits.rs"]
+mod limits;
+#[path = "applications/tasks.rs"]
+mod tasks;
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_job_converter_api::applications::{
+    ApplicationList, ApplicationView, TaskAccepted, Told,
+};
+use hayward_service::client::{Client, ClientError};
+use hayward_testkit::until;
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+/// One whose applications are looked at often.
+pub async fn world() -> World {
+    World::with(quick).await
+}
+
+pub async fn mortal() -> World {
+    World::with(|settings| {
+        quick(settings);
+        settings.frame.lease_ms = 3_000;
+    })
+    .await
+}
+
+fn quick(settings: &mut hayward_job_converter::Settings) {
+    settings.application_tick_ms = 20;
+}
+
+pub async fn put(client: &Client, id: &str, body: &Value) -> (u16, ApplicationView) {
+    let call = client.call(Method::PUT, format!("/v1/applications/{id}"));
+    let answer = call.body(body).answer().await.unwrap();
+    (answer.status.as_u16(), answer.body)
+}
+
+pub async fn put_task(client: &Client, id: &str, task: &str, body: &Value) -> (u16, TaskAccepted) {
+    let path = format!("/v1/applications/{id}/tasks/{task}");
+    let call = client.call(Method::PUT, path);
+    let answer = call.body(body).answer().await.unwrap();
+    (answer.status.as_u16(), answer.body)
+}
+
+pub fn task() -> Value {
+    json!({ "command": ["/bin/work"], "resources": { "memory": "1Gi" } })
+}
+
+pub fn of_group(group: &str) -> Value {
+    json!({ "command": ["/bin/work"], "taskGroupName": group })
+}
+
+impl World {
+    pub async fn app(&self, id: &str) -> ApplicationView {
+        let ann = self.user("ann");
+        ann.get(&format!("/v1/applications/{id}")).await.unwrap()
+    }
+
+    pub async fn app_until(
+        &self,
+        id: &str,
+        what: &str,
+        test: impl Fn(&ApplicationView) -> bool,
+    ) -> ApplicationView {
+        until(&format!("{id}: {what}"), async || {
+            Some(self.app(id).await).filter(|view| test(view))
+        })
+        .await
+    }
+
+    pub async fn app_in(&self, id: &str, state: &str, core: &str) -> ApplicationView {
+        self.app_until(id, &format!("{state} and {core}"), |view| {
+            view.state == state && view.scheduling_state.as_deref() == Some(core)
+        })
+        .await
+    }
+
+    /// The demand of one of its tasks, once there is one.
+    pub async fn asked(&self, id: &str, task: &str) -> DemandEntry {
+        until(&format!("demand of {task}"), async || {
+            let view = self.app(id).await;
+            let work = view.tasks.iter().find(|it| it.id == task)?.work.clone();
+            self.demand().await.remove(work.as_str())
+        })
+        .await
+    }
+
+    pub async fn task_in(&self, id: &str, task: &str, state: &str) {
+        self.app_until(id, &format!("{task} {state}"), |view| {
+            let found = view.tasks.iter().find(|it| it.id == task);
+            found.is_some_and(|it| it.state == state)
+        })
+        .await;
+    }
+}
+
+pub async fn tell(client: &Client, path: &str, event: &str) -> Told {
+    let path = format!("/v1/applications/{path}/transitions");
+    let call = client.call(Method::POST, path);
+    let answer = call.body(&json!({ "event": event })).answer::<Told>().await;
+    let answer = answer.unwrap();
+    assert_eq!(answer.status.as_u16(), 202);
+    answer.body
+}
+
+pub fn problem<T: std::fmt::Debug>(answer: Result<T, ClientError>) -> (u16, Value) {
+    let error = answer.unwrap_err();
+    let problem = error.problem().unwrap().clone();
+    let status = problem.status().as_u16();
+    (status, serde_json::to_value(problem).unwrap())
+}
+
+/// S1, and whose applications are whose.
+#[tokio::test(flavor = "multi_thread")]
+async fn s1_the_first_caller_wins_and_the_second_is_told_what_was_ignored() {
+    let world = world().await;
+    let ann = world.user("ann");
+    let (status, view) = put(&ann, "app00001", &json!({ "queueName": "root.a" })).await;
+    assert_eq!((status, view.state.as_str()), (201, "New"));
+    assert!(view.tasks.is_empty());
+    let (status, view) = put(&ann, "app00001", &json!({ "queueName": "root.other" })).await;
+    assert_eq!((status, view.queue_name.as_str()), (200, "root.a"));
+    assert_eq!(view.ignored_fields, ["queueName"]);
+
+    let bob = world.user("bob");
+    let call = bob.call(Method::PUT, "/v1/applications/app00001");
+    let taken = call.body(&json!({})).answer::<ApplicationView>().await;
+    assert_eq!(problem(taken).0, 409);
+    let seen = bob
+        .get::<ApplicationView>("/v1/applications/app00001")
+        .await;
+    assert_eq!(problem(seen).0, 404);
+    put(&bob, "bobs", &json!({})).await;
+    let own: ApplicationList = bob.get("/v1/applications").await.unwrap();
+    assert_eq!(own.items.len(), 1);
+    let olga = world.client("olga", &[hayward_service::auth::Scope::Operator]);
+    let page: ApplicationList = olga.get("/v1/applications?limit=1").await.unwrap();
+    let cursor = page.next_cursor.unwrap();
+    let path = format!("/v1/applications?limit=1&cursor={cursor}");
+    let rest: ApplicationList = olga.get(&path).await.unwrap();
+    let ids = [&page.items[0].id, &rest.items[0].id];
+    assert_eq!(
+        (ids, rest.next_cursor),
+        ([&"app00001".to_owned(), &"bobs".to_owned()], None)
+    );
+}
+
+/// S2: a task that waits stands in the way of a removal, one that is over does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn s2_an_application_with_a_task_alive_is_not_removed_unless_by_force() {
+    let world = world().await;
+    let ann = world.user("ann");
+    for id in ["one", "two", "three"] {
+        put(&ann, id, &json!({})).await;
+    }
+    let mut named = task();
+    named["alias"] = json!("/remove-test-00001");
+    put_task(&ann, "one", "t", &named).await;
+    put_task(&ann, "two", "t", &task()).await;
+    tell(&ann, "two/tasks/t", "complete").await;
+    let remove = |id: &str| {
+        let path = format!("/v1/applications/{id}");
+        let ann = ann.clone();
+        async move { ann.call(Method::DELETE, path).answer::<()>().await }
+    };
+    let (status, told) = problem(remove("one").await);
+    assert_eq!(status, 409);
+    assert_eq!(told["blockingTasks"], json!(["/remove-test-00001"]));
+    world.asked("one", "t").await;
+    assert_eq!(remove("two").await.unwrap().status.as_u16(), 204);
+    assert_eq!(problem(remove("two").await).0, 404);
+    assert_eq!(world.app("three").await.id, "three");
+    assert_eq!(remove("one?force=true").await.unwrap().status.as_u16(), 204);
+    until("its demand to go", async || {
+        world.demand().await.is_empty().then_some(())
+    })
+    .await;
+}
+
+/// 2.9 and 17.3: what is dropped in silence elsewhere is answered.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_done_is_answered_with_its_reason() {
+    let world = world().await;
+    let ann = world.user("ann");
+    let settled = |view: &ApplicationView| view.state == "Running";
+    put(&ann, "app", &json!({})).await;
+    world.app_until("app", "it runs", settled).await;
+    assert!(tell(&ann, "app", "complete").await.applied);
+    let again = tell(&ann, "app", "complete").await;
+    assert_eq!(
+        (again.applied, again.reason.as_deref()),
+        (false, Some("not_legal_here"))
+    );
+    assert_eq!(again.state.as_deref(), Some("Completed"));
+    let path = "/v1/applications/app/tasks/late";
+    let late = ann.call(Method::PUT, path).body(&task());
+    let (status, told) = problem(late.answer::<TaskAccepted>().await);
+    assert_eq!((status, told["state"].as_str()), (409, Some("Completed")));
+
+    put(&ann, "bad", &json!({})).await;
+    world.app_until("bad", "it runs", settled).await;
+    assert!(tell(&ann, "bad", "fail").await.applied);
+    assert!(tell(&ann, "bad", "fail").await.applied);
+    let late = ann.call(Method::PUT, "/v1/applications/bad/tasks/late");
+    let (status, told) = problem(late.body(&task()).answer::<TaskAccepted>().await);
+    assert_eq!(
+        (status, told["failureCode"].as_str()),
+        (409, Some("reported"))
+    );
+
+    let body = json!({ "applicationId": "app", "terminationType": "TIMEOUT" });
+    let told: Told = ann
+        .post("/v1/allocations/none/confirmations", &body, None)
+        .await
+        .unwrap();
+    assert_eq!(
+        (told.applied, told.reason.as_deref()),
+        (false, Some("unknown_task"))
+    );
+    let body = json!({ "applicationId": "never", "terminationType": "TIMEOUT" });
+    let never = ann
+        .post::<_, Told>("/v1/allocations/none/confirmations", &body, None)
+        .await;
+    assert_eq!(problem(never).0, 404);
+    let missing = ann.call(Method::POST, "/v1/applications/never/transitions");
+    let missing = missing
+        .body(&json!({ "event": "complete" }))
+        .answer::<Told>()
+        .await;
+    assert_eq!(problem(missing).0, 404);
+}

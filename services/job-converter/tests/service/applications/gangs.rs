@@ -1,0 +1,378 @@
+//! Gangs: asked for as a whole, held as rows, and given up whole.
+
+mod unseen;
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
+use hayward_testkit::until;
+use hayward_vocabulary::{Exit, ExitCause, WorkKind};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{mortal, of_group, problem, put, put_task, world};
+use crate::world::World;
+
+fn gang(policy: &str, members: u32) -> Value {
+    json!({
+        "queueName": "root.a",
+        "priority": 7,
+        "schedulingPolicyParameters": policy,
+        "taskGroups": [{
+            "name": "g", "minMember": members,
+            "minResource": { "cpu": "500m", "memory": "1Gi" },
+        }],
+    })
+}
+
+impl World {
+    async fn group(&self, id: &str) -> DemandEntry {
+        until("demand of the group", async || {
+            let view = self.app(id).await;
+            self.demand()
+                .await
+                .remove(view.task_groups[0].work.as_str())
+        })
+        .await
+    }
+
+    async fn group_wants(&self, id: &str, members: u64) -> DemandEntry {
+        until(&format!("{members} of the group wanted"), async || {
+            let view = self.app(id).await;
+            let entry = self
+                .demand()
+                .await
+                .remove(view.task_groups[0].work.as_str());
+            entry.filter(|it| it.max_processes == members)
+        })
+        .await
+    }
+
+    /// As the scheduler of queues does: all of them in one commit would be one news; here one after
+    /// the other, which must do as well.
+    async fn grant_gang(&self, id: &str) -> Vec<AllocationEntry> {
+        let demand = self.group(id).await;
+        let nodes = (0..demand.max_processes).map(|at| format!("node-{at}"));
+        nodes
+            .map(|node| self.scheduler.grant_on(&demand, &node))
+            .collect()
+    }
+
+    async fn counters(&self, id: &str, expected: (u32, u32, u32)) -> ApplicationView {
+        self.app_until(id, &format!("counters {expected:?}"), |view| {
+            let group = &view.task_groups[0];
+            (group.count, group.replaced, group.timedout) == expected
+        })
+        .await
+    }
+}
+
+fn gone(entry: &AllocationEntry, reason: VacateReason, world: &World) {
+    let entry = world.scheduler.vacate_for(entry, reason);
+    let cause = match reason {
+        VacateReason::NodeLost => ExitCause::Node,
+        _ => ExitCause::Intended,
+    };
+    world.scheduler.ended(&entry, Exit::of(cause, "it went"));
+}
+
+/// S7, S8 and S11: asked for whole, held, and replaced; the counters of 5.4 hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn s7_s8_s11_a_gang_is_asked_for_whole_and_its_tasks_take_the_places() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 2)).await;
+    for name in ["a", "b"] {
+        put_task(&ann, "app", name, &of_group("g")).await;
+    }
+    let demand = world.group("app").await;
+    let queued = demand.queued.clone().unwrap();
+    assert_eq!(queued.gang.as_ref().map(|it| it.min), Some(2));
+    assert_eq!(
+        (queued.queue.as_deref(), queued.priority),
+        (Some("root.a"), 7)
+    );
+    assert_eq!((demand.kind, demand.max_processes), (WorkKind::Job, 2));
+    assert!(demand.launch.is_none());
+    // Nobody has said yet that it can be served.
+    let view = world.app("app").await;
+    assert_eq!(view.state, "Submitted");
+    world
+        .scheduler
+        .judge(&demand.work, WaitReason::GangIncomplete, false);
+    world.app_in("app", "Reserving", "Accepted").await;
+    assert_eq!(
+        world.demand().await.len(),
+        1,
+        "no task is sent while it reserves"
+    );
+    let places = world.grant_gang("app").await;
+    let view = world.app_in("app", "Running", "Running").await;
+    assert_eq!(view.task_groups[0].held, 2);
+    let mut placed = BTreeMap::new();
+    for name in ["a", "b"] {
+        let demand = world.asked("app", name).await;
+        let placeholder = demand.part.clone().unwrap().replaces.unwrap();
+        let place = places.iter().find(|it| it.id == placeholder).unwrap();
+        assert!(placed.insert(placeholder, demand.work.clone()).is_none());
+        // The exchange is one commit of the scheduler.
+        let process = world.scheduler.grant_on(&demand, place.node.as_str());
+        gone(place, VacateReason::Replaced, &world);
+        world.task_in("app", name, "Bound").await;
+        assert_eq!(process.node, place.node);
+    }
+    let view = world.counters("app", (2, 2, 0)).await;
+    assert_eq!(view.task_groups[0].held, 0);
+    assert_eq!(
+        world.demand().await.len(),
+        2,
+        "the group asks for nothing any more"
+    );
+    assert_eq!(view.scheduling_state.as_deref(), Some("Running"));
+}
+
+/// S12 and 5.2: what the scheduler says of a gang at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_gang_that_can_never_be_served_is_rejected_with_the_reason() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 3)).await;
+    let demand = world.group("app").await;
+    world
+        .scheduler
+        .judge(&demand.work, WaitReason::QueueQuota, true);
+    let view = world.app_in("app", "Failed", "Rejected").await;
+    let failure = view.failure.unwrap();
+    assert_eq!(failure.code, "rejected");
+    assert!(failure.message.contains("99 GiB"), "{failure:?}");
+    assert!(world.demand().await.is_empty());
+    let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
+    let (status, told) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
+    assert_eq!(
+        (status, told["failureCode"].as_str()),
+        (409, Some("rejected"))
+    );
+    // 2.1, rule 6
+    let path = "/v1/applications/app";
+    ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
+    assert_eq!(put(&ann, "app", &gang("", 1)).await.0, 201);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bad_group_is_refused_with_each_fault_or_dropped_for_who_is_lenient() {
+    let world = world().await;
+    let ann = world.user("ann");
+    let mut body = gang("", 0);
+    body["taskGroups"][0]["nodeSelector"] = json!({ "zone": "a" });
+    let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
+    let (status, told) = problem(call.answer::<ApplicationView>().await);
+    assert_eq!(status, 422);
+    let pointers: Vec<&str> = told["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|it| it["pointer"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        pointers,
+        ["/taskGroups/0/nodeSelector", "/taskGroups/0/minMember"]
+    );
+    let (status, view) = put(&ann, "app?strict=false", &body).await;
+    assert_eq!(status, 201);
+    assert!(view.task_groups.is_empty() && view.warnings.len() == 2);
+}
+
+/// S9 and 5.5, Soft: what is held and what waits is given up, and its tasks go on one by one.
+#[tokio::test(flavor = "multi_thread")]
+async fn s9_a_soft_timeout_goes_on_without_the_gang() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(
+        &ann,
+        "app",
+        &gang("placeholderTimeoutInSeconds=1 gangAdmission=Partial", 3),
+    )
+    .await;
+    put_task(&ann, "app", "a", &of_group("g")).await;
+    let demand = world.group("app").await;
+    assert!(
+        demand.queued.clone().unwrap().gang.is_none(),
+        "one by one, as of old"
+    );
+    let places = [
+        world.scheduler.grant_on(&demand, "node-1"),
+        world.scheduler.grant_on(&demand, "node-2"),
+    ];
+    world
+        .app_until("app", "two held", |view| view.task_groups[0].held == 2)
+        .await;
+    let view = world.counters("app", (3, 0, 3)).await;
+    let states: Vec<&str> = view
+        .state_log
+        .iter()
+        .filter(|it| it.machine == "scheduling")
+        .map(|it| it.state.as_str())
+        .collect();
+    assert_eq!(states[..3], ["Accepted", "Resuming", "Accepted"]);
+    let demand = world.asked("app", "a").await;
+    assert!(demand.part.unwrap().replaces.is_none());
+    assert_eq!(world.demand().await.len(), 1);
+    for place in &places {
+        gone(place, VacateReason::WorkGone, &world);
+        world.scheduler.bury(place);
+    }
+    world.counters("app", (3, 0, 3)).await;
+}
+
+/// 17.2 and 17.7: nothing was ever granted, and the application has failed with its code.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_hard_admission_timeout_fails_the_application_and_its_id_stays() {
+    let world = world().await;
+    let ann = world.user("ann");
+    let policy = "gangAdmissionTimeoutInSeconds=1 gangSchedulingStyle=Hard";
+    put(&ann, "app", &gang(policy, 2)).await;
+    put_task(&ann, "app", "a", &of_group("g")).await;
+    let demand = world.group("app").await;
+    world
+        .scheduler
+        .judge(&demand.work, WaitReason::GangIncomplete, false);
+    let view = world.app_in("app", "Failed", "Failed").await;
+    assert_eq!(view.failure.unwrap().code, "gang_timeout");
+    assert_eq!(view.tasks[0].state, "Failed");
+    assert!(world.demand().await.is_empty());
+    let late = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
+    let (status, told) = problem(late.body(&of_group("g")).answer::<TaskAccepted>().await);
+    assert_eq!(
+        (status, told["failureCode"].as_str()),
+        (409, Some("gang_timeout"))
+    );
+    assert_eq!(put(&ann, "app", &gang(policy, 2)).await.0, 200);
+}
+
+/// S10 and 17.6: the task needs more than its placeholders hold.
+#[tokio::test(flavor = "multi_thread")]
+async fn s10_a_larger_task_empties_its_group_and_is_placed_on_its_own() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 2)).await;
+    let mut large = of_group("g");
+    large["resources"] = json!({ "cpu": "500m", "memory": "4Gi", "licence": "1" });
+    put_task(&ann, "app", "large", &large).await;
+    world.grant_gang("app").await;
+    let view = world.counters("app", (2, 0, 2)).await;
+    assert!(view.warnings[0].message.contains("placeholder_mismatch"));
+    assert!(view.warnings[0].message.contains("licence"));
+    let demand = world.asked("app", "large").await;
+    assert!(demand.part.unwrap().replaces.is_none());
+    assert_eq!(world.demand().await.len(), 1);
+}
+
+/// I13 and 5.6: a placeholder that is lost is asked for again, with the rest held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_lost_a_member_is_repaired_or_released_whole() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "kept", &gang("", 2)).await;
+    put(&ann, "given-up", &gang("gangRepairInSeconds=0", 2)).await;
+    let kept = world.grant_gang("kept").await;
+    let given_up = world.grant_gang("given-up").await;
+    world.app_in("kept", "Running", "Running").await;
+    world.app_in("given-up", "Running", "Running").await;
+    gone(&kept[0], VacateReason::NodeLost, &world);
+    let view = world.counters("kept", (2, 0, 1)).await;
+    assert!(view.timers.contains_key("gang_repair"));
+    let demand = world.group_wants("kept", 2).await;
+    assert!(demand.settled.contains(&kept[0].id));
+    world.scheduler.grant_on(&demand, "node-9");
+    let view = world.counters("kept", (3, 0, 1)).await;
+    assert_eq!(view.task_groups[0].held, 2);
+    assert!(!view.timers.contains_key("gang_repair"));
+
+    gone(&given_up[1], VacateReason::NodeLost, &world);
+    let view = world.app_in("given-up", "Failed", "Failed").await;
+    assert_eq!(view.failure.unwrap().code, "gang_short");
+}
+
+/// The table of 5.6: the placeholder went before its place was taken.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_placeholder_that_is_lost_before_the_exchange_leaves_its_task_waiting() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 1)).await;
+    put_task(&ann, "app", "a", &of_group("g")).await;
+    let places = world.grant_gang("app").await;
+    let demand = world.asked("app", "a").await;
+    assert_eq!(demand.part.unwrap().replaces, Some(places[0].id.clone()));
+    gone(&places[0], VacateReason::NodeLost, &world);
+    // A placeholder is asked for again, and the task takes that one's place.
+    let again = until("another placeholder wanted", async || {
+        let entry = world.group("app").await;
+        Some(entry).filter(|it| it.settled.contains(&places[0].id))
+    })
+    .await;
+    let place = world.scheduler.grant_on(&again, "node-7");
+    until("the task to follow it", async || {
+        let demand = world.asked("app", "a").await;
+        demand.part?.replaces.filter(|it| *it == place.id)
+    })
+    .await;
+}
+
+/// 5.7: what is left over goes when its application is complete.
+#[tokio::test(flavor = "multi_thread")]
+async fn left_over_placeholders_go_with_the_application() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("", 3)).await;
+    world.grant_gang("app").await;
+    world.app_in("app", "Running", "Running").await;
+    assert!(super::tell(&ann, "app", "complete").await.applied);
+    let view = world.counters("app", (3, 0, 3)).await;
+    assert_eq!(view.state, "Completed");
+    assert!(world.demand().await.is_empty());
+}
+
+/// A crash in the middle of reserving, and one in the middle of an exchange (4.4).
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_in_the_middle_of_a_gang_changes_nothing() {
+    let mut world = mortal().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &gang("placeholderTimeoutInSeconds=600", 2)).await;
+    put_task(&ann, "app", "a", &of_group("g")).await;
+    let demand = world.group("app").await;
+    let first = world.scheduler.grant_on(&demand, "node-1");
+    world
+        .app_until("app", "one held", |view| view.task_groups[0].held == 1)
+        .await;
+    let before = world.app("app").await;
+    world.kill_and_restart().await;
+    let after = world
+        .app_until("app", "it is read", |view| view.why == before.why)
+        .await;
+    assert_eq!(
+        (after.timers, after.placeholders),
+        (before.timers, before.placeholders)
+    );
+    world.scheduler.grant_on(&demand, "node-2");
+    let demand = world.asked("app", "a").await;
+    let chosen = demand.part.clone().unwrap().replaces.unwrap();
+    world.kill_and_restart().await;
+    let again = world.asked("app", "a").await;
+    assert_eq!(again.part.clone().unwrap().replaces, Some(chosen.clone()));
+    let process = world.scheduler.grant_on(&again, "node-1");
+    if first.id == chosen {
+        gone(&first, VacateReason::Replaced, &world);
+    }
+    world.task_in("app", "a", "Bound").await;
+    let view = world.counters("app", (2, 1, 0)).await;
+    assert_eq!(view.tasks[0].allocation.as_ref(), Some(&process.id));
+    let group = world.group_wants("app", 1).await;
+    assert_eq!(group.queued.unwrap().gang.map(|it| it.min), Some(1));
+    let settled = group.settled;
+    assert!(first.id != chosen || settled.contains(&first.id));
+    world.kill_and_restart().await;
+    let group = world.group_wants("app", 1).await;
+    assert_eq!(group.settled, settled, "an end is noted once");
+}

@@ -1,0 +1,126 @@
+//! What is whose, how much there may be, and that all of it ends.
+
+use hayward_job_converter_api::applications::{
+    ApplicationList, ApplicationView, TaskAccepted, Told,
+};
+use http::Method;
+use serde_json::json;
+
+use super::{problem, put, put_task, quick, task, tell, world};
+use crate::world::World;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sizes_and_timers_beyond_all_machines_and_years_are_refused() {
+    let world = world().await;
+    let ann = world.user("ann");
+    let most = u64::MAX.to_string();
+    let group = json!({ "name": "g", "minMember": 1, "minResource": { "memory": most } });
+    let policy = format!("gangAdmissionTimeoutInSeconds={most}");
+    for (body, pointer) in [
+        (
+            json!({ "taskGroups": [group] }),
+            "/taskGroups/0/minResource/memory",
+        ),
+        (
+            json!({ "schedulingPolicyParameters": policy }),
+            "/schedulingPolicyParameters",
+        ),
+    ] {
+        let call = ann.call(Method::PUT, "/v1/applications/app").body(&body);
+        let (status, told) = problem(call.answer::<ApplicationView>().await);
+        assert_eq!(status, 422);
+        assert_eq!(told["errors"][0]["pointer"], json!(pointer));
+    }
+    put(&ann, "app", &json!({})).await;
+    let mut large = task();
+    large["resources"]["memory"] = json!(most);
+    let call = ann.call(Method::PUT, "/v1/applications/app/tasks/t");
+    let (status, told) = problem(call.body(&large).answer::<TaskAccepted>().await);
+    assert_eq!(status, 422);
+    assert_eq!(told["errors"][0]["pointer"], json!("/resources/memory"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_names_or_ends_a_placeholder_or_hears_of_what_is_another_users() {
+    let world = world().await;
+    let (ann, bob) = (world.user("ann"), world.user("bob"));
+    put(&ann, "b-app", &json!({})).await;
+    for id in ["a-app", "c-app", "d-app"] {
+        put(&bob, id, &json!({})).await;
+    }
+    for reserved in ["tg-b-app-g-0000000000", "tr-b-app-0000000000"] {
+        let path = format!("/v1/applications/b-app/tasks/{reserved}");
+        let call = ann.call(Method::PUT, path).body(&task());
+        assert_eq!(problem(call.answer::<TaskAccepted>().await).0, 400);
+    }
+    let page: ApplicationList = bob.get("/v1/applications?limit=1").await.unwrap();
+    assert_eq!(page.next_cursor.as_deref(), Some("a-app"));
+    let rest = "/v1/applications?limit=2&cursor=a-app";
+    let rest: ApplicationList = bob.get(rest).await.unwrap();
+    assert_eq!((rest.items.len(), rest.next_cursor), (2, None));
+
+    let group = json!({ "name": "g", "minMember": 1, "minResource": { "cpu": "1" } });
+    put(&ann, "gang", &json!({ "taskGroups": [group] })).await;
+    let held = "tg-gang-g-0000000000";
+    let path = format!("/v1/applications/gang/tasks/{held}/transitions");
+    let call = ann.call(Method::POST, path);
+    let call = call.body(&json!({ "event": "complete" }));
+    assert_eq!(problem(call.answer::<Told>().await).0, 404);
+
+    let path = "/v1/applications/b-app";
+    ann.call(Method::DELETE, path).answer::<()>().await.unwrap();
+    let body = json!({ "applicationId": "b-app", "terminationType": "TIMEOUT" });
+    let confirmations = "/v1/allocations/t/confirmations";
+    let told: Told = ann.post(confirmations, &body, None).await.unwrap();
+    assert!(!told.applied);
+    let others = bob.post::<_, Told>(confirmations, &body, None).await;
+    assert_eq!(problem(others).0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i25_all_tasks_together_are_bounded_and_room_comes_back() {
+    let world = World::with(|settings| {
+        quick(settings);
+        settings.max_open_work = 3;
+    })
+    .await;
+    let ann = world.user("ann");
+    put(&ann, "one", &json!({})).await;
+    let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
+    let gang = json!({ "taskGroups": [group] });
+    put_task(&ann, "one", "a", &task()).await;
+    put_task(&ann, "one", "b", &task()).await;
+    let call = ann.call(Method::PUT, "/v1/applications/gang").body(&gang);
+    assert_eq!(problem(call.answer::<ApplicationView>().await).0, 429);
+    put_task(&ann, "one", "c", &task()).await;
+    let call = ann.call(Method::PUT, "/v1/applications/one/tasks/d");
+    let (status, _) = problem(call.body(&task()).answer::<TaskAccepted>().await);
+    assert_eq!(status, 429);
+    assert_eq!(put_task(&ann, "one", "c", &task()).await.0, 200);
+    for name in ["a", "b"] {
+        assert!(
+            tell(&ann, &format!("one/tasks/{name}"), "complete")
+                .await
+                .applied
+        );
+    }
+    assert_eq!(put(&ann, "gang", &gang).await.0, 201);
+}
+
+/// Nothing is kept for ever because nothing was in it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_told_to_end_before_it_has_a_task_ends() {
+    let world = world().await;
+    let ann = world.user("ann");
+    for (event, state) in [
+        ("complete", "Completed"),
+        ("fail", "Failing"),
+        ("kill", "Killed"),
+    ] {
+        put(&ann, event, &json!({})).await;
+        world.app_in(event, "Running", "New").await;
+        assert!(tell(&ann, event, event).await.applied);
+        let view = world.app_in(event, state, "Completing").await;
+        assert!(view.timers.contains_key("completing"));
+    }
+}

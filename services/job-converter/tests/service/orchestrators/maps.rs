@@ -1,0 +1,327 @@
+//! What becomes of a map and of its entries.
+
+use hayward_job_converter_api::orchestrators::{MapCounts, OrchestratorList, Standing};
+use hayward_rm_scheduler_api::WaitReason;
+use hayward_service::auth::Scope;
+use hayward_service::client::ClientError;
+use hayward_testkit::until;
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{Program, Size, WorkKind};
+use serde_json::{Value, json};
+
+use super::world::{Orchestrator, job, with};
+use crate::world::{World, refusal};
+
+#[tokio::test]
+async fn r7_1_maps_that_are_empty_old_or_early_change_nothing() {
+    let mut world = World::with(|settings| settings.orchestrator_silent_ms = 0).await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.sequence = 6;
+    let first = one.put(&world, json!({ "a": job() })).await;
+    assert!(first.applied && first.counts.new == 1, "{first:?}");
+    let id = one.demanded(&world, "a").await.work;
+    let why = async |one: &Orchestrator, work: Value| {
+        let answer = one.again(&world, work).await;
+        assert!(!answer.applied && answer.sequence == Some(7), "{answer:?}");
+        answer.reason.unwrap()
+    };
+    let other = json!({ "b": job() });
+    assert_eq!(why(&one, other.clone()).await, "sequence_used");
+    one.sequence = 5;
+    assert_eq!(why(&one, other.clone()).await, "stale");
+    one.sequence = 8;
+    assert_eq!(why(&one, json!({})).await, "empty");
+    assert_eq!(one.demanded(&world, "a").await.work, id);
+    assert!(one.standing(&world, "b").await.is_none());
+
+    // Silence ends nothing, and is said.
+    let view = one.view(&world).await;
+    assert!(view.silent && view.note.unwrap().contains("stays as it is"));
+    assert_eq!(
+        (view.lineage.as_deref(), view.sequence),
+        (Some("first"), Some(7))
+    );
+    assert_eq!(view.counts.waiting, 1);
+
+    // Too early (3.5).
+    world.settings.orchestrator_least_ms = 600_000;
+    world.settings.frame.lease_ms = 60_000;
+    world.stop_and_restart().await;
+    (one.lineage, one.sequence) = ("first", 7);
+    assert!(
+        one.put(&world, other.clone()).await.applied,
+        "the first of a term is in time"
+    );
+    one.sequence = 9;
+    let early = one.again(&world, json!({ "a": job() })).await;
+    assert_eq!(early.reason.as_deref(), Some("too_early"));
+    one.sequence = 8;
+    assert!(
+        one.again(&world, other).await.applied,
+        "the same map is never too early"
+    );
+}
+
+#[tokio::test]
+async fn r7_2_entries_come_change_end_and_go() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    let done = with(job(), json!({ "state": "completed" }));
+    let machine = json!({ "kind": "reservation", "state": "waiting", "owner": "ben" });
+    one.put(
+        &world,
+        json!({ "a": job(), "b": job(), "done": done, "m": machine }),
+    )
+    .await;
+    let kind = async |work: &str| one.demanded(&world, work).await.kind;
+    assert_eq!(
+        (kind("a").await, kind("m").await),
+        (WorkKind::Job, WorkKind::Reservation)
+    );
+    assert_eq!(
+        one.standing(&world, "done").await.unwrap().state,
+        Standing::Over
+    );
+    assert_eq!(one.demanded(&world, "m").await.user.as_str(), "ben");
+
+    let larger = with(job(), json!({ "max_processes": 5 }));
+    let ended = with(job(), json!({ "state": "completed" }));
+    let assigned = json!({ "kind": "reservation", "state": "assigned", "owner": "ben" });
+    let map = json!({ "a": larger, "b": ended, "m": assigned });
+    let answer = one.put(&world, map.clone()).await;
+    let counts = MapCounts {
+        changed: 3,
+        completed: 1,
+        gone: 1,
+        ..MapCounts::default()
+    };
+    assert_eq!(answer.counts, counts);
+    assert_eq!(one.demanded(&world, "a").await.max_processes, 5);
+    assert!(one.demand(&world, "b").await.is_none());
+    assert_eq!(
+        one.standing(&world, "b").await.unwrap().state,
+        Standing::Over
+    );
+    assert!(one.standing(&world, "done").await.is_none());
+
+    // The same map once more, and as the next one: nothing is different.
+    let before = one.set(&world).await;
+    let revision = one.again(&world, map.clone()).await.revision;
+    let again = one.again(&world, map.clone()).await;
+    assert!(again.applied && again.revision == revision);
+    assert_eq!(again.counts.unchanged, 3);
+    assert_eq!(one.put(&world, map).await.counts.unchanged, 3);
+    assert_eq!(one.set(&world).await, before);
+}
+
+#[tokio::test]
+async fn r7_4_and_7_2_what_an_entry_does_not_say() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    let plain = json!({ "kind": "job", "state": "waiting", "owner": " ada " });
+    let said = json!({ "kind": "managed_reservation", "state": "waiting", "owner": "ada",
+        "memory_gb": 2, "machines": ["node-7"], "max_processes": 9,
+        "submitted_at": "2026-01-01T00:00:00Z",
+        "launch": { "command": ["sleep", "9"], "environment": { "A": "b" } } });
+    let pair = |n: u32| {
+        json!({ "kind": "service", "state": "running", "owner": "ada",
+        "service": "pair", "user_priority": n })
+    };
+    let map = json!({ "plain": plain, "said": said, "p1": pair(1), "p2": pair(2) });
+    one.put(&world, map).await;
+    let plain = one.demanded(&world, "plain").await;
+    assert_eq!(
+        (plain.max_processes, plain.remaining_tasks, plain.threads),
+        (10, 10, 1)
+    );
+    assert_eq!(plain.size, Size::memory(4 * GIB));
+    let told = plain.orchestrated.unwrap();
+    assert!(told.starting && told.own_processes && plain.launch.is_none());
+    let said = one.demanded(&world, "said").await;
+    assert_eq!((said.kind, said.max_processes), (WorkKind::Service, 1));
+    assert!(
+        said.submitted_at
+            .to_string()
+            .starts_with("2026-01-01T00:00:00")
+    );
+    let told = said.orchestrated.unwrap();
+    assert!(told.managed && !told.own_processes);
+    let launch = said.launch.unwrap();
+    assert!(matches!(launch.program, Program::Command { argv } if argv == ["sleep", "9"]));
+    let (p1, p2) = (
+        one.demanded(&world, "p1").await,
+        one.demanded(&world, "p2").await,
+    );
+    assert!(p1.service.is_some() && p1.service == p2.service);
+}
+
+#[tokio::test]
+async fn r7_5_what_is_refused_is_told_with_a_pointer_and_harms_no_neighbour() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    let map = json!({
+        "good": job(),
+        "kind": { "kind": "gang", "state": "waiting", "owner": "ada" },
+        "whose": with(job(), json!({ "owner": "eve" })),
+        "none": { "kind": "job", "state": "waiting" },
+        "a/b": with(job(), json!({ "launch": { "command": [] } })),
+    });
+    let answer = one.put(&world, map).await;
+    assert_eq!((answer.counts.new, answer.counts.refused), (1, 4));
+    // All below the field of the entries.
+    let below = |pointer: &'_ str| {
+        pointer
+            .strip_prefix("/")
+            .and_then(|it| it.strip_prefix("work/"))
+            .map(str::to_owned)
+    };
+    let told: Vec<(&str, String)> = answer
+        .refused
+        .iter()
+        .map(|it| (it.reason.as_str(), below(&it.pointer).unwrap()))
+        .collect();
+    assert!(
+        told.contains(&("invalid", "kind/kind".to_owned())),
+        "{told:?}"
+    );
+    assert!(
+        told.contains(&("not_authorised", "whose/owner".to_owned())),
+        "{told:?}"
+    );
+    assert!(
+        told.contains(&("invalid", "a~1b/launch/command".to_owned())),
+        "{told:?}"
+    );
+    one.demanded(&world, "good").await;
+    let whose = one.standing(&world, "whose").await.unwrap();
+    assert_eq!((whose.state, whose.id), (Standing::Refused, None));
+    assert_eq!(one.view(&world).await.faults.len(), 4);
+
+    // What is bad now and was good before stays as it was; what is good now is taken.
+    let bad = with(job(), json!({ "colour": "red" }));
+    let answer = one
+        .put(&world, json!({ "good": bad, "whose": job() }))
+        .await;
+    assert_eq!(
+        (answer.counts.new, answer.counts.refused, answer.counts.gone),
+        (1, 1, 0)
+    );
+    one.demanded(&world, "whose").await;
+    assert!(one.demand(&world, "good").await.is_some());
+    let good = one.standing(&world, "good").await.unwrap();
+    assert!(good.detail.unwrap().contains("the one before is in force"));
+    assert!(one.standing(&world, "kind").await.is_none());
+
+    // The scheduler refuses too: told once, then no more asked for, until the entry is another.
+    let id = one.demanded(&world, "whose").await.work;
+    world.scheduler.judge(&id, WaitReason::UnknownClass, true);
+    let refused = async || {
+        let standing = one.standing(&world, "whose").await?;
+        (standing.state == Standing::Refused).then_some(standing)
+    };
+    let standing = until("the refusal", refused).await;
+    assert_eq!(standing.reason.as_deref(), Some("unknown_class"));
+    assert!(one.demand(&world, "whose").await.is_none());
+    one.put(&world, json!({ "good": job(), "whose": job() }))
+        .await;
+    assert!(one.demand(&world, "whose").await.is_none());
+    let other = with(job(), json!({ "class": "normal" }));
+    one.put(&world, json!({ "good": job(), "whose": other }))
+        .await;
+    assert_ne!(one.demanded(&world, "whose").await.work, id);
+}
+
+#[tokio::test]
+async fn one_id_is_one_piece_of_work() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let id = one.demanded(&world, "a").await.work;
+    let others = [
+        ("/kind", json!({ "kind": "service" })),
+        ("/owner", json!({ "owner": "ben" })),
+        ("/launch", json!({ "launch": { "command": ["true"] } })),
+    ];
+    for (pointer, words) in others {
+        let answer = one.put(&world, json!({ "a": with(job(), words) })).await;
+        assert!(answer.refused[0].pointer.ends_with(pointer), "{answer:?}");
+        assert_eq!(one.demanded(&world, "a").await.work, id);
+    }
+}
+
+#[tokio::test]
+async fn who_may_be_charged_is_asked_of_what_is_new() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let order = json!({ "name": "one", "users": ["ben"] });
+    let client = world.client("olga", &[Scope::Operator]);
+    let _: Value = client
+        .post("/v1/orchestrators", &order, None)
+        .await
+        .unwrap();
+    let less = with(job(), json!({ "max_processes": 1 }));
+    let answer = one.put(&world, json!({ "a": less, "b": job() })).await;
+    let refused: Vec<&str> = answer.refused.iter().map(|it| it.work.as_str()).collect();
+    assert_eq!((refused, answer.counts.changed), (vec!["b"], 1));
+    assert_eq!(one.demanded(&world, "a").await.max_processes, 1);
+}
+
+#[tokio::test]
+async fn several_orchestrators_own_only_their_own() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    let mut two = Orchestrator::new(&world, "two").await;
+    one.put(&world, json!({ "a": job(), "b": job() })).await;
+    two.put(&world, json!({ "a": job() })).await;
+    let (of_one, of_two) = (
+        one.demanded(&world, "a").await,
+        two.demanded(&world, "a").await,
+    );
+    assert_ne!(of_one.work, of_two.work);
+
+    let map = json!({ "lineage": "x", "sequence": 1, "work": { "a": job() } });
+    let foreign: Result<Value, ClientError> = one.client(&world).put(&two.path(), &map).await;
+    assert_eq!(refusal(foreign).0, 403);
+    let path = "/v1/orchestrators/two/allocations/publication";
+    let foreign: Result<Value, ClientError> = one.client(&world).get(path).await;
+    assert_eq!(refusal(foreign).0, 403);
+    let user: Result<Value, ClientError> = world.user("ada").put(&two.path(), &map).await;
+    assert_eq!(refusal(user).0, 403);
+    let jobs: Result<Value, ClientError> = one.client(&world).get("/v1/jobs").await;
+    assert_eq!(refusal(jobs).0, 403);
+
+    one.put(&world, json!({ "b": job() })).await;
+    assert!(two.demand(&world, "a").await.is_some());
+    let operator = world.client("olga", &[Scope::Operator]);
+    let list: OrchestratorList = operator.get("/v1/orchestrators").await.unwrap();
+    let names: Vec<&str> = list
+        .orchestrators
+        .iter()
+        .map(|it| it.name.as_str())
+        .collect();
+    assert_eq!(names, ["one", "two"]);
+
+    // One goes with all its work, and its token with it; the other is as it was.
+    let _: Option<Value> = operator.delete("/v1/orchestrators/one").await.unwrap();
+    until("its demand to go", async || {
+        (world.demand().await.into_keys().collect::<Vec<_>>() == [of_two.work.to_string()])
+            .then_some(())
+    })
+    .await;
+    one.sequence += 1;
+    let gone = one.try_put(&world, json!({ "a": job() })).await;
+    assert_eq!(refusal(gone).0, 404);
+}
+
+#[tokio::test]
+async fn the_manager_can_be_left_out() {
+    let world = World::with(|settings| settings.managers = vec!["jobs".to_owned()]).await;
+    let operator = world.client("olga", &[Scope::Operator]);
+    let list: Result<Value, ClientError> = operator.get("/v1/orchestrators").await;
+    let problem = list.unwrap_err().problem().unwrap().clone();
+    assert!(
+        problem.detail.contains("`orchestrator` is not enabled"),
+        "{problem:?}"
+    );
+}

@@ -1,0 +1,335 @@
+//! Shares: given, reported, given back, and what a restart leaves of them.
+
+use hayward_job_converter_api::orchestrators::Standing;
+use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
+use hayward_testkit::until;
+use hayward_vocabulary::{Exit, ExitCause};
+use serde_json::json;
+
+use super::world::{Orchestrator, job, processes, with};
+use crate::world::World;
+
+/// Three shares of the job `a`, of which the orchestrator knows.
+async fn three(world: &World, one: &Orchestrator) -> [AllocationEntry; 3] {
+    let demand = one.demanded(world, "a").await;
+    let shares = ["node-1", "node-2", "node-2"].map(|node| world.scheduler.grant_on(&demand, node));
+    for share in &shares {
+        one.has(world, share).await;
+    }
+    shares
+}
+
+fn runs(shares: &[&AllocationEntry]) -> serde_json::Value {
+    let running: Vec<_> = shares.iter().map(|share| (*share, "running")).collect();
+    json!({ "a": with(job(), processes(&running)) })
+}
+
+#[tokio::test]
+async fn r7_6_processes_are_reconciled_on_every_change() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let [x, y, z] = three(&world, &one).await;
+    let listed = one.share(&world, &x.id).await.unwrap();
+    assert_eq!(
+        (listed.work.as_str(), listed.node.as_str()),
+        ("a", "node-1")
+    );
+    let standing = one.standing(&world, "a").await.unwrap();
+    assert_eq!((standing.state, standing.held), (Standing::Held, 3));
+
+    // Newly present, and one that is being started.
+    let started = with(
+        job(),
+        processes(&[(&x, "running"), (&y, "initialising"), (&z, "running")]),
+    );
+    one.put(&world, json!({ "a": started })).await;
+    let told = one.demanded(&world, "a").await.orchestrated.unwrap();
+    assert!(told.running.contains(&x.id) && !told.running.contains(&y.id));
+
+    // One is complete, one is not named any more.
+    let later = with(
+        job(),
+        processes(&[(&x, "running"), (&y, "initialisation_failed")]),
+    );
+    let answer = one.put(&world, json!({ "a": later })).await;
+    assert_eq!(answer.counts.vacated, 2);
+    let settled = one.demanded(&world, "a").await.settled;
+    assert_eq!(settled, [y.id.clone(), z.id.clone()].into());
+    assert!(one.share(&world, &y.id).await.is_none());
+    assert_eq!(one.standing(&world, "a").await.unwrap().held, 1);
+
+    // Buried, nothing of it is kept; a map that still tells of it tells nothing.
+    world.scheduler.bury(&y);
+    world.scheduler.bury(&z);
+    let gone = async || {
+        let demand = one.demand(&world, "a").await?;
+        demand.settled.is_empty().then_some(())
+    };
+    until("the shares to be forgotten", gone).await;
+    let late = with(job(), processes(&[(&x, "running"), (&z, "running")]));
+    let answer = one.put(&world, json!({ "a": late })).await;
+    assert_eq!(answer.unknown_shares, std::slice::from_ref(&z.id));
+    assert_eq!(
+        world
+            .rows("select count(*) from job_converter.settled")
+            .await,
+        0
+    );
+}
+
+#[tokio::test]
+async fn r7_6_what_is_no_job_is_over_with_its_process() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    let service = || json!({ "kind": "service", "state": "running", "owner": "ada" });
+    one.put(&world, json!({ "s": service() })).await;
+    let share = world.scheduler.grant(&one.demanded(&world, "s").await);
+    one.has(&world, &share).await;
+    let map = json!({ "s": with(service(), processes(&[(&share, "running")])) });
+    one.put(&world, map).await;
+    let map = json!({ "s": with(service(), processes(&[(&share, "failed")])) });
+    let answer = one.put(&world, map).await;
+    assert_eq!((answer.counts.vacated, answer.counts.completed), (1, 1));
+    assert!(one.demand(&world, "s").await.is_none());
+    assert_eq!(
+        one.standing(&world, "s").await.unwrap().state,
+        Standing::Over
+    );
+}
+
+#[tokio::test]
+async fn r7_7_a_completing_job_gets_nothing_more() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let [x, y, _] = three(&world, &one).await;
+    let ending = with(job(), processes(&[(&x, "running"), (&y, "stopped")]));
+    let ending = with(ending, json!({ "state": "completing" }));
+    one.put(&world, json!({ "a": ending })).await;
+    assert!(
+        one.demanded(&world, "a")
+            .await
+            .orchestrated
+            .unwrap()
+            .completing
+    );
+    let ended = with(job(), processes(&[(&x, "stopped")]));
+    let ended = with(ended, json!({ "state": "completing" }));
+    assert_eq!(
+        one.put(&world, json!({ "a": ended }))
+            .await
+            .counts
+            .completed,
+        1
+    );
+    assert!(one.demand(&world, "a").await.is_none());
+}
+
+#[tokio::test]
+async fn r13_3_a_share_to_be_given_back_stays_until_the_map_says_so() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let [x, y, z] = three(&world, &one).await;
+    one.put(&world, runs(&[&x, &y, &z])).await;
+    world.scheduler.vacate(&x);
+    let told = async || one.share(&world, &x.id).await?.vacate;
+    let vacate = until("the order to give it back", told).await;
+    assert_eq!((vacate.reason.as_str(), vacate.purge), ("preempted", false));
+    assert!(one.demanded(&world, "a").await.settled.is_empty());
+    assert_eq!(one.view(&world).await.counts.leaving, 1);
+    one.put(&world, runs(&[&y, &z])).await;
+    assert!(one.demanded(&world, "a").await.settled.contains(&x.id));
+
+    // The node of another is lost: its room is gone at once, and it is told until it is heard.
+    let purged = world.scheduler.vacate_for(&y, VacateReason::NodeLost);
+    world
+        .scheduler
+        .ended(&purged, Exit::of(ExitCause::Node, "lost"));
+    let told = async || {
+        let share = one.share(&world, &y.id).await?;
+        (share.state == "ended" && share.vacate?.purge).then_some(())
+    };
+    until("the loss to be told", told).await;
+    assert!(!one.demanded(&world, "a").await.settled.contains(&y.id));
+    one.put(&world, runs(&[&z])).await;
+    assert!(one.demanded(&world, "a").await.settled.contains(&y.id));
+}
+
+#[tokio::test]
+async fn r14_restarts_of_either_side_lose_nothing() {
+    let mut world = World::mortal().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job(), "b": job() })).await;
+    let [x, y, z] = three(&world, &one).await;
+    let mut map = runs(&[&x, &y, &z]);
+    map["b"] = job();
+    map["bad"] = json!({ "kind": "job" });
+    map["done"] = with(job(), json!({ "state": "completed" }));
+    one.put(&world, map.clone()).await;
+    let (set, view) = (one.set(&world).await, one.view(&world).await);
+    let demand = one.demanded(&world, "a").await;
+
+    // job-converter dies; while it is away a share leaves.
+    world.running.take().unwrap().kill();
+    world.scheduler.bury(&z);
+    world.start().await;
+    until("the lost share to go", async || {
+        one.share(&world, &z.id).await.is_none().then_some(())
+    })
+    .await;
+    let mut left = set.clone();
+    left.remove(z.id.as_str());
+    let standing = async || {
+        let now = one.set(&world).await;
+        let same = left.iter().filter(|(key, _)| key.as_str() != "work/a");
+        same.into_iter()
+            .all(|(key, entry)| now.get(key) == Some(entry))
+            .then_some(now.len())
+    };
+    assert_eq!(until("the set to be the same", standing).await, left.len());
+    assert_eq!(one.demanded(&world, "a").await.work, demand.work);
+    let after = one.view(&world).await;
+    assert_eq!((after.sequence, after.faults), (view.sequence, view.faults));
+    assert!(
+        one.again(&world, map).await.counts.changed == 0,
+        "the same map says nothing new"
+    );
+
+    // The orchestrator loses its memory: it takes over, and is not believed where it is silent.
+    (one.lineage, one.sequence) = ("second", 1);
+    let answer = one.again(&world, json!({ "a": job() })).await;
+    assert!(answer.applied && answer.takeover);
+    assert_eq!((answer.counts.gone, answer.counts.vacated), (2, 0));
+    assert!(one.standing(&world, "done").await.is_none());
+    let kept = one.demanded(&world, "a").await;
+    assert!(kept.work == demand.work && kept.settled.is_empty());
+    assert_eq!(one.standing(&world, "a").await.unwrap().held, 2);
+    one.put(&world, runs(&[&x])).await;
+    assert!(
+        one.demanded(&world, "a").await.settled.is_empty(),
+        "never named in this life"
+    );
+    one.put(
+        &world,
+        json!({ "a": with(job(), processes(&[(&x, "running"), (&y, "abandoned")])) }),
+    )
+    .await;
+    assert!(one.demanded(&world, "a").await.settled.contains(&y.id));
+
+    // The old life is not heard any more, also after another restart.
+    world.kill_and_restart().await;
+    (one.lineage, one.sequence) = ("first", 99);
+    let old = one.again(&world, json!({ "b": job() })).await;
+    assert_eq!(old.reason.as_deref(), Some("superseded"));
+}
+
+#[tokio::test]
+async fn r13_3_who_has_read_the_order_and_names_no_process_gives_the_share_back() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let [x, y, z] = three(&world, &one).await;
+    let before = one.cursor(&world).await;
+    world.scheduler.vacate(&x);
+    until("the order", async || one.share(&world, &x.id).await?.vacate).await;
+    one.seen = Some(before);
+    one.put(&world, runs(&[&y])).await;
+    assert!(
+        one.demanded(&world, "a").await.settled.is_empty(),
+        "it had not read it then"
+    );
+    one.seen = Some(one.cursor(&world).await);
+    one.put(&world, runs(&[&y])).await;
+    assert_eq!(one.demanded(&world, "a").await.settled, [x.id].into());
+    assert!(
+        one.share(&world, &z.id).await.is_some(),
+        "nobody told it to go"
+    );
+}
+
+#[tokio::test]
+async fn r13_3_an_order_of_the_term_before_can_be_read_where_nothing_else_happens() {
+    let mut world = World::mortal().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let [x, y, z] = three(&world, &one).await;
+    one.put(&world, runs(&[&y, &z])).await;
+    world.scheduler.vacate(&x);
+    until("the order", async || one.share(&world, &x.id).await?.vacate).await;
+    world.kill_and_restart().await;
+    until("it to be given back", async || {
+        one.seen = Some(one.cursor(&world).await);
+        let answer = one.again(&world, runs(&[&y, &z])).await;
+        assert!(answer.applied && answer.counts.changed == 0);
+        let settled = one.demanded(&world, "a").await.settled;
+        (settled == [x.id.clone()].into()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_is_told_while_the_scheduler_is_away_counts_when_it_is_back() {
+    let mut world = World::mortal().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    one.put(&world, json!({ "a": job() })).await;
+    let [x, y, z] = three(&world, &one).await;
+    one.put(&world, runs(&[&x, &y, &z])).await;
+    let url = std::mem::take(&mut world.settings.rm_scheduler_url);
+    world.settings.rm_scheduler_url = "http://127.0.0.1:9".to_owned();
+    world.kill_and_restart().await;
+    let later = with(job(), processes(&[(&x, "running"), (&y, "stopped")]));
+    let answer = one.put(&world, json!({ "a": later })).await;
+    assert!(
+        answer.counts.vacated == 2 && answer.unknown_shares.is_empty(),
+        "{answer:?}"
+    );
+    assert_eq!(one.demanded(&world, "a").await.settled.len(), 2);
+    world.scheduler.bury(&z);
+    world.settings.rm_scheduler_url = url;
+    world.kill_and_restart().await;
+    let proven = async || {
+        let demand = one.demand(&world, "a").await?;
+        (demand.settled == [y.id.clone()].into()).then_some(())
+    };
+    until("what is gone to be forgotten", proven).await;
+    assert!(one.share(&world, &y.id).await.is_none() && one.share(&world, &z.id).await.is_none());
+    assert!(one.share(&world, &x.id).await.is_some());
+}
+
+#[tokio::test]
+async fn work_that_hayward_starts_is_told_how_it_ends() {
+    let world = World::new().await;
+    let mut one = Orchestrator::new(&world, "one").await;
+    let launch = json!({ "launch": { "command": ["false"] } });
+    let service = json!({ "kind": "service", "state": "waiting", "owner": "ada" });
+    let map = json!({ "a": with(job(), launch.clone()), "s": with(service, launch) });
+    one.put(&world, map.clone()).await;
+    let failed = || Exit::of(ExitCause::UserError, "status 1");
+    let of_job = world.scheduler.grant(&one.demanded(&world, "a").await);
+    let of_service = world.scheduler.grant(&one.demanded(&world, "s").await);
+    for share in [&of_job, &of_service] {
+        one.has(&world, share).await;
+        world.scheduler.ended(share, failed());
+        let told = async || one.share(&world, &share.id).await?.exit;
+        assert_eq!(until("its end", told).await.cause, ExitCause::UserError);
+    }
+    // The service is over with it; the job is held back for a while.
+    assert!(one.demand(&world, "s").await.is_none());
+    assert_eq!(
+        one.standing(&world, "s").await.unwrap().state,
+        Standing::Over
+    );
+    let again = async || {
+        let demand = one.demand(&world, "a").await?;
+        (demand.max_processes == 3).then_some(())
+    };
+    until("the hold to end", again).await;
+
+    // The next map lets go of what has ended.
+    one.put(&world, map).await;
+    assert!(one.share(&world, &of_job.id).await.is_none());
+    assert!(one.demanded(&world, "a").await.settled.contains(&of_job.id));
+    assert_eq!(of_job.state, AllocationState::Running);
+}

@@ -1,0 +1,137 @@
+//! An orchestrator as a test plays it.
+
+use std::collections::BTreeMap;
+
+use hayward_job_converter_api::DemandEntry;
+use hayward_job_converter_api::orchestrators::{
+    Allotted, MapAnswer, OrchestratorCreated, OrchestratorView, ShareEntry, WorkStanding,
+};
+use hayward_publication::Update;
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_service::auth::Scope;
+use hayward_service::client::{Client, ClientError};
+use hayward_testkit::until;
+use hayward_vocabulary::AllocationId;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+pub struct Orchestrator {
+    pub name: &'static str,
+    token: String,
+    pub lineage: &'static str,
+    pub sequence: u64,
+    pub seen: Option<String>,
+}
+
+impl Orchestrator {
+    pub async fn new(world: &World, name: &'static str) -> Self {
+        let order = json!({ "name": name, "users": ["ada", "ben"] });
+        let created: OrchestratorCreated = world
+            .client("olga", &[Scope::Operator])
+            .post("/v1/orchestrators", &order, None)
+            .await
+            .unwrap();
+        Self {
+            name,
+            token: created.token,
+            lineage: "first",
+            sequence: 0,
+            seen: None,
+        }
+    }
+
+    pub fn client(&self, world: &World) -> Client {
+        world.client_with(&self.token)
+    }
+
+    pub fn path(&self) -> String {
+        format!("/v1/orchestrators/{}/publication", self.name)
+    }
+
+    /// The next map of its lineage.
+    pub async fn put(&mut self, world: &World, work: Value) -> MapAnswer {
+        self.sequence += 1;
+        self.again(world, work).await
+    }
+
+    /// A map with the sequence of the last one.
+    pub async fn again(&self, world: &World, work: Value) -> MapAnswer {
+        self.try_put(world, work).await.unwrap()
+    }
+
+    pub async fn try_put(&self, world: &World, work: Value) -> Result<MapAnswer, ClientError> {
+        let map = json!({ "lineage": self.lineage, "sequence": self.sequence, "seen": self.seen,
+            "work": work });
+        self.client(world).put(&self.path(), &map).await
+    }
+
+    pub async fn view(&self, world: &World) -> OrchestratorView {
+        let path = format!("/v1/orchestrators/{}", self.name);
+        self.client(world).get(&path).await.unwrap()
+    }
+
+    pub async fn cursor(&self, world: &World) -> String {
+        let path = format!("/v1/orchestrators/{}/allocations/publication", self.name);
+        let update: Update<Allotted> = self.client(world).get(&path).await.unwrap();
+        update.cursor
+    }
+
+    pub async fn set(&self, world: &World) -> BTreeMap<String, Allotted> {
+        let path = format!("/v1/orchestrators/{}/allocations/publication", self.name);
+        let update: Update<Allotted> = self.client(world).get(&path).await.unwrap();
+        update.changed
+    }
+
+    pub async fn standing(&self, world: &World, work: &str) -> Option<WorkStanding> {
+        match self.set(world).await.remove(&format!("work/{work}")) {
+            Some(Allotted::Work(standing)) => Some(standing),
+            _ => None,
+        }
+    }
+
+    pub async fn share(&self, world: &World, id: &AllocationId) -> Option<ShareEntry> {
+        match self.set(world).await.remove(id.as_str()) {
+            Some(Allotted::Share(share)) => Some(share),
+            _ => None,
+        }
+    }
+
+    /// Waits until it was told of a share.
+    pub async fn has(&self, world: &World, entry: &AllocationEntry) -> ShareEntry {
+        let what = format!("{} to hear of {}", self.name, entry.id);
+        until(&what, async || self.share(world, &entry.id).await).await
+    }
+
+    /// The demand of one of its pieces of work.
+    pub async fn demand(&self, world: &World, work: &str) -> Option<DemandEntry> {
+        let id = self.standing(world, work).await?.id?;
+        world.demand().await.remove(id.as_str())
+    }
+
+    pub async fn demanded(&self, world: &World, work: &str) -> DemandEntry {
+        until(&format!("demand of {work}"), async || {
+            self.demand(world, work).await
+        })
+        .await
+    }
+}
+
+pub fn job() -> Value {
+    json!({ "kind": "job", "state": "running", "owner": "ada", "max_processes": 3 })
+}
+
+/// An entry with other words in it.
+pub fn with(mut entry: Value, words: Value) -> Value {
+    if let (Some(entry), Value::Object(more)) = (entry.as_object_mut(), words) {
+        entry.extend(more);
+    }
+    entry
+}
+
+/// Processes by share, in these states.
+pub fn processes(states: &[(&AllocationEntry, &str)]) -> Value {
+    let reports = states.iter();
+    let reports = reports.map(|(share, state)| (share.id.to_string(), json!({ "state": state })));
+    json!({ "processes": reports.collect::<BTreeMap<_, _>>() })
+}

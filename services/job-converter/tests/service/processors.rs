@@ -1,0 +1,370 @@
+//! Long-running services: standbys, hosts, counted retries and failover, as the scheduler and a
+//! user see them (container placement, sections 9 to 12).
+
+use hayward_job_converter_api::processors::{Deployment, ProcessorState, ProcessorView};
+use hayward_job_converter_api::{DemandEntry, WorkState, WorkView};
+use hayward_rm_scheduler_api::{AllocationEntry, Vacate, VacateReason, WaitReason};
+use hayward_testkit::until;
+use hayward_vocabulary::{AllocationId, Exit, ExitCause, Role, Timestamp, WorkId};
+use serde_json::{Value, json};
+
+use crate::world::{World, fresh_key, refusal, submit};
+
+pub async fn service(world: &World, body: Value) -> WorkId {
+    let ann = world.user("ann");
+    let answer = submit(&ann, "/v1/services", &body, &fresh_key()).await;
+    answer.unwrap().id
+}
+
+fn plain() -> Value {
+    json!({ "name": "echo", "command": ["/bin/echo", "{instance}"], "standbys": 1,
+            "retries": { "count": 8 } })
+}
+
+fn failed(code: i32) -> Exit {
+    Exit {
+        code: Some(code),
+        ..Exit::of(ExitCause::UserError, "")
+    }
+}
+
+/// The demand entry of a processor, once it is as asked.
+pub async fn demand(
+    world: &World,
+    id: &WorkId,
+    good: impl Fn(&DemandEntry) -> bool,
+) -> DemandEntry {
+    until(&format!("the demand of {id}"), async || {
+        let all = world.demand().await;
+        all.get(id.as_str()).filter(|entry| good(entry)).cloned()
+    })
+    .await
+}
+
+fn asks(entry: &DemandEntry, host: Option<&str>) -> bool {
+    entry.max_processes == 1 && entry.host.as_ref().map(AsRef::as_ref) == host
+}
+
+pub async fn shown(
+    world: &World,
+    id: &WorkId,
+    good: impl Fn(&Deployment) -> bool,
+) -> (WorkView, Deployment) {
+    until(&format!("the processors of {id}"), async || {
+        let view = world.view(id).await;
+        let deployment = view.deployment.clone()?;
+        good(&deployment).then_some((view, deployment))
+    })
+    .await
+}
+
+fn processor<'d>(deployment: &'d Deployment, name: &str) -> &'d ProcessorView {
+    let mut all = deployment.processors.iter();
+    all.find(|it| it.processor == name).unwrap()
+}
+
+/// Grants it a process that runs there.
+pub async fn runs(world: &World, id: &WorkId, node: &str) -> AllocationEntry {
+    let entry = demand(world, id, |entry| entry.max_processes == 1).await;
+    let allocation = world.scheduler.grant_on(&entry, node);
+    let whole = id.whole();
+    shown(world, &whole, |deployment| {
+        let mut all = deployment.processors.iter();
+        all.any(|it| it.allocation.as_ref() == Some(&allocation.id))
+    })
+    .await;
+    allocation
+}
+
+/// Once its end is taken note of.
+async fn is_settled(world: &World, id: &WorkId, allocation: &AllocationId) {
+    demand(world, id, |entry| entry.settled.contains(allocation)).await;
+}
+
+#[tokio::test]
+async fn an_active_and_what_stands_by_are_asked_for_apart() {
+    let world = World::new().await;
+    let id = service(&world, plain()).await;
+    let (active, standby) = (id.instance(0), id.standby(0, 0));
+    let (one, two) = (
+        world.demand_of(&active).await,
+        world.demand_of(&standby).await,
+    );
+    for entry in [&one, &two] {
+        let apart = entry.apart.as_ref().unwrap();
+        assert_eq!((&apart.group, &apart.by_label), (&active, &None));
+        let processor = entry.processor.as_ref().unwrap();
+        assert_eq!(processor.deployment, format!("{id}-1"));
+        assert!(processor.host_affinity && !processor.failed);
+    }
+    assert_eq!(one.processor.unwrap().role, Role::Active);
+    let role = Role::Standby {
+        of: active.clone(),
+        replica: 0,
+    };
+    assert_eq!(two.processor.unwrap().role, role);
+    assert!(
+        two.submitted_at > one.submitted_at,
+        "7.1: actives are served first"
+    );
+    for (entry, name, role) in [
+        (&one.launch, "0", "active"),
+        (&two.launch, "0-0", "standby"),
+    ] {
+        let environment = &entry.as_ref().unwrap().environment;
+        assert_eq!(environment["HAYWARD_PROCESSOR"], name);
+        assert_eq!(environment["HAYWARD_ROLE"], role);
+        assert_eq!(environment["HAYWARD_DEPLOYMENT"], format!("{id}-1"));
+    }
+    runs(&world, &active, "n1").await;
+    runs(&world, &standby, "n2").await;
+    let (_, deployment) = shown(&world, &id, |it| it.healthy).await;
+    assert_eq!(
+        processor(&deployment, "0-0")
+            .host
+            .as_ref()
+            .unwrap()
+            .as_str(),
+        "n2"
+    );
+}
+
+#[tokio::test]
+async fn scenario_38_node_lost_standby_running_also_over_a_restart() {
+    let mut world = World::mortal().await;
+    let id = service(&world, plain()).await;
+    let (active, standby) = (id.instance(0), id.standby(0, 0));
+    let lost = runs(&world, &active, "n1").await;
+    let stands_by = runs(&world, &standby, "n2").await;
+    // Where it stands it is wanted there: the scheduler puts it nowhere before a standby is chosen.
+    demand(&world, &active, |entry| asks(entry, Some("n1"))).await;
+    let lost = world.scheduler.vacate_for(&lost, VacateReason::NodeLost);
+    demand(&world, &standby, |entry| entry.max_processes == 0).await;
+    demand(&world, &active, |entry| entry.max_processes == 0).await;
+    let (_, deployment) = shown(&world, &id, |it| !it.healthy).await;
+    let failover = processor(&deployment, "0").failover.clone().unwrap();
+    assert_eq!(failover.waits_for, Some(standby.clone()));
+    world.kill_and_restart().await;
+    demand(&world, &standby, |entry| entry.max_processes == 0).await;
+    let stands_by = world
+        .scheduler
+        .vacate_for(&stands_by, VacateReason::WorkGone);
+    world
+        .scheduler
+        .ended(&stands_by, Exit::of(ExitCause::Intended, ""));
+    demand(&world, &active, |entry| asks(entry, Some("n2"))).await;
+    demand(&world, &standby, |entry| asks(entry, None)).await;
+    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
+    runs(&world, &active, "n2").await;
+    runs(&world, &standby, "n3").await;
+    let (_, deployment) = shown(&world, &id, |it| it.healthy).await;
+    let active = processor(&deployment, "0");
+    assert_eq!((&active.failover, &active.failures), (&None, &None));
+}
+
+/// The scheduler says of a lost node in one step that what was there had to leave and has ended.
+#[tokio::test]
+async fn scenario_38_told_and_ended_at_once() {
+    let world = World::new().await;
+    let id = service(&world, plain()).await;
+    let (active, standby) = (id.instance(0), id.standby(0, 0));
+    let lost = runs(&world, &active, "n1").await;
+    let stands_by = runs(&world, &standby, "n2").await;
+    demand(&world, &active, |entry| asks(entry, Some("n1"))).await;
+    let vacate = Vacate {
+        reason: VacateReason::NodeLost,
+        detail: "node n1 was lost".to_owned(),
+        since: Timestamp::from_unix_ms(0),
+        purge: true,
+    };
+    let lost = AllocationEntry {
+        vacate: Some(vacate),
+        ..lost
+    };
+    world.scheduler.ended(&lost, Exit::of(ExitCause::Node, ""));
+    demand(&world, &standby, |entry| entry.max_processes == 0).await;
+    demand(&world, &active, |entry| entry.max_processes == 0).await;
+    let stands_by = world
+        .scheduler
+        .vacate_for(&stands_by, VacateReason::WorkGone);
+    world
+        .scheduler
+        .ended(&stands_by, Exit::of(ExitCause::Intended, ""));
+    demand(&world, &active, |entry| asks(entry, Some("n2"))).await;
+    demand(&world, &standby, |entry| asks(entry, None)).await;
+}
+
+#[tokio::test]
+async fn scenario_36_a_host_that_cannot_be_had_becomes_any() {
+    let world = World::with(|settings| settings.request_timeout_ms = 300).await;
+    let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true,
+                       "retries": {} });
+    let id = service(&world, body).await;
+    let active = id.instance(0);
+    let first = runs(&world, &active, "n1").await;
+    world.scheduler.ended(&first, failed(3));
+    demand(&world, &active, |entry| asks(entry, Some("n1"))).await;
+    demand(&world, &active, |entry| asks(entry, None)).await;
+    let (_, deployment) = shown(&world, &id, |_| true).await;
+    let failures = processor(&deployment, "0").failures.unwrap();
+    assert_eq!((failures.count, failures.last_delay_ms), (1, 0));
+}
+
+#[tokio::test]
+async fn where_it_was_last_seen_outlives_restarts_and_deployments_of_its_name() {
+    let mut world = World::mortal().await;
+    let body = json!({ "name": "echo", "command": ["/bin/true"], "host_affinity": true });
+    let id = service(&world, body.clone()).await;
+    let first = runs(&world, &id.instance(0), "n7").await;
+    let ann = world.user("ann");
+    let path = format!("/v1/services/{id}");
+    ann.delete::<WorkView>(&path).await.unwrap();
+    world
+        .scheduler
+        .ended(&first, Exit::of(ExitCause::Intended, ""));
+    world.in_state(&id, WorkState::Cancelled).await;
+    world.kill_and_restart().await;
+    let again = service(&world, body.clone()).await;
+    assert_ne!(again, id, "a deployment of its own");
+    let entry = demand(&world, &again.instance(0), |entry| asks(entry, Some("n7"))).await;
+    assert_eq!(entry.processor.unwrap().deployment, format!("{again}-1"));
+    // Somebody else's service of that name is another one.
+    let bob = world.user("bob");
+    let other = submit(&bob, "/v1/services", &body, &fresh_key())
+        .await
+        .unwrap();
+    demand(&world, &other.id.instance(0), |entry| asks(entry, None)).await;
+}
+
+#[tokio::test]
+async fn rule_10_4_exhausted_retries_end_the_service_or_go_on_without() {
+    let mut world = World::mortal().await;
+    let body = |fail: bool| {
+        json!({ "command": ["/bin/false"], "instances": 2,
+                "retries": { "count": 1, "fail_service": fail } })
+    };
+    let (dies, lives) = (
+        service(&world, body(true)).await,
+        service(&world, body(false)).await,
+    );
+    let mut others = Vec::new();
+    for id in [&dies, &lives] {
+        others.push(runs(&world, &id.instance(1), "n2").await);
+        let first = runs(&world, &id.instance(0), "n1").await;
+        world.scheduler.ended(&first, failed(3));
+        is_settled(&world, &id.instance(0), &first.id).await;
+    }
+    // The count outlives the manager.
+    world.kill_and_restart().await;
+    for id in [&dies, &lives] {
+        let (_, deployment) = shown(&world, id, |_| true).await;
+        assert_eq!(processor(&deployment, "0").failures.unwrap().count, 1);
+        let second = runs(&world, &id.instance(0), "n1").await;
+        world.scheduler.ended(&second, failed(3));
+    }
+    let view = world.in_state(&dies, WorkState::Failed).await;
+    assert!(view.reason.unwrap().contains("processor 0"));
+    let (view, deployment) = shown(&world, &lives, |it| {
+        processor(it, "0").state == ProcessorState::Failed
+    })
+    .await;
+    assert_eq!(
+        (view.state, deployment.healthy),
+        (WorkState::Running, false)
+    );
+    let entry = demand(&world, &lives.instance(0), |entry| entry.max_processes == 0).await;
+    assert!(entry.processor.unwrap().failed);
+    // Degraded, it outlives the manager too; and ends FAILED when the others complete.
+    world.kill_and_restart().await;
+    let (_, deployment) = shown(&world, &lives, |_| true).await;
+    assert_eq!(processor(&deployment, "0").state, ProcessorState::Failed);
+    world
+        .scheduler
+        .ended(&others[1], Exit::of(ExitCause::Success, ""));
+    world.in_state(&lives, WorkState::Failed).await;
+}
+
+#[tokio::test]
+async fn section_9_all_completed_is_the_end_only_where_retries_are_named() {
+    let world = World::new().await;
+    let counted = json!({ "command": ["/bin/true"], "retries": {} });
+    let (ends, stays) = (
+        service(&world, counted).await,
+        service(&world, json!({ "command": ["/bin/true"] })).await,
+    );
+    for id in [&ends, &stays] {
+        let only = runs(&world, &id.instance(0), "n1").await;
+        world
+            .scheduler
+            .ended(&only, Exit::of(ExitCause::Success, ""));
+    }
+    world.in_state(&ends, WorkState::Completed).await;
+    // Kept up: held back for a moment, and asked for again.
+    demand(&world, &stays.instance(0), |entry| entry.max_processes == 0).await;
+    demand(&world, &stays.instance(0), |entry| entry.max_processes == 1).await;
+}
+
+#[tokio::test]
+async fn bad_words_name_their_field() {
+    let world = World::new().await;
+    let ann = world.user("ann");
+    for (change, pointer) in [
+        (json!({ "standbys": 4 }), "/standbys"),
+        (json!({ "instances": 9000, "standbys": 1 }), "/standbys"),
+        (
+            json!({ "standbys": 1, "machines": ["n1", "n1"] }),
+            "/machines",
+        ),
+        (
+            json!({ "fault_domain_label": "rack" }),
+            "/fault_domain_label",
+        ),
+        (
+            json!({ "standbys": 1, "fault_domain_label": " " }),
+            "/fault_domain_label",
+        ),
+        (json!({ "retries": { "count": -2 } }), "/retries/count"),
+        (
+            json!({ "retries": { "window_ms": 0 } }),
+            "/retries/window_ms",
+        ),
+        (
+            json!({ "retries": { "last_delay_ms": 99_999_999_999_u64 } }),
+            "/retries/last_delay_ms",
+        ),
+    ] {
+        let mut body = json!({ "command": ["/bin/true"] });
+        let change = change.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(change);
+        let answer = submit(&ann, "/v1/services", &body, &fresh_key()).await;
+        assert_eq!(refusal(answer), (422, vec![pointer.to_owned()]), "{body}");
+    }
+    let body = json!({ "command": ["/bin/true"], "retries": { "counts": 1 } });
+    let answer = submit(&ann, "/v1/services", &body, &fresh_key()).await;
+    assert_eq!(refusal(answer).0, 400);
+}
+
+/// Whether a fault domain can be found for it is the scheduler's to know (11.1).
+#[tokio::test]
+async fn a_standby_that_can_be_nowhere_says_so_while_its_active_runs() {
+    let world = World::new().await;
+    let body = json!({ "name": "echo", "command": ["/bin/echo"], "standbys": 1,
+                       "fault_domain_label": "rack" });
+    let id = service(&world, body).await;
+    runs(&world, &id.instance(0), "n1").await;
+    let standby = id.standby(0, 0);
+    world
+        .scheduler
+        .judge(&standby, WaitReason::KeptApart, false);
+    let (view, deployment) = until("its reason", async || {
+        let view = world.view(&id).await;
+        let deployment = view.deployment.clone()?;
+        let said = view.reason.as_ref()?.contains("no node has 99 GiB");
+        said.then_some((view, deployment))
+    })
+    .await;
+    assert_eq!(
+        (view.state, deployment.healthy),
+        (WorkState::Running, false)
+    );
+}
