@@ -5,28 +5,28 @@
 //! before the board shows it, unless the disk refuses (I6, F29); the board is complete only after
 //! the machine and the journal have been looked through; what must end ends whatever the disk says.
 
+mod deeds;
 mod known;
+mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_container_manager_api::{DesiredEntry, Goal as WireGoal};
-use hayward_node_agent_domain::{
-    Action, Goal, Past, Phase, Picture, Record, Stage, Story, Tenure, Trace, Verdict, Wanted,
-    journal, reconcile, refusal,
-};
+use hayward_node_agent_domain::{Doubt, Goal, Phase, Picture, Record, Tenure, Wanted, reconcile};
 use hayward_service::Shutdown;
 use hayward_vocabulary::{AllocationId, Size};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
-use crate::follow::Update;
+use crate::fault::{self, Point};
+use crate::follow::{Position, Update};
 use crate::journal::{Journal, Opened};
 use crate::last_words;
 use crate::lease::boottime_ms;
-use crate::runtime::{Container, Event, Found, News, Runtime};
-use known::{Known, concluded};
+use crate::runtime::{Event, News, Runtime};
+use known::Known;
 
 pub use known::Board;
 
@@ -46,10 +46,14 @@ pub struct Agent {
     known: BTreeMap<AllocationId, Known>,
     desired: BTreeMap<AllocationId, DesiredEntry>,
     seen_in_full: bool,
-    /// The journal lost records: the first full set is doubtful.
-    damaged: bool,
-    doubtful: BTreeSet<AllocationId>,
+    /// Why the first full set is doubtful, if it is.
+    doubt: Option<Doubt>,
+    doubtful: BTreeMap<AllocationId, Doubt>,
     cursor: Option<String>,
+    /// Newest position obeyed by this agent or one before it, to tell another history by.
+    obeyed: Option<Position>,
+    /// The journal refuses, for this reason.
+    trouble: Option<String>,
     board: watch::Sender<Board>,
     tenure: watch::Receiver<Option<Tenure>>,
     /// Beginning of the tenure that was seen last.
@@ -74,9 +78,7 @@ impl Agent {
         tenure: watch::Receiver<Option<Tenure>>,
     ) -> anyhow::Result<Self> {
         let found = runtime.recover()?;
-        if opened.damaged {
-            tracing::error!("the journal lost records; what it may have forgotten is not started");
-        }
+        let obeyed = opened.obeyed();
         let mut agent = Self {
             runtime,
             journal: Arc::new(Mutex::new(opened.journal)),
@@ -84,9 +86,11 @@ impl Agent {
             known: BTreeMap::new(),
             desired: BTreeMap::new(),
             seen_in_full: false,
-            damaged: opened.damaged,
-            doubtful: BTreeSet::new(),
+            doubt: opened.doubt,
+            doubtful: BTreeMap::new(),
             cursor: None,
+            obeyed,
+            trouble: None,
             board,
             tenure,
             leased_since: None,
@@ -94,61 +98,11 @@ impl Agent {
             again: None,
         };
         agent.remember(opened.past, found)?;
+        if let Some(doubt) = agent.doubt {
+            tracing::warn!(?doubt, "what the journal may have forgotten is not started");
+        }
         agent.show();
         Ok(agent)
-    }
-
-    /// Puts journal and machine together.
-    fn remember(
-        &mut self,
-        past: Past,
-        mut found: BTreeMap<AllocationId, Found>,
-    ) -> anyhow::Result<()> {
-        let mut stories = past.stories;
-        for (id, found) in &found {
-            // What the journal forgot, the directory remembers: it was made for this boot's agent.
-            stories.entry(id.clone()).or_insert_with(|| Story {
-                boot_id: self.boot_id.clone(),
-                ..Story::new(found.incarnation, found.epoch)
-            });
-        }
-        let mut records = Vec::new();
-        for (id, mut story) in stories {
-            let found = found
-                .remove(&id)
-                .filter(|found| found.incarnation == story.incarnation);
-            if let Some(found) = &found {
-                story.pid = story.pid.or(found.pid);
-                story.started_at = story.started_at.or(found.started_at);
-            }
-            let trace = found.map_or(Trace::Untouched, |found| found.trace);
-            let verdict = journal::judge(&story, trace, &self.boot_id);
-            let Story {
-                incarnation, epoch, ..
-            } = story;
-            let mut known = Known::new(incarnation, epoch, Phase::Launching);
-            (known.pid, known.started_at) = (story.pid, story.started_at);
-            match verdict {
-                Verdict::Live if story.pid.is_some() => known.actual.phase = Phase::Running,
-                Verdict::Live => {}
-                Verdict::Ended(mut exit) => {
-                    known.actual.phase = Phase::Ended;
-                    if story.exit.is_none() {
-                        last_words::add(self.runtime.as_ref(), &id, &mut exit);
-                        records.push(Record::Ended {
-                            id: id.clone(),
-                            incarnation,
-                            epoch,
-                            exit: exit.clone(),
-                        });
-                    }
-                    known.exit = Some(exit);
-                }
-            }
-            self.known.insert(id, known);
-        }
-        self.journal.lock().append(&records, true)?;
-        Ok(())
     }
 
     /// Until the stop; then, if it is so wished, until every container has ended.
@@ -159,7 +113,9 @@ impl Agent {
                 Some(update) = ears.updates.recv() => {
                     // Before it: what is news now was not there when a lease ran out.
                     self.notice_tenure();
+                    fault::pass(Point::AbsorbBefore);
                     self.absorb(update);
+                    fault::pass(Point::AbsorbAfter);
                 }
                 Some(news) = ears.news.recv() => self.hear(news, &mut ears.news).await,
                 Ok(()) = self.tenure.changed() => self.notice_tenure(),
@@ -218,14 +174,20 @@ impl Agent {
         for entry in update.changed.into_values() {
             self.desired.insert(entry.id.clone(), entry);
         }
-        if update.full && !self.seen_in_full {
+        if update.full {
+            let position = Position::parse(&update.cursor);
+            let moved = position.as_ref().zip(self.obeyed.as_ref());
+            if moved.is_some_and(|(now, obeyed)| !now.same_history(obeyed)) {
+                self.doubt = Some(Doubt::OtherHistory);
+            }
+            self.obeyed = position.or(self.obeyed.take());
             self.seen_in_full = true;
-            if self.damaged {
+            if let Some(doubt) = self.doubt.take() {
                 let unknown = self
                     .desired
                     .keys()
                     .filter(|id| !self.known.contains_key(*id));
-                self.doubtful = unknown.cloned().collect();
+                self.doubtful = unknown.map(|id| (id.clone(), doubt)).collect();
             }
         }
         self.cursor = Some(update.cursor);
@@ -293,6 +255,13 @@ impl Agent {
                     at: Some(at),
                 })
             }
+            Event::Stuck(why) => {
+                // F31: it keeps its room, and is not called ended.
+                tracing::error!(container = %id, %why, "it cannot be ended");
+                known.actual.phase = Phase::Stopping;
+                known.reason = Some(why);
+                None
+            }
             Event::Ended(mut exit) => {
                 last_words::add(self.runtime.as_ref(), &id, &mut exit);
                 tracing::info!(container = %id, cause = ?exit.cause, "ended");
@@ -322,6 +291,11 @@ impl Agent {
                 return;
             }
         }
+        if self.trouble.is_some() {
+            self.probe().await;
+            self.again = self.trouble.is_some().then_some(TRY_AGAIN);
+            return;
+        }
         let waits = self.waiting().next().is_some();
         self.again = waits.then_some(LOOK_AGAIN);
     }
@@ -350,127 +324,17 @@ impl Agent {
                 .iter()
                 .map(|(id, known)| (id.clone(), known.actual))
                 .collect(),
-            doubtful: self.doubtful.clone(),
+            doubtful: self.doubtful.keys().cloned().collect(),
             leased: tenure.is_some_and(|tenure| tenure.may_start(boottime_ms())),
             overtaken: self.overtaken.clone(),
         }
     }
 
-    /// False when the disk refused: then what must end was ended all the same, and what was to be
-    /// started has failed.
-    async fn obey(&mut self, actions: Vec<Action>) -> bool {
-        let is_stop = |action: &Action| matches!(action, Action::Stop { .. });
-        let (stops, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_stop);
-        for action in stops {
-            self.carry_out(action);
-        }
-        let records = others
-            .iter()
-            .filter_map(|action| self.record(action))
-            .collect();
-        let written = self.write(records, true).await;
-        let refused = written.is_err();
-        for action in others {
-            match (&written, action) {
-                (Ok(()), action) => self.carry_out(action),
-                (Err(error), Action::Start { id, incarnation }) => {
-                    // Told from memory alone: whoever hears it takes the order back, and an agent
-                    // that comes later and finds it still there has never started it (I3).
-                    let why = format!("the journal cannot be written: {error}");
-                    let exit = refusal(Stage::Own, error.raw_os_error(), why);
-                    let epoch = epoch(&self.desired, &id);
-                    self.known
-                        .insert(id, Known::ended(incarnation, epoch, exit));
-                }
-                (Err(_), _) => {}
-            }
-        }
-        !refused
-    }
-
-    fn carry_out(&mut self, action: Action) {
-        match action {
-            Action::Start { id, incarnation } => self.start(id, incarnation),
-            Action::Stop { id } => {
-                if let Some(known) = self.known.get_mut(&id) {
-                    known.actual.phase = Phase::Stopping;
-                    known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
-                }
-                self.runtime.stop(&id);
-            }
-            Action::Forget { id } => {
-                self.known.remove(&id);
-                self.runtime.forget(&id);
-            }
-            Action::Conclude {
-                id,
-                incarnation,
-                cause,
-            } => {
-                let epoch = epoch(&self.desired, &id);
-                self.doubtful.remove(&id);
-                self.overtaken.remove(&id);
-                self.known
-                    .insert(id, Known::ended(incarnation, epoch, concluded(cause)));
-            }
-        }
-    }
-
-    /// What must be on disk before the action.
-    fn record(&self, action: &Action) -> Option<Record> {
-        match action {
-            Action::Start { id, incarnation } => Some(Record::Intent {
-                id: id.clone(),
-                incarnation: *incarnation,
-                epoch: epoch(&self.desired, id),
-                boot_id: self.boot_id.clone(),
-            }),
-            Action::Stop { .. } => None,
-            Action::Forget { id } => Some(Record::Forgotten { id: id.clone() }),
-            Action::Conclude {
-                id,
-                incarnation,
-                cause,
-            } => Some(Record::Ended {
-                id: id.clone(),
-                incarnation: *incarnation,
-                epoch: epoch(&self.desired, id),
-                exit: concluded(*cause),
-            }),
-        }
-    }
-
-    fn start(&mut self, id: AllocationId, incarnation: u64) {
-        let Some(entry) = self.desired.get(&id) else {
-            return;
-        };
-        tracing::info!(container = %id, work = %entry.work, incarnation, "starting");
-        let container = Container {
-            id: id.clone(),
-            incarnation,
-            epoch: entry.epoch,
-            work: entry.work.clone(),
-            size: entry.size.clone(),
-            exclusive: entry.exclusive,
-            launch: entry.launch.clone(),
-        };
-        self.known
-            .insert(id, Known::new(incarnation, entry.epoch, Phase::Launching));
-        self.runtime.launch(container);
-    }
-
-    async fn write(&self, records: Vec<Record>, sync: bool) -> std::io::Result<()> {
-        if records.is_empty() || !self.journal.lock().is_kept() {
-            return Ok(());
-        }
-        let journal = Arc::clone(&self.journal);
-        let written =
-            tokio::task::spawn_blocking(move || journal.lock().append(&records, sync)).await;
-        let written = written.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-        if let Err(error) = &written {
-            tracing::error!(%error, "the journal cannot be written; nothing new is started");
-        }
-        written
+    /// A machine that cannot end what it has should not be given more.
+    fn stuck(&self) -> Option<String> {
+        let mut live = self.known.iter().filter(|(_, known)| known.exit.is_none());
+        let (id, why) = live.find_map(|(id, known)| Some((id, known.reason.as_ref()?)))?;
+        Some(format!("{id} cannot be ended: {why}"))
     }
 
     fn show(&self) {
@@ -490,10 +354,7 @@ impl Agent {
             complete: true,
             containers: Arc::new(containers.collect()),
             granted,
+            trouble: self.trouble.clone().or_else(|| self.stuck()),
         });
     }
-}
-
-fn epoch(desired: &BTreeMap<AllocationId, DesiredEntry>, id: &AllocationId) -> u64 {
-    desired.get(id).map_or(0, |entry| entry.epoch)
 }

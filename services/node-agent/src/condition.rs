@@ -75,6 +75,7 @@ impl Machine {
             note: note.as_deref().map(first_line),
             offered: inventory.capacity.clone(),
             granted: board.granted.clone(),
+            trouble: board.trouble.clone(),
         };
         self.quiet.judged(&feeling, self.bounds)
     }

@@ -54,7 +54,11 @@ pub struct Settings {
     /// Control group below which containers get theirs; `none` for no groups. Default: the agent's
     /// own, because what lies outside is not the agent's to limit.
     pub cgroup_root: Option<String>,
-    /// System user and group of containers. Default: the agent's own (S16 wants another one).
+    /// System accounts that the work of users runs as, as `ada=alice,ben=2001:2001` (S16): a name
+    /// this machine knows, or a number and perhaps a group. Default none.
+    pub run_as_users: String,
+    /// System user and group of all other work. Default: 65534, who is nobody, where the agent is
+    /// root; else the agent's own account. Nothing ever runs as root.
     pub run_as_uid: Option<u32>,
     pub run_as_gid: Option<u32>,
     /// Socket of a container engine on this machine, as `/var/run/docker.sock`, for work that
@@ -65,13 +69,19 @@ pub struct Settings {
     /// Directories of this machine that every container sees, as `/data:/data:ro`; needs
     /// `run_as_uid`. Default none.
     pub docker_mounts: Vec<String>,
+    /// Directories of this machine below which work may ask for mounts of its own, where the policy
+    /// of the pool lists them too (S20, S21). Default none.
+    pub docker_mountable: Vec<PathBuf>,
     /// Registries images may be fetched from, as `docker.io`. Default none: only images that are
     /// on the machine are used.
     pub docker_registries: Vec<String>,
     /// Bytes of output kept of a container. Default 16 MiB (F36).
     pub output_limit_bytes: u64,
-    /// Most processes and threads of a container, where control groups can say so. Default 4,096.
+    /// Most processes and threads of a container; where no control group counts them, of its
+    /// account. Default 4,096.
     pub processes_limit: u64,
+    /// Milliseconds after which a launch that says nothing has failed. Default one minute (F31).
+    pub launch_limit_ms: u64,
     /// Ends the containers when the agent ends. Default false: they outlive it (D9).
     pub end_containers_on_exit: bool,
     /// Runs this many simulated agents instead of a real one, named `<node>-0001` and so on.
@@ -125,14 +135,17 @@ impl Default for Settings {
             quiesce_disk_bytes: 512 << 20,
             quiesce_memory_pressure_percent: 50,
             cgroup_root: None,
+            run_as_users: String::new(),
             run_as_uid: None,
             run_as_gid: None,
             docker_socket: None,
             docker_network: "bridge".into(),
             docker_mounts: Vec::new(),
+            docker_mountable: Vec::new(),
             docker_registries: Vec::new(),
             output_limit_bytes: 16 << 20,
             processes_limit: 4096,
+            launch_limit_ms: 60_000,
             end_containers_on_exit: false,
             simulate: 0,
             simulated_container_ms: 0,

@@ -10,20 +10,29 @@ use serde::de::DeserializeOwned;
 
 /// Puts this content in place of whatever is there, on disk when it returns.
 pub fn replace(path: &Path, content: &[u8]) -> io::Result<()> {
+    replace_open(path, content).map(drop)
+}
+
+/// The same, open for more at its end: whatever fails, the handle is never on another file than the
+/// one that is there.
+pub fn replace_open(path: &Path, content: &[u8]) -> io::Result<File> {
     let fresh = path.with_extension("fresh");
+    match std::fs::remove_file(&fresh) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
     let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
+        .append(true)
+        .create_new(true)
         .mode(0o600)
         .open(&fresh)?;
     file.write_all(content)?;
     file.sync_data()?;
     std::fs::rename(&fresh, path)?;
-    match path.parent() {
-        Some(parent) => File::open(parent)?.sync_all(),
-        None => Ok(()),
+    if let Some(parent) = path.parent() {
+        File::open(parent)?.sync_all()?;
     }
+    Ok(file)
 }
 
 pub fn replace_json<T: Serialize>(path: &Path, content: &T) -> io::Result<()> {
@@ -52,4 +61,11 @@ pub fn note(path: &Path, content: &[u8]) -> io::Result<()> {
     let fresh = path.with_extension("fresh");
     std::fs::write(&fresh, content)?;
     std::fs::rename(&fresh, path)
+}
+
+/// FNV-1a: it tells a torn line from a whole one, it does not stop a forger.
+pub fn checksum(text: &[u8]) -> u64 {
+    text.iter().fold(0xcbf2_9ce4_8422_2325, |sum, byte| {
+        (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
+    })
 }

@@ -14,6 +14,7 @@ use hayward_vocabulary::NodeName;
 use http::Method;
 use tokio::sync::mpsc;
 
+use crate::fault::{self, Point};
 use crate::files;
 use crate::pause::Pause;
 
@@ -26,6 +27,8 @@ pub struct Follower {
     pub node: NodeName,
     /// Where the newest position is kept.
     pub position: Option<PathBuf>,
+    /// Newest position that anything was done on the word of (I7).
+    pub obeyed: Option<Position>,
     pub updates: mpsc::Sender<Update>,
 }
 
@@ -39,10 +42,15 @@ impl Follower {
 
     async fn follow(&self) {
         let mut cursor: Option<String> = None;
-        let mut seen = self
+        let kept = self
             .position
             .as_ref()
             .and_then(|path| Position::parse(std::fs::read_to_string(path).ok()?.trim()));
+        // Two copies: a journal may be lost, and a note may be.
+        let mut seen = match (self.obeyed.clone(), kept) {
+            (Some(obeyed), Some(kept)) => Some(obeyed.newer(kept)),
+            (obeyed, kept) => obeyed.or(kept),
+        };
         let mut pause = Pause::default();
         loop {
             match self.ask(cursor.as_deref()).await {
@@ -89,10 +97,12 @@ impl Follower {
 
     fn keep(&self, cursor: &str) {
         // A position that was not kept is one that a later check cannot use: no harm is done.
+        fault::pass(Point::PositionBefore);
         if let Some(path) = &self.position
             && let Err(error) = files::note(path, cursor.as_bytes())
         {
             tracing::warn!(%error, "the position in the desired set cannot be kept");
         }
+        fault::pass(Point::PositionAfter);
     }
 }

@@ -15,12 +15,18 @@ use crate::condition::Condition;
 use crate::lease::{Keeper, boottime_ms};
 
 const FIRST_MS: u64 = 1_000;
+/// Why a node whose agent was stopped takes no new work.
+const GOODBYE: &str = "its agent was stopped";
+/// How long stopping waits for node-status to have heard of it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 pub struct Heart {
     pub client: Client,
     pub node: NodeName,
     pub condition: Condition,
     pub board: watch::Receiver<Board>,
+    /// It is silent until the orders of the node were seen.
+    pub waits: bool,
     /// Hears what the answers grant.
     pub keeper: Keeper,
 }
@@ -31,9 +37,31 @@ impl Heart {
             () = self.beat() => {}
             () = stop.wait() => {}
         }
+        if self.condition.machine.is_some() {
+            self.say_goodbye().await;
+        }
+    }
+
+    /// Until an agent is heard again this machine takes nothing new: nobody would start it, and who
+    /// comes back may offer something else, as when its container engine was taken away. One try:
+    /// where nobody listens, the silence says it later.
+    async fn say_goodbye(&mut self) {
+        let board = self.board.borrow().clone();
+        let mut beat = self.condition.heartbeat(&board).await;
+        beat.quiesced = true;
+        beat.quiesce_reason = Some(GOODBYE.to_owned());
+        let path = format!("/v1/nodes/{}/heartbeat", self.node);
+        let call = self.client.call(Method::PUT, path).body(&beat);
+        if let Err(error) = call.timeout(PATIENCE).send::<HeartbeatAnswer>().await {
+            tracing::debug!(%error, "node-status did not hear that this agent stops");
+        }
     }
 
     async fn beat(&mut self) {
+        let seen = |board: &Board| board.cursor.is_some();
+        if self.waits && self.board.wait_for(seen).await.is_err() {
+            return;
+        }
         let path = format!("/v1/nodes/{}/heartbeat", self.node);
         let mut period_ms = FIRST_MS;
         let mut silent = false;

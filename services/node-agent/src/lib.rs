@@ -10,9 +10,14 @@
 //! The program has three faces: `agent`, `supervise DIR`, and `run-tasks` ([`tasks`]), the program
 //! of containers that work through a job's tasks.
 
+mod accounts;
 mod agent;
 mod condition;
 mod config;
+#[cfg(feature = "fault-points")]
+pub mod fault;
+#[cfg(not(feature = "fault-points"))]
+mod fault;
 mod files;
 mod follow;
 mod heartbeat;
@@ -24,6 +29,8 @@ mod output;
 mod pause;
 mod report;
 mod runtime;
+mod segments;
+mod strays;
 mod supervisor;
 mod tasks;
 
@@ -31,9 +38,10 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context as _;
-use hayward_node_agent_domain::Tenure;
+use hayward_node_agent_domain::{Doubt, Tenure};
 use hayward_node_status_api::Inventory;
 use hayward_service::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, settings, telemetry};
@@ -44,12 +52,13 @@ use tokio::task::JoinHandle;
 
 pub use config::{RuntimeKind, Settings};
 
+use accounts::{Accounts, Own};
 use agent::{Agent, Board, Ears};
 use condition::{Condition, Machine};
 use journal::Journal;
 use lease::Keeper;
 use runtime::docker::Docker;
-use runtime::groups::Groups;
+use runtime::groups::{self, Groups};
 use runtime::process::{Conditions, Processes};
 use runtime::real::Real;
 use runtime::simulated::{Behaviour, Simulated};
@@ -102,15 +111,13 @@ fn start_one(
     let (grants, tenure) = watch::channel(None);
     let (runtime, boot_id) = machine_of(settings, says, &tenure)?;
     let inventory = inventory(settings, runtime.as_ref())?;
-    let state_dir = match settings.runtime {
-        RuntimeKind::Process => settings.state_dir.clone(),
-        RuntimeKind::Simulated => None,
-    };
-    let opened = match &state_dir {
-        Some(dir) => Journal::open(dir).context("cannot open the journal")?,
-        None => Journal::nowhere(),
-    };
+    let (state_dir, opened) = remembered(settings, &boot_id)?;
+    // A node whose journal is lost is not there before it has seen its orders: whatever was ordered
+    // by then was meant for an earlier life, and nothing that is ordered later is in doubt (I3).
+    let waits = opened.doubt == Some(Doubt::Lost);
+    let obeyed = opened.obeyed();
     let (shows, board) = watch::channel(Board::default());
+    let (empties, drained) = watch::channel(output::Drained::default());
     let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows, tenure)?;
     let (tells, updates) = mpsc::channel(4);
     let to = |urls: &str| Client::from_list(urls, settings.token()?);
@@ -127,6 +134,7 @@ fn start_one(
             machine: state_dir.clone().map(|dir| Machine::new(settings, dir)),
         },
         board: board.clone(),
+        waits,
         keeper: Keeper {
             file: state_dir.as_deref().map(lease::file),
             boot_id: boot_id.clone(),
@@ -137,6 +145,7 @@ fn start_one(
         client: container_manager.clone(),
         node: node.clone(),
         position: state_dir.as_deref().map(journal::position_file),
+        obeyed,
         updates: tells,
     };
     let reporter = report::Reporter {
@@ -145,28 +154,71 @@ fn start_one(
         boot_id,
         agent_instance,
         board: board.clone(),
+        drained,
     };
     let shipper = output::Shipper {
         client: container_manager,
         node,
         runtime,
         board,
+        drained: empties,
     };
 
-    // The others speak on until the agent has done its last deed.
-    let over = Shutdown::new();
-    parts.push(tokio::spawn(heart.run(over.clone())));
-    parts.push(tokio::spawn(follower.run(shutdown.clone())));
-    parts.push(tokio::spawn(reporter.run(over.clone())));
-    parts.push(tokio::spawn(shipper.run(over.clone())));
-    let (shutdown, end_containers) = (shutdown.clone(), settings.end_containers_on_exit);
-    parts.push(tokio::spawn(async move {
-        agent
-            .run(Ears { updates, news }, shutdown, end_containers)
-            .await;
-        over.begin();
-    }));
+    let speakers = Speakers {
+        heart,
+        follower,
+        reporter,
+        shipper,
+    };
+    let (ears, end_containers) = (Ears { updates, news }, settings.end_containers_on_exit);
+    speakers.begin((agent, ears), shutdown, end_containers, parts);
     Ok(())
+}
+
+/// Where it keeps what it knows, and what it knew.
+fn remembered(
+    settings: &Settings,
+    boot_id: &str,
+) -> anyhow::Result<(Option<PathBuf>, journal::Opened)> {
+    let state_dir = match settings.runtime {
+        RuntimeKind::Process => settings.state_dir.clone(),
+        RuntimeKind::Simulated => None,
+    };
+    let opened = match &state_dir {
+        Some(dir) => Journal::open(dir, boot_id).context("cannot open the journal")?,
+        None => Journal::nowhere(),
+    };
+    Ok((state_dir, opened))
+}
+
+/// Everything of an agent that speaks to a service.
+struct Speakers {
+    heart: heartbeat::Heart,
+    follower: follow::Follower,
+    reporter: report::Reporter,
+    shipper: output::Shipper,
+}
+
+impl Speakers {
+    fn begin(
+        self,
+        (agent, ears): (Agent, Ears),
+        shutdown: &Shutdown,
+        end_containers: bool,
+        parts: &mut Vec<JoinHandle<()>>,
+    ) {
+        // The others speak on until the agent has done its last deed.
+        let over = Shutdown::new();
+        parts.push(tokio::spawn(self.heart.run(over.clone())));
+        parts.push(tokio::spawn(self.follower.run(shutdown.clone())));
+        parts.push(tokio::spawn(self.reporter.run(over.clone())));
+        parts.push(tokio::spawn(self.shipper.run(over.clone())));
+        let shutdown = shutdown.clone();
+        parts.push(tokio::spawn(async move {
+            agent.run(ears, shutdown, end_containers).await;
+            over.begin();
+        }));
+    }
 }
 
 fn offered_by(runtime: Arc<dyn Runtime>) -> condition::Offers {
@@ -198,20 +250,27 @@ fn machine_of(
     std::fs::create_dir_all(state_dir)
         .with_context(|| format!("cannot make {}", state_dir.display()))?;
     let state_dir = std::path::absolute(state_dir)?;
-    if settings.run_as_uid.is_none() && nix::unistd::geteuid().is_root() {
-        tracing::warn!("containers run as root; set `run_as_uid` to a user made for them");
+    let accounts = Accounts::new(
+        Own::now(),
+        &settings.run_as_users,
+        (settings.run_as_uid, settings.run_as_gid),
+    )?;
+    if accounts.is_the_agents() {
+        tracing::warn!("work runs as the agent's own account, because the agent is not root");
     }
+    let docker = settings.docker(&state_dir, &accounts)?;
+    let boot_id = machine::boot_id();
     let conditions = Conditions {
-        state_dir,
         command: settings.command()?,
         job_converter_url: settings.job_converter_url.clone(),
         output_limit_bytes: settings.output_limit_bytes,
         processes_limit: settings.processes_limit,
-        uid: settings.run_as_uid,
-        gid: settings.run_as_gid,
-        groups: Groups::detect(settings.cgroup_root.as_deref()),
+        accounts,
+        groups: Groups::detect(settings.cgroup_root.as_deref(), &groups::owner(&state_dir)),
+        state_dir,
+        boot_id: boot_id.clone(),
+        launch_limit: Duration::from_millis(settings.launch_limit_ms),
     };
-    let docker = settings.docker(&conditions.state_dir)?;
     anyhow::ensure!(
         docker.is_some() || !Docker::left_behind(&conditions.state_dir),
         "containers of an engine are still here, and the setting `docker_socket` is gone: set it \
@@ -221,7 +280,7 @@ fn machine_of(
     let processes =
         Processes::new(conditions, news.clone()).context("cannot use the state directory")?;
     let real = Real::new(processes, docker.transpose()?, news);
-    Ok((Arc::new(real), machine::boot_id()))
+    Ok((Arc::new(real), boot_id))
 }
 
 fn inventory(settings: &Settings, runtime: &dyn Runtime) -> anyhow::Result<Inventory> {

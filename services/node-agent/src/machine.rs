@@ -17,6 +17,10 @@ use serde::{Deserialize, Serialize};
 
 /// Changes with each boot; empty where the kernel does not tell.
 pub fn boot_id() -> String {
+    #[cfg(feature = "fault-points")]
+    if let Some(boot_id) = crate::fault::pretended_boot() {
+        return boot_id;
+    }
     fs::read_to_string("/proc/sys/kernel/random/boot_id")
         .unwrap_or_default()
         .trim()
@@ -51,6 +55,12 @@ impl Identity {
         let handle = open(self.pid)?;
         // Compared after opening: from here on the handle cannot come to mean another process.
         (Self::of(self.pid).as_ref() == Some(self)).then_some(handle)
+    }
+
+    /// Whether it still does anything.
+    pub fn lives(&self) -> bool {
+        let same = |stat: &Stat| !stat.over && stat.start_ticks == self.start_ticks;
+        stat(self.pid).as_ref().is_some_and(same) && boot_id() == self.boot_id
     }
 
     /// Sends a signal to this process or to nobody. True when it was there.
@@ -95,6 +105,22 @@ fn processes() -> impl Iterator<Item = (u32, Stat)> {
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter_map(|pid| Some((pid, stat(pid)?)))
+}
+
+/// All processes there are, by their numbers of this moment.
+pub fn numbers() -> Vec<u32> {
+    processes().map(|(pid, _)| pid).collect()
+}
+
+/// For people: number, name and state.
+pub fn described(pid: u32) -> Option<String> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let name = text.get(text.find('(')? + 1..text.rfind(')')?)?;
+    let plain: String = name.chars().filter(|c| !c.is_control()).collect();
+    let state = text[text.rfind(')')? + 1..]
+        .split_ascii_whitespace()
+        .next()?;
+    Some(format!("process {pid} ({plain}, state {state})"))
 }
 
 /// Children of this process, adopted ones too.

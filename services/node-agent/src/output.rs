@@ -1,18 +1,23 @@
 //! Sending on what containers write: new bytes only, a little at a time, and of a container that
 //! writes faster than that only the end (I25). Losing a request loses nothing: the place is moved
 //! on only when it was accepted.
+//!
+//! An end is looked after at once, and whoever reports it is told when the last of the output has
+//! arrived: once an end is known above, the container is soon forgotten here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_container_manager_api::{ContainerState, OutputChunk, OutputReport};
-use hayward_service::{Client, Shutdown};
+use hayward_container_manager_api::{ContainerReport, ContainerState, OutputChunk, OutputReport};
+use hayward_service::{Client, ClientError, Shutdown};
 use hayward_vocabulary::{AllocationId, NodeName};
 use http::Method;
 use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::agent::Board;
+use crate::fault::{self, Point};
 use crate::pause::Pause;
 use crate::runtime::{Piece, Runtime};
 
@@ -20,64 +25,113 @@ const LOOK: Duration = Duration::from_millis(250);
 const PER_CONTAINER: u64 = 64 << 10;
 const PER_REPORT: u64 = 256 << 10;
 const BACKLOG: u64 = 256 << 10;
+const LAST: Duration = Duration::from_secs(2);
+
+/// Ended containers of which nothing is left to send.
+pub type Drained = Arc<BTreeSet<AllocationId>>;
 
 pub struct Shipper {
     pub client: Client,
     pub node: NodeName,
     pub runtime: Arc<dyn Runtime>,
     pub board: watch::Receiver<Board>,
+    pub drained: watch::Sender<Drained>,
 }
 
+type Sent = BTreeMap<AllocationId, u64>;
+
 impl Shipper {
-    pub async fn run(self, stop: Shutdown) {
-        let mut sent = BTreeMap::new();
+    pub async fn run(mut self, stop: Shutdown) {
+        let mut sent = Sent::new();
         tokio::select! {
             () = self.ship_on(&mut sent) => {}
             () = stop.wait() => {}
         }
         // What the last containers said before they were ended.
-        if let Some(chunks) = self.gather(&sent) {
-            let _ = tokio::time::timeout(Duration::from_secs(2), self.send(chunks)).await;
-        }
+        let rest = async {
+            while let Some(chunks) = self.gather(&sent, false) {
+                let ends = ends(&chunks);
+                if self.send(chunks).await.is_err() {
+                    break;
+                }
+                sent.extend(ends);
+            }
+            self.tell(&mut sent);
+        };
+        let _ = timeout(LAST, rest).await;
     }
 
-    async fn ship_on(&self, sent: &mut BTreeMap<AllocationId, u64>) {
+    async fn ship_on(&mut self, sent: &mut Sent) {
         let mut pause = Pause::default();
+        let mut look_at = Instant::now();
         loop {
-            let Some(chunks) = self.gather(sent) else {
-                tokio::time::sleep(LOOK).await;
-                continue;
-            };
-            let ends: Vec<_> = chunks
-                .iter()
-                .map(|chunk| (chunk.id.clone(), chunk.offset + chunk.bytes))
-                .collect();
-            match self.send(chunks).await {
-                Ok(()) => {
-                    pause.reset();
-                    sent.extend(ends);
-                }
-                Err(error) => {
-                    if pause.is_new() {
-                        tracing::warn!(%error, cause = ?error, "cannot send output on");
+            // Between two looks at everything only what has ended is looked at.
+            let all = Instant::now() >= look_at;
+            if all {
+                look_at = Instant::now() + LOOK;
+            }
+            self.board.mark_unchanged();
+            let chunks = self.gather(sent, !all);
+            let more = chunks.is_some();
+            if let Some(chunks) = chunks {
+                let ends = ends(&chunks);
+                fault::pass(Point::OutputBefore);
+                match self.send(chunks).await {
+                    Ok(()) => {
+                        fault::pass(Point::OutputAfter);
+                        pause.reset();
+                        sent.extend(ends);
                     }
-                    pause.wait().await;
+                    Err(error) => {
+                        if pause.is_new() {
+                            tracing::warn!(%error, cause = ?error, "cannot send output on");
+                        }
+                        if is_final(&error) {
+                            // I26: sent again, it would be refused again, and hold up the others.
+                            sent.extend(ends);
+                        }
+                        pause.wait().await;
+                    }
                 }
             }
-            self.drop_forgotten(sent);
+            self.tell(sent);
+            if !more {
+                tokio::select! {
+                    changed = self.board.changed() => if changed.is_err() { return },
+                    () = sleep_until(look_at) => {}
+                }
+            }
         }
     }
 
-    fn drop_forgotten(&self, sent: &mut BTreeMap<AllocationId, u64>) {
-        let board = self.board.borrow();
-        let known: std::collections::BTreeSet<_> =
-            board.containers.iter().map(|report| &report.id).collect();
+    /// Says which ended containers have nothing left to send, and drops what is forgotten.
+    fn tell(&self, sent: &mut Sent) {
+        let containers = Arc::clone(&self.board.borrow().containers);
+        let before = Arc::clone(&self.drained.borrow());
+        let is_drained = |report: &&ContainerReport| {
+            let from = sent.get(&report.id).copied().unwrap_or(0);
+            let has_more = || self.runtime.output(&report.id, from, 1, BACKLOG).is_some();
+            report.state == ContainerState::Ended && (before.contains(&report.id) || !has_more())
+        };
+        let drained: BTreeSet<_> = containers
+            .iter()
+            .filter(is_drained)
+            .map(|report| report.id.clone())
+            .collect();
+        self.drained.send_if_modified(|told| {
+            let news = **told != drained;
+            *told = Arc::new(drained);
+            news
+        });
+        let known: BTreeSet<_> = containers.iter().map(|report| &report.id).collect();
         sent.retain(|id, _| known.contains(id));
     }
 
-    /// New output of all containers, within the limits; none when there is none.
-    fn gather(&self, sent: &BTreeMap<AllocationId, u64>) -> Option<Vec<OutputChunk>> {
+    /// New output of all containers, or of the ended ones, within the limits; none when there is
+    /// none.
+    fn gather(&self, sent: &Sent, ended_only: bool) -> Option<Vec<OutputChunk>> {
         let containers = Arc::clone(&self.board.borrow().containers);
+        let drained = Arc::clone(&self.drained.borrow());
         let mut room = PER_REPORT;
         let mut chunks = Vec::new();
         for report in containers.iter() {
@@ -85,11 +139,15 @@ impl Shipper {
             if most == 0 {
                 break;
             }
+            let ended = report.state == ContainerState::Ended;
+            if drained.contains(&report.id) || (ended_only && !ended) {
+                continue;
+            }
             let from = sent.get(&report.id).copied().unwrap_or(0);
             let Some(mut piece) = self.runtime.output(&report.id, from, most, BACKLOG) else {
                 continue;
             };
-            let last = report.state == ContainerState::Ended && (piece.bytes.len() as u64) < most;
+            let last = ended && (piece.bytes.len() as u64) < most;
             if !last {
                 keep_whole_characters(&mut piece);
             }
@@ -109,7 +167,7 @@ impl Shipper {
         (!chunks.is_empty()).then_some(chunks)
     }
 
-    async fn send(&self, chunks: Vec<OutputChunk>) -> Result<(), hayward_service::ClientError> {
+    async fn send(&self, chunks: Vec<OutputChunk>) -> Result<(), ClientError> {
         let path = format!("/v1/nodes/{}/output", self.node);
         let call = self
             .client
@@ -117,6 +175,17 @@ impl Shipper {
             .body(&OutputReport { chunks });
         call.send::<serde_json::Value>().await.map(drop)
     }
+}
+
+/// The request itself is wrong.
+fn is_final(error: &ClientError) -> bool {
+    let status = error.problem().map(|problem| problem.status().as_u16());
+    matches!(status, Some(400 | 413 | 422))
+}
+
+fn ends(chunks: &[OutputChunk]) -> Vec<(AllocationId, u64)> {
+    let end = |chunk: &OutputChunk| (chunk.id.clone(), chunk.offset + chunk.bytes);
+    chunks.iter().map(end).collect()
 }
 
 /// Leaves the beginning of a character at the end for the next piece.

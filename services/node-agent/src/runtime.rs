@@ -12,12 +12,9 @@ pub mod real;
 pub mod simulated;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-use std::path::Path;
 
 use hayward_node_agent_domain::Trace;
-use hayward_vocabulary::{AllocationId, Exit, Launch, Size, Timestamp, WorkId};
+use hayward_vocabulary::{AllocationId, Exit, Launch, Size, Timestamp, UserName, WorkId};
 use tokio::sync::mpsc;
 
 /// A container to start.
@@ -27,6 +24,8 @@ pub struct Container {
     pub incarnation: u64,
     pub epoch: u64,
     pub work: WorkId,
+    /// Whose share is charged, and so as whom it runs (S16).
+    pub user: UserName,
     pub size: Size,
     /// It is ended when the lease of the node runs out (I4).
     pub exclusive: bool,
@@ -43,7 +42,12 @@ pub struct News {
 
 #[derive(Debug, Clone)]
 pub enum Event {
-    Started { pid: u32, at: Timestamp },
+    Started {
+        pid: u32,
+        at: Timestamp,
+    },
+    /// It was killed and does not end, for this reason (F31).
+    Stuck(String),
     Ended(Exit),
 }
 
@@ -55,6 +59,8 @@ pub type NewsSender = mpsc::Sender<News>;
 pub struct Found {
     pub incarnation: u64,
     pub epoch: u64,
+    /// Boot it was ordered under, where that is known.
+    pub boot_id: Option<String>,
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub trace: Trace,
@@ -65,20 +71,6 @@ pub struct Found {
 pub struct Piece {
     pub offset: u64,
     pub bytes: Vec<u8>,
-}
-
-impl Piece {
-    /// Of a file that grows; none when there is nothing from there on.
-    pub fn read(path: &Path, offset: u64, most: u64, backlog: u64) -> Option<Self> {
-        let file = File::open(path).ok()?;
-        let length = file.metadata().ok()?.len();
-        let offset = offset.max(length.saturating_sub(backlog));
-        let take = most.min(length.checked_sub(offset)?);
-        let mut bytes = vec![0; usize::try_from(take).ok()?];
-        let read = file.read_at(&mut bytes, offset).ok()?;
-        bytes.truncate(read);
-        (read > 0).then_some(Self { offset, bytes })
-    }
 }
 
 pub trait Runtime: Send + Sync {

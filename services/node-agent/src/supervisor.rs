@@ -8,13 +8,15 @@
 //! asked to end before the program started means it does not start; exclusive work neither starts
 //! nor goes on without a lease of the node, whatever has become of the agent (I4).
 
+mod confine;
+mod force;
 mod lease;
 mod output;
 mod signals;
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd as _};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, ExitStatus, Stdio};
@@ -30,10 +32,12 @@ use nix::unistd::Pid;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
+use crate::fault::{self, Point};
 use crate::files;
 use crate::lease::boottime_ms;
 use crate::machine::{self, Identity};
 use crate::runtime::groups;
+use force::Force;
 use lease::Watched;
 use output::Output;
 use signals::Signals;
@@ -42,7 +46,8 @@ pub const ORDER: &str = "order.json";
 pub const CLAIM: &str = "claim.json";
 pub const STARTED: &str = "started.json";
 pub const EXIT: &str = "exit.json";
-pub const OUTPUT: &str = "output";
+
+pub use force::{STUCK, Stuck, reason};
 
 /// What to run. Written by the agent, for its owner's eyes only: it may hold tokens.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -60,6 +65,16 @@ pub struct Order {
     pub gid: Option<u32>,
     /// Control groups to be in.
     pub groups: Vec<PathBuf>,
+    /// Most processes of its account, where no control group counts them.
+    #[serde(default)]
+    pub processes_limit: Option<u64>,
+    /// Boot it was ordered under; empty from agents before this field.
+    #[serde(default)]
+    pub boot_id: String,
+    /// The working directory is the one made for it: entered before its rights are given away,
+    /// since they may not reach that far.
+    #[serde(default)]
+    pub own_directory: bool,
     /// The program is Hayward's own: that it does not start is never its user's fault.
     #[serde(default)]
     pub own_program: bool,
@@ -93,6 +108,7 @@ pub fn main(dir: &Path) -> ExitCode {
 }
 
 fn begin(dir: &Path) -> io::Result<()> {
+    confine::close_inherited();
     // Before anything else: from here on a request to end waits until it can be obeyed.
     let signals = Signals::listen()?;
     // The terminal's signals are for the agent alone. It fails for one who leads already.
@@ -101,6 +117,7 @@ fn begin(dir: &Path) -> io::Result<()> {
     let claim = Claim {
         supervisor: Identity::own(),
     };
+    fault::pass(Point::ClaimBefore);
     if let Err(error) = files::create_json(&dir.join(CLAIM), &claim) {
         if error.kind() != io::ErrorKind::AlreadyExists {
             say(&refused(
@@ -111,6 +128,7 @@ fn begin(dir: &Path) -> io::Result<()> {
         }
         return Err(error);
     }
+    fault::pass(Point::ClaimAfter);
     let exit = match files::read_json::<Order>(&dir.join(ORDER)) {
         Some(order) => Supervisor {
             dir,
@@ -118,6 +136,7 @@ fn begin(dir: &Path) -> io::Result<()> {
             signals,
             lease: None,
             stop: None,
+            force: None,
         }
         .run(),
         None => Trouble::RuntimeDown.exit("its order cannot be read"),
@@ -126,7 +145,9 @@ fn begin(dir: &Path) -> io::Result<()> {
         ended_at: Some(SystemClock.now()),
         ..exit
     };
+    fault::pass(Point::ExitBefore);
     let kept = files::replace_json(&dir.join(EXIT), &exit);
+    fault::pass(Point::ExitAfter);
     if kept.is_err() {
         // I6: a disk that takes nothing loses no outcome while an agent listens.
         say(&exit);
@@ -155,6 +176,8 @@ struct Supervisor<'a> {
     /// Only of exclusive work.
     lease: Option<Watched>,
     stop: Option<Stop>,
+    /// Its processes are being killed.
+    force: Option<Force>,
 }
 
 /// A request to end.
@@ -214,7 +237,15 @@ impl Supervisor<'_> {
             }
             None => {}
         }
-        match self.spawn(&mut output) {
+        confine::confine(&self.order).map_err(own("it cannot be confined"))?;
+        if !self.order.working_directory.is_absolute() {
+            let why = "its working directory is not an absolute path";
+            return Err(Exit::of(ExitCause::LaunchFailed, why));
+        }
+        fault::pass(Point::ProgramBefore);
+        let spawned = self.spawn(&mut output);
+        fault::pass(Point::ProgramAfter);
+        match spawned {
             Ok(child) => Ok((child, output)),
             Err(error) => {
                 let program = self.order.argv.first().map_or("", String::as_str);
@@ -234,12 +265,24 @@ impl Supervisor<'_> {
             return Err(io::Error::other("the argument vector is empty"));
         };
         let (stdout, stderr) = output.ends()?;
-        let mut command = Command::new(program);
+        // Our own program may lie where the account cannot go: it is opened by us and run by its
+        // handle. A user's program is looked for with the user's rights.
+        let ours = self.order.own_program && self.order.uid.is_some();
+        let opened = ours.then(|| std::fs::File::open(program)).transpose()?;
+        let mut command = match &opened {
+            Some(file) => Command::new(format!("/proc/self/fd/{}", file.as_raw_fd())),
+            None => Command::new(program),
+        };
+        if self.order.own_directory {
+            std::env::set_current_dir(&self.order.working_directory)?;
+        } else {
+            command.current_dir(&self.order.working_directory);
+        }
         command
+            .arg0(program)
             .args(arguments)
             .env_clear()
             .envs(&self.order.environment)
-            .current_dir(&self.order.working_directory)
             .stdin(Stdio::null())
             .stdout(stdout)
             .stderr(stderr)
@@ -265,16 +308,16 @@ impl Supervisor<'_> {
         say(&started);
         // Without it a later agent says `launch_unknown`, which is true enough.
         let _ = files::replace_json(&self.dir.join(STARTED), &started);
+        fault::pass(Point::StartedAfter);
     }
 
     fn watch(&mut self, child: &mut Child, output: &mut Output) -> io::Result<ExitStatus> {
         let leader = pid(child.id());
         loop {
             let force_at = self.stop.as_ref().and_then(|stop| stop.force_at);
-            self.wait(
-                output,
-                force_at.map(|at| at.saturating_duration_since(Instant::now())),
-            );
+            let again_at = self.force.as_ref().map(Force::next);
+            let next = [force_at, again_at].into_iter().flatten().min();
+            self.wait(output, next);
             self.hear();
             if let Some(stop) = &mut self.stop {
                 if !stop.told {
@@ -282,8 +325,7 @@ impl Supervisor<'_> {
                     let _ = killpg(leader, Signal::SIGTERM);
                 } else if stop.force_at.is_some_and(|at| at <= Instant::now()) {
                     stop.force_at = None;
-                    let _ = killpg(leader, Signal::SIGKILL);
-                    kill_children();
+                    self.force = Some(Force::begin(Instant::now()));
                 }
             }
             if ended(leader) {
@@ -291,17 +333,37 @@ impl Supervisor<'_> {
                 let _ = killpg(leader, Signal::SIGKILL);
                 return child.wait();
             }
+            self.kill_on(Some(leader));
+        }
+    }
+
+    /// Kills what is left when that is due, and says so when it does not help.
+    fn kill_on(&mut self, leader: Option<Pid>) {
+        let now = Instant::now();
+        let Some(force) = &mut self.force else {
+            return;
+        };
+        if force.due(now) {
+            if let Some(leader) = leader {
+                let _ = killpg(leader, Signal::SIGKILL);
+            }
+            kill_children();
+        }
+        if force.is_news(now) {
+            say(&force::stuck(self.dir));
         }
     }
 
     /// Ends all that is left. What cannot be killed keeps the container, and so its room (W16).
     fn clear(&mut self, output: &mut Output) {
+        self.force = Some(Force::begin(Instant::now()));
         loop {
             match waitid(Id::All, WaitPidFlag::WEXITED | WaitPidFlag::WNOHANG) {
                 Err(Errno::ECHILD) => return,
                 Ok(WaitStatus::StillAlive) => {
-                    kill_children();
-                    self.wait(output, Some(Duration::from_millis(200)));
+                    self.kill_on(None);
+                    let next = self.force.as_ref().map(Force::next);
+                    self.wait(output, next);
                     self.hear();
                 }
                 _ => {}
@@ -309,8 +371,9 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Until a signal or output came, or the time is over.
-    fn wait(&self, output: &mut Output, limit: Option<Duration>) {
+    /// Until a signal or output came, or that moment.
+    fn wait(&self, output: &mut Output, next: Option<Instant>) {
+        let limit = next.map(|at| at.saturating_duration_since(Instant::now()));
         let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
         let ready = {
             let mut fds = vec![PollFd::from_borrowed_fd(

@@ -6,6 +6,7 @@
 
 pub mod desk;
 pub mod lending;
+mod tee;
 mod worker;
 
 use std::collections::BTreeMap;

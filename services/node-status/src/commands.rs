@@ -56,6 +56,8 @@ impl Ledger {
     fn meet(&mut self, name: &NodeName, beat: &Heartbeat, moment: &Moment) {
         let mut node = Node::first_heard(name.clone(), beat, moment.now);
         node.most = self.most.get(name).cloned();
+        let placed = self.machines.get(name.as_str());
+        node.placed = placed.map(|machine| machine.pool.clone());
         self.context.pulses.insert(name.clone(), node.pulse.clone());
         let now_ms = self.now_ms(moment);
         self.add(node, now_ms);
@@ -95,33 +97,35 @@ impl Ledger {
         if !lines.is_empty() {
             cause.event = Some(lines.join("; "));
         }
-        let before = node.pool.clone();
+        let before = node.counted_in().to_owned();
         cause.news |= node.says(beat, restarted);
         node.pulse.decided(digest);
         self.moved(name, &before);
         Ok(())
     }
 
-    /// Keeps the counts of pools right when a node's pool is no longer `before`.
-    fn moved(&mut self, name: &NodeName, before: &str) {
+    /// Keeps the counts of pools right when a node is no longer counted in `before`.
+    pub(crate) fn moved(&mut self, name: &NodeName, before: &str) {
         let Some(node) = self.nodes.get(name) else {
             return;
         };
-        if node.pool == before {
+        if node.counted_in() == before {
             return;
         }
-        let now = node.pool.clone();
-        self.leave_pool(name, before);
-        self.pools.entry(now.clone()).or_default().size += 1;
+        let now = node.counted_in().to_owned();
+        let silent = self.leave_pool(name, before);
+        let pool = self.pools.entry(now.clone()).or_default();
+        pool.size += 1;
+        pool.silent.extend(silent.map(|at| (name.clone(), at)));
         self.stirred.insert(now);
     }
 
-    fn leave_pool(&mut self, name: &NodeName, pool: &str) {
-        if let Some(counted) = self.pools.get_mut(pool) {
-            counted.size = counted.size.saturating_sub(1);
-            counted.silent.remove(name);
-            self.stirred.insert(pool.to_owned());
-        }
+    /// Tells since when it was silent, if it is.
+    fn leave_pool(&mut self, name: &NodeName, pool: &str) -> Option<u64> {
+        let counted = self.pools.get_mut(pool)?;
+        counted.size = counted.size.saturating_sub(1);
+        self.stirred.insert(pool.to_owned());
+        counted.silent.remove(name)
     }
 
     /// begins here: varied off, a node takes nothing new; only varying it on clears that.
@@ -178,7 +182,7 @@ impl Ledger {
             return Err(Refusal::NotLost(name.clone(), words::stored(node.health)));
         }
         tracing::info!(node = %name, by, "node removed");
-        let pool = node.pool.clone();
+        let pool = node.counted_in().to_owned();
         if let Some(due_ms) = node.due_ms {
             self.due.remove(&(due_ms, name.clone()));
         }

@@ -21,6 +21,12 @@ use utoipa_axum::routes;
 use crate::ledger::{Command, Context};
 use crate::patience::Patience;
 
+hayward_service::refusals! {
+    NotItsAgent = 403, "not the agent of this node";
+    NoNode = 404, "no such node";
+    NoHistory = 503, "not the leader, or the database is away";
+}
+
 /// What handlers need.
 #[derive(Clone)]
 pub struct App {

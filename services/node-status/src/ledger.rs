@@ -15,7 +15,7 @@ use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
 use hayward_node_status_domain::{Brake, Limits};
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
-use hayward_rm_scheduler_api::evidence::ClearingEntry;
+use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use sqlx::PgConnection;
 
@@ -86,6 +86,11 @@ pub enum Command {
         update: Update<ClearingEntry>,
         reply: Reply<()>,
     },
+    /// The same: the machines, with the pools that the policy puts them in.
+    Machines {
+        update: Update<MachineEntry>,
+        reply: Reply<()>,
+    },
     Enrol {
         asked: Asked,
         reply: Answer<Timestamp>,
@@ -114,6 +119,7 @@ pub struct Ledger {
     /// When a drain has to be looked at without news, by the wall clock: deadlines are set by it.
     pub(crate) deadlines: BTreeSet<(Timestamp, NodeName)>,
     pub(crate) clearings: Followed<ClearingEntry>,
+    pub(crate) machines: Followed<MachineEntry>,
 }
 
 /// What is read when a term begins.
@@ -159,6 +165,7 @@ impl Ledger {
             drains: stored.drains,
             deadlines: BTreeSet::new(),
             clearings: Followed::default(),
+            machines: Followed::default(),
         };
         for mut node in stored.nodes {
             node.twins.seen_at(began_ms);
@@ -187,7 +194,8 @@ impl Ledger {
         node.watched_since_ms = now_ms;
         node.due_ms = Some(now_ms);
         self.due.insert((now_ms, node.name.clone()));
-        self.pools.entry(node.pool.clone()).or_default().size += 1;
+        let counted_in = node.counted_in().to_owned();
+        self.pools.entry(counted_in).or_default().size += 1;
         self.nodes.insert(node.name.clone(), node);
     }
 }
@@ -263,6 +271,10 @@ impl hayward_publication::Ledger for Ledger {
             }
             Command::Clearings { update, reply } => {
                 self.absorb_clearings(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Machines { update, reply } => {
+                self.absorb_machines(update, moment, batch);
                 batch.answer(reply, ());
             }
             Command::Enrol { asked, reply } => {

@@ -3,7 +3,7 @@
 //! It owns nodes, their health, whether an operator has varied them off or has them emptied, the
 //! history of all that, and the enrolment of agents. Agents tell it that they are there; it
 //! publishes `nodes`, which rm-scheduler follows. It follows `clearings` of rm-scheduler, to know
-//! when a node is empty.
+//! when a node is empty, and `machines`, to count brakes by the pools of the policy.
 //!
 //! A heartbeat that changes nothing is a number in memory: it takes no commit and leaves no row. A
 //! node is given up only for its silence, by the monotonic clock of this process, and never for a
@@ -32,8 +32,8 @@ use axum::http::Method;
 use hayward_node_status_api::NODES;
 use hayward_publication::committer;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher};
-use hayward_rm_scheduler_api::evidence::CLEARINGS;
+use hayward_publication::{Committer, Handle, Publisher, Reply, Update};
+use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
 use hayward_service::Limits;
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
@@ -42,6 +42,7 @@ use hayward_service::health::{Health, Standing};
 use hayward_service::idempotency::Memory;
 use hayward_service::openapi::{Description, documented, golden};
 use hayward_service::shutdown::Shutdown;
+use serde::de::DeserializeOwned;
 use utoipa_axum::router::OpenApiRouter;
 
 pub use crate::config::Settings;
@@ -130,7 +131,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let publisher = Arc::clone(handle.publisher());
     let token = TokenSource::file(keys.token_path(NAME));
     let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    follow_clearings(rm_scheduler, &handle, &shutdown);
+    Follows::of(rm_scheduler, &handle, &shutdown).start_all();
 
     let (told, patience) = (Arc::new(Memory::new(TOLD)), Arc::new(Patience::default()));
     let app = App {
@@ -175,19 +176,48 @@ pub fn openapi() -> String {
     )
 }
 
-fn follow_clearings(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) {
-    let source = Source {
-        name: CLEARINGS,
-        path: format!("/v1/{CLEARINGS}/publication"),
-    };
-    let (handle, publisher) = (handle.clone(), handle.publisher().clone());
-    let absorb = move |update| {
-        let handle = handle.clone();
-        async move {
-            handle
-                .ask(|reply| Command::Clearings { update, reply })
-                .await
+/// What rm-scheduler tells.
+struct Follows {
+    client: Client,
+    handle: Handle<Command>,
+    shutdown: Shutdown,
+}
+
+impl Follows {
+    fn of(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) -> Self {
+        Self {
+            client,
+            handle: handle.clone(),
+            shutdown: shutdown.clone(),
         }
-    };
-    tokio::spawn(follow(source, client, publisher, shutdown.clone(), absorb));
+    }
+
+    fn start_all(&self) {
+        self.start(CLEARINGS, |update, reply| Command::Clearings {
+            update,
+            reply,
+        });
+        self.start(MACHINES, |update, reply| Command::Machines {
+            update,
+            reply,
+        });
+    }
+
+    fn start<T: DeserializeOwned + Send + 'static>(
+        &self,
+        name: &'static str,
+        command: fn(Update<T>, Reply<()>) -> Command,
+    ) {
+        let source = Source {
+            name,
+            path: format!("/v1/{name}/publication"),
+        };
+        let (handle, publisher) = (self.handle.clone(), self.handle.publisher().clone());
+        let absorb = move |update| {
+            let handle = handle.clone();
+            async move { handle.ask(|reply| command(update, reply)).await }
+        };
+        let (client, shutdown) = (self.client.clone(), self.shutdown.clone());
+        tokio::spawn(follow(source, client, publisher, shutdown, absorb));
+    }
 }

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use hayward_node_status_api::Metrics;
 use hayward_node_status_api::drain::DrainState;
-use hayward_node_status_domain::Next;
+use hayward_node_status_domain::{Next, lease::Mercy};
 use hayward_vocabulary::{NodeName, Size};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
@@ -50,6 +50,9 @@ pub struct Shown {
     /// What it says it has, where it is held to less.
     pub claimed: Option<Size>,
     pub drain_state: Option<DrainState>,
+    pub mercy: Mercy,
+    /// The pool of the policy, where its agent names another.
+    pub counted_in: Option<String>,
 }
 
 impl Default for Pulses {

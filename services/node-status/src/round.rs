@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use hayward_node_status_api::NODES;
+use hayward_node_status_domain::lease::Mercy;
 use hayward_node_status_domain::{self as domain, Health, Judgement, judge};
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -80,10 +81,11 @@ impl Ledger {
             ..node.record(domain::Brake::default(), &self.context, now_ms)
         };
         let silent = judge(&record, now_ms).health == Health::Suspect;
-        let pool = self.pools.entry(node.pool.clone()).or_default();
+        let counted_in = node.counted_in().to_owned();
+        let pool = self.pools.entry(counted_in.clone()).or_default();
         if silent && !pool.silent.contains_key(name) {
             pool.silent.insert(name.clone(), now_ms);
-            self.stirred.insert(node.pool.clone());
+            self.stirred.insert(counted_in);
         }
     }
 
@@ -115,7 +117,9 @@ impl Ledger {
                     on,
                     "the brake of a pool"
                 );
-                again.extend(pool.silent.keys().cloned());
+                // What is said of the lease of the others changes with it (W7).
+                let here = self.nodes.values().filter(|node| node.counted_in() == name);
+                again.extend(here.map(|node| node.name.clone()));
             }
         }
         again
@@ -133,7 +137,8 @@ impl Ledger {
         let Some(node) = self.nodes.get_mut(name) else {
             return;
         };
-        let pool = self.pools.entry(node.pool.clone()).or_default();
+        let counted_in = node.counted_in().to_owned();
+        let pool = self.pools.entry(counted_in.clone()).or_default();
         let before = node.health;
         if went_silent(
             before,
@@ -147,8 +152,13 @@ impl Ledger {
         let well = is_well(judged.health);
         let calm = well && record.heard_ms.is_some() && !record.twins;
         if well && pool.silent.remove(name).is_some() {
-            self.stirred.insert(node.pool.clone());
+            self.stirred.insert(counted_in);
         }
+        let mercy = Mercy {
+            braked: record.braked,
+            spared_until_ms: record.spared_until_ms,
+            lost: judged.health == Health::Lost,
+        };
         let turned = judged.health != before || judged.reason != node.health_reason;
         if judged.health != before {
             node.since = moment.now;
@@ -158,7 +168,7 @@ impl Ledger {
         node.pulse.settle(calm && drain.is_none(), node.schedulable);
         let due_ms = due(node, &judged, &self.context, now_ms);
         let mut shown = node.shown(drain, &self.context, now_ms);
-        shown.next = Some(judged.next);
+        (shown.next, shown.mercy) = (Some(judged.next), mercy);
         node.pulse.show(shown);
         node.health = judged.health;
         node.health_reason = judged.reason;

@@ -41,6 +41,8 @@ pub struct Feeling {
     /// What is offered, and what was granted to what runs.
     pub offered: Size,
     pub granted: Size,
+    /// Why nothing can be started: its journal refuses (F29).
+    pub trouble: Option<String>,
 }
 
 /// When it is enough. Zero is never.
@@ -83,6 +85,7 @@ impl Quiet {
                 note => format!("its operator asks for it: {note}"),
             });
         }
+        why.extend(feeling.trouble.clone());
         if self.disk {
             why.push(format!(
                 "less than {} MiB of disk is free",
@@ -188,12 +191,13 @@ mod tests {
             note: Some("new fan".into()),
             offered: Size::memory(3),
             granted: Size::memory(4),
+            trouble: Some("its journal cannot be written".into()),
             ..Feeling::default()
         };
         let why = Quiet::default().judged(&shrunk, BOUNDS).unwrap();
         assert_eq!(
             why,
-            "its operator asks for it: new fan; \
+            "its operator asks for it: new fan; its journal cannot be written; \
              it offers less memory than was granted to what runs here"
         );
     }

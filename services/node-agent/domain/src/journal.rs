@@ -35,6 +35,14 @@ pub enum Record {
     Forgotten {
         id: AllocationId,
     },
+    /// The first line: which boot this journal was opened under. Without it there is no journal.
+    Opened {
+        boot_id: String,
+    },
+    /// Newest position in the desired set on whose word anything was done (I7).
+    Seen {
+        cursor: String,
+    },
 }
 
 /// What the journal says of one container.
@@ -52,6 +60,9 @@ pub struct Story {
 /// All stories.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Past {
+    /// Boot it was opened under last; absent in a journal that is new, or lost.
+    pub boot_id: Option<String>,
+    pub seen: Option<String>,
     pub stories: BTreeMap<AllocationId, Story>,
 }
 
@@ -121,12 +132,20 @@ impl Past {
             Record::Forgotten { id } => {
                 self.stories.remove(&id);
             }
+            Record::Opened { boot_id } => self.boot_id = Some(boot_id),
+            Record::Seen { cursor } => self.seen = Some(cursor),
         }
     }
 
     /// The shortest journal that tells the same.
     pub fn compacted(&self) -> Vec<Record> {
-        let mut records = Vec::new();
+        let boot_id = self.boot_id.clone();
+        let cursor = self.seen.clone();
+        let mut records: Vec<Record> = boot_id
+            .map(|boot_id| Record::Opened { boot_id })
+            .into_iter()
+            .chain(cursor.map(|cursor| Record::Seen { cursor }))
+            .collect();
         for (id, story) in &self.stories {
             let Story {
                 incarnation, epoch, ..
@@ -187,6 +206,8 @@ pub enum Trace {
     Lost,
     /// A supervisor began, and is gone; nobody knows whether the program started.
     Begun,
+    /// It is alive, and its supervisor or its folder is not there any more: it is being ended.
+    Orphan,
     /// No supervisor ever began, and none can begin any more.
     Untouched,
 }
@@ -194,6 +215,8 @@ pub enum Trace {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     Live,
+    /// It lives and is being ended; how that went is told later.
+    Ending,
     Ended(Exit),
 }
 
@@ -205,6 +228,7 @@ pub fn judge(story: &Story, trace: Trace, boot_id: &str) -> Verdict {
     let rebooted = story.boot_id != boot_id;
     let (cause, message) = match trace {
         Trace::Exited(exit) => return Verdict::Ended(exit),
+        Trace::Orphan => return Verdict::Ending,
         Trace::Alive if !rebooted => return Verdict::Live,
         Trace::Lost | Trace::Alive if rebooted => {
             (ExitCause::Node, "the machine was restarted while it ran")
@@ -223,9 +247,51 @@ pub fn judge(story: &Story, trace: Trace, boot_id: &str) -> Verdict {
             ExitCause::LaunchUnknown,
             "its supervisor was lost during the launch",
         ),
+        Trace::Untouched if story.pid.is_some() => {
+            (ExitCause::Node, "it ran, and its folder was lost")
+        }
         Trace::Untouched => (ExitCause::Node, "the agent ended before it was launched"),
     };
     Verdict::Ended(Exit::of(cause, message))
+}
+
+/// Why it cannot be proven of unknown orders that they were never obeyed (I3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doubt {
+    /// There is no journal: the node is new, or its disk is.
+    Lost,
+    /// Records are missing in the middle, or the machine shows what no record tells of.
+    Damaged,
+    /// The machine was restarted: a disk that was put back looks the same.
+    Restarted,
+    /// The orders are of another history than those obeyed before.
+    OtherHistory,
+}
+
+impl Doubt {
+    /// How a container ends that may have run before.
+    pub fn exit(self) -> Exit {
+        let why = match self {
+            Self::Lost => "the journal of its node was lost",
+            Self::Damaged => "the journal of its node lost records",
+            Self::Restarted => "its node was restarted since it was ordered",
+            Self::OtherHistory => "its node has obeyed orders of another history",
+        };
+        Exit::of(
+            ExitCause::LaunchUnknown,
+            format!("{why}, so it may have been started before"),
+        )
+    }
+}
+
+/// What a journal as it was opened leaves in doubt. `damaged` is what its reader says of it.
+pub fn doubt(past: &Past, damaged: bool, boot_id: &str) -> Option<Doubt> {
+    match &past.boot_id {
+        _ if damaged => Some(Doubt::Damaged),
+        None => Some(Doubt::Lost),
+        Some(opened) if opened != boot_id => Some(Doubt::Restarted),
+        Some(_) => None,
+    }
 }
 
 #[cfg(test)]

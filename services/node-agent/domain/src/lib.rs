@@ -14,7 +14,7 @@ pub mod reconcile;
 pub mod trouble;
 
 pub use batch::Pace;
-pub use journal::{Past, Record, Story, Trace, Verdict};
+pub use journal::{Doubt, Past, Record, Story, Trace, Verdict};
 pub use lease::{Lease, Step, Tenure};
 pub use reconcile::{Action, Actual, Goal, Phase, Picture, Wanted, reconcile};
 pub use trouble::{Stage, Trouble, refusal};

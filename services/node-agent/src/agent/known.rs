@@ -14,6 +14,8 @@ pub struct Board {
     pub containers: Arc<Vec<ContainerReport>>,
     /// To those that are alive, as far as it is known.
     pub granted: Size,
+    /// Why nothing new can be started here.
+    pub trouble: Option<String>,
 }
 
 impl Board {
@@ -30,6 +32,8 @@ pub struct Known {
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
+    /// Why it is as it is, for people.
+    pub reason: Option<String>,
 }
 
 impl Known {
@@ -44,6 +48,7 @@ impl Known {
             pid: None,
             started_at: None,
             exit: None,
+            reason: None,
         }
     }
 
@@ -67,6 +72,7 @@ impl Known {
             pid: self.pid,
             started_at: self.started_at,
             exit: self.exit.clone(),
+            reason: self.reason.clone().filter(|_| self.exit.is_none()),
         }
     }
 }

@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use hayward_vocabulary::launch::LEAST_ID;
 
 use super::Settings;
+use crate::accounts::Accounts;
 use crate::runtime::docker::{Conditions, Limits};
 
 impl Settings {
@@ -13,7 +14,11 @@ impl Settings {
     ///
     /// # Errors
     /// When a setting would give containers what they must not have.
-    pub fn docker(&self, state_dir: &Path) -> anyhow::Result<Option<Conditions>> {
+    pub fn docker(
+        &self,
+        state_dir: &Path,
+        accounts: &Accounts,
+    ) -> anyhow::Result<Option<Conditions>> {
         let Some(socket) = &self.docker_socket else {
             return Ok(None);
         };
@@ -39,12 +44,21 @@ impl Settings {
             mounted(mount, &socket)
                 .with_context(|| format!("the setting `docker_mounts`: {mount:?}"))?;
         }
+        for root in &self.docker_mountable {
+            ensure!(
+                root.is_absolute(),
+                "the setting `docker_mountable`: {} is not absolute",
+                root.display()
+            );
+        }
         Ok(Some(Conditions {
             socket,
             state_dir: state_dir.to_owned(),
             node: self.node.clone(),
             network: self.docker_network.clone(),
             mounts: self.docker_mounts.clone(),
+            mountable: self.docker_mountable.clone(),
+            accounts: accounts.clone(),
             registries: self.docker_registries.clone(),
             uid: self.run_as_uid,
             gid: self.run_as_gid,
@@ -88,6 +102,12 @@ fn mounted(mount: &str, socket: &Path) -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::accounts::Own;
+
+    fn made(settings: &Settings) -> anyhow::Result<Option<Conditions>> {
+        let accounts = Accounts::new(Own { uid: 0, gid: 0 }, "", (None, None))?;
+        settings.docker(Path::new("/s"), &accounts)
+    }
 
     fn settings() -> Settings {
         Settings {
@@ -103,7 +123,7 @@ mod tests {
             docker_socket: Some(socket.into()),
             ..settings()
         };
-        let socket = |text| Some(with(text).docker(Path::new("/s")).ok()??.socket);
+        let socket = |text| Some(made(&with(text)).ok()??.socket);
         assert_eq!(socket("/run/x.sock"), Some("/run/x.sock".into()));
         assert_eq!(socket("unix:///run/x.sock"), Some("/run/x.sock".into()));
         for remote in ["tcp://10.0.0.1:2375", "ssh://host", "docker.sock", ""] {
@@ -118,7 +138,7 @@ mod tests {
             docker_mounts: mounts.iter().map(|mount| (*mount).to_owned()).collect(),
             ..settings()
         };
-        let good = |mounts: &[&str]| with(mounts).docker(Path::new("/s")).is_ok();
+        let good = |mounts: &[&str]| made(&with(mounts)).is_ok();
         assert!(good(&[]) && good(&["/data:/data:ro", "/scratch:/scratch"]));
         for bad in [
             "/",
@@ -134,13 +154,13 @@ mod tests {
             run_as_uid: None,
             ..with(&["/data:/data:ro"])
         };
-        assert!(nobody.docker(Path::new("/s")).is_err());
+        assert!(made(&nobody).is_err());
         for network in ["host", "container:x", ""] {
             let settings = Settings {
                 docker_network: network.into(),
                 ..settings()
             };
-            assert!(settings.docker(Path::new("/s")).is_err(), "{network}");
+            assert!(made(&settings).is_err(), "{network}");
         }
     }
 
@@ -150,6 +170,6 @@ mod tests {
             run_as_uid: Some(0),
             ..settings()
         };
-        assert!(settings.docker(Path::new("/s")).is_err());
+        assert!(made(&settings).is_err());
     }
 }

@@ -39,6 +39,15 @@ impl Position {
         })
     }
 
+    pub fn same_history(&self, other: &Self) -> bool {
+        self.lineage == other.lineage
+    }
+
+    /// The newer of the two, where they can be compared.
+    pub fn newer(self, other: Self) -> Self {
+        if self.is_before(&other) { other } else { self }
+    }
+
     /// R9: the same history, from before what was seen.
     pub fn is_before(&self, seen: &Self) -> bool {
         self.lineage == seen.lineage && self.revision < seen.revision

@@ -9,6 +9,7 @@ mod folder;
 pub mod form;
 mod life;
 mod logs;
+mod mounts;
 mod orphans;
 mod seen;
 
@@ -26,13 +27,14 @@ use hayward_vocabulary::AllocationId;
 use parking_lot::Mutex;
 
 use super::{Event, Found, News, NewsSender, Piece};
-use crate::files;
+use crate::accounts::Accounts;
+use crate::{files, segments};
 use engine::Engine;
 use folder::{Folder, Order};
 use form::Rules;
 
 pub use engine::Limits;
-pub use life::{Ordered, RUNTIME_DOWN};
+pub use life::Ordered;
 
 /// How often an engine is asked whether it is there.
 const PULSE: Duration = Duration::from_secs(5);
@@ -47,6 +49,9 @@ pub struct Conditions {
     pub mounts: Vec<String>,
     /// Hosts images may be fetched from.
     pub registries: Vec<String>,
+    pub mountable: Vec<PathBuf>,
+    /// Whom the work of users runs as.
+    pub accounts: Accounts,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub processes_limit: u64,
@@ -75,6 +80,10 @@ impl Docker {
         let rules = Rules {
             node: conditions.node,
             owner: owner(&conditions.state_dir)?,
+            mountable: conditions.mountable,
+            socket: conditions.socket.clone(),
+            state_dir: conditions.state_dir.clone(),
+            accounts: conditions.accounts,
             uid: conditions.uid,
             gid: conditions.gid,
             network: conditions.network,
@@ -148,6 +157,7 @@ impl Docker {
             let found = Found {
                 incarnation: order.incarnation,
                 epoch: order.epoch,
+                boot_id: None,
                 pid: started.as_ref().map(|started| started.pid),
                 started_at: started.map(|started| started.at),
                 trace: folder.exit().map_or(Trace::Alive, Trace::Exited),
@@ -178,7 +188,9 @@ impl Docker {
     }
 
     pub fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
-        Piece::read(&self.folder(id).output(), offset, most, backlog)
+        let folder = self.folder(id);
+        let (offset, bytes) = segments::read(folder.dir(), offset, most, backlog)?;
+        Some(Piece { offset, bytes })
     }
 
     fn hold(&self, id: &AllocationId) -> Shutdown {

@@ -10,18 +10,47 @@ use std::path::{Path, PathBuf};
 
 use hayward_vocabulary::{AllocationId, Size};
 
+use crate::files::checksum;
+
 const MOUNT: &str = "/sys/fs/cgroup";
 /// The folder below the root, so that ours are told from others.
 const FOLDER: &str = "hayward";
 const PERIOD_US: u64 = 100_000;
 const CONTROLLERS: [&str; 3] = ["memory", "cpu", "pids"];
 
+/// Whose groups they are: agents may share a root, and each ends only what is its own. Named after
+/// the agent's directory.
+pub fn owner(state_dir: &Path) -> String {
+    let name = state_dir.as_os_str().as_encoded_bytes();
+    format!("{:016x}", checksum(name))
+}
+
+/// The folder for groups of one controller, below the root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    folder: PathBuf,
+    owner: String,
+}
+
+impl Place {
+    fn below(root: &Path, owner: &str) -> Self {
+        Self {
+            folder: root.join(FOLDER),
+            owner: owner.to_owned(),
+        }
+    }
+
+    fn of(&self, id: &AllocationId) -> PathBuf {
+        self.folder.join(format!("{}.{id}", self.owner))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Groups {
     /// One tree.
-    Unified(PathBuf),
+    Unified(Place),
     /// A tree per controller.
-    Split(Vec<(&'static str, PathBuf)>),
+    Split(Vec<(&'static str, Place)>),
     Off {
         reason: String,
     },
@@ -30,11 +59,12 @@ pub enum Groups {
 impl Groups {
     /// Looks at what the machine allows. `root`: absent for the agent's own group, `none` for no
     /// groups, else a directory: a version 2 group, or a folder with one folder per controller.
-    pub fn detect(root: Option<&str>) -> Self {
+    /// `owner` is who makes them.
+    pub fn detect(root: Option<&str>, owner: &str) -> Self {
         let found = match root {
             Some("none") => return Self::off("switched off"),
-            Some(root) => Self::at(Path::new(root)),
-            None => Self::own(Path::new(MOUNT), &read("/proc/self/cgroup")),
+            Some(root) if !root.is_empty() => Self::at(Path::new(root), owner),
+            _ => Self::own(Path::new(MOUNT), &read("/proc/self/cgroup"), owner),
         };
         found
             .prepared()
@@ -47,15 +77,15 @@ impl Groups {
         }
     }
 
-    fn at(root: &Path) -> Self {
+    fn at(root: &Path, owner: &str) -> Self {
         if root.join("cgroup.controllers").exists() {
-            return Self::Unified(root.join(FOLDER));
+            return Self::Unified(Place::below(root, owner));
         }
-        Self::split(|controller| Some(root.join(controller)))
+        Self::split(owner, |controller| Some(root.join(controller)))
     }
 
     /// `membership` is what the kernel says of this process: `4:memory:/some/group`.
-    fn own(mount: &Path, membership: &str) -> Self {
+    fn own(mount: &Path, membership: &str, owner: &str) -> Self {
         let group = |wanted: &str| {
             membership.lines().find_map(|line| {
                 let (_, rest) = line.split_once(':')?;
@@ -67,15 +97,19 @@ impl Groups {
             })
         };
         if mount.join("cgroup.controllers").exists() {
-            return Self::Unified(mount.join(group("").unwrap_or_default()).join(FOLDER));
+            let root = mount.join(group("").unwrap_or_default());
+            return Self::Unified(Place::below(&root, owner));
         }
-        Self::split(|controller| Some(mount.join(controller).join(group(controller)?)))
+        Self::split(owner, |controller| {
+            Some(mount.join(controller).join(group(controller)?))
+        })
     }
 
-    fn split(place: impl Fn(&str) -> Option<PathBuf>) -> Self {
+    fn split(owner: &str, root: impl Fn(&str) -> Option<PathBuf>) -> Self {
         let places = CONTROLLERS.iter().filter_map(|controller| {
-            let place = place(controller)?;
-            place.is_dir().then(|| (*controller, place.join(FOLDER)))
+            let root = root(controller)?;
+            root.is_dir()
+                .then(|| (*controller, Place::below(&root, owner)))
         });
         Self::Split(places.collect())
     }
@@ -83,7 +117,7 @@ impl Groups {
     /// Makes the folders, or says why they cannot be made.
     fn prepared(self) -> io::Result<Self> {
         match &self {
-            Self::Unified(folder) => {
+            Self::Unified(Place { folder, .. }) => {
                 // Controllers must be handed down level by level.
                 let enable = CONTROLLERS
                     .map(|controller| format!("+{controller}"))
@@ -97,7 +131,9 @@ impl Groups {
             Self::Split(places) if places.is_empty() => {
                 return Err(io::Error::other("no controller is mounted"));
             }
-            Self::Split(places) => places.iter().try_for_each(|(_, folder)| make(folder))?,
+            Self::Split(places) => places
+                .iter()
+                .try_for_each(|(_, place)| make(&place.folder))?,
             Self::Off { .. } => {}
         }
         Ok(self)
@@ -121,15 +157,10 @@ impl Groups {
     /// The first move into a group after a while waits until every processor was seen idle, about
     /// 10 ms; asked for when a launch begins, that wait is over when the supervisor moves in.
     pub fn stir(&self) {
-        let folder = match self {
-            Self::Unified(folder) => folder,
-            Self::Split(places) => match places.first() {
-                Some((_, folder)) => folder,
-                None => return,
-            },
-            Self::Off { .. } => return,
+        let Some(place) = self.first() else {
+            return;
         };
-        let Some(home) = folder.parent().map(Path::to_owned) else {
+        let Some(home) = place.folder.parent().map(Path::to_owned) else {
             return;
         };
         let pid = std::process::id();
@@ -145,11 +176,8 @@ impl Groups {
     /// The groups of one container, whether or not they are there.
     pub fn of(&self, id: &AllocationId) -> Vec<PathBuf> {
         match self {
-            Self::Unified(folder) => vec![folder.join(id.as_str())],
-            Self::Split(places) => places
-                .iter()
-                .map(|(_, folder)| folder.join(id.as_str()))
-                .collect(),
+            Self::Unified(place) => vec![place.of(id)],
+            Self::Split(places) => places.iter().map(|(_, place)| place.of(id)).collect(),
             Self::Off { .. } => Vec::new(),
         }
     }
@@ -180,6 +208,38 @@ impl Groups {
             Self::Off { .. } => {}
         }
         Ok(groups)
+    }
+
+    /// Whether anything counts the processes of a container.
+    pub fn counts_processes(&self) -> bool {
+        match self {
+            Self::Unified(_) => true,
+            Self::Split(places) => places.iter().any(|(controller, _)| *controller == "pids"),
+            Self::Off { .. } => false,
+        }
+    }
+
+    fn first(&self) -> Option<&Place> {
+        match self {
+            Self::Unified(place) => Some(place),
+            Self::Split(places) => places.first().map(|(_, place)| place),
+            Self::Off { .. } => None,
+        }
+    }
+
+    /// Containers of this owner that have a group here.
+    pub fn containers(&self) -> Vec<AllocationId> {
+        let Some(place) = self.first() else {
+            return Vec::new();
+        };
+        let names = fs::read_dir(&place.folder).into_iter().flatten().flatten();
+        let id = |name: &str| {
+            let (owner, id) = name.split_once('.')?;
+            AllocationId::new(id).ok().filter(|_| owner == place.owner)
+        };
+        names
+            .filter_map(|entry| id(entry.file_name().to_str()?))
+            .collect()
     }
 
     pub fn remove(&self, id: &AllocationId) {
@@ -260,11 +320,11 @@ mod tests {
     fn version_2_is_one_tree() {
         let root = tempfile::tempdir().unwrap();
         fs::write(root.path().join("cgroup.controllers"), "cpu memory pids").unwrap();
-        let groups = Groups::detect(root.path().to_str());
+        let groups = Groups::detect(root.path().to_str(), "a");
         assert_eq!(groups.describe(), "memory-cpu-pids");
         let made = groups.create(&id(), &size(), 7).unwrap();
         let folder = root.path().join("hayward");
-        assert_eq!(made, [folder.join("alc_1")]);
+        assert_eq!(made, [folder.join("a.alc_1")]);
         assert_eq!(read(made[0].join("memory.max")), "4096");
         assert_eq!(read(made[0].join("cpu.max")), "150000 100000");
         assert_eq!(read(made[0].join("pids.max")), "7");
@@ -274,6 +334,12 @@ mod tests {
         );
         join(&made[0], 42).unwrap();
         assert_eq!(groups.members(&id()), [42]);
+        assert_eq!(groups.containers(), [id()]);
+        let other = Groups::detect(root.path().to_str(), "b");
+        assert!(
+            other.containers().is_empty() && other.members(&id()).is_empty(),
+            "R10"
+        );
     }
 
     #[test]
@@ -282,7 +348,7 @@ mod tests {
         for controller in ["memory", "pids"] {
             fs::create_dir(root.path().join(controller)).unwrap();
         }
-        let groups = Groups::detect(root.path().to_str());
+        let groups = Groups::detect(root.path().to_str(), "a");
         assert_eq!(groups.describe(), "memory-pids");
         let made = groups.create(&id(), &size(), 7).unwrap();
         assert_eq!(read(made[0].join("memory.limit_in_bytes")), "4096");
@@ -299,17 +365,20 @@ mod tests {
     fn the_own_group_is_read_from_the_kernel() {
         let mount = tempfile::tempdir().unwrap();
         fs::create_dir_all(mount.path().join("memory/a/b")).unwrap();
-        let groups = Groups::own(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n");
-        let folder = mount.path().join("memory/a/b/hayward");
-        assert_eq!(groups, Groups::Split(vec![("memory", folder)]));
+        let groups = Groups::own(mount.path(), "4:memory:/a/b\n1:cpu,cpuacct:/\n", "a");
+        let place = Place::below(&mount.path().join("memory/a/b"), "a");
+        assert_eq!(groups, Groups::Split(vec![("memory", place)]));
         fs::write(mount.path().join("cgroup.controllers"), "").unwrap();
-        let groups = Groups::own(mount.path(), "0::/x\n");
-        assert_eq!(groups, Groups::Unified(mount.path().join("x/hayward")));
+        let groups = Groups::own(mount.path(), "0::/x\n", "a");
+        assert_eq!(
+            groups,
+            Groups::Unified(Place::below(&mount.path().join("x"), "a"))
+        );
     }
 
     #[test]
     fn where_nothing_can_be_made_it_is_said() {
-        let groups = Groups::detect(Some("/nonexistent"));
+        let groups = Groups::detect(Some("/nonexistent"), "a");
         assert!(matches!(&groups, Groups::Off { reason } if reason.contains("no controller")));
         assert_eq!(groups.describe(), "none");
     }

@@ -4,28 +4,42 @@
 //! supervisor; from then on the supervisor's files tell the truth, and a pipe and a process handle
 //! tell when to read them. An agent that comes later finds the directory and watches on.
 
+mod remains;
 mod watch;
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hayward_node_agent_domain::{Stage, Trace, refusal};
 use hayward_vocabulary::{AllocationId, Exit, Program};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use parking_lot::Mutex;
 use rustix::process::{Signal, pidfd_send_signal};
+use tokio::time::Instant;
 
 use super::groups::Groups;
 use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
-use crate::supervisor::{CLAIM, Claim, EXIT, ORDER, OUTPUT, Order, STARTED, Started};
+use crate::accounts::{Account, Accounts};
+use crate::fault::{self, Point};
+use crate::segments;
+use crate::strays::{self, MARK};
+use crate::supervisor::{CLAIM, Claim, EXIT, ORDER, Order, STARTED, Started};
 use crate::{files, lease, tasks};
 
-/// Variables a container gets from the agent's own environment (S17).
-const INHERITED: [&str; 6] = ["PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"];
+/// Variables a container gets from the agent's own environment (S17), and those it gets only where
+/// it runs as the agent itself: they speak of an account.
+const INHERITED: [&str; 4] = ["PATH", "LANG", "LC_ALL", "TZ"];
+const OF_ACCOUNT: [&str; 4] = ["HOME", "USER", "LOGNAME", "TMPDIR"];
+
+const LOCK_LOOKS: u32 = 100;
+const LOCK_PAUSE: Duration = Duration::from_millis(20);
 
 /// How processes are run here.
 #[derive(Debug, Clone)]
@@ -36,9 +50,11 @@ pub struct Conditions {
     pub job_converter_url: String,
     pub output_limit_bytes: u64,
     pub processes_limit: u64,
-    pub uid: Option<u32>,
-    pub gid: Option<u32>,
+    pub accounts: Accounts,
     pub groups: Groups,
+    pub boot_id: String,
+    /// A launch that takes longer has failed (F31).
+    pub launch_limit: Duration,
 }
 
 #[derive(Clone)]
@@ -48,13 +64,17 @@ struct Inner {
     conditions: Conditions,
     news: NewsSender,
     live: Mutex<HashMap<AllocationId, Live>>,
+    /// The state directory is this agent's alone for as long as it lives (F28).
+    _lock: Flock<File>,
 }
 
 /// A container whose supervisor is being started or runs.
 #[derive(Default)]
 struct Live {
     supervisor: Option<OwnedFd>,
-    stop_asked: bool,
+    stop_asked: Option<Instant>,
+    /// Between a request to end and the forced end.
+    grace: Duration,
 }
 
 impl Processes {
@@ -63,6 +83,7 @@ impl Processes {
             .recursive(true)
             .mode(0o711)
             .create(conditions.state_dir.join("containers"))?;
+        let lock = lock(&conditions.state_dir)?;
         if let Groups::Off { reason } = &conditions.groups {
             tracing::warn!(%reason, "containers have no limits of memory, cpu and processes");
         }
@@ -71,6 +92,7 @@ impl Processes {
             conditions,
             news,
             live,
+            _lock: lock,
         })))
     }
 
@@ -89,29 +111,33 @@ impl Processes {
         fs::DirBuilder::new().mode(0o711).create(&dir)?;
         let own = dir.join("work");
         fs::DirBuilder::new().mode(0o700).create(&own)?;
-        std::os::unix::fs::chown(&own, conditions.uid, conditions.gid)?;
         let Container { size, launch, .. } = container;
+        let account = conditions.accounts.of(&container.user);
+        let (uid, gid) = account.map(|it| (it.uid, it.gid)).unzip();
+        std::os::unix::fs::chown(&own, uid, gid)?;
         let groups = conditions
             .groups
             .create(&container.id, size, conditions.processes_limit)?;
         let (argv, extra) = self.program(container)?;
-        let mut environment: BTreeMap<String, String> = INHERITED
-            .iter()
-            .filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?)))
-            .collect();
+        let mut environment = surroundings(account, &own);
         environment.extend(launch.environment.clone());
         environment.extend(extra);
+        let mark = strays::mark(&dir, container.incarnation);
+        environment.insert(MARK.to_owned(), mark);
         let order = Order {
             id: container.id.clone(),
             incarnation: container.incarnation,
             epoch: container.epoch,
             argv,
             environment,
+            own_directory: launch.working_directory.is_none(),
             working_directory: launch.working_directory.as_ref().map_or(own, PathBuf::from),
             stop_grace_ms: launch.stop_grace_ms,
             output_limit_bytes: conditions.output_limit_bytes,
-            uid: conditions.uid,
-            gid: conditions.gid,
+            uid,
+            gid,
+            processes_limit: conditions.counted_by_account(uid),
+            boot_id: conditions.boot_id.clone(),
             groups,
             own_program: matches!(launch.program, Program::RunTasks { .. }),
             lease: container
@@ -119,6 +145,7 @@ impl Processes {
                 .then(|| lease::file(&conditions.state_dir)),
         };
         files::create_json(&dir.join(ORDER), &order)?;
+        fault::pass(Point::FolderAfter);
         Ok(dir)
     }
 
@@ -156,7 +183,7 @@ impl Processes {
         let mut live = self.0.live.lock();
         let entry = live.entry(id.clone()).or_default();
         entry.supervisor = handle;
-        if entry.stop_asked {
+        if entry.stop_asked.is_some() {
             entry.terminate();
         }
     }
@@ -166,7 +193,7 @@ impl Processes {
             .live
             .lock()
             .get(id)
-            .is_some_and(|entry| entry.stop_asked)
+            .is_some_and(|entry| entry.stop_asked.is_some())
     }
 
     async fn say(&self, id: &AllocationId, incarnation: u64, event: Event) {
@@ -214,21 +241,79 @@ impl Processes {
             let _ = fs::remove_dir_all(dir);
             return None;
         };
+        let incarnation = order.incarnation;
         let started = files::read_json::<Started>(&dir.join(STARTED));
-        let found = Found {
+        let mut found = Found {
             incarnation: order.incarnation,
             epoch: order.epoch,
+            boot_id: Some(order.boot_id).filter(|boot_id| !boot_id.is_empty()),
             pid: started.as_ref().map(|started| started.program.pid),
             started_at: started.map(|started| started.at),
             trace: Self::trace(dir),
         };
         match &found.trace {
-            Trace::Alive => self.adopt(id.clone(), found.incarnation, dir.to_owned()),
-            Trace::Lost | Trace::Begun => self.end_remains(&id, dir),
-            Trace::Exited(_) | Trace::Untouched => {}
+            Trace::Alive => {
+                let grace = Duration::from_millis(order.stop_grace_ms);
+                self.adopt(id.clone(), incarnation, dir.to_owned(), grace);
+            }
+            Trace::Lost | Trace::Begun if !self.end_remains(&id, dir) => {
+                found.trace = Trace::Orphan;
+                self.outlive(id.clone(), incarnation, dir.to_owned());
+            }
+            _ => {}
         }
         Some((id, found))
     }
+}
+
+/// The kernel's, so it goes with the process, however that ends.
+fn lock(state_dir: &Path) -> io::Result<Flock<File>> {
+    let mut file = File::create(state_dir.join("lock"))?;
+    for _ in 0..LOCK_LOOKS {
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => return Ok(lock),
+            Err((back, Errno::EWOULDBLOCK)) => file = back,
+            Err((_, error)) => return Err(error.into()),
+        }
+        // One that was killed may still be on its way out.
+        std::thread::sleep(LOCK_PAUSE);
+    }
+    let what = format!("another agent runs in {}", state_dir.display());
+    Err(io::Error::new(io::ErrorKind::WouldBlock, what))
+}
+
+impl Conditions {
+    /// Where no control group counts processes, those of the account are. The agent's own account
+    /// has others, which must not keep work from starting.
+    fn counted_by_account(&self, uid: Option<u32>) -> Option<u64> {
+        uid.filter(|_| !self.groups.counts_processes())
+            .map(|_| self.processes_limit)
+    }
+}
+
+/// What a program finds in its environment besides what was ordered. An allow-list: nothing else of
+/// the agent's own is passed on (S17).
+fn surroundings(account: Option<&Account>, own: &Path) -> BTreeMap<String, String> {
+    let mut names = INHERITED.to_vec();
+    if account.is_none() {
+        names.extend(OF_ACCOUNT);
+    }
+    let mut environment: BTreeMap<String, String> = names
+        .into_iter()
+        .filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?)))
+        .collect();
+    let Some(account) = account else {
+        return environment;
+    };
+    let home = account.home.as_deref().filter(|home| home.is_dir());
+    let home = home.unwrap_or(own).display().to_string();
+    environment.insert("HOME".to_owned(), home);
+    for name in ["USER", "LOGNAME"] {
+        if let Some(account) = &account.name {
+            environment.insert(name.to_owned(), account.clone());
+        }
+    }
+    environment
 }
 
 impl Live {
@@ -246,25 +331,39 @@ impl Runtime for Processes {
     }
 
     fn labels(&self) -> BTreeMap<String, String> {
-        let limits = self.0.conditions.groups.describe();
-        BTreeMap::from([("hayward.limits".to_owned(), limits)])
+        let conditions = &self.0.conditions;
+        let limits = match &conditions.groups {
+            Groups::Off { .. } if !conditions.accounts.is_the_agents() => "account-pids".into(),
+            groups => groups.describe(),
+        };
+        BTreeMap::from([
+            ("hayward.limits".to_owned(), limits),
+            ("hayward.run_as".to_owned(), conditions.accounts.describe()),
+        ])
     }
 
     fn recover(&self) -> anyhow::Result<BTreeMap<AllocationId, Found>> {
         let dirs = fs::read_dir(self.0.conditions.state_dir.join("containers"))?;
         let dirs = dirs.collect::<io::Result<Vec<_>>>()?;
-        Ok(dirs
+        let mut found: BTreeMap<_, _> = dirs
             .into_iter()
             .filter_map(|entry| self.look(&entry.path()))
-            .collect())
+            .collect();
+        self.end_orphans(&mut found);
+        Ok(found)
     }
 
     fn launch(&self, container: Container) {
         let (id, incarnation) = (container.id.clone(), container.incarnation);
-        self.0.live.lock().insert(id.clone(), Live::default());
+        let live = Live {
+            grace: Duration::from_millis(container.launch.stop_grace_ms),
+            ..Live::default()
+        };
+        self.0.live.lock().insert(id.clone(), live);
         self.0.conditions.groups.stir();
         let runtime = self.clone();
         tokio::spawn(async move {
+            fault::pass(Point::FolderBefore);
             match runtime.prepare(&container) {
                 Ok(dir) => runtime.supervise(id, incarnation, dir).await,
                 Err(error) => {
@@ -277,10 +376,16 @@ impl Runtime for Processes {
     }
 
     fn stop(&self, id: &AllocationId) {
-        if let Some(entry) = self.0.live.lock().get_mut(id) {
-            entry.stop_asked = true;
+        let grace = {
+            let mut live = self.0.live.lock();
+            let Some(entry) = live.get_mut(id) else {
+                return;
+            };
+            entry.stop_asked.get_or_insert_with(Instant::now);
             entry.terminate();
-        }
+            entry.grace
+        };
+        self.insist(id.clone(), grace);
     }
 
     fn forget(&self, id: &AllocationId) {
@@ -293,6 +398,7 @@ impl Runtime for Processes {
     }
 
     fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece> {
-        Piece::read(&self.dir(id).join(OUTPUT), offset, most, backlog)
+        let (offset, bytes) = segments::read(&self.dir(id), offset, most, backlog)?;
+        Some(Piece { offset, bytes })
     }
 }

@@ -3,9 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, Program};
 
-use super::docker::{Docker, Ordered, RUNTIME_DOWN};
+use super::docker::{Docker, Ordered};
 use super::process::Processes;
 use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
 
@@ -32,7 +33,7 @@ impl Real {
     /// It should not have been placed here.
     fn refuse(&self, container: Container) {
         let exit = Exit {
-            cause_code: Some(RUNTIME_DOWN.to_owned()),
+            cause_code: Some(NOT_OFFERED.to_owned()),
             ..Exit::of(
                 ExitCause::Node,
                 "this node runs no images: its agent's docker_socket is not set",

@@ -1,40 +1,31 @@
-//! Both streams of a container, as they came, in one file of limited size.
+//! Both streams of a container, as they came, within a limited room.
 //!
-//! The program is never held up: past the limit the pipe is still emptied, and what comes out of it
-//! is counted and dropped (F36).
+//! The program is never held up: the pipe is always emptied, and of what does not fit the oldest
+//! goes (F36).
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, PipeReader, PipeWriter, Read as _, Write as _};
+use std::io::{self, PipeReader, PipeWriter, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::segments::Segments;
+
 pub struct Output {
-    file: File,
+    kept: Segments,
     reader: Option<PipeReader>,
     writer: Option<PipeWriter>,
-    room: u64,
-    dropped: u64,
 }
 
 impl Output {
     pub fn open(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
-        let path = dir.join(super::OUTPUT);
-        let file = OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
+        let kept = Segments::begin(dir, limit_bytes)?;
         let (reader, writer) = io::pipe()?;
         let (reader, writer) = (Some(reader), Some(writer));
         Ok(Self {
-            file,
+            kept,
             reader,
             writer,
-            room: limit_bytes,
-            dropped: 0,
         })
     }
 
@@ -59,32 +50,19 @@ impl Output {
         let mut buffer = [0; 16 * 1024];
         match reader.read(&mut buffer) {
             Ok(0) => self.reader = None,
-            Ok(length) => self.keep(&buffer[..length]),
+            Ok(length) => self.kept.append(&buffer[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(_) => self.reader = None,
         }
     }
 
-    fn keep(&mut self, piece: &[u8]) {
-        let fits = usize::try_from(self.room)
-            .unwrap_or(usize::MAX)
-            .min(piece.len());
-        // A full disk ends the keeping, not the program (F29).
-        let kept = if self.file.write_all(&piece[..fits]).is_ok() {
-            fits
-        } else {
-            0
-        };
-        self.room -= fits as u64;
-        if kept < piece.len() && self.dropped == 0 {
-            let note = "\n[hayward: no room for more output, the rest is dropped]\n";
-            let _ = self.file.write_all(note.as_bytes());
-        }
-        self.dropped += (piece.len() - kept) as u64;
-    }
-
     /// Takes what is still in the pipe.
     pub fn finish(&mut self) {
+        self.drain();
+        self.kept.finish();
+    }
+
+    fn drain(&mut self) {
         let now = Timespec::default();
         while let Some(pipe) = self.pipe() {
             let mut fds = [PollFd::from_borrowed_fd(pipe, PollFlags::IN)];

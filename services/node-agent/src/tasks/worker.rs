@@ -20,6 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::PREFIX;
 use super::desk::Desk;
+use super::tee::Tee;
 use crate::machine;
 
 /// The threads that run tasks.
@@ -97,7 +98,7 @@ impl Worker {
         };
         match self
             .start(task)
-            .and_then(|(child, reader)| self.attend(child, reader))
+            .and_then(|(child, reader)| self.attend(child, reader, Tee::of(task.task)))
         {
             Ok(end) => {
                 report.exit_code = end.status.code();
@@ -146,7 +147,7 @@ impl Worker {
     }
 
     /// Until the program is over, whoever else still holds its output.
-    fn attend(&self, mut child: Child, mut reader: PipeReader) -> io::Result<End> {
+    fn attend(&self, mut child: Child, mut reader: PipeReader, mut tee: Tee) -> io::Result<End> {
         let group = Pid::from_raw(i32::try_from(child.id()).unwrap_or(i32::MAX));
         let Some(handle) = machine::open(child.id()) else {
             let _ = killpg(group, Signal::SIGKILL);
@@ -172,9 +173,10 @@ impl Worker {
                 (ready[0], bell && ready[1], open && ready[ready.len() - 1])
             };
             if readable {
-                open = tail.take(&mut reader);
+                open = tail.take(&mut reader, &mut tee);
             } else if over {
                 let _ = killpg(group, Signal::SIGKILL);
+                tee.finish();
                 return Ok(End {
                     status: child.wait()?,
                     interrupted,
@@ -207,11 +209,12 @@ struct Tail {
 
 impl Tail {
     /// Takes what is there; false when the stream is over.
-    fn take(&mut self, reader: &mut PipeReader) -> bool {
+    fn take(&mut self, reader: &mut PipeReader, tee: &mut Tee) -> bool {
         let mut buffer = [0; 8192];
         match reader.read(&mut buffer) {
             Ok(0) => false,
             Ok(length) => {
+                tee.take(&buffer[..length]);
                 self.kept.extend_from_slice(&buffer[..length]);
                 if self.kept.len() > 4 * OUTPUT_LIMIT {
                     self.kept.drain(..self.kept.len() - OUTPUT_LIMIT);

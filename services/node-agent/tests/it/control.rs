@@ -13,7 +13,7 @@ use hayward_container_manager_api::{
 };
 use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, LeasedTask, TaskReport};
 use hayward_node_status_api::{Health, Heartbeat, HeartbeatAnswer};
-use hayward_vocabulary::{AllocationId, Launch, Program, Size, WorkKind};
+use hayward_vocabulary::{AllocationId, Exit, Launch, Program, Size, WorkKind};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -41,6 +41,12 @@ pub struct World {
     pub node_lease_ms: Option<u64>,
     /// node-status is not there.
     pub deaf: bool,
+    /// How often the desired set was asked for.
+    pub asked: u64,
+    /// Ends that were reported, each time they were.
+    pub ends: BTreeMap<(AllocationId, u64), Vec<Exit>>,
+    /// History and revision of the desired set, instead of the own one.
+    pub cursor: Option<String>,
 }
 
 #[derive(Clone)]
@@ -70,6 +76,9 @@ impl Control {
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await });
         let dir = Arc::new(tempfile::tempdir().unwrap());
+        // Programs run as somebody else and leave their marks here.
+        let open = std::os::unix::fs::PermissionsExt::from_mode(0o1777);
+        std::fs::set_permissions(dir.path(), open).unwrap();
         std::fs::write(dir.path().join("token"), "secret").unwrap();
         Self { world, url, dir }
     }
@@ -152,7 +161,15 @@ async fn heartbeat(
 }
 
 async fn report(State(world): State<Shared>, Json(report): Json<Report>) -> Json<Value> {
-    world.send_modify(|world| world.report = Some(report));
+    world.send_modify(|world| {
+        for shown in &report.containers {
+            if let Some(exit) = &shown.exit {
+                let of = (shown.id.clone(), shown.incarnation);
+                world.ends.entry(of).or_default().push(exit.clone());
+            }
+        }
+        world.report = Some(report);
+    });
     Json(json!(ReportAnswer { revision: 1 }))
 }
 
@@ -175,13 +192,16 @@ async fn desired(
 ) -> Json<Value> {
     let since = query.get("since").and_then(|cursor| cursor.split_once('-'));
     let since: Option<u64> = since.map(|(_, revision)| revision.parse().unwrap());
+    let state = Arc::clone(&world);
     let mut receiver = world.subscribe();
     let news = receiver.wait_for(|world| Some(world.revision) != since);
     let world = match tokio::time::timeout(Duration::from_secs(5), news).await {
         Ok(world) => world.unwrap().clone(),
         Err(_) => world.borrow().clone(),
     };
-    let cursor = format!("0190b5a0c5f47c5e8f3c000000000001-{}", world.revision);
+    state.send_modify(|world| world.asked += 1);
+    let own = format!("0190b5a0c5f47c5e8f3c000000000001-{}", world.revision);
+    let cursor = world.cursor.clone().unwrap_or(own);
     Json(json!({ "cursor": cursor, "full": true, "changed": world.desired, "removed": [] }))
 }
 

@@ -8,7 +8,7 @@ use hayward_vocabulary::ExitCause;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::containers::{Agent, clear};
+use crate::agent::{Agent, clear};
 use crate::control::{Control, id, lives, number_in, shell, shown, wait_for, wanted};
 
 /// Long enough that a busy machine renews it, short enough to wait for its end.

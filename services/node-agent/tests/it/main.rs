@@ -5,10 +5,17 @@
     reason = "a test that cannot go on should end here"
 )]
 
+mod agent;
 mod containers;
 mod control;
 mod engine;
+mod engine_limits;
+mod faults;
+mod hardening;
 mod lease;
+mod recovery;
+mod restarts;
 mod runner;
 mod simulated;
+mod stubborn;
 mod trouble;

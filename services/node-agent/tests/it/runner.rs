@@ -3,7 +3,7 @@
 use hayward_container_manager_api::{ContainerState, Goal};
 use hayward_vocabulary::{ExitCause, Program};
 
-use crate::containers::Agent;
+use crate::agent::Agent;
 use crate::control::{Control, World, id, tasks, wanted};
 
 fn run_tasks(threads: u32) -> Program {

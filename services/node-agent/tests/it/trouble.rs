@@ -3,7 +3,7 @@
 use hayward_container_manager_api::ContainerState;
 use hayward_vocabulary::{Exit, ExitCause, Program};
 
-use crate::containers::{Agent, clear};
+use crate::agent::{Agent, clear};
 use crate::control::{Control, id, shell, wait_for, wanted};
 
 /// The end of a container with a program that is well.
@@ -129,6 +129,14 @@ async fn f29_with_a_full_journal_nothing_starts_and_everything_ends() {
     };
     assert_eq!(refused.cause, ExitCause::Node, "{refused:?}");
     assert!(refused.message.unwrap().contains("journal") && runs > 0);
+    let quiet = |world: &crate::control::World| {
+        let beat = world.heartbeats.last();
+        beat.and_then(|beat| beat.quiesce_reason.clone())
+            .is_some_and(|why| why.contains("its journal cannot be written"))
+    };
+    control
+        .until("the node asks for no new work and says why", quiet)
+        .await;
     control.change(|world| world.desired.clear());
     wait_for("the end of what ran", || {
         let world = control.world.borrow();

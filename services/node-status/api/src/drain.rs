@@ -89,7 +89,8 @@ pub struct DrainBlocker {
     pub allocation: String,
     pub work: String,
     pub user: String,
-    /// `reservation`, `disruption_limit`, `stopping`, `unreachable` or `paused`.
+    /// `reservation`, `disruption_limit`, `stopping`, `unreachable`, `paused`, `no_place` or
+    /// `moving`.
     pub why: String,
     pub detail: String,
 }

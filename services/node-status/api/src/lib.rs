@@ -181,6 +181,9 @@ pub struct NodeView {
     /// What happens to the node if nothing else does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<Next>,
+    /// How long exclusive work may run there if nothing is heard of the node any more (W7).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lease: Option<LeaseView>,
     /// How often it fell silent and came back lately.
     #[serde(default)]
     pub flaps: u64,
@@ -193,6 +196,22 @@ pub struct NodeView {
     /// Where the drain is that lasts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_state: Option<drain::DrainState>,
+    /// The pool that the policy puts it in and brakes count it in, where its agent names another.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted_in: Option<String>,
+}
+
+/// What a node was granted last (I4), from this answer on and if no other heartbeat comes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LeaseView {
+    /// Milliseconds that each answered heartbeat grants.
+    pub lasts_ms: u64,
+    /// Milliseconds until no exclusive work runs there any more; 0: none does.
+    pub ends_after_ms: u64,
+    /// Milliseconds until the node is given up and a successor may start elsewhere; 0: it may.
+    /// Absent: nobody can tell, for too many of its pool fell silent together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replacement_after_ms: Option<u64>,
 }
 
 /// What happens next, and when.

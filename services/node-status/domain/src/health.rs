@@ -82,6 +82,12 @@ pub fn judge(record: &Record<'_>, now_ms: u64) -> Judgement {
     judged
 }
 
+/// When a node that stays silent is given up, unless the brake is on.
+pub(crate) fn given_up_at(since_ms: u64, limits: Limits, spared_until_ms: u64) -> u64 {
+    let limit = since_ms.saturating_add(limits.lost_ms);
+    limit.max(spared_until_ms)
+}
+
 fn judge_silence(record: &Record<'_>, now_ms: u64) -> Option<Judgement> {
     let Limits {
         suspect_ms,
@@ -90,7 +96,7 @@ fn judge_silence(record: &Record<'_>, now_ms: u64) -> Option<Judgement> {
     let was_lost = record.before == Health::Lost;
     let since = record.heard_ms.unwrap_or(record.watched_since_ms);
     let silence = now_ms.saturating_sub(since);
-    let lost_at = since.saturating_add(lost_ms).max(record.spared_until_ms);
+    let lost_at = given_up_at(since, record.limits, record.spared_until_ms);
     // Neither brake nor mercy take back what was decided before.
     if was_lost && (record.heard_ms.is_none() || silence >= lost_ms) {
         return Some(lost(lost_ms));

@@ -4,7 +4,8 @@
 //! fell silent together that the fault is more likely ours than theirs (B1); [`twins`] notices two
 //! agents that report as one node (F28), [`flaps`] one that comes and goes (F33). [`drain`] says
 //! how far the emptying of a node is (I17), and [`room`] whether its pool can do without it (B4).
-//! [`limit`] holds a node to what it was enrolled for (S15).
+//! [`limit`] holds a node to what it was enrolled for (S15), [`lease`] says how long exclusive work
+//! may still run there (W7).
 //!
 //! Nothing here reads a clock: instants are milliseconds of one monotonic clock that the caller
 //! owns, so an outage of ours is never held against a node (B2).
@@ -13,6 +14,7 @@ pub mod brake;
 pub mod drain;
 pub mod flaps;
 pub mod health;
+pub mod lease;
 pub mod limit;
 pub mod room;
 pub mod twins;

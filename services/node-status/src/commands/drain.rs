@@ -9,7 +9,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 
 use super::Cause;
 use crate::error::Refusal;
-use crate::ledger::{Drain, Ledger, checked};
+use crate::ledger::{Drain, Ledger, Node, checked};
 use crate::store::{DrainRow, Rows};
 use crate::words;
 
@@ -117,7 +117,8 @@ impl Ledger {
             return Ok(());
         };
         let (mut size, mut out) = (0, 0);
-        for other in self.nodes.values().filter(|it| it.pool == node.pool) {
+        let here = |it: &&Node| it.counted_in() == node.counted_in();
+        for other in self.nodes.values().filter(here) {
             size += 1;
             out += u64::from(!works(&other.name));
         }
@@ -130,7 +131,7 @@ impl Ledger {
         })
         .map_err(|few| Refusal::TooFew {
             node: name.clone(),
-            pool: node.pool.clone(),
+            pool: node.counted_in().to_owned(),
             size,
             out,
             floor: guards.pool_floor,

@@ -7,10 +7,11 @@ use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::{Clock as _, SystemClock};
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::NotLeader;
 use hayward_vocabulary::NodeName;
 use sha2::{Digest as _, Sha256};
 
-use super::App;
+use super::{App, NotItsAgent};
 use crate::ledger::Command;
 
 /// How long a token of an agent is good. It renews its token well before.
@@ -30,8 +31,7 @@ const TOKEN_MS: u64 = 24 * 60 * 60 * 1000;
             content_type = "application/problem+json"),
         (status = 429, description = "too many wrong secrets", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn redeem_enrolment(
@@ -64,8 +64,7 @@ pub async fn redeem_enrolment(
     params(("node" = String, Path, description = "name of the node")),
     responses(
         (status = 200, description = "a token for the agent of this node", body = AgentCredentials),
-        (status = 403, description = "not the agent of this node", body = Problem,
-            content_type = "application/problem+json"),
+        NotItsAgent,
     ),
 )]
 pub async fn renew_credentials(

@@ -6,9 +6,10 @@ use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::Problem;
+use hayward_service::refusal::{NotLeader, NotOperator};
 use hayward_vocabulary::NodeName;
 
-use super::{App, revision};
+use super::{App, NoNode, revision};
 use crate::ledger::Command;
 
 /// How far the emptying of a node is; of the last drain, also when it is over.
@@ -19,8 +20,7 @@ use crate::ledger::Command;
         (status = 200, description = "the drain", body = DrainView),
         (status = 404, description = "no such node, or it was never drained", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn show_drain(
@@ -43,16 +43,12 @@ pub async fn show_drain(
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 400, description = "not a drain", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such node", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, NoNode,
         (status = 409, description = "too little of its pool would be left", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "a reason or a deadline that cannot be meant",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn drain_node(
@@ -82,12 +78,10 @@ pub async fn drain_node(
     responses(
         (status = 200, description = "the drain, cancelled", body = DrainView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator,
         (status = 404, description = "no such node, or it is not being drained",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn cancel_drain(

@@ -9,6 +9,7 @@ use hayward_service::clock::random_secret;
 use hayward_service::extract::Json;
 use hayward_service::idempotency::{Answer, Key, digest_of};
 use hayward_service::problem::Problem;
+use hayward_service::refusal::{NotLeader, NotOperator};
 use sha2::{Digest as _, Sha256};
 
 use super::{App, revision};
@@ -26,14 +27,12 @@ use crate::ledger::{Asked, Command};
         )),
         (status = 400, description = "no key, or not a request", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator,
         (status = 409, description = "the first request with this key is under way",
             body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "the key was used with another request", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn create_enrolment(

@@ -13,7 +13,7 @@ use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::App;
+use super::{App, NotItsAgent};
 use crate::ledger::Command;
 
 /// S27: labels of one node.
@@ -60,8 +60,7 @@ impl Glance<'_> {
         (status = 200, description = "what node-status makes of it", body = HeartbeatAnswer),
         (status = 400, description = "not a heartbeat", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "not the agent of this node", body = Problem,
-            content_type = "application/problem+json"),
+        NotItsAgent,
         (status = 409, description = "another agent is this node", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "an inventory that cannot be", body = Problem,

@@ -6,9 +6,10 @@ use hayward_node_status_api::{Identity, NodeEntry};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::Problem;
+use hayward_service::refusal::{NotLeader, NotOperator};
 use hayward_vocabulary::NodeName;
 
-use super::{App, revision};
+use super::{App, NoNode, revision};
 use crate::ledger::Command;
 
 /// Says which of several agents with one name is the node; the others are refused from now on.
@@ -19,14 +20,10 @@ use crate::ledger::Command;
     responses(
         (status = 200, description = "the node as it is now", body = NodeEntry,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such node", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, NoNode,
         (status = 422, description = "no such instance reports", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn identify_node(

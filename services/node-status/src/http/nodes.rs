@@ -5,17 +5,18 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_node_status_api::{
-    NODES, Next, NodeEntry, NodeHistory, NodeList, NodeView, Schedulable,
+    LeaseView, NODES, Next, NodeEntry, NodeHistory, NodeList, NodeView, Schedulable,
 };
-use hayward_node_status_domain::Due;
+use hayward_node_status_domain::{Due, lease};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::{BadQuery, NotLeader, NotOperator};
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{App, revision};
+use super::{App, NoHistory, NoNode, revision};
 use crate::ledger::Command;
 use crate::store;
 
@@ -75,6 +76,11 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
     let pulse = pulses.get(entry.node.as_str()).unwrap_or_default();
     let heartbeat_age_ms = pulses.silence_ms(&pulse);
     let shown = pulse.shown();
+    let now_ms = pulses.now_ms();
+    let (limits, lease_ms) = (app.context.limits, app.context.lease_ms);
+    let since_ms = now_ms.saturating_sub(heartbeat_age_ms);
+    let tenure = lease::tenure(since_ms, lease_ms, limits, shown.mercy);
+    let left = |at: u64| at.saturating_sub(now_ms);
     NodeView {
         entry,
         metrics: pulse.metrics(),
@@ -86,13 +92,19 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
             after_ms: match next.due {
                 Due::Open => None,
                 Due::Silence(ms) => Some(ms.saturating_sub(heartbeat_age_ms)),
-                Due::At(at) => Some(at.saturating_sub(pulses.now_ms())),
+                Due::At(at) => Some(left(at)),
             },
+        }),
+        lease: Some(LeaseView {
+            lasts_ms: lease_ms,
+            ends_after_ms: left(tenure.ends_ms),
+            replacement_after_ms: tenure.given_up_ms.map(left),
         }),
         flaps: shown.flaps,
         rivals: shown.rivals,
         claimed: shown.claimed,
         drain_state: shown.drain_state,
+        counted_in: shown.counted_in,
     }
 }
 
@@ -110,10 +122,7 @@ fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
     params(Page),
     responses(
         (status = 200, description = "a page of nodes", body = NodeList),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NotLeader,
     ),
 )]
 pub async fn list_nodes(
@@ -146,10 +155,7 @@ pub async fn list_nodes(
     params(("node" = String, Path, description = "name of the node"), Since),
     responses(
         (status = 200, description = "the node", body = NodeView),
-        (status = 404, description = "no such node", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NoNode, NotLeader,
     ),
 )]
 pub async fn show_node(
@@ -172,14 +178,10 @@ pub async fn show_node(
     responses(
         (status = 200, description = "the node as it is now", body = NodeEntry,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such node", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, NoNode,
         (status = 422, description = "a reason that cannot be kept", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn vary_node(
@@ -214,14 +216,10 @@ pub async fn vary_node(
     responses(
         (status = 204, description = "forgotten",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such node", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, NoNode,
         (status = 409, description = "the node is not lost", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn remove_node(
@@ -245,12 +243,7 @@ pub async fn remove_node(
     params(("node" = String, Path, description = "name of the node"), Page),
     responses(
         (status = 200, description = "a page of changes", body = NodeHistory),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "no such node", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader, or the database is away", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NoNode, NoHistory,
     ),
 )]
 pub async fn list_node_changes(

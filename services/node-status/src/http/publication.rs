@@ -3,30 +3,22 @@
 use axum::extract::State;
 use axum::response::Response;
 use hayward_node_status_api::{NODES, NodeEntry};
-use hayward_publication::{Update, endpoint};
-use hayward_service::auth::Caller;
-use hayward_service::extract::Query;
+use hayward_publication::Update;
+use hayward_publication::endpoint::{Reader, Since};
 use hayward_service::problem::Problem;
+use hayward_service::refusal::{NotAService, NotLeader};
 
 use super::App;
 
 /// What changed of the nodes since a cursor, or all of them.
 #[utoipa::path(
     get, path = "/v1/nodes/publication", operation_id = "follow_nodes", tag = "publication",
-    params(endpoint::Since),
+    params(Since),
     responses(
         (status = 200, description = "news, or nothing after the wait", body = Update<NodeEntry>),
-        (status = 403, description = "not a service", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotAService, NotLeader,
     ),
 )]
-pub async fn follow_nodes(
-    State(app): State<App>,
-    caller: Caller,
-    Query(since): Query<endpoint::Since>,
-) -> Result<Response, Problem> {
-    caller.require_service()?;
-    endpoint::answer(&app.publisher, NODES, "", &since, true).await
+pub async fn follow_nodes(State(app): State<App>, reader: Reader) -> Result<Response, Problem> {
+    reader.follow(&app.publisher, NODES).await
 }

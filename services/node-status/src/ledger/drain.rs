@@ -146,6 +146,8 @@ fn said(why: BlockerReason) -> &'static str {
         BlockerReason::Stopping => "stopping",
         BlockerReason::Unreachable => "unreachable",
         BlockerReason::Paused => "paused",
+        BlockerReason::NoPlace => "no_place",
+        BlockerReason::Moving => "moving",
         BlockerReason::Unknown => "unknown",
     }
 }

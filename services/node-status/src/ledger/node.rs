@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use hayward_node_status_api::{Heartbeat, Inventory, NodeEntry};
+use hayward_node_status_domain::lease::Mercy;
 use hayward_node_status_domain::{Brake, Flaps, Health, Record, Twins, limit::held_to};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
@@ -16,6 +17,8 @@ pub const DEFAULT_POOL: &str = "default";
 pub struct Node {
     pub name: NodeName,
     pub pool: String,
+    /// The pool the policy puts it in, as rm-scheduler says; absent while that is not known.
+    pub placed: Option<String>,
     pub inventory: Inventory,
     pub boot_id: String,
     pub agent_instance: String,
@@ -50,6 +53,7 @@ impl Node {
         Self {
             name,
             pool: pool_of(&beat.inventory),
+            placed: None,
             inventory: beat.inventory.clone(),
             boot_id: beat.boot_id.clone(),
             agent_instance: beat.agent_instance.clone(),
@@ -69,6 +73,11 @@ impl Node {
             due_ms: None,
             changes: 0,
         }
+    }
+
+    /// The pool whose brakes count it.
+    pub fn counted_in(&self) -> &str {
+        self.placed.as_ref().unwrap_or(&self.pool)
     }
 
     /// Takes over what the node says of itself; true when that is news.
@@ -212,6 +221,8 @@ impl Node {
             rivals,
             claimed: (*claimed != self.capacity()).then(|| claimed.clone()),
             drain_state: drain.map(|drain| drain.state),
+            mercy: Mercy::default(),
+            counted_in: self.placed.clone().filter(|placed| *placed != self.pool),
         }
     }
 }

@@ -79,6 +79,7 @@ pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error>
         nodes.push(Node {
             name: NodeName::new(row.node).map_err(|error| decode(&error))?,
             pool: row.pool,
+            placed: None,
             inventory,
             boot_id: row.boot_id,
             twins: Twins::of(row.agent_instance.clone(), row.rivals),

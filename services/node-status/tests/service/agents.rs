@@ -42,6 +42,32 @@ async fn a_heartbeat_makes_a_node_and_repeating_it_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn w_7_a_node_shows_its_lease_and_when_a_successor_may_start() {
+    let world = World::with(200, 1_000).await;
+    let answer = world.beat("n1", &well()).await;
+    let lease = world.node("n1").await.lease.unwrap();
+    assert_eq!(Some(lease.lasts_ms), answer.lease_ms);
+    assert!(lease.ends_after_ms <= lease.lasts_ms, "{lease:?}");
+    let until_lost = lease.replacement_after_ms.unwrap();
+    // The lease is over first, by the margin.
+    let margin_ms = 1_000 - lease.lasts_ms;
+    assert_eq!(until_lost, lease.ends_after_ms + margin_ms, "{lease:?}");
+    let over = until("the lease to end before the node is given up", async || {
+        let node = world.node("n1").await;
+        let lease = node.lease.unwrap();
+        if node.entry.health == Health::Lost {
+            assert_eq!(
+                (lease.ends_after_ms, lease.replacement_after_ms),
+                (0, Some(0))
+            );
+        }
+        (node.entry.health == Health::Lost).then_some(lease)
+    })
+    .await;
+    assert_eq!(over.lasts_ms, lease.lasts_ms);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_speaks_for_its_own_node_only() {
     let world = World::calm().await;
     let other = world.agent("n2");

@@ -283,6 +283,41 @@ async fn b4_a_pool_is_not_emptied_by_mistake() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn b4_pools_are_those_of_the_policy() {
+    let world = World::calm().await;
+    for number in 1..=8 {
+        world.beat(&format!("n{number}"), &well()).await;
+    }
+    world.scheduler.places("n1", "gpu");
+    world.scheduler.places("n2", "gpu");
+    world.scheduler.places("n3", "default");
+    until("what the policy says", async || {
+        let counted = world.node("n2").await.counted_in;
+        (counted.as_deref() == Some("gpu")).then_some(())
+    })
+    .await;
+    assert_eq!(world.node("n2").await.entry.pool, "default", "as it says");
+    assert_eq!(world.node("n3").await.counted_in, None, "the same");
+    let drain = |node: &'static str| {
+        let (operator, path) = (world.operator(), format!("/v1/nodes/{node}/drain"));
+        async move { operator.put::<_, DrainView>(&path, &because("disk")).await }
+    };
+    drain("n1").await.unwrap();
+    // Of eight machines of one pool it could go; of these two it is the last one.
+    let refused = drain("n2").await.unwrap_err();
+    let told = refused.problem().unwrap().detail.to_string();
+    assert!(told.starts_with("pool gpu has 2 nodes"), "{told}");
+    drain("n3").await.unwrap();
+    world.scheduler.places("n2", "default");
+    until("that it was moved", async || {
+        let counted = world.node("n2").await.counted_in;
+        counted.is_none().then_some(())
+    })
+    .await;
+    drain("n2").await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_meant_changes_nothing() {
     let world = World::of_three().await;
     let revision = world.running().publisher.revision();

@@ -71,7 +71,7 @@ impl World {
             suspect_ms,
             lost_ms,
             warm_up_ms: Some(lost_ms),
-            rm_scheduler_url: scheduler.url(),
+            rm_scheduler_url: scheduler.url.clone(),
             ..Settings::default()
         };
         change(&mut settings);

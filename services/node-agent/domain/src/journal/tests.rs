@@ -29,7 +29,7 @@ fn ended(incarnation: u64, code: i32) -> Record {
 
 fn cause(story: &Story, trace: Trace, boot: &str) -> Option<ExitCause> {
     match judge(story, trace, boot) {
-        Verdict::Live => None,
+        Verdict::Live | Verdict::Ending => None,
         Verdict::Ended(exit) => Some(exit.cause),
     }
 }

@@ -18,7 +18,6 @@ const ASKED: &str = "start-asked";
 const STARTED: &str = "started.json";
 const STOP: &str = "stop-asked";
 const EXIT: &str = "exit.json";
-const OUTPUT: &str = "output";
 const PLACE: &str = "output.place";
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -90,8 +89,9 @@ impl Folder {
         files::read_json(&self.0.join(EXIT))
     }
 
-    pub fn output(&self) -> PathBuf {
-        self.0.join(OUTPUT)
+    /// Where its output is.
+    pub fn dir(&self) -> &Path {
+        &self.0
     }
 
     pub fn place(&self) -> PathBuf {

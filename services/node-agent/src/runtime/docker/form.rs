@@ -7,13 +7,16 @@
 //! namespaces, and of the host's files only what the agent's own settings list.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 
 use bollard::models::{
     ContainerCreateBody, HostConfig, HostConfigCgroupnsModeEnum, HostConfigLogConfig,
 };
 use hayward_vocabulary::launch::LEAST_ID;
-use hayward_vocabulary::{AllocationId, ContainerForm};
+use hayward_vocabulary::{AllocationId, ContainerForm, UserName};
 
+use super::mounts;
+use crate::accounts::Accounts;
 use crate::runtime::Container;
 
 /// Who runs in containers that name nobody: a number without rights, and without an account.
@@ -32,11 +35,17 @@ pub struct Rules {
     pub node: String,
     /// Tells the containers of this agent from those of another one on the same engine.
     pub owner: String,
+    /// Whom the work of users runs as.
+    pub accounts: Accounts,
     pub uid: Option<u32>,
     pub gid: Option<u32>,
     pub network: String,
     /// `HOST:INSIDE` or `HOST:INSIDE:ro`.
     pub mounts: Vec<String>,
+    /// Below these, and nowhere else, work may ask for directories.
+    pub mountable: Vec<PathBuf>,
+    pub socket: PathBuf,
+    pub state_dir: PathBuf,
     pub processes_limit: u64,
     pub output_limit_bytes: u64,
 }
@@ -82,7 +91,7 @@ pub fn body(
         entrypoint: Some(vec![program.clone()]),
         cmd: Some(arguments.to_vec()),
         env: Some(environment(container)),
-        user: Some(user(form, rules)?),
+        user: Some(user(&container.user, form, rules)?),
         working_dir: container.launch.working_directory.clone(),
         labels: Some(labels.map(|(name, value)| (name.to_owned(), value)).into()),
         host_config: Some(host(container, form, rules)),
@@ -91,6 +100,7 @@ pub fn body(
 }
 
 fn host(container: &Container, form: &ContainerForm, rules: &Rules) -> HostConfig {
+    let own = form.mounts.iter().map(mounts::bind);
     let memory = signed(container.size.memory_bytes);
     let log = [
         ("max-size", rules.output_limit_bytes.max(1).to_string()),
@@ -111,7 +121,7 @@ fn host(container: &Container, form: &ContainerForm, rules: &Rules) -> HostConfi
         network_mode: Some(rules.network.clone()),
         ipc_mode: Some("private".to_owned()),
         cgroupns_mode: Some(HostConfigCgroupnsModeEnum::PRIVATE),
-        binds: Some(rules.mounts.clone()),
+        binds: Some(rules.mounts.iter().cloned().chain(own).collect()),
         // F36: the engine's own copy is bounded too.
         log_config: Some(HostConfigLogConfig {
             typ: Some("json-file".to_owned()),
@@ -136,15 +146,24 @@ fn environment(container: &Container) -> Vec<String> {
     variables.into_iter().map(pair).collect()
 }
 
-fn user(form: &ContainerForm, rules: &Rules) -> Result<String, String> {
+/// S16: whom its user is mapped to; else whom the node says; else whom the submission does, unless
+/// it sees files of the node, whose owner it would choose itself; else nobody.
+fn user(user: &UserName, form: &ContainerForm, rules: &Rules) -> Result<String, String> {
     let chosen = |what: &str, own: Option<u32>, asked: Option<u32>| match (own, asked) {
         (Some(own), Some(asked)) if own != asked => Err(format!(
             "this node runs containers as {what} {own}, not as {asked}"
         )),
         (own, asked) => Ok(own.or(asked)),
     };
-    let uid = chosen("user", rules.uid, form.uid)?.unwrap_or(NOBODY);
-    let gid = chosen("group", rules.gid, form.gid)?.unwrap_or(uid);
+    let account = rules.accounts.mapped(user);
+    let strange = account.is_none() && rules.uid.is_none() && !form.mounts.is_empty();
+    let (own_uid, own_gid) = match account {
+        Some(account) => (Some(account.uid), Some(account.gid)),
+        None if strange => (Some(NOBODY), Some(NOBODY)),
+        None => (rules.uid, rules.gid),
+    };
+    let uid = chosen("user", own_uid, form.uid)?.unwrap_or(NOBODY);
+    let gid = chosen("group", own_gid, form.gid)?.unwrap_or(uid);
     if uid < LEAST_ID || gid < LEAST_ID {
         return Err(format!(
             "work runs as no user or group below {LEAST_ID}, and it would as {uid}:{gid}"
@@ -167,9 +186,13 @@ pub fn registry(image: &str) -> &str {
 
 #[cfg(test)]
 mod tests {
+    use hayward_vocabulary::launch::Mount;
     use hayward_vocabulary::{Launch, Program, Size};
 
     use super::*;
+    use crate::accounts::Own;
+
+    const ROOT: Own = Own { uid: 0, gid: 0 };
 
     fn rules() -> Rules {
         Rules {
@@ -179,6 +202,10 @@ mod tests {
             gid: None,
             network: "bridge".into(),
             mounts: Vec::new(),
+            mountable: Vec::new(),
+            socket: "/run/x.sock".into(),
+            state_dir: "/state".into(),
+            accounts: Accounts::new(ROOT, "ada=4001:4002", (None, None)).unwrap(),
             processes_limit: 64,
             output_limit_bytes: 1000,
         }
@@ -190,6 +217,7 @@ mod tests {
             uid,
             gid,
             read_only: true,
+            mounts: Vec::new(),
         }
     }
 
@@ -201,6 +229,7 @@ mod tests {
             epoch: 1,
             exclusive: false,
             work: "svc_1".parse().unwrap(),
+            user: "ben".parse().unwrap(),
             size: Size {
                 memory_bytes: 7 << 20,
                 cpu_milli: 1500,
@@ -218,21 +247,64 @@ mod tests {
 
     #[test]
     fn s16_never_as_root_nor_as_a_system_account() {
+        let as_whom =
+            |form: &ContainerForm, rules: &Rules| user(&"ben".parse().unwrap(), form, rules);
         for (uid, gid) in [(Some(0), None), (Some(999), None), (Some(1000), Some(0))] {
-            assert!(user(&form(uid, gid), &rules()).is_err(), "{uid:?} {gid:?}");
+            assert!(
+                as_whom(&form(uid, gid), &rules()).is_err(),
+                "{uid:?} {gid:?}"
+            );
         }
         let own = |uid| Rules { uid, ..rules() };
-        assert!(user(&form(None, None), &own(Some(0))).is_err());
-        assert!(user(&form(Some(2000), None), &own(Some(3000))).is_err());
-        assert_eq!(user(&form(None, None), &rules()).unwrap(), "65534:65534");
-        assert_eq!(
-            user(&form(Some(1000), None), &rules()).unwrap(),
-            "1000:1000"
-        );
-        assert_eq!(
-            user(&form(None, None), &own(Some(3000))).unwrap(),
-            "3000:3000"
-        );
+        assert!(as_whom(&form(None, None), &own(Some(0))).is_err());
+        assert!(as_whom(&form(Some(2000), None), &own(Some(3000))).is_err());
+        for (form, rules, expected) in [
+            (form(None, None), rules(), "65534:65534"),
+            (form(Some(1000), None), rules(), "1000:1000"),
+            (form(None, None), own(Some(3000)), "3000:3000"),
+        ] {
+            assert_eq!(as_whom(&form, &rules).unwrap(), expected);
+        }
+    }
+
+    #[test]
+    fn s16_the_map_of_users_holds_in_containers_too() {
+        let ada = "ada".parse().unwrap();
+        let own = Rules {
+            uid: Some(3000),
+            ..rules()
+        };
+        for rules in [rules(), own] {
+            assert_eq!(user(&ada, &form(None, None), &rules).unwrap(), "4001:4002");
+            assert_eq!(
+                user(&ada, &form(Some(4001), None), &rules).unwrap(),
+                "4001:4002"
+            );
+            assert!(user(&ada, &form(Some(4003), None), &rules).is_err());
+        }
+    }
+
+    #[test]
+    fn s21_who_sees_files_of_the_node_does_not_choose_whose_they_are() {
+        let mount = Mount {
+            source: "/srv/a".into(),
+            target: "/a".into(),
+            read_only: true,
+        };
+        let sees = |uid| ContainerForm {
+            mounts: vec![mount.clone()],
+            ..form(uid, None)
+        };
+        let ben = "ben".parse().unwrap();
+        assert_eq!(user(&ben, &sees(None), &rules()).unwrap(), "65534:65534");
+        assert!(user(&ben, &sees(Some(1000)), &rules()).is_err());
+        let own = Rules {
+            uid: Some(3000),
+            ..rules()
+        };
+        assert_eq!(user(&ben, &sees(None), &own).unwrap(), "3000:3000");
+        let body = body(&container(), &["x".to_owned()], &sees(None), &rules()).unwrap();
+        assert_eq!(body.host_config.unwrap().binds.unwrap(), ["/srv/a:/a:ro"]);
     }
 
     #[test]

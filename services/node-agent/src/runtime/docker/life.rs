@@ -8,13 +8,14 @@ use std::time::{Duration, Instant};
 
 use hayward_service::Shutdown;
 use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_vocabulary::launch::NOT_OFFERED;
 use hayward_vocabulary::{ContainerForm, Exit, ExitCause};
 use tokio::task::JoinHandle;
 
 use super::engine::Fault;
 use super::folder::{Folder, Order, Started};
 use super::seen::{Ending, Stage};
-use super::{Docker, form, logs};
+use super::{Docker, form, logs, mounts};
 use crate::pause::Pause;
 use crate::runtime::{Container, Event};
 
@@ -97,6 +98,9 @@ impl Docker {
         } = ordered;
         let body = form::body(container, argv, image, &self.0.rules)
             .map_err(|message| Exit::of(ExitCause::LaunchFailed, message))?;
+        // Another node may give what this one does not: no fault of the work's.
+        mounts::permitted(image, &self.0.rules)
+            .map_err(|message| coded(ExitCause::Node, NOT_OFFERED, message))?;
         let name = form::name(&container.id, container.incarnation);
         let deadline = Instant::now() + self.0.engine.limits.patience;
         let mut pause = Pause::default();

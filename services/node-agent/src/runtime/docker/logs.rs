@@ -1,13 +1,15 @@
-//! Both streams of a container, as they came, from the engine into one file of limited size, where
+//! Both streams of a container, as they came, from the engine into files of limited size, where
 //! they are sent on from like those of every other runtime.
 //!
-//! The engine puts an instant before each piece. How far the file goes is kept beside it as that
+//! The engine puts an instant before each piece. How far the files go is kept beside them as that
 //! instant, so an agent that comes later goes on behind the last piece, even when the engine has
-//! turned its own files over meanwhile. Past the limit nothing more is read (F36).
+//! turned its own files over meanwhile. Of what does not fit, the oldest goes (F36).
+//!
+//! While it turns its files over, an engine may give the last line twice in one stream. A whole
+//! line with the instant, to the nanosecond, and the bytes of the one before is that line.
 
-use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::io;
 use std::time::Duration;
 
 use bollard::container::LogOutput;
@@ -19,14 +21,14 @@ use super::folder::Folder;
 use super::seen::{Stage, instant};
 use crate::files;
 use crate::pause::Pause;
+use crate::segments::Segments;
 
 /// Pieces taken together.
 const AT_ONCE: usize = 1024;
 /// A stream that says nothing for so long is asked for again: its engine may hang.
 const SILENCE: Duration = Duration::from_mins(5);
-const NOTE: &str = "\n[hayward: no room for more output, the rest is dropped]\n";
 
-/// Copies until the container is over and all was read, or the file is full.
+/// Copies until the container is over and all was read.
 pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
     let mut pause = Pause::default();
     let mut kept = match Kept::open(folder, limit) {
@@ -36,11 +38,20 @@ pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
             return;
         }
     };
-    while !kept.full {
+    let mut over = false;
+    loop {
         match read_on(engine, id, &mut kept).await {
-            Ok(true) if is_over(engine, id).await => return,
-            Ok(true) => pause.wait().await,
+            // A stream also ends with its engine, and what was written between that end and the
+            // container's own would be lost: only one that was opened afterwards has it all.
+            Ok(true) if over => break,
+            Ok(true) => {
+                over = is_over(engine, id).await;
+                if !over {
+                    pause.wait().await;
+                }
+            }
             Ok(false) => pause.reset(),
+            Err(_) if over && is_gone(engine, id).await => break,
             Err(error) => {
                 if pause.is_new() {
                     tracing::warn!(container = id, error, "its output cannot be read");
@@ -49,14 +60,18 @@ pub async fn copy(engine: &Engine, id: &str, folder: &Folder, limit: u64) {
             }
         }
     }
+    kept.finish();
 }
 
-/// A stream also ends with its engine, which may leave its containers running.
 async fn is_over(engine: &Engine, id: &str) -> bool {
     match engine.inspect(id).await {
         Ok(seen) => matches!(seen.stage, Stage::Over(_)),
         Err(fault) => matches!(fault, Fault::Missing(_)),
     }
+}
+
+async fn is_gone(engine: &Engine, id: &str) -> bool {
+    matches!(engine.inspect(id).await, Err(Fault::Missing(_)))
 }
 
 /// True when all was read.
@@ -85,9 +100,6 @@ async fn read_on(engine: &Engine, id: &str, kept: &mut Kept<'_>) -> Result<bool,
         if let Some(broken) = broken {
             return Err(broken);
         }
-        if kept.full {
-            return Ok(true);
-        }
     }
 }
 
@@ -99,6 +111,9 @@ struct Place {
     at: String,
     /// Pieces with that instant.
     count: u64,
+    /// Hash of the last piece, when that was a whole line.
+    #[serde(default)]
+    line: Option<u64>,
     /// How many of those were met again in the present stream.
     #[serde(skip)]
     again: u64,
@@ -117,9 +132,13 @@ impl Place {
         if at < self.at.as_str() {
             return;
         }
+        let line = whole_line(&piece[space + 1..]);
         if at == self.at {
             self.again += 1;
-            if self.again <= self.count {
+            // What was dropped of a long line is not counted again, but its end is its end.
+            let ends_it = line.is_some() && self.line.is_none();
+            let seen = self.again <= self.count || (self.line.is_some() && self.line == line);
+            if seen && !ends_it {
                 return;
             }
         } else {
@@ -129,37 +148,34 @@ impl Place {
         }
         self.count += 1;
         self.again = self.count;
+        self.line = line;
         bytes.extend_from_slice(&piece[space + 1..]);
     }
 }
 
+/// None for a part of a line: of one long line, parts may well be alike.
+fn whole_line(bytes: &[u8]) -> Option<u64> {
+    let mut hasher = DefaultHasher::new();
+    bytes.hash(&mut hasher);
+    bytes.ends_with(b"\n").then(|| hasher.finish())
+}
+
 struct Kept<'a> {
     folder: &'a Folder,
-    file: File,
+    segments: Segments,
     place: Place,
-    limit: u64,
-    full: bool,
 }
 
 impl<'a> Kept<'a> {
     fn open(folder: &'a Folder, limit: u64) -> io::Result<Self> {
-        let place: Place = files::read_json(&folder.place()).unwrap_or_default();
-        let file = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(folder.output())?;
-        let full = place.bytes >= limit;
-        if !full {
-            // What was written and not noted is read again.
-            file.set_len(place.bytes)?;
-        }
+        let mut place: Place = files::read_json(&folder.place()).unwrap_or_default();
+        // What was written and not noted is read again.
+        let segments = Segments::resume(folder.dir(), limit, place.bytes)?;
+        place.bytes = segments.end();
         Ok(Self {
             folder,
-            file,
+            segments,
             place,
-            limit,
-            full,
         })
     }
 
@@ -173,22 +189,27 @@ impl<'a> Kept<'a> {
         if bytes.is_empty() {
             return Ok(());
         }
-        let room = usize::try_from(self.limit - self.place.bytes).unwrap_or(usize::MAX);
-        let fits = room.min(bytes.len());
-        self.file.write_all(&bytes[..fits])?;
-        self.place.bytes += fits as u64;
-        self.full = fits < bytes.len();
-        if self.full {
-            self.file.write_all(NOTE.as_bytes())?;
-            self.place.bytes = self.limit;
-        }
+        self.segments.append(bytes);
+        self.note()
+    }
+
+    fn note(&mut self) -> io::Result<()> {
+        self.place.bytes = self.segments.end();
         files::note(&self.folder.place(), &serde_json::to_vec(&self.place)?)
+    }
+
+    /// Says how much no disk took.
+    fn finish(&mut self) {
+        self.segments.finish();
+        // Unnoted, the next agent reads a little of it again.
+        let _ = self.note();
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::segments;
 
     fn piece(text: &str) -> LogOutput {
         LogOutput::StdOut {
@@ -223,17 +244,43 @@ mod tests {
     }
 
     #[test]
-    fn f36_the_file_has_a_limit_and_says_when_it_is_reached() {
+    fn a_line_that_the_engine_repeats_is_taken_once() {
+        let mut place = Place::default();
+        let first = ["1 xx", "1 xx", "1 \n", "2 end\n", "2 end\n"];
+        assert_eq!(read(&mut place, &first), "xxxx\nend\n");
+        assert_eq!(
+            read(&mut place, &["2 end\n", "2 end\n", "2 more\n"]),
+            "more\n"
+        );
+    }
+
+    #[test]
+    fn the_end_of_a_line_is_taken_though_its_parts_were_dropped_meanwhile() {
+        let mut place = Place::default();
+        assert_eq!(read(&mut place, &["1 x", "1 x", "1 x"]), "xxx");
+        let again = ["1 x", "1 \n", "2 end\n"];
+        assert_eq!(read(&mut place, &again), "\nend\n");
+        assert_eq!(read(&mut place, &again[1..]), "");
+    }
+
+    fn text(folder: &Folder) -> (u64, String) {
+        let (offset, bytes) = segments::read(folder.dir(), 0, 1000, 1000).unwrap();
+        (offset, String::from_utf8(bytes).unwrap())
+    }
+
+    #[test]
+    fn f36_of_a_flood_the_newest_is_kept_also_by_a_later_agent() {
         let dir = tempfile::tempdir().unwrap();
         let folder = Folder::at(dir.path().to_owned());
         let mut kept = Kept::open(&folder, 10).unwrap();
         kept.write(b"12345678").unwrap();
-        assert!(!kept.full);
         kept.write(b"90abc").unwrap();
-        assert!(kept.full);
-        let text = std::fs::read_to_string(folder.output()).unwrap();
-        assert!(text.starts_with("1234567890\n[hayward: no room"), "{text}");
-        assert!(Kept::open(&folder, 10).unwrap().full);
+        assert_eq!(text(&folder), (5, "67890".to_owned()));
+        assert_eq!(segments::read(folder.dir(), 10, 9, 9).unwrap().1, b"abc");
+        let mut kept = Kept::open(&folder, 10).unwrap();
+        kept.write(b"defgh").unwrap();
+        assert_eq!(text(&folder), (10, "abcde".to_owned()));
+        assert_eq!(segments::read(folder.dir(), 15, 9, 9).unwrap().1, b"fgh");
     }
 
     #[test]
@@ -242,9 +289,9 @@ mod tests {
         let folder = Folder::at(dir.path().to_owned());
         let mut kept = Kept::open(&folder, 100).unwrap();
         kept.write(b"noted").unwrap();
-        kept.file.write_all(b"torn").unwrap();
+        kept.segments.append(b"torn");
         let mut kept = Kept::open(&folder, 100).unwrap();
         kept.write(b" again").unwrap();
-        assert_eq!(std::fs::read(folder.output()).unwrap(), b"noted again");
+        assert_eq!(text(&folder), (0, "noted again".to_owned()));
     }
 }

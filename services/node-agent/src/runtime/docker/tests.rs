@@ -10,7 +10,9 @@ use serde_json::json;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc;
 
+use super::life::RUNTIME_DOWN;
 use super::*;
+use crate::accounts::Own;
 use crate::runtime::Container;
 use pretence::{Mood, Pretence, Registry, Stage};
 
@@ -30,6 +32,8 @@ fn conditions(dir: &Path) -> Conditions {
         node: "node-1".into(),
         network: "bridge".into(),
         mounts: Vec::new(),
+        mountable: Vec::new(),
+        accounts: Accounts::new(Own { uid: 0, gid: 0 }, "", (None, None)).unwrap(),
         registries: vec!["listed.example".into()],
         uid: None,
         gid: None,
@@ -82,6 +86,7 @@ impl Bench {
             uid: None,
             gid: None,
             read_only: false,
+            mounts: Vec::new(),
         };
         let argv = vec!["program".to_owned()];
         let program = Program::Container {
@@ -94,6 +99,7 @@ impl Bench {
             epoch: 1,
             exclusive: false,
             work: "svc_1".parse().unwrap(),
+            user: "ada".parse().unwrap(),
             size: Size::default(),
             launch: Launch {
                 program,
@@ -123,7 +129,7 @@ impl Bench {
     async fn ended(&mut self) -> Exit {
         match self.news.recv().await.unwrap().event {
             Event::Ended(exit) => exit,
-            event @ Event::Started { .. } => panic!("{event:?}"),
+            event => panic!("{event:?}"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Watching supervisors: own ones by pipe and wait, adopted ones by a handle on the process. No
-//! news waits for a clock, except a start that happens while the agent is away.
+//! news waits for a clock, except a start that happens while the agent is away, and the word of an
+//! adopted one that what it has does not end.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -10,22 +11,25 @@ use hayward_node_agent_domain::{Stage, Trouble, refusal};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 use rustix::process::{Signal, pidfd_send_signal};
 use tokio::io::unix::AsyncFd;
-use tokio::io::{AsyncBufReadExt as _, BufReader};
-use tokio::process::{Child, Command};
+use tokio::io::{AsyncBufReadExt as _, BufReader, Lines};
+use tokio::process::{Child, ChildStdout, Command};
 
 use super::{Event, Processes};
+use crate::fault::{self, Point};
 use crate::files;
 use crate::machine::{self, Identity};
-use crate::supervisor::{CLAIM, Claim, EXIT, STARTED, Started};
+use crate::supervisor::{CLAIM, Claim, EXIT, STARTED, STUCK, Started, Stuck};
 
-/// Looks for members of a group that is being ended: those killed first may have had children.
-const PASSES: u32 = 100;
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
+/// For a word of a supervisor that cannot end what it has; it has no pipe to a later agent.
+const LOOK_SLOWLY: Duration = Duration::from_secs(2);
+
+type Words = Lines<BufReader<ChildStdout>>;
 
 impl Processes {
     /// Starts a supervisor for this directory and stays until it is gone.
     pub(super) async fn supervise(&self, id: AllocationId, incarnation: u64, dir: PathBuf) {
-        let mut child = match self.spawn(&dir) {
+        let mut child = match self.spawn(&dir, incarnation) {
             Ok(child) => child,
             Err(error) => {
                 let message = format!("its supervisor cannot be started: {error}");
@@ -35,12 +39,15 @@ impl Processes {
         };
         // Not yet waited for, so the number is still its own.
         self.hold(&id, child.id().and_then(machine::open));
-        let mut told = None;
+        let (mut told, mut begun) = (None, false);
         if let Some(stdout) = child.stdout.take() {
             let mut lines = BufReader::new(stdout).lines();
-            while let Ok(Some(line)) = lines.next_line().await {
+            while let Some(line) = self.heard(&id, &mut lines, begun).await {
+                begun = true;
                 if let Ok(started) = serde_json::from_str::<Started>(&line) {
                     self.say(&id, incarnation, started.event()).await;
+                } else if let Ok(Stuck { stuck }) = serde_json::from_str(&line) {
+                    self.say(&id, incarnation, Event::Stuck(stuck)).await;
                 } else {
                     told = serde_json::from_str::<Exit>(&line).ok();
                 }
@@ -52,26 +59,61 @@ impl Processes {
         self.conclude((&id, incarnation), &dir, told).await;
     }
 
-    fn spawn(&self, dir: &Path) -> std::io::Result<Child> {
+    /// The next word of a supervisor. One that says nothing at all for too long hangs, and is
+    /// killed (F31): what can be proven of its launch is then looked for.
+    async fn heard(&self, id: &AllocationId, lines: &mut Words, begun: bool) -> Option<String> {
+        let next = lines.next_line();
+        if begun {
+            return next.await.ok().flatten();
+        }
+        tokio::pin!(next);
+        let limit = self.0.conditions.launch_limit;
+        if let Ok(line) = tokio::time::timeout(limit, &mut next).await {
+            return line.ok().flatten();
+        }
+        tracing::error!(container = %id, "its launch hangs; its supervisor is killed");
+        self.dismiss(id);
+        None
+    }
+
+    /// Kills a supervisor. False when there is none.
+    pub(super) fn dismiss(&self, id: &AllocationId) -> bool {
+        let live = self.0.live.lock();
+        let supervisor = live.get(id).and_then(|entry| entry.supervisor.as_ref());
+        supervisor.is_some_and(|it| pidfd_send_signal(it, Signal::KILL).is_ok())
+    }
+
+    fn spawn(&self, dir: &Path, incarnation: u64) -> std::io::Result<Child> {
         let [program, prefix @ ..] = self.0.conditions.command.as_slice() else {
             return Err(std::io::Error::other(
                 "no command to start a supervisor with",
             ));
         };
-        Command::new(program)
+        fault::pass(Point::SpawnBefore);
+        let mut command = Command::new(program);
+        command
             .args(prefix)
             .arg("supervise")
             .arg(dir)
+            // Not read: it is found by it, whatever becomes of its folder.
+            .arg(incarnation.to_string())
             .env_clear()
             .current_dir(dir)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
+            .stderr(Stdio::null());
+        #[cfg(feature = "fault-points")]
+        command.envs(fault::VARIABLES.iter().filter_map(|name| {
+            let value = std::env::var(name).ok()?;
+            Some((name, value))
+        }));
+        let child = command.spawn();
+        fault::pass(Point::SpawnAfter);
+        child
     }
 
     /// Watches a supervisor that an earlier agent started.
-    pub(super) fn adopt(&self, id: AllocationId, incarnation: u64, dir: PathBuf) {
+    pub(super) fn adopt(&self, id: AllocationId, incarnation: u64, dir: PathBuf, grace: Duration) {
         let claim = files::read_json::<Claim>(&dir.join(CLAIM));
         let handle = claim
             .and_then(|claim| claim.supervisor)
@@ -79,6 +121,9 @@ impl Processes {
             .and_then(Identity::open);
         let second = handle.as_ref().and_then(|handle| handle.try_clone().ok());
         self.hold(&id, handle);
+        if let Some(entry) = self.0.live.lock().get_mut(&id) {
+            entry.grace = grace;
+        }
         let runtime = self.clone();
         tokio::spawn(async move {
             if let Some(handle) = second.and_then(listen) {
@@ -96,29 +141,38 @@ impl Processes {
         dir: &Path,
         handle: AsyncFd<OwnedFd>,
     ) {
-        let mut told = false;
+        let (mut told, mut stuck) = (false, false);
         loop {
             if !told && let Some(started) = files::read_json::<Started>(&dir.join(STARTED)) {
                 told = true;
                 self.say(id, incarnation, started.event()).await;
             }
+            if !stuck && let Some(why) = files::read_json::<Stuck>(&dir.join(STUCK)) {
+                stuck = true;
+                self.say(id, incarnation, Event::Stuck(why.stuck)).await;
+            }
+            let pause = if told { LOOK_SLOWLY } else { LOOK_AGAIN };
             tokio::select! {
                 _ = handle.readable() => return,
-                () = tokio::time::sleep(LOOK_AGAIN), if !told => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }
 
     /// The supervisor is gone: says how it went. `told` is what it could not write down.
-    async fn conclude(
+    pub(super) async fn conclude(
         &self,
         (id, incarnation): (&AllocationId, u64),
         dir: &Path,
         told: Option<Exit>,
     ) {
-        let exit = files::read_json::<Exit>(&dir.join(EXIT)).or(told);
+        let mut exit = files::read_json::<Exit>(&dir.join(EXIT)).or(told);
+        if exit.is_none() {
+            // I17: what a lost supervisor left is not called ended before it is gone.
+            self.outlast(id, incarnation, dir).await;
+            exit = files::read_json::<Exit>(&dir.join(EXIT));
+        }
         let exit = exit.unwrap_or_else(|| {
-            self.end_remains(id, dir);
             let started = dir.join(STARTED).exists();
             let claimed = dir.join(CLAIM).exists();
             match (started, claimed) {
@@ -135,40 +189,6 @@ impl Processes {
         });
         self.say(id, incarnation, Event::Ended(exit)).await;
     }
-
-    /// Ends what a lost supervisor left, and nothing else: members of the container's own control
-    /// groups, and of the process group whose leader is known by more than its number (R10).
-    pub(super) fn end_remains(&self, id: &AllocationId, dir: &Path) {
-        for pid in self.0.conditions.groups.members(id) {
-            let handle = machine::open(pid);
-            // Looked at again with the handle open: the number may have moved on in between.
-            let still = self.0.conditions.groups.members(id).contains(&pid);
-            if let Some(handle) = handle.filter(|_| still) {
-                let _ = pidfd_send_signal(&handle, Signal::KILL);
-            }
-        }
-        if let Some(started) = files::read_json::<Started>(&dir.join(STARTED)) {
-            end_group(&started.program);
-        }
-    }
-}
-
-/// Ends a process group, its leader last: while it is there, its number names this group and no
-/// other, and while it is stopped, it adds nobody.
-fn end_group(leader: &Identity) {
-    if !leader.signal(Signal::STOP) {
-        return;
-    }
-    for _ in 0..PASSES {
-        let members = machine::group_of(leader);
-        if members.is_empty() {
-            break;
-        }
-        for member in members {
-            member.signal(Signal::KILL);
-        }
-    }
-    leader.signal(Signal::KILL);
 }
 
 #[expect(

@@ -1,0 +1,255 @@
+//! As whom work runs (S16): the system account its user is mapped to, or a fixed one without
+//! rights; never uid 0 and nobody of the machine's own, whatever the settings say.
+//!
+//! Only an agent that is root can change who its children are. Any other runs work as itself, and
+//! says so in the label `hayward.run_as` of its node.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use anyhow::{Context as _, ensure};
+use hayward_vocabulary::UserName;
+use hayward_vocabulary::launch::LEAST_ID;
+use nix::unistd::{Gid, Uid, User, getegid, geteuid};
+
+/// Who is nobody on every Linux: what work runs as where nothing was said.
+const NOBODY: u32 = 65_534;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Account {
+    pub uid: u32,
+    pub gid: u32,
+    /// Unknown to the machine's list of users where absent.
+    pub name: Option<String>,
+    pub home: Option<PathBuf>,
+}
+
+/// Who runs as whom.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accounts {
+    mapped: BTreeMap<String, Account>,
+    /// For everybody else; absent: as the agent itself, which is not root.
+    other: Option<Account>,
+}
+
+/// Who the agent is, so that a test can be somebody else.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Own {
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Own {
+    pub fn now() -> Self {
+        Self {
+            uid: geteuid().as_raw(),
+            gid: getegid().as_raw(),
+        }
+    }
+}
+
+impl Accounts {
+    /// `users` are pairs as `ada=alice,ben=2001:2001`.
+    ///
+    /// # Errors
+    /// When an account is not there, may not be used, or cannot be by this agent.
+    pub fn new(
+        own: Own,
+        users: &str,
+        (uid, gid): (Option<u32>, Option<u32>),
+    ) -> anyhow::Result<Self> {
+        let pairs = users.split(',').map(str::trim).filter(|it| !it.is_empty());
+        let mut mapped = BTreeMap::new();
+        for pair in pairs {
+            let account = one(pair).with_context(|| format!("`run_as_users`: {pair:?}"))?;
+            mapped.insert(account.0, account.1);
+        }
+        let other = match (uid, gid) {
+            (Some(uid), gid) => Some(numbered(uid, gid).context("the setting `run_as_uid`")?),
+            (None, Some(_)) => anyhow::bail!("the setting `run_as_gid` needs `run_as_uid`"),
+            (None, None) if own.uid == 0 => Some(numbered(NOBODY, None)?),
+            (None, None) => None,
+        };
+        for account in mapped.values().chain(&other) {
+            ensure!(
+                own.uid == 0 || (own.uid, own.gid) == (account.uid, account.gid),
+                "this agent runs as uid {} and cannot run work as uid {} and gid {}: start it as \
+                 root, or take `run_as_uid` and `run_as_users` away",
+                own.uid,
+                account.uid,
+                account.gid,
+            );
+        }
+        Ok(Self { mapped, other })
+    }
+
+    /// Absent: as the agent itself.
+    pub fn of(&self, user: &UserName) -> Option<&Account> {
+        self.mapped.get(user.as_str()).or(self.other.as_ref())
+    }
+
+    /// Whom this user was mapped to by name.
+    pub fn mapped(&self, user: &UserName) -> Option<&Account> {
+        self.mapped.get(user.as_str())
+    }
+
+    /// For people, as a label of the node.
+    pub fn describe(&self) -> String {
+        let other = match &self.other {
+            Some(account) => account.uid.to_string(),
+            None => format!("agent-{}", geteuid()),
+        };
+        if self.mapped.is_empty() {
+            other
+        } else {
+            format!("mapped-{other}")
+        }
+    }
+
+    pub fn is_the_agents(&self) -> bool {
+        self.other.is_none()
+    }
+}
+
+fn one(pair: &str) -> anyhow::Result<(String, Account)> {
+    let (user, account) = pair
+        .split_once('=')
+        .context("it is written as user=account")?;
+    let user = UserName::new(user.trim()).context("this is no user of Hayward")?;
+    let account = account.trim();
+    let account = match account.split_once(':') {
+        Some((uid, gid)) => numbered(uid.parse()?, Some(gid.parse()?))?,
+        None => {
+            if let Ok(uid) = account.parse() {
+                numbered(uid, None)?
+            } else {
+                let found = User::from_name(account)?;
+                let found = found.with_context(|| format!("there is no account {account:?}"))?;
+                allowed(known(found))?
+            }
+        }
+    };
+    Ok((user.to_string(), account))
+}
+
+fn known(user: User) -> Account {
+    Account {
+        uid: user.uid.as_raw(),
+        gid: user.gid.as_raw(),
+        name: Some(user.name),
+        home: Some(user.dir),
+    }
+}
+
+/// Without a group it has that of the account, or the one with the same number.
+fn numbered(uid: u32, gid: Option<u32>) -> anyhow::Result<Account> {
+    let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
+    let mut account = found.map_or(
+        Account {
+            uid,
+            gid: uid,
+            name: None,
+            home: None,
+        },
+        known,
+    );
+    if let Some(gid) = gid {
+        account.gid = Gid::from_raw(gid).as_raw();
+    }
+    allowed(account)
+}
+
+/// S16: never root, and nobody of the system's own accounts and groups.
+fn allowed(account: Account) -> anyhow::Result<Account> {
+    ensure!(account.uid != 0, "work never runs as root (uid 0)");
+    for (what, number) in [("uid", account.uid), ("gid", account.gid)] {
+        ensure!(
+            number >= LEAST_ID,
+            "{what} {number} is below {LEAST_ID}: those belong to the machine, and work runs as \
+             none of them"
+        );
+    }
+    Ok(account)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROOT: Own = Own { uid: 0, gid: 0 };
+    const ADA: Own = Own {
+        uid: 4001,
+        gid: 4001,
+    };
+
+    fn user(name: &str) -> UserName {
+        UserName::new(name).unwrap()
+    }
+
+    #[test]
+    fn s16_work_is_mapped_or_nobody() {
+        let accounts = Accounts::new(ROOT, "ada=4001:4002, ben=4003", (None, None)).unwrap();
+        let ids = |name: &str| {
+            let account = accounts.of(&user(name)).unwrap();
+            (account.uid, account.gid)
+        };
+        assert_eq!(ids("ada"), (4001, 4002));
+        assert_eq!(ids("ben"), (4003, 4003));
+        assert_eq!(ids("cleo").0, NOBODY);
+        assert_eq!(accounts.describe(), "mapped-65534");
+        let fixed = Accounts::new(ROOT, "", (Some(4001), None)).unwrap();
+        assert_eq!(fixed.of(&user("ada")).unwrap().uid, 4001);
+    }
+
+    #[test]
+    fn s16_nobody_is_root_and_the_cause_is_said() {
+        let table = [
+            (
+                Accounts::new(ROOT, "ada=0", (None, None)),
+                "never runs as root",
+            ),
+            (
+                Accounts::new(ROOT, "ada=root", (None, None)),
+                "never runs as root",
+            ),
+            (
+                Accounts::new(ROOT, "", (Some(0), None)),
+                "never runs as root",
+            ),
+            (
+                Accounts::new(ROOT, "ada=4001:0", (None, None)),
+                "gid 0 is below 1000",
+            ),
+            (
+                Accounts::new(ROOT, "ada=daemon", (None, None)),
+                "is below 1000",
+            ),
+            (
+                Accounts::new(ROOT, "ada=nobody-of-that-name", (None, None)),
+                "no account",
+            ),
+            (Accounts::new(ROOT, "ada", (None, None)), "user=account"),
+            (
+                Accounts::new(ROOT, "", (None, Some(4001))),
+                "needs `run_as_uid`",
+            ),
+            (
+                Accounts::new(ADA, "ben=4002", (None, None)),
+                "cannot run work as uid 4002",
+            ),
+        ];
+        for (made, why) in table {
+            let told = format!("{:#}", made.expect_err(why));
+            assert!(told.contains(why), "{told:?} does not say {why:?}");
+        }
+    }
+
+    #[test]
+    fn s16_an_agent_that_is_not_root_runs_work_as_itself_and_says_so() {
+        let accounts = Accounts::new(ADA, "", (None, None)).unwrap();
+        assert!(accounts.is_the_agents() && accounts.of(&user("ada")).is_none());
+        assert!(accounts.describe().starts_with("agent-"));
+        let itself = Accounts::new(ADA, "ada=4001", (None, None)).unwrap();
+        assert_eq!(itself.of(&user("ada")).unwrap().uid, 4001);
+    }
+}

@@ -1,0 +1,190 @@
+//! Doing what was decided: the journal first, then the runtime.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_container_manager_api::DesiredEntry;
+use hayward_node_agent_domain::{Action, Phase, Record, Stage, refusal};
+use hayward_vocabulary::{AllocationId, Exit, ExitCause};
+
+use super::Agent;
+use super::known::{Known, concluded};
+use crate::fault::{self, Point};
+use crate::runtime::Container;
+
+/// A disk that takes longer is one to be told of.
+const SILENCE: Duration = Duration::from_secs(10);
+
+impl Agent {
+    /// False when the disk refused: then what must end was ended all the same, and what was to be
+    /// started has failed.
+    pub(super) async fn obey(&mut self, actions: Vec<Action>) -> bool {
+        let is_stop = |action: &Action| matches!(action, Action::Stop { .. });
+        let (stops, others): (Vec<_>, Vec<_>) = actions.into_iter().partition(is_stop);
+        for action in stops {
+            self.carry_out(action);
+        }
+        let mut records: Vec<Record> = others
+            .iter()
+            .filter_map(|action| self.record(action))
+            .collect();
+        if let Some(cursor) = self.cursor.clone().filter(|_| !records.is_empty()) {
+            // I7: on whose word this is done, with it or not at all.
+            records.push(Record::Seen { cursor });
+        }
+        let written = self.write(records, true).await;
+        let refused = written.is_err();
+        for action in others {
+            match (&written, action) {
+                (Ok(()), action) => self.carry_out(action),
+                (Err(error), Action::Start { id, incarnation }) => {
+                    // Told from memory alone: whoever hears it takes the order back, and an agent
+                    // that comes later and finds it still there has never started it (I3).
+                    let why = format!("the journal cannot be written: {error}");
+                    let exit = refusal(Stage::Own, error.raw_os_error(), why);
+                    let epoch = epoch(&self.desired, &id);
+                    self.known
+                        .insert(id, Known::ended(incarnation, epoch, exit));
+                }
+                (Err(_), _) => {}
+            }
+        }
+        !refused
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        match action {
+            Action::Start { id, incarnation } => self.start(id, incarnation),
+            Action::Stop { id } => {
+                if let Some(known) = self.known.get_mut(&id) {
+                    known.actual.phase = Phase::Stopping;
+                    known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
+                }
+                fault::pass(Point::StopBefore);
+                self.runtime.stop(&id);
+                fault::pass(Point::StopAfter);
+            }
+            Action::Forget { id } => {
+                self.known.remove(&id);
+                fault::pass(Point::ForgetBefore);
+                self.runtime.forget(&id);
+                fault::pass(Point::ForgetAfter);
+            }
+            Action::Conclude {
+                id,
+                incarnation,
+                cause,
+            } => {
+                let epoch = epoch(&self.desired, &id);
+                let exit = self.concluded(&id, cause);
+                self.doubtful.remove(&id);
+                self.overtaken.remove(&id);
+                self.known
+                    .insert(id, Known::ended(incarnation, epoch, exit));
+            }
+        }
+    }
+
+    /// What must be on disk before the action.
+    fn record(&self, action: &Action) -> Option<Record> {
+        match action {
+            Action::Start { id, incarnation } => Some(Record::Intent {
+                id: id.clone(),
+                incarnation: *incarnation,
+                epoch: epoch(&self.desired, id),
+                boot_id: self.boot_id.clone(),
+            }),
+            Action::Stop { .. } => None,
+            Action::Forget { id } => Some(Record::Forgotten { id: id.clone() }),
+            Action::Conclude {
+                id,
+                incarnation,
+                cause,
+            } => Some(Record::Ended {
+                id: id.clone(),
+                incarnation: *incarnation,
+                epoch: epoch(&self.desired, id),
+                exit: self.concluded(id, *cause),
+            }),
+        }
+    }
+
+    fn start(&mut self, id: AllocationId, incarnation: u64) {
+        let Some(entry) = self.desired.get(&id) else {
+            return;
+        };
+        tracing::info!(container = %id, work = %entry.work, incarnation, "starting");
+        let container = Container {
+            id: id.clone(),
+            incarnation,
+            epoch: entry.epoch,
+            work: entry.work.clone(),
+            user: entry.user.clone(),
+            size: entry.size.clone(),
+            exclusive: entry.exclusive,
+            launch: entry.launch.clone(),
+        };
+        self.known
+            .insert(id, Known::new(incarnation, entry.epoch, Phase::Launching));
+        self.runtime.launch(container);
+    }
+
+    /// Writes to the journal. What a disk refuses, or does not answer in time, is why the node asks
+    /// for no new work until it takes something again (F29, F31).
+    pub(super) async fn write(&mut self, records: Vec<Record>, sync: bool) -> io::Result<()> {
+        if records.is_empty() || !self.journal.lock().is_kept() {
+            return Ok(());
+        }
+        let journal = Arc::clone(&self.journal);
+        let mut writing =
+            tokio::task::spawn_blocking(move || journal.lock().append(&records, sync));
+        let answered = tokio::time::timeout(SILENCE, &mut writing).await;
+        let written = if let Ok(written) = answered {
+            written
+        } else {
+            tracing::error!("the disk of the journal does not answer");
+            self.trouble = Some("the disk of its journal does not answer".to_owned());
+            self.show();
+            writing.await
+        };
+        let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
+        let trouble = written.as_ref().err().map(|error| {
+            // Without running numbers: it is news for the whole fleet.
+            format!("its journal cannot be written: {error}")
+        });
+        if let Some(trouble) = &trouble
+            && self.trouble.as_ref() != Some(trouble)
+        {
+            tracing::error!(%trouble, "nothing new is started");
+        }
+        self.trouble = trouble;
+        written
+    }
+
+    /// Whether the disk takes something again, while nothing else is to be written.
+    pub(super) async fn probe(&mut self) {
+        let cursor = self.cursor.clone().unwrap_or_default();
+        if self
+            .write(vec![Record::Seen { cursor }], true)
+            .await
+            .is_ok()
+        {
+            tracing::info!("the journal can be written again");
+        }
+    }
+
+    /// The end of something that was never started, or may have been by an earlier life.
+    fn concluded(&self, id: &AllocationId, cause: ExitCause) -> Exit {
+        let doubt = self
+            .doubtful
+            .get(id)
+            .filter(|_| cause == ExitCause::LaunchUnknown);
+        doubt.map_or_else(|| concluded(cause), |doubt| doubt.exit())
+    }
+}
+
+fn epoch(desired: &BTreeMap<AllocationId, DesiredEntry>, id: &AllocationId) -> u64 {
+    desired.get(id).map_or(0, |entry| entry.epoch)
+}

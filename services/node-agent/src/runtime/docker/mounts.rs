@@ -1,0 +1,110 @@
+//! Directories of the node that work asks for (S21): the policy of the pool has listed them, and
+//! this machine's own settings have to permit them too. Where they lead is looked at on the
+//! machine itself, links followed, before the engine hears of them.
+
+use std::path::{Path, PathBuf};
+
+use hayward_vocabulary::ContainerForm;
+use hayward_vocabulary::launch::{Mount, is_plain_path};
+
+use super::form::Rules;
+
+pub fn bind(mount: &Mount) -> String {
+    let how = if mount.read_only { "ro" } else { "rw" };
+    format!("{}:{}:{how}", mount.source, mount.target)
+}
+
+/// # Errors
+/// With the one that this node does not give, and why.
+pub fn permitted(form: &ContainerForm, rules: &Rules) -> Result<(), String> {
+    for mount in &form.mounts {
+        look(mount, rules).map_err(|why| format!("the mount {}: {why}", mount.source))?;
+    }
+    Ok(())
+}
+
+fn look(mount: &Mount, rules: &Rules) -> Result<(), String> {
+    if !is_plain_path(&mount.source) || !is_plain_path(&mount.target) {
+        return Err("it is not written as an absolute path in its shortest form".to_owned());
+    }
+    let real = Path::new(&mount.source).canonicalize();
+    let real = real.map_err(|error| format!("it is not on this node: {error}"))?;
+    if !real.is_dir() {
+        return Err("it is no directory".to_owned());
+    }
+    let plain = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+    if !rules
+        .mountable
+        .iter()
+        .any(|root| real.starts_with(plain(root)))
+    {
+        return Err(format!(
+            "this node's setting `docker_mountable` does not permit {}",
+            real.display()
+        ));
+    }
+    // Either would give the machine away, whatever was permitted.
+    for own in [&rules.socket, &rules.state_dir] {
+        let own = plain(own);
+        if own.starts_with(&real) || real.starts_with(&own) {
+            return Err("it holds what belongs to the engine or to the agent".to_owned());
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::accounts::{Accounts, Own};
+
+    #[test]
+    fn s21_only_what_the_machine_permits_wherever_links_lead() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str| dir.path().join(name);
+        for name in ["srv/data", "state/engine", "other"] {
+            std::fs::create_dir_all(at(name)).unwrap();
+        }
+        std::fs::write(at("srv/file"), "").unwrap();
+        std::os::unix::fs::symlink(at("other"), at("srv/out")).unwrap();
+        std::os::unix::fs::symlink(at("srv/data"), at("srv/in")).unwrap();
+        let root = Own { uid: 0, gid: 0 };
+        let rules = |mountable: &[&str]| Rules {
+            node: "n".into(),
+            owner: "o".into(),
+            accounts: Accounts::new(root, "", (None, None)).unwrap(),
+            uid: None,
+            gid: None,
+            network: "none".into(),
+            mounts: Vec::new(),
+            mountable: mountable.iter().map(|name| at(name)).collect(),
+            socket: at("srv/engine.sock"),
+            state_dir: at("state"),
+            processes_limit: 1,
+            output_limit_bytes: 1,
+        };
+        let may = |mountable: &[&str], source: &str| {
+            let mount = Mount {
+                source: at(source).to_str().unwrap().to_owned(),
+                target: "/x".into(),
+                read_only: true,
+            };
+            look(&mount, &rules(mountable))
+        };
+        assert_eq!(may(&["srv"], "srv/data"), Ok(()));
+        assert_eq!(may(&["srv"], "srv/in"), Ok(()));
+        for (mountable, source) in [
+            (&[] as &[&str], "srv/data"),
+            (&["srv/da"], "srv/data"),
+            (&["srv"], "srv/out"),
+            (&["srv"], "srv/file"),
+            (&["srv"], "srv/nothing"),
+            (&["srv"], "srv"),
+            (&["state"], "state/engine"),
+            (&[""], "state"),
+            (&["srv"], "srv/../other"),
+        ] {
+            assert!(may(mountable, source).is_err(), "{mountable:?} {source}");
+        }
+    }
+}

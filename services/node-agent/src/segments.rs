@@ -1,0 +1,261 @@
+//! What a container wrote, in files of bounded size: of what does not fit, the oldest goes (F36).
+//!
+//! The first file is `output`, the next ones `output.<offset of their first byte>`. Offsets count
+//! all bytes that were ever written, so a reader that comes late sees a gap and no confusion. There
+//! are two at most, each of half the room.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+const NAME: &str = "output";
+
+/// The writing end; there is one.
+pub struct Segments {
+    dir: PathBuf,
+    file: File,
+    /// Offset of the first byte of `file`, and bytes in it.
+    start: u64,
+    length: u64,
+    /// The segment before.
+    older: Option<PathBuf>,
+    most: u64,
+    /// Bytes that no disk took.
+    pub lost: u64,
+}
+
+impl Segments {
+    /// Begins; nobody may have begun before.
+    pub fn begin(dir: &Path, limit_bytes: u64) -> io::Result<Self> {
+        let file = create(&dir.join(NAME))?;
+        Ok(Self::of(dir, limit_bytes, (file, 0, 0)))
+    }
+
+    /// Goes on where another writer noted that it was; what came after that is cut off.
+    pub fn resume(dir: &Path, limit_bytes: u64, end: u64) -> io::Result<Self> {
+        let (kept, later): (Vec<_>, Vec<_>) = found(dir)?
+            .into_iter()
+            .partition(|(start, _)| *start <= end);
+        for (start, _) in later {
+            fs::remove_file(path(dir, start))?;
+        }
+        let mut kept = kept.into_iter().rev();
+        let Some((start, length)) = kept.next() else {
+            let file = create(&path(dir, end))?;
+            return Ok(Self::of(dir, limit_bytes, (file, end, 0)));
+        };
+        let file = OpenOptions::new().append(true).open(path(dir, start))?;
+        let length = length.min(end - start);
+        file.set_len(length)?;
+        let mut segments = Self::of(dir, limit_bytes, (file, start, length));
+        segments.older = kept.next().map(|(start, _)| path(dir, start));
+        for (start, _) in kept {
+            fs::remove_file(path(dir, start))?;
+        }
+        Ok(segments)
+    }
+
+    fn of(dir: &Path, limit_bytes: u64, (file, start, length): (File, u64, u64)) -> Self {
+        Self {
+            dir: dir.to_owned(),
+            file,
+            start,
+            length,
+            older: None,
+            most: (limit_bytes / 2).max(1),
+            lost: 0,
+        }
+    }
+
+    /// Bytes that were ever kept.
+    pub fn end(&self) -> u64 {
+        self.start + self.length
+    }
+
+    /// Keeps these bytes, at the cost of older ones; on a disk that takes nothing they are lost,
+    /// and the program that wrote them goes on (F29).
+    pub fn append(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            if self.length >= self.most && self.turn().is_err() {
+                break;
+            }
+            let room = usize::try_from(self.most - self.length).unwrap_or(usize::MAX);
+            let take = room.min(bytes.len());
+            match self.file.write(&bytes[..take]) {
+                Ok(written @ 1..) => {
+                    self.length += written as u64;
+                    bytes = &bytes[written..];
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                // The disk is full: the older half makes room, once.
+                Ok(_) | Err(_) if self.drop_older() => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        self.lost += bytes.len() as u64;
+    }
+
+    /// Says how much was lost, where there is room for that.
+    pub fn finish(&mut self) {
+        if self.lost > 0 {
+            let note = format!(
+                "\n[hayward: the disk did not take {} bytes here]\n",
+                self.lost
+            );
+            self.lost = 0;
+            self.append(note.as_bytes());
+        }
+    }
+
+    fn turn(&mut self) -> io::Result<()> {
+        let current = path(&self.dir, self.start);
+        let start = self.start + self.length;
+        let file = create(&path(&self.dir, start))?;
+        self.drop_older();
+        self.older = Some(current);
+        (self.file, self.start, self.length) = (file, start, 0);
+        Ok(())
+    }
+
+    fn drop_older(&mut self) -> bool {
+        self.older
+            .take()
+            .is_some_and(|older| fs::remove_file(older).is_ok())
+    }
+}
+
+/// For the writer's eyes only. Followed by no link that somebody put there (S19).
+fn create(path: &Path) -> io::Result<File> {
+    OpenOptions::new()
+        .append(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(path)
+}
+
+fn path(dir: &Path, start: u64) -> PathBuf {
+    match start {
+        0 => dir.join(NAME),
+        start => dir.join(format!("{NAME}.{start}")),
+    }
+}
+
+/// The segments there are, by the offset of their first byte, with their lengths.
+fn found(dir: &Path) -> io::Result<Vec<(u64, u64)>> {
+    let mut segments: Vec<(u64, u64)> = fs::read_dir(dir)?
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name();
+            let rest = name.to_str()?.strip_prefix(NAME)?;
+            let start = match rest.strip_prefix('.') {
+                Some(start) => start.parse().ok()?,
+                None if rest.is_empty() => 0,
+                None => return None,
+            };
+            Some((start, entry.metadata().ok()?.len()))
+        })
+        .collect();
+    segments.sort_unstable();
+    Ok(segments)
+}
+
+/// Up to `most` bytes from `offset` on, of the last `backlog` bytes and of what is still there;
+/// with the offset they begin at. None when there is nothing from there on.
+pub fn read(dir: &Path, offset: u64, most: u64, backlog: u64) -> Option<(u64, Vec<u8>)> {
+    let segments = found(dir).ok()?;
+    let (start, length) = *segments.last()?;
+    let offset = offset.max((start + length).saturating_sub(backlog));
+    let (start, length) = *segments
+        .iter()
+        .find(|(start, length)| offset < start + length)?;
+    let offset = offset.max(start);
+    let take = most.min(start + length - offset);
+    let mut bytes = vec![0; usize::try_from(take).ok()?];
+    let file = File::open(path(dir, start)).ok()?;
+    let read = file.read_at(&mut bytes, offset - start).ok()?;
+    bytes.truncate(read);
+    (read > 0).then_some((offset, bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn all(dir: &Path, mut offset: u64) -> (u64, String) {
+        let mut text = Vec::new();
+        let mut first = None;
+        while let Some((at, bytes)) = read(dir, offset, 7, u64::MAX) {
+            assert!(first.is_none() || at == offset, "no gap once it has begun");
+            first.get_or_insert(at);
+            offset = at + bytes.len() as u64;
+            text.extend(bytes);
+        }
+        (first.unwrap_or(offset), String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn f36_the_newest_stays_and_the_disk_is_bounded() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut segments = Segments::begin(dir.path(), 20).unwrap();
+        let mut written = String::new();
+        for number in 0..100 {
+            let line = format!("{number:03}\n");
+            segments.append(line.as_bytes());
+            written.push_str(&line);
+            let (at, kept) = all(dir.path(), 0);
+            assert_eq!(kept, written[usize::try_from(at).unwrap()..]);
+            assert!(kept.len() <= 20 && (kept.len() > 10 || written.len() <= 10));
+            assert!(fs::read_dir(dir.path()).unwrap().count() <= 2);
+        }
+        let (at, kept) = all(dir.path(), 395);
+        assert_eq!((at, kept.as_str()), (395, "\n099\n"));
+        assert_eq!(read(dir.path(), 400, 7, 100), None, "nothing from there on");
+        assert_eq!(
+            read(dir.path(), 0, 7, 3).unwrap().0,
+            397,
+            "a backlog is short"
+        );
+    }
+
+    #[test]
+    fn another_writer_goes_on_anywhere_and_cuts_what_was_not_noted() {
+        for end in 0..=60 {
+            let dir = tempfile::tempdir().unwrap();
+            let mut segments = Segments::begin(dir.path(), 20).unwrap();
+            let mut noted = None;
+            let mut written = String::new();
+            for number in 0..20 {
+                if noted.is_none() && segments.end() >= end {
+                    noted = Some(segments.end());
+                }
+                if noted.is_none_or(|noted| segments.end() < noted + 7) {
+                    let line = format!("{number:02}\n");
+                    segments.append(line.as_bytes());
+                    written.push_str(&line);
+                }
+            }
+            let Some(noted) = noted else { continue };
+            written.truncate(usize::try_from(noted).unwrap());
+            let mut segments = Segments::resume(dir.path(), 20, noted).unwrap();
+            for number in 50..90 {
+                let line = format!("{number:02}\n");
+                segments.append(line.as_bytes());
+                written.push_str(&line);
+                let (at, kept) = all(dir.path(), 0);
+                assert_eq!(kept, written[usize::try_from(at).unwrap()..], "{end}");
+                assert!(kept.len() <= 20);
+                assert!(fs::read_dir(dir.path()).unwrap().count() <= 2);
+            }
+        }
+    }
+
+    #[test]
+    fn f36_one_piece_larger_than_the_room_leaves_its_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut segments = Segments::begin(dir.path(), 8).unwrap();
+        segments.append(b"abcdefghijklmnopq");
+        assert_eq!(all(dir.path(), 0), (12, "mnopq".to_owned()));
+        assert!(Segments::begin(dir.path(), 8).is_err() || segments.start > 0);
+    }
+}

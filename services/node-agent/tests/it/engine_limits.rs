@@ -1,0 +1,199 @@
+//! What holds a program in a container of the machine's engine, and what it gets of the machine.
+
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+
+use hayward_container_manager_api::{ContainerState, DesiredEntry};
+use hayward_vocabulary::launch::Mount;
+use hayward_vocabulary::{Exit, ExitCause, Program};
+
+use crate::agent::{Agent, clear};
+use crate::control::Control;
+use crate::engine::{MIB, SOCKET, engines, id, inside, output, ready, said};
+
+fn agent(control: &Control, more: &[(&str, &str)]) -> Agent {
+    let own = [
+        ("HAYWARD_DOCKER_SOCKET", SOCKET),
+        ("HAYWARD_DOCKER_NETWORK", "none"),
+    ];
+    Agent::start(control, &[&own, more].concat())
+}
+
+async fn ends(control: &Control, name: &str) -> Exit {
+    let ended = control.reported(&id(name), ContainerState::Ended).await;
+    ended.exit.unwrap()
+}
+
+fn mounting(name: &str, script: &str, mounts: &[(&Path, &str, bool)]) -> DesiredEntry {
+    let mut entry = inside(name, script);
+    if let Program::Container { container, .. } = &mut entry.launch.program {
+        container.mounts = mounts
+            .iter()
+            .map(|(source, target, read_only)| Mount {
+                source: source.to_str().unwrap().to_owned(),
+                target: (*target).to_owned(),
+                read_only: *read_only,
+            })
+            .collect();
+    }
+    entry
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s18_s21_the_engine_was_told_the_limits_and_no_privilege() {
+    if !ready() {
+        return;
+    }
+    let control = Control::start().await;
+    let _agent = agent(&control, &[("HAYWARD_PROCESSES_LIMIT", "77")]);
+    let mut entry = inside("limits", "echo up; sleep 300");
+    entry.size.cpu_milli = 250;
+    control.want(entry);
+    output(&control, &id("limits"), "up").await;
+    let of = |field: &str| {
+        let format = format!("{{{{json .HostConfig.{field}}}}}");
+        said(&["inspect", "--format", &format, &engines(&id("limits"))])
+    };
+    let memory = (64 * MIB).to_string();
+    for (field, value) in [
+        ("Memory", memory.as_str()),
+        ("MemorySwap", memory.as_str()),
+        ("NanoCpus", "250000000"),
+        ("PidsLimit", "77"),
+        ("Privileged", "false"),
+        ("CapAdd", "null"),
+        ("CapDrop", r#"["ALL"]"#),
+        ("SecurityOpt", r#"["no-new-privileges"]"#),
+        ("PidMode", r#""""#),
+        ("IpcMode", r#""private""#),
+        ("NetworkMode", r#""none""#),
+    ] {
+        assert_eq!(of(field), value, "{field}");
+    }
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s18_a_fork_bomb_ends_at_its_limit() {
+    if !ready() {
+        return;
+    }
+    let control = Control::start().await;
+    let _agent = agent(&control, &[("HAYWARD_PROCESSES_LIMIT", "20")]);
+    // The shell itself gives up at the first process that it cannot have.
+    let script = "i=0; while [ $i -lt 60 ]; do sleep 300 & i=$((i+1)); echo $i; done; echo all";
+    control.want(inside("forks", script));
+    let exit = ends(&control, "forks").await;
+    assert_ne!(exit.code, Some(0), "{exit:?}");
+    output(&control, &id("forks"), "19\n").await;
+    let text = control.world.borrow().output[&id("forks")].clone();
+    assert!(!text.contains("\n20\n") && !text.contains("all"), "{text}");
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f36_of_a_flood_the_newest_is_kept_and_the_last_line_never_lost() {
+    if !ready() {
+        return;
+    }
+    let control = Control::start().await;
+    let _agent = agent(&control, &[("HAYWARD_OUTPUT_LIMIT_BYTES", "1000")]);
+    let script = "head -c 2000000 /dev/zero | tr '\\0' x; echo; echo the end; exit 4";
+    control.want(inside("flood", script));
+    assert_eq!(ends(&control, "flood").await.code, Some(4));
+    let said = control.world.borrow().output[&id("flood")].clone();
+    // While it turns over files of a thousand bytes, an engine may skip the end of the long line in
+    // a stream that is followed, and give the line after it.
+    assert!(
+        said.contains('x') && said.ends_with("the end\n") && said.matches("the end").count() == 1,
+        "of a flood the newest is kept, once: {said:?}"
+    );
+    let folder = control
+        .state_dir()
+        .join("engine")
+        .join(id("flood").as_str());
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap());
+    let outputs = files.filter(|file| {
+        let name = file.file_name();
+        let rest = name.to_str().unwrap().strip_prefix("output");
+        rest.is_some_and(|rest| rest.is_empty() || rest[1..].parse::<u64>().is_ok())
+    });
+    let kept: u64 = outputs.map(|file| file.metadata().unwrap().len()).sum();
+    assert!((500..=1000).contains(&kept), "{kept} bytes on disk");
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s16_the_map_of_users_holds_in_containers() {
+    if !ready() {
+        return;
+    }
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: only an agent that is root gives accounts away");
+        return;
+    }
+    let control = Control::start().await;
+    let entry = inside("mapped", "id -u; id -g; echo said");
+    let map = format!("{}=4001:4002", entry.user);
+    let _agent = agent(&control, &[("HAYWARD_RUN_AS_USERS", &map)]);
+    control.want(entry);
+    assert_eq!(ends(&control, "mapped").await.cause, ExitCause::Success);
+    output(&control, &id("mapped"), "said").await;
+    assert_eq!(
+        control.world.borrow().output[&id("mapped")],
+        "4001\n4002\nsaid\n"
+    );
+    // Whom the submission names instead is refused.
+    let mut other = inside("other", "true");
+    if let Program::Container { container, .. } = &mut other.launch.program {
+        container.uid = Some(4003);
+    }
+    control.want(other);
+    let exit = ends(&control, "other").await;
+    assert_eq!(exit.cause, ExitCause::LaunchFailed);
+    assert!(exit.message.unwrap().contains("as user 4001, not as 4003"));
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s21_a_mount_is_as_it_was_asked_for_and_only_where_the_machine_permits_it() {
+    if !ready() {
+        return;
+    }
+    let control = Control::start().await;
+    let [permitted, other] = ["srv", "other"].map(|name| control.dir.path().join(name));
+    for dir in [&permitted, &other] {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    let (data, out) = (permitted.join("data"), permitted.join("out"));
+    for dir in [&data, &out] {
+        std::fs::create_dir(dir).unwrap();
+        std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777)).unwrap();
+    }
+    std::fs::write(data.join("file"), "from the node\n").unwrap();
+    let mountable = permitted.to_str().unwrap();
+    let _agent = agent(&control, &[("HAYWARD_DOCKER_MOUNTABLE", mountable)]);
+    let script = "cat /in/file; echo x > /in/new || echo cannot; id -u > /out/who; echo done";
+    let both: [(&Path, &str, bool); 2] = [(&data, "/in", true), (&out, "/out", false)];
+    control.want(mounting("mounts", script, &both));
+    let exit = ends(&control, "mounts").await;
+    assert_eq!(exit.cause, ExitCause::Success, "{exit:?}");
+    output(&control, &id("mounts"), "done").await;
+    let text = control.world.borrow().output[&id("mounts")].clone();
+    assert!(
+        text.contains("from the node\n") && text.contains("cannot"),
+        "{text}"
+    );
+    assert!(!data.join("new").exists());
+    assert_eq!(std::fs::read_to_string(out.join("who")).unwrap(), "65534\n");
+    control.want(mounting("refused", "true", &[(&other, "/in", true)]));
+    let exit = ends(&control, "refused").await;
+    assert_eq!(
+        (exit.cause, exit.cause_code.as_deref()),
+        (ExitCause::Node, Some("not_offered"))
+    );
+    assert!(exit.message.unwrap().contains("docker_mountable"));
+    assert!(engines(&id("refused")).is_empty(), "nothing was made");
+    clear(&control).await;
+}

@@ -1,0 +1,239 @@
+//! X2: the agent, or a supervisor, dies at each of its fault points and is started again. Whatever
+//! the point: nothing runs twice, one outcome is told, and nothing is left.
+
+use std::collections::BTreeSet;
+use std::process::Child;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use hayward_container_manager_api::{ContainerState, Goal};
+use hayward_node_agent::fault::Point;
+use hayward_vocabulary::{Exit, ExitCause};
+
+use crate::agent::{Agent, clear};
+use crate::control::{Control, World, id, shell, shown, wanted};
+
+/// What the program that ends by itself may have come to: it ran, or it cannot be told, or it is
+/// known that it did not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    /// It ran once and its own exit is told.
+    Ran,
+    /// It did not run, and that is told.
+    Lost,
+    /// It may have run.
+    Unknown,
+}
+
+use Outcome::{Lost, Ran, Unknown};
+
+/// Where to die, for the how manieth time, and what may come of it. A point is passed for other
+/// containers and records too; the first time is the start of the first container.
+const CASES: &[(Point, u32, &[Outcome])] = &[
+    // The empty set at the beginning, then the order, then its end.
+    (Point::AbsorbBefore, 1, &[Ran]),
+    (Point::AbsorbBefore, 2, &[Ran]),
+    (Point::AbsorbAfter, 1, &[Ran]),
+    (Point::AbsorbAfter, 2, &[Ran]),
+    (Point::PositionBefore, 2, &[Ran]),
+    (Point::PositionAfter, 2, &[Ran]),
+    // Intent, start, end, forgetting.
+    (Point::JournalBefore, 1, &[Ran]),
+    (Point::JournalWritten, 1, &[Ran, Lost]),
+    (Point::JournalAfter, 1, &[Lost]),
+    (Point::JournalBefore, 2, &[Ran]),
+    (Point::JournalWritten, 2, &[Ran]),
+    (Point::JournalAfter, 2, &[Ran]),
+    (Point::JournalBefore, 3, &[Ran]),
+    (Point::JournalWritten, 3, &[Ran]),
+    (Point::JournalAfter, 3, &[Ran]),
+    (Point::JournalBefore, 4, &[Ran]),
+    (Point::JournalWritten, 4, &[Ran]),
+    (Point::JournalAfter, 4, &[Ran]),
+    (Point::FolderBefore, 1, &[Lost]),
+    (Point::FolderAfter, 1, &[Lost]),
+    (Point::SpawnBefore, 1, &[Lost]),
+    // The supervisor was faster than the next agent, or not.
+    (Point::SpawnAfter, 1, &[Ran, Lost, Unknown]),
+    (Point::StopBefore, 1, &[Ran]),
+    (Point::StopAfter, 1, &[Ran]),
+    (Point::OutputBefore, 1, &[Ran]),
+    (Point::OutputAfter, 1, &[Ran]),
+    // Reports are told while the launch is under way.
+    (Point::ReportBefore, 1, &[Ran]),
+    (Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
+    (Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
+    (Point::ReportAfter, 1, &[Ran]),
+    (Point::ReportAfter, 2, &[Ran, Lost, Unknown]),
+    (Point::ReportAfter, 3, &[Ran, Lost, Unknown]),
+    (Point::ForgetBefore, 1, &[Ran]),
+    (Point::ForgetAfter, 1, &[Ran]),
+    // The supervisors die here, each of them; the agent lives on.
+    (Point::ClaimBefore, 1, &[Lost]),
+    (Point::ClaimAfter, 1, &[Unknown]),
+    (Point::ProgramBefore, 1, &[Unknown]),
+    (Point::ProgramAfter, 1, &[Unknown]),
+    (Point::StartedAfter, 1, &[Lost]),
+    (Point::ExitBefore, 1, &[Lost]),
+    (Point::ExitAfter, 1, &[Ran]),
+];
+
+/// Cases at the same time: more than processors, because most of a case is waiting.
+const AT_ONCE: usize = 4;
+
+#[test]
+fn x2_every_fault_point_has_a_case() {
+    for point in Point::ALL {
+        let has = CASES.iter().any(|(of, _, _)| *of == point);
+        assert!(has, "{point:?} has no case");
+    }
+    let names: BTreeSet<_> = Point::ALL.iter().map(|point| point.name()).collect();
+    assert_eq!(names.len(), Point::ALL.len(), "two points have one name");
+}
+
+#[test]
+fn x2_whatever_dies_wherever_nothing_runs_twice_and_no_outcome_is_lost() {
+    let begun = std::time::Instant::now();
+    let next = AtomicUsize::new(0);
+    // A world for each case: starting an agent blocks the thread that its control plane began on.
+    std::thread::scope(|scope| {
+        for _ in 0..AT_ONCE {
+            scope.spawn(|| {
+                while let Some(case) = CASES.get(next.fetch_add(1, Ordering::SeqCst)) {
+                    let world = tokio::runtime::Builder::new_multi_thread()
+                        .worker_threads(2)
+                        .enable_all()
+                        .build();
+                    world.unwrap().block_on(story(case));
+                }
+            });
+        }
+    });
+    println!(
+        "{} deaths and recoveries in {:?}",
+        CASES.len(),
+        begun.elapsed()
+    );
+}
+
+/// An agent that is started again when it died.
+struct Phoenix {
+    agent: Agent,
+    deaths: u32,
+}
+
+impl Phoenix {
+    fn is_over(child: &mut Child) -> bool {
+        child.try_wait().unwrap().is_some()
+    }
+
+    /// Until this is so, whoever has to be started again for that.
+    async fn until(&mut self, control: &Control, what: &str, holds: impl Fn(&World) -> bool) {
+        let deadline = tokio::time::Instant::now() + crate::control::PATIENCE;
+        loop {
+            if holds(&control.world.borrow()) {
+                return;
+            }
+            if Self::is_over(&mut self.agent.0) {
+                self.deaths += 1;
+                control.change(|world| world.report = None);
+                self.agent = Agent::start(control, &[]);
+            }
+            let report = control.world.borrow().report.clone();
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "not reached: {what}; {report:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    }
+}
+
+async fn story((point, time, allowed): &'static (Point, u32, &'static [Outcome])) {
+    let what = format!("{point:?} {time}");
+    let control = Control::start().await;
+    let named = format!("{}:{time}", point.name());
+    // The first journal is made by an agent that lives, so that a new node's doubt is not tested
+    // here again and again.
+    Agent::start(&control, &[]).terminate();
+    let agent = Agent::start(&control, &[("FAULT_POINT", &named)]);
+    let mut phoenix = Phoenix { agent, deaths: 0 };
+    let file = |name: &str| control.dir.path().join(name);
+    let short = format!("echo x >> {}; echo words; exit 3", file("short").display());
+    let long = format!("echo x >> {}; exec sleep 300", file("long").display());
+
+    control.want(wanted("short", shell(&short), 1000));
+    let ended = |name: &'static str| move |world: &World| world.ends.contains_key(&(id(name), 1));
+    phoenix.until(&control, &what, ended("short")).await;
+    control.change(|world| {
+        world.desired.remove(id("short").as_str());
+    });
+    control.want(wanted("long", shell(&long), 500));
+    let begun = |world: &World| {
+        shown(world, &id("long"))
+            .is_some_and(|it| matches!(it.state, ContainerState::Running | ContainerState::Ended))
+    };
+    phoenix.until(&control, &what, begun).await;
+    control.want_goal(&id("long"), Goal::Stop);
+    phoenix.until(&control, &what, ended("long")).await;
+    control.change(|world| world.desired.clear());
+    let empty = |world: &World| {
+        world
+            .report
+            .as_ref()
+            .is_some_and(|report| report.containers.is_empty())
+    };
+    phoenix.until(&control, &what, empty).await;
+
+    let of_agent = *point as u32 <= Point::ForgetAfter as u32;
+    assert_eq!(phoenix.deaths > 0, of_agent, "{what}: did it die?");
+    let world = control.world.borrow().clone();
+    let starts = |name: &str| {
+        std::fs::read_to_string(file(name))
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    for name in ["short", "long"] {
+        assert!(starts(name) <= 1, "I3, {what}: {name} was started twice");
+        let told = &world.ends[&(id(name), 1)];
+        assert!(
+            told.iter().all(|exit| *exit == told[0]),
+            "I6, {what}: {told:?}"
+        );
+    }
+    let exit = &world.ends[&(id("short"), 1)][0];
+    let outcome = outcome(exit);
+    assert!(allowed.contains(&outcome), "{what}: {exit:?}");
+    if outcome == Ran {
+        assert_eq!(starts("short"), 1, "{what}");
+    }
+    let left = std::fs::read_dir(control.state_dir().join("containers")).unwrap();
+    assert_eq!(left.count(), 0, "{what}: something is left");
+    assert!(!is_marked(&control), "{what}: a process is left");
+    clear(&control).await;
+}
+
+fn outcome(exit: &Exit) -> Outcome {
+    match (exit.cause, exit.code) {
+        (ExitCause::UserError, Some(3)) => Ran,
+        (ExitCause::LaunchUnknown, None) => Unknown,
+        (ExitCause::Node, None) => Lost,
+        _ => panic!("{exit:?}"),
+    }
+}
+
+/// Whether anything alive speaks of this test's containers.
+fn is_marked(control: &Control) -> bool {
+    let folder = control.state_dir().join("containers");
+    let folder = folder.to_str().unwrap().as_bytes().to_vec();
+    let own = std::process::id();
+    let entries = std::fs::read_dir("/proc").unwrap().flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    numbers.filter(|pid| *pid != own).any(|pid| {
+        ["cmdline", "environ"].iter().any(|file| {
+            let content = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+            content.windows(folder.len()).any(|part| part == folder)
+        })
+    })
+}

@@ -1,0 +1,266 @@
+//! S16–S19: as whom work runs, and with what. F36: what holds it.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use hayward_container_manager_api::{ContainerState, DesiredEntry};
+use hayward_vocabulary::{Exit, ExitCause, Program};
+
+use crate::agent::{Agent, clear};
+use crate::control::{Control, World, id, shell, wait_for, wanted};
+
+fn is_root() -> bool {
+    let root = nix::unistd::geteuid().is_root();
+    if !root {
+        eprintln!("skipped: only root can change who its children are");
+    }
+    root
+}
+
+/// Runs it to its end; what it said, line by line, as `name=value`.
+async fn told(control: &Control, entry: DesiredEntry) -> BTreeMap<String, String> {
+    let of = entry.id.clone();
+    control.want(entry);
+    let exit = control.reported(&of, ContainerState::Ended).await.exit;
+    assert_eq!(exit.unwrap().cause, ExitCause::Success);
+    let said = control.world.borrow().output[&of].clone();
+    let pair = |line: &str| {
+        let (name, value) = line.split_once('=').unwrap_or((line, ""));
+        (name.to_owned(), value.trim().to_owned())
+    };
+    said.lines().map(pair).collect()
+}
+
+const WHO: &str = "echo uid=$(id -u); echo gid=$(id -g); echo groups=$(id -G); echo pwd=$(pwd); \
+    echo umask=$(umask); echo core=$(ulimit -c); echo files=$(ulimit -n); echo home=$HOME; \
+    echo privileges=$(grep NoNewPrivs /proc/self/status | cut -f2); \
+    echo tty=$(cut -d ' ' -f7 /proc/$$/stat); echo session=$(cut -d ' ' -f6 /proc/$$/stat); \
+    touch here && echo wrote=here";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s16_work_runs_as_the_account_of_its_user_and_with_nothing_more() {
+    if !is_root() {
+        return;
+    }
+    let control = Control::start().await;
+    // A descriptor the agent was started with and knows nothing of.
+    let with_descriptor = [
+        "sh",
+        "-c",
+        "exec 7</dev/zero; umask 000; exec \"$0\" \"$@\"",
+    ];
+    let more = [("HAYWARD_RUN_AS_USERS", "ben=47002:47003")];
+    let _agent = Agent::start_with(&control, &with_descriptor, &more);
+    let ada = told(&control, wanted("ada", shell(WHO), 1000)).await;
+    let session = std::process::id().to_string();
+    for (name, value) in [
+        ("uid", "65534"),
+        ("gid", "65534"),
+        ("groups", "65534"),
+        ("umask", "0022"),
+        ("core", "0"),
+        ("privileges", "1"),
+        ("tty", "0"),
+        ("wrote", "here"),
+    ] {
+        assert_eq!(ada[name], value, "{name}: {ada:?}");
+    }
+    assert_ne!(ada["session"], session, "a session of its own");
+    assert!(ada["files"].parse::<u64>().unwrap() <= 65_536);
+    // A program that opens nothing but what it lists, which is 3: no shell with pipes of its own.
+    let list = Program::Command {
+        argv: ["ls", "/proc/self/fd"].map(str::to_owned).to_vec(),
+    };
+    let open = told(&control, wanted("open", list, 1000)).await;
+    let open: Vec<&str> = open.keys().map(String::as_str).collect();
+    assert_eq!(open, ["0", "1", "2", "3"], "descriptors of the agent's");
+    let place = control.container_dir(&id("ada")).join("work");
+    assert_eq!(ada["pwd"], place.to_str().unwrap());
+    assert_eq!(ada["home"], place.to_str().unwrap());
+
+    let mut entry = wanted("ben", shell(WHO), 1000);
+    entry.user = "ben".parse().unwrap();
+    let ben = told(&control, entry).await;
+    assert_eq!(
+        (
+            ben["uid"].as_str(),
+            ben["gid"].as_str(),
+            ben["groups"].as_str()
+        ),
+        ("47002", "47003", "47003")
+    );
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s17_nothing_of_the_agents_environment_is_passed_on() {
+    let control = Control::start().await;
+    let more = [
+        ("HAYWARD_TEST_SECRET", "planted-1"),
+        ("AWS_SECRET_ACCESS_KEY", "planted-2"),
+        ("LD_PRELOAD", ""),
+        ("LANG", "C.UTF-8"),
+    ];
+    let _agent = Agent::start(&control, &more);
+    let told = told(&control, wanted("env", shell("exec env"), 1000)).await;
+    let everything = format!("{told:?}");
+    assert!(!everything.contains("planted"), "{everything}");
+    assert_eq!(told["LANG"], "C.UTF-8");
+    assert_eq!(told["COLOUR"], "red", "what was ordered is there");
+    let allowed = [
+        "PATH",
+        "LANG",
+        "LC_ALL",
+        "TZ",
+        "HOME",
+        "USER",
+        "LOGNAME",
+        "TMPDIR",
+        "COLOUR",
+        "HAYWARD_ALLOCATION",
+        "HAYWARD_CONTAINER",
+        "PWD",
+        "_",
+        "SHLVL",
+        "OLDPWD",
+    ];
+    for name in told.keys() {
+        assert!(allowed.contains(&name.as_str()), "{name} leaked");
+    }
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s16_an_agent_told_to_run_work_as_root_does_not_start_and_says_why() {
+    let control = Control::start().await;
+    for (name, value) in [
+        ("HAYWARD_RUN_AS_UID", "0"),
+        ("HAYWARD_RUN_AS_USERS", "ada=root"),
+    ] {
+        let output = Command::new(env!("CARGO_BIN_EXE_hayward-node-agent"))
+            .env("HAYWARD_NODE", "node-1")
+            .env("HAYWARD_TOKEN_FILE", control.token_file())
+            .env("HAYWARD_STATE_DIR", control.state_dir())
+            .env(name, value)
+            .output()
+            .unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success());
+        assert!(said.contains("never runs as root"), "{said}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_working_directory_is_entered_with_the_rights_of_the_work() {
+    if !is_root() {
+        return;
+    }
+    let control = Control::start().await;
+    let _agent = Agent::start(&control, &[]);
+    let closed = control.dir.path().join("closed");
+    std::fs::create_dir(&closed).unwrap();
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&closed, mode).unwrap();
+    for (name, directory) in [("closed", closed.to_str().unwrap()), ("relative", "work")] {
+        let mut entry = wanted(name, shell("true"), 1000);
+        entry.launch.working_directory = Some(directory.to_owned());
+        control.want(entry);
+        let exit = control
+            .reported(&id(name), ContainerState::Ended)
+            .await
+            .exit;
+        assert_eq!(exit.unwrap().cause, ExitCause::LaunchFailed, "{name}");
+    }
+    clear(&control).await;
+}
+
+/// A program that forks as long as it can, and says how often it could.
+const BOMB: &str = "n=0; while [ $n -lt 200 ] && (sleep 300 >&- 2>&- &) 2>&-; do n=$((n+1)); done; \
+    ps --no-headers -u $(id -u) 2>&- | wc -l; echo forks $n; exit 9";
+
+async fn bombed(control: &Control, more: &[(&str, &str)]) -> (Exit, usize) {
+    let all = [more, &[("HAYWARD_PROCESSES_LIMIT", "30")]].concat();
+    let _agent = Agent::start(control, &all);
+    let script = BOMB.to_owned();
+    control.want(wanted("bomb", shell(&script), 1000));
+    let exit = control
+        .reported(&id("bomb"), ContainerState::Ended)
+        .await
+        .exit;
+    let said = control.world.borrow().output.get(&id("bomb")).cloned();
+    let said = said.unwrap_or_default();
+    let forks = said.lines().find_map(|line| line.strip_prefix("forks "));
+    let forks = forks.map_or(0, |forks| forks.trim().parse().unwrap());
+    clear(control).await;
+    (exit.unwrap(), forks)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f36_a_fork_bomb_is_held_and_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    // Without control groups the account is what is counted.
+    let control = Control::start().await;
+    let (exit, forks) = bombed(&control, &[("HAYWARD_RUN_AS_UID", "47011")]).await;
+    assert!(
+        forks < 31,
+        "{forks} processes in spite of the limit: {exit:?}"
+    );
+    assert_eq!(exit.cause, ExitCause::UserError);
+    let control = Control::start().await;
+    // As an agent does of its own accord: the group it is in, by whatever version is there.
+    let own = ("HAYWARD_CGROUP_ROOT", "");
+    let limits = |world: &World| {
+        let beat = world.heartbeats.last();
+        beat.map(|beat| beat.inventory.labels["hayward.limits"].clone())
+    };
+    let (exit, forks) = bombed(&control, &[("HAYWARD_RUN_AS_UID", "47012"), own]).await;
+    let limits = limits(&control.world.borrow()).unwrap();
+    println!("limits here: {limits}");
+    assert!(
+        forks < 31,
+        "{forks} processes in spite of {limits}: {exit:?}"
+    );
+    wait_for("all of them gone", || {
+        let all = Command::new("ps")
+            .args(["--no-headers", "-u", "47011,47012"])
+            .output();
+        all.unwrap().stdout.is_empty().then_some(())
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_last_line_of_many_short_containers_is_there() {
+    let control = Control::start().await;
+    let _agent = Agent::start(&control, &[]);
+    let mut said = BTreeMap::new();
+    for round in 0..6 {
+        let names: Vec<String> = (0..20).map(|number| format!("r{round}n{number}")).collect();
+        for name in &names {
+            control.want(wanted(
+                name,
+                shell(&format!("echo first; printf 'last of {name}'")),
+                1,
+            ));
+        }
+        // As container-manager does: the order is taken back as soon as its end is known.
+        let all = |world: &World| {
+            names
+                .iter()
+                .all(|name| world.ends.contains_key(&(id(name), 1)))
+        };
+        control.until("all have ended", all).await;
+        control.change(|world| world.desired.clear());
+        let world = control.world.borrow().clone();
+        said.extend(names.into_iter().map(|name| {
+            let text = world.output.get(&id(&name)).cloned();
+            (name, text.unwrap_or_default())
+        }));
+    }
+    assert_eq!(said.len(), 120);
+    for (name, text) in said {
+        assert_eq!(text, format!("first\nlast of {name}"), "{name}");
+    }
+    clear(&control).await;
+}

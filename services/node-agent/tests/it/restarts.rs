@@ -1,0 +1,289 @@
+//! I3, I7, F26–F33: what an agent that begins knows, and what it does not do on the strength of
+//! what it does not know.
+
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use hayward_container_manager_api::{ContainerState, Goal};
+use hayward_vocabulary::{Exit, ExitCause};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::agent::{Agent, clear};
+use crate::control::{Control, World, id, lives, number_in, shell, shown, wait_for, wanted};
+
+/// Programs of a real control plane: an agent that is killed and started until all is known again.
+const CONTAINERS: usize = 50;
+const ROUNDS: usize = 10;
+
+/// A program that leaves a line each time it is started.
+fn witness(control: &Control, name: &str, then: &str) -> (String, std::path::PathBuf) {
+    let file = control.dir.path().join(format!("{name}.starts"));
+    (format!("echo $$ >> {}; {then}", file.display()), file)
+}
+
+fn starts(file: &Path) -> usize {
+    std::fs::read_to_string(file)
+        .unwrap_or_default()
+        .lines()
+        .count()
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn end(pid: &serde_json::Value) {
+    let pid = i32::try_from(pid.as_i64().unwrap()).unwrap();
+    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
+}
+
+/// Everything of a container at once, as when the machine loses its power.
+fn power_off(control: &Control, name: &str) {
+    let dir = control.container_dir(&id(name));
+    end(&json(&dir.join("claim.json"))["supervisor"]["pid"]);
+    end(&json(&dir.join("started.json"))["program"]["pid"]);
+}
+
+async fn ended(control: &Control, name: &str) -> Exit {
+    let shown = control.reported(&id(name), ContainerState::Ended).await;
+    shown.exit.unwrap()
+}
+
+/// G4: from `kill -9` of the agent until everything that runs is known again.
+#[tokio::test(flavor = "multi_thread")]
+async fn f26_f33_fifty_containers_are_adopted_each_time_the_agent_is_killed() {
+    let control = Control::start().await;
+    let mut agent = Agent::start(&control, &[]);
+    let names: Vec<String> = (0..CONTAINERS).map(|number| format!("n{number}")).collect();
+    let mut files = Vec::new();
+    for name in &names {
+        let (script, file) = witness(&control, name, "exec sleep 300");
+        control.want(wanted(name, shell(&script), 1000));
+        files.push(file);
+    }
+    let all_run = |world: &World| {
+        let runs = |name: &String| {
+            shown(world, &id(name)).is_some_and(|it| it.state == ContainerState::Running)
+        };
+        names.iter().all(runs)
+    };
+    let numbers = |world: &World| -> Vec<Option<u32>> {
+        let pid = |name: &String| shown(world, &id(name)).and_then(|it| it.pid);
+        names.iter().map(pid).collect()
+    };
+    let before = numbers(&control.until("all run", all_run).await);
+    wait_for("all have begun", || {
+        files.iter().all(|file| starts(file) > 0).then_some(())
+    });
+    let mut times = Vec::new();
+    for _ in 0..ROUNDS {
+        let begun = Instant::now();
+        agent.kill();
+        control.change(|world| world.report = None);
+        agent = Agent::start(&control, &[]);
+        let world = control.until("all are known again", all_run).await;
+        times.push(begun.elapsed());
+        assert_eq!(numbers(&world), before, "none restarted, none killed");
+    }
+    times.sort_unstable();
+    let (middle, worst) = (times[ROUNDS / 2], times[ROUNDS - 1]);
+    println!(
+        "G4: {CONTAINERS} containers, kill -9 of the agent to all re-adopted, {ROUNDS} times: \
+         p50 {} ms, worst {} ms",
+        middle.as_millis(),
+        worst.as_millis()
+    );
+    assert!(files.iter().all(|file| starts(file) == 1), "I3");
+    assert!(before.iter().all(|pid| lives(pid.unwrap())));
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f27_after_a_reboot_nothing_is_started_again_with_or_without_a_journal() {
+    for journal in [true, false] {
+        let control = Control::start().await;
+        let agent = Agent::start(&control, &[]);
+        let (script, file) = witness(&control, "ran", "exec sleep 300");
+        control.want(wanted("ran", shell(&script), 1000));
+        control.reported(&id("ran"), ContainerState::Running).await;
+        let dir = control.container_dir(&id("ran"));
+        wait_for("it is noted", || {
+            dir.join("started.json").exists().then_some(())
+        });
+        wait_for("its mark", || (starts(&file) == 1).then_some(()));
+        agent.kill();
+        power_off(&control, "ran");
+        if !journal {
+            std::fs::remove_file(control.state_dir().join("journal")).unwrap();
+        }
+        // Ordered while the machine was down; a disk that was put back would look the same.
+        control.want(wanted("meanwhile", shell("true"), 1000));
+        control.change(|world| world.report = None);
+        let later = [("FAULT_BOOT", "later")];
+        let agent = Agent::start(&control, &later);
+        assert_eq!(
+            ended(&control, "ran").await.cause,
+            ExitCause::Node,
+            "journal: {journal}"
+        );
+        let exit = ended(&control, "meanwhile").await;
+        assert_eq!(exit.cause, ExitCause::LaunchUnknown, "journal: {journal}");
+        assert_eq!(starts(&file), 1, "I3");
+        control.want(wanted("later", shell("true"), 1000));
+        assert_eq!(ended(&control, "later").await.cause, ExitCause::Success);
+        clear(&control).await;
+        drop(agent);
+    }
+}
+
+/// The whole memory of an agent is gone while its work runs: the work is found by its marks, ended,
+/// and not started a second time; what only looks alike is left alone.
+#[tokio::test(flavor = "multi_thread")]
+async fn f30_orphans_of_a_lost_disk_are_ended_and_strangers_are_not() {
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("skipped: programs of the agent's own account cannot be told from strangers");
+    }
+    let control = Control::start().await;
+    let agent = Agent::start(&control, &[]);
+    let (held, held_file) = witness(&control, "held", "exec sleep 300");
+    // Its supervisor is lost too, and a part of it has left its group and its session. The program
+    // itself stays: were it to end, its supervisor would end the rest before it can be killed.
+    let (leaves, fled_file) = witness(&control, "fled", "exec sleep 300");
+    let fled = format!("setsid sh -c '{leaves}' & wait");
+    for (name, script) in [("held", &held), ("fled", &fled)] {
+        control.want(wanted(name, shell(script), 200));
+        control.reported(&id(name), ContainerState::Running).await;
+    }
+    let pids = [&held_file, &fled_file].map(|file| wait_for("its mark", || number_in(file)));
+    let fled_dir = control.container_dir(&id("fled"));
+    wait_for("it is noted", || {
+        fled_dir.join("started.json").exists().then_some(())
+    });
+    agent.kill();
+    end(&json(&fled_dir.join("claim.json"))["supervisor"]["pid"]);
+    std::fs::remove_dir_all(control.state_dir()).unwrap();
+    // Strangers: the same words in another folder, and the same mark on a process of the machine's.
+    let other = control.dir.path().join("elsewhere/containers/alc_held");
+    let mut strangers = [
+        Command::new("sh")
+            .args(["-c", "exec sleep 300", "supervise"])
+            .arg(&other)
+            .arg("1")
+            .spawn(),
+        Command::new("sleep")
+            .arg("300")
+            .env("HAYWARD_CONTAINER", fled_dir.join("1"))
+            .spawn(),
+    ]
+    .map(Result::unwrap);
+    control.change(|world| world.report = None);
+    let _agent = Agent::start(&control, &[]);
+    for (name, pid) in [("held", pids[0]), ("fled", pids[1])] {
+        let exit = ended(&control, name).await;
+        let unknown = matches!(exit.cause, ExitCause::Node | ExitCause::LaunchUnknown);
+        assert!(unknown, "{name}: {exit:?}");
+        assert!(!lives(pid), "I17: {name} was called ended and lives");
+    }
+    assert_eq!((starts(&held_file), starts(&fled_file)), (1, 1), "I3");
+    for stranger in &mut strangers {
+        assert!(
+            stranger.try_wait().unwrap().is_none(),
+            "a stranger was killed"
+        );
+        stranger.kill().unwrap();
+        stranger.wait().unwrap();
+    }
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f30_i3_a_node_that_lost_its_memory_doubts_what_it_was_ordered_before() {
+    let control = Control::start().await;
+    let agent = Agent::start(&control, &[]);
+    control.want(wanted("before", shell("true"), 1000));
+    ended(&control, "before").await;
+    agent.kill();
+    std::fs::remove_dir_all(control.state_dir()).unwrap();
+    control.change(|world| {
+        world.report = None;
+        world.heartbeats.clear();
+    });
+    let _agent = Agent::start(&control, &[]);
+    let exit = ended(&control, "before").await;
+    assert_eq!(exit.cause, ExitCause::LaunchUnknown);
+    assert!(
+        exit.message
+            .unwrap()
+            .contains("journal of its node was lost")
+    );
+    clear(&control).await;
+}
+
+/// I7, R9: the position is on disk with the deed it led to; an older set changes nothing, also
+/// after a restart, and that of another history starts nothing that is not known.
+#[tokio::test(flavor = "multi_thread")]
+async fn i7_older_orders_are_refused_after_a_restart_and_other_histories_doubted() {
+    let control = Control::start().await;
+    let at = |lineage: u32, revision: u64| {
+        Some(format!(
+            "0190b5a0c5f47c5e8f3c00000000000{lineage}-{revision}"
+        ))
+    };
+    control.change(|world| world.cursor = at(1, 50));
+    let agent = Agent::start(&control, &[]);
+    control.want(wanted("kept", shell("sleep 300"), 1000));
+    control.reported(&id("kept"), ContainerState::Running).await;
+    agent.kill();
+    std::fs::remove_file(control.state_dir().join("position")).unwrap();
+    // A database from before: it knows nothing of what runs, and of something that is long over.
+    control.change(|world| {
+        world.cursor = at(1, 40);
+        world.report = None;
+        world.desired.remove(id("kept").as_str());
+    });
+    control.want(wanted("old", shell("sleep 300"), 1000));
+    let agent = Agent::start(&control, &[]);
+    let asked = control.world.borrow().asked;
+    let looked = |world: &World| world.asked > asked + 2 && world.report.is_some();
+    let world = control.until("it has looked several times", looked).await;
+    assert_eq!(
+        shown(&world, &id("kept")).unwrap().state,
+        ContainerState::Running
+    );
+    assert!(
+        shown(&world, &id("old")).is_none(),
+        "an old order was obeyed"
+    );
+    agent.kill();
+    control.change(|world| {
+        world.cursor = at(2, 1);
+        world.report = None;
+    });
+    control.want(wanted("kept", shell("sleep 300"), 1000));
+    let _agent = Agent::start(&control, &[]);
+    assert_eq!(ended(&control, "old").await.cause, ExitCause::LaunchUnknown);
+    control.reported(&id("kept"), ContainerState::Running).await;
+    control.want_goal(&id("kept"), Goal::Stop);
+    assert_eq!(ended(&control, "kept").await.cause, ExitCause::Intended);
+    control.change(|world| world.cursor = at(2, 2));
+    clear(&control).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f28_two_agents_never_share_a_state_directory() {
+    let control = Control::start().await;
+    let _agent = Agent::start(&control, &[]);
+    let begun = Instant::now();
+    let second = Command::new(env!("CARGO_BIN_EXE_hayward-node-agent"))
+        .env("HAYWARD_NODE", "node-1")
+        .env("HAYWARD_TOKEN_FILE", control.token_file())
+        .env("HAYWARD_STATE_DIR", control.state_dir())
+        .env("HAYWARD_CGROUP_ROOT", "none")
+        .output()
+        .unwrap();
+    assert!(!second.status.success() && begun.elapsed() < Duration::from_secs(30));
+    let said = String::from_utf8_lossy(&second.stderr);
+    assert!(said.contains("another agent runs in"), "{said}");
+}
