@@ -6,7 +6,9 @@ use hayward_service::problem::{Code, FieldFault, Problem};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("blocklist_disabled: the blocklist is switched off by its setting `enabled`")]
+    #[error(
+        "the blocklist is switched off by its setting `enabled`; switch it on, then order again"
+    )]
     Disabled,
     #[error("a block of {0}")]
     NoItem(String),
@@ -34,7 +36,8 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         let text = refusal.to_string();
         match refusal {
-            Refusal::Disabled | Refusal::Exists(_) => Self::new(Code::Conflict, text),
+            Refusal::Disabled => Self::new(Code::BlocklistDisabled, text),
+            Refusal::Exists(_) => Self::new(Code::Conflict, text),
             Refusal::NoItem(_) => Self::not_found(text),
             Refusal::Changed(_) => Self::new(Code::PreconditionFailed, text),
             Refusal::UnknownNode(number, ..) => {

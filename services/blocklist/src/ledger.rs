@@ -10,6 +10,7 @@ mod evidence;
 mod judge;
 mod keep;
 mod machines;
+mod once;
 mod orders;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
@@ -157,7 +158,7 @@ impl hayward_publication::Ledger for Ledger {
 
     async fn load(
         tx: &mut PgConnection,
-        _moment: &Moment,
+        moment: &Moment,
         context: &Arc<Context>,
     ) -> Result<Self, sqlx::Error> {
         let mut ledger = Self::empty(context.clone());
@@ -165,6 +166,7 @@ impl hayward_publication::Ledger for Ledger {
             ledger.blocks.insert(key.clone(), block);
             ledger.schedule(&key, None);
         }
+        ledger.resume_turns(moment);
         for row in store::load_facts(tx).await? {
             ledger.hold(&row.node, row.fact);
         }

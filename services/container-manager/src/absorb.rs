@@ -18,6 +18,7 @@ impl Ledger {
         batch: &mut Batch<Rows>,
     ) {
         batch.followed(ALLOCATIONS, Cursor::parse(&update.cursor));
+        self.placements.allocations_heard();
         // Burials first: they need nothing of what is new.
         let gone: Vec<String> = if update.full {
             let known = self.containers.keys().map(AllocationId::as_str);
@@ -37,8 +38,11 @@ impl Ledger {
             let standing = standing(&entry);
             if self.containers.contains_key(&entry.id) {
                 self.learn(entry.id.as_str(), Fact::Allocation(standing), moment, batch);
-            } else if let Some(container) = born(entry, standing, moment) {
-                self.bear(container, batch);
+            } else {
+                let held = self.is_held_at_birth(&entry);
+                if let Some(container) = born(entry, (standing, held), moment) {
+                    self.bear(container, batch);
+                }
             }
         }
     }
@@ -56,12 +60,17 @@ fn standing(entry: &AllocationEntry) -> Standing {
 
 /// The container of an allocation, where it has one: a reservation starts nothing, and one that has
 /// ended above awaits nothing.
-fn born(entry: AllocationEntry, standing: Standing, moment: &Moment) -> Option<Container> {
+fn born(
+    entry: AllocationEntry,
+    (standing, held): (Standing, bool),
+    moment: &Moment,
+) -> Option<Container> {
     if entry.state == AllocationState::Ended {
         return None;
     }
     let launch = entry.launch?;
     let life = match standing {
+        Standing::Wanted if held => Life::held(entry.incarnation),
         Standing::Wanted => Life::ordered(entry.incarnation),
         other => Life::never_started(entry.incarnation, other),
     };
@@ -73,6 +82,8 @@ fn born(entry: AllocationEntry, standing: Standing, moment: &Moment) -> Option<C
         node: entry.node,
         size: entry.size,
         exclusive: entry.exclusive,
+        predecessor: entry.predecessor,
+        request: entry.request,
         launch: (!life.has_ended()).then(|| launch.into()),
         epoch: moment.epoch,
         ordered_at: moment.now,

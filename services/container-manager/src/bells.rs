@@ -1,4 +1,4 @@
-//! Waking those who wait for more output of one container, and nobody else.
+//! Waking those who wait for more output of one container or one piece of work, and nobody else.
 //!
 //! A bell hangs only while somebody listens, so there are never more than open requests. It says
 //! that something may have changed; the listener looks for itself.
@@ -6,30 +6,30 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use hayward_vocabulary::AllocationId;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
 #[derive(Default)]
 pub struct Bells {
-    hung: Mutex<HashMap<AllocationId, watch::Sender<()>>>,
+    /// By the id of a container or of a whole work; no id is one of both.
+    hung: Mutex<HashMap<String, watch::Sender<()>>>,
 }
 
 impl Bells {
-    pub fn ring(&self, container: &AllocationId) {
-        if let Some(bell) = self.hung.lock().get(container) {
+    pub fn ring(&self, of: &str) {
+        if let Some(bell) = self.hung.lock().get(of) {
             bell.send_replace(());
         }
     }
 
-    pub fn listen(self: &Arc<Self>, container: &AllocationId) -> Ear {
+    pub fn listen(self: &Arc<Self>, to: &str) -> Ear {
         let mut hung = self.hung.lock();
         let bell = hung
-            .entry(container.clone())
+            .entry(to.to_owned())
             .or_insert_with(|| watch::Sender::new(()));
         Ear {
             bells: self.clone(),
-            container: container.clone(),
+            to: to.to_owned(),
             heard: bell.subscribe(),
         }
     }
@@ -38,7 +38,7 @@ impl Bells {
 /// Someone who listens. With the last listener the bell comes down.
 pub struct Ear {
     bells: Arc<Bells>,
-    container: AllocationId,
+    to: String,
     heard: watch::Receiver<()>,
 }
 
@@ -55,10 +55,10 @@ impl Drop for Ear {
         let mut hung = self.bells.hung.lock();
         // This one still counts itself.
         if hung
-            .get(&self.container)
+            .get(&self.to)
             .is_some_and(|bell| bell.receiver_count() <= 1)
         {
-            hung.remove(&self.container);
+            hung.remove(&self.to);
         }
     }
 }
@@ -70,14 +70,14 @@ mod tests {
     #[tokio::test]
     async fn a_ring_is_heard_by_all_who_listen_and_leaves_nothing_behind() {
         let bells = Arc::new(Bells::default());
-        let id = AllocationId::new("alc_1").unwrap();
-        bells.ring(&id);
-        let (mut one, mut two) = (bells.listen(&id), bells.listen(&id));
-        bells.ring(&id);
+        let id = "alc_1";
+        bells.ring(id);
+        let (mut one, mut two) = (bells.listen(id), bells.listen(id));
+        bells.ring(id);
         one.heard().await;
         drop(one);
         two.heard().await;
-        bells.ring(&id);
+        bells.ring(id);
         two.heard().await;
         drop(two);
         assert!(bells.hung.lock().is_empty());

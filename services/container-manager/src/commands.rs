@@ -82,6 +82,7 @@ fn sighting(item: &ContainerReport, answers: Option<u64>) -> Option<Sighting> {
         pid: item.pid,
         started_at: item.started_at,
         exit: item.exit.clone(),
+        reason: item.reason.clone(),
         answers,
     })
 }

@@ -1,7 +1,10 @@
 //! Settings of container-manager.
 
+use hayward_container_manager_placement::Rules;
 use hayward_service::settings::FrameSettings;
 use serde::{Deserialize, Serialize};
+
+use crate::placements::Limits;
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(default)]
@@ -19,6 +22,27 @@ pub struct Settings {
     /// Milliseconds between two looks at the limits above. Default 30,000: a look reads the sizes
     /// of all output kept.
     pub trim_ms: u64,
+    /// Milliseconds a request of a placement action waits for room where its order does not say.
+    pub request_timeout_ms: u64,
+    /// Milliseconds a process that is moved is given to end before the move fails.
+    pub stop_timeout_ms: u64,
+    /// Milliseconds for which placements that are over, and those of dead deployments, are kept.
+    pub placement_retention_ms: u64,
+    /// Placements that are over and kept, at most.
+    pub keep_placements: usize,
+}
+
+impl Settings {
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            rules: Rules {
+                request_timeout_ms: self.request_timeout_ms,
+                stop_timeout_ms: self.stop_timeout_ms,
+            },
+            retention_ms: self.placement_retention_ms,
+            keep: self.keep_placements,
+        }
+    }
 }
 
 impl Default for Settings {
@@ -32,6 +56,10 @@ impl Default for Settings {
             keep_buried: 10_000,
             keep_output_bytes: 256 << 20,
             trim_ms: 30_000,
+            request_timeout_ms: 5_000,
+            stop_timeout_ms: 600_000,
+            placement_retention_ms: 7 * 24 * 3_600_000,
+            keep_placements: 10_000,
         }
     }
 }

@@ -3,7 +3,9 @@
 mod containers;
 mod logs;
 mod nodes;
+mod placements;
 mod publications;
+mod work_logs;
 
 use std::sync::Arc;
 
@@ -22,6 +24,10 @@ pub const ABOUT: Description = Description {
     title: "container-manager",
     text: "Owns containers: tells each node what to run, and everybody else what runs.",
 };
+
+hayward_service::refusals! {
+    NotNow = 503, "not now";
+}
 
 /// What handlers are given.
 #[derive(Clone)]
@@ -42,10 +48,13 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(containers::list_containers))
         .routes(routes!(containers::show_container))
         .routes(routes!(logs::read_logs))
+        .routes(routes!(work_logs::read_work_logs))
         .routes(routes!(nodes::report_containers))
         .routes(routes!(nodes::report_output))
         .routes(routes!(publications::follow_containers))
         .routes(routes!(publications::follow_desired))
+        .routes(routes!(publications::follow_requests))
+        .merge(placements::routes())
 }
 
 pub fn routes(api: Api) -> OpenApiRouter {

@@ -13,13 +13,15 @@ use hayward_container_manager_api::{
 };
 use hayward_container_manager_domain as domain;
 use hayward_container_manager_domain::{Fact, Life, State, Step, Witness, decide};
+use hayward_container_manager_placement::Placement;
 use hayward_publication::{Batch, Moment, Reply, Update, Wake};
-use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_rm_scheduler_api::{AllocationEntry, ClosedEntry, ProcessorEntry};
 use hayward_vocabulary::{
     AllocationId, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use sqlx::PgConnection;
 
+use crate::placements::{Deployment, Limits, Placements, asked};
 use crate::store;
 
 /// A container, with everything its row, its entries and its decisions need.
@@ -33,6 +35,10 @@ pub struct Container {
     pub size: Size,
     /// Its node ends it by itself when its lease runs out (I4).
     pub exclusive: bool,
+    /// The one whose place it takes.
+    pub predecessor: Option<AllocationId>,
+    /// The request of an action that it answers.
+    pub request: Option<String>,
     /// Absent once it has ended: it may hold secrets.
     pub launch: Option<Arc<Launch>>,
     /// Term of the writer that last changed what the node is told.
@@ -50,6 +56,7 @@ impl Container {
             node: self.node.clone(),
             state: spoken(self.life.state),
             started_at: self.life.started_at,
+            reason: self.life.reason.clone(),
             exit: self.life.exit.clone(),
         }
     }
@@ -91,6 +98,10 @@ pub enum Command {
         update: Update<AllocationEntry>,
         reply: Reply<()>,
     },
+    Processors(Update<ProcessorEntry>, Reply<()>),
+    Closed(Update<ClosedEntry>, Reply<()>),
+    /// Somebody asked about placements, and is answered by what they asked.
+    Placements(Box<asked::Act>),
     Report {
         node: NodeName,
         answers: Option<u64>,
@@ -104,27 +115,52 @@ pub enum Command {
 pub struct Rows {
     pub born: BTreeMap<AllocationId, Container>,
     pub changed: BTreeMap<AllocationId, Container>,
+    pub placements: BTreeMap<String, Placement>,
+    pub forgotten: BTreeSet<String>,
+    pub deployments: BTreeMap<String, Deployment>,
+    pub forgotten_deployments: BTreeSet<String>,
 }
 
-#[derive(Default)]
 pub struct Ledger {
+    pub(crate) limits: Arc<Limits>,
     pub(crate) containers: HashMap<AllocationId, Container>,
     pub(crate) by_node: HashMap<NodeName, BTreeSet<AllocationId>>,
+    pub(crate) by_work: HashMap<WorkId, BTreeSet<AllocationId>>,
+    /// Those no node is told of yet.
+    pub(crate) held: BTreeSet<AllocationId>,
     pub(crate) witnesses: HashMap<NodeName, Witness>,
+    pub(crate) placements: Placements,
+}
+
+impl Ledger {
+    /// One that knows no container.
+    fn new(limits: Arc<Limits>, placements: Placements) -> Self {
+        Self {
+            limits,
+            containers: HashMap::new(),
+            by_node: HashMap::new(),
+            by_work: HashMap::new(),
+            held: BTreeSet::new(),
+            witnesses: HashMap::new(),
+            placements,
+        }
+    }
 }
 
 impl hayward_publication::Ledger for Ledger {
     type Command = Command;
     type Rows = Rows;
-    type Context = ();
+    type Context = Limits;
 
     async fn load(
         tx: &mut PgConnection,
         _moment: &Moment,
-        _context: &Arc<()>,
+        context: &Arc<Limits>,
     ) -> Result<Self, sqlx::Error> {
-        let mut ledger = Self::default();
-        for container in store::container::load(tx).await? {
+        let containers = store::container::load(&mut *tx).await?;
+        let placements = Placements::loaded(store::placement::load(tx).await?);
+        let mut ledger = Self::new(context.clone(), placements);
+        for container in containers {
             ledger.hold(container);
         }
         tracing::info!(containers = ledger.containers.len(), "loaded");
@@ -137,6 +173,15 @@ impl hayward_publication::Ledger for Ledger {
                 self.absorb_allocations(update, moment, batch);
                 batch.answer(reply, ());
             }
+            Command::Processors(update, reply) => {
+                self.absorb_processors(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Closed(update, reply) => {
+                self.absorb_closed(update, moment, batch);
+                batch.answer(reply, ());
+            }
+            Command::Placements(asked) => asked(self, moment, batch),
             Command::Report {
                 node,
                 answers,
@@ -149,18 +194,27 @@ impl hayward_publication::Ledger for Ledger {
         }
     }
 
-    /// Nothing here is decided by the passing of time.
-    fn round(&mut self, _moment: &Moment, _batch: &mut Batch<Rows>) -> Wake {
-        Wake::OnNews
+    /// Only placements are moved by the passing of time.
+    fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        self.place(moment, batch)
     }
 
     fn is_empty(rows: &Rows) -> bool {
-        rows.born.is_empty() && rows.changed.is_empty()
+        rows.born.is_empty()
+            && rows.changed.is_empty()
+            && rows.placements.is_empty()
+            && rows.forgotten.is_empty()
+            && rows.deployments.is_empty()
+            && rows.forgotten_deployments.is_empty()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {
         store::container::insert(tx, &rows.born).await?;
-        store::container::update(tx, &rows.changed).await
+        store::container::update(tx, &rows.changed).await?;
+        let deployments = (&rows.deployments, &rows.forgotten_deployments);
+        store::placement::write_deployments(tx, deployments).await?;
+        store::placement::delete(tx, &rows.forgotten).await?;
+        store::placement::upsert(tx, &rows.placements).await
     }
 }
 
@@ -180,6 +234,13 @@ impl Ledger {
             .entry(container.node.clone())
             .or_default()
             .insert(container.id.clone());
+        self.by_work
+            .entry(container.work.clone())
+            .or_default()
+            .insert(container.id.clone());
+        if container.life.held && !container.life.has_ended() {
+            self.held.insert(container.id.clone());
+        }
         self.containers.insert(container.id.clone(), container);
     }
 
@@ -206,6 +267,12 @@ impl Ledger {
         if life.has_ended() {
             container.launch = None;
         }
+        if container.life.held && (!life.held || life.has_ended()) {
+            self.held.remove(&container.id);
+        }
+        if container.kind == WorkKind::Service && life.launched.is_some() {
+            self.placements.started_on(&container.work, &container.node);
+        }
         container.life = life;
         publish(container, batch);
         if bury {
@@ -221,6 +288,13 @@ impl Ledger {
 
     fn forget(&mut self, container: &Container) {
         self.containers.remove(&container.id);
+        self.held.remove(&container.id);
+        if let Some(siblings) = self.by_work.get_mut(&container.work) {
+            siblings.remove(&container.id);
+            if siblings.is_empty() {
+                self.by_work.remove(&container.work);
+            }
+        }
         if let Some(there) = self.by_node.get_mut(&container.node) {
             there.remove(&container.id);
             if there.is_empty() {

@@ -1,9 +1,10 @@
 //! container-manager owns containers: from the order to start one to its proven end and burial.
 //!
-//! It follows `allocations` of rm-scheduler and publishes `containers` for it and `desired`, one
-//! scope per node, for that node's agent, whose reports tell what became of the orders. A container
-//! bears the id of its allocation. It never decides what runs where, never calls an agent, and
-//! believes nothing gone before that is proven.
+//! It follows `allocations`, `processors` and `closed` of rm-scheduler, and publishes
+//! `containers` and `requests` for it and `desired`, one scope per node, for that node's agent,
+//! whose reports tell what became of the orders. A container bears the id of its allocation.
+//! Outside controllers order processes of services to be moved. It never decides what runs where,
+//! never calls an agent, and believes nothing gone before that is proven.
 
 mod absorb;
 mod bells;
@@ -11,6 +12,7 @@ mod commands;
 mod config;
 mod http;
 mod ledger;
+mod placements;
 mod store;
 mod trim;
 
@@ -19,11 +21,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use hayward_container_manager_api::{CONTAINERS, DESIRED};
+use hayward_container_manager_api::{CONTAINERS, DESIRED, REQUESTS};
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, committer};
-use hayward_rm_scheduler_api::ALLOCATIONS;
+use hayward_publication::{Committer, Handle, Publisher, Reply, Update, committer};
+use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
 use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
+use serde::de::DeserializeOwned;
 use tokio::task::JoinHandle;
 
 pub use config::Settings;
@@ -78,15 +81,22 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let (committer, handle) = Committer::start::<Ledger>(
         office,
         pool.clone(),
-        &[CONTAINERS, DESIRED],
+        &[CONTAINERS, DESIRED, REQUESTS],
         clock,
-        Arc::new(()),
+        Arc::new(settings.limits()),
     );
     let publisher = handle.publisher().clone();
 
     let token = TokenSource::file(keys.token_path(NAME));
     let rm_scheduler = Client::from_list(&settings.rm_scheduler_url, token)?;
-    follow_allocations(rm_scheduler, &handle, &shutdown);
+    let above = (&rm_scheduler, &handle, &shutdown);
+    // Who is a process of what, before what was granted to it.
+    follow_above(above, PROCESSORS, Command::Processors);
+    follow_above(above, CLOSED, Command::Closed);
+    follow_above(above, ALLOCATIONS, |update, reply| Command::Allocations {
+        update,
+        reply,
+    });
     tokio::spawn(trim::keep_bounded(
         pool.clone(),
         publisher.clone(),
@@ -112,19 +122,21 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     })
 }
 
-fn follow_allocations(client: Client, handle: &Handle<Command>, shutdown: &Shutdown) {
+/// Follows a publication of rm-scheduler.
+fn follow_above<T: DeserializeOwned + Send + 'static>(
+    (client, handle, shutdown): (&Client, &Handle<Command>, &Shutdown),
+    name: &'static str,
+    command: fn(Update<T>, Reply<()>) -> Command,
+) {
     let source = Source {
-        name: ALLOCATIONS,
-        path: format!("/v1/{ALLOCATIONS}/publication"),
+        name,
+        path: format!("/v1/{name}/publication"),
     };
     let (handle, publisher) = (handle.clone(), handle.publisher().clone());
     let absorb = move |update| {
         let handle = handle.clone();
-        async move {
-            handle
-                .ask(|reply| Command::Allocations { update, reply })
-                .await
-        }
+        async move { handle.ask(|reply| command(update, reply)).await }
     };
+    let client = client.clone();
     tokio::spawn(follow(source, client, publisher, shutdown.clone(), absorb));
 }

@@ -2,6 +2,8 @@
 
 pub mod container;
 pub mod output;
+pub mod placement;
+pub mod work_output;
 
 /// Numbers of ours never come near the sign; one that does is kept at the largest there is.
 fn signed(number: u64) -> i64 {

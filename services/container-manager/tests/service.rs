@@ -9,10 +9,13 @@
 mod service {
     mod access;
     mod agent;
+    mod evacuations;
     mod life;
     mod output;
+    mod placements;
     mod restart;
     mod upstream;
+    mod work_logs;
     mod world;
 }
 

@@ -101,7 +101,8 @@ pub enum EvacuationPolicy {
     /// Everything at once; successors start as room is found.
     #[default]
     Immediate,
-    /// As the disruption limits of the work allow, and everything that is left after the grace.
+    /// As the disruption limits of the work allow, processes of services when their next places are
+    /// reserved, and everything that is left after the grace.
     Graceful { grace_ms: u64 },
 }
 
@@ -198,7 +199,8 @@ pub struct BlockBatch {
     pub source: Option<String>,
 }
 
-/// One result per item in order, and how many there were of each kind.
+/// One result per key, in the order in which they were named first, and how many there were of
+/// each kind.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct BlockBatchAnswer {
     pub results: Vec<BlockAnswer>,

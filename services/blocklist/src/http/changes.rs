@@ -9,11 +9,12 @@ use hayward_blocklist_api::{
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Query};
 use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::BadQuery;
 use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::App;
+use super::{App, NoHistory};
 use crate::store;
 
 /// Changes of one answer, or as many more as belong to the version of the last of them.
@@ -68,12 +69,10 @@ fn told((version, change): (u64, BlockChange)) -> FeedChange {
     params(After),
     responses(
         (status = 200, description = "changes, or none after the wait", body = FeedChanges),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery,
         (status = 410, description = "the log does not reach back so far: begin anew",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader, or the database is away", body = Problem,
-            content_type = "application/problem+json"),
+        NoHistory,
     ),
 )]
 pub async fn list_block_news(

@@ -7,6 +7,7 @@ use hayward_blocklist_domain::{Attempt, Fact, What};
 use hayward_service::auth::Caller;
 use hayward_service::extract::Json;
 use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::refusal::NotLeader;
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::Deserialize;
 
@@ -150,8 +151,7 @@ fn meaning(code: Option<&str>) -> (What, ExitCause, Option<String>) {
             content_type = "application/problem+json"),
         (status = 422, description = "a report that means nothing", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn report_failures(

@@ -5,9 +5,10 @@ use hayward_blocklist_api::BlockHistory;
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Query};
 use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::BadQuery;
 
-use super::App;
 use super::page::{Page, wait_for};
+use super::{App, NoHistory};
 use crate::store;
 
 /// What was added, merged, removed and expired, newest first. The last ten thousand are kept.
@@ -16,10 +17,7 @@ use crate::store;
     params(Page),
     responses(
         (status = 200, description = "a page of changes", body = BlockHistory),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader, or the database is away", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NoHistory,
     ),
 )]
 pub async fn list_block_changes(

@@ -9,12 +9,13 @@ use hayward_blocklist_api::{
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::{BadQuery, NotLeader, NotOperator};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::draft::{Draft, Drafts};
 use super::page::{Page, wait_for};
-use super::{App, reporter, revision};
+use super::{App, NoItem, NotBlocked, SwitchedOff, reporter, revision};
 use crate::error::of_one;
 use crate::ledger::{Command, Done, Key, Orders, Removal, STALE, kind};
 
@@ -78,14 +79,7 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 400, description = "not an item", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "the blocklist is switched off", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "an item that means nothing, or a brake holds", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, SwitchedOff, NoItem, NotLeader,
     ),
 )]
 pub async fn add_block(
@@ -112,18 +106,11 @@ pub async fn add_block(
     post, path = "/v1/blocklist/items", operation_id = "add_blocks", tag = "blocks",
     request_body = BlockBatch,
     responses(
-        (status = 200, description = "one result per item, in order", body = BlockBatchAnswer,
+        (status = 200, description = "one result per key, in order", body = BlockBatchAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 400, description = "not a list of items", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "the blocklist is switched off", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 422, description = "an item that means nothing, or a brake holds", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, SwitchedOff, NoItem, NotLeader,
     ),
 )]
 pub async fn add_blocks(
@@ -168,10 +155,7 @@ pub async fn add_blocks(
     params(Page),
     responses(
         (status = 200, description = "a page of items", body = BlockList),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NotLeader,
     ),
 )]
 pub async fn list_blocks(
@@ -221,10 +205,7 @@ pub struct Since {
         (status = 200, description = "the item", body = BlockEntry),
         (status = 400, description = "an unknown type", body = Problem,
             content_type = "application/problem+json"),
-        (status = 404, description = "not blocked", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotBlocked, NotLeader,
     ),
 )]
 pub async fn show_block(
@@ -266,12 +247,7 @@ pub struct Why {
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 400, description = "an unknown type", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "not blocked", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, NotBlocked, NotLeader,
     ),
 )]
 pub async fn remove_block(

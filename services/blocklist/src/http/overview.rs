@@ -5,6 +5,7 @@ use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, BlockOve
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Query};
 use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::{BadQuery, NotLeader};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -121,10 +122,7 @@ impl Wanted {
     params(Filter),
     responses(
         (status = 200, description = "nodes and workers", body = BlockOverview),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NotLeader,
     ),
 )]
 pub async fn show_blocks(

@@ -10,15 +10,22 @@ use hayward_blocklist_api::{
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::{BadQuery, NotLeader, NotOperator};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::draft::{OrderDraft, scope};
 use super::items::{check_reason, put_one};
 use super::page::wait_for;
-use super::{App, revision};
+use super::{App, NotBlocked, revision};
 use crate::ledger::{Command, Key, Orders, Removal, etag};
 use crate::show::{clearing, view};
+
+hayward_service::refusals! {
+    NotAnOrder = 400, "not an order";
+    Otherwise = 409, "blocked otherwise, or the blocklist is switched off";
+    Changed = 412, "it changed since it was read";
+}
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -145,12 +152,7 @@ async fn remove(
     responses(
         (status = 200, description = "the item", body = BlockView,
             headers(("ETag" = String, description = "for If-Match"))),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "not blocked", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NotBlocked, NotLeader,
     ),
 )]
 pub async fn show_node_block(
@@ -176,16 +178,10 @@ pub async fn show_node_block(
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 202, description = "merged into what was there", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "not an order", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "blocked otherwise, or the blocklist is switched off",
-            body = Problem, content_type = "application/problem+json"),
+        NotAnOrder, NotOperator, Otherwise,
         (status = 422, description = "an order that means nothing, or no such node",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn block_node(
@@ -204,16 +200,7 @@ pub async fn block_node(
     responses(
         (status = 204, description = "taken away",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "not blocked", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 412, description = "it changed since it was read", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NotOperator, NotBlocked, Changed, NotLeader,
     ),
 )]
 pub async fn unblock_node(
@@ -234,12 +221,7 @@ pub async fn unblock_node(
     responses(
         (status = 200, description = "the item; with `effective`, an `EffectiveBlock`",
             body = BlockView, headers(("ETag" = String, description = "for If-Match"))),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "not blocked", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NotBlocked, NotLeader,
     ),
 )]
 pub async fn show_worker_block(
@@ -318,16 +300,10 @@ fn effective(app: &App, key: &Key) -> EffectiveBlock {
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 202, description = "merged into what was there", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "not an order", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "blocked otherwise, or the blocklist is switched off",
-            body = Problem, content_type = "application/problem+json"),
+        NotAnOrder, NotOperator, Otherwise,
         (status = 422, description = "an order that means nothing", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn block_worker(
@@ -346,16 +322,7 @@ pub async fn block_worker(
     responses(
         (status = 204, description = "taken away",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 404, description = "not blocked", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 412, description = "it changed since it was read", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        BadQuery, NotOperator, NotBlocked, Changed, NotLeader,
     ),
 )]
 pub async fn unblock_worker(

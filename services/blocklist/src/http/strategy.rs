@@ -6,8 +6,9 @@ use hayward_blocklist_api::{StrategyOrder, StrategyView};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::Json;
 use hayward_service::problem::Problem;
+use hayward_service::refusal::{NotLeader, NotOperator};
 
-use super::{App, revision};
+use super::{App, SwitchedOff, revision};
 use crate::error::Refusal;
 use crate::ledger::Command;
 use crate::strategy::read;
@@ -17,8 +18,7 @@ use crate::strategy::read;
     get, path = "/v1/blocklist/strategy", operation_id = "show_strategy", tag = "strategy",
     responses(
         (status = 200, description = "the strategy", body = StrategyView),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn show_strategy(
@@ -39,14 +39,10 @@ pub async fn show_strategy(
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 400, description = "not a strategy", body = Problem,
             content_type = "application/problem+json"),
-        (status = 403, description = "not an operator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 409, description = "the blocklist is switched off", body = Problem,
-            content_type = "application/problem+json"),
+        NotOperator, SwitchedOff,
         (status = 422, description = "a strategy that cannot be used, with all its faults",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
+        NotLeader,
     ),
 )]
 pub async fn choose_strategy(

@@ -42,6 +42,8 @@ impl Key {
 pub struct Block {
     pub slot: Slot,
     pub updated: Timestamp,
+    /// The evacuation that waits for its turn while the item is only a mark (B3).
+    pub owed: Option<Action>,
     /// When the queue looks at it without news.
     pub due: Option<Timestamp>,
 }

@@ -67,10 +67,15 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Outcome {
-        let item = self.paced(key, said.item, moment);
+        let (item, owed) = self.paced(key, said.item, moment);
         let block = self.blocks.entry(key.clone()).or_default();
         let outcome = block.slot.add(&item, said.based_on);
+        let news = owed.is_some() && block.owed != owed;
+        block.owed = owed.or(block.owed);
         if !outcome.changed() {
+            if news {
+                self.write_down(key, batch);
+            }
             self.drop_if_untouched(key);
             return outcome;
         }
@@ -84,44 +89,73 @@ impl Ledger {
     }
 
     /// B3 and B1: automatic evacuations come one after the other, and none while much of the pool
-    /// turns bad. Until its turn comes the node is marked.
-    fn paced(&mut self, key: &Key, item: Item, moment: &Moment) -> Item {
+    /// turns bad. Until its turn comes the node is marked; what then is owed is kept.
+    fn paced(&mut self, key: &Key, item: Item, moment: &Moment) -> (Item, Option<Action>) {
         let Some(node) = key.whole_node().filter(|_| item.automatic()) else {
-            return item;
+            return (item, None);
         };
         let now = self
             .blocks
             .get(key)
             .and_then(|block| block.slot.item.as_ref());
         if item.action == Action::Mark || now.is_some_and(|now| now.action >= item.action) {
-            return item;
+            return (item, None);
         }
         let marked = Item {
             action: Action::Mark,
             ..item.clone()
         };
         if matches!(self.brake(node, &[], moment), Err(Withheld::Storm { .. })) {
-            return marked;
+            return (marked, None);
         }
         if moment.monotonic_ms < self.next_evacuation_ms {
+            let owed = item.action;
             self.owed.push_back((key.clone(), item));
-            return marked;
+            return (marked, Some(owed));
         }
         self.next_evacuation_ms = moment.monotonic_ms + BETWEEN_EVACUATIONS_MS;
-        item
+        (item, None)
     }
 
-    /// The turn of the next automatic evacuation. Turns are kept in memory alone: after a restart
-    /// the node stays marked, which is the weaker of the two.
+    /// A term goes on where the one before ended: what is owed has its turn, and none of it sooner
+    /// after the last evacuation than if there had been no new term (B3).
+    pub(super) fn resume_turns(&mut self, moment: &Moment) {
+        let mut owed = Vec::new();
+        let mut last = None;
+        for (key, block) in &self.blocks {
+            let item = block.slot.item.as_ref();
+            let Some(item) = item.filter(|it| key.whole_node().is_some() && it.automatic()) else {
+                continue;
+            };
+            if let Some(action) = block.owed {
+                let item = Item {
+                    action,
+                    ..item.clone()
+                };
+                owed.push((block.updated, key.clone(), item));
+            } else if item.action != Action::Mark {
+                last = last.max(Some(block.updated));
+            }
+        }
+        // Within one instant in the order of the keys: the sort is stable.
+        owed.sort_by_key(|(since, ..)| *since);
+        self.owed = owed.into_iter().map(|(_, key, item)| (key, item)).collect();
+        let since = last.map_or(u64::MAX, |last| moment.now.ms_since(last));
+        let left = BETWEEN_EVACUATIONS_MS.saturating_sub(since);
+        self.next_evacuation_ms = moment.monotonic_ms + left;
+    }
+
+    /// The turn of the next automatic evacuation.
     pub(super) fn evacuate_next(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
         while moment.monotonic_ms >= self.next_evacuation_ms {
             let Some((key, item)) = self.owed.pop_front() else {
                 return;
             };
-            let still = self
-                .blocks
-                .get(&key)
-                .and_then(|block| block.slot.item.as_ref());
+            let Some(block) = self.blocks.get_mut(&key) else {
+                continue;
+            };
+            block.owed = None;
+            let still = block.slot.item.as_ref();
             if still.is_some_and(Item::automatic) {
                 let by = item.sources.first().cloned().unwrap_or_default();
                 self.put(&key, Statement::new(item, &by), moment, batch);

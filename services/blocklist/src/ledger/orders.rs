@@ -9,7 +9,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use super::block::entry;
 use super::keep::Statement;
 use super::machines::Blocked;
-use super::{Done, Ledger, New, Orders, Until};
+use super::{Done, Ledger, New, Orders, Until, once};
 use crate::config::Settings;
 use crate::error::Refusal;
 use crate::store::{Rows, StrategyRow};
@@ -64,11 +64,12 @@ impl Ledger {
         self.check_names(&orders.items)?;
         self.check_conflicts(orders)?;
         self.check_brakes(&orders.items, moment)?;
-        let done = orders
-            .items
-            .iter()
-            .map(|new| self.take(new, orders, moment, batch));
-        Ok(done.collect())
+        let first = batch.rows.changes.len();
+        let items = orders.items.iter();
+        let done = items.map(|new| (&new.key, self.take(new, orders, moment, batch)));
+        let done = once::answers(done.collect());
+        once::lines(&mut batch.rows.changes, first);
+        Ok(done)
     }
 
     fn live(&self, new: &New) -> Option<&Item> {

@@ -41,8 +41,12 @@ impl BlockRow {
             Action::Evacuate(_) => EVACUATE.to_owned(),
         };
         let grace_ms = |item: &Item| match item.action {
-            Action::Mark => None,
-            Action::Evacuate(grace) => Some(i64::try_from(grace.0).unwrap_or(i64::MAX)),
+            // Of a mark: the evacuation that it is owed.
+            Action::Mark => match block.owed {
+                Some(Action::Evacuate(grace)) => Some(stored(grace.0)),
+                _ => None,
+            },
+            Action::Evacuate(grace) => Some(stored(grace.0)),
         };
         Self {
             removal_no: i64::try_from(block.slot.removal_no).unwrap_or(i64::MAX),
@@ -63,6 +67,10 @@ impl BlockRow {
             trial_until_ms: trial.map(|trial| trial.until.unix_ms()),
         }
     }
+}
+
+fn stored(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
 pub fn word(kind: BlockKind) -> &'static str {
@@ -99,6 +107,9 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, Block)>, sql
         let kind = kind(&row.kind).ok_or_else(|| decode(format!("kind {:?}", row.kind)))?;
         let (causes, sources) = (texts(&row.causes)?, texts(&row.sources)?);
         let grace = row.grace_ms.map_or(0, |ms| u64::try_from(ms).unwrap_or(0));
+        let is_mark = row.action.as_deref() == Some(MARK);
+        let owed = is_mark.then_some(row.grace_ms).flatten();
+        let owed = owed.map(|_| Action::evacuate(grace));
         let mut slot = Slot {
             removal_no: u64::try_from(row.removal_no).unwrap_or(0),
             ..Slot::default()
@@ -134,6 +145,7 @@ pub async fn load_blocks(tx: &mut PgConnection) -> Result<Vec<(Key, Block)>, sql
             Block {
                 slot,
                 updated,
+                owed,
                 due: None,
             },
         ));

@@ -180,7 +180,7 @@ async fn b6_a_removal_outlives_a_crash_and_older_copies() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn many_at_once_are_all_or_nothing_with_one_result_each() {
+async fn many_at_once_are_all_or_nothing_with_one_result_for_each_key() {
     let world = World::new().await;
     world.put(&for_ever("k1")).await;
     let worker = BlockRequest {
@@ -204,7 +204,7 @@ async fn many_at_once_are_all_or_nothing_with_one_result_each() {
         .iter()
         .map(|one| format!("{:?}", one.outcome))
         .collect();
-    assert_eq!(outcomes, ["None", "Added", "Upgraded", "Added"]);
+    assert_eq!(outcomes, ["None", "Added", "Added"]);
     assert_eq!(
         (
             answer.added,
@@ -212,7 +212,7 @@ async fn many_at_once_are_all_or_nothing_with_one_result_each() {
             answer.unchanged,
             answer.stale
         ),
-        (2, 1, 1, 0)
+        (2, 0, 1, 0)
     );
 
     let mut bad = items;
@@ -249,4 +249,31 @@ async fn many_at_once_are_all_or_nothing_with_one_result_each() {
         .get::<BlockList>(&format!("{ITEMS}/rack/k1"))
         .await;
     assert_eq!(refusal(odd), (400, vec!["/path/type".to_owned()]));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_named_twice_is_reported_once_as_it_is_in_the_end() {
+    let world = World::new().await;
+    let evacuate = BlockRequest {
+        action: BlockAction::Evacuate,
+        ..for_ever("k1")
+    };
+    let batch = BlockBatch {
+        items: vec![for_ever("k1"), for_ever("k2"), evacuate],
+        source: None,
+    };
+    let answer: BlockBatchAnswer = world.operator().post(ITEMS, &batch, None).await.unwrap();
+    assert_eq!((answer.added, answer.upgraded), (2, 0), "5.3");
+    let [twice, _] = answer.results.as_slice() else {
+        panic!("{:?}", answer.results);
+    };
+    let item = twice.item.as_ref().unwrap();
+    assert_eq!(
+        (twice.outcome, item.action),
+        (BlockOutcome::Added, BlockAction::Evacuate)
+    );
+    let history: BlockHistory = world.viewer().get("/v1/blocklist/history").await.unwrap();
+    let lines = history.changes.iter().map(|line| (line.event, &line.item));
+    let lines: Vec<_> = lines.filter(|(_, item)| item.identifier == "k1").collect();
+    assert_eq!(lines, [(BlockEvent::Added, item)]);
 }

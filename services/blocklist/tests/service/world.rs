@@ -69,7 +69,7 @@ impl World {
         let scheduler = Scheduler::start().await;
         let settings = Settings {
             frame,
-            rm_scheduler_url: scheduler.url(),
+            rm_scheduler_url: scheduler.url.clone(),
             ..settings
         };
         let mut world = Self {

@@ -2,16 +2,23 @@
 //! rm-scheduler) and `desired` (one scope per node, followed by that node's agent), and the report
 //! an agent PUTs.
 
+mod logs;
+pub mod placements;
+
 use hayward_vocabulary::{
     AllocationId, Exit, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+pub use logs::{WorkLogs, WorkPiece};
+
 /// Name of the publication; its keys are allocation ids.
 pub const CONTAINERS: &str = "containers";
 /// Name of the publication; its scopes are node names, its keys allocation ids.
 pub const DESIRED: &str = "desired";
+/// Name of the publication; its keys are ids of requests.
+pub const REQUESTS: &str = "requests";
 
 /// One entry of `containers`. A container bears the id of its allocation.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -23,6 +30,9 @@ pub struct ContainerEntry {
     /// By the node's clock; shown, never compared (R4).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_at: Option<Timestamp>,
+    /// Why it is as it is, in the words of its node: above all why it does not end (F31).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Present when `state` is `ended`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
@@ -74,6 +84,23 @@ pub enum Goal {
     Unknown,
 }
 
+/// One entry of `requests`, followed by rm-scheduler: a second place for work that runs, before the
+/// first one is given up (container placement, 3.3). Withdrawn when it is no longer wanted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RequestEntry {
+    pub id: String,
+    pub work: WorkId,
+    /// What is to be replaced; absent where nothing of the work stands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub predecessor: Option<AllocationId>,
+    /// Absent: any host.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host: Option<NodeName>,
+    /// Hosts that will not do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exclude: Vec<NodeName>,
+}
+
 /// `PUT /v1/nodes/{node}/report`: all containers the agent knows, every time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Report {
@@ -100,6 +127,9 @@ pub struct ContainerReport {
     pub started_at: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
+    /// Why it is as it is, for people: above all why it does not end (F31).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -33,6 +33,7 @@ pub struct Sighting {
     pub pid: Option<u32>,
     pub started_at: Option<Timestamp>,
     pub exit: Option<Exit>,
+    pub reason: Option<String>,
     /// Revision of the desired set the report answers, where there is one.
     pub answers: Option<u64>,
 }
@@ -40,6 +41,10 @@ pub struct Sighting {
 #[derive(Debug, Clone, Copy)]
 pub enum Fact<'a> {
     Allocation(Standing),
+    /// It is to end for the sake of a move or a restart; its allocation says nothing of it.
+    Stop,
+    /// What it waited for has come: its node may start it.
+    Launch,
     Seen(&'a Sighting),
     /// Not in a complete report that answers this revision.
     Missing {
@@ -61,6 +66,8 @@ pub fn decide(life: &Life, fact: Fact<'_>, revision: u64) -> Step {
     let mut next = life.clone();
     match fact {
         Fact::Allocation(standing) => next.hear(standing, revision),
+        Fact::Stop => next.order_stop(revision),
+        Fact::Launch => next.held = false,
         Fact::Seen(sighting) => next.see(sighting, revision),
         Fact::Missing { answers } => next.miss(answers),
     }
@@ -105,7 +112,13 @@ impl Life {
     }
 
     fn order_stop(&mut self, revision: u64) {
-        if !self.has_ended() && self.stop.is_none() {
+        if self.held {
+            // No node knows of it, so there is nobody to wait for.
+            self.end(Exit::of(
+                ExitCause::Intended,
+                "its place was given back before anything was started in it",
+            ));
+        } else if !self.has_ended() && self.stop.is_none() {
             self.stop = Some(revision);
             self.state = State::Stopping;
         }
@@ -124,6 +137,7 @@ impl Life {
             self.end(self.judge(sighting));
         } else {
             self.state = self.state.max(sighting.state);
+            self.reason = sighting.reason.as_deref().map(clean);
         }
     }
 
@@ -169,6 +183,7 @@ impl Life {
     fn end(&mut self, exit: Exit) {
         if !self.has_ended() {
             self.state = State::Ended;
+            self.reason = None;
             self.exit = Some(exit);
         }
     }

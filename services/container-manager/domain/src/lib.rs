@@ -9,9 +9,11 @@
 pub mod decide;
 pub mod life;
 pub mod output;
+pub mod reading;
 pub mod witness;
 
 pub use decide::{Fact, Sighting, Standing, Step, decide};
 pub use life::{Goal, Life, State};
 pub use output::{Piece, admit};
+pub use reading::{Place, Reading, last_lines};
 pub use witness::Witness;

@@ -56,6 +56,8 @@ pub struct Life {
     pub state: State,
     /// The attempt this container is; what is said of another one does not concern it.
     pub incarnation: u64,
+    /// Reserved: its node is told nothing of it yet.
+    pub held: bool,
     /// Revision at which it became known here that the node had it.
     pub launched: Option<u64>,
     /// Revision at which the node was told to end it.
@@ -65,6 +67,9 @@ pub struct Life {
     pub pid: Option<u32>,
     /// By the node's clock; shown, never compared (R4).
     pub started_at: Option<Timestamp>,
+    /// Why it is as it is, in the words of its node: above all why it does not end (F31). Shown,
+    /// and nothing rests on it.
+    pub reason: Option<String>,
     /// Present exactly when ended.
     pub exit: Option<Exit>,
 }
@@ -74,12 +79,22 @@ impl Life {
         Self {
             state: State::Ordered,
             incarnation,
+            held: false,
             launched: None,
             stop: None,
             orphan: false,
             pid: None,
             started_at: None,
+            reason: None,
             exit: None,
+        }
+    }
+
+    /// Reserved for a process whose predecessor has not ended yet.
+    pub fn held(incarnation: u64) -> Self {
+        Self {
+            held: true,
+            ..Self::ordered(incarnation)
         }
     }
 
@@ -92,7 +107,7 @@ impl Life {
     /// An ended container leaves the set although its burial may take a while: its exit is durable
     /// here, and a node that has lost its journal must not find an order to run it again (I3).
     pub fn desired(&self) -> Option<Goal> {
-        match (self.has_ended(), self.stop) {
+        match (self.has_ended() || self.held, self.stop) {
             (true, _) => None,
             (false, None) => Some(Goal::Run),
             (false, Some(_)) => Some(Goal::Stop),

@@ -64,7 +64,7 @@ pub async fn read_logs(
 ) -> Result<Json<Logs>, Problem> {
     let mut deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
     let mut seen_ended = false;
-    let mut ear = api.bells.listen(&id);
+    let mut ear = api.bells.listen(id.as_str());
     loop {
         let ended =
             containers::find(&api, &caller, &id).await?.entry.state == ContainerState::Ended;

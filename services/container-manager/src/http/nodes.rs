@@ -130,11 +130,10 @@ pub async fn report_output(
         };
         pieces.entry(chunk.id).or_default().push(piece);
     }
-    for grown in output::add(&api.pool, &node, pieces)
-        .await
-        .map_err(unread)?
-    {
-        api.bells.ring(&grown);
+    let grown = output::add(&api.pool, &node, pieces).await;
+    for (container, work) in grown.map_err(unread)? {
+        api.bells.ring(&container);
+        api.bells.ring(work.split('.').next().unwrap_or(&work));
     }
     Ok(http::StatusCode::NO_CONTENT)
 }

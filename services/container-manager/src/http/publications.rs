@@ -2,14 +2,17 @@
 
 use axum::extract::State;
 use axum::response::Response;
-use hayward_container_manager_api::{CONTAINERS, ContainerEntry, DESIRED, DesiredEntry};
+use hayward_container_manager_api::{
+    CONTAINERS, ContainerEntry, DESIRED, DesiredEntry, REQUESTS, RequestEntry,
+};
 use hayward_publication::Update;
 use hayward_publication::endpoint::{Since, answer};
 use hayward_service::problem::Problem;
+use hayward_service::refusal::{NoToken, NotReadable, ServicesOnly};
 use hayward_service::{Caller, Path, Query};
 use hayward_vocabulary::NodeName;
 
-use super::Api;
+use super::{Api, NotNow};
 
 /// Follow the containers.
 #[utoipa::path(
@@ -17,14 +20,7 @@ use super::Api;
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<ContainerEntry>),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "for services only", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
-            content_type = "application/problem+json"),
+        NotReadable, NoToken, ServicesOnly, NotNow,
     ),
 )]
 pub async fn follow_containers(
@@ -43,14 +39,9 @@ pub async fn follow_containers(
     params(("node" = String, Path, description = "an agent names its own"), Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<DesiredEntry>),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "for the agent of that node, and services", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
-            content_type = "application/problem+json"),
+        NotReadable, NoToken, NotNow,
     ),
 )]
 pub async fn follow_desired(
@@ -63,4 +54,22 @@ pub async fn follow_desired(
         caller.require_agent(&node)?;
     }
     answer(api.publisher(), DESIRED, node.as_str(), &since, true).await
+}
+
+/// Follow the places that are asked for beside those that stand.
+#[utoipa::path(
+    get, path = "/v1/requests/publication", operation_id = "follow_requests",
+    tag = "publications", params(Since),
+    responses(
+        (status = 200, description = "everything, or what changed", body = Update<RequestEntry>),
+        NotReadable, NoToken, ServicesOnly, NotNow,
+    ),
+)]
+pub async fn follow_requests(
+    State(api): State<Api>,
+    caller: Caller,
+    Query(since): Query<Since>,
+) -> Result<Response, Problem> {
+    caller.require_service()?;
+    answer(api.publisher(), REQUESTS, "", &since, true).await
 }

@@ -28,6 +28,8 @@ fn allocation(number: usize) -> AllocationEntry {
         granted_at: Timestamp::from_unix_ms(1),
         running_since: None,
         exclusive: false,
+        predecessor: None,
+        request: None,
         state: AllocationState::Assigned,
         vacate: None,
         exit: None,
@@ -59,6 +61,11 @@ fn update(
     }
 }
 
+fn empty() -> Ledger {
+    let limits = crate::config::Settings::default().limits();
+    Ledger::new(limits.into(), Placements::default())
+}
+
 fn absorb(ledger: &mut Ledger, update: Update<AllocationEntry>, revision: u64) -> Rows {
     let mut batch = Batch::default();
     ledger.absorb_allocations(update, &moment(revision), &mut batch);
@@ -76,7 +83,7 @@ fn lives(ledger: &Ledger) -> BTreeMap<AllocationId, Life> {
 #[test]
 fn a_full_answer_and_a_delta_leave_the_same_containers() {
     let all: Vec<AllocationEntry> = (0..20).map(allocation).collect();
-    let (mut by_delta, mut by_full) = (Ledger::default(), Ledger::default());
+    let (mut by_delta, mut by_full) = (empty(), empty());
     for ledger in [&mut by_delta, &mut by_full] {
         absorb(ledger, update(true, &all[..15], &[]), 1);
     }
@@ -89,7 +96,7 @@ fn a_full_answer_and_a_delta_leave_the_same_containers() {
 
 #[test]
 fn what_is_written_is_what_changed() {
-    let mut ledger = Ledger::default();
+    let mut ledger = empty();
     let all: Vec<AllocationEntry> = (0..10_000).map(allocation).collect();
     assert_eq!(
         absorb(&mut ledger, update(true, &all, &[]), 1).born.len(),
@@ -109,6 +116,7 @@ fn what_is_written_is_what_changed() {
         pid: None,
         started_at: None,
         exit: None,
+        reason: None,
     };
     let mut report = Report {
         boot_id: "boot".into(),
@@ -148,7 +156,7 @@ fn what_is_written_is_what_changed() {
 
 #[test]
 fn the_buried_leave_nothing_behind() {
-    let mut ledger = Ledger::default();
+    let mut ledger = empty();
     let all: Vec<AllocationEntry> = (0..4).map(allocation).collect();
     absorb(&mut ledger, update(true, &all, &[]), 1);
     let mut purged = all.clone();

@@ -22,6 +22,9 @@ struct Row {
     node: String,
     incarnation: i64,
     exclusive: bool,
+    held: bool,
+    predecessor: Option<String>,
+    request: Option<String>,
     size: String,
     launch: Option<String>,
     state: String,
@@ -32,6 +35,7 @@ struct Row {
     orphan: bool,
     pid: Option<i64>,
     started_at_ms: Option<i64>,
+    reason: Option<String>,
     exit: Option<String>,
 }
 
@@ -39,9 +43,10 @@ struct Row {
 pub async fn load(tx: &mut PgConnection) -> Result<Vec<Container>, sqlx::Error> {
     let rows = sqlx::query_as!(
         Row,
-        r#"select id, work, kind, user_name, node, incarnation, exclusive, size::text as "size!",
+        r#"select id, work, kind, user_name, node, incarnation, exclusive, held, predecessor,
+                  request, size::text as "size!",
                   launch::text, state, epoch, ordered_at_ms, launched, stop, orphan, pid,
-                  started_at_ms, exit::text
+                  started_at_ms, reason, exit::text
              from container
             where buried_at_ms is null"#
     )
@@ -56,11 +61,13 @@ fn read(row: Row) -> Result<Container, Fault> {
     let life = Life {
         state: state(&row.state)?,
         incarnation: unsigned(row.incarnation),
+        held: row.held,
         launched: row.launched.map(unsigned),
         stop: row.stop.map(unsigned),
         orphan: row.orphan,
         pid: row.pid.map(u32::try_from).transpose()?,
         started_at: row.started_at_ms.map(Timestamp::from_unix_ms),
+        reason: row.reason,
         exit: optional(row.exit.as_deref())?,
     };
     Ok(Container {
@@ -71,6 +78,8 @@ fn read(row: Row) -> Result<Container, Fault> {
         node: row.node.try_into()?,
         size: serde_json::from_str(&row.size)?,
         exclusive: row.exclusive,
+        predecessor: row.predecessor.map(TryInto::try_into).transpose()?,
+        request: row.request,
         launch: optional(row.launch.as_deref())?,
         epoch: unsigned(row.epoch),
         ordered_at: Timestamp::from_unix_ms(row.ordered_at_ms),
@@ -105,8 +114,10 @@ struct Columns {
     launched: Vec<Option<i64>>,
     stop: Vec<Option<i64>>,
     orphan: Vec<bool>,
+    held: Vec<bool>,
     pid: Vec<Option<i64>>,
     started_at_ms: Vec<Option<i64>>,
+    reason: Vec<Option<String>>,
     exit: Vec<Option<String>>,
     buried_at_ms: Vec<Option<i64>>,
 }
@@ -122,10 +133,12 @@ impl Columns {
             columns.launched.push(life.launched.map(signed));
             columns.stop.push(life.stop.map(signed));
             columns.orphan.push(life.orphan);
+            columns.held.push(life.held);
             columns.pid.push(life.pid.map(i64::from));
             columns
                 .started_at_ms
                 .push(life.started_at.map(Timestamp::unix_ms));
+            columns.reason.push(life.reason.clone());
             columns.exit.push(life.exit.as_ref().map(json).transpose()?);
             columns
                 .buried_at_ms
@@ -159,17 +172,22 @@ pub async fn insert(
         .map(|c| c.launch.as_deref().map(json).transpose())
         .collect::<Result<_, _>>()?;
     let exclusive: Vec<bool> = rows.values().map(|c| c.exclusive).collect();
+    let predecessors: Vec<Option<String>> = rows
+        .values()
+        .map(|c| c.predecessor.as_ref().map(ToString::to_string))
+        .collect();
+    let requests: Vec<Option<String>> = rows.values().map(|c| c.request.clone()).collect();
     sqlx::query!(
         "insert into container (id, work, kind, user_name, node, incarnation, size, launch, state,
-                                epoch, ordered_at_ms, exit, exclusive)
+                                epoch, ordered_at_ms, exit, exclusive, held, predecessor, request)
          select new.id, new.work, new.kind, new.user_name, new.node, new.incarnation,
                 new.size::json, new.launch::json, new.state, new.epoch, new.ordered_at_ms,
-                new.exit::json, new.exclusive
+                new.exit::json, new.exclusive, new.held, new.predecessor, new.request
            from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[], $6::bigint[],
                        $7::text[], $8::text[], $9::text[], $10::bigint[], $11::bigint[],
-                       $12::text[], $13::boolean[])
+                       $12::text[], $13::boolean[], $14::boolean[], $15::text[], $16::text[])
              as new (id, work, kind, user_name, node, incarnation, size, launch, state, epoch,
-                     ordered_at_ms, exit, exclusive)",
+                     ordered_at_ms, exit, exclusive, held, predecessor, request)",
         &columns.id,
         &text(|c| c.work.as_str()),
         &text(|c| kind(c)),
@@ -183,6 +201,9 @@ pub async fn insert(
         &number(|c| c.ordered_at.unix_ms()),
         &columns.exit as &[Option<String>],
         &exclusive,
+        &columns.held,
+        &predecessors as &[Option<String>],
+        &requests as &[Option<String>],
     )
     .execute(tx)
     .await
@@ -209,13 +230,15 @@ pub async fn update(
     sqlx::query!(
         "update container
             set state = new.state, epoch = new.epoch, launched = new.launched, stop = new.stop,
-                orphan = new.orphan, pid = new.pid, started_at_ms = new.started_at_ms,
-                exit = new.exit::json, buried_at_ms = new.buried_at_ms,
+                orphan = new.orphan, held = new.held, pid = new.pid,
+                started_at_ms = new.started_at_ms, exit = new.exit::json,
+                buried_at_ms = new.buried_at_ms, reason = new.reason,
                 launch = case when new.state = 'ended' then null else launch end
            from unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[],
-                       $6::boolean[], $7::bigint[], $8::bigint[], $9::text[], $10::bigint[])
+                       $6::boolean[], $7::bigint[], $8::bigint[], $9::text[], $10::bigint[],
+                       $11::boolean[], $12::text[])
              as new (id, state, epoch, launched, stop, orphan, pid, started_at_ms, exit,
-                     buried_at_ms)
+                     buried_at_ms, held, reason)
           where container.id = new.id",
         &columns.id,
         &columns.state,
@@ -227,6 +250,8 @@ pub async fn update(
         &columns.started_at_ms as &[Option<i64>],
         &columns.exit as &[Option<String>],
         &columns.buried_at_ms as &[Option<i64>],
+        &columns.held,
+        &columns.reason as &[Option<String>],
     )
     .execute(tx)
     .await
@@ -250,7 +275,7 @@ pub struct Filter {
 pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, sqlx::Error> {
     let rows = sqlx::query!(
         r#"select id, work, user_name, node, incarnation, state, ordered_at_ms, pid, started_at_ms,
-                  exit::text
+                  reason, exit::text
              from container
             where ($1::text is null or id = $1) and ($2::text is null or user_name = $2)
               and ($3::text is null or node = $3) and ($4::text is null or work = $4)
@@ -269,16 +294,14 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
     .await?;
     rows.into_iter()
         .map(|row| {
-            let entry = ContainerEntry {
-                id: row.id.try_into()?,
-                work: row.work.try_into()?,
-                node: row.node.try_into()?,
-                state: spoken(state(&row.state)?),
-                started_at: row.started_at_ms.map(Timestamp::from_unix_ms),
-                exit: optional(row.exit.as_deref())?,
-            };
+            let names = (row.id, row.work, row.node);
             Ok(ContainerView {
-                entry,
+                entry: entry(
+                    names,
+                    &row.state,
+                    row.started_at_ms,
+                    (row.reason, row.exit.as_deref()),
+                )?,
                 user: row.user_name.try_into()?,
                 incarnation: unsigned(row.incarnation),
                 pid: row.pid.map(u32::try_from).transpose()?,
@@ -287,6 +310,27 @@ pub async fn page(pool: &PgPool, filter: &Filter) -> Result<Vec<ContainerView>, 
         })
         .collect::<Result<_, Fault>>()
         .map_err(sqlx::Error::Decode)
+}
+
+/// What everybody may know of a container, from its columns.
+pub fn entry(
+    (id, work, node): (String, String, String),
+    said: &str,
+    started_at_ms: Option<i64>,
+    (reason, exit): (Option<String>, Option<&str>),
+) -> Result<ContainerEntry, sqlx::Error> {
+    let entry = || -> Result<ContainerEntry, Fault> {
+        Ok(ContainerEntry {
+            id: id.try_into()?,
+            work: work.try_into()?,
+            node: node.try_into()?,
+            state: spoken(state(said)?),
+            started_at: started_at_ms.map(Timestamp::from_unix_ms),
+            reason,
+            exit: optional(exit)?,
+        })
+    };
+    entry().map_err(sqlx::Error::Decode)
 }
 
 /// Forgets those buried longest ago, with their output, until `keep` are left.

@@ -15,13 +15,13 @@ use super::{signed, unsigned};
 /// Bytes of output kept of one container, at least; the oldest pieces beyond them are dropped.
 pub const KEPT_BYTES: u64 = 256 * 1024;
 
-/// Adds what is new of `pieces`, and says whose output grew. Containers that are not on `node` are
-/// passed over.
+/// Adds what is new of `pieces`, and says whose output grew: the containers, and their works.
+/// Containers that are not on `node` are passed over.
 pub async fn add(
     pool: &PgPool,
     node: &NodeName,
     pieces: BTreeMap<AllocationId, Vec<Piece>>,
-) -> Result<Vec<AllocationId>, sqlx::Error> {
+) -> Result<Vec<(String, String)>, sqlx::Error> {
     let asked: Vec<String> = pieces.keys().map(ToString::to_string).collect();
     let mut tx = pool.begin().await?;
     sqlx::query!(
@@ -34,7 +34,7 @@ pub async fn add(
     .execute(&mut *tx)
     .await?;
     let heads = sqlx::query!(
-        "select head.id, head.written
+        "select head.id, head.written, container.work
            from output_head head join container on container.id = head.id
           where head.id = any($1) and container.node = $2
           order by head.id
@@ -44,22 +44,20 @@ pub async fn add(
     )
     .fetch_all(&mut *tx)
     .await?;
-    let mut new = New::default();
+    let (mut new, mut grown) = (New::default(), Vec::new());
     for head in heads {
         let Some(pieces) = pieces.get(head.id.as_str()) else {
             continue;
         };
-        new.take(head.id, unsigned(head.written), pieces);
+        if new.take(&head.id, unsigned(head.written), pieces) {
+            grown.push((head.id, head.work));
+        }
     }
     if !new.heads.is_empty() {
         new.write(&mut tx).await?;
         tx.commit().await?;
     }
-    Ok(new
-        .heads
-        .into_iter()
-        .filter_map(|id| id.try_into().ok())
-        .collect())
+    Ok(grown)
 }
 
 /// What of the pieces is new, a vector per column.
@@ -74,22 +72,24 @@ struct New {
 }
 
 impl New {
-    fn take(&mut self, id: String, known: u64, pieces: &[Piece]) {
+    /// True when there is any.
+    fn take(&mut self, id: &str, known: u64, pieces: &[Piece]) -> bool {
         let mut written = known;
         for piece in pieces {
             let Some(piece) = admit(written, piece.clone()) else {
                 continue;
             };
             written = piece.end();
-            self.id.push(id.clone());
+            self.id.push(id.to_owned());
             self.start.push(signed(piece.start));
             self.bytes.push(signed(piece.bytes));
             self.text.push(piece.text);
         }
         if written > known {
-            self.heads.push(id);
+            self.heads.push(id.to_owned());
             self.written.push(signed(written));
         }
+        written > known
     }
 
     async fn write(&self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {

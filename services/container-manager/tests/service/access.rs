@@ -23,10 +23,10 @@ async fn get(client: &Client, path: &str) -> Option<Code> {
 #[tokio::test(flavor = "multi_thread")]
 async fn each_sees_what_is_theirs() {
     let world = World::new().await;
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     let mut bobs = allocation("alc_2", "n2");
     bobs.user = UserName::new("bob").unwrap();
-    world.upstream.put(bobs);
+    world.upstream.put(&bobs);
     world.until("both", |all| all.len() == 2).await;
 
     let ids = async |who: &str, query: &str| -> Vec<String> {
@@ -92,7 +92,7 @@ async fn each_sees_what_is_theirs() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_speaks_for_its_own_node() {
     let world = World::new().await;
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     world.until_state("alc_1", ContainerState::Ordered).await;
     let mut other = Agent::of(&world, "n2");
     let quiet = world.revision();

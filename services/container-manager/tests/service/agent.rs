@@ -123,5 +123,6 @@ pub fn seen(id: &str, state: ContainerState) -> ContainerReport {
         pid: Some(7),
         started_at: None,
         exit,
+        reason: None,
     }
 }

@@ -13,7 +13,7 @@ use super::world::World;
 async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
     let world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -83,7 +83,7 @@ async fn a_container_lives_and_is_buried_with_repeats_and_late_reports() {
 async fn a_node_that_lost_a_container_says_so_only_by_a_later_report() {
     let world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -114,7 +114,7 @@ async fn what_has_to_leave_is_stopped_and_its_exit_is_intended() {
     let world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        world.upstream.put(allocation(id, "n1"));
+        world.upstream.put(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let before = agent.cursor.clone();
@@ -158,7 +158,7 @@ async fn what_has_to_leave_is_stopped_and_its_exit_is_intended() {
 async fn a_purged_container_is_over_without_its_node() {
     let world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -187,7 +187,7 @@ async fn a_purged_container_is_over_without_its_node() {
 async fn an_allocation_that_goes_too_early_is_stopped_first() {
     let world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -210,7 +210,7 @@ async fn reservations_have_no_container_and_what_left_at_once_never_started() {
     let mut reservation = allocation("alc_1", "n1");
     reservation.launch = None;
     let mut left = allocation("alc_2", "n1");
-    world.upstream.put(allocation("alc_3", "n2"));
+    world.upstream.put(&allocation("alc_3", "n2"));
     world.until_state("alc_3", ContainerState::Ordered).await;
     left.vacate = Some(hayward_rm_scheduler_api::Vacate {
         reason: hayward_rm_scheduler_api::VacateReason::WorkGone,
@@ -218,8 +218,8 @@ async fn reservations_have_no_container_and_what_left_at_once_never_started() {
         since: left.granted_at,
         purge: false,
     });
-    world.upstream.put(reservation);
-    world.upstream.put(left);
+    world.upstream.put(&reservation);
+    world.upstream.put(&left);
     let ended = world.until_state("alc_2", ContainerState::Ended).await;
     assert_eq!(ended.exit.unwrap().cause, ExitCause::Intended);
     assert!(!world.published().await.contains_key("alc_1"));

@@ -38,8 +38,8 @@ async fn logs(world: &World, id: &str, query: &str) -> Logs {
 async fn output_is_kept_once_in_order_and_outlives_its_container() {
     let mut world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(allocation("alc_1", "n1"));
-    world.upstream.put(allocation("alc_2", "n2"));
+    world.upstream.put(&allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_2", "n2"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -122,7 +122,7 @@ async fn only_the_newest_output_is_kept() {
     .await;
     let mut agent = Agent::of(&world, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        world.upstream.put(allocation(id, "n1"));
+        world.upstream.put(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let size = 32 * 1024_u64;

@@ -15,7 +15,7 @@ async fn nothing_acknowledged_is_lost_and_no_agent_is_woken_for_nothing() {
     let mut world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
     for id in ["alc_1", "alc_2", "alc_3"] {
-        world.upstream.put(allocation(id, "n1"));
+        world.upstream.put(&allocation(id, "n1"));
     }
     agent.until("three", |desired| desired.len() == 3).await;
     let epoch = agent.desired["alc_1"].epoch;
@@ -86,7 +86,7 @@ async fn nothing_acknowledged_is_lost_and_no_agent_is_woken_for_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_manager_stands_by_and_says_so() {
     let world = World::new().await;
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     world.until_state("alc_1", ContainerState::Ordered).await;
     let second = world.beside().await;
     let refused = second
@@ -101,7 +101,7 @@ async fn a_crash_of_the_database_costs_a_pause_and_no_fact() {
     let server = TestServer::start().await;
     let world = World::on(&server).await;
     let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(allocation("alc_1", "n1"));
+    world.upstream.put(&allocation("alc_1", "n1"));
     agent
         .until("alc_1", |desired| desired.contains_key("alc_1"))
         .await;
@@ -114,7 +114,7 @@ async fn a_crash_of_the_database_costs_a_pause_and_no_fact() {
     let report = agent.next(vec![seen("alc_1", ContainerState::Ended)]);
     let refused = agent.send(&report).await.unwrap_err();
     assert!(refused.problem().unwrap().retryable, "{refused:?}");
-    world.upstream.put(allocation("alc_2", "n1"));
+    world.upstream.put(&allocation("alc_2", "n1"));
     server.resume().await;
 
     // The same report again, as an agent does until it is taken.
@@ -135,11 +135,11 @@ async fn a_crash_of_the_database_costs_a_pause_and_no_fact() {
 async fn exclusive_stays_exclusive_and_its_end_by_the_lease_is_no_fault_of_its_user() {
     let mut world = World::new().await;
     let mut agent = Agent::of(&world, "n1");
-    world.upstream.put(AllocationEntry {
+    world.upstream.put(&AllocationEntry {
         exclusive: true,
         ..allocation("alc_1", "n1")
     });
-    world.upstream.put(allocation("alc_2", "n1"));
+    world.upstream.put(&allocation("alc_2", "n1"));
     agent.until("two", |desired| desired.len() == 2).await;
     world.kill();
     world.start().await;

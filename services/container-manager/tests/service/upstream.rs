@@ -1,32 +1,37 @@
-//! A pretend rm-scheduler: the publication `allocations`, with deltas, and nothing else.
+//! A pretend rm-scheduler: its publications, with deltas, and nothing else.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::{Query, State};
+use axum::extract::{Path, Query, State};
 use axum::routing::get;
 use axum::{Json, Router};
 use hayward_publication::{Cursor, Update};
-use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, Vacate, VacateReason};
+use hayward_rm_scheduler_api::{
+    ALLOCATIONS, AllocationEntry, AllocationState, CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry,
+    Vacate, VacateReason,
+};
 use hayward_vocabulary::{
     AllocationId, Launch, NodeName, Program, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use parking_lot::Mutex;
 use serde::Deserialize;
+use serde_json::{Value, json};
 use tokio::sync::watch;
 
 #[derive(Default)]
 struct Map {
-    entries: BTreeMap<String, (u64, Option<AllocationEntry>)>,
+    entries: BTreeMap<String, (u64, Option<Value>)>,
     revision: u64,
 }
 
 #[derive(Clone)]
 pub struct Upstream {
     address: SocketAddr,
-    map: Arc<Mutex<Map>>,
+    /// By the name of the publication.
+    maps: Arc<Mutex<BTreeMap<String, Map>>>,
     news: watch::Sender<u64>,
 }
 
@@ -42,11 +47,11 @@ impl Upstream {
         let address = listener.local_addr().unwrap();
         let upstream = Self {
             address,
-            map: Arc::default(),
+            maps: Arc::default(),
             news: watch::Sender::new(0),
         };
         let router = Router::new()
-            .route("/v1/allocations/publication", get(publication))
+            .route("/v1/{name}/publication", get(publication))
             .with_state(upstream.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
         upstream
@@ -56,18 +61,37 @@ impl Upstream {
         format!("http://{}", self.address)
     }
 
-    pub fn put(&self, entry: AllocationEntry) {
-        self.set(entry.id.to_string(), Some(entry));
+    pub fn put(&self, entry: &AllocationEntry) {
+        let id = entry.id.to_string();
+        self.set(ALLOCATIONS, id, Some(json!(entry)));
     }
 
     pub fn remove(&self, id: &str) {
-        self.set(id.to_owned(), None);
+        self.set(ALLOCATIONS, id.to_owned(), None);
+    }
+
+    pub fn process(&self, entry: &ProcessorEntry) {
+        self.set(PROCESSORS, entry.work.to_string(), Some(json!(entry)));
+    }
+
+    pub fn no_process(&self, work: &str) {
+        self.set(PROCESSORS, work.to_owned(), None);
+    }
+
+    pub fn close(&self, node: &str) {
+        let entry = ClosedEntry {
+            node: NodeName::new(node).unwrap(),
+            work: None,
+            reason: "it is blocked: test".into(),
+        };
+        self.set(CLOSED, node.to_owned(), Some(json!(entry)));
     }
 
     pub fn change(&self, id: &str, change: impl FnOnce(&mut AllocationEntry)) {
-        let mut entry = self.map.lock().entries[id].1.clone().unwrap();
+        let known = self.maps.lock()[ALLOCATIONS].entries[id].1.clone().unwrap();
+        let mut entry = serde_json::from_value(known).unwrap();
         change(&mut entry);
-        self.put(entry);
+        self.put(&entry);
     }
 
     /// Tells it to leave.
@@ -91,16 +115,18 @@ impl Upstream {
         });
     }
 
-    fn set(&self, key: String, entry: Option<AllocationEntry>) {
-        let mut map = self.map.lock();
+    fn set(&self, name: &str, key: String, entry: Option<Value>) {
+        let mut maps = self.maps.lock();
+        let map = maps.entry(name.to_owned()).or_default();
         map.revision += 1;
         let revision = map.revision;
         map.entries.insert(key, (revision, entry));
-        self.news.send_replace(revision);
+        self.news.send_modify(|news| *news += 1);
     }
 
-    fn since(&self, known: Option<u64>) -> Update<AllocationEntry> {
-        let map = self.map.lock();
+    fn since(&self, name: &str, known: Option<u64>) -> Update<Value> {
+        let mut maps = self.maps.lock();
+        let map = maps.entry(name.to_owned()).or_default();
         let cursor = Cursor {
             lineage: uuid(),
             revision: map.revision,
@@ -136,8 +162,9 @@ where
 
 async fn publication(
     State(upstream): State<Upstream>,
+    Path(name): Path<String>,
     Query(query): Query<Since>,
-) -> Json<Update<AllocationEntry>> {
+) -> Json<Update<Value>> {
     let mut news = upstream.news.subscribe();
     let known = query
         .since
@@ -147,7 +174,7 @@ async fn publication(
     let wait = Duration::from_secs(query.wait.unwrap_or(0));
     let until = tokio::time::Instant::now() + wait;
     loop {
-        let update = upstream.since(known);
+        let update = upstream.since(&name, known);
         let rest = until.saturating_duration_since(tokio::time::Instant::now());
         if !update.is_empty() || rest.is_zero() {
             return Json(update);
@@ -171,6 +198,8 @@ pub fn allocation(id: &str, node: &str) -> AllocationEntry {
         granted_at: Timestamp::from_unix_ms(1),
         running_since: None,
         exclusive: false,
+        predecessor: None,
+        request: None,
         state: AllocationState::Assigned,
         vacate: None,
         exit: None,

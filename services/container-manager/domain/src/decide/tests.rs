@@ -17,6 +17,7 @@ fn seen(state: State, answers: u64) -> Sighting {
         pid: Some(7),
         started_at: None,
         exit,
+        reason: None,
         answers: Some(answers),
     }
 }
@@ -236,6 +237,30 @@ fn messages_are_short_and_fit_a_row() {
     assert!(message.starts_with("a\u{fffd}x") && message.chars().count() == MESSAGE_LIMIT);
 }
 
+#[test]
+fn why_it_does_not_end_is_what_its_node_said_last() {
+    let says = |reason: &str| Sighting {
+        reason: Some(reason.to_owned()),
+        ..seen(State::Running, 30)
+    };
+    let stuck = after(
+        &at(State::Stopping),
+        Fact::Seen(&says("it is in disk sleep")),
+        40,
+    );
+    assert_eq!(stuck.state, State::Stopping);
+    assert_eq!(stuck.reason.as_deref(), Some("it is in disk sleep"));
+    let again = decide(&stuck, Fact::Seen(&says("it is in disk sleep")), 41);
+    assert_eq!(again, Step::Stay, "the same words are no news");
+    let loud = after(&stuck, Fact::Seen(&says(&"\0x".repeat(5_000))), 42);
+    let kept = loud.reason.clone().unwrap();
+    assert!(kept.starts_with("\u{fffd}x") && kept.chars().count() == MESSAGE_LIMIT);
+    let calm = after(&loud, Fact::Seen(&seen(State::Running, 30)), 43);
+    assert_eq!(calm.reason, None);
+    let ended = after(&stuck, Fact::Seen(&seen(State::Ended, 30)), 44);
+    assert_eq!(ended.reason, None, "its exit says the rest");
+}
+
 fn reports() -> impl Strategy<Value = Vec<Sighting>> {
     let states = [
         State::Ordered,
@@ -293,4 +318,32 @@ proptest! {
             life = next;
         }
     }
+}
+
+#[test]
+fn what_is_held_is_told_to_nobody_and_ends_at_once_when_it_is_given_back() {
+    let held = Life::held(2);
+    assert_eq!(held.desired(), None);
+    assert_eq!(decide(&held, Fact::Missing { answers: 99 }, 5), Step::Stay);
+    for fact in [Fact::Stop, Fact::Allocation(Standing::Leaving)] {
+        let over = after(&held, fact, 5);
+        let cause = over.exit.as_ref().map(|exit| exit.cause);
+        assert_eq!((over.state, cause), (Ended, Some(Intended)));
+        assert_eq!(over.desired(), None);
+    }
+    let launched = after(&held, Fact::Launch, 5);
+    assert_eq!(
+        (launched.desired(), launched.state),
+        (Some(Goal::Run), Ordered)
+    );
+    assert_eq!(after(&launched, Fact::Launch, 6), launched);
+}
+
+#[test]
+fn a_stop_for_a_move_is_like_any_other_and_its_end_is_intended() {
+    let told = after(&at(Running), Fact::Stop, 30);
+    assert_eq!((told.state, told.desired()), (Stopping, Some(Goal::Stop)));
+    assert_eq!(after(&told, Fact::Allocation(Standing::Wanted), 31), told);
+    let over = after(&told, Fact::Seen(&seen(Ended, 30)), 32);
+    assert_eq!(over.exit.unwrap().cause, Intended);
 }

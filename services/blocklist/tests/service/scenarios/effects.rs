@@ -1,0 +1,118 @@
+//! Sections 2, 9 and 10: whom an item reaches, and what is taken off.
+
+use hayward_blocklist_api::{BlockAction, BlockKind, BlockOverview, EvacuationProgress, Via};
+use hayward_testkit::until;
+
+use super::{effective, evacuate, mark};
+use crate::scheduler::clearing;
+use crate::world::{ROOT, World, refusal};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenarios_08_09_10_a_worker_is_blocked_by_itself_or_by_its_node() {
+    let world = World::new().await;
+    world.order("nodes/k1", &mark(60_000)).await;
+    let before = effective(&world, "alc_1").await;
+    assert!(
+        !before.blocked && before.warnings[0].contains("k1"),
+        "unknown, with a warning"
+    );
+    world
+        .scheduler
+        .clears("node/k1", &clearing(0, 1, &["alc_1"]));
+    until("8: blocked via node", async || {
+        let seen = effective(&world, "alc_1").await;
+        (seen.blocked && seen.via == Some(Via::Node)).then_some(())
+    })
+    .await;
+
+    assert_eq!(world.order("workers/alc_2", &mark(60_000)).await.0, 201);
+    let seen = effective(&world, "alc_2").await;
+    assert_eq!((seen.blocked, seen.via), (true, Some(Via::Worker)), "9");
+    let neighbour = effective(&world, "alc_3").await;
+    assert_eq!((neighbour.blocked, neighbour.via), (false, None), "9");
+    assert!(neighbour.warnings.is_empty());
+
+    world.order("workers/alc_1", &mark(60_000)).await;
+    world.unblock("nodes/k1").await;
+    let seen = effective(&world, "alc_1").await;
+    assert_eq!((seen.blocked, seen.via), (true, Some(Via::Worker)), "10");
+    let overview = world.overview().await;
+    assert_eq!((overview.nodes.len(), overview.workers.len()), (0, 2));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenarios_15_16_17_18_a_mark_stays_published_for_whoever_offers_room() {
+    let world = World::new().await;
+    world.order("nodes/k1", &mark(60_000)).await;
+    world.order("workers/alc_1", &mark(60_000)).await;
+    let published = world.published().await;
+    let keys: Vec<&String> = published.keys().collect();
+    assert_eq!(keys, ["node/k1", "worker/alc_1"]);
+    let marks = published
+        .values()
+        .all(|entry| entry.action == BlockAction::Mark);
+    assert!(marks, "B4: what is busy there is not told to go");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenarios_29_30_progress_of_an_evacuation_and_its_end() {
+    let world = World::new().await;
+    world.order("nodes/k1", &evacuate()).await;
+    let path = format!("{ROOT}/nodes/k1/evacuation");
+    let progress = async || world.viewer().get::<EvacuationProgress>(&path).await;
+    assert_eq!(
+        progress().await.unwrap().in_force,
+        None,
+        "nobody has taken it up"
+    );
+    world
+        .scheduler
+        .clears("node/k1", &clearing(0, 3, &["alc_2", "alc_3"]));
+    let seen = until("progress", async || {
+        progress().await.ok().filter(|seen| seen.total == 3)
+    })
+    .await;
+    assert_eq!((seen.moved, seen.failed, seen.remaining), (1, 0, 2), "29");
+    let overview: BlockOverview = world
+        .viewer()
+        .get(&format!("{ROOT}?include=workers"))
+        .await
+        .unwrap();
+    let shown = &overview.nodes[0];
+    assert_eq!(
+        shown.progress.as_ref().map(|progress| progress.remaining),
+        Some(2)
+    );
+    assert_eq!(
+        shown.workers.as_deref(),
+        Some(&["alc_2".to_owned(), "alc_3".to_owned()][..])
+    );
+
+    world.unblock("nodes/k1").await;
+    assert!(
+        world.published().await.is_empty(),
+        "30: nothing tells the scheduler to go on"
+    );
+    assert_eq!(refusal(progress().await).0, 404);
+    world.order("nodes/k1", &evacuate()).await;
+    let anew = progress().await.unwrap();
+    assert_eq!(
+        (anew.total, anew.in_force),
+        (0, None),
+        "B5: that was for the number before"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn example_3_a_mark_is_a_filter_and_tells_nothing_to_go() {
+    let world = World::new().await;
+    world.order("nodes/h2", &mark(60_000)).await;
+    let entry = world.published().await.remove("node/h2").unwrap();
+    assert_eq!(
+        (entry.kind, entry.action),
+        (BlockKind::Node, BlockAction::Mark)
+    );
+    let path = format!("{ROOT}/nodes/h2/evacuation");
+    let none = world.viewer().get::<EvacuationProgress>(&path).await;
+    assert_eq!(refusal(none).0, 404);
+}

@@ -1,0 +1,84 @@
+//! Section 7: strategies and their guards.
+
+use hayward_blocklist::Settings;
+use hayward_blocklist_api::{BlockBatchAnswer, FailureAnswer};
+use hayward_service::clock::{Clock as _, SystemClock};
+use hayward_testkit::until;
+use serde_json::json;
+
+use super::{announce, item, mark};
+use crate::world::{ROOT, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenarios_21_23_slow_tasks_and_intended_exits() {
+    let world = World::of_machines(10, Settings::default()).await;
+    let tell = async |code: &str, intended: bool, at: i64| -> FailureAnswer {
+        let body = json!({
+            "job_id": "job_7", "cause": "told", "cause_code": code, "intended": intended,
+            "locations": [{ "node": "n1", "worker": "alc_1" }],
+            "timestamp": SystemClock.now().minus_ms(1_000 - at.unsigned_abs()),
+        });
+        let path = format!("{ROOT}/failures");
+        world.owner().post(&path, &body, None).await.unwrap()
+    };
+    world.choose("slow-task", json!({ "duration_ms": 0 })).await;
+    assert!(tell("slow_task", false, 1).await.items.is_empty(), "21");
+    world.choose("cause-class", json!({})).await;
+    assert!(tell("disk_full", true, 2).await.items.is_empty(), "23");
+    assert!(tell("preemption", false, 3).await.items.is_empty(), "23");
+    world.choose("slow-task", json!({})).await;
+    let slow = tell("slow_task", false, 4).await.items;
+    assert_eq!(slow[0].sources, ["slow-task:job_7".to_owned()].into());
+    let longer = until("a repeated report extends the end", async || {
+        tell(
+            "slow_task",
+            false,
+            5 + i64::try_from(world.revision()).unwrap(),
+        )
+        .await
+        .items
+        .pop()
+    })
+    .await;
+    assert!(longer.end > slow[0].end);
+    assert_eq!(longer.removal_no, slow[0].removal_no);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_22_the_third_automatic_block_of_ten_is_refused_with_the_numbers() {
+    let world = World::of_machines(10, Settings::default()).await;
+    announce(&world, "detector:disks", item("n1")).await;
+    announce(&world, "detector:disks", item("n2")).await;
+    let body = json!({ "items": [item("n1"), item("n3")], "source": "detector:disks" });
+    let path = format!("{ROOT}/items");
+    let refused = world
+        .owner()
+        .post::<_, BlockBatchAnswer>(&path, &body, None)
+        .await;
+    let error = refused.unwrap_err();
+    let problem = error.problem().unwrap();
+    assert_eq!(problem.status().as_u16(), 422);
+    assert!(
+        problem.detail.contains("10 ready nodes"),
+        "{}",
+        problem.detail
+    );
+    assert_eq!(problem.errors[0].pointer, "/items/1");
+    assert_eq!(
+        world.overview().await.nodes.len(),
+        2,
+        "B9, and nothing changed"
+    );
+
+    let (status, answer) = world.order("nodes/n3", &mark(60_000)).await;
+    assert_eq!(status, 201, "a person is exempt");
+    assert!(
+        answer.warnings[0].contains("3 of 10 ready nodes"),
+        "{:?}",
+        answer.warnings
+    );
+    assert_eq!(
+        announce(&world, "detector:disks", item("n1")).await.added,
+        0
+    );
+}

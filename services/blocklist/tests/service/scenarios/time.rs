@@ -1,0 +1,82 @@
+//! Section 4: ends.
+
+use hayward_blocklist::Settings;
+use hayward_blocklist_api::{BlockOutcome, ChangeKind, ChangeReason, FeedChanges};
+use hayward_service::clock::{Clock as _, SystemClock};
+use serde_json::json;
+
+use super::{announce, mark};
+use crate::world::{ROOT, World, refusal};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_11_an_end_unblocks_once() {
+    let world = World::new().await;
+    let (_, added) = world.order("nodes/k1", &mark(300)).await;
+    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
+    let news: FeedChanges = world.viewer().get(&path).await.unwrap();
+    let told: Vec<_> = news
+        .changes
+        .iter()
+        .map(|one| (one.kind, one.reason))
+        .collect();
+    assert_eq!(
+        told,
+        [(ChangeKind::Unblocked, Some(ChangeReason::Expired))],
+        "B8"
+    );
+    assert!(world.published().await.is_empty());
+    assert!(world.overview().await.nodes.is_empty());
+    assert_eq!(refusal(world.look("nodes/k1").await).0, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenario_12_an_end_in_the_past_has_its_effect_once() {
+    let world = World::new().await;
+    let end = SystemClock.now().minus_ms(60_000);
+    let order = json!({ "action": "MARK_BLOCKLISTED", "cause": "late", "end_timestamp": end });
+    let (status, added) = world.order("nodes/k1", &order).await;
+    assert_eq!((status, added.outcome), (201, BlockOutcome::Added));
+    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", added.revision);
+    let news: FeedChanges = world.viewer().get(&path).await.unwrap();
+    assert_eq!(news.changes[0].reason, Some(ChangeReason::Expired));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn scenarios_24_25_one_time_at_most_and_permanent_only_when_asked() {
+    let world = World::with(Settings {
+        default_duration_ms: 5_000,
+        ..Settings::default()
+    })
+    .await;
+    let mut both = mark(1);
+    both["end_timestamp"] = json!(SystemClock.now());
+    assert_eq!(world.refused("nodes/k1", &both).await.0, 422, "24");
+    let negative = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "duration_ms": -1 });
+    let pointers = vec!["/duration_ms".to_owned()];
+    assert_eq!(world.refused("nodes/k1", &negative).await, (422, pointers));
+    let none = json!({ "action": "MARK_BLOCKLISTED", "cause": "x" });
+    let item = world.order("nodes/k1", &none).await.1.item.unwrap();
+    assert_eq!(item.end, Some(item.start.plus_ms(5_000)), "25");
+    let for_ever = json!({ "action": "MARK_BLOCKLISTED", "cause": "x", "permanent": true });
+    let item = world.order("nodes/k2", &for_ever).await.1.item.unwrap();
+    assert_eq!(item.end, None);
+}
+
+/// Rule 4.3.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_duration_of_0_is_nothing_from_a_strategy_and_one_effect_from_a_person() {
+    let world = World::new().await;
+    let nothing = json!({
+        "type": "NODE", "identifier": "k1", "action": "mark", "cause": "slow", "duration_ms": 0,
+    });
+    let revision = world.revision();
+    let told = announce(&world, "detector:disks", nothing).await;
+    assert_eq!((told.unchanged, told.added), (1, 0));
+    assert_eq!(told.results[0].reason.as_deref(), Some("ZERO_DURATION"));
+    assert_eq!(world.revision(), revision, "B2");
+    let (status, asked) = world.order("nodes/k1", &mark(0)).await;
+    assert_eq!((status, asked.outcome), (201, BlockOutcome::Added));
+    let path = format!("{ROOT}/changes?after={}&wait_ms=20000", asked.revision);
+    let news: FeedChanges = world.viewer().get(&path).await.unwrap();
+    assert_eq!(news.changes[0].reason, Some(ChangeReason::Expired));
+}

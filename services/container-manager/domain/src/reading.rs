@@ -1,0 +1,112 @@
+//! How far somebody has read the output of the many containers of one piece of work.
+//!
+//! It is told as one text, the reader's cursor, so that nobody has to be remembered here. Each
+//! container has a place of its own: what arrived late in one is never passed over because another
+//! one was ahead.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use hayward_vocabulary::AllocationId;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Place {
+    /// Bytes of output that were read or passed over.
+    pub offset: u64,
+    /// Its end was told.
+    pub ended: bool,
+}
+
+/// A place in each container that was met.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Reading(pub BTreeMap<AllocationId, Place>);
+
+impl Reading {
+    /// What [`fmt::Display`] wrote; none where it is something else.
+    pub fn parse(text: &str) -> Option<Self> {
+        let parts = text.split(',').filter(|part| !part.is_empty());
+        let places = parts.map(|part| {
+            let (id, place) = part.split_once(':')?;
+            let (offset, ended) = match place.strip_suffix('!') {
+                Some(offset) => (offset, true),
+                None => (place, false),
+            };
+            let place = Place {
+                offset: offset.parse().ok()?,
+                ended,
+            };
+            Some((AllocationId::new(id).ok()?, place))
+        });
+        places.collect::<Option<_>>().map(Self)
+    }
+
+    pub fn place(&self, id: &AllocationId) -> Place {
+        self.0.get(id).copied().unwrap_or_default()
+    }
+}
+
+impl fmt::Display for Reading {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (id, place)) in self.0.iter().enumerate() {
+            let comma = if at == 0 { "" } else { "," };
+            let mark = if place.ended { "!" } else { "" };
+            write!(f, "{comma}{id}:{}{mark}", place.offset)?;
+        }
+        Ok(())
+    }
+}
+
+/// Where in `text` the last `lines` lines begin, in bytes. What follows the last line break is a
+/// line as well, unless it is nothing and the output ends there (`is_end`).
+pub fn last_lines(text: &str, lines: u64, is_end: bool) -> usize {
+    let Some(breaks) = lines.checked_sub(1) else {
+        return text.len();
+    };
+    let counted = match text.strip_suffix('\n') {
+        Some(whole) if is_end => whole,
+        _ => text,
+    };
+    let mut from_the_end = counted.rmatch_indices('\n');
+    let found = from_the_end.nth(usize::try_from(breaks).unwrap_or(usize::MAX));
+    found.map_or(0, |(at, _)| at + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_comes_back_as_it_was_and_nonsense_does_not() {
+        let place = |offset, ended| Place { offset, ended };
+        let id = |id: &str| AllocationId::new(id).unwrap();
+        let reading = Reading(BTreeMap::from([
+            (id("alc_1"), place(7, false)),
+            (id("alc_2"), place(u64::MAX, true)),
+        ]));
+        assert_eq!(reading.to_string(), format!("alc_1:7,alc_2:{}!", u64::MAX));
+        assert_eq!(Reading::parse(&reading.to_string()), Some(reading));
+        assert_eq!(Reading::parse(""), Some(Reading::default()));
+        for bad in ["alc_1", "alc_1:x", "alc_1:-1", "a b:1", "alc_1:1!!", "7"] {
+            assert_eq!(Reading::parse(bad), None, "{bad}");
+        }
+        assert_eq!(Reading::default().place(&id("alc_3")), place(0, false));
+    }
+
+    #[test]
+    fn the_last_lines_begin_after_a_line_break() {
+        for (text, lines, rest) in [
+            ("a\nb\nc\n", 1, "c\n"),
+            ("a\nb\nc\n", 2, "b\nc\n"),
+            ("a\nb\nc", 1, "c"),
+            ("a\nb\n\n", 1, "\n"),
+            ("a\nb\n", 9, "a\nb\n"),
+            ("a\nb\n", 0, ""),
+            ("", 3, ""),
+        ] {
+            let at = last_lines(text, lines, true);
+            assert_eq!(&text[at..], rest, "{text:?} {lines}");
+        }
+        let at = last_lines("a\nb\n", 1, false);
+        assert_eq!(at, 4, "the last line begins in what follows");
+    }
+}

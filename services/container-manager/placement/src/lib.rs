@@ -1,0 +1,33 @@
+//! Placement actions (container placement), pure: which request may begin, what an action does
+//! next, and how it ends.
+//!
+//! The machine holds the actions and nothing else. What stands where it sees through [`World`], and
+//! through it acts; so it is driven by facts and not by calls, a fact that comes twice changes
+//! nothing, and a new term goes on from the rows. No clock, no i/o, no randomness (D5).
+//!
+//! On the ladder the everyday restart of a process is its demand, which never goes away; the
+//! scheduler holds it back only while a request of an action stands in for one that has ended.
+//! So an action that fails has nothing to start: it withdraws its request, and by that leaves
+//! exactly one asking (P1).
+
+mod admit;
+mod composite;
+mod machine;
+mod note;
+mod placement;
+mod step;
+mod words;
+mod world;
+
+pub use machine::{Machine, Order, Refusal, Rules, Submitted};
+pub use note::Note;
+pub use placement::{Hands, Placement, Request};
+pub use words::{Destination, Phase, Queued, Reason, Status};
+pub use world::{Stand, StandState, World};
+
+#[cfg(test)]
+mod properties;
+#[cfg(test)]
+mod scenarios;
+#[cfg(test)]
+mod trial;

@@ -1,0 +1,150 @@
+//! The words of placements, as they travel and as they are in rows.
+
+use std::fmt;
+
+use hayward_vocabulary::NodeName;
+use serde::{Deserialize, Serialize};
+
+/// 4.1
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Status {
+    /// Waits in the queue.
+    Created,
+    Accepted,
+    InProgress,
+    Succeeded,
+    Failed,
+    BadRequest,
+}
+
+impl Status {
+    /// Holds the one place in flight of its processor.
+    pub fn is_active(self) -> bool {
+        matches!(self, Self::Accepted | Self::InProgress)
+    }
+
+    /// Never changes again.
+    pub fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::BadRequest)
+    }
+
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Created => "CREATED",
+            Self::Accepted => "ACCEPTED",
+            Self::InProgress => "IN_PROGRESS",
+            Self::Succeeded => "SUCCEEDED",
+            Self::Failed => "FAILED",
+            Self::BadRequest => "BAD_REQUEST",
+        }
+    }
+}
+
+/// 4.2
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Phase {
+    Running,
+    StopInProgress,
+    Stopped,
+    StopFailed,
+}
+
+/// Why it failed (4.3), or was refused (5.2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Reason {
+    RequestExpired,
+    StopFailed,
+    LaunchFailed,
+    ConstraintAtLaunch,
+    DestinationBlocked,
+    ManagerRestarted,
+    JobEnded,
+    UnknownProcessor,
+    StaleDeployment,
+    StandbyConstraint,
+    NotRunning,
+    NoStandby,
+    PoolManaged,
+}
+
+impl Reason {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RequestExpired => "REQUEST_EXPIRED",
+            Self::StopFailed => "STOP_FAILED",
+            Self::LaunchFailed => "LAUNCH_FAILED",
+            Self::ConstraintAtLaunch => "CONSTRAINT_AT_LAUNCH",
+            Self::DestinationBlocked => "DESTINATION_BLOCKED",
+            Self::ManagerRestarted => "MANAGER_RESTARTED",
+            Self::JobEnded => "JOB_ENDED",
+            Self::UnknownProcessor => "UNKNOWN_PROCESSOR",
+            Self::StaleDeployment => "STALE_DEPLOYMENT",
+            Self::StandbyConstraint => "STANDBY_CONSTRAINT",
+            Self::NotRunning => "NOT_RUNNING",
+            Self::NoStandby => "NO_STANDBY",
+            Self::PoolManaged => "POOL_MANAGED",
+        }
+    }
+}
+
+/// Why it is not looked at yet (5.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Queued {
+    SelfInFlight,
+    ActiveInFlight,
+    StandbyInFlight,
+    NotRunningYet,
+}
+
+/// 3.3
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub enum Destination {
+    Host(NodeName),
+    AnyHost,
+    LastSeen,
+    ForceRestartLastSeen,
+    Standby,
+}
+
+pub const ANY_HOST: &str = "ANY_HOST";
+const WORDS: [&str; 4] = [ANY_HOST, "LAST_SEEN", "FORCE_RESTART_LAST_SEEN", "STANDBY"];
+
+impl TryFrom<String> for Destination {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        match text.as_str() {
+            ANY_HOST => Ok(Self::AnyHost),
+            "LAST_SEEN" => Ok(Self::LastSeen),
+            "FORCE_RESTART_LAST_SEEN" => Ok(Self::ForceRestartLastSeen),
+            "STANDBY" => Ok(Self::Standby),
+            _ => match NodeName::new(text) {
+                Ok(host) => Ok(Self::Host(host)),
+                Err(bad) => Err(format!("{bad}; or one of {}", WORDS.join(", "))),
+            },
+        }
+    }
+}
+
+impl From<Destination> for String {
+    fn from(destination: Destination) -> Self {
+        destination.to_string()
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Host(host) => host.as_str(),
+            Self::AnyHost => ANY_HOST,
+            Self::LastSeen => WORDS[1],
+            Self::ForceRestartLastSeen => WORDS[2],
+            Self::Standby => WORDS[3],
+        })
+    }
+}

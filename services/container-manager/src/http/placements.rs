@@ -1,0 +1,368 @@
+//! `/v1/deployments/{deployment}`: what outside controllers and owners of services order.
+
+mod order;
+
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::response::{IntoResponse as _, Response};
+use hayward_container_manager_api::placements::{
+    MoveOrder, PlacementList, PlacementOrder, PlacementStatus, PlacementView, ProcessorList,
+    ProcessorView, ResourceRequestList,
+};
+use hayward_publication::{Batch, Committed, Moment};
+use hayward_service::problem::{Code, Problem};
+use hayward_service::refusal::NotReadable;
+use hayward_service::{Caller, Json, Path, Query, Scope};
+use hayward_vocabulary::AllocationId;
+use serde::Deserialize;
+use utoipa::IntoParams;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{Api, NotNow, seen_by};
+use crate::ledger::{Command, Ledger, Rows};
+use crate::placements::asked::{Only, Posted, Refusal};
+
+const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
+const PAGE: usize = 100;
+const LARGEST_PAGE: usize = 1_000;
+
+hayward_service::refusals! {
+    OwnersOnly = 403, "for the owner of the service and operators";
+    NoReader = 403, "not for agents and services";
+    NoDeployment = 404, "no such deployment, or not yours to see";
+    NoOrder = 404, "no such order, or not yours to see";
+    NoContainer = 404, "no such container, or not yours";
+    NoProcess = 404, "no such process, or not yours to see";
+    Over = 410, "the deployment is over";
+    Changed = 412, "it changed since it was read";
+}
+
+pub fn routes() -> OpenApiRouter<Api> {
+    OpenApiRouter::new()
+        .routes(routes!(submit_placement, list_placements))
+        .routes(routes!(show_placement, withdraw_placement))
+        .routes(routes!(list_processors))
+        .routes(routes!(show_processor))
+        .routes(routes!(list_resource_requests))
+        .routes(routes!(move_container))
+}
+
+/// Asks the ledger, and waits until what it did is durable.
+async fn ask<T: Send + 'static>(
+    api: &Api,
+    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Committed<T>, Problem> {
+    let command = |reply| {
+        Command::Placements(Box::new(move |ledger, moment, batch| {
+            let answer = act(ledger, moment, batch);
+            batch.answer(reply, answer);
+        }))
+    };
+    let Committed { value, revision } = api.handle.ask(command).await?;
+    Ok(Committed {
+        value: value?,
+        revision,
+    })
+}
+
+/// Asks for something that changes nothing.
+async fn look<T: Send + 'static>(
+    api: &Api,
+    look: impl FnOnce(&Ledger) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Committed<T>, Problem> {
+    ask(api, |ledger, _, _| look(ledger)).await
+}
+
+impl From<Refusal> for Problem {
+    fn from(refusal: Refusal) -> Self {
+        let code = match &refusal {
+            Refusal::Absent(what) => return Self::not_found(what),
+            Refusal::NotYet => Code::Unavailable,
+            Refusal::Changed(_) => Code::PreconditionFailed,
+            Refusal::Dead(_) => Code::Gone,
+            Refusal::OtherBody(_) => {
+                let problem = Self::new(Code::Invalid, refusal.to_string());
+                return problem.at("/uuid", "used before for another order");
+            }
+            Refusal::Busy(_) | Refusal::Begun(_) => Code::Conflict,
+            Refusal::NotOfAService(_) => Code::Invalid,
+        };
+        Self::new(code, refusal.to_string())
+    }
+}
+
+/// Operators act for everybody, users for their own services.
+fn acts_for(caller: &Caller) -> Result<Only, Problem> {
+    caller.require(&[Scope::Operator, Scope::Submitter])?;
+    Ok((!caller.has(&Scope::Operator)).then(|| caller.name.clone()))
+}
+
+/// Order a process of a service to be moved or restarted. What is not valid when its turn comes
+/// ends as `BAD_REQUEST`; only what cannot be an order at all is refused here.
+#[utoipa::path(
+    post, path = "/v1/deployments/{deployment}/placements", operation_id = "submit_placement",
+    tag = "placements",
+    params(("deployment" = String, Path, description = "its id, or that of its service")),
+    request_body = PlacementOrder,
+    responses(
+        (status = 202, description = "taken in, as it stands now", body = PlacementView, headers(
+            ("Location" = String, description = "where it can be watched"),
+            ("ETag" = String, description = "counts its changes"),
+            ("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 200, description = "the same was ordered before", body = PlacementView),
+        (status = 409, description = "the deployment is over, or the process busy and `reject` was \
+            asked for", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "no such destination, or the uuid stands for another order",
+            body = Problem, content_type = "application/problem+json"),
+        NotReadable, OwnersOnly, NoDeployment, NotNow,
+    ),
+)]
+pub async fn submit_placement(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(deployment): Path<String>,
+    Json(order): Json<PlacementOrder>,
+) -> Result<Response, Problem> {
+    let only = acts_for(&caller)?;
+    post(&api, order::placement(deployment, order, &caller)?, only).await
+}
+
+/// Move one container of a service, unless its process is busy.
+#[utoipa::path(
+    post, path = "/v1/containers/{container}/moves", operation_id = "move_container",
+    tag = "placements",
+    params(("container" = String, Path, description = "the id of its allocation")),
+    request_body = MoveOrder,
+    responses(
+        (status = 202, description = "taken in, as it stands now", body = PlacementView, headers(
+            ("Location" = String, description = "where it can be watched"),
+            ("ETag" = String, description = "counts its changes"),
+            ("Hayward-Revision" = u64, description = "revision of this write"))),
+        (status = 200, description = "the same was ordered before", body = PlacementView),
+        (status = 409, description = "the process is busy", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "no such destination, or no container of a service",
+            body = Problem, content_type = "application/problem+json"),
+        NotReadable, OwnersOnly, NoContainer, NotNow,
+    ),
+)]
+pub async fn move_container(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(container): Path<AllocationId>,
+    Json(order): Json<MoveOrder>,
+) -> Result<Response, Problem> {
+    let only = acts_for(&caller)?;
+    post(&api, order::movement(container, order, &caller)?, only).await
+}
+
+async fn post(api: &Api, posted: Posted, only: Only) -> Result<Response, Problem> {
+    let done = ask(api, move |ledger, moment, batch| {
+        ledger.post(posted, &only, moment, batch)
+    });
+    let done = done.await.map_err(|mut problem| {
+        // To order something of a dead deployment is a conflict; only to read of it is too late.
+        if problem.code == Code::Gone {
+            problem = Problem::new(Code::Conflict, problem.detail);
+        }
+        problem
+    })?;
+    let (fresh, view) = done.value;
+    let status = if fresh {
+        StatusCode::ACCEPTED
+    } else {
+        StatusCode::OK
+    };
+    let place = format!(
+        "/v1/deployments/{}/placements/{}",
+        view.deployment_id, view.uuid
+    );
+    let headers = [
+        (header::LOCATION, place),
+        (header::ETAG, order::etag(&view)),
+        (REVISION, done.revision.to_string()),
+    ];
+    Ok((status, headers, Json(view)).into_response())
+}
+
+/// One order, and what has become of it.
+#[utoipa::path(
+    get, path = "/v1/deployments/{deployment}/placements/{uuid}", operation_id = "show_placement",
+    tag = "placements",
+    params(("deployment" = String, Path, description = "its id, or that of its service"),
+        ("uuid" = String, Path, description = "as ordered")),
+    responses(
+        (status = 200, description = "as it is now", body = PlacementView,
+            headers(("ETag" = String, description = "counts its changes"))),
+        NoReader, NoOrder, Over, NotNow,
+    ),
+)]
+pub async fn show_placement(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((deployment, uuid)): Path<(String, String)>,
+) -> Result<([(HeaderName, String); 1], Json<PlacementView>), Problem> {
+    let only = seen_by(&caller)?;
+    let found = look(&api, move |ledger| ledger.show(&deployment, &uuid, &only)).await?;
+    let tag = (header::ETAG, order::etag(&found.value));
+    Ok(([tag], Json(found.value)))
+}
+
+/// Take an order back that still waits.
+#[utoipa::path(
+    delete, path = "/v1/deployments/{deployment}/placements/{uuid}",
+    operation_id = "withdraw_placement", tag = "placements",
+    params(("deployment" = String, Path, description = "its id, or that of its service"),
+        ("uuid" = String, Path, description = "as ordered"),
+        ("If-Match" = Option<String>, Header, description = "only if it is still as it was read")),
+    responses(
+        (status = 204, description = "it is gone"),
+        (status = 409, description = "it has begun", body = Problem,
+            content_type = "application/problem+json"),
+        OwnersOnly, NoOrder, Over, Changed, NotNow,
+    ),
+)]
+pub async fn withdraw_placement(
+    State(api): State<Api>,
+    (caller, headers): (Caller, HeaderMap),
+    Path((deployment, uuid)): Path<(String, String)>,
+) -> Result<StatusCode, Problem> {
+    let only = acts_for(&caller)?;
+    let unless = order::if_match(&headers)?;
+    let withdrawn = ask(&api, move |ledger, _, batch| {
+        ledger.withdraw((&deployment, &uuid), unless, &only, batch)
+    });
+    withdrawn.await?;
+    Ok(StatusCode::NO_CONTENT)
+}
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Which {
+    /// Orders of this process.
+    #[param(nullable = false, required = false)]
+    processor_id: Option<String>,
+    /// Orders in this status.
+    #[param(nullable = false, required = false)]
+    status: Option<PlacementStatus>,
+    /// The `next` of the page before.
+    #[param(nullable = false, required = false)]
+    after: Option<u64>,
+    /// Orders on one page; default 100, at most 1000.
+    #[param(nullable = false, required = false)]
+    limit: Option<usize>,
+}
+
+/// List the orders of a deployment, as they came.
+#[utoipa::path(
+    get, path = "/v1/deployments/{deployment}/placements", operation_id = "list_placements",
+    tag = "placements",
+    params(("deployment" = String, Path, description = "its id, or that of its service"), Which),
+    responses(
+        (status = 200, description = "in the order in which they came", body = PlacementList),
+        (status = 422, description = "a page cannot be of that size", body = Problem,
+            content_type = "application/problem+json"),
+        NotReadable, NoReader, NoDeployment, Over, NotNow,
+    ),
+)]
+pub async fn list_placements(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(deployment): Path<String>,
+    Query(which): Query<Which>,
+) -> Result<Json<PlacementList>, Problem> {
+    let only = seen_by(&caller)?;
+    let limit = order::page(which.limit.unwrap_or(PAGE), LARGEST_PAGE)?;
+    let found = look(&api, move |ledger| {
+        let filter = (which.processor_id.as_deref(), which.status);
+        let page = (which.after.unwrap_or(0), limit);
+        ledger.list(&deployment, filter, page, &only)
+    });
+    let found = found.await?;
+    let last = found.value.last().map(|it| it.seq + 1);
+    Ok(Json(PlacementList {
+        next: last.filter(|_| found.value.len() == limit),
+        placements: found.value,
+        revision: found.revision,
+    }))
+}
+
+/// List the processes of a deployment: where each is, and what is in flight.
+#[utoipa::path(
+    get, path = "/v1/deployments/{deployment}/processors", operation_id = "list_processors",
+    tag = "placements",
+    params(("deployment" = String, Path, description = "its id, or that of its service")),
+    responses(
+        (status = 200, description = "in order of id", body = ProcessorList),
+        NoReader, NoDeployment, Over, NotNow,
+    ),
+)]
+pub async fn list_processors(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(deployment): Path<String>,
+) -> Result<Json<ProcessorList>, Problem> {
+    let only = seen_by(&caller)?;
+    let found = ask(&api, move |ledger, moment, batch| {
+        ledger.processors(&deployment, &only, moment, batch)
+    });
+    let found = found.await?;
+    Ok(Json(ProcessorList {
+        processors: found.value,
+        revision: found.revision,
+    }))
+}
+
+/// One process of a deployment.
+#[utoipa::path(
+    get, path = "/v1/deployments/{deployment}/processors/{processor}",
+    operation_id = "show_processor", tag = "placements",
+    params(("deployment" = String, Path, description = "its id, or that of its service"),
+        ("processor" = String, Path, description = "`svc_….N`, or what follows the dot")),
+    responses(
+        (status = 200, description = "as it is now", body = ProcessorView),
+        NoReader, NoProcess, Over, NotNow,
+    ),
+)]
+pub async fn show_processor(
+    State(api): State<Api>,
+    caller: Caller,
+    Path((deployment, processor)): Path<(String, String)>,
+) -> Result<Json<ProcessorView>, Problem> {
+    let only = seen_by(&caller)?;
+    let found = ask(&api, move |ledger, moment, batch| {
+        ledger.processors(&deployment, &only, moment, batch)
+    });
+    let mut all = found.await?.value.into_iter();
+    let named = |it: &ProcessorView| {
+        let id = it.id.as_str();
+        id == processor || id.split_once('.').is_some_and(|(_, own)| own == processor)
+    };
+    let absent = || Problem::not_found(format!("processor {processor}"));
+    all.find(named).map(Json).ok_or_else(absent)
+}
+
+/// List the places that are asked for now for processes of a deployment.
+#[utoipa::path(
+    get, path = "/v1/deployments/{deployment}/resource-requests",
+    operation_id = "list_resource_requests", tag = "placements",
+    params(("deployment" = String, Path, description = "its id, or that of its service")),
+    responses(
+        (status = 200, description = "what is open", body = ResourceRequestList),
+        NoReader, NoDeployment, Over, NotNow,
+    ),
+)]
+pub async fn list_resource_requests(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(deployment): Path<String>,
+) -> Result<Json<ResourceRequestList>, Problem> {
+    let only = seen_by(&caller)?;
+    let found = look(&api, move |ledger| ledger.requests(&deployment, &only)).await?;
+    Ok(Json(ResourceRequestList {
+        requests: found.value,
+        revision: found.revision,
+    }))
+}

@@ -1,0 +1,107 @@
+//! From what was posted to an order: what cannot be one is refused with the field and the fix.
+
+use axum::http::{HeaderMap, header};
+use hayward_container_manager_api::placements::{IfBusy, MoveOrder, PlacementOrder, PlacementView};
+use hayward_container_manager_placement::Destination;
+use hayward_service::Caller;
+use hayward_service::clock::fresh_uuid;
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::AllocationId;
+
+use crate::placements::asked::{Named, Posted};
+
+/// A day: longer than any operator waits, and no clock comes near its end by adding it.
+const LONGEST_EXPIRY_MS: u64 = 24 * 3_600_000;
+
+pub fn placement(
+    deployment: String,
+    order: PlacementOrder,
+    caller: &Caller,
+) -> Result<Posted, Problem> {
+    Ok(Posted {
+        uuid: uuid(order.uuid)?,
+        processor: Named::Processor {
+            deployment,
+            id: order.processor_id,
+        },
+        destination: destination(order.destination_host)?,
+        request_expiry_ms: expiry(order.request_expiry_ms)?,
+        timestamp: order.timestamp,
+        requested_by: caller.name.clone(),
+        reject_if_busy: order.if_busy == IfBusy::Reject,
+    })
+}
+
+pub fn movement(
+    container: AllocationId,
+    order: MoveOrder,
+    caller: &Caller,
+) -> Result<Posted, Problem> {
+    Ok(Posted {
+        uuid: uuid(order.uuid)?,
+        processor: Named::Container(container),
+        destination: destination(order.destination_host)?,
+        request_expiry_ms: expiry(order.request_expiry_ms)?,
+        timestamp: None,
+        requested_by: caller.name.clone(),
+        reject_if_busy: true,
+    })
+}
+
+fn invalid(pointer: &str, detail: impl Into<String>) -> Problem {
+    Problem::new(Code::Invalid, "this is no order for a placement").at(pointer, detail)
+}
+
+fn uuid(given: Option<String>) -> Result<String, Problem> {
+    let Some(text) = given else {
+        return Ok(fresh_uuid().to_string());
+    };
+    let parsed = text.parse::<uuid::Uuid>();
+    let parsed = parsed.map_err(|_| invalid("/uuid", "a UUID such as uuidgen makes, or none"))?;
+    Ok(parsed.to_string())
+}
+
+fn destination(text: String) -> Result<Destination, Problem> {
+    Destination::try_from(text).map_err(|bad| invalid("/destination_host", bad))
+}
+
+fn expiry(given: Option<u64>) -> Result<Option<u64>, Problem> {
+    match given {
+        Some(ms) if !(1..=LONGEST_EXPIRY_MS).contains(&ms) => Err(invalid(
+            "/request_expiry_ms",
+            format!("1 to {LONGEST_EXPIRY_MS} milliseconds, or none for the default"),
+        )),
+        good => Ok(good),
+    }
+}
+
+/// How often it has changed.
+pub fn etag(view: &PlacementView) -> String {
+    format!("\"{}\"", view.generation)
+}
+
+/// What `If-Match` asks for, where it asks for anything.
+pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
+    let Some(value) = headers.get(header::IF_MATCH) else {
+        return Ok(None);
+    };
+    let text = value.to_str().unwrap_or_default().trim();
+    if text == "*" {
+        return Ok(None);
+    }
+    let inner = text.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
+    let parsed = inner.and_then(|it| it.parse().ok());
+    let bad = || {
+        let problem = Problem::new(Code::BadRequest, "If-Match cannot be read");
+        problem.at("/header/If-Match", "the ETag of the order, as in \"3\"")
+    };
+    parsed.ok_or_else(bad).map(Some)
+}
+
+pub fn page(limit: usize, largest: usize) -> Result<usize, Problem> {
+    if (1..=largest).contains(&limit) {
+        return Ok(limit);
+    }
+    let problem = Problem::new(Code::Invalid, "a page cannot be of that size");
+    Err(problem.at("/query/limit", format!("1 to {largest}")))
+}

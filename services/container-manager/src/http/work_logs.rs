@@ -1,0 +1,272 @@
+//! `/v1/logs/{work}`: what everything wrote that ran for a job or a service, over all its
+//! instances, retries and nodes.
+//!
+//! A reader brings its cursor, which holds a place in each container, so nothing is remembered
+//! here. What comes in each answer is bounded in pieces, bytes and containers; where anything had
+//! to be left out, the answer says so.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::extract::State;
+use hayward_container_manager_api::{ContainerState, WorkLogs, WorkPiece};
+use hayward_container_manager_domain::Reading;
+use hayward_publication::publisher::LONGEST_WAIT;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Json, Path, Query};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
+use serde::Deserialize;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+
+use super::{Api, seen_by, unread};
+use crate::store::work_output::{self, Arrived, Head};
+
+/// Pieces in one answer, and bytes before the last of them.
+const PIECES: u32 = 256;
+const BYTES: u64 = 1 << 20;
+/// Containers told of at once; of more, the newest.
+const CONTAINERS: u32 = 256;
+/// What starts and ends rings no bell; this is how late it may be noticed.
+const LOOK: Duration = Duration::from_millis(500);
+const MOST_LINES: u32 = 1000;
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct From {
+    /// The `cursor` of the last answer. Without one, everything that is kept is told.
+    #[param(nullable = false, required = false)]
+    cursor: Option<String>,
+    /// Seconds to wait for news before an empty answer; at most 25.
+    #[serde(default)]
+    #[param(required = false, maximum = 25)]
+    wait: u64,
+    /// Without a cursor: begin with the last so many lines of each container; 0 for what comes.
+    #[param(nullable = false, required = false, maximum = 1000)]
+    tail: Option<u32>,
+    /// Without a cursor: begin with what arrived at this instant.
+    #[param(value_type = Option<String>, nullable = false, required = false)]
+    since: Option<Timestamp>,
+}
+
+/// Read the output of all containers of a job or a service, and wait for more of it.
+#[utoipa::path(
+    get, path = "/v1/logs/{work}", operation_id = "read_work_logs", tag = "containers",
+    params(("work" = String, Path, description = "of a job, a service or an instance"), From),
+    responses(
+        (status = 200, description = "in the order it arrived; empty for what never started",
+            body = WorkLogs),
+        (status = 400, description = "not readable", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "not for agents and services", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 422, description = "no cursor of this service, or too many lines",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 503, description = "not now", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn read_work_logs(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(work): Path<WorkId>,
+    Query(from): Query<From>,
+) -> Result<Json<WorkLogs>, Problem> {
+    let user = seen_by(&caller)?;
+    api.publisher().leading()?;
+    let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
+    let mut ear = api.bells.listen(work.whole().as_str());
+    let mut reader = Reader::begin(&api, (work, user), from).await?;
+    loop {
+        let told = reader.look(&api).await?;
+        let news = !(told.pieces.is_empty() && told.ended.is_empty());
+        if news || Instant::now() >= deadline {
+            return Ok(Json(told));
+        }
+        tokio::select! {
+            () = ear.heard() => {}
+            () = tokio::time::sleep_until(deadline.min(Instant::now() + LOOK)) => {}
+        }
+    }
+}
+
+fn wrong(at: &str, detail: &str) -> Problem {
+    Problem::new(Code::Invalid, "this is no place to read from").at(format!("/query/{at}"), detail)
+}
+
+/// Somebody who reads, for the time of one request.
+struct Reader {
+    work: WorkId,
+    user: Option<String>,
+    reading: Reading,
+}
+
+impl Reader {
+    async fn begin(
+        api: &Api,
+        (work, user): (WorkId, Option<String>),
+        from: From,
+    ) -> Result<Self, Problem> {
+        let mut reader = Self {
+            work,
+            user,
+            reading: Reading::default(),
+        };
+        let first = from.tail.is_some() || from.since.is_some();
+        if from.tail.is_some_and(|lines| lines > MOST_LINES) {
+            return Err(wrong("tail", "at most 1000 lines"));
+        }
+        match from.cursor {
+            Some(_) if first => {
+                let detail = "goes on from where it was: leave out tail and since";
+                return Err(wrong("cursor", detail));
+            }
+            Some(cursor) => {
+                let detail = "not the cursor of an answer: leave it out to begin anew";
+                reader.reading = Reading::parse(&cursor).ok_or_else(|| wrong("cursor", detail))?;
+            }
+            None if first => reader.skip(api, from.tail, from.since).await?,
+            None => {}
+        }
+        Ok(reader)
+    }
+
+    async fn heads(&self, api: &Api) -> Result<(Vec<Head>, u64), Problem> {
+        let user = self.user.as_deref();
+        let heads = work_output::heads(&api.pool, &self.work, user, CONTAINERS).await;
+        heads.map_err(unread)
+    }
+
+    /// Passes over what was not asked for: of each container, all that is older.
+    async fn skip(
+        &mut self,
+        api: &Api,
+        tail: Option<u32>,
+        since: Option<Timestamp>,
+    ) -> Result<(), Problem> {
+        let (heads, _) = self.heads(api).await?;
+        let ids: Vec<String> = heads.iter().map(|head| head.entry.id.to_string()).collect();
+        let mut begins = Vec::new();
+        if let Some(lines) = tail {
+            let tails = work_output::tails(&api.pool, &ids, lines).await;
+            begins.push(tails.map_err(unread)?);
+        }
+        if let Some(at) = since {
+            let since = work_output::since(&api.pool, &ids, at).await;
+            begins.push(since.map_err(unread)?);
+        }
+        for head in heads {
+            let at = |begin: &BTreeMap<String, u64>| {
+                begin
+                    .get(head.entry.id.as_str())
+                    .copied()
+                    .unwrap_or(head.written)
+            };
+            let offset = begins.iter().map(at).max().unwrap_or(0);
+            self.reading.0.entry(head.entry.id).or_default().offset = offset;
+        }
+        Ok(())
+    }
+
+    /// What there is now, from where it is on.
+    async fn look(&mut self, api: &Api) -> Result<WorkLogs, Problem> {
+        let (heads, left_out) = self.heads(api).await?;
+        let behind = |head: &&Head| self.reading.place(&head.entry.id).offset < head.written;
+        let places: BTreeMap<AllocationId, u64> = heads
+            .iter()
+            .filter(behind)
+            .map(|head| {
+                (
+                    head.entry.id.clone(),
+                    self.reading.place(&head.entry.id).offset,
+                )
+            })
+            .collect();
+        let arrived = if places.is_empty() {
+            Vec::new()
+        } else {
+            let found = work_output::follow(&api.pool, &places, PIECES, BYTES).await;
+            found.map_err(unread)?
+        };
+        Ok(self.tell(&heads, left_out, arrived))
+    }
+
+    fn tell(&mut self, heads: &[Head], left_out: u64, arrived: Vec<Arrived>) -> WorkLogs {
+        // What is not told of any more needs no place.
+        let places = heads.iter().map(|head| {
+            let id = &head.entry.id;
+            (id.clone(), self.reading.place(id))
+        });
+        let mut places: BTreeMap<_, _> = places.collect();
+        let by_id: BTreeMap<&AllocationId, &Head> =
+            heads.iter().map(|head| (&head.entry.id, head)).collect();
+        let mut pieces = Vec::new();
+        for Arrived {
+            container,
+            at,
+            piece,
+        } in arrived
+        {
+            let (Some(head), Some(place)) = (by_id.get(&container), places.get_mut(&container))
+            else {
+                continue;
+            };
+            let missed_bytes = piece.start.saturating_sub(place.offset);
+            let piece = piece.from(place.offset);
+            place.offset = piece.end();
+            pieces.push(WorkPiece {
+                container,
+                work: head.entry.work.clone(),
+                node: head.entry.node.clone(),
+                at: Some(at),
+                offset: piece.start,
+                missed_bytes,
+                text: piece.text,
+            });
+        }
+        let live = heads.iter().filter(|head| !is_over(head)).count() as u64;
+        let mut ended = Vec::new();
+        for head in heads {
+            let Some(place) = places.get_mut(&head.entry.id) else {
+                continue;
+            };
+            // Nothing of it is kept any more.
+            if head.kept_from.is_none() && place.offset < head.written {
+                pieces.push(lost(head, place.offset));
+                place.offset = head.written;
+            }
+            if is_over(head) && !place.ended && place.offset >= head.written {
+                place.ended = true;
+                ended.push(head.entry.clone());
+            }
+        }
+        self.reading = Reading(places);
+        WorkLogs {
+            pieces,
+            ended,
+            live,
+            left_out,
+            cursor: self.reading.to_string(),
+        }
+    }
+}
+
+fn is_over(head: &Head) -> bool {
+    head.entry.state == ContainerState::Ended
+}
+
+/// In place of output that is not kept.
+fn lost(head: &Head, offset: u64) -> WorkPiece {
+    WorkPiece {
+        container: head.entry.id.clone(),
+        work: head.entry.work.clone(),
+        node: head.entry.node.clone(),
+        at: None,
+        offset: head.written,
+        missed_bytes: head.written - offset,
+        text: String::new(),
+    }
+}

@@ -1,0 +1,295 @@
+//! Placement actions in the working set: the pure machine, and what it is told of the neighbours'
+//! news. It sees and moves containers through [`hand::Hand`].
+//!
+//! After each batch of news, and when a deadline has come, [`Ledger::place`] lets happen what can
+//! happen; rows, requests and containers that changed go into the same batch.
+
+pub mod asked;
+mod counts;
+mod hand;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use hayward_container_manager_api::{REQUESTS, RequestEntry};
+use hayward_container_manager_domain::Fact;
+use hayward_container_manager_placement::{Machine, Placement, Rules};
+use hayward_publication::{Batch, Change, Followed, Moment, Update, Wake};
+use hayward_rm_scheduler_api::{AllocationEntry, CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry};
+use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId, WorkKind};
+
+use crate::ledger::{Ledger, Rows};
+use crate::store::placement::Loaded;
+use hand::Hand;
+
+/// How ids of pools, and of their workers, begin.
+const POOL: &str = "wp_";
+/// Between two looks for what nobody may read any more.
+const LOOK_EVERY_MS: u64 = 60_000;
+
+/// One deployment of a service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deployment {
+    pub service: WorkId,
+    pub user: UserName,
+    pub ended_at: Option<Timestamp>,
+}
+
+/// What the fleet's operator has set.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    pub rules: Rules,
+    /// Placements of dead deployments, and those that are over, are kept this long.
+    pub retention_ms: u64,
+    /// Placements that are over, at most.
+    pub keep: usize,
+}
+
+#[derive(Default)]
+pub struct Placements {
+    machine: Machine,
+    processors: Followed<ProcessorEntry>,
+    closed: Followed<ClosedEntry>,
+    deployments: BTreeMap<String, Deployment>,
+    /// Where processes of services were last started.
+    last_hosts: HashMap<WorkId, NodeName>,
+    /// Ids of requests as published, by placement.
+    published: BTreeMap<String, String>,
+    allocations_heard: bool,
+    /// What a former term had begun has been looked at.
+    resumed: bool,
+    looked_ms: Option<u64>,
+}
+
+impl Placements {
+    pub fn loaded(loaded: Loaded) -> Self {
+        let machine = Machine::loaded(loaded.placements);
+        let published = machine.open().filter_map(|it| {
+            let request = it.request()?;
+            Some((it.uuid.clone(), request.id))
+        });
+        Self {
+            published: published.collect(),
+            machine,
+            deployments: loaded.deployments,
+            last_hosts: loaded.last_hosts,
+            ..Self::default()
+        }
+    }
+
+    /// Everybody this depends on has been heard once in this term.
+    fn informed(&self) -> bool {
+        self.processors.heard() && self.closed.heard() && self.allocations_heard
+    }
+
+    pub fn allocations_heard(&mut self) {
+        self.allocations_heard = true;
+    }
+
+    pub fn started_on(&mut self, work: &WorkId, node: &NodeName) {
+        self.last_hosts.insert(work.clone(), node.clone());
+    }
+
+    /// An open action has asked for this.
+    pub fn wants(&self, request: &str) -> bool {
+        self.machine.asked_by(request).is_some()
+    }
+
+    fn is_live(&self, deployment: &str) -> bool {
+        let known = self.deployments.get(deployment);
+        known.is_some_and(|it| it.ended_at.is_none())
+    }
+}
+
+impl Ledger {
+    pub(crate) fn absorb_processors(
+        &mut self,
+        update: Update<ProcessorEntry>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let places = &mut self.placements;
+        let changes = places.processors.absorb(update, moment.monotonic_ms);
+        batch.followed(PROCESSORS, places.processors.cursor());
+        for change in changes {
+            if let Change::Removed { before, .. } = change {
+                places.last_hosts.remove(&before.work);
+            }
+        }
+        let mut live: BTreeMap<String, Deployment> = BTreeMap::new();
+        for (_, entry) in places.processors.iter() {
+            let id = entry.processor.deployment.clone();
+            live.entry(id).or_insert_with(|| Deployment {
+                service: entry.work.whole(),
+                user: entry.user.clone(),
+                ended_at: None,
+            });
+        }
+        for (id, known) in &mut places.deployments {
+            if known.ended_at.is_none() && !live.contains_key(id) {
+                known.ended_at = Some(moment.now);
+                batch.rows.deployments.insert(id.clone(), known.clone());
+            }
+        }
+        for (id, deployment) in live {
+            if places.deployments.get(&id) != Some(&deployment) {
+                batch
+                    .rows
+                    .deployments
+                    .insert(id.clone(), deployment.clone());
+                places.deployments.insert(id, deployment);
+            }
+        }
+    }
+
+    pub(crate) fn absorb_closed(
+        &mut self,
+        update: Update<ClosedEntry>,
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        let closed = &mut self.placements.closed;
+        closed.absorb(update, moment.monotonic_ms);
+        batch.followed(CLOSED, closed.cursor());
+    }
+
+    /// Whether a container that is born now has to wait: for the end of the one whose place it
+    /// takes, for the action that asked for it, or because another one came first.
+    pub(crate) fn is_held_at_birth(&self, entry: &AllocationEntry) -> bool {
+        let stands = |id: &AllocationId| self.stands(id);
+        let asked = entry.request.as_deref();
+        let takes_over = entry.predecessor.is_some() || asked.is_some();
+        entry.predecessor.as_ref().is_some_and(stands)
+            || asked.is_some_and(|request| self.placements.wants(request))
+            || (takes_over && self.is_one_too_many(&entry.work, &entry.id))
+    }
+
+    fn stands(&self, id: &AllocationId) -> bool {
+        let known = self.containers.get(id);
+        known.is_some_and(|container| !container.life.has_ended())
+    }
+
+    /// Everything about placements that can happen now, happens.
+    pub(crate) fn place(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
+        if !self.placements.informed() {
+            return Wake::OnNews;
+        }
+        let rules = self.limits.rules;
+        // First, so that an action sees what was started beside it.
+        self.launch_successors(moment, batch);
+        let mut machine = std::mem::take(&mut self.placements.machine);
+        let resumed = std::mem::replace(&mut self.placements.resumed, true);
+        let mut hand = Hand {
+            ledger: self,
+            moment,
+            batch,
+        };
+        if !resumed {
+            machine.restarted(&mut hand);
+        }
+        machine.advance(&rules, &mut hand);
+        let changed = machine.take_changed();
+        let notes = machine.take_notes();
+        let deadline = machine.deadline(&rules);
+        self.placements.machine = machine;
+        for placement in changed {
+            self.write_placement(placement, batch);
+        }
+        if !notes.is_empty() {
+            batch.once_committed(move |_| notes.iter().for_each(counts::count));
+        }
+        self.launch_successors(moment, batch);
+        self.forget_old(moment, batch);
+        deadline.map_or(Wake::OnNews, |at| {
+            Wake::After(Duration::from_millis(at.ms_since(moment.now)))
+        })
+    }
+
+    fn write_placement(&mut self, placement: Placement, batch: &mut Batch<Rows>) {
+        let published = &mut self.placements.published;
+        let request = placement.request();
+        let id = request.as_ref().map(|it| it.id.clone());
+        if let Some(before) = published.get(&placement.uuid)
+            && id.as_ref() != Some(before)
+        {
+            batch.withdraw(REQUESTS, "", before);
+            published.remove(&placement.uuid);
+        }
+        if let Some(request) = request {
+            published.insert(placement.uuid.clone(), request.id.clone());
+            let entry = RequestEntry {
+                id: request.id.clone(),
+                work: request.work,
+                predecessor: request.predecessor,
+                host: request.host,
+                exclude: request.exclude,
+            };
+            batch.publish(REQUESTS, "", &request.id, &entry);
+        }
+        let uuid = placement.uuid.clone();
+        batch.rows.placements.insert(uuid, placement);
+    }
+
+    /// What is held and belongs to no open action starts as soon as its predecessor has ended: a
+    /// place that was given too late to be taken back is an everyday one.
+    fn launch_successors(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let ready: Vec<(AllocationId, WorkId)> = self
+            .held
+            .iter()
+            .filter_map(|id| self.containers.get(id))
+            .filter(|container| {
+                let asked = container.request.as_deref();
+                let waits = asked.is_some_and(|request| self.placements.wants(request));
+                let before = container.predecessor.as_ref();
+                !waits && !before.is_some_and(|id| self.stands(id))
+            })
+            .map(|container| (container.id.clone(), container.work.clone()))
+            .collect();
+        for (id, work) in ready {
+            if !self.is_one_too_many(&work, &id) {
+                self.learn(id.as_str(), Fact::Launch, moment, batch);
+            }
+        }
+    }
+
+    /// Another container of the same process of a service is up, coming up or not gone yet:
+    /// whoever granted two places takes one back, and until then nothing runs twice.
+    fn is_one_too_many(&self, work: &WorkId, id: &AllocationId) -> bool {
+        let of_work = self.by_work.get(work).into_iter().flatten();
+        let others = of_work.filter(|other| *other != id);
+        let mut known = others.filter_map(|other| self.containers.get(other));
+        known.any(|it| it.kind == WorkKind::Service && !it.life.held && !it.life.has_ended())
+    }
+
+    /// Drops placements of dead deployments, and of those that are over the oldest (I25).
+    fn forget_old(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        let places = &mut self.placements;
+        let now = moment.monotonic_ms;
+        if places.looked_ms.is_some_and(|at| now - at < LOOK_EVERY_MS) {
+            return;
+        }
+        places.looked_ms = Some(now);
+        let since = moment.now.minus_ms(self.limits.retention_ms);
+        let dead = |it: &Deployment| it.ended_at.is_some_and(|at| at < since);
+        let gone = places.deployments.iter().filter(|(_, it)| dead(it));
+        let gone: BTreeSet<String> = gone.map(|(id, _)| id.clone()).collect();
+        let all = places.machine.iter();
+        let mut over: Vec<&Placement> = all.filter(|it| it.status_code.is_final()).collect();
+        over.sort_by_key(|it| (std::cmp::Reverse(it.updated_at), it.seq));
+        let (keep, most) = (over.iter(), self.limits.keep);
+        let old = keep.enumerate().filter(|(at, it)| {
+            *at >= most || it.updated_at < since || gone.contains(&it.deployment_id)
+        });
+        let old: Vec<String> = old.map(|(_, it)| it.uuid.clone()).collect();
+        for uuid in old {
+            places.machine.forget(&uuid);
+            batch.rows.placements.remove(&uuid);
+            batch.rows.forgotten.insert(uuid);
+        }
+        for id in gone {
+            places.deployments.remove(&id);
+            batch.rows.deployments.remove(&id);
+            batch.rows.forgotten_deployments.insert(id);
+        }
+    }
+}

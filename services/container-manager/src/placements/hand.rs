@@ -1,0 +1,122 @@
+//! The machine's eyes and hands: containers as they stand in this batch.
+
+use hayward_container_manager_domain::{Fact, State};
+use hayward_container_manager_placement::{Stand, StandState, World};
+use hayward_publication::{Batch, Moment};
+use hayward_vocabulary::{AllocationId, NodeName, Processor, Role, Timestamp, UserName, WorkId};
+
+use super::POOL;
+use crate::ledger::{Container, Ledger, Rows};
+
+pub struct Hand<'a> {
+    pub ledger: &'a mut Ledger,
+    pub moment: &'a Moment,
+    pub batch: &'a mut Batch<Rows>,
+}
+
+impl Hand<'_> {
+    fn of_work(&self, work: &WorkId) -> impl Iterator<Item = &Container> {
+        let ids = self.ledger.by_work.get(work).into_iter().flatten();
+        let known = ids.filter_map(|id| self.ledger.containers.get(id));
+        known.filter(|container| !container.life.has_ended())
+    }
+
+    fn learn(&mut self, id: &AllocationId, fact: Fact<'_>) {
+        self.ledger
+            .learn(id.as_str(), fact, self.moment, self.batch);
+    }
+}
+
+fn stand(container: &Container) -> Stand {
+    let life = &container.life;
+    Stand {
+        allocation: container.id.clone(),
+        host: container.node.clone(),
+        state: match life.state {
+            _ if life.held => StandState::Held,
+            State::Ordered | State::Launching => StandState::Pending,
+            State::Running => StandState::Running,
+            State::Stopping | State::Ended => StandState::Stopping,
+        },
+        reason: life.reason.clone(),
+    }
+}
+
+impl World for Hand<'_> {
+    fn now(&self) -> Timestamp {
+        self.moment.now
+    }
+
+    fn epoch(&self) -> u64 {
+        self.moment.epoch
+    }
+
+    fn is_live(&self, deployment: &str) -> bool {
+        self.ledger.placements.is_live(deployment)
+    }
+
+    fn processor(&self, work: &WorkId) -> Option<(Processor, UserName)> {
+        let entry = self.ledger.placements.processors.get(work.as_str())?;
+        Some((entry.processor.clone(), entry.user.clone()))
+    }
+
+    fn processors(&self, deployment: &str) -> Vec<(WorkId, Role)> {
+        let all = self.ledger.placements.processors.iter();
+        let ours = all.filter(|(_, entry)| entry.processor.deployment == deployment);
+        ours.map(|(_, entry)| (entry.work.clone(), entry.processor.role.clone()))
+            .collect()
+    }
+
+    fn is_pool_worker(&self, work: &WorkId) -> bool {
+        work.as_str().starts_with(POOL)
+    }
+
+    fn stands(&self, work: &WorkId) -> Vec<Stand> {
+        self.of_work(work).map(stand).collect()
+    }
+
+    fn granted(&self, work: &WorkId, request: &str) -> Option<Stand> {
+        let mut all = self.of_work(work);
+        let found = all.find(|container| container.request.as_deref() == Some(request));
+        found.map(stand)
+    }
+
+    fn waits(&self, request: &str) -> Option<String> {
+        let mut known = self.ledger.placements.processors.iter();
+        known.find_map(|(_, entry)| entry.waits.get(request).cloned())
+    }
+
+    fn has_run(&self, allocation: &AllocationId) -> bool {
+        let life = self.ledger.containers.get(allocation).map(|it| &it.life);
+        life.is_some_and(|it| it.state == State::Running || it.started_at.is_some())
+    }
+
+    fn last_host(&self, work: &WorkId) -> Option<NodeName> {
+        self.ledger.placements.last_hosts.get(work).cloned()
+    }
+
+    fn closed(&self, host: &NodeName, work: &WorkId) -> Option<String> {
+        let closed = &self.ledger.placements.closed;
+        let whole = work.whole();
+        let keys = [
+            host.to_string(),
+            format!("{host}@{whole}"),
+            format!("{host}@{work}"),
+        ];
+        let found = keys.iter().find_map(|key| closed.get(key));
+        found.map(|entry| entry.reason.clone())
+    }
+
+    fn stop(&mut self, allocation: &AllocationId) {
+        self.learn(allocation, Fact::Stop);
+    }
+
+    fn launch(&mut self, allocation: &AllocationId) {
+        self.learn(allocation, Fact::Launch);
+    }
+
+    fn release(&mut self, allocation: &AllocationId) {
+        // Held, so nobody knows of it: it ends here and now.
+        self.learn(allocation, Fact::Stop);
+    }
+}

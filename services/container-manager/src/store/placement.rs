@@ -1,0 +1,157 @@
+//! The tables `placement` and `deployment`.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use hayward_container_manager_placement::Placement;
+use hayward_vocabulary::{NodeName, Timestamp, WorkId};
+use sqlx::PgConnection;
+
+use super::signed;
+use crate::placements::Deployment;
+
+/// What a term begins with.
+pub struct Loaded {
+    pub placements: Vec<Placement>,
+    pub deployments: BTreeMap<String, Deployment>,
+    pub last_hosts: HashMap<WorkId, NodeName>,
+}
+
+pub async fn load(tx: &mut PgConnection) -> Result<Loaded, sqlx::Error> {
+    let bad = |error: serde_json::Error| sqlx::Error::Decode(error.into());
+    let placements = sqlx::query!(r#"select body::text as "body!" from placement"#)
+        .fetch_all(&mut *tx)
+        .await?
+        .into_iter()
+        .map(|row| serde_json::from_str(&row.body).map_err(bad))
+        .collect::<Result<_, _>>()?;
+    let deployments = sqlx::query!("select id, service, user_name, ended_at_ms from deployment")
+        .fetch_all(&mut *tx)
+        .await?
+        .into_iter()
+        .map(|row| {
+            let name = |error: hayward_vocabulary::BadName| sqlx::Error::Decode(error.into());
+            let deployment = Deployment {
+                service: row.service.try_into().map_err(name)?,
+                user: row.user_name.try_into().map_err(name)?,
+                ended_at: row.ended_at_ms.map(Timestamp::from_unix_ms),
+            };
+            Ok((row.id, deployment))
+        })
+        .collect::<Result<_, sqlx::Error>>()?;
+    let last = sqlx::query!(
+        "select distinct on (work) work, node
+           from container
+          where kind = 'service' and launched is not null
+          order by work, ordered_at_ms desc"
+    )
+    .fetch_all(tx)
+    .await?;
+    let last_hosts = last
+        .into_iter()
+        .filter_map(|row| Some((WorkId::new(row.work).ok()?, NodeName::new(row.node).ok()?)));
+    Ok(Loaded {
+        placements,
+        deployments,
+        last_hosts: last_hosts.collect(),
+    })
+}
+
+/// Writes placements: those that are over first, so that the place in flight they held is free for
+/// those that take it in the same batch.
+pub async fn upsert(
+    tx: &mut PgConnection,
+    placements: &BTreeMap<String, Placement>,
+) -> Result<(), sqlx::Error> {
+    for active in [false, true] {
+        let of_kind = |it: &&Placement| it.status_code.is_active() == active;
+        let rows: Vec<&Placement> = placements.values().filter(of_kind).collect();
+        if rows.is_empty() {
+            continue;
+        }
+        let text = |pick: fn(&Placement) -> &str| -> Vec<String> {
+            rows.iter().map(|it| pick(it).to_owned()).collect()
+        };
+        let bodies: Vec<String> = rows
+            .iter()
+            .map(serde_json::to_string)
+            .collect::<Result<_, _>>()
+            .map_err(|error| sqlx::Error::Encode(error.into()))?;
+        sqlx::query!(
+            "insert into placement (uuid, deployment, processor, seq, status, under_parent,
+                                    updated_at_ms, body)
+             select new.uuid, new.deployment, new.processor, new.seq, new.status,
+                    new.under_parent, new.updated_at_ms, new.body::json
+               from unnest($1::text[], $2::text[], $3::text[], $4::bigint[], $5::text[],
+                           $6::boolean[], $7::bigint[], $8::text[])
+                 as new (uuid, deployment, processor, seq, status, under_parent, updated_at_ms,
+                         body)
+             on conflict (uuid) do update
+                set status = excluded.status, under_parent = excluded.under_parent,
+                    updated_at_ms = excluded.updated_at_ms, body = excluded.body
+              where placement.status not in ('SUCCEEDED', 'FAILED', 'BAD_REQUEST')",
+            &text(|it| &it.uuid),
+            &text(|it| &it.deployment_id),
+            &text(|it| it.processor_id.as_str()),
+            &rows.iter().map(|it| signed(it.seq)).collect::<Vec<_>>(),
+            &text(|it| it.status_code.as_str()),
+            &rows
+                .iter()
+                .map(|it| it.hands.under_parent)
+                .collect::<Vec<_>>(),
+            &rows
+                .iter()
+                .map(|it| it.updated_at.unix_ms())
+                .collect::<Vec<_>>(),
+            &bodies,
+        )
+        .execute(&mut *tx)
+        .await?;
+    }
+    Ok(())
+}
+
+pub async fn delete(
+    tx: &mut PgConnection,
+    forgotten: &BTreeSet<String>,
+) -> Result<(), sqlx::Error> {
+    if forgotten.is_empty() {
+        return Ok(());
+    }
+    let uuids: Vec<String> = forgotten.iter().cloned().collect();
+    sqlx::query!("delete from placement where uuid = any($1)", &uuids)
+        .execute(tx)
+        .await
+        .map(drop)
+}
+
+pub async fn write_deployments(
+    tx: &mut PgConnection,
+    (changed, gone): (&BTreeMap<String, Deployment>, &BTreeSet<String>),
+) -> Result<(), sqlx::Error> {
+    if !gone.is_empty() {
+        let ids: Vec<String> = gone.iter().cloned().collect();
+        sqlx::query!("delete from deployment where id = any($1)", &ids)
+            .execute(&mut *tx)
+            .await?;
+    }
+    if changed.is_empty() {
+        return Ok(());
+    }
+    let all = || changed.values();
+    let ended = |it: &Deployment| it.ended_at.map(Timestamp::unix_ms);
+    let ended: Vec<Option<i64>> = all().map(ended).collect();
+    sqlx::query!(
+        "insert into deployment (id, service, user_name, ended_at_ms)
+         select new.id, new.service, new.user_name, new.ended_at_ms
+           from unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
+             as new (id, service, user_name, ended_at_ms)
+         on conflict (id) do update set ended_at_ms = excluded.ended_at_ms",
+        &changed.keys().cloned().collect::<Vec<_>>(),
+        &all().map(|it| it.service.to_string()).collect::<Vec<_>>(),
+        &all().map(|it| it.user.to_string()).collect::<Vec<_>>(),
+        &ended as &[Option<i64>],
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}

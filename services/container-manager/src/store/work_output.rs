@@ -1,0 +1,181 @@
+//! The tables `container`, `output_head` and `output`, read for one piece of work as a whole.
+
+use std::collections::BTreeMap;
+
+use hayward_container_manager_api::ContainerEntry;
+use hayward_container_manager_domain::{Piece, last_lines};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
+use sqlx::PgPool;
+
+use super::container::entry;
+use super::{signed, unsigned};
+
+/// A container and how much it wrote.
+pub struct Head {
+    pub entry: ContainerEntry,
+    pub written: u64,
+    /// Bytes before what is kept; none where nothing is.
+    pub kept_from: Option<u64>,
+}
+
+/// A piece of one of them, and when it arrived.
+pub struct Arrived {
+    pub container: AllocationId,
+    pub at: Timestamp,
+    pub piece: Piece,
+}
+
+/// The newest containers of the work, or of one of its instances, newest first; and how many more
+/// there are.
+pub async fn heads(
+    pool: &PgPool,
+    work: &WorkId,
+    user: Option<&str>,
+    limit: u32,
+) -> Result<(Vec<Head>, u64), sqlx::Error> {
+    let whole = work.whole();
+    let instance = (whole != *work).then(|| work.as_str());
+    let rows = sqlx::query!(
+        r#"select container.id, work, node, state, started_at_ms, reason, exit::text,
+                  coalesce(head.written, 0) as "written!",
+                  (select min(start) from output where output.id = container.id) as kept_from,
+                  count(*) over () as "all!"
+             from container left join output_head head on head.id = container.id
+            where split_part(work, '.', 1) = $1 and ($2::text is null or work = $2)
+              and ($3::text is null or user_name = $3)
+            order by container.id desc
+            limit $4"#,
+        whole.as_str(),
+        instance,
+        user,
+        i64::from(limit),
+    )
+    .fetch_all(pool)
+    .await?;
+    let all = rows.first().map_or(0, |row| unsigned(row.all));
+    let left_out = all - rows.len() as u64;
+    let heads = rows
+        .into_iter()
+        .map(|row| {
+            let exit = row.exit.as_deref();
+            let entry = entry(
+                (row.id, row.work, row.node),
+                &row.state,
+                row.started_at_ms,
+                (row.reason, exit),
+            )?;
+            Ok(Head {
+                entry,
+                written: unsigned(row.written),
+                kept_from: row.kept_from.map(unsigned),
+            })
+        })
+        .collect::<Result<_, sqlx::Error>>()?;
+    Ok((heads, left_out))
+}
+
+/// What follows the places given, as it arrived: at most `pieces`, and none that begins beyond
+/// `bytes`. Clocks may go back, and what one container wrote still comes in its order.
+pub async fn follow(
+    pool: &PgPool,
+    places: &BTreeMap<AllocationId, u64>,
+    pieces: u32,
+    bytes: u64,
+) -> Result<Vec<Arrived>, sqlx::Error> {
+    let ids: Vec<String> = places.keys().map(ToString::to_string).collect();
+    let offsets: Vec<i64> = places.values().copied().map(signed).collect();
+    let rows = sqlx::query!(
+        r#"with fresh as (
+               select output.id, start, bytes, text,
+                      max(at_ms) over (partition by output.id order by start) as at_ms
+                 from unnest($1::text[], $2::bigint[]) as place (id, read)
+                 join output on output.id = place.id and start + bytes > place.read),
+             summed as (
+               select *, sum(bytes) over (order by at_ms, id, start) - bytes as before from fresh)
+           select id as "id!", start as "start!", bytes as "bytes!", text as "text!",
+                  at_ms as "at_ms!"
+             from summed where before < $3::bigint
+            order by at_ms, id, start limit $4"#,
+        &ids,
+        &offsets,
+        signed(bytes),
+        i64::from(pieces),
+    )
+    .fetch_all(pool)
+    .await?;
+    rows.into_iter()
+        .map(|row| {
+            let id = AllocationId::new(row.id);
+            Ok(Arrived {
+                container: id.map_err(|error| sqlx::Error::Decode(error.into()))?,
+                at: Timestamp::from_unix_ms(row.at_ms),
+                piece: Piece {
+                    start: unsigned(row.start),
+                    bytes: unsigned(row.bytes),
+                    text: row.text,
+                },
+            })
+        })
+        .collect()
+}
+
+/// Where the last so many lines of each begin, of those that have kept output.
+pub async fn tails(
+    pool: &PgPool,
+    ids: &[String],
+    lines: u32,
+) -> Result<BTreeMap<String, u64>, sqlx::Error> {
+    // A line break at the very end ends a line and begins none.
+    let rows = sqlx::query!(
+        r#"with counted as (
+               select output.id, start, bytes, text, start + bytes = head.written as is_end,
+                      length(text) - length(replace(text, e'\n', ''))
+                      - (start + bytes = head.written and right(text, 1) = e'\n')::int as breaks
+                 from output join output_head head on head.id = output.id
+                where output.id = any($1)),
+             summed as (
+               select *, coalesce(sum(breaks) over (partition by id order by start desc
+                    rows between unbounded preceding and 1 preceding), 0) as later from counted)
+           select distinct on (id) id as "id!", start as "start!", bytes as "bytes!",
+                  text as "text!", later as "later!", is_end as "is_end!"
+             from summed where later < $2::bigint order by id, start"#,
+        ids,
+        i64::from(lines),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| {
+            // Where text is not what was written, byte for byte, it cannot be cut.
+            let exact = row.text.len() as u64 == unsigned(row.bytes);
+            let rest = u64::from(lines).saturating_sub(unsigned(row.later));
+            let at = if exact {
+                last_lines(&row.text, rest, row.is_end)
+            } else {
+                0
+            };
+            (row.id, unsigned(row.start) + at as u64)
+        })
+        .collect())
+}
+
+/// Where in each begins what arrived since then, of those where anything did.
+pub async fn since(
+    pool: &PgPool,
+    ids: &[String],
+    at: Timestamp,
+) -> Result<BTreeMap<String, u64>, sqlx::Error> {
+    let rows = sqlx::query!(
+        r#"select id, min(start) as "start!" from output
+            where id = any($1) and at_ms >= $2 group by id"#,
+        ids,
+        at.unix_ms(),
+    )
+    .fetch_all(pool)
+    .await?;
+    Ok(rows
+        .into_iter()
+        .map(|row| (row.id, unsigned(row.start)))
+        .collect())
+}

@@ -1,0 +1,162 @@
+//! What a whole piece of work writes, read together.
+
+use hayward_container_manager_api::{ContainerState, OutputChunk, OutputReport, WorkLogs};
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_service::Code;
+use hayward_service::client::ClientError;
+use hayward_vocabulary::AllocationId;
+
+use super::agent::{Agent, seen};
+use super::upstream::allocation;
+use super::world::{PATIENCE, World};
+
+fn of(work: &str, id: &str, node: &str) -> AllocationEntry {
+    AllocationEntry {
+        work: work.parse().unwrap(),
+        ..allocation(id, node)
+    }
+}
+
+async fn write(agent: &Agent, id: &str, offset: u64, text: &str) {
+    let chunk = OutputChunk {
+        id: AllocationId::new(id).unwrap(),
+        offset,
+        text: text.to_owned(),
+        bytes: text.len() as u64,
+    };
+    let path = format!("/v1/nodes/{}/output", agent.node);
+    let report = OutputReport {
+        chunks: vec![chunk],
+    };
+    agent.client.put::<_, ()>(&path, &report).await.unwrap();
+}
+
+async fn ask(world: &World, who: &str, query: &str) -> Result<WorkLogs, ClientError> {
+    let path = format!("/v1/logs/{query}");
+    world.client(who).get_within(&path, PATIENCE).await
+}
+
+async fn read(world: &World, query: &str) -> WorkLogs {
+    ask(world, "ann", query).await.unwrap()
+}
+
+fn said(logs: &WorkLogs) -> Vec<(&str, u64, &str)> {
+    let pieces = logs.pieces.iter();
+    pieces
+        .map(|it| (it.container.as_str(), it.missed_bytes, it.text.as_str()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w13_a_work_is_followed_over_instances_nodes_and_retries() {
+    let mut world = World::new().await;
+    let (mut one, mut two) = (Agent::of(&world, "n1"), Agent::of(&world, "n2"));
+    world.upstream.put(&of("svc_a.0", "alc_1", "n1"));
+    world.upstream.put(&of("svc_a.1", "alc_2", "n2"));
+    world.upstream.put(&of("svc_ab.0", "alc_3", "n2"));
+    one.until("alc_1", |desired| desired.len() == 1).await;
+    two.until("two", |desired| desired.len() == 2).await;
+    one.report(vec![seen("alc_1", ContainerState::Running)])
+        .await;
+
+    write(&one, "alc_1", 0, "a\nb\n").await;
+    write(&two, "alc_2", 0, "c\n").await;
+    write(&two, "alc_3", 0, "stranger\n").await;
+    write(&one, "alc_1", 4, "d").await;
+    let all = read(&world, "svc_a").await;
+    let expected = [
+        ("alc_1", 0, "a\nb\n"),
+        ("alc_2", 0, "c\n"),
+        ("alc_1", 0, "d"),
+    ];
+    assert_eq!(said(&all), expected, "in the order it arrived");
+    assert_eq!((all.live, all.left_out, all.ended.len()), (2, 0, 0));
+    assert!(all.pieces.iter().all(|piece| piece.at.is_some()));
+    let first = read(&world, "svc_a.0").await;
+    assert_eq!(said(&first), [("alc_1", 0, "a\nb\n"), ("alc_1", 0, "d")]);
+
+    // Only what is asked for, and from then on everything.
+    let tail = read(&world, "svc_a?tail=1").await;
+    assert_eq!(said(&tail), [("alc_2", 0, "c\n"), ("alc_1", 0, "d")]);
+    let tail = read(&world, "svc_a?tail=2").await;
+    assert_eq!(said(&tail)[0].2, "b\n");
+    assert!(read(&world, "svc_a?tail=0").await.pieces.is_empty());
+    let at = all.pieces[1].at.unwrap();
+    assert_eq!(
+        read(&world, &format!("svc_a?since={at}"))
+            .await
+            .pieces
+            .len(),
+        2
+    );
+    let later = at.plus_ms(3_600_000);
+    assert!(
+        read(&world, &format!("svc_a?since={later}"))
+            .await
+            .pieces
+            .is_empty()
+    );
+
+    // Whoever waits is woken, also by a container that was not there before: a retry elsewhere.
+    let waits = format!("svc_a?wait=25&cursor={}", all.cursor);
+    let waiting = read(&world, &waits);
+    let end = async {
+        one.report(vec![seen("alc_1", ContainerState::Ended)]).await;
+    };
+    let (over, ()) = tokio::join!(waiting, end);
+    assert_eq!((over.ended.len(), over.live), (1, 1));
+    assert_eq!(over.ended[0].exit.as_ref().unwrap().code, Some(3));
+    world.upstream.put(&of("svc_a.0", "alc_4", "n2"));
+    two.until("a retry", |desired| desired.len() == 3).await;
+    let waits = format!("svc_a?wait=25&cursor={}", over.cursor);
+    let waiting = read(&world, &waits);
+    let (more, ()) = tokio::join!(waiting, write(&two, "alc_4", 7, "again\n"));
+    assert_eq!(said(&more), [("alc_4", 7, "again\n")], "a gap is told");
+    assert!(more.ended.is_empty(), "an end is told once");
+
+    // Nothing is remembered of readers, so a restart costs them nothing.
+    world.restart().await;
+    let two = two.at(&world);
+    write(&two, "alc_2", 2, "late\n").await;
+    let rest = read(&world, &format!("svc_a?cursor={}", more.cursor)).await;
+    assert_eq!(said(&rest), [("alc_2", 0, "late\n")]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logs_of_a_work_are_bounded_and_told_to_its_user_alone() {
+    let world = World::new().await;
+    let mut agent = Agent::of(&world, "n1");
+    world.upstream.put(&of("job_1", "alc_1", "n1"));
+    agent.until("alc_1", |desired| desired.len() == 1).await;
+    let text = "x".repeat(60 * 1024);
+    for at in 0..30 {
+        write(&agent, "alc_1", at * 60 * 1024, &text).await;
+    }
+    // Only the newest is kept, and what is not kept is said.
+    let first = read(&world, "job_1").await;
+    assert!(first.pieces[0].missed_bytes >= 24 * 60 * 1024);
+    let read_on = read(&world, &format!("job_1?cursor={}", first.cursor)).await;
+    assert!(read_on.pieces.is_empty());
+    assert!(ask(&world, "bob", "job_1").await.unwrap().pieces.is_empty());
+    assert!(
+        !ask(&world, "operator", "job_1")
+            .await
+            .unwrap()
+            .pieces
+            .is_empty()
+    );
+    assert!(read(&world, "job_2").await.pieces.is_empty());
+
+    for (query, pointer) in [
+        ("job_1?tail=1001", "/query/tail"),
+        ("job_1?cursor=nonsense", "/query/cursor"),
+        ("job_1?cursor=&tail=1", "/query/cursor"),
+    ] {
+        let refused = ask(&world, "ann", query).await.unwrap_err();
+        let problem = refused.problem().unwrap();
+        assert_eq!(
+            (problem.code, problem.errors[0].pointer.as_str()),
+            (Code::Invalid, pointer)
+        );
+    }
+}
