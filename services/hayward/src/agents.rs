@@ -27,6 +27,8 @@ pub struct Agents<'a> {
     pub dir: &'a Path,
     /// Socket of the container engine they may use.
     pub docker: Option<&'a Path>,
+    /// Directories below which its containers may be given what a pool lists.
+    pub docker_mountable: &'a [String],
     pub log: Stdio,
 }
 
@@ -62,6 +64,10 @@ impl Agents<'_> {
             .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
             .env("HAYWARD_END_CONTAINERS_ON_EXIT", "true")
             .envs(self.docker.map(|socket| ("HAYWARD_DOCKER_SOCKET", socket)))
+            .envs(
+                self.mountable()
+                    .map(|dirs| ("HAYWARD_DOCKER_MOUNTABLE", dirs)),
+            )
             .env(END_WITH_PARENT, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -72,6 +78,14 @@ impl Agents<'_> {
             .spawn()
             .with_context(|| format!("cannot start the agent of {node}"))?;
         Ok(Agent { node, child })
+    }
+}
+
+impl Agents<'_> {
+    /// As one setting.
+    fn mountable(&self) -> Option<String> {
+        let any = !self.docker_mountable.is_empty();
+        any.then(|| serde_json::json!(self.docker_mountable).to_string())
     }
 }
 
@@ -99,6 +113,11 @@ fn memory_share(parts: u64) -> u64 {
 impl Agent {
     pub fn pid(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// Ends it without a word, as a crash does. What it started runs on.
+    pub async fn kill(mut self) -> std::io::Result<()> {
+        self.child.kill().await
     }
 
     fn signal(&self, signal: Signal) {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, bench, block, blocks, cancel, completion, containers, demo, enrol, healthcheck,
-    logs, node, nodes, plan, policy, pool, prepare, replay, reserve, rounds, service, simulate,
-    single, submit, tasks, up, watch, what_if, work,
+    allocations, apps, bench, block, blocks, cancel, completion, containers, demo, enrol,
+    healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, prepare, queues,
+    replay, reserve, rounds, service, simulate, single, submit, tasks, up, watch, what_if, work,
 };
 use crate::connection::Access;
 
@@ -73,9 +73,13 @@ pub enum Command {
 #[derive(Debug, Subcommand)]
 pub enum Asking {
     /// Submit a job: one task, many, or one per line of a file
-    Submit(As<submit::Arguments>),
+    Submit(Box<As<submit::Arguments>>),
     /// List jobs
     Jobs(As<work::Listing>),
+    /// List applications: tasks that belong together, and gangs
+    Apps(As<apps::Listing>),
+    /// Show one application: its states, groups, tasks, what it holds and why it waits
+    App(As<apps::Which>),
     /// Show one job, its processes and the tasks that failed
     Job(As<work::Which>),
     /// Follow a job, a service or a reservation until it is over, or the machines
@@ -86,6 +90,10 @@ pub enum Asking {
     Tasks(As<tasks::Arguments>),
     /// End jobs, services or reservations
     Cancel(As<cancel::Arguments>),
+    /// Move a process of a service to another host
+    Move(As<moves::Move>),
+    /// Start a process of a service anew where it is
+    Restart(As<moves::Restart>),
     /// Say why work waits, with the numbers behind it
     Explain(As<work::Which>),
     /// Say what happened to a piece of work
@@ -117,6 +125,8 @@ pub enum Asking {
     Shares(As<Nothing>),
     /// Show what is asked for against what there is, by pool and class
     Load(As<Nothing>),
+    /// Show the queues of pools: what each uses, is guaranteed and may have
+    Queues(As<queues::Arguments>),
     /// List who holds which room where
     Allocations(As<allocations::Filter>),
     /// List what runs on the machines
@@ -129,6 +139,8 @@ pub enum Asking {
     WhatIf(Box<As<what_if::Arguments>>),
     /// Make, list, size and end worker pools: an outside owner decides about their workers
     Pool(As<pool::Arguments>),
+    /// List, make and remove orchestrators: each puts a map of all its work
+    Orchestrators(As<orchestrators::Arguments>),
     /// Show, check, compare or replace the policy: pools, classes, weights, limits
     Policy(As<policy::Arguments>),
 }

@@ -1,6 +1,7 @@
 //! One file per thing a person can ask for.
 
 pub mod allocations;
+pub mod apps;
 pub mod bench;
 pub mod block;
 pub mod blocks;
@@ -15,13 +16,16 @@ pub mod job;
 pub mod jobs;
 pub mod load;
 pub mod logs;
+pub mod moves;
 pub mod node;
 pub mod node_agent;
 pub mod nodes;
+pub mod orchestrators;
 pub mod plan;
 pub mod policy;
 pub mod pool;
 pub mod prepare;
+pub mod queues;
 pub mod replay;
 pub mod reserve;
 pub mod rounds;

@@ -5,10 +5,10 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
-    allocations, bench, block, blocks, cancel, completion, containers, demo, enrol, explain,
-    healthcheck, job, jobs, load, logs, node, node_agent, nodes, plan, policy, pool, prepare,
-    replay, reserve, rounds, service, shares, simulate, single, status, submit, tasks, timeline,
-    up, watch, what_if,
+    allocations, apps, bench, block, blocks, cancel, completion, containers, demo, enrol, explain,
+    healthcheck, job, jobs, load, logs, moves, node, node_agent, nodes, orchestrators, plan,
+    policy, pool, prepare, queues, replay, reserve, rounds, service, shares, simulate, single,
+    status, submit, tasks, timeline, up, watch, what_if,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -76,10 +76,14 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
     match asking {
         Asking::Submit(it) => return submit::run(session(it.access), it.arguments).await,
         Asking::Watch(it) => return watch::run(session(it.access), it.arguments).await,
+        Asking::Move(it) => return moves::start_move(session(it.access), it.arguments).await,
+        Asking::Restart(it) => return moves::restart(session(it.access), it.arguments).await,
         Asking::Service(it) => return service::run(session(it.access), it.arguments).await,
         Asking::Reserve(it) => return reserve::run(session(it.access), it.arguments).await,
         Asking::Replay(it) => return replay::run(session(it.access), it.arguments).await,
         Asking::Status(it) => return status::run(session(it.access)).await,
+        Asking::Apps(it) => apps::list(session(it.access), it.arguments).await?,
+        Asking::App(it) => apps::one(session(it.access), it.arguments).await?,
         Asking::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,
         Asking::Job(it) => job::run(session(it.access), it.arguments).await?,
         Asking::Logs(it) => logs::run(session(it.access), it.arguments).await?,
@@ -91,12 +95,16 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
         Asking::Release(it) => reserve::release(session(it.access), it.arguments).await?,
         Asking::Nodes(it) => nodes::run(session(it.access), &it.arguments).await?,
         Asking::Node(it) => node::run(session(it.access), it.arguments).await?,
+        Asking::Orchestrators(it) => {
+            orchestrators::run(session(it.access), it.arguments).await?;
+        }
         Asking::Pool(it) => pool::run(session(it.access), it.arguments).await?,
         Asking::Enrol(it) => enrol::run(session(it.access), it.arguments).await?,
         Asking::Block(it) => block::block(session(it.access), it.arguments).await?,
         Asking::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,
         Asking::Blocks(it) => blocks::run(session(it.access), it.arguments).await?,
         Asking::Shares(it) => shares::run(session(it.access)).await?,
+        Asking::Queues(it) => queues::run(session(it.access), it.arguments).await?,
         Asking::Load(it) => load::run(session(it.access)).await?,
         Asking::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,
         Asking::Containers(it) => containers::run(session(it.access), it.arguments).await?,

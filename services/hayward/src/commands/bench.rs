@@ -3,12 +3,16 @@
 
 mod agents;
 mod commits;
+mod containers;
 mod fleet;
 mod latency;
 mod load;
+mod pretended;
 mod process;
+mod protocol;
 mod report;
 mod tasks;
+mod thousand;
 mod wire;
 
 use std::process::ExitCode;
@@ -33,16 +37,25 @@ pub enum Which {
     Agents,
     /// From submission to the first instruction of the process.
     Latency,
+    /// Containers on one real node: how soon and how many start, and are found after a crash.
+    Containers,
+    /// Ten thousand containers on a thousand pretended nodes, and what the services hold then.
+    Thousand,
+    /// Tasks of applications on five thousand pretended nodes.
+    Applications,
     /// Tasks that do nothing, beside bare spawning of the same program.
     Tasks,
 }
 
-const ALL: [Which; 6] = [
+const ALL: [Which; 9] = [
     Which::Commits,
     Which::Submissions,
     Which::Heartbeats,
     Which::Agents,
     Which::Latency,
+    Which::Containers,
+    Which::Thousand,
+    Which::Applications,
     Which::Tasks,
 ];
 
@@ -60,6 +73,12 @@ pub struct Arguments {
     /// Agents that beat every five seconds.
     #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
     pub agents: u64,
+    /// Containers on a thousand pretended nodes.
+    #[arg(long, default_value_t = 10_000, value_name = "COUNT")]
+    pub containers: u64,
+    /// An image with `sleep` that the container engine of this machine has.
+    #[arg(long, default_value = "hayward-test/shell:1", value_name = "IMAGE")]
+    pub image: String,
 }
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
@@ -71,22 +90,33 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     };
     let mut report = Report::new();
     for which in which {
-        if which == Which::Agents {
-            agents::measure(arguments.agents, arguments.seconds, &mut report).await?;
-            continue;
+        let report = &mut report;
+        match which {
+            Which::Agents => agents::measure(arguments.agents, arguments.seconds, report).await?,
+            Which::Containers => containers::measure(&arguments.image, report).await?,
+            Which::Thousand => thousand::measure(arguments.containers, report).await?,
+            Which::Applications => protocol::measure(report).await?,
+            _ => on_a_fleet(which, &arguments, report).await?,
         }
-        // A fresh fleet for each, so that no figure pays for the one before.
-        let shutdown = Shutdown::new();
-        let agents = u32::from(matches!(which, Which::Latency | Which::Tasks));
-        let bench = BenchFleet::start(agents, &shutdown)
-            .await
-            .context("cannot start a fleet")?;
-        let measured = measure(which, &bench, &arguments, &mut report).await;
-        bench.stop(&shutdown).await?;
-        measured?;
     }
     report.print();
     Ok(ExitCode::SUCCESS)
+}
+
+/// A fresh fleet for each, so that no figure pays for the one before.
+async fn on_a_fleet(
+    which: Which,
+    arguments: &Arguments,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let shutdown = Shutdown::new();
+    let agents = u32::from(matches!(which, Which::Latency | Which::Tasks));
+    let bench = BenchFleet::start(agents, &shutdown)
+        .await
+        .context("cannot start a fleet")?;
+    let measured = measure(which, &bench, arguments, report).await;
+    bench.stop(&shutdown).await?;
+    measured
 }
 
 #[expect(clippy::cast_precision_loss, reason = "shown to people")]
@@ -104,8 +134,8 @@ async fn measure(
         Which::Commits => commits::measure(bench, arguments.seconds, report).await,
         Which::Submissions => load::submissions(bench, arguments.seconds, report).await,
         Which::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
-        // Needs no fleet; see above.
-        Which::Agents => Ok(()),
+        // They bring their own fleets; see above.
+        Which::Agents | Which::Containers | Which::Thousand | Which::Applications => Ok(()),
         Which::Latency => latency::measure(bench, report).await,
         Which::Tasks => tasks::measure(bench, arguments.tasks, report).await,
     }

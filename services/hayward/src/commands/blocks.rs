@@ -1,12 +1,13 @@
 //! `hayward blocks`: what is blocked or on trial, why, by which strategy, and on what evidence.
 
+pub mod evidence;
+
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, bail};
 use hayward_blocklist_api::{
-    BlockAction, BlockOverview, BlockView, Cost, Evidence, EvidenceFact, StrategyOrder,
-    StrategyView,
+    BlockAction, BlockOverview, BlockView, Evidence, StrategyOrder, StrategyView,
 };
 use hayward_vocabulary::NodeName;
 use serde_json::Value;
@@ -14,8 +15,8 @@ use serde_json::Value;
 use crate::amounts;
 use crate::commands::block::ROUTE;
 use crate::connection::{Role, Service, Session};
-use crate::output::words::{count, duration, word};
-use crate::output::{Cell, Facts, Look, Table, Tone, print, read, toned};
+use crate::output::words::{duration, word};
+use crate::output::{Cell, Look, Table, Tone, print, read, toned};
 
 #[derive(Debug, Clone, clap::Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -75,10 +76,9 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
             command: Some(Choose::Set(set)),
         })) => choose(&session, set).await,
         Some(Command::Evidence(which)) => {
-            let client = session.client(Service::Blocklist, Role::Reader)?;
-            let path = format!("{ROUTE}/nodes/{}/evidence", which.node);
-            let answer: Value = client.get(&path).await?;
-            session.out.answer(answer, evidence)
+            let answer = evidence::of(&session, &which.node).await?;
+            let text = |seen: &Evidence, look: &Look| evidence::text(seen, usize::MAX, look);
+            session.out.answer(answer, text)
         }
     }
 }
@@ -197,103 +197,18 @@ fn moved(view: &BlockView) -> String {
     let Some(progress) = &view.progress else {
         return "-".to_owned();
     };
-    let mut text = format!(
-        "{} of {}",
-        progress.total - progress.remaining.min(progress.total),
-        progress.total
-    );
+    // What only left is not moved: it may have no successor yet.
+    let mut text = format!("{} of {}", progress.moved, progress.total);
     if progress.failed > 0 {
-        let _ = write!(text, ", {} failed", progress.failed);
+        let _ = write!(text, ", {} without a successor", progress.failed);
     }
     text
-}
-
-fn evidence(seen: &Evidence, look: &Look) -> String {
-    let mut facts = Facts::default();
-    facts.say("node", &seen.node);
-    facts.say("strategy", &seen.strategy);
-    let state = match &seen.item {
-        None => toned("not blocked", Tone::Good),
-        Some(view) if view.item.canary => {
-            let left = view.left_ms.map_or_else(String::new, duration);
-            toned(format!("on trial for {left}"), Tone::Warning)
-        }
-        Some(view) => {
-            let left = view.left_ms.map_or_else(|| "good".to_owned(), duration);
-            toned(
-                format!("blocked for {left}: {}", view.item.cause),
-                Tone::Bad,
-            )
-        }
-    };
-    facts.say("state", state);
-    if let Some(why) = &seen.withheld {
-        facts.say("held back", toned(why, Tone::Warning));
-    }
-    for score in &seen.scores {
-        let tone = if score.reached {
-            Tone::Bad
-        } else {
-            Tone::Plain
-        };
-        let window = duration(score.window_ms);
-        let jobs = count(score.jobs, "job");
-        let said = format!(
-            "{}: {} of {} in {window}, {jobs}",
-            score.rule, score.score, score.threshold
-        );
-        facts.say("score", toned(said, tone));
-    }
-    facts.say("cost", cost(&seen.cost));
-    for past in &seen.past {
-        let (ago, lasted) = (look.ago(past.at), duration(past.duration_ms));
-        facts.say(
-            "before",
-            format!("blocked {ago} for {lasted} by {}", past.source),
-        );
-    }
-    let mut text = facts.text(look);
-    if !seen.facts.is_empty() {
-        text.push('\n');
-        text.push_str(&told(&seen.facts, look));
-    }
-    text
-}
-
-fn cost(cost: &Cost) -> String {
-    let lost = count(cost.attempts_lost, "attempt");
-    let mut said = format!("{lost} and {} lost", duration(cost.lost_ms));
-    if cost.quanta_withheld > 0 {
-        let since = duration(cost.withheld_ms);
-        let _ = write!(
-            said,
-            ", {} quanta withheld for {since}",
-            cost.quanta_withheld
-        );
-    }
-    said
-}
-
-fn told(facts: &[EvidenceFact], look: &Look) -> String {
-    let mut table = Table::new(["when", "what", "work", "cause", "counts"]);
-    for fact in facts {
-        let work = fact.work.as_ref().map(ToString::to_string);
-        table.row([
-            look.age(fact.at).into(),
-            word(&fact.what).into(),
-            work.as_deref().unwrap_or("-").into(),
-            fact.cause.as_deref().unwrap_or("-").into(),
-            if fact.counted { "yes" } else { "no" }.into(),
-        ]);
-    }
-    table.text(look)
 }
 
 #[cfg(test)]
 mod tests {
     use hayward_blocklist_api::{
-        BlockEntry, BlockKind, EvacuationPolicy, EvacuationProgress, FactKind, InForce, PastBlock,
-        RuleScore,
+        BlockEntry, BlockKind, EvacuationPolicy, EvacuationProgress, InForce,
     };
     use hayward_vocabulary::Timestamp;
     use serde_json::json;
@@ -364,46 +279,6 @@ mod tests {
         insta::assert_snapshot!(table(&all, &look()));
         (all.nodes, all.workers) = (vec![], vec![]);
         assert_eq!(table(&all, &look()), "nothing is blocked\n");
-    }
-
-    #[test]
-    fn evidence_has_score_and_cost() {
-        let mut item = view("node-1", BlockAction::Mark, Some(at().plus_ms(600_000)));
-        item.item.cause = "3 launches failed in 5 min".into();
-        let seen = Evidence {
-            node: "node-1".into(),
-            strategy: "start-failures".into(),
-            scores: vec![RuleScore {
-                rule: "start-failures".into(),
-                score: 1,
-                threshold: 3,
-                jobs: 1,
-                jobs_needed: 1,
-                window_ms: 300_000,
-                reached: false,
-            }],
-            cost: Cost {
-                attempts_lost: 4,
-                lost_ms: 6_000,
-                quanta_withheld: 8,
-                withheld_ms: 30_000,
-            },
-            item: Some(item),
-            withheld: None,
-            past: vec![PastBlock {
-                at: at(),
-                duration_ms: 600_000,
-                source: "strategy:start-failures".into(),
-            }],
-            facts: vec![EvidenceFact {
-                at: at(),
-                what: FactKind::Failed,
-                work: Some("job_1".parse().unwrap()),
-                cause: Some("runtime_down".into()),
-                counted: true,
-            }],
-        };
-        insta::assert_snapshot!(evidence(&seen, &look()));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `hayward containers`: what runs on the machines, and for a while what ran.
 
-use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
+use hayward_container_manager_api::{ContainerEntry, ContainerList, ContainerState, ContainerView};
 
 use crate::commands::allocations::Filter;
 use crate::connection::pages::{self, Pages};
@@ -65,13 +65,16 @@ pub fn table(containers: &[ContainerView], look: &Look) -> String {
             state(entry.state),
             view.pid.map_or_else(|| "-".into(), Cell::from),
             look.age(view.ordered_at).into(),
-            toned(
-                entry.exit.as_ref().map(exit).unwrap_or_default(),
-                Tone::Faint,
-            ),
+            toned(said(entry), Tone::Faint),
         ]);
     }
     table.text(look)
+}
+
+/// How it ended; before that, what its node says of it.
+fn said(entry: &ContainerEntry) -> String {
+    let reason = || entry.reason.clone().unwrap_or_default();
+    entry.exit.as_ref().map_or_else(reason, exit)
 }
 
 fn state(state: ContainerState) -> Cell {

@@ -45,9 +45,11 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         home.path(),
         std::os::unix::fs::PermissionsExt::from_mode(0o711),
     )?;
+    let files = files::readable(files, &home.path().join("files"))?;
     println!("Starting Postgres, five services and three node agents …");
     let fleet = up::Arguments {
         docker: None,
+        docker_mountable: Vec::new(),
         port: 0,
         agents: 3,
         database_url: None,

@@ -1,71 +1,100 @@
-//! `hayward logs ID`: what tasks of a job said last, or what a service writes.
+//! `hayward logs ID`: what a job, a service or a worker pool writes, and what tasks of a job said
+//! last.
 //!
-//! The output of tasks is read with their outcomes, so that one task can be picked, and a follower
-//! prints each task once although tasks end in any order.
+//! What runs is followed in [`follow`]: everything that ran for the work, over its instances,
+//! retries and nodes. The last words of tasks are read with their outcomes, which are kept as long
+//! as the job.
 
-use std::collections::BTreeSet;
+mod follow;
+
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
-use hayward_container_manager_api::{ContainerList, ContainerView, Logs};
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
-use hayward_service::Client;
-use hayward_vocabulary::{AllocationId, WorkId};
-use serde_json::{Value, json};
+use hayward_service::{Client, Clock as _, SystemClock};
+use hayward_vocabulary::{Timestamp, WorkId};
+use serde_json::json;
 
+use crate::amounts;
 use crate::commands::tasks::PAGES;
-use crate::commands::work;
-use crate::connection::pages::{self, Pages};
+use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
-use crate::output::{note, print, words};
-
-const CONTAINERS: Pages = Pages {
-    list: "containers",
-    next: "next",
-};
-/// Seconds the service may wait for more output before an empty answer.
-const WAIT: u64 = 20;
+use crate::output::print;
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// A job or a service, or one instance of a service.
+    /// A job, a service or a worker pool, or one instance or worker of it.
     #[arg(value_name = "ID")]
     pub id: WorkId,
-    /// Only this task of a job.
-    #[arg(long, value_name = "N")]
+    /// Only the last words of this task of a job.
+    #[arg(long, value_name = "N", conflicts_with_all = ["tail", "since"])]
     pub task: Option<u64>,
-    /// Go on until the work is over.
+    /// Go on until the work is over, over all its retries and nodes.
     #[arg(long, short)]
     pub follow: bool,
+    /// Begin with the last so many lines of each process, 1000 at most.
+    #[arg(long, value_name = "LINES", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub tail: Option<u32>,
+    /// Begin with what was written since then: an instant, or a time ago, as in 10m.
+    #[arg(long, value_name = "WHEN", value_parser = since)]
+    pub since: Option<Timestamp>,
+}
+
+fn since(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let ago = amounts::duration_ms(text).map_err(|_| {
+        format!("{text:?} is neither an instant, as 2026-11-21T10:42:00Z, nor a time ago, as 10m")
+    })?;
+    Ok(SystemClock.now().minus_ms(ago))
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
+    let live = arguments.follow || arguments.tail.is_some() || arguments.since.is_some();
     match arguments.id.as_str().split_once('_') {
-        Some(("job", _)) => job(&session, &client, &arguments).await,
+        Some(("job", _)) if arguments.task.is_some() || !live => {
+            job(&session, &client, &arguments).await
+        }
         Some(("svc", _)) if arguments.task.is_some() => bail!("a service has no tasks"),
-        Some(("svc", _)) => service(&session, &client, &arguments).await,
+        Some(("job" | "svc", _)) => follow::run(&session, &client, &arguments).await,
+        _ if is_of_a_pool(&arguments.id) => match arguments.task {
+            Some(_) => bail!("a worker pool has no tasks"),
+            None => follow::run(&session, &client, &arguments).await,
+        },
         Some(("rsv", _)) => bail!("a reservation runs nothing, so it says nothing"),
         _ => bail!(
-            "{} is no id of work: those begin with job_ or svc_",
+            "{} is no id of work: those begin with job_, svc_ or wp_",
             arguments.id
         ),
     }
 }
 
+fn is_of_a_pool(id: &WorkId) -> bool {
+    id.as_str().starts_with("wp_")
+}
+
+/// What tasks said last: of those that are over, or of one, which `--follow` waits for.
 async fn job(session: &Session, client: &Client, arguments: &Arguments) -> anyhow::Result<()> {
     let id = &arguments.id;
-    if arguments.follow {
-        return follow_job(client, id, arguments.task).await;
-    }
     if let Some(task) = arguments.task {
-        let found = outcome(client, id, task).await?;
+        let mut found = outcome(client, id, task).await?;
+        while found.is_none() && arguments.follow {
+            let view: WorkView = client
+                .get_within(&format!("/v1/jobs/{id}?wait=1"), Duration::from_secs(30))
+                .await?;
+            found = outcome(client, id, task).await?;
+            if view.state.is_final() {
+                break;
+            }
+        }
         let found = found.with_context(|| format!("task {task} of {id} has not ended"))?;
         return if session.out.json {
             session.out.json(&json!(found))
         } else {
-            say(&found)
+            print(&ending(&found))
         };
     }
     let answer = pages::all(client, &format!("/v1/jobs/{id}/tasks"), PAGES).await?;
@@ -81,10 +110,6 @@ async fn outcome(client: &Client, id: &WorkId, task: u64) -> anyhow::Result<Opti
     Ok(page.tasks.into_iter().find(|found| found.task == task))
 }
 
-fn say(task: &TaskView) -> anyhow::Result<()> {
-    print(&ending(task))
-}
-
 /// Output as it was written, with a line break at its end.
 fn ending(task: &TaskView) -> String {
     let output = &task.output;
@@ -95,139 +120,16 @@ fn ending(task: &TaskView) -> String {
     }
 }
 
-async fn follow_job(client: &Client, id: &WorkId, only: Option<u64>) -> anyhow::Result<()> {
-    let mut said = Said::default();
-    loop {
-        // Asked before the outcomes: when it is over here, all of them are there.
-        let view: WorkView = client.get(&format!("/v1/jobs/{id}?wait=1")).await?;
-        let mut from = only.unwrap_or(said.floor);
-        loop {
-            let limit = if only.is_some() { 1 } else { 1000 };
-            let path = format!("/v1/jobs/{id}/tasks?limit={limit}&cursor={from}");
-            let page: TaskList = client.get(&path).await?;
-            let wanted = |task: &&TaskView| only.is_none_or(|only| only == task.task);
-            for task in page.tasks.iter().filter(wanted) {
-                if said.first_time(task.task) {
-                    say(task)?;
-                }
-            }
-            match page.next_cursor.and_then(|cursor| cursor.parse().ok()) {
-                Some(next) if only.is_none() => from = next,
-                _ => break,
-            }
-        }
-        let picked = only.is_some_and(|task| said.contains(task));
-        if view.state.is_final() || picked {
-            return Ok(());
-        }
-    }
-}
-
-/// Tasks that were printed: all below the floor, and some above it.
-#[derive(Debug, Default)]
-struct Said {
-    floor: u64,
-    above: BTreeSet<u64>,
-}
-
-impl Said {
-    fn contains(&self, task: u64) -> bool {
-        task < self.floor || self.above.contains(&task)
-    }
-
-    fn first_time(&mut self, task: u64) -> bool {
-        if self.contains(task) {
-            return false;
-        }
-        self.above.insert(task);
-        while self.above.remove(&self.floor) {
-            self.floor += 1;
-        }
-        true
-    }
-}
-
-async fn service(session: &Session, jobs: &Client, arguments: &Arguments) -> anyhow::Result<()> {
-    let containers = session.client(Service::ContainerManager, Role::User)?;
-    let newest = newest_process(jobs, &containers, &arguments.id).await?;
-    let newest = newest.with_context(|| format!("nothing of {} has started yet", arguments.id))?;
-    let mut offset = 0;
-    loop {
-        let wait = if arguments.follow { WAIT } else { 0 };
-        let path = format!("/v1/containers/{newest}/logs?offset={offset}&wait={wait}");
-        let patience = Duration::from_secs(WAIT + 10);
-        let answer: Value = containers.get_within(&path, patience).await?;
-        let logs: Logs = serde_json::from_value(answer.clone())?;
-        if session.out.json {
-            session.out.json(&answer)?;
-        } else {
-            print(&logs.text)?;
-        }
-        let more = logs.next_offset > offset;
-        offset = logs.next_offset;
-        if !more && (logs.ended || !arguments.follow) {
-            if logs.ended && !session.out.json {
-                say_how_it_ended(&containers, &newest).await;
-            }
-            return Ok(());
-        }
-    }
-}
-
-/// Beside the output, not in it. Output is kept longer than its container, so this may be unknown.
-async fn say_how_it_ended(containers: &Client, id: &AllocationId) {
-    let view: Result<ContainerView, _> = containers.get(&format!("/v1/containers/{id}")).await;
-    if let Some(exit) = view.ok().and_then(|view| view.entry.exit) {
-        note(&format!("ended: {}", words::clean(&words::exit(&exit))));
-    }
-}
-
-/// The process that started last; of one instance when an instance was named. What ended may have
-/// left the view of the service, but its container is still known.
-async fn newest_process(
-    jobs: &Client,
-    containers: &Client,
-    id: &WorkId,
-) -> anyhow::Result<Option<AllocationId>> {
-    let whole = id.whole() == *id;
-    if whole {
-        let view = work::view(jobs, id).await?;
-        let running = view
-            .processes
-            .iter()
-            .filter(|process| process.exit.is_none());
-        // Ids sort by age.
-        if let Some(newest) = running.map(|process| &process.allocation).max() {
-            return Ok(Some(newest.clone()));
-        }
-    }
-    let answer = pages::all(containers, "/v1/containers", CONTAINERS).await?;
-    let list: ContainerList = serde_json::from_value(answer)?;
-    let theirs = list
-        .containers
-        .into_iter()
-        .map(|view| view.entry)
-        .filter(|entry| entry.work == *id || (whole && entry.work.whole() == *id));
-    Ok(theirs.map(|entry| entry.id).max())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn each_task_is_said_once_in_whatever_order_they_end() {
-        let mut said = Said::default();
-        let order = [2, 0, 0, 1, 5, 2, 3, 4, 5];
-        let first: Vec<bool> = order.iter().map(|task| said.first_time(*task)).collect();
-        assert_eq!(
-            first,
-            [true, true, false, true, true, false, true, true, false]
-        );
-        assert_eq!(
-            (said.floor, said.above.len()),
-            (6, 0),
-            "what is complete takes no room"
-        );
+    fn since_is_an_instant_or_a_time_ago() {
+        let at = since("2026-11-21T10:42:00Z").unwrap();
+        assert_eq!(at.to_string(), "2026-11-21T10:42:00.000Z");
+        let ago = SystemClock.now().ms_since(since("10m").unwrap());
+        assert!((600_000..660_000).contains(&ago), "{ago}");
+        assert!(since("yesterday").unwrap_err().contains("10m"));
     }
 }

@@ -1,7 +1,6 @@
 //! `hayward node`: one machine.
 
 mod drain;
-mod evidence;
 mod show;
 
 use hayward_node_status_api::{Identity, NodeEntry, Schedulable};

@@ -150,6 +150,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
         worker_spec: (!create.standalone).then_some(spec),
         user: create.for_user,
         class: needs.class,
+        reject_foreign: false,
     };
     let key = fresh_uuid().simple().to_string();
     let mut answer: Value = client.post(POOLS, &order, Some(&key)).await?;
@@ -165,7 +166,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
 }
 
 /// A file that nobody else can read from the moment it is there.
-fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
+pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write as _;
     use std::os::unix::fs::OpenOptionsExt as _;
     let file = std::fs::OpenOptions::new()

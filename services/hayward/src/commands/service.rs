@@ -1,22 +1,31 @@
 //! `hayward service`: programs that are kept up.
 
+mod change;
+
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::{ContainerSubmission, ServiceSubmission};
+use hayward_vocabulary::WorkId;
+use hayward_vocabulary::launch::Mount;
 
-use crate::commands::cancel;
+use crate::commands::submit::deployment::Deployment;
 use crate::commands::submit::disruption::Disruption;
 use crate::commands::submit::needs::Needs;
 use crate::commands::submit::{self, DocumentKind, Then};
 use crate::commands::work::{self, Listing, Which};
+use crate::commands::{cancel, moves};
 use crate::connection::{Role, Service, Session};
 
 #[derive(Debug, Clone, clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct Arguments {
     #[command(subcommand)]
-    pub command: Command,
+    pub command: Option<Command>,
+    /// The service to show, with its processors.
+    #[arg(value_name = "ID", required = true)]
+    pub id: Option<WorkId>,
 }
 
 #[derive(Debug, Clone, clap::Subcommand)]
@@ -27,6 +36,12 @@ pub enum Command {
     List(Listing),
     /// Show one service and its instances
     Show(Which),
+    /// Keep another number of instances up
+    Scale(change::Scale),
+    /// Change a service: its program, image, size, or anything but its name and class
+    Update(Box<change::Update>),
+    /// Show where the processes of a service are, and how they were moved
+    Placements(Which),
     /// End services
     Cancel(cancel::Arguments),
 }
@@ -39,6 +54,8 @@ pub struct Submit {
     #[arg(long, value_name = "N")]
     pub instances: Option<u32>,
     #[command(flatten)]
+    pub deployment: Deployment,
+    #[command(flatten)]
     pub image: Image,
     #[command(flatten)]
     pub disruption: Disruption,
@@ -46,8 +63,11 @@ pub struct Submit {
     pub then: Then,
     /// The whole submission as YAML or JSON.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "instances",
+        "name", "class", "queue", "pool", "priority", "memory", "cpu", "machines", "labels",
+        "environment", "cwd", "instances",
         "when_unreachable", "disruption_limit", "command", "image", "run_as", "read_only",
+        "mounts",
+        "standbys", "host_affinity", "fault_domain", "retries",
     ])]
     pub file: Option<PathBuf>,
     /// Program and arguments. `{instance}` stands for the number of the instance, from 0.
@@ -71,6 +91,11 @@ pub struct Image {
     /// Do not let it write to the image's files.
     #[arg(long, requires = "image")]
     pub read_only: bool,
+    /// A directory of the node that it sees, as /srv/data:/data or /srv/data:/data:ro, where the
+    /// policy of the pool lists it. May be repeated.
+    #[arg(long = "mount", value_name = "SOURCE:TARGET[:ro]", requires = "image",
+        value_parser = mount)]
+    pub mounts: Vec<Mount>,
 }
 
 impl Image {
@@ -83,8 +108,23 @@ impl Image {
             uid,
             gid,
             read_only: self.read_only,
+            mounts: self.mounts,
         })
     }
+}
+
+fn mount(text: &str) -> Result<Mount, String> {
+    let parts: Vec<&str> = text.split(':').collect();
+    let (source, target, read_only) = match parts.as_slice() {
+        [source, target] => (*source, *target, false),
+        [source, target, "ro"] => (*source, *target, true),
+        _ => return Err(format!("{text:?} is not SOURCE:TARGET or SOURCE:TARGET:ro")),
+    };
+    Ok(Mount {
+        source: source.to_owned(),
+        target: target.to_owned(),
+        read_only,
+    })
 }
 
 fn ids(text: &str) -> Result<(u32, Option<u32>), String> {
@@ -99,19 +139,27 @@ fn ids(text: &str) -> Result<(u32, Option<u32>), String> {
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
-    match arguments.command {
-        Command::Submit(service) => return submit(&session, *service).await,
-        Command::List(listing) => work::list(session, "services", &listing).await?,
-        Command::Show(which) => {
-            let client = session.client(Service::JobConverter, Role::User)?;
-            let answer = work::fetch(&client, &which.id).await?;
-            session
-                .out
-                .answer(answer, |view: &WorkView, look| work::detail(view, look))?;
-        }
-        Command::Cancel(which) => cancel::run(session, which).await?,
+    let shown = arguments.id.map(|id| Command::Show(Which { id }));
+    match arguments.command.or(shown) {
+        Some(Command::Submit(service)) => return submit(&session, *service).await,
+        Some(Command::List(listing)) => work::list(session, "services", &listing).await?,
+        Some(Command::Show(which)) => show(&session, &which).await?,
+        Some(Command::Scale(scale)) => return change::scale(&session, scale).await,
+        Some(Command::Update(update)) => return change::update(&session, *update).await,
+        Some(Command::Placements(which)) => moves::list(session, which).await?,
+        Some(Command::Cancel(which)) => cancel::run(session, which).await?,
+        // The parser asks for one of them.
+        None => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn show(session: &Session, which: &Which) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let answer = work::fetch(&client, &which.id).await?;
+    session
+        .out
+        .answer(answer, |view: &WorkView, look| work::detail(view, look))
 }
 
 async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
@@ -121,6 +169,7 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
     let Submit {
         needs,
         instances,
+        deployment,
         image,
         disruption,
         then,
@@ -131,11 +180,18 @@ async fn submit(session: &Session, submit: Submit) -> anyhow::Result<ExitCode> {
         command,
         container: image.container(),
         instances,
+        retries: deployment.retries(),
+        standbys: deployment.standbys,
+        host_affinity: deployment.host_affinity,
+        fault_domain_label: deployment.fault_domain,
         environment: needs.program.environment.iter().cloned().collect(),
         working_directory: needs.program.working_directory()?,
         size: needs.size(),
         name: needs.name,
         class: needs.class,
+        queue: needs.queue,
+        pool: needs.pool,
+        priority: needs.priority,
         machines: needs.machines,
         labels: needs.labels.into_iter().collect(),
         when_unreachable: disruption.when_unreachable,

@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use hayward_rm_scheduler_api::shares::{
-    ClassShare, LedgerLine, PoolShare, PriorityShare, Shares, Tally, WorkShare,
+    Budgets, ClassShare, LedgerLine, PoolShare, PriorityShare, Shares, Tally, WorkShare,
 };
 use hayward_vocabulary::WorkKind;
 
@@ -38,6 +38,13 @@ pub fn text(shares: &Shares, look: &Look) -> String {
     if !shares.pools.is_empty() {
         let _ = write!(text, "\n{}", pools(&shares.pools, look));
     }
+    for pool in &shares.divided {
+        let _ = writeln!(
+            text,
+            "\npool {pool} is divided among queues: hayward queues"
+        );
+    }
+    text.push_str(&taken_back(&shares.budgets));
     let asked = shares.classes.iter().any(|class| !class.users.is_empty());
     if asked {
         let _ = write!(text, "\n{}", turns(&shares.priorities, look));
@@ -88,6 +95,24 @@ fn pools(pools: &[PoolShare], look: &Look) -> String {
         ]);
     }
     table.text(look)
+}
+
+/// Who gave up what for others within the hour, against what may be asked of them (B5).
+fn taken_back(budgets: &Budgets) -> String {
+    let of = |name: String, spent: u64, allowed: Option<u64>| match allowed {
+        Some(allowed) => format!("{name} {spent} of {allowed}"),
+        None => format!("{name} {spent}"),
+    };
+    let pools = budgets.pools.iter().filter(|pool| pool.spent > 0);
+    let pools = pools.map(|it| of(format!("pool {}", it.pool), it.spent, it.allowed));
+    let users = budgets.users.iter();
+    let users = users.map(|it| of(it.user.to_string(), it.spent, it.allowed));
+    let said: Vec<String> = pools.chain(users).collect();
+    if said.is_empty() {
+        return String::new();
+    }
+    let said = said.join(", ");
+    format!("\ntaken back for others within the hour, in quanta: {said}\n")
 }
 
 /// Only what is not nothing.

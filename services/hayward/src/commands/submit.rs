@@ -1,7 +1,9 @@
 //! `hayward submit`: a job from flags, or whatever a file says.
 
+pub mod deployment;
 pub mod disruption;
-mod document;
+pub mod document;
+mod gang;
 mod lines;
 pub mod needs;
 
@@ -50,17 +52,24 @@ pub struct Arguments {
     /// The whole submission as YAML or JSON; `kind: service` or `kind: reservation` makes it one of
     /// those.
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "count",
-        "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
-        "command",
+        "name", "class", "queue", "pool", "priority", "memory", "cpu", "machines", "labels",
+        "environment", "cwd", "count", "each", "max_processes", "threads", "max_attempts",
+        "when_unreachable", "disruption_limit", "command",
     ])]
     pub file: Option<PathBuf>,
+    /// An application with task groups that start together, and their tasks, as YAML or JSON.
+    #[arg(long, value_name = "FILE", conflicts_with_all = [
+        "name", "class", "memory", "cpu", "machines", "labels", "environment", "cwd", "count",
+        "each", "max_processes", "threads", "max_attempts", "when_unreachable", "disruption_limit",
+        "command", "file", "idempotency_key",
+    ])]
+    pub gang: Option<PathBuf>,
     /// Program and arguments of one task. `{task}` stands for its number, from 0. No shell reads
     /// this.
     #[arg(
         value_name = "COMMAND",
         trailing_var_arg = true,
-        required_unless_present = "file"
+        required_unless_present_any = ["file", "gang"]
     )]
     pub command: Vec<String>,
 }
@@ -80,6 +89,9 @@ pub struct Then {
 }
 
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    if let Some(file) = &arguments.gang {
+        return gang::run(&session, file, &arguments.then).await;
+    }
     if let Some(file) = &arguments.file {
         return from_file(&session, file, Kind::Job, &arguments.then).await;
     }
@@ -99,6 +111,9 @@ fn job(arguments: &Arguments) -> anyhow::Result<JobSubmission> {
         container: None,
         name: needs.name.clone(),
         class: needs.class.clone(),
+        queue: needs.queue.clone(),
+        pool: needs.pool.clone(),
+        priority: needs.priority,
         command: arguments.command.clone(),
         tasks,
         environment: needs.program.environment.iter().cloned().collect(),
@@ -121,8 +136,7 @@ pub async fn from_file(
     default: Kind,
     then: &Then,
 ) -> anyhow::Result<ExitCode> {
-    let document = Document::read(&text_of(file)?, default).with_context(|| named(file))?;
-    match &document {
+    match &document(file, default)? {
         Document::Job(job) => send(session, ("jobs", job), then).await,
         Document::Service(service) => send(session, ("services", service), then).await,
         Document::Reservation(room) => send(session, ("reservations", room), then).await,
@@ -130,6 +144,11 @@ pub async fn from_file(
 }
 
 pub use document::Kind as DocumentKind;
+
+/// What a file says; it is of kind `default` unless it says otherwise.
+pub fn document(file: &Path, default: Kind) -> anyhow::Result<Document> {
+    Document::read(&text_of(file)?, default).with_context(|| named(file))
+}
 
 /// Sends a submission to its route, says its id, and waits when that was asked for.
 pub async fn send<T: Serialize>(

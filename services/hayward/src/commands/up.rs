@@ -33,6 +33,10 @@ pub struct Arguments {
         default_missing_value = "/var/run/docker.sock"
     )]
     pub docker: Option<PathBuf>,
+    /// A directory whose content containers may be given, where the policy of the pool lists it
+    /// too. May be given several times.
+    #[arg(long, value_name = "DIR", requires = "docker", value_parser = directory)]
+    pub docker_mountable: Vec<String>,
     /// A Postgres to use instead of a private one.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<String>,
@@ -41,13 +45,22 @@ pub struct Arguments {
     pub otlp_endpoint: Option<String>,
 }
 
+/// Where it really is, as agents want it.
+fn directory(text: &str) -> Result<String, String> {
+    let place = std::fs::canonicalize(text).map_err(|error| error.to_string())?;
+    let is_one = place.is_dir();
+    let name = place.to_str().filter(|_| is_one);
+    name.map(ToOwned::to_owned)
+        .ok_or_else(|| "it is no directory that can be named".to_owned())
+}
+
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
-    let shutdown = Shutdown::on_signals()?;
+    // The services outlast the word, so that agents are heard when they end: see `Up::stop`.
+    let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
     let _telemetry = telemetry::init("hayward-up", &quiet(arguments.otlp_endpoint.clone()))?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
     let ports = Ports::from(arguments.port);
     let up = Up::start(state, ports, &arguments, &shutdown).await?;
-    let word = Shutdown::clone(&shutdown);
     println!("{}", greeting(&up));
     word.wait().await;
     println!("\nstopping; running work is ended");
@@ -119,7 +132,7 @@ impl Up {
             agents: Vec::new(),
             fleet,
         };
-        if let Err(error) = up.start_agents(nodes, arguments.docker.as_deref()).await {
+        if let Err(error) = up.start_agents(nodes, arguments).await {
             up.stop(shutdown).await?;
             return Err(error);
         }
@@ -130,7 +143,7 @@ impl Up {
     async fn start_agents(
         &mut self,
         nodes: Vec<NodeName>,
-        docker: Option<&Path>,
+        arguments: &Arguments,
     ) -> anyhow::Result<()> {
         let share = nodes.len() as u64;
         let dir = self.state.dir().join("agents");
@@ -140,7 +153,8 @@ impl Up {
                 addresses: &self.addresses,
                 keys: &self.keys,
                 dir: &dir,
-                docker,
+                docker: arguments.docker.as_deref(),
+                docker_mountable: &arguments.docker_mountable,
                 log,
             };
             self.agents.push(agents.start(node, share)?);

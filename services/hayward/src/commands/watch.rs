@@ -249,6 +249,7 @@ mod tests {
             }),
             processes: Vec::new(),
             when_unreachable: hayward_vocabulary::WhenUnreachable::default(),
+            deployment: None,
             disruption_limit: None,
             labels: std::collections::BTreeMap::new(),
         };

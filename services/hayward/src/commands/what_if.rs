@@ -21,9 +21,9 @@ pub struct Arguments {
     /// A question in YAML or JSON, as `POST /v1/what-if` takes it. `-` is standard input.
     #[arg(value_name = "FILE")]
     pub file: Option<PathBuf>,
-    /// This were submitted: user, class, memory, cpu, gpu, processes, tasks, task (how long one
-    /// takes), threads, machine, name, kind; as in user=ada,class=high,memory=4G,processes=20. May
-    /// be repeated.
+    /// This were submitted: user, class, queue, pool, memory, cpu, gpu, processes, tasks, task (how
+    /// long one takes), threads, machine, name, kind; as in
+    /// user=ada,class=high,memory=4G,processes=20. May be repeated.
     #[arg(long, value_name = "WORK", value_parser = words::submission)]
     pub submit: Vec<Submission>,
     /// This work were withdrawn. May be repeated.

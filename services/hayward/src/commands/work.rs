@@ -1,5 +1,7 @@
 //! What the commands about jobs, services and reservations share: how a piece of work is shown.
 
+mod processors;
+
 use anyhow::Context as _;
 use hayward_job_converter_api::{WorkState, WorkView};
 use hayward_service::Client;
@@ -147,6 +149,9 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
             ),
         );
     }
+    if let Some(deployment) = &view.deployment {
+        processors::say(deployment, &mut facts);
+    }
     facts.say("process size", size(&view.size));
     if let Some(unreachable) = unreachable(view.when_unreachable) {
         facts.say("if unreachable", unreachable);
@@ -165,7 +170,9 @@ pub fn detail(view: &WorkView, look: &Look) -> String {
     for (name, value) in &view.labels {
         facts.say("label", format!("{name}={value}"));
     }
-    facts.text(look) + &processes(view, look)
+    let deployment = view.deployment.as_ref().filter(|_| !view.state.is_final());
+    let standing = deployment.map(|it| processors::table(it, look));
+    facts.text(look) + &standing.unwrap_or_default() + &processes(view, look)
 }
 
 /// What becomes of it when its node cannot be reached, unless it is the usual.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hayward_vocabulary::launch::ENGINE;
 use hayward_vocabulary::{Outcome, Receipt, Unblock, WorkId};
 
 use super::words::{bytes, clean, count, duration};
@@ -37,9 +38,18 @@ pub fn unblock(change: &Unblock) -> String {
         Unblock::AddNode { quanta: least } => {
             format!("add a node of at least {}", quanta(*least))
         }
+        Unblock::OfferResource { name } => match name.strip_prefix("mount:") {
+            Some(mount) => format!("list {mount} in `mounts` of its pool in the policy"),
+            None if name == ENGINE => "add a node whose agent has a container engine".to_owned(),
+            None => format!("add a node that offers {name}"),
+        },
         Unblock::OpenNode { node } => format!("take the block off {node}"),
         Unblock::RaiseShare { quanta: more } => {
             format!("give its class {} more", quanta(*more))
+        }
+        Unblock::RaisePreemptionBudget { user, percent } => {
+            let whose = if *user { "user" } else { "pool" };
+            format!("wait, or set `preemption_{whose}_percent_per_hour` of the policy to {percent}")
         }
         Unblock::NameClass => "name a class that may serve it".to_owned(),
         Unblock::Unknown => "something this version of the command has no words for".to_owned(),

@@ -1,5 +1,7 @@
 //! A private fleet for one figure.
 
+use std::path::PathBuf;
+
 use hayward_service::Shutdown;
 
 use crate::commands::up::{self, Up};
@@ -14,6 +16,15 @@ pub struct BenchFleet {
 
 impl BenchFleet {
     pub async fn start(agents: u32, shutdown: &Shutdown) -> anyhow::Result<Self> {
+        Self::with(agents, None, shutdown).await
+    }
+
+    /// `docker` is the socket of the engine its agents may use.
+    pub async fn with(
+        agents: u32,
+        docker: Option<PathBuf>,
+        shutdown: &Shutdown,
+    ) -> anyhow::Result<Self> {
         let home = tempfile::Builder::new()
             .prefix("hayward-bench-")
             .tempdir()?;
@@ -23,7 +34,8 @@ impl BenchFleet {
         )?;
         let state = State::open(home.path().join("state"))?;
         let arguments = up::Arguments {
-            docker: None,
+            docker,
+            docker_mountable: Vec::new(),
             port: 0,
             agents,
             database_url: None,

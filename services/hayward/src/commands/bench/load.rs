@@ -21,6 +21,9 @@ const BULK: usize = 1_000;
 
 pub fn noop(tasks: u64) -> JobSubmission {
     JobSubmission {
+        queue: None,
+        pool: None,
+        priority: None,
         container: None,
         name: None,
         class: None,

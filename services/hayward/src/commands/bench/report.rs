@@ -28,6 +28,13 @@ impl Report {
         self.push(what, format!("{rate:.0} {unit}"), told, ratio);
     }
 
+    /// Two times of one run, in milliseconds; the ratio is the first over the second.
+    pub fn times(&mut self, what: &str, (ms, baseline): (f64, f64), against: &str) {
+        let told = format!("{baseline:.1} ms {against}");
+        let ratio = format!("{:.1}", ms / baseline.max(0.001));
+        self.push(what, format!("{ms:.0} ms"), told, ratio);
+    }
+
     fn push(&mut self, what: &str, value: String, baseline: String, ratio: String) {
         println!("{what}: {value} {baseline}");
         self.lines.push([what.to_owned(), value, baseline, ratio]);

@@ -1,5 +1,8 @@
 //! The files to hash, and whose they are.
 
+use std::collections::HashMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
@@ -46,6 +49,45 @@ pub fn below(dir: Option<&Path>) -> anyhow::Result<Vec<PathBuf>> {
     }
     files.sort();
     Ok(files)
+}
+
+/// The same files where any account can read them: an agent of root runs work as nobody. Of what
+/// others may not read, copies are made below `folder`.
+pub fn readable(files: Vec<PathBuf>, folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+    std::fs::create_dir(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let by_root = std::fs::metadata(folder)?.uid() == 0;
+    let mut known = HashMap::new();
+    let mut all = Vec::with_capacity(files.len());
+    for (at, file) in files.into_iter().enumerate() {
+        let open = !by_root || others_may(&file, 0o4)? && passable(file.parent(), &mut known)?;
+        if open {
+            all.push(file);
+            continue;
+        }
+        let copy = folder.join(at.to_string());
+        std::fs::copy(&file, &copy).with_context(|| format!("cannot copy {}", file.display()))?;
+        std::fs::set_permissions(&copy, Permissions::from_mode(0o644))?;
+        all.push(copy);
+    }
+    Ok(all)
+}
+
+fn passable(folder: Option<&Path>, known: &mut HashMap<PathBuf, bool>) -> anyhow::Result<bool> {
+    let Some(folder) = folder else {
+        return Ok(true);
+    };
+    if let Some(known) = known.get(folder) {
+        return Ok(*known);
+    }
+    let open = others_may(folder, 0o1)? && passable(folder.parent(), known)?;
+    known.insert(folder.to_owned(), open);
+    Ok(open)
+}
+
+fn others_may(path: &Path, right: u32) -> anyhow::Result<bool> {
+    let about =
+        std::fs::metadata(path).with_context(|| format!("cannot see {}", path.display()))?;
+    Ok(about.mode() & right != 0)
 }
 
 /// The nearest folder upwards that holds a repository, else the current one.

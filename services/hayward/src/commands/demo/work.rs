@@ -191,6 +191,9 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
     };
     let argument = |file: &std::path::PathBuf| vec![file.to_string_lossy().into_owned()];
     JobSubmission {
+        queue: None,
+        pool: None,
+        priority: None,
         container: None,
         name: Some(format!("hash for {}", share.user)),
         class: Some(share.class.into()),
@@ -212,11 +215,18 @@ fn job(share: &Share, pace: u64) -> JobSubmission {
 fn service() -> ServiceSubmission {
     let script = "while :; do date; sleep 1; done";
     ServiceSubmission {
+        queue: None,
+        pool: None,
+        priority: None,
         container: None,
         name: Some("clock".into()),
         class: None,
         command: vec!["sh".into(), "-c".into(), script.into()],
         instances: Some(1),
+        standbys: None,
+        host_affinity: None,
+        retries: None,
+        fault_domain_label: None,
         environment: std::collections::BTreeMap::new(),
         working_directory: None,
         size: None,

@@ -1,12 +1,13 @@
 //! `hayward node NODE`: since when, why, what next; then how it feels, what became of it, what
 //! speaks against it and what runs there.
 
+use hayward_blocklist_api::Evidence;
 use hayward_container_manager_api::{ContainerList, ContainerState};
-use hayward_node_status_api::{NodeHistory, NodeView};
+use hayward_node_status_api::{LeaseView, NodeHistory, NodeView};
 use hayward_vocabulary::NodeName;
 use serde_json::Value;
 
-use super::evidence;
+use crate::commands::blocks::evidence;
 use crate::commands::{containers, nodes};
 use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
@@ -15,6 +16,8 @@ use crate::output::{Facts, Look, Table, Tone, print, read, toned};
 
 /// Changes that are shown with a node.
 const CHANGES: usize = 10;
+/// Facts against it that are shown, the newest.
+const FACTS: usize = 5;
 const CONTAINERS: Pages = Pages {
     list: "containers",
     next: "next",
@@ -33,10 +36,18 @@ pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {
     let look = session.out.look();
     let mut text = facts(&view, &look);
     text += &section("what became of it", &changes(&history, &look), &look);
-    let evidence = evidence::of(session, node).await;
-    text += &section("what speaks against it", &evidence, &look);
+    let against = against(session, node, &look).await;
+    text += &section("what speaks against it", &against, &look);
     text += &section("what runs there", &running(session, node).await, &look);
     print(&text)
+}
+
+/// Empty where nothing does, and where blocklist does not answer.
+async fn against(session: &Session, node: &NodeName, look: &Look) -> String {
+    let answer = evidence::of(session, node).await;
+    let seen: Option<Evidence> = answer.ok().and_then(|answer| read(answer).ok());
+    let told = seen.filter(|seen| seen.item.is_some() || !seen.facts.is_empty());
+    told.map_or_else(String::new, |seen| evidence::text(&seen, FACTS, look))
 }
 
 fn section(title: &str, body: &str, look: &Look) -> String {
@@ -66,7 +77,10 @@ fn facts(view: &NodeView, look: &Look) -> String {
     for instance in &view.rivals {
         facts.say("agent instance", toned(instance, Tone::Warning));
     }
-    facts.say("pool", &entry.pool);
+    facts.say("pool", pool(view));
+    if let Some(held) = &view.lease {
+        facts.say("lease", lease(held));
+    }
     facts.say("offers", size(&entry.capacity));
     if let Some(claimed) = &view.claimed {
         let told = format!("{}: more than it was enrolled for", size(claimed));
@@ -111,6 +125,28 @@ fn facts(view: &NodeView, look: &Look) -> String {
         facts.say("label", format!("{name}={value}"));
     }
     facts.text(look)
+}
+
+fn pool(view: &NodeView) -> String {
+    let named = &view.entry.pool;
+    match &view.counted_in {
+        Some(pool) => format!("{pool}, where the policy puts it; it names {named}"),
+        None => named.clone(),
+    }
+}
+
+/// W7: what of it holds if nothing is heard of the node any more.
+fn lease(lease: &LeaseView) -> String {
+    let work = match lease.ends_after_ms {
+        0 => "no exclusive work runs there".to_owned(),
+        ms => format!("exclusive work may run there for {}", duration(ms)),
+    };
+    let successor = match lease.replacement_after_ms {
+        None => "no successor starts while so many of its pool are silent".to_owned(),
+        Some(0) => "a successor may start".to_owned(),
+        Some(ms) => format!("a successor may start in {}", duration(ms)),
+    };
+    format!("if it is heard no more: {work}, {successor}")
 }
 
 fn changes(history: &NodeHistory, look: &Look) -> String {

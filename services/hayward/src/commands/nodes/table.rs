@@ -185,6 +185,8 @@ mod tests {
 
     fn node(name: &str, health: Health, schedulable: bool, reason: &str) -> NodeView {
         NodeView {
+            lease: None,
+            counted_in: None,
             entry: NodeEntry {
                 node: NodeName::new(name).unwrap(),
                 pool: "default".into(),

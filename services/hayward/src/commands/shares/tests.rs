@@ -99,6 +99,7 @@ fn a_tree_of_shares() {
         free: 11,
         pools: vec![pool()],
         elsewhere: 0,
+        divided: Vec::new(),
         priorities: vec![group()],
         unclassed: Tally {
             held: 2,
@@ -121,6 +122,7 @@ fn a_tree_of_shares() {
             due_quantum_ms: 120_000,
             received_quantum_ms: 118_000,
         }],
+        budgets: Budgets::default(),
     };
     insta::assert_snapshot!(text(
         &shares,
@@ -129,4 +131,16 @@ fn a_tree_of_shares() {
             now: at.plus_ms(2_000)
         }
     ));
+}
+
+#[test]
+fn what_was_taken_back_is_told_against_what_may_be() {
+    assert_eq!(taken_back(&Budgets::default()), "");
+    let budgets: Budgets = serde_json::from_value(serde_json::json!({
+        "pools": [{"pool": "idle", "spent": 0}, {"pool": "busy", "allowed": 40, "spent": 7}],
+        "users": [{"tree": "busy", "user": "ada", "spent": 7}],
+    }))
+    .unwrap();
+    let line = "\ntaken back for others within the hour, in quanta: pool busy 7 of 40, ada 7\n";
+    assert_eq!(taken_back(&budgets), line);
 }

@@ -12,7 +12,8 @@ pub struct Disruption {
     /// at once). Default: replace.
     #[arg(long, value_name = "WHAT", value_parser = choice)]
     pub when_unreachable: Option<UnreachableChoice>,
-    /// Most of its processes that drains may take off at one time. Default: any number.
+    /// Most of its processes that drains may take off at one time, by default any number; and that
+    /// a new deployment of a service may, by default one.
     #[arg(long, value_name = "N")]
     pub disruption_limit: Option<u64>,
 }

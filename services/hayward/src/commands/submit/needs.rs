@@ -15,6 +15,15 @@ pub struct Needs {
     /// The class whose share it uses. Default: the policy's default class.
     #[arg(long, value_name = "CLASS")]
     pub class: Option<String>,
+    /// The queue it goes into, as root.team.batch, in place of a class.
+    #[arg(long, value_name = "QUEUE", conflicts_with = "class")]
+    pub queue: Option<String>,
+    /// The pool whose queues are meant. Default: the first that has any.
+    #[arg(long, value_name = "POOL", conflicts_with = "class")]
+    pub pool: Option<String>,
+    /// In its queue the higher number is served first. Default 0.
+    #[arg(long, value_name = "NUMBER", allow_negative_numbers = true)]
+    pub priority: Option<i32>,
     /// Memory of one process, as 512M or 2G. Default 1G.
     #[arg(long, value_name = "SIZE", value_parser = amounts::bytes)]
     pub memory: Option<u64>,

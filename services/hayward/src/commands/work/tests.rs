@@ -45,6 +45,7 @@ fn job() -> WorkView {
                 Some(Exit::of(ExitCause::Intended, "preempted")),
             ),
         ],
+        deployment: None,
         when_unreachable: WhenUnreachable::ReplaceAfter { ms: 600_000 },
         disruption_limit: Some(2),
         labels: [("project".to_owned(), "x".to_owned())].into(),

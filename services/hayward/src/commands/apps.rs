@@ -1,0 +1,257 @@
+//! `hayward apps` and `hayward app`: applications, and one of them with its gang.
+
+use std::fmt::Write as _;
+
+use hayward_job_converter_api::applications::{
+    ApplicationList, ApplicationTaskView, ApplicationView, GroupView,
+};
+use hayward_service::Client;
+use http::Method;
+use serde_json::Value;
+
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{count, exit, size};
+use crate::output::{Cell, Facts, Look, Table, Tone, note, toned};
+
+const LIST: Pages = Pages {
+    list: "items",
+    next: "nextCursor",
+};
+
+/// Which of a list.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Listing {
+    /// Everybody's, not only one's own. Asks as the operator.
+    #[arg(long)]
+    pub all: bool,
+    /// Only in this state: New, Submitted, Accepted, Reserving, Running, Completed, Failed …
+    #[arg(long = "in", value_name = "STATE")]
+    pub in_state: Option<String>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Which {
+    /// The id it was added with.
+    #[arg(value_name = "ID")]
+    pub id: String,
+    /// Remove it; no task of it may be alive.
+    #[arg(long)]
+    pub remove: bool,
+    /// Remove it and end what runs of it.
+    #[arg(long, requires = "remove")]
+    pub force: bool,
+}
+
+pub async fn list(session: Session, listing: Listing) -> anyhow::Result<()> {
+    let session = if listing.all {
+        session.as_operator()
+    } else {
+        session
+    };
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let filter = listing.in_state.map(|state| format!("?state={state}"));
+    let path = format!("/v1/applications{}", filter.unwrap_or_default());
+    let answer = pages::all(&client, &path, LIST).await?;
+    session.out.answer(answer, table)
+}
+
+pub async fn one(session: Session, which: Which) -> anyhow::Result<()> {
+    let client = session.client(Service::JobConverter, Role::User)?;
+    if which.remove {
+        return remove(&client, &which).await;
+    }
+    let path = format!("/v1/applications/{}", which.id);
+    let answer: Value = client.get(&path).await?;
+    session.out.answer(answer, detail)
+}
+
+async fn remove(client: &Client, which: &Which) -> anyhow::Result<()> {
+    let path = format!("/v1/applications/{}?force={}", which.id, which.force);
+    client.call(Method::DELETE, path).answer::<()>().await?;
+    note(&format!("{} is removed", which.id));
+    Ok(())
+}
+
+fn table(list: &ApplicationList, look: &Look) -> String {
+    if list.items.is_empty() {
+        return "no applications\n".to_owned();
+    }
+    let mut table = Table::new([
+        "id",
+        "user",
+        "queue",
+        "state",
+        "scheduling",
+        "tasks",
+        "placed",
+        "held",
+        "age",
+        "why",
+    ]);
+    for item in &list.items {
+        let why = item.failure.as_ref().map(|it| it.message.clone());
+        let queue = match item.queue_name.as_str() {
+            "" => "-",
+            name => name,
+        };
+        table.row([
+            item.id.as_str().into(),
+            (&item.user).into(),
+            queue.into(),
+            state(&item.state),
+            item.scheduling_state.as_deref().unwrap_or("-").into(),
+            item.tasks.to_string().into(),
+            item.placed.to_string().into(),
+            item.placeholders.to_string().into(),
+            look.age(item.created_at).into(),
+            toned(why.unwrap_or_default(), Tone::Faint),
+        ]);
+    }
+    table.text(look)
+}
+
+fn state(state: &str) -> Cell {
+    let tone = match state {
+        "Running" | "Completed" | "Bound" => Tone::Good,
+        "Failed" | "Failing" | "Rejected" => Tone::Bad,
+        "Reserving" | "Resuming" | "Killing" => Tone::Warning,
+        _ => Tone::Plain,
+    };
+    toned(state.to_owned(), tone)
+}
+
+/// Everything there is to say of one.
+pub fn detail(view: &ApplicationView, look: &Look) -> String {
+    let mut facts = Facts::default();
+    facts.say("id", view.id.as_str());
+    facts.say("user", &view.user);
+    if !view.queue_name.is_empty() {
+        facts.say("queue", view.queue_name.as_str());
+    }
+    facts.say("state", state(&view.state));
+    if let Some(scheduling) = &view.scheduling_state {
+        facts.say("scheduling", state(scheduling));
+    }
+    if let Some(failure) = &view.failure {
+        facts.say("failure", format!("{}: {}", failure.code, failure.message));
+    }
+    facts.say("added", look.ago(view.created_at));
+    for (timer, at) in &view.timers {
+        let ms = at.ms_since(look.now);
+        let text = format!("{timer} in {}", crate::output::words::duration(ms));
+        facts.say("timer", text);
+    }
+    let mut text = facts.text(look);
+    if !view.task_groups.is_empty() {
+        text.push_str(&groups(&view.task_groups, look));
+    }
+    if !view.tasks.is_empty() {
+        text.push_str(&tasks(&view.tasks, look));
+    }
+    if !view.placeholders.is_empty() {
+        text.push_str(&placeholders(view, look));
+    }
+    for wait in &view.why {
+        // Writing to a string does not fail.
+        let _ = write!(text, "\n{} waits: {}", wait.of, wait.detail);
+    }
+    for warning in &view.warnings {
+        let of = warning.task.as_deref().unwrap_or("it");
+        let _ = write!(text, "\n{of}: {}", warning.message);
+    }
+    if !view.why.is_empty() || !view.warnings.is_empty() {
+        text.push('\n');
+    }
+    text
+}
+
+fn groups(groups: &[GroupView], look: &Look) -> String {
+    let mut table = Table::new([
+        "group", "members", "each", "held", "waiting", "asked", "replaced", "given up",
+    ]);
+    for group in groups {
+        table.row([
+            group.name.as_str().into(),
+            group.min_member.to_string().into(),
+            size(&group.min_resource).into(),
+            group.held.to_string().into(),
+            group.pending.to_string().into(),
+            group.count.to_string().into(),
+            group.replaced.to_string().into(),
+            group.timedout.to_string().into(),
+        ]);
+    }
+    format!("\n{}", table.text(look))
+}
+
+fn tasks(tasks: &[ApplicationTaskView], look: &Look) -> String {
+    let mut table = Table::new(["task", "group", "state", "node", "end", "why"]);
+    for task in tasks {
+        let why = task.failure.as_ref().map(|it| it.message.clone());
+        table.row([
+            task.alias.as_str().into(),
+            task.task_group_name.as_deref().unwrap_or("-").into(),
+            state(&task.state),
+            task.node.as_ref().map_or("-", |it| it.as_str()).into(),
+            task.exit.as_ref().map_or("-".to_owned(), exit).into(),
+            toned(why.unwrap_or_default(), Tone::Faint),
+        ]);
+    }
+    format!("\n{}", table.text(look))
+}
+
+fn placeholders(view: &ApplicationView, look: &Look) -> String {
+    let mut table = Table::new(["placeholder", "group", "node", "for"]);
+    for it in &view.placeholders {
+        table.row([
+            it.id.as_str().into(),
+            it.task_group_name.as_str().into(),
+            it.node.as_ref().map_or("waits", |it| it.as_str()).into(),
+            it.replaced_by.as_deref().unwrap_or("-").into(),
+        ]);
+    }
+    format!("\n{}", table.text(look))
+}
+
+const OVER: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];
+
+/// It has ended, or all of its tasks have.
+pub fn is_over(view: &ApplicationView) -> bool {
+    let ended = |state: &String| OVER.contains(&state.as_str());
+    let all: u64 = view.task_states.values().sum();
+    ended(&view.state) || (all > 0 && view.task_states.keys().all(ended))
+}
+
+/// Every task ended with status 0.
+pub fn went_well(view: &ApplicationView) -> bool {
+    let well = |task: &ApplicationTaskView| {
+        let code = task.exit.as_ref().and_then(|exit| exit.code);
+        task.state == "Completed" && code == Some(0)
+    };
+    view.failure.is_none() && view.tasks.iter().all(well)
+}
+
+/// How far it is, in one line.
+pub fn in_short(view: &ApplicationView) -> String {
+    let parts = view.task_states.iter();
+    let parts: Vec<String> = parts
+        .map(|(state, count)| format!("{count} {state}"))
+        .collect();
+    let held: u32 = view.task_groups.iter().map(|it| it.held).sum();
+    let held = match held {
+        0 => String::new(),
+        held => format!(", {} held", count(u64::from(held), "place")),
+    };
+    let why = view
+        .why
+        .first()
+        .map(|it| format!("; {}: {}", it.of, it.detail));
+    format!(
+        "{}: tasks {}{held}{}",
+        view.state,
+        parts.join(", "),
+        why.unwrap_or_default()
+    )
+}

@@ -1,0 +1,319 @@
+//! What it takes to start containers on one real node, as processes and in its container engine,
+//! and to find them again after the agent was killed.
+//!
+//! Orders and starts are told by the clock of this one machine, in milliseconds.
+
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail, ensure};
+use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
+use hayward_node_status_api::NodeView;
+use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
+use hayward_service::{Client, Clock as _, Shutdown, SystemClock, clock};
+use hayward_vocabulary::{Quantum, Size};
+use http::Method;
+use serde_json::{Value, json};
+use tokio::process::Command;
+
+use super::fleet::BenchFleet;
+use super::real;
+use super::report::Report;
+use crate::agents::Agents;
+use crate::prepare;
+
+const SOCKET: &str = "/var/run/docker.sock";
+/// Small, so that a node has room for many.
+const MEMORY: u64 = 16 << 20;
+/// One after the other, each on an idle node.
+const PROCESSES: usize = 100;
+const IMAGES: usize = 20;
+/// At the same time.
+const MANY_PROCESSES: usize = 100;
+const MANY_IMAGES: usize = 20;
+const PATIENCE: Duration = Duration::from_secs(90);
+
+pub async fn measure(image: &str, report: &mut Report) -> anyhow::Result<()> {
+    let engine = engine(image).await;
+    let shutdown = Shutdown::new();
+    let socket = engine.is_ok().then(|| Path::new(SOCKET).to_owned());
+    let mut bench = BenchFleet::with(1, socket, &shutdown).await?;
+    let measured = all(&mut bench, engine.map(|()| image), report).await;
+    bench.stop(&shutdown).await?;
+    measured
+}
+
+/// Why no image can be run here.
+async fn engine(image: &str) -> Result<(), String> {
+    if !Path::new(SOCKET).exists() {
+        return Err(format!("skipped: no container engine at {SOCKET}"));
+    }
+    match docker(&["image", "inspect", image]).await {
+        Ok(_) => Ok(()),
+        Err(_) => Err(format!(
+            "skipped: the engine has no {image}; see docker/test-image.sh"
+        )),
+    }
+}
+
+async fn all(
+    bench: &mut BenchFleet,
+    image: Result<&str, String>,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    prepare::user_token(&bench.up.keys, "bench")?;
+    small_quanta(bench).await?;
+    let stand = Stand {
+        jobs: bench
+            .up
+            .client(&bench.up.addresses.job_converter, "user-bench")?,
+        containers: bench
+            .up
+            .client(&bench.up.addresses.container_manager, "operator")?,
+    };
+    let bare = bare_processes(PROCESSES).await?;
+    let took = stand.one_by_one(PROCESSES, None).await?;
+    told(
+        report,
+        "launch order → process running",
+        &took,
+        (bare, "bare spawn"),
+    );
+    let many = stand.at_once(MANY_PROCESSES, None).await?;
+    report.rates(
+        &format!("{MANY_PROCESSES} processes started at once on one node"),
+        (many.rate, 1000.0 * 1000.0 / bare),
+        "/s",
+        "bare spawns",
+    );
+    readopted(bench, &stand, image.is_ok(), report).await?;
+    stand.end(&many.service, MANY_PROCESSES).await?;
+    let image = match image {
+        Ok(image) => image,
+        Err(why) => {
+            report.figure("launch order → container running, in an image", why);
+            return Ok(());
+        }
+    };
+    let bare = bare_images(image).await?;
+    let took = stand.one_by_one(IMAGES, Some(image)).await?;
+    let what = "launch order → container running, in an image";
+    told(report, what, &took, (bare, "docker run --detach"));
+    let many = stand.at_once(MANY_IMAGES, Some(image)).await?;
+    report.rates(
+        &format!("{MANY_IMAGES} containers with an image started at once on one node"),
+        (many.rate, 1000.0 * 1000.0 / bare),
+        "/s",
+        "docker run --detach, one by one",
+    );
+    stand.end(&many.service, MANY_IMAGES).await
+}
+
+/// Times, beside the mean of what could not be quicker.
+fn told(report: &mut Report, what: &str, took: &[u64], (bare_us, against): (f64, &str)) {
+    let at = |percent: usize| {
+        let place = (took.len() * percent).div_ceil(100).saturating_sub(1);
+        real(took.get(place).copied().unwrap_or(0))
+    };
+    for percent in [50, 99] {
+        let what = format!("{what}, p{percent}");
+        report.times(&what, (at(percent), bare_us / 1000.0), against);
+    }
+}
+
+/// A node of this machine holds some twenty processes of the default quantum.
+async fn small_quanta(bench: &BenchFleet) -> anyhow::Result<()> {
+    let client = bench
+        .up
+        .client(&bench.up.addresses.rm_scheduler, "operator")?;
+    let mut view: PolicyView = client.get("/v1/policy").await?;
+    view.policy.quantum = Quantum(Size::memory(MEMORY));
+    let call = client
+        .call(Method::PUT, "/v1/policy")
+        .header(http::header::IF_MATCH, &format!("\"{}\"", view.generation));
+    call.body(&view.policy).send::<PolicyAnswer>().await?;
+    Ok(())
+}
+
+struct Stand {
+    jobs: Client,
+    containers: Client,
+}
+
+struct Many {
+    service: String,
+    rate: f64,
+}
+
+impl Stand {
+    async fn submit(&self, instances: usize, image: Option<&str>) -> anyhow::Result<String> {
+        let order = json!({
+            "command": ["sleep", "1000"], "instances": instances,
+            "size": { "memory_bytes": MEMORY },
+            "container": image.map(|image| json!({ "image": image })),
+        });
+        let key = clock::fresh_uuid().to_string();
+        let answer: Value = self.jobs.post("/v1/services", &order, Some(&key)).await?;
+        let id = answer["id"].as_str().context("no id of a service")?;
+        Ok(id.to_owned())
+    }
+
+    /// All containers of the service, once so many of them are as wanted.
+    async fn until(
+        &self,
+        service: &str,
+        (count, state): (usize, ContainerState),
+    ) -> anyhow::Result<Vec<ContainerView>> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let list: ContainerList = self.containers.get("/v1/containers?limit=1000").await?;
+            let ours = |view: &ContainerView| view.entry.work.whole().as_str() == service;
+            let ours: Vec<_> = list.containers.into_iter().filter(ours).collect();
+            let there = ours.iter().filter(|view| view.entry.state == state);
+            if there.count() >= count {
+                return Ok(ours);
+            }
+            if Instant::now() > deadline {
+                bail!("not {count} of {service} are {state:?} in time: {ours:?}");
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+
+    async fn end(&self, service: &str, count: usize) -> anyhow::Result<()> {
+        let _: Value = self.jobs.delete(&format!("/v1/services/{service}")).await?;
+        self.until(service, (count, ContainerState::Ended)).await?;
+        Ok(())
+    }
+
+    /// Milliseconds from each order to its start, sorted.
+    async fn one_by_one(&self, count: usize, image: Option<&str>) -> anyhow::Result<Vec<u64>> {
+        let mut took = Vec::new();
+        for _ in 0..count {
+            let service = self.submit(1, image).await?;
+            let there = self.until(&service, (1, ContainerState::Running)).await?;
+            let view = there.first().context("no container")?;
+            let started = view.entry.started_at.context("it runs and never started")?;
+            took.push(started.ms_since(view.ordered_at));
+            self.end(&service, 1).await?;
+        }
+        took.sort_unstable();
+        Ok(took)
+    }
+
+    async fn at_once(&self, count: usize, image: Option<&str>) -> anyhow::Result<Many> {
+        let service = self.submit(count, image).await?;
+        let there = self
+            .until(&service, (count, ContainerState::Running))
+            .await?;
+        let first = there.iter().map(|view| view.ordered_at).min();
+        let last = there.iter().filter_map(|view| view.entry.started_at).max();
+        let (first, last) = first.zip(last).context("nothing started")?;
+        let rate = real(count as u64) * 1000.0 / real(last.ms_since(first).max(1));
+        Ok(Many { service, rate })
+    }
+
+    /// What runs, by its process.
+    async fn running(&self) -> anyhow::Result<Vec<(String, Option<u32>)>> {
+        let path = "/v1/containers?limit=1000&state=running";
+        let list: ContainerList = self.containers.get(path).await?;
+        let named = |view: ContainerView| (view.entry.id.to_string(), view.pid);
+        Ok(list.containers.into_iter().map(named).collect())
+    }
+}
+
+/// Until the agent that comes after a killed one heartbeats that it holds all of them.
+async fn readopted(
+    bench: &mut BenchFleet,
+    stand: &Stand,
+    engine: bool,
+    report: &mut Report,
+) -> anyhow::Result<()> {
+    let before = stand.running().await?;
+    let nodes = bench
+        .up
+        .client(&bench.up.addresses.node_status, "operator")?;
+    let agent = bench.up.agents.pop().context("no agent")?;
+    let node = agent.node.clone();
+    let path = format!("/v1/nodes/{node}");
+    let began = Instant::now();
+    agent.kill().await?;
+    let again = Agents {
+        addresses: &bench.up.addresses,
+        keys: &bench.up.keys,
+        dir: &bench.up.state.dir().join("agents"),
+        docker: engine.then(|| Path::new(SOCKET)),
+        docker_mountable: &[],
+        log: Stdio::null(),
+    };
+    let reborn = SystemClock.now();
+    bench.up.agents.push(again.start(node, 1)?);
+    loop {
+        let view: NodeView = nodes.get(&path).await?;
+        let heard = SystemClock.now().minus_ms(view.heartbeat_age_ms);
+        let all = view.metrics.complete && view.metrics.containers >= before.len() as u64;
+        if heard > reborn && all {
+            break;
+        }
+        ensure!(began.elapsed() < PATIENCE, "not adopted in time: {view:?}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let took = began.elapsed().as_millis();
+    ensure!(
+        stand.running().await? == before,
+        "G4: what runs after the agent was killed is not what ran before"
+    );
+    report.figure(
+        &format!(
+            "agent killed → all {} processes adopted again, none restarted",
+            before.len()
+        ),
+        format!("{took} ms"),
+    );
+    Ok(())
+}
+
+/// Mean microseconds.
+async fn bare_processes(count: usize) -> anyhow::Result<f64> {
+    let mut children = Vec::new();
+    let began = Instant::now();
+    for _ in 0..count {
+        let mut command = Command::new("sleep");
+        children.push(command.arg("1000").kill_on_drop(true).spawn()?);
+    }
+    let mean = real(u64::try_from(began.elapsed().as_micros())?) / real(count as u64);
+    for mut child in children {
+        child.kill().await?;
+    }
+    Ok(mean)
+}
+
+async fn bare_images(image: &str) -> anyhow::Result<f64> {
+    let mut made = Vec::new();
+    let began = Instant::now();
+    for _ in 0..10 {
+        let run = [
+            "run",
+            "--detach",
+            "--network",
+            "none",
+            image,
+            "sleep",
+            "1000",
+        ];
+        made.push(docker(&run).await?);
+    }
+    let mean = real(u64::try_from(began.elapsed().as_micros())?) / 10.0;
+    for id in made {
+        docker(&["rm", "--force", id.trim()]).await?;
+    }
+    Ok(mean)
+}
+
+async fn docker(arguments: &[&str]) -> anyhow::Result<String> {
+    let output = Command::new("docker").args(arguments).output().await?;
+    let said = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "docker: {said}");
+    Ok(String::from_utf8(output.stdout)?)
+}

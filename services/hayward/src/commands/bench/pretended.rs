@@ -1,0 +1,187 @@
+//! Five services, each a process of its own, and thousands of pretended machines in one more, with
+//! real leases, heartbeats and reports.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use hayward_container_manager_api::{ContainerList, ContainerState};
+use hayward_node_status_api::{Health, NodeList};
+use hayward_service::{Client, Keys, TokenSource};
+use hayward_vocabulary::{NodeName, Timestamp};
+use tempfile::TempDir;
+use tokio::process::{Child, Command};
+
+use super::process::Process;
+use crate::database::Database;
+use crate::fleet::{Addresses, Ports};
+use crate::prepare;
+
+const PATIENCE: Duration = Duration::from_mins(4);
+const LOOK: Duration = Duration::from_millis(500);
+/// Entries of one page.
+const PAGE: usize = 1_000;
+
+pub struct Pretended {
+    pub addresses: Addresses,
+    pub services: Vec<(&'static str, Process)>,
+    keys: Keys,
+    nodes: u32,
+    agents: Child,
+    database: Database,
+    _home: TempDir,
+}
+
+impl Pretended {
+    /// Starts a fleet of `nodes` machines that have `memory_bytes` each, and waits until all are
+    /// healthy.
+    pub async fn start(nodes: u32, memory_bytes: u64) -> anyhow::Result<Self> {
+        let home = tempfile::Builder::new()
+            .prefix("hayward-bench-")
+            .tempdir()?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        std::fs::set_permissions(home.path(), mode)?;
+        let names = (1..=nodes).map(|number| NodeName::new(format!("sim-{number:04}")));
+        let names: Vec<NodeName> = names.collect::<Result<_, _>>()?;
+        let keys = prepare::keys(&home.path().join("keys"), &names)?;
+        prepare::user_token(&keys, "bench")?;
+        let database = Database::open(None, &home.path().join("pg"), &keys).await?;
+        let addresses = Ports::free()?.addresses();
+        let mut services = Vec::new();
+        for (name, url) in addresses.named() {
+            let role = name.replace('-', "_");
+            let database = database.urls.get(&role).context("no database")?;
+            let mut settings = urls(&addresses);
+            settings.push(("HAYWARD_DATABASE_URL", database.clone()));
+            let port = url.rsplit(':').next().unwrap_or_default().parse()?;
+            let process = Process::start(name, port, keys.dir(), &settings).await?;
+            services.push((name, process));
+        }
+        let agents = agents(&keys, &addresses, (nodes, memory_bytes))?;
+        let fleet = Self {
+            addresses,
+            services,
+            keys,
+            nodes,
+            agents,
+            database,
+            _home: home,
+        };
+        let client = fleet.client(&fleet.addresses.node_status, "operator")?;
+        until("all nodes are healthy", async || {
+            fleet.all_healthy(&client).await.ok()?.then_some(())
+        })
+        .await?;
+        Ok(fleet)
+    }
+
+    /// A client of one service with one of the fleet's own tokens.
+    pub fn client(&self, url: &str, token: &str) -> anyhow::Result<Client> {
+        Client::from_list(url, TokenSource::file(self.keys.token_path(token)))
+    }
+
+    pub async fn stop(mut self) -> anyhow::Result<()> {
+        // They hold nothing; what they pretend goes with them.
+        self.agents.kill().await?;
+        for (_, process) in self.services.into_iter().rev() {
+            process.stop().await?;
+        }
+        self.database.stop().await;
+        Ok(())
+    }
+
+    async fn all_healthy(&self, client: &Client) -> anyhow::Result<bool> {
+        let (mut healthy, mut cursor) = (0, String::new());
+        loop {
+            let path = format!("/v1/nodes?limit={PAGE}{cursor}");
+            let list: NodeList = client.get(&path).await?;
+            let is_well = |health: Health| health == Health::Healthy;
+            let nodes = list.nodes.iter();
+            healthy += nodes.filter(|node| is_well(node.entry.health)).count();
+            match list.next_cursor {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return Ok(healthy >= self.nodes as usize),
+            }
+        }
+    }
+}
+
+fn urls(addresses: &Addresses) -> Vec<(&'static str, String)> {
+    vec![
+        ("HAYWARD_JOB_CONVERTER_URL", addresses.job_converter.clone()),
+        ("HAYWARD_RM_SCHEDULER_URL", addresses.rm_scheduler.clone()),
+        (
+            "HAYWARD_CONTAINER_MANAGER_URL",
+            addresses.container_manager.clone(),
+        ),
+        ("HAYWARD_NODE_STATUS_URL", addresses.node_status.clone()),
+        ("HAYWARD_BLOCKLIST_URL", addresses.blocklist.clone()),
+    ]
+}
+
+fn agents(
+    keys: &Keys,
+    addresses: &Addresses,
+    (nodes, memory_bytes): (u32, u64),
+) -> anyhow::Result<Child> {
+    let program = std::env::current_exe().context("cannot find this program")?;
+    let ours = |name: &str| name.starts_with("HAYWARD_") || name == "DATABASE_URL";
+    let kept = std::env::vars_os().filter(|(name, _)| !name.to_str().is_some_and(ours));
+    let mut command = Command::new(program);
+    command
+        .args(["node-agent", "agent"])
+        .env_clear()
+        .envs(kept)
+        .env("HAYWARD_NODE", "sim")
+        .env("HAYWARD_KEYS", keys.dir())
+        .env("HAYWARD_SIMULATE", nodes.to_string())
+        .env("HAYWARD_MEMORY_BYTES", memory_bytes.to_string())
+        .env("HAYWARD_LOG_FILTER", "error")
+        .env("HAYWARD_JOB_CONVERTER_URL", &addresses.job_converter)
+        .env("HAYWARD_NODE_STATUS_URL", &addresses.node_status)
+        .env(
+            "HAYWARD_CONTAINER_MANAGER_URL",
+            &addresses.container_manager,
+        )
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .kill_on_drop(true);
+    command.spawn().context("cannot start the agents")
+}
+
+/// When the first was ordered and the last had started, once as many run.
+pub async fn running(
+    manager: &Client,
+    containers: u64,
+) -> anyhow::Result<Option<(Timestamp, Timestamp)>> {
+    let (mut count, mut first, mut last) = (0, None, None);
+    let mut cursor = String::new();
+    loop {
+        let path = format!("/v1/containers?limit={PAGE}{cursor}");
+        let list: ContainerList = manager.get(&path).await?;
+        for view in &list.containers {
+            count += u64::from(view.entry.state == ContainerState::Running);
+            let least = first.map_or(view.ordered_at, |at: Timestamp| at.min(view.ordered_at));
+            first = Some(least);
+            last = last.max(view.entry.started_at);
+        }
+        // Not worth reading on: it is asked again.
+        let behind = count < list.containers.len() as u64;
+        match list.next {
+            Some(next) if !behind => cursor = format!("&cursor={next}"),
+            _ => break,
+        }
+    }
+    Ok(first.zip(last).filter(|_| count >= containers))
+}
+
+pub async fn until<T>(what: &str, probe: impl AsyncFn() -> Option<T>) -> anyhow::Result<T> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(found) = probe().await {
+            return Ok(found);
+        }
+        ensure!(Instant::now() < deadline, "not in time: {what}");
+        tokio::time::sleep(LOOK).await;
+    }
+}

@@ -1,0 +1,179 @@
+//! Tasks of applications on five thousand pretended nodes, over HTTP and Postgres (application
+//! protocol, section 13): many small applications and few large ones, and the same with ten
+//! thousand asks in the way that no node can take.
+
+use std::sync::Arc;
+
+use hayward_container_manager_api::ContainerList;
+use hayward_rm_scheduler_api::policy::PolicyView;
+use hayward_service::clock::{self, Clock as _, SystemClock};
+use hayward_service::{Client, ClientError};
+use hayward_vocabulary::Timestamp;
+use hayward_vocabulary::resources::GIB;
+use serde_json::{Value, json};
+
+use super::pretended::{Pretended, running, until};
+use super::real;
+use super::report::Report;
+
+const NODES: u32 = 5_000;
+/// Of each machine: room for the largest shape twice.
+const MEMORY: u64 = 4 * GIB;
+const CLIENTS: usize = 32;
+/// Applications and the tasks of each.
+const SHAPES: [(u64, u64); 4] = [(1, 5_000), (10, 1_000), (100, 100), (1_000, 10)];
+/// Asks for more than any node has.
+const UNPLACEABLE: u64 = 10_000;
+
+pub async fn measure(report: &mut Report) -> anyhow::Result<()> {
+    let fleet = Pretended::start(NODES, MEMORY).await?;
+    let measured = shapes(&fleet, report).await;
+    fleet.stop().await?;
+    measured
+}
+
+async fn shapes(fleet: &Pretended, report: &mut Report) -> anyhow::Result<()> {
+    divide(fleet).await?;
+    let bench = Bench {
+        jobs: fleet.client(&fleet.addresses.job_converter, "user-bench")?,
+        manager: fleet.client(&fleet.addresses.container_manager, "operator")?,
+    };
+    let plain = bench.service(SHAPES[0].1).await?;
+    for shape in SHAPES {
+        bench.shape(shape, "", plain, report).await?;
+    }
+    bench.submit("aside", (1, UNPLACEABLE), "1000Gi").await?;
+    for shape in SHAPES {
+        bench
+            .shape(shape, ", 10,000 asks in the way", plain, report)
+            .await?;
+    }
+    Ok(())
+}
+
+/// Divides the nodes among two queues.
+async fn divide(fleet: &Pretended) -> anyhow::Result<()> {
+    let scheduler = fleet.client(&fleet.addresses.rm_scheduler, "operator")?;
+    let view: PolicyView = scheduler.get("/v1/policy").await?;
+    let mut policy = serde_json::to_value(view.policy)?;
+    let queue = json!({ "submit_acl": "*" });
+    policy["pools"]["default"]["queues"] = json!({ "queues": { "a": queue, "b": queue } });
+    let _: Value = scheduler.put("/v1/policy", &policy).await?;
+    Ok(())
+}
+
+struct Bench {
+    jobs: Client,
+    manager: Client,
+}
+
+impl Bench {
+    /// Containers a second of one service with so many instances, from its submission to the last
+    /// that runs: what the protocol is measured by.
+    async fn service(&self, instances: u64) -> anyhow::Result<f64> {
+        let order = json!({ "command": ["sleep", "1000"], "instances": instances });
+        let key = clock::fresh_uuid().to_string();
+        let begun = SystemClock.now();
+        let made: Value = self.jobs.post("/v1/services", &order, Some(&key)).await?;
+        let rate = self.rate(instances, begun).await?;
+        let id = made["id"].as_str().unwrap_or_default();
+        let _: Value = self.jobs.delete(&format!("/v1/services/{id}")).await?;
+        self.empty().await?;
+        Ok(rate)
+    }
+
+    async fn shape(
+        &self,
+        (apps, tasks): (u64, u64),
+        aside: &str,
+        plain: f64,
+        report: &mut Report,
+    ) -> anyhow::Result<()> {
+        let name = format!("{apps}x{tasks}");
+        let begun = SystemClock.now();
+        self.submit(&name, (apps, tasks), "1Gi").await?;
+        let asked_ms = SystemClock.now().ms_since(begun);
+        let rate = self.rate(apps * tasks, begun).await?;
+        let what = format!("{apps} applications of {tasks} tasks{aside}");
+        report.rates(&what, (rate, plain), "tasks/s", "as one service");
+        let makespan_ms = real(apps * tasks) * 1000.0 / rate;
+        let told = format!("{makespan_ms:.0} ms, all asked for after {asked_ms} ms");
+        report.figure("its makespan", told);
+        self.remove(&name, apps).await?;
+        self.empty().await
+    }
+
+    async fn rate(&self, tasks: u64, begun: Timestamp) -> anyhow::Result<f64> {
+        let (_, last) = until("all tasks run", async || {
+            running(&self.manager, tasks).await.ok().flatten()
+        })
+        .await?;
+        Ok(real(tasks) * 1000.0 / real(last.ms_since(begun).max(1)))
+    }
+
+    async fn submit(
+        &self,
+        name: &str,
+        (apps, tasks): (u64, u64),
+        memory: &str,
+    ) -> anyhow::Result<()> {
+        let queue = |app: u64| {
+            if app.is_multiple_of(2) {
+                "root.a"
+            } else {
+                "root.b"
+            }
+        };
+        let each = (0..apps).map(|app| {
+            let path = format!("/v1/applications/{name}-{app}");
+            (path, json!({ "queueName": queue(app) }))
+        });
+        self.put_all(each).await?;
+        let task = Arc::new(json!({
+            "command": ["sleep", "1000"], "resources": { "memory": memory },
+        }));
+        // As clients of their own would: one task of each in turn.
+        let each = (0..tasks).flat_map(|task| (0..apps).map(move |app| (app, task)));
+        let each = each.map(|(app, number)| {
+            let path = format!("/v1/applications/{name}-{app}/tasks/{number}");
+            (path, Value::clone(&task))
+        });
+        self.put_all(each).await
+    }
+
+    async fn put_all(&self, each: impl Iterator<Item = (String, Value)>) -> anyhow::Result<()> {
+        let mut open = tokio::task::JoinSet::new();
+        for (path, body) in each {
+            if open.len() >= CLIENTS
+                && let Some(done) = open.join_next().await
+            {
+                done??;
+            }
+            let client = self.jobs.clone();
+            open.spawn(async move {
+                let _: Value = client.put(&path, &body).await?;
+                Ok::<_, ClientError>(())
+            });
+        }
+        while let Some(done) = open.join_next().await {
+            done??;
+        }
+        Ok(())
+    }
+
+    async fn remove(&self, name: &str, apps: u64) -> anyhow::Result<()> {
+        for app in 0..apps {
+            let path = format!("/v1/applications/{name}-{app}?force=true");
+            let _: Value = self.jobs.delete(&path).await?;
+        }
+        Ok(())
+    }
+
+    async fn empty(&self) -> anyhow::Result<()> {
+        until("nothing runs", async || {
+            let list: ContainerList = self.manager.get("/v1/containers?limit=1").await.ok()?;
+            list.containers.is_empty().then_some(())
+        })
+        .await
+    }
+}

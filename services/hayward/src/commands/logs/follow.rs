@@ -1,0 +1,252 @@
+//! Everything that a job, a service or a worker pool writes, as it comes: of all its instances,
+//! over retries and nodes, until the work is over and the last words of its processes are told.
+//!
+//! The cursor of the answers is all there is to remember, so a service that restarts meanwhile
+//! costs nothing: the question is asked again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hayward_container_manager_api::{ContainerEntry, WorkLogs, WorkPiece};
+use hayward_job_converter_api::WorkView;
+use hayward_rm_scheduler_api::pools::{PoolStatus, PoolView};
+use hayward_service::Client;
+use hayward_vocabulary::{AllocationId, NodeName, WorkId};
+use serde_json::Value;
+
+use super::{Arguments, is_of_a_pool};
+use crate::connection::pages::route_of;
+use crate::connection::{Role, Service, Session};
+use crate::output::{note, print, read, words};
+
+/// Seconds the service may wait for news before an empty answer: this late it may be noticed that
+/// work is over whose last process ended long before.
+const WAIT: u64 = 5;
+/// Seconds for last words, once the work is over: output travels beside the news of the end.
+const LAST_WORDS: u64 = 1;
+/// How often it is asked whether the work is over, while nothing of it lives.
+const LOOK: u64 = 1;
+const ANSWER: Duration = Duration::from_secs(30);
+/// A process of a node that was lost ends only when the node is given up; nobody waits for that
+/// once the work is over.
+const PATIENCE: u32 = 5;
+
+pub async fn run(session: &Session, jobs: &Client, arguments: &Arguments) -> anyhow::Result<()> {
+    let containers = session.client(Service::ContainerManager, Role::User)?;
+    // Also to say that there is no such work.
+    let mut over = is_over((session, jobs), &arguments.id).await?;
+    let mut path = first(arguments);
+    let (mut wait, mut quiet) = (0, 0);
+    let mut lines = Lines::default();
+    loop {
+        let asked = format!("{path}wait={wait}");
+        let answer: Value = match containers.get_within(&asked, ANSWER).await {
+            Ok(answer) => answer,
+            Err(fault) if arguments.follow && fault.retryable() => {
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                continue;
+            }
+            Err(fault) => return Err(fault.into()),
+        };
+        let logs: WorkLogs = read(answer.clone())?;
+        if session.out.json {
+            session.out.json(&answer)?;
+        } else {
+            print(&lines.take(&logs))?;
+        }
+        let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        path = format!("/v1/logs/{}?cursor={}&", arguments.id, logs.cursor);
+        quiet = if news { 0 } else { quiet + 1 };
+        if !news && (!arguments.follow || (over && (logs.live == 0 || quiet > PATIENCE))) {
+            break;
+        }
+        if !arguments.follow {
+            continue;
+        }
+        if !news || logs.live == 0 {
+            over = over || is_over((session, jobs), &arguments.id).await?;
+        }
+        wait = if over {
+            LAST_WORDS
+        } else if logs.live == 0 {
+            LOOK
+        } else {
+            WAIT
+        };
+    }
+    if !session.out.json {
+        print(&lines.rest())?;
+    }
+    Ok(())
+}
+
+fn first(arguments: &Arguments) -> String {
+    let tail = arguments.tail.map(|lines| format!("tail={lines}&"));
+    let since = arguments.since.map(|at| format!("since={at}&"));
+    let parts = [tail, since].map(Option::unwrap_or_default).concat();
+    format!("/v1/logs/{}?{parts}", arguments.id)
+}
+
+/// Of a pool's workers the pool decides, which is the scheduler's.
+async fn is_over((session, jobs): (&Session, &Client), id: &WorkId) -> anyhow::Result<bool> {
+    let over = if is_of_a_pool(id) {
+        let pools = session.client(Service::RmScheduler, Role::Operator)?;
+        let path = format!("/v1/pools/{}", id.whole());
+        let pool = pools.get::<PoolView>(&path).await;
+        pool.map(|pool| pool.status == PoolStatus::Stopped)
+    } else {
+        let view = jobs.get::<WorkView>(&route_of(id)?).await;
+        view.map(|view| view.state.is_final())
+    };
+    match over {
+        Ok(over) => Ok(over),
+        Err(fault) if fault.retryable() => Ok(false),
+        Err(fault) => Err(fault.into()),
+    }
+}
+
+/// What was said so far of each process, cut into lines that never mix.
+#[derive(Default)]
+struct Lines {
+    of: BTreeMap<AllocationId, Process>,
+}
+
+struct Process {
+    label: String,
+    /// A line that is not complete.
+    begun: String,
+}
+
+impl Lines {
+    /// Whole lines; each with its process before it once there is more than one.
+    fn take(&mut self, logs: &WorkLogs) -> String {
+        let mut text = String::new();
+        for piece in &logs.pieces {
+            self.piece(piece, &mut text);
+        }
+        for entry in &logs.ended {
+            self.ended(entry, &mut text);
+        }
+        if logs.left_out > 0 && self.of.len() <= logs.pieces.len() {
+            note(&format!(
+                "{} not shown",
+                words::count(logs.left_out, "older process")
+            ));
+        }
+        text
+    }
+
+    fn piece(&mut self, piece: &WorkPiece, text: &mut String) {
+        let fresh = || Process {
+            label: label(&piece.work, &piece.container, &piece.node),
+            begun: String::new(),
+        };
+        self.of.entry(piece.container.clone()).or_insert_with(fresh);
+        if piece.missed_bytes > 0 {
+            self.finish(&piece.container, text);
+            let lost = words::count(piece.missed_bytes, "byte");
+            note(&format!("{}: {lost} not kept", piece.container));
+        }
+        let several = self.of.len() > 1;
+        let Some(process) = self.of.get_mut(&piece.container) else {
+            return;
+        };
+        for part in piece.text.split_inclusive('\n') {
+            process.begun.push_str(part);
+            if part.ends_with('\n') {
+                process.say(several, text);
+            }
+        }
+    }
+
+    fn ended(&mut self, entry: &ContainerEntry, text: &mut String) {
+        self.finish(&entry.id, text);
+        if let Some(exit) = &entry.exit {
+            let how = words::clean(&words::exit(exit));
+            let label = label(&entry.work, &entry.id, &entry.node);
+            note(&format!("{label}: {how}"));
+        }
+    }
+
+    /// What it began and will not end.
+    fn finish(&mut self, id: &AllocationId, text: &mut String) {
+        let several = self.of.len() > 1;
+        if let Some(process) = self.of.get_mut(id)
+            && !process.begun.is_empty()
+        {
+            process.begun.push('\n');
+            process.say(several, text);
+        }
+    }
+
+    fn rest(&mut self) -> String {
+        let mut text = String::new();
+        let ids: Vec<AllocationId> = self.of.keys().cloned().collect();
+        for id in ids {
+            self.finish(&id, &mut text);
+        }
+        text
+    }
+}
+
+impl Process {
+    fn say(&mut self, several: bool, text: &mut String) {
+        if several {
+            text.push_str(&self.label);
+            text.push_str(" | ");
+        }
+        text.push_str(&self.begun);
+        self.begun.clear();
+    }
+}
+
+/// Instances by their number, other processes by the end of their ids, which is what differs.
+fn label(work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
+    if let Some((_, instance)) = work.as_str().split_once('.') {
+        return format!("{instance} on {node}");
+    }
+    let end = id.as_str().len().saturating_sub(6);
+    let end = id.as_str().get(end..).unwrap_or_default();
+    format!("{end} on {node}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn piece(container: &str, work: &str, text: &str) -> WorkPiece {
+        WorkPiece {
+            container: container.parse().unwrap(),
+            work: work.parse().unwrap(),
+            node: "n1".parse().unwrap(),
+            at: None,
+            offset: 0,
+            missed_bytes: 0,
+            text: text.to_owned(),
+        }
+    }
+
+    fn answer(pieces: Vec<WorkPiece>) -> WorkLogs {
+        WorkLogs {
+            pieces,
+            ended: Vec::new(),
+            live: 1,
+            left_out: 0,
+            cursor: String::new(),
+        }
+    }
+
+    #[test]
+    fn lines_of_several_processes_never_mix_and_say_whose_they_are() {
+        let mut lines = Lines::default();
+        let alone = answer(vec![piece("alc_1", "svc_1.0", "one\ntw")]);
+        assert_eq!(lines.take(&alone), "one\n");
+        let both = answer(vec![
+            piece("alc_2", "svc_1.1", "other\n"),
+            piece("alc_1", "svc_1.0", "o\nthr"),
+        ]);
+        assert_eq!(lines.take(&both), "1 on n1 | other\n0 on n1 | two\n");
+        assert_eq!(lines.rest(), "0 on n1 | thr\n");
+        assert_eq!(lines.rest(), "");
+    }
+}

@@ -1,0 +1,237 @@
+//! `hayward move` and `restart`: a process of a service to another host, or anew in its place.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hayward_container_manager_api::placements::{
+    IfBusy, MoveOrder, PlacementList, PlacementOrder, PlacementStatus, PlacementView, ProcessorList,
+};
+use hayward_service::Client;
+use hayward_service::clock::fresh_uuid;
+use hayward_vocabulary::NodeName;
+use serde_json::{Value, json};
+
+use crate::amounts;
+use crate::commands::work;
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{clean, word};
+use crate::output::{Cell, Look, Table, Tone, note, toned};
+
+/// Between two looks at a placement: short against anything a process does.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Move {
+    /// `SERVICE.N`, or the id of a container.
+    #[arg(value_name = "PROCESS", value_parser = name)]
+    pub process: String,
+    /// A host; `any`, or `standby`: the host of one that stands by for it.
+    #[arg(value_name = "HOST")]
+    pub to: String,
+    #[command(flatten)]
+    pub how: How,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Restart {
+    /// `SERVICE.N`
+    #[arg(value_name = "PROCESS", value_parser = name)]
+    pub process: String,
+    /// End it first and start it after, where its host has no room for both at one time.
+    #[arg(long)]
+    pub force: bool,
+    #[command(flatten)]
+    pub how: How,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct How {
+    /// Wait for the end of it, and show how far it is. The exit status is 0 when it went well.
+    #[arg(long)]
+    pub wait: bool,
+    /// Give up when no place is found for so long, as 30s.
+    #[arg(long, value_name = "DURATION", value_parser = amounts::duration_ms)]
+    pub expiry: Option<u64>,
+    /// Refuse it while another move of the process is on its way. Default: wait for its turn.
+    #[arg(long)]
+    pub now: bool,
+}
+
+/// Names keep to signs that cannot leave a path.
+fn name(text: &str) -> Result<String, hayward_vocabulary::BadName> {
+    NodeName::new(text).map(String::from)
+}
+
+pub async fn start_move(session: Session, order: Move) -> anyhow::Result<ExitCode> {
+    let to = match order.to.as_str() {
+        "any" => "ANY_HOST".to_owned(),
+        "standby" => "STANDBY".to_owned(),
+        _ => order.to,
+    };
+    place(&session, (&order.process, to), &order.how).await
+}
+
+pub async fn restart(session: Session, order: Restart) -> anyhow::Result<ExitCode> {
+    let to = if order.force {
+        "FORCE_RESTART_LAST_SEEN"
+    } else {
+        "LAST_SEEN"
+    };
+    place(&session, (&order.process, to.to_owned()), &order.how).await
+}
+
+async fn place(
+    session: &Session,
+    (process, to): (&str, String),
+    how: &How,
+) -> anyhow::Result<ExitCode> {
+    let client = session.client(Service::ContainerManager, Role::User)?;
+    let uuid = fresh_uuid().to_string();
+    let answer: Value = if let Some((service, _)) = process.split_once('.') {
+        let order = PlacementOrder {
+            uuid: Some(uuid.clone()),
+            processor_id: process.to_owned(),
+            destination_host: to,
+            request_expiry_ms: how.expiry,
+            timestamp: None,
+            if_busy: if how.now {
+                IfBusy::Reject
+            } else {
+                IfBusy::Queue
+            },
+        };
+        let path = format!("/v1/deployments/{service}/placements");
+        client.post(&path, &order, Some(&uuid)).await?
+    } else {
+        let order = MoveOrder {
+            uuid: Some(uuid.clone()),
+            destination_host: to,
+            request_expiry_ms: how.expiry,
+        };
+        let path = format!("/v1/containers/{process}/moves");
+        client.post(&path, &order, Some(&uuid)).await?
+    };
+    let answer = if how.wait {
+        follow(&client, answer).await?
+    } else {
+        answer
+    };
+    let view = read(&answer)?;
+    session
+        .out
+        .answer(answer, |view: &PlacementView, _| said(view))?;
+    let bad = [PlacementStatus::Failed, PlacementStatus::BadRequest];
+    Ok(if bad.contains(&view.status_code) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+fn read(answer: &Value) -> anyhow::Result<PlacementView> {
+    serde_json::from_value(answer.clone()).context("an answer of another version")
+}
+
+/// Looks until it is over, and says each step once.
+async fn follow(client: &Client, first: Value) -> anyhow::Result<Value> {
+    let (mut answer, mut last) = (first, String::new());
+    loop {
+        let view = read(&answer)?;
+        if view.status_code.is_final() {
+            return Ok(answer);
+        }
+        let step = said(&view);
+        if step != last {
+            note(step.trim_end());
+            last = step;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+        let (deployment, uuid) = (&view.deployment_id, &view.uuid);
+        let path = format!("/v1/deployments/{deployment}/placements/{uuid}");
+        answer = client.get(&path).await?;
+    }
+}
+
+fn said(view: &PlacementView) -> String {
+    let status = word(&view.status_code).to_lowercase().replace('_', " ");
+    let reason = view.reason_code.as_ref().map(word);
+    let reason = reason.map_or_else(String::new, |reason| {
+        format!(" ({})", reason.to_lowercase().replace('_', " "))
+    });
+    let message = clean(&view.response_message);
+    format!("{}: {status}{reason}: {message}\n", view.processor_id)
+}
+
+/// `hayward service placements`: where the processes are, and what was ordered of them.
+pub async fn list(session: Session, which: work::Which) -> anyhow::Result<()> {
+    let client = session.client(Service::ContainerManager, Role::User)?;
+    let base = format!("/v1/deployments/{}", which.id);
+    let processors: Value = client.get(&format!("{base}/processors")).await?;
+    let placements: Value = client.get(&format!("{base}/placements?limit=1000")).await?;
+    let both = json!({ "processors": processors, "placements": placements });
+    session
+        .out
+        .answer(both, |both: &Both, look| shown(both, look))
+}
+
+#[derive(Debug, serde::Deserialize)]
+struct Both {
+    processors: ProcessorList,
+    placements: PlacementList,
+}
+
+fn shown(both: &Both, look: &Look) -> String {
+    let mut table = Table::new(["process", "state", "node", "container", "in flight"]);
+    for it in &both.processors.processors {
+        let text = |of: Option<String>| Cell::from(of.unwrap_or_else(|| "-".to_owned()));
+        table.row([
+            Cell::from(it.id.to_string()),
+            Cell::from(word(&it.state).to_lowercase()),
+            text(it.host.as_ref().map(ToString::to_string)),
+            text(it.resource_id.as_ref().map(ToString::to_string)),
+            text(it.in_flight.clone()),
+        ]);
+    }
+    let mut text = table.text(look);
+    let mut table = Table::new(["process", "to", "status", "said", "changed"]);
+    for it in &both.placements.placements {
+        let tone = match it.status_code {
+            PlacementStatus::Succeeded => Tone::Good,
+            PlacementStatus::Failed | PlacementStatus::BadRequest => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        let status = word(&it.status_code).to_lowercase().replace('_', " ");
+        table.row([
+            Cell::from(it.processor_id.to_string()),
+            Cell::from(it.destination_host.clone()),
+            toned(status, tone),
+            Cell::from(clean(&it.response_message)),
+            Cell::from(look.ago(it.updated_at)),
+        ]);
+    }
+    if !table.is_empty() {
+        text.push('\n');
+        text.push_str(&table.text(look));
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_step_is_told_in_one_line() {
+        let view = json!({
+            "uuid": "u", "deployment_id": "d", "processor_id": "svc_1.0", "destination_host": "n2",
+            "timestamp": "2026-11-22T00:00:00Z", "status_code": "FAILED",
+            "reason_code": "REQUEST_EXPIRED", "response_message": "no place on n2 within 5000 ms",
+            "updated_at": "2026-11-22T00:00:00Z", "requested_by": "ann", "seq": 1
+        });
+        assert_eq!(
+            said(&read(&view).unwrap()),
+            "svc_1.0: failed (request expired): no place on n2 within 5000 ms\n"
+        );
+    }
+}

@@ -1,0 +1,256 @@
+//! `hayward queues`: the queues of each pool as a tree, with what they use of what they may.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use hayward_rm_scheduler_api::queues::{Counts, PoolQueues, QueueEntry, QueueState, Queues};
+
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{bytes, count, thousandths};
+use crate::output::{Look, Table, Tone, bars, toned};
+
+/// Places of a bar, which is as wide as the pool is large.
+const WIDTH: u64 = 16;
+/// Characters of a name, with those that set it in.
+const NAME: usize = 20;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// Only the queues of this pool.
+    #[arg(long, value_name = "POOL")]
+    pub pool: Option<String>,
+}
+
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let query = arguments.pool.as_deref().map(query).unwrap_or_default();
+    let answer = client.get(&format!("/v1/queues{query}")).await?;
+    session
+        .out
+        .answer(answer, |queues: &Queues, look| text(queues, look))
+}
+
+/// Names of pools may have any character on one line.
+fn query(pool: &str) -> String {
+    let mut query = "?pool=".to_owned();
+    for byte in pool.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte) {
+            query.push(char::from(byte));
+        } else {
+            let _ = write!(query, "%{byte:02X}");
+        }
+    }
+    query
+}
+
+pub fn text(queues: &Queues, look: &Look) -> String {
+    if queues.pools.is_empty() {
+        return "no pool is divided among queues; see `hayward shares`\n".to_owned();
+    }
+    let mut text = format!("round {}, {}\n", queues.round, look.ago(queues.at));
+    for pool in &queues.pools {
+        let _ = write!(
+            text,
+            "\npool {}: {}, {} open, {} kept for work that waits\n{}{}",
+            pool.pool,
+            count(pool.nodes, "node"),
+            pool.open,
+            pool.kept,
+            tree(pool, look),
+            passing(pool),
+        );
+    }
+    text.push_str(
+        "\n█ used  ▒ used beyond the guarantee  ░ guaranteed and not used  · up to the maximum\n",
+    );
+    text
+}
+
+fn tree(pool: &PoolQueues, look: &Look) -> String {
+    let header = [
+        "queue",
+        "of",
+        "",
+        "used",
+        "guarantee",
+        "max",
+        "pending",
+        "runs",
+        "waits",
+    ];
+    let mut table = Table::new(header).numbers(&[3, 4, 5, 6, 7, 8]);
+    let root = pool.queues.iter().find(|it| it.queue == "root");
+    let whole = root.map(|root| root.max.clone()).unwrap_or_default();
+    let told = told(pool);
+    for queue in &pool.queues {
+        for (at, resource) in told.iter().enumerate() {
+            let of = |counts: &Counts| counts.get(*resource).copied();
+            let (used, pending) = (of(&queue.used), of(&queue.pending).unwrap_or(0));
+            let all = of(&whole).unwrap_or(0);
+            let said =
+                |counts: &Counts| of(counts).map_or(String::new(), |it| amount(resource, it));
+            let once = |text: String| if at == 0 { text } else { String::new() };
+            let over = of(&queue.max).is_some_and(|max| used.unwrap_or(0) > max);
+            table.row([
+                once(name(&queue.queue)).into(),
+                (*resource).into(),
+                bar(queue, resource, all).into(),
+                toned(
+                    amount(resource, used.unwrap_or(0)),
+                    if over { Tone::Warning } else { Tone::Plain },
+                ),
+                said(&queue.guaranteed).into(),
+                said(&queue.max).into(),
+                toned(
+                    amount(resource, pending),
+                    if pending > 0 {
+                        Tone::Warning
+                    } else {
+                        Tone::Faint
+                    },
+                ),
+                once(running(queue)).into(),
+                once(queue.waiting_applications.to_string()).into(),
+            ]);
+        }
+    }
+    table.text(look)
+}
+
+/// Memory, and every type that somebody is guaranteed, limited in or waits for.
+fn told(pool: &PoolQueues) -> BTreeSet<&str> {
+    let below = pool.queues.iter().filter(|it| it.queue != "root");
+    let named = below.flat_map(|it| it.guaranteed.keys().chain(it.max.keys()));
+    let named = named.map(String::as_str);
+    named.chain(["memory"]).collect()
+}
+
+fn bar(queue: &QueueEntry, resource: &str, whole: u64) -> String {
+    let of = |counts: &Counts| counts.get(resource).copied().unwrap_or(0);
+    let (used, guaranteed) = (of(&queue.used), of(&queue.guaranteed));
+    // Without a guarantee nothing is beyond it.
+    let due = if guaranteed > 0 { guaranteed } else { used };
+    let mut bar = bars::share(used, due, whole, WIDTH);
+    let most = queue.max.get(resource).copied().unwrap_or(whole);
+    let drawn = bar.chars().count();
+    let full = bars::share(most, most, whole, WIDTH).chars().count();
+    bar.extend(std::iter::repeat_n('·', full.saturating_sub(drawn)));
+    bar
+}
+
+fn amount(resource: &str, amount: u64) -> String {
+    match resource {
+        "memory" => bytes(amount),
+        "vcore" | "gpu" => thousandths(amount),
+        _ => amount.to_string(),
+    }
+}
+
+/// The last part of the path, set in by how deep it is.
+fn name(path: &str) -> String {
+    let depth = path.matches('.').count();
+    let own = path.rsplit('.').next().unwrap_or(path);
+    let text = format!("{}{own}", "  ".repeat(depth));
+    match text.char_indices().nth(NAME - 1) {
+        Some((end, _)) if text.chars().count() > NAME => format!("{}…", &text[..end]),
+        _ => text,
+    }
+}
+
+fn running(queue: &QueueEntry) -> String {
+    let runs = queue.running_applications;
+    let most = queue.max_applications;
+    most.map_or(runs.to_string(), |most| format!("{runs}/{most}"))
+}
+
+/// Queues that will not stay.
+fn passing(pool: &PoolQueues) -> String {
+    let mut text = String::new();
+    for queue in &pool.queues {
+        let says = match queue.state {
+            QueueState::Draining => "drains: what is there goes on, and nothing new comes",
+            QueueState::Dynamic => "was made for an application, and goes with the last one",
+            _ => continue,
+        };
+        let _ = writeln!(text, "{} {says}", queue.queue);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_vocabulary::Timestamp;
+
+    use super::*;
+
+    const GIB: u64 = 1 << 30;
+
+    #[test]
+    fn a_name_becomes_a_query() {
+        assert_eq!(query("batch-1"), "?pool=batch-1");
+        assert_eq!(query("a b&c"), "?pool=a%20b%26c");
+    }
+
+    fn memory(gib: u64) -> Counts {
+        Counts::from([("memory".to_owned(), gib * GIB)])
+    }
+
+    fn queue(path: &str, (used, guaranteed, max): (u64, u64, u64)) -> QueueEntry {
+        let limits = |gib: u64| if gib > 0 { memory(gib) } else { Counts::new() };
+        QueueEntry {
+            queue: path.into(),
+            state: QueueState::Active,
+            leaf: path != "root",
+            guaranteed: limits(guaranteed),
+            max: limits(max),
+            used: memory(used),
+            leaving: Counts::new(),
+            pending: memory(2),
+            headroom: Counts::new(),
+            running_applications: 1,
+            waiting_applications: 2,
+            max_applications: (path == "root.b").then_some(3),
+            limits: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_tree_with_bars() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+        let mut gone = queue("root.gone-and-with-a-very-long-name", (1, 0, 0));
+        gone.state = QueueState::Draining;
+        let queues = Queues {
+            round: 41,
+            at,
+            pools: vec![PoolQueues {
+                pool: "batch".into(),
+                nodes: 2,
+                open: 2,
+                kept: 0,
+                queues: vec![
+                    queue("root", (13, 0, 16)),
+                    queue("root.a", (8, 4, 0)),
+                    queue("root.b", (4, 8, 12)),
+                    gone,
+                ],
+            }],
+        };
+        let look = Look {
+            colour: false,
+            now: at,
+        };
+        let text = text(&queues, &look);
+        assert!(text.lines().all(|line| line.chars().count() <= 100));
+        insta::assert_snapshot!(text);
+        assert_eq!(
+            super::text(
+                &Queues {
+                    pools: Vec::new(),
+                    ..queues
+                },
+                &look
+            ),
+            "no pool is divided among queues; see `hayward shares`\n"
+        );
+    }
+}

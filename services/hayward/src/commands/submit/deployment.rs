@@ -1,0 +1,55 @@
+//! What the processes of a service are beside its instances, and how their failures count.
+
+use hayward_job_converter_api::processors::RetriesSubmission;
+
+use crate::amounts;
+
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Deployment {
+    /// Processes that stand by for each instance, never on its node nor on each other's. Default:
+    /// none.
+    #[arg(long, value_name = "N")]
+    pub standbys: Option<u32>,
+    /// Start a process again where it was last seen, unless that takes too long. Default: only
+    /// with standbys.
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true"
+    )]
+    pub host_affinity: Option<bool>,
+    /// Label of nodes that must differ between an instance and its standbys.
+    #[arg(long, value_name = "LABEL", requires = "standbys")]
+    pub fault_domain: Option<String>,
+    /// Count failures: so many retries of one process, -1 for always. A process that ends with
+    /// status 0 has then completed. Default: it is kept up however its processes end.
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub retries: Option<i32>,
+    /// A failure this long after the one before is the first again. Default 5m.
+    #[arg(long, value_name = "TIME", requires = "retries", value_parser = time)]
+    pub retry_window: Option<u64>,
+    /// The last retry waits so long where it goes to a certain node. Default 6m.
+    #[arg(long, value_name = "TIME", requires = "retries", value_parser = time)]
+    pub last_retry_delay: Option<u64>,
+    /// Go on without a process that has no retry left, unhealthy.
+    #[arg(long, requires = "retries")]
+    pub go_on_without: bool,
+}
+
+fn time(text: &str) -> Result<u64, String> {
+    amounts::duration_ms(text).map_err(|error| error.to_string())
+}
+
+impl Deployment {
+    pub fn retries(&self) -> Option<RetriesSubmission> {
+        let usual = RetriesSubmission::default();
+        Some(RetriesSubmission {
+            count: self.retries?,
+            window_ms: self.retry_window.unwrap_or(usual.window_ms),
+            last_delay_ms: self.last_retry_delay.unwrap_or(usual.last_delay_ms),
+            fail_service: !self.go_on_without,
+        })
+    }
+}

@@ -1,0 +1,209 @@
+//! `hayward submit --gang FILE`: an application, its task groups and their tasks in one document.
+//!
+//! Everything in it has a name, so submitting the same file again submits nothing twice.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use hayward_job_converter_api::applications::{
+    ApplicationSubmission, ApplicationView, TaskSubmission,
+};
+use hayward_service::Client;
+use hayward_service::clock::fresh_uuid;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::{Then, named, text_of, typed};
+use crate::commands::apps;
+use crate::connection::{Role, Service, Session};
+use crate::output::{note, print, read};
+
+/// Stands for the number of a task in its group.
+const NUMBER: &str = "{task}";
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Gang {
+    /// Default: a fresh one.
+    id: Option<String>,
+    #[serde(default)]
+    queue_name: String,
+    #[serde(default)]
+    tags: BTreeMap<String, String>,
+    #[serde(default)]
+    priority: i32,
+    #[serde(default)]
+    scheduling_policy_parameters: String,
+    groups: Vec<Group>,
+}
+
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct Group {
+    name: String,
+    min_member: u32,
+    min_resource: BTreeMap<String, Value>,
+    command: Vec<String>,
+    /// Default: as many as its members.
+    tasks: Option<u32>,
+    #[serde(default)]
+    environment: BTreeMap<String, String>,
+    #[serde(default)]
+    working_directory: Option<String>,
+    #[serde(default)]
+    priority: i32,
+}
+
+impl Gang {
+    fn read(text: &str) -> anyhow::Result<Self> {
+        typed(yaml_serde::from_str(text).context("this is not YAML")?)
+    }
+
+    fn application(&self) -> ApplicationSubmission {
+        let group = |group: &Group| {
+            json!({
+                "name": group.name, "minMember": group.min_member,
+                "minResource": group.min_resource,
+            })
+        };
+        ApplicationSubmission {
+            queue_name: self.queue_name.clone(),
+            tags: self.tags.clone(),
+            task_groups: self.groups.iter().map(group).collect(),
+            priority: self.priority,
+            owner_references: Vec::new(),
+            scheduling_policy_parameters: self.scheduling_policy_parameters.clone(),
+        }
+    }
+
+    fn tasks(&self) -> impl Iterator<Item = (String, TaskSubmission)> {
+        self.groups.iter().flat_map(|group| {
+            let count = group.tasks.unwrap_or(group.min_member);
+            (0..count).map(|number| (format!("{}-{number}", group.name), group.task(number)))
+        })
+    }
+}
+
+impl Group {
+    fn task(&self, number: u32) -> TaskSubmission {
+        let number = number.to_string();
+        let command = self.command.iter();
+        TaskSubmission {
+            command: command.map(|word| word.replace(NUMBER, &number)).collect(),
+            environment: self.environment.clone(),
+            working_directory: self.working_directory.clone(),
+            resources: None,
+            task_group_name: Some(self.name.clone()),
+            alias: None,
+            priority: self.priority,
+            originator: false,
+        }
+    }
+}
+
+pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<ExitCode> {
+    let gang = Gang::read(&text_of(file)?).with_context(|| named(file))?;
+    let client = session.client(Service::JobConverter, Role::User)?;
+    let fresh = || fresh_uuid().simple().to_string();
+    let id = gang.id.clone().unwrap_or_else(fresh);
+    let path = format!("/v1/applications/{id}");
+    let view: ApplicationView = client.put(&path, &gang.application()).await?;
+    for (task, submission) in gang.tasks() {
+        let path = format!("/v1/applications/{id}/tasks/{task}");
+        client.put::<_, Value>(&path, &submission).await?;
+    }
+    if !view.ignored_fields.is_empty() {
+        let fields = view.ignored_fields.join(", ");
+        note(&format!("it is there already, with another {fields}"));
+    }
+    if !session.out.json {
+        print(&format!("{id}\n"))?;
+    }
+    if then.wait {
+        return wait(session, &client, &id, then).await;
+    }
+    if session.out.json {
+        session.out.json(&client.get::<Value>(&path).await?)?;
+    } else if !then.quiet {
+        note(&format!("see it with: hayward app {id}"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn wait(
+    session: &Session,
+    client: &Client,
+    id: &str,
+    then: &Then,
+) -> anyhow::Result<ExitCode> {
+    /// Between two looks.
+    const PAUSE: Duration = Duration::from_millis(300);
+    let path = format!("/v1/applications/{id}");
+    let mut said = String::new();
+    let answer = loop {
+        let answer: Value = client.get(&path).await?;
+        let view: ApplicationView = read(answer.clone())?;
+        if apps::is_over(&view) {
+            break answer;
+        }
+        let now = apps::in_short(&view);
+        if now != said && !then.quiet {
+            note(&now);
+            said = now;
+        }
+        tokio::time::sleep(PAUSE).await;
+    };
+    let view: ApplicationView = read(answer.clone())?;
+    if session.out.json || !then.quiet {
+        session.out.answer(answer, apps::detail)?;
+    }
+    Ok(if apps::went_well(&view) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "\
+id: train
+queueName: root.science
+groups:
+  - name: worker
+    minMember: 2
+    minResource: {cpu: 500m, memory: 1Gi}
+    command: [/bin/train, '{task}']
+  - name: driver
+    minMember: 1
+    minResource: {cpu: '1'}
+    tasks: 3
+    command: [/bin/drive]
+";
+
+    #[test]
+    fn a_file_is_an_application_and_its_tasks() {
+        let gang = Gang::read(FILE).unwrap();
+        let application = gang.application();
+        assert_eq!(application.queue_name, "root.science");
+        assert_eq!(application.task_groups[0]["minResource"]["cpu"], "500m");
+        let tasks: Vec<(String, TaskSubmission)> = gang.tasks().collect();
+        let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
+        let expected = ["worker-0", "worker-1", "driver-0", "driver-1", "driver-2"];
+        assert_eq!(names, expected);
+        assert_eq!(tasks[1].1.command, ["/bin/train", "1"]);
+        assert_eq!(tasks[4].1.task_group_name.as_deref(), Some("driver"));
+    }
+
+    #[test]
+    fn what_is_misspelled_is_named() {
+        let fault = |text: &str| Gang::read(text).unwrap_err().to_string();
+        assert!(fault(&FILE.replace("minMember: 2", "minMembers: 2")).contains("minMembers"));
+        assert!(fault("id: x\n").contains("groups"));
+    }
+}
