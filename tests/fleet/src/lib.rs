@@ -4,12 +4,15 @@
 //! A [`World`] ends everything it started when it is dropped, whatever happened to the test.
 //! Failures here panic: a test without its world has nothing to say.
 
+mod echo;
 mod island;
 mod marks;
+mod processes;
 mod program;
 mod work;
 mod world;
 
+pub use echo::{Echo, Seen};
 pub use island::{Island, Loss};
 pub use marks::Marks;
 pub use work::{

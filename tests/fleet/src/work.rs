@@ -20,6 +20,9 @@ pub fn job(command: &[&str], count: u64) -> JobSubmission {
 
 pub fn job_of(command: &[&str], tasks: Tasks) -> JobSubmission {
     JobSubmission {
+        queue: None,
+        pool: None,
+        priority: None,
         container: None,
         name: None,
         class: None,
@@ -40,11 +43,18 @@ pub fn job_of(command: &[&str], tasks: Tasks) -> JobSubmission {
 
 pub fn service(command: &[&str], instances: u32) -> ServiceSubmission {
     ServiceSubmission {
+        queue: None,
+        pool: None,
+        priority: None,
         container: None,
         name: None,
         class: None,
         command: command.iter().map(ToString::to_string).collect(),
         instances: Some(instances),
+        standbys: None,
+        host_affinity: None,
+        retries: None,
+        fault_domain_label: None,
         environment: BTreeMap::new(),
         working_directory: None,
         size: None,

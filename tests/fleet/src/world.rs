@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpListener};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use hayward::fleet::Ports;
@@ -16,6 +17,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::island::Island;
+use crate::processes;
 use crate::program::hayward;
 
 /// How an agent is run.
@@ -46,6 +48,8 @@ pub struct Pace {
     pub heartbeat: u64,
     pub suspect: u64,
     pub lost: u64,
+    /// Running so long shows that a machine works.
+    pub worked: u64,
 }
 
 impl Default for Pace {
@@ -55,11 +59,21 @@ impl Default for Pace {
             heartbeat: 300,
             suspect: 1_500,
             lost: 4_000,
+            worked: 1_000,
         }
     }
 }
 
 impl Pace {
+    /// For stories in which no node is to be given up, however busy this machine is.
+    pub fn patient() -> Self {
+        Self {
+            suspect: 20_000,
+            lost: 60_000,
+            ..Self::default()
+        }
+    }
+
     /// For more processes and agents than this machine serves at the pace of the others.
     pub fn crowded() -> Self {
         Self {
@@ -67,6 +81,7 @@ impl Pace {
             heartbeat: 2_000,
             suspect: 15_000,
             lost: 60_000,
+            ..Self::default()
         }
     }
 }
@@ -102,6 +117,9 @@ impl World {
     async fn with(pace: Pace, open: bool) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
+        // Work runs as somebody else, who passes through to its marks.
+        let passable = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        std::fs::set_permissions(dir.path(), passable).expect("open to pass");
         let keys = prepare::keys(&dir.path().join("keys"), &[]).expect("keys");
         for user in ["ada", "ben"] {
             prepare::user_token(&keys, user).expect("a token");
@@ -179,6 +197,9 @@ impl World {
                 .env("HAYWARD_SUSPECT_MS", self.pace.suspect.to_string())
                 .env("HAYWARD_LOST_MS", self.pace.lost.to_string());
         }
+        if name == "rm-scheduler" {
+            command.env("HAYWARD_WORKED_MS", self.pace.worked.to_string());
+        }
         self.spawn(alias, command);
     }
 
@@ -214,7 +235,7 @@ impl World {
     fn run_agent(&mut self, node: &str, agent: &Agent, mut command: Command) {
         let name = NodeName::new(node).expect("a node name");
         let token = prepare::agent_token(&self.keys, &name).expect("a token");
-        let state = self.dir.path().join("agents").join(node);
+        let state = self.folder(node);
         std::fs::create_dir_all(&state).expect("a folder");
         command
             .args(["node-agent", "agent"])
@@ -317,6 +338,13 @@ impl World {
         child.wait().expect("gone");
     }
 
+    /// How a process ended that nobody killed; none while it runs.
+    pub fn ended(&mut self, alias: &str) -> Option<ExitStatus> {
+        let child = self.processes.get_mut(alias);
+        let child = child.unwrap_or_else(|| panic!("no {alias}"));
+        child.try_wait().expect("a process of ours")
+    }
+
     pub fn url(&self, service: &str) -> &str {
         let named = self.addresses.named();
         let found = named.iter().find(|(name, _)| *name == service);
@@ -397,57 +425,31 @@ impl Drop for World {
 impl World {
     /// A machine that is gone: its agent and everything the agent started, all at once.
     pub fn lose(&mut self, node: &str) {
-        let below = self.dir.path().join("agents").join(node);
         self.kill(node);
-        let supervisors = supervisors_below(&below.to_string_lossy());
-        for pid in supervisors {
-            for descendant in descendants(pid) {
-                let _ = kill(Pid::from_raw(descendant), Signal::SIGKILL);
-            }
+        for pid in processes::supervised(&self.folder(node)) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
+    }
+
+    /// How many processes with this word in their arguments really run in the containers of a node;
+    /// with the empty word, all of them.
+    pub fn alive(&self, node: &str, word: &str) -> usize {
+        processes::count(&self.folder(node), word)
+    }
+
+    /// The same on all nodes.
+    pub fn alive_anywhere(&self, word: &str) -> usize {
+        processes::count(self.dir.path(), word)
+    }
+
+    fn folder(&self, node: &str) -> PathBuf {
+        self.dir.path().join("agents").join(node)
     }
 
     /// Asks the supervisors of this world's containers to end what they supervise.
     fn end_containers(&self) {
-        for pid in supervisors_below(&self.dir.path().to_string_lossy()) {
+        for pid in processes::supervisors(self.dir.path()) {
             let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
         }
     }
-}
-
-/// Supervisors name their container's folder in their arguments.
-fn supervisors_below(folder: &str) -> Vec<i32> {
-    let supervises = |pid: &i32| {
-        let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let arguments = String::from_utf8_lossy(&arguments).into_owned();
-        arguments.contains("supervise") && arguments.contains(folder)
-    };
-    processes().filter(supervises).collect()
-}
-
-fn processes() -> impl Iterator<Item = i32> {
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok())
-}
-
-/// A process and all below it, parents first.
-fn descendants(root: i32) -> Vec<i32> {
-    let parent = |pid: i32| -> Option<i32> {
-        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name may hold anything, so fields are counted after its closing bracket.
-        stat.rsplit_once(')')?
-            .1
-            .split_whitespace()
-            .nth(1)?
-            .parse()
-            .ok()
-    };
-    let mut found = vec![root];
-    let mut at = 0;
-    while at < found.len() {
-        let above = found[at];
-        found.extend(processes().filter(|pid| parent(*pid) == Some(above)));
-        at += 1;
-    }
-    found
 }

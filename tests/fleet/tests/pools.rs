@@ -1,23 +1,28 @@
 //! A worker pool of real processes, owned by a program in another language: kept at its size while
-//! its workers are killed, and through a restart of the scheduler and of the owner (W1, W8).
+//! its workers are killed, and through a restart of the scheduler and of the owner (W1, W8); and no
+//! worker goes that its owner did not choose (W4).
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use hayward_rm_scheduler_api::pools::{
-    PoolCreated, PoolMode, PoolOrder, PoolView, StopOrder, WorkerSpec,
+    FinalStatus, PoolCreated, PoolMode, PoolOrder, PoolView, StopOrder, WorkerSpec,
 };
 use hayward_service::Client;
 use hayward_testkit::until_within;
-use hayward_tests_fleet::World;
+use hayward_tests_fleet::{Agent, Pace, World};
 use hayward_vocabulary::Size;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 const SIZE: u64 = 4;
-const LIMIT: Duration = Duration::from_secs(45);
+/// Only ends a test that would wait for ever.
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// Workers whose processes are there: id and process.
+type Alive = BTreeSet<(String, i32)>;
 
 /// The pool, its owner, and the folder in which its workers register.
 struct Pool {
@@ -54,6 +59,7 @@ impl Pool {
             }),
             user: Some("ada".parse().expect("a user")),
             class: None,
+            reject_foreign: false,
         };
         let operator = world.client("rm-scheduler", "operator");
         let created: PoolCreated = operator
@@ -70,8 +76,8 @@ impl Pool {
         }
     }
 
-    /// `docs/examples/pool_owner.py`
-    fn start_owner(&self, world: &mut World) {
+    /// `docs/examples/pool_owner.py`, known as `alias`.
+    fn start_owner(&self, world: &mut World, alias: &str) {
         let program = concat!(
             env!("CARGO_MANIFEST_DIR"),
             "/../../docs/examples/pool_owner.py"
@@ -93,11 +99,28 @@ impl Pool {
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("a second handle"))
             .stderr(log);
-        world.spawn("owner", command);
+        world.spawn(alias, command);
     }
 
-    /// Workers that registered and whose processes are there: id and process.
-    fn alive(&self) -> BTreeSet<(String, i32)> {
+    /// Tells the owner something, by a file.
+    fn say(&self, name: &str, text: &str) {
+        let fresh = self.state.join(format!("{name}.new"));
+        std::fs::write(&fresh, text).expect("a file");
+        std::fs::rename(fresh, self.state.join(name)).expect("a file in one piece");
+    }
+
+    /// What the owner knows.
+    fn known(&self) -> Option<Known> {
+        let text = std::fs::read(self.state.join("owner.json")).ok()?;
+        serde_json::from_slice(&text).ok()
+    }
+
+    async fn view(&self) -> PoolView {
+        self.operator.get(&self.path).await.expect("a view")
+    }
+
+    /// Workers that registered and whose processes are there.
+    fn alive(&self) -> Alive {
         let files = std::fs::read_dir(self.state.join("workers"));
         let files = files.into_iter().flatten().flatten();
         let read = files.filter_map(|file| {
@@ -114,32 +137,48 @@ impl Pool {
 
     /// Waits until the pool is at its size again, without those who were killed, and the scheduler,
     /// the owner and the processes say the same.
-    async fn at_its_size(&self, without: &BTreeSet<String>) -> BTreeSet<(String, i32)> {
-        let what = format!("{SIZE} workers without {without:?}");
+    async fn at_size(&self, size: u64, without: &BTreeSet<String>) -> Alive {
+        let what = format!("{size} workers without {without:?}");
         let since = Instant::now();
         let alive = until_within(&what, LIMIT, async || {
             let view: PoolView = self.operator.get(&self.path).await.ok()?;
             let alive = self.alive();
-            let names: BTreeSet<String> = alive.iter().map(|(name, _)| name.clone()).collect();
-            let settled = view.started == SIZE
+            let there = names(&alive);
+            let settled = view.started == size
                 && (view.requested, view.launching, view.returning) == (0, 0, 0);
-            let same = alive.len() as u64 == SIZE && names.is_disjoint(without);
-            (settled && same && names == known_to_owner(&self.state)?).then_some(alive)
+            let same = alive.len() as u64 == size && there.is_disjoint(without);
+            (settled && same && there == self.known()?.workers).then_some(alive)
         })
         .await;
-        eprintln!("at its size after {} ms", since.elapsed().as_millis());
+        eprintln!("at size {size} after {} ms", since.elapsed().as_millis());
         alive
     }
 }
 
-fn known_to_owner(state: &Path) -> Option<BTreeSet<String>> {
-    #[derive(serde::Deserialize)]
-    struct Known {
-        workers: BTreeSet<String>,
+/// What the owner writes down.
+#[derive(serde::Deserialize)]
+struct Known {
+    epoch: u64,
+    workers: BTreeSet<String>,
+    /// Told to be dead, or found so.
+    removed: BTreeSet<String>,
+    /// Given back by itself.
+    given_up: BTreeSet<String>,
+}
+
+fn names(alive: &Alive) -> BTreeSet<String> {
+    alive.iter().map(|(name, _)| name.clone()).collect()
+}
+
+/// Two machines, and a pool that nobody owns yet. No node is given up however busy this one is.
+async fn world_with_pool() -> (World, Pool) {
+    let mut world = World::at(Pace::patient()).await;
+    for node in ["node-1", "node-2"] {
+        world.start_agent(node, &Agent::default());
     }
-    let text = std::fs::read(state.join("owner.json")).ok()?;
-    let known: Known = serde_json::from_slice(&text).ok()?;
-    Some(known.workers)
+    world.nodes_take_work(2).await;
+    let pool = Pool::create(&world).await;
+    (world, pool)
 }
 
 /// A zombie is gone: its supervisor has yet to note its end.
@@ -153,19 +192,23 @@ fn runs(pid: i32) -> bool {
 }
 
 /// Kills the `nth` of the workers, and remembers it.
-fn strike(alive: &BTreeSet<(String, i32)>, nth: usize, killed: &mut BTreeSet<String>) {
+fn strike(alive: &Alive, nth: usize, killed: &mut BTreeSet<String>) {
     let (name, pid) = alive.iter().nth(nth % alive.len()).expect("a worker");
     kill(Pid::from_raw(*pid), Signal::SIGKILL).expect("killed");
     killed.insert(name.clone());
 }
 
+fn only_one_was_replaced(before: &Alive, now: &Alive) {
+    let same = before.intersection(now).count();
+    assert_eq!(same, before.len() - 1, "{before:?} {now:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
-    let mut world = World::with_agents(2).await;
-    let pool = Pool::create(&world).await;
-    pool.start_owner(&mut world);
+    let (mut world, pool) = world_with_pool().await;
+    pool.start_owner(&mut world, "owner");
     let mut killed = BTreeSet::new();
-    let mut alive = pool.at_its_size(&killed).await;
+    let mut alive = pool.at_size(SIZE, &killed).await;
     // Which ones is drawn from their ids, which are random at their ends.
     let mut draw = alive
         .iter()
@@ -176,35 +219,38 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
         for hit in 0..=turn % 2 {
             strike(&alive, draw + hit, &mut killed);
         }
-        alive = pool.at_its_size(&killed).await;
+        alive = pool.at_size(SIZE, &killed).await;
     }
 
     // The scheduler dies; so does a worker while it is away. The others are the same processes.
-    let before = alive.clone();
+    let before = alive;
     world.kill("rm-scheduler");
-    strike(&alive, 0, &mut killed);
+    strike(&before, 0, &mut killed);
     world.start_service("rm-scheduler");
     world.services_are_ready().await;
-    alive = pool.at_its_size(&killed).await;
-    assert_eq!(
-        alive.intersection(&before).count() as u64,
-        SIZE - 1,
-        "only one was replaced"
-    );
+    alive = pool.at_size(SIZE, &killed).await;
+    only_one_was_replaced(&before, &alive);
 
     // The owner dies; so does a worker while it is away. A new owner has the next epoch.
-    let before = alive.clone();
+    let before = alive;
     world.kill("owner");
-    strike(&alive, 1, &mut killed);
-    pool.start_owner(&mut world);
-    alive = pool.at_its_size(&killed).await;
-    assert_eq!(
-        alive.intersection(&before).count() as u64,
-        SIZE - 1,
-        "only one was replaced"
-    );
-    let view: PoolView = pool.operator.get(&pool.path).await.expect("a view");
+    strike(&before, 1, &mut killed);
+    pool.start_owner(&mut world, "owner");
+    alive = pool.at_size(SIZE, &killed).await;
+    only_one_was_replaced(&before, &alive);
+    let view = pool.view().await;
     assert_eq!((view.owner.epoch, view.designated), (2, SIZE));
+
+    // Race 14: both, and a worker.
+    let before = alive;
+    world.kill("rm-scheduler");
+    world.kill("owner");
+    strike(&before, 2, &mut killed);
+    world.start_service("rm-scheduler");
+    pool.start_owner(&mut world, "owner");
+    world.services_are_ready().await;
+    alive = pool.at_size(SIZE, &killed).await;
+    only_one_was_replaced(&before, &alive);
 
     let stop = StopOrder::default();
     let path = format!("{}/stop", pool.path);
@@ -213,6 +259,57 @@ async fn a_pool_is_kept_at_its_size_whoever_is_killed() {
         .post(&path, &stop, None)
         .await
         .expect("stopped");
+    all_have_ended(&pool, &alive).await;
+    // An owner hears the end of its pool, and goes.
+    owner_has_ended(&mut world, "owner").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_but_the_owner_chooses_who_goes() {
+    let (mut world, pool) = world_with_pool().await;
+    pool.start_owner(&mut world, "first");
+    let mut killed = BTreeSet::new();
+    let four = pool.at_size(4, &killed).await;
+    pool.say("size", "6");
+    let six = pool.at_size(6, &killed).await;
+    assert!(six.is_superset(&four), "{four:?} {six:?}");
+
+    // It lowers the size and then says who goes: those, and nobody else, and none is replaced.
+    pool.say("size", "3");
+    let three = pool.at_size(3, &killed).await;
+    assert!(six.is_superset(&three), "{six:?} {three:?}");
+    let known = pool.known().expect("what it knows");
+    assert_eq!(known.given_up, &names(&six) - &names(&three));
+    assert!(known.removed.is_empty(), "what it ordered is not told");
+    assert_eq!(pool.view().await.failed_so_far, 0);
+
+    // Another owner leads while the first still runs, which is fenced off and goes. Every worker
+    // stays the same process.
+    pool.start_owner(&mut world, "second");
+    owner_has_ended(&mut world, "first").await;
+    assert_eq!(pool.at_size(3, &killed).await, three);
+    let leads = async || pool.known().filter(|known| known.epoch == 2);
+    until_within("the second to write down what it knows", LIMIT, leads).await;
+    assert_eq!(pool.view().await.owner.epoch, 2);
+    strike(&three, 0, &mut killed);
+    let again = pool.at_size(3, &killed).await;
+    only_one_was_replaced(&three, &again);
+
+    // Section 13: its job is done.
+    pool.say("stop", "SUCCEEDED");
+    owner_has_ended(&mut world, "second").await;
+    all_have_ended(&pool, &again).await;
+    let view = pool.view().await;
+    assert_eq!(view.final_status, Some(FinalStatus::Succeeded));
+    assert_eq!(view.failed_so_far, 1, "only the one that was killed");
+}
+
+async fn owner_has_ended(world: &mut World, alias: &str) {
+    let what = format!("{alias} to end");
+    until_within(&what, LIMIT, async || world.ended(alias)).await;
+}
+
+async fn all_have_ended(pool: &Pool, alive: &Alive) {
     until_within("all workers to end", LIMIT, async || {
         let view: PoolView = pool.operator.get(&pool.path).await.ok()?;
         (view.returning == 0 && !alive.iter().any(|(_, pid)| runs(*pid))).then_some(())

@@ -113,7 +113,12 @@ fn package(said: &Value) -> Package {
         name: text(said, "name").to_owned(),
         folder: from_root(folder).display().to_string(),
         description: said["description"].as_str().unwrap_or_default().to_owned(),
-        dependencies: list(said, "dependencies").iter().map(dependency).collect(),
+        // A crate that switches on a feature of its own for its tests is no arrow.
+        dependencies: list(said, "dependencies")
+            .iter()
+            .map(dependency)
+            .filter(|dependency| dependency.name != text(said, "name"))
+            .collect(),
         roots: roots
             .map(|target| from_root(Path::new(text(target, "src_path"))))
             .collect(),

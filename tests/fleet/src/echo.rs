@@ -1,0 +1,90 @@
+//! A live TCP service, and how long it was away.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Answers every line with its own pid before it. Perl is where everybody may run it.
+const PROGRAM: &str = r#"
+use IO::Socket::INET;
+my $port = IO::Socket::INET->new(
+    LocalAddr => "127.0.0.1", LocalPort => $ARGV[0], Listen => 64, ReuseAddr => 1,
+) or die $@;
+while (my $caller = $port->accept) {
+    while (my $line = <$caller>) { print $caller "$$ $line"; }
+    close $caller;
+}
+"#;
+
+/// Answers of the next process after which it counts as settled.
+const SETTLED: u64 = 50;
+
+#[derive(Debug, Clone, Copy)]
+pub struct Echo {
+    port: u16,
+}
+
+/// What somebody saw who asked all the time.
+#[derive(Debug, Clone, Copy)]
+pub struct Seen {
+    /// Longest time without an answer.
+    pub away: Duration,
+    pub answers: u64,
+    /// Pid of who answered last.
+    pub last: u64,
+}
+
+impl Default for Echo {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Echo {
+    /// On a port that is free now.
+    pub fn new() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        Self { port }
+    }
+
+    pub fn command(self) -> [String; 4] {
+        let number = self.port.to_string();
+        ["/usr/bin/perl", "-e", PROGRAM, &number].map(str::to_owned)
+    }
+
+    /// Pid of who answers there.
+    pub fn ask(self) -> Option<u64> {
+        let limit = Duration::from_millis(500);
+        let address = ([127, 0, 0, 1], self.port).into();
+        let mut stream = TcpStream::connect_timeout(&address, limit).ok()?;
+        stream.set_read_timeout(Some(limit)).ok()?;
+        stream.write_all(b"hello\n").ok()?;
+        let mut line = String::new();
+        BufReader::new(stream).read_line(&mut line).ok()?;
+        let (pid, said) = line.trim_end().split_once(' ')?;
+        (said == "hello").then(|| pid.parse().ok())?
+    }
+
+    /// Asks until another process than the first has answered for a while, or time is over.
+    pub fn keep_asking(self, first: u64, limit: Duration) -> Seen {
+        let (mut at, deadline) = (Instant::now(), Instant::now() + limit);
+        let mut seen = Seen {
+            away: Duration::ZERO,
+            answers: 0,
+            last: first,
+        };
+        let mut after = 0;
+        while after < SETTLED && Instant::now() < deadline {
+            if let Some(who) = self.ask() {
+                seen.away = seen.away.max(at.elapsed());
+                at = Instant::now();
+                seen.answers += 1;
+                seen.last = who;
+                after += u64::from(who != first);
+            }
+            std::thread::yield_now();
+        }
+        seen
+    }
+}

@@ -1,0 +1,164 @@
+//! A live service leaves its machine by a drain and by a graceful block: its next place is reserved
+//! before it is told to end, it is away for as long as it takes to change over, and nobody counts
+//! its end as a failure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hayward_blocklist_api::{EvacuationPolicy, Evidence};
+use hayward_job_converter_api::processors::RetriesSubmission;
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_node_status_api::drain::{DrainRequest, DrainState, DrainView};
+use hayward_rm_scheduler_api::AllocationEntry;
+use hayward_service::Client;
+use hayward_testkit::until_within;
+use hayward_tests_fleet::{Agent, Echo, Pace, World, reaches, service, submit};
+use hayward_vocabulary::{NodeName, Size, WorkId};
+use nix::sys::signal::Signal;
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_mins(1);
+const GIB: u64 = 1 << 30;
+
+struct Story {
+    world: World,
+    ada: Client,
+    echo: Echo,
+    service: WorkId,
+}
+
+impl Story {
+    /// Two machines, and a service with no retries at all: one failure that is counted ends it.
+    async fn new() -> Self {
+        let mut world = World::at(Pace::patient()).await;
+        for name in ["node-1", "node-2"] {
+            world.start_agent(name, &Agent::default());
+        }
+        world.nodes_take_work(2).await;
+        let ada = world.client("job-converter", "user-ada");
+        let echo = Echo::new();
+        let command = echo.command();
+        let mut wanted = service(&command.each_ref().map(String::as_str), 1);
+        wanted.size = Some(Size::memory(GIB));
+        wanted.retries = Some(RetriesSubmission {
+            count: 0,
+            ..RetriesSubmission::default()
+        });
+        let service = submit(&ada, "services", &wanted).await;
+        Self {
+            world,
+            ada,
+            echo,
+            service,
+        }
+    }
+
+    async fn is_up(&self, but_not_on: Option<&NodeName>) -> (NodeName, u64) {
+        let path = format!("/v1/services/{}", self.service);
+        let elsewhere = |view: &WorkView| {
+            let mut all = view.processes.iter();
+            let there = all.next().filter(|_| all.next().is_none());
+            there.is_some_and(|it| it.state == "running" && Some(&it.node) != but_not_on)
+        };
+        let view = reaches(&self.ada, &path, LIMIT, elsewhere).await;
+        assert_eq!(view.state, WorkState::Running, "{view:?}");
+        let pid = until_within("an answer", LIMIT, async || self.echo.ask()).await;
+        (view.processes[0].node.clone(), pid)
+    }
+
+    async fn allocations(&self) -> Option<Vec<AllocationEntry>> {
+        let client = self.world.client("rm-scheduler", "container-manager");
+        let path = "/v1/allocations/publication";
+        let mut all: Value = client.get(path).await.ok()?;
+        let all: BTreeMap<String, AllocationEntry> =
+            serde_json::from_value(all["changed"].take()).expect("allocations");
+        Some(all.into_values().collect())
+    }
+
+    /// What was told to leave, and what takes its place.
+    async fn both(&self) -> (AllocationEntry, AllocationEntry) {
+        until_within("the next place", LIMIT, async || {
+            let all = self.allocations().await?;
+            let old = all.iter().find(|it| it.vacate.is_some())?;
+            let follows = |it: &&AllocationEntry| it.predecessor.as_ref() == Some(&old.id);
+            let new = all.iter().find(follows)?;
+            Some((old.clone(), new.clone()))
+        })
+        .await
+    }
+
+    /// Gives the order while nobody can pass a stop on, so that there is time to look.
+    async fn reserves_first(&self, from: &NodeName, pid: u64, order: impl AsyncFnOnce()) {
+        self.world.signal("container-manager", Signal::SIGSTOP);
+        order().await;
+        let (old, new) = self.both().await;
+        let told = old.vacate.expect("an order to leave");
+        assert!(old.node == *from && new.node != *from);
+        assert!(new.granted_at <= told.since, "{new:?} {told:?}");
+        assert!(!told.detail.contains("no next place"), "{told:?}");
+        assert_eq!(self.echo.ask(), Some(pid), "it is not told yet");
+        let echo = self.echo;
+        let asking = tokio::task::spawn_blocking(move || echo.keep_asking(pid, LIMIT));
+        self.world.signal("container-manager", Signal::SIGCONT);
+        let seen = asking.await.expect("it was asked");
+        assert_ne!(seen.last, pid, "its successor answers");
+        println!(
+            "from {from} to {}: away for {:?} ({} answers)",
+            new.node, seen.away, seen.answers
+        );
+    }
+
+    async fn blames_nobody(&self) {
+        let client = self.world.client("blocklist", "operator");
+        for node in ["node-1", "node-2"] {
+            let path = format!("/v1/blocklist/nodes/{node}/evidence");
+            let evidence: Evidence = client.get(&path).await.expect("evidence");
+            let blames = evidence.facts.iter().any(|it| it.counted);
+            assert!(!blames, "{evidence:?}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_and_a_graceful_block_reserve_first() {
+    let story = Story::new().await;
+    let (first, pid) = story.is_up(None).await;
+    let nodes = story.world.client("node-status", "operator");
+    let drain = format!("/v1/nodes/{first}/drain");
+    story
+        .reserves_first(&first, pid, async || {
+            let request = DrainRequest {
+                reason: Some("new disk".to_owned()),
+                ..DrainRequest::default()
+            };
+            let begun: DrainView = nodes.put(&drain, &request).await.expect("taken");
+            assert_eq!(begun.state, DrainState::Draining);
+        })
+        .await;
+    let (second, pid) = story.is_up(Some(&first)).await;
+    until_within("the node to be drained", LIMIT, async || {
+        let view: DrainView = nodes.get(&drain).await.ok()?;
+        (view.state == DrainState::Drained).then_some(())
+    })
+    .await;
+    let over: DrainView = nodes.delete(&drain).await.expect("cancelled");
+    assert_eq!(over.state, DrainState::Cancelled);
+    story.world.nodes_take_work(2).await;
+
+    let blocks = story.world.client("blocklist", "operator");
+    story
+        .reserves_first(&second, pid, async || {
+            let order = json!({
+                "action": "MARK_BLOCKLISTED_AND_EVACUATE_TASKS",
+                "cause": "ECC errors",
+                "duration_ms": 600_000,
+                "evacuation": EvacuationPolicy::Graceful { grace_ms: 600_000 },
+            });
+            let path = format!("/v1/blocklist/nodes/{second}");
+            let _: Value = blocks.put(&path, &order).await.expect("taken");
+        })
+        .await;
+    let (last, _) = story.is_up(Some(&second)).await;
+    assert_eq!(last, first);
+    story.blames_nobody().await;
+}

@@ -1,0 +1,112 @@
+//! A gang of real processes: it starts whole, outlives a `kill -9` of job-converter while it
+//! reserves and while it runs, and each of its tasks runs once (application protocol, 4.4, 17.1).
+
+use std::time::Duration;
+
+use hayward_job_converter_api::applications::ApplicationView;
+use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
+use hayward_service::Client;
+use hayward_tests_fleet::{Agent, Witness, World};
+use http::Method;
+use http::header::IF_MATCH;
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_mins(1);
+const TASKS: u64 = 4;
+
+/// The pool of all nodes is divided among queues.
+async fn divide(world: &World) {
+    let operator = world.client("rm-scheduler", "operator");
+    let now: PolicyView = operator.get("/v1/policy").await.expect("the policy");
+    let policy = json!({
+        "pools": { "default": { "queues": { "queues": { "a": { "submit_acl": "*" } } } } },
+        "classes": {},
+    });
+    let call = operator.call(Method::PUT, "/v1/policy");
+    let call = call.header(IF_MATCH, &format!("\"{}\"", now.generation));
+    let _: PolicyAnswer = call.body(&policy).send().await.expect("it is accepted");
+}
+
+async fn becomes(
+    client: &Client,
+    what: &str,
+    good: impl Fn(&ApplicationView) -> bool,
+) -> ApplicationView {
+    let mut last = String::new();
+    hayward_testkit::until_within(what, LIMIT, async || {
+        let view: ApplicationView = client.get("/v1/applications/gang").await.ok()?;
+        let now = format!("{} {:?} {:?}", view.state, view.task_states, view.why);
+        if now != last {
+            // Shown when the test fails.
+            eprintln!("{now}");
+            last = now;
+        }
+        good(&view).then_some(view)
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_starts_whole_and_outlives_its_manager() {
+    let mut world = World::with_agents(1).await;
+    divide(&world).await;
+    let ada = world.client("job-converter", "user-ada");
+    let witness = Witness::new(world.dir.path());
+    // One node of 4 GiB holds two of them, and two nodes hold all.
+    let gang = json!({
+        "queueName": "root.a",
+        "taskGroups": [{
+            "name": "worker", "minMember": TASKS,
+            "minResource": { "memory": "2Gi" },
+        }],
+    });
+    let _: Value = ada
+        .put("/v1/applications/gang", &gang)
+        .await
+        .expect("added");
+    for task in 0..TASKS {
+        let command = witness.command("1").into_iter();
+        let command = command.map(|word| word.replace("{task}", &task.to_string()));
+        let body = json!({
+            "command": command.collect::<Vec<String>>(), "taskGroupName": "worker",
+        });
+        let path = format!("/v1/applications/gang/tasks/{task}");
+        let _: Value = ada.put(&path, &body).await.expect("added");
+    }
+    let waits = |view: &ApplicationView| {
+        let told = view.why.iter().any(|it| it.reason == "gang_incomplete");
+        view.state == "Reserving" && told
+    };
+    let view = becomes(&ada, "it waits whole", waits).await;
+    assert!(view.placeholders.iter().all(|it| it.node.is_none()));
+    world.kill("job-converter");
+    world.start_service("job-converter");
+    world.services_are_ready().await;
+    becomes(&ada, "it waits as before", waits).await;
+
+    world.start_agent("node-2", &Agent::default());
+    becomes(&ada, "its tasks run", |view| {
+        view.task_states
+            .get("Bound")
+            .is_some_and(|count| *count > 0)
+    })
+    .await;
+    world.kill("job-converter");
+    world.start_service("job-converter");
+    world.services_are_ready().await;
+    let view = becomes(&ada, "all have ended", |view| {
+        view.task_states.get("Completed") == Some(&TASKS)
+    })
+    .await;
+    let group = &view.task_groups[0];
+    let members = u32::try_from(TASKS).expect("a few");
+    assert_eq!(
+        (group.count, group.replaced, group.timedout),
+        (members, members, 0)
+    );
+    for task in 0..TASKS {
+        assert_eq!(witness.times(task), 1, "task {task}");
+    }
+    let nodes: std::collections::BTreeSet<_> = view.tasks.iter().map(|it| &it.node).collect();
+    assert_eq!(nodes.len(), 2);
+}

@@ -1,0 +1,179 @@
+//! W6, F34: a machine that heartbeats well and starts nothing is found by evidence, blocked for
+//! longer each time, and comes back through a trial when it works again; and however many turn bad,
+//! no more than the allowed part of a pool is withheld (B9, I16).
+
+use std::time::Duration;
+
+use hayward_blocklist_api::{
+    BlockChange, BlockEvent, BlockHistory, BlockOverview, BlockView, Evidence,
+};
+use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
+use hayward_service::Client;
+use hayward_testkit::until_within;
+use hayward_tests_fleet::{Agent, Pace, World, service, submit};
+use serde_json::{Value, json};
+
+const LIMIT: Duration = Duration::from_mins(2);
+const NODES: u32 = 5;
+/// Of one node.
+const PLACES: u32 = 4;
+/// Broken from the start.
+const GREY: &str = "node-3";
+/// Breaks while the other is blocked: of five nodes, one may be withheld.
+const SECOND: &str = "node-4";
+const BLOCK_MS: u64 = 1_000;
+
+/// Heartbeats as well as any other, and every launch fails.
+fn broken() -> Agent {
+    Agent {
+        helper: Some("/nonexistent"),
+        ..Agent::default()
+    }
+}
+
+struct Story {
+    world: World,
+    blocks: Client,
+    scheduler: Client,
+}
+
+impl Story {
+    async fn new() -> Self {
+        let mut world = World::at(Pace::patient()).await;
+        for number in 1..=NODES {
+            let node = format!("node-{number}");
+            let agent = if node == GREY {
+                broken()
+            } else {
+                Agent::default()
+            };
+            world.start_agent(&node, &agent);
+        }
+        world.nodes_take_work(NODES as usize).await;
+        Self {
+            blocks: world.client("blocklist", "operator"),
+            scheduler: world.client("rm-scheduler", "operator"),
+            world,
+        }
+    }
+
+    /// What is said now: nothing, or the block or the trial of the grey node. Of five nodes, one
+    /// may be withheld, so another one is never named, whatever happens on it.
+    async fn said(&self) -> Option<BlockView> {
+        let overview = self.blocks.get::<BlockOverview>("/v1/blocklist").await;
+        let mut nodes = overview.expect("an overview").nodes.into_iter();
+        let grey = nodes.next();
+        assert!(nodes.next().is_none(), "more than a fifth of the pool");
+        if let Some(view) = &grey {
+            assert_eq!(view.item.identifier, GREY, "{view:?}");
+        }
+        grey
+    }
+
+    /// What stands on the grey node.
+    async fn there(&self) -> Vec<AllocationView> {
+        let list: AllocationList = self.scheduler.get("/v1/allocations").await.expect("a list");
+        let there = |it: &AllocationView| it.node.as_str() == GREY && it.exit.is_none();
+        list.allocations.into_iter().filter(there).collect()
+    }
+
+    /// A trial is one new allocation at a time.
+    async fn one_at_a_time(&self) {
+        let Some(before) = self.said().await.filter(|view| view.item.canary) else {
+            return;
+        };
+        let mut there = self.there().await;
+        // The same trial still: all that was granted since it began was granted on trial.
+        if self.said().await.is_some_and(|now| now.item == before.item) {
+            there.retain(|it| it.granted_at > before.item.start);
+            assert!(there.len() <= 1, "{before:?} {there:#?}");
+        }
+    }
+
+    /// Waits until `look` finds something, and sees that the rules hold all the time.
+    async fn until<T>(&self, what: &str, look: impl AsyncFn() -> Option<T>) -> T {
+        until_within(what, LIMIT, async || {
+            self.one_at_a_time().await;
+            look().await
+        })
+        .await
+    }
+
+    async fn evidence(&self, node: &str) -> Evidence {
+        let path = format!("/v1/blocklist/nodes/{node}/evidence");
+        self.blocks.get(&path).await.expect("evidence")
+    }
+
+    /// What happened to the grey node, the oldest first.
+    async fn history(&self) -> Vec<BlockChange> {
+        let path = "/v1/blocklist/history?limit=1000";
+        let history: BlockHistory = self.blocks.get(path).await.expect("a history");
+        history.changes.into_iter().rev().collect()
+    }
+
+    /// Milliseconds its blocks lasted, or last.
+    async fn lengths(&self) -> Vec<u64> {
+        let changes = self.history().await;
+        let added = changes.iter().filter(|it| it.event == BlockEvent::Added);
+        added
+            .filter_map(|it| Some(it.item.end?.ms_since(it.item.start)))
+            .collect()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn w_6_a_grey_node_is_found_blocked_tried_and_taken_back() {
+    let mut story = Story::new().await;
+    let strategy = json!({
+        "name": "start-failures", "parameters": { "n": 2, "duration_ms": BLOCK_MS },
+    });
+    let _: Value = story
+        .blocks
+        .put("/v1/blocklist/strategy", &strategy)
+        .await
+        .expect("chosen");
+    // Every place is wanted, for as long as the story takes.
+    let ada = story.world.client("job-converter", "user-ada");
+    let wanted = service(&["sleep", "1000"], NODES * PLACES);
+    submit(&ada, "services", &wanted).await;
+
+    // Found within a few launches and blocked for a while, by nobody's hand.
+    let blocked = || async { story.said().await.filter(|view| !view.item.canary) };
+    let block = story.until("the grey node to be blocked", blocked).await;
+    assert!(block.item.automatic && block.left_ms.is_some(), "{block:?}");
+    let evidence = story.evidence(GREY).await;
+    let lost = evidence.cost.attempts_lost;
+    assert!((2..=16).contains(&lost), "a few launches: {evidence:#?}");
+    assert_eq!(evidence.cost.quanta_withheld, u64::from(PLACES));
+    assert!(evidence.scores[0].threshold == 2, "{evidence:#?}");
+
+    // It fails on trial as long as it is broken, and each block is twice as long.
+    let three = || async { Some(story.lengths().await).filter(|it| it.len() >= 3) };
+    let lengths = story.until("two more blocks", three).await;
+    let doubled: Vec<u64> = (0..lengths.len()).map(|it| BLOCK_MS << it).collect();
+    assert_eq!(lengths, doubled);
+
+    // Another one breaks. It should be blocked too, and a brake says why it is not.
+    story.world.lose(SECOND);
+    story.world.start_agent(SECOND, &broken());
+    let held = || async { story.evidence(SECOND).await.withheld };
+    let held = story.until("a brake to hold", held).await;
+    assert!(
+        held.contains("20 % or 1") && held.contains("1 are"),
+        "{held}"
+    );
+
+    // Repaired, it is taken back after one trial.
+    for node in [SECOND, GREY] {
+        story.world.kill(node);
+        story.world.start_agent(node, &Agent::default());
+    }
+    let passed = || async {
+        let last = story.history().await.pop()?;
+        (last.event == BlockEvent::TrialPassed).then_some(())
+    };
+    story.until("its trial to be passed", passed).await;
+    assert!(story.said().await.is_none());
+    let full = || async { Some(story.there().await).filter(|it| it.len() == PLACES as usize) };
+    story.until("every place of it to be used", full).await;
+}
