@@ -108,10 +108,8 @@ impl Applications {
         });
         let gone: Vec<TaskId> = gone.collect();
         for task in gone {
-            if let Some(half) = self.halves.get_mut(id)
-                && let Some(beside) = half.beside.get_mut(&task)
-            {
-                beside.place = None;
+            if let Some(half) = self.halves.get_mut(id) {
+                half.leave(&task);
             }
             self.touch(id).keys.insert(task.clone());
             self.no_longer(id, &task, (None, false), now);
@@ -298,12 +296,7 @@ impl Half {
             Slot::Task(_) => None,
         };
         let known = settled.is_some_and(|it| it.contains(&entry.id));
-        let bound = match slot {
-            Slot::Task(number) => self.by_number.get(&number),
-            Slot::Group(_) => None,
-        };
-        let bound = bound.filter(|task| self.place(task) == Some(&entry.id));
-        let bound = bound.cloned().or_else(|| self.holder(&entry.id));
+        let bound = self.holders.get(&entry.id).cloned();
         if !known || self.standing.contains_key(&entry.id) {
             let standing = Standing {
                 slot,
@@ -313,16 +306,6 @@ impl Half {
             };
             self.standing.insert(entry.id.clone(), standing);
         }
-    }
-
-    /// Whose place it is, also where that was read from rows.
-    fn holder(&self, allocation: &AllocationId) -> Option<TaskId> {
-        if let Some(standing) = self.standing.get(allocation) {
-            return standing.bound.clone();
-        }
-        let mut all = self.beside.iter();
-        let holds = all.find(|(_, it)| it.place.as_ref() == Some(allocation));
-        holds.map(|(task, _)| task.clone())
     }
 
     fn left(&mut self, allocation: &AllocationId, slot: Slot) {

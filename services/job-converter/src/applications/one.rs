@@ -25,6 +25,8 @@ pub struct Half {
     pub next_number: u32,
     /// Its allocations that stand, as the scheduler says.
     pub standing: BTreeMap<AllocationId, Standing>,
+    /// Whose place each of them is, also where that was read from rows.
+    pub holders: BTreeMap<AllocationId, TaskId>,
     /// Ended placeholders that were taken note of, by the number of their group.
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
     pub warnings: Vec<Warning>,
@@ -144,6 +146,7 @@ impl Half {
             by_number: BTreeMap::new(),
             next_number: 0,
             standing: BTreeMap::new(),
+            holders: BTreeMap::new(),
             settled: BTreeMap::new(),
             warnings: Vec::new(),
             counted: 0,

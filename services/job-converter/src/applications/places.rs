@@ -34,8 +34,8 @@ impl Half {
             if let (Slot::Group(_), Some(key)) = (standing.slot, &standing.bound)
                 && !keeps(key)
             {
-                if let Some(beside) = self.beside.get_mut(key) {
-                    beside.place = None;
+                if let Some(place) = self.beside.get_mut(key).and_then(|it| it.place.take()) {
+                    self.holders.remove(&place);
                 }
                 standing.bound = None;
             }
@@ -46,39 +46,48 @@ impl Half {
         if let Some(standing) = self.standing.get_mut(allocation) {
             standing.bound = Some(task.clone());
         }
+        self.leave(task);
         let beside = self.beside.entry(task.clone()).or_default();
         beside.place = Some(allocation.clone());
+        self.holders.insert(allocation.clone(), task.clone());
+    }
+
+    /// It has no place any more.
+    pub fn leave(&mut self, task: &TaskId) {
+        let beside = self.beside.get_mut(task);
+        if let Some(place) = beside.and_then(|it| it.place.take()) {
+            self.holders.remove(&place);
+        }
     }
 
     /// What stood there has ended. Returns whose place it was.
     pub fn unbind(&mut self, allocation: &AllocationId) -> Option<TaskId> {
         let task = self.standing.remove(allocation)?.bound?;
-        if let Some(beside) = self.beside.get_mut(&task)
-            && beside.place.as_ref() == Some(allocation)
-        {
-            beside.place = None;
+        if self.place(&task) == Some(allocation) {
+            self.leave(&task);
         }
         Some(task)
     }
 
-    /// A placeholder that holds something, and for which a task was chosen.
-    pub fn linked(&self, task: &TaskId) -> Option<&TaskId> {
-        let core = self.core.as_ref()?;
-        let linked = core.allocations.iter().find(|(_, held)| {
-            let successor = held.successor.as_ref();
-            successor.is_some_and(|(ask, _)| ask.key == *task)
-        });
-        linked.map(|(placeholder, _)| placeholder)
-    }
-
-    /// For whom each placeholder was chosen; asked of all at once this is no scan for each.
+    /// The placeholder that each task was chosen for, of those that hold something; asked of all at
+    /// once this is no scan for each.
     pub fn successors(&self) -> BTreeMap<TaskId, TaskId> {
-        let held = self.core.iter().flat_map(|core| &core.allocations);
+        let gang = self.core.as_ref();
+        let gang = gang.filter(|core| !core.head.submission.task_groups.is_empty());
+        let held = gang.into_iter().flat_map(|core| &core.allocations);
         let linked = held.filter_map(|(placeholder, held)| {
             let (ask, _) = held.successor.as_ref()?;
             Some((ask.key.clone(), placeholder.clone()))
         });
         linked.collect()
+    }
+
+    /// This placeholder is still there, and this task takes its place.
+    fn is_for(&self, placeholder: &TaskId, task: &TaskId) -> bool {
+        let core = self.core.as_ref();
+        let held = core.and_then(|core| core.allocations.get(placeholder));
+        let successor = held.and_then(|held| held.successor.as_ref());
+        successor.is_some_and(|(ask, _)| ask.key == *task)
     }
 
     fn group_name(&self, number: u32) -> Option<GroupName> {
@@ -94,9 +103,13 @@ impl Applications {
             half.release_given_up();
         }
         let free = self.halves.get(id).map(Half::unbound).unwrap_or_default();
+        let successors = self.halves.get(id).map(Half::successors);
+        let successors = successors.unwrap_or_default();
         for (allocation, slot, node) in free {
             match slot {
-                Slot::Task(number) => self.bind_task(id, number, (allocation, node), now),
+                Slot::Task(number) => {
+                    self.bind_task(id, (number, &successors), (allocation, node), now);
+                }
                 Slot::Group(number) => self.bind_placeholder(id, number, (allocation, node), now),
             }
         }
@@ -105,7 +118,7 @@ impl Applications {
     fn bind_task(
         &mut self,
         id: &AppId,
-        number: u32,
+        (number, successors): (u32, &BTreeMap<TaskId, TaskId>),
         (allocation, node): (AllocationId, NodeName),
         now: Timestamp,
     ) {
@@ -115,14 +128,14 @@ impl Applications {
         let Some(task) = half.by_number.get(&number).cloned() else {
             return;
         };
-        if let Some(placeholder) = half.linked(&task).cloned() {
+        if let Some(placeholder) = successors.get(&task).filter(|it| half.is_for(it, &task)) {
             half.bind(&task, &allocation);
             let core = half.core.as_mut();
-            let held = core.and_then(|core| core.allocations.get_mut(&placeholder));
+            let held = core.and_then(|core| core.allocations.get_mut(placeholder));
             if let Some((_, on)) = held.and_then(|held| held.successor.as_mut()) {
                 *on = node;
             }
-            self.replaced(id, placeholder, now);
+            self.replaced(id, placeholder.clone(), now);
         } else if half
             .core
             .as_ref()
@@ -276,8 +289,6 @@ impl Half {
         if let Some(standing) = self.standing.get_mut(allocation) {
             standing.bound = None;
         }
-        if let Some(beside) = self.beside.get_mut(task) {
-            beside.place = None;
-        }
+        self.leave(task);
     }
 }

@@ -73,6 +73,8 @@ fn one(
         if let Some(number) = row.beside.number {
             half.by_number.insert(number, id.clone());
         }
+        let place = row.beside.place.clone();
+        half.holders.extend(place.map(|place| (place, id.clone())));
         half.written_tasks.insert(id.clone(), hash(&text.body));
         half.beside.insert(id, row.beside);
     }
