@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
-use hayward_container_manager_api::{ContainerList, ContainerState};
+use hayward_container_manager_api::ContainerList;
 use hayward_node_status_api::{Health, NodeList};
 use hayward_service::{Client, Keys, TokenSource};
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -157,22 +157,32 @@ pub async fn running(
     let (mut count, mut first, mut last) = (0, None, None);
     let mut cursor = String::new();
     loop {
-        let path = format!("/v1/containers?limit={PAGE}{cursor}");
+        let path = format!("/v1/containers?state=running&limit={PAGE}{cursor}");
         let list: ContainerList = manager.get(&path).await?;
         for view in &list.containers {
-            count += u64::from(view.entry.state == ContainerState::Running);
+            count += 1;
             let least = first.map_or(view.ordered_at, |at: Timestamp| at.min(view.ordered_at));
             first = Some(least);
             last = last.max(view.entry.started_at);
         }
-        // Not worth reading on: it is asked again.
-        let behind = count < list.containers.len() as u64;
         match list.next {
-            Some(next) if !behind => cursor = format!("&cursor={next}"),
-            _ => break,
+            Some(next) => cursor = format!("&cursor={next}"),
+            None => break,
         }
     }
     Ok(first.zip(last).filter(|_| count >= containers))
+}
+
+/// Nothing is to run, runs or is being stopped; what has ended is kept for its last words.
+pub async fn is_empty(manager: &Client) -> anyhow::Result<bool> {
+    for state in ["ordered", "launching", "running", "stopping"] {
+        let path = format!("/v1/containers?state={state}&limit=1");
+        let list: ContainerList = manager.get(&path).await?;
+        if !list.containers.is_empty() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 pub async fn until<T>(what: &str, probe: impl AsyncFn() -> Option<T>) -> anyhow::Result<T> {

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use hayward_container_manager_api::ContainerList;
 use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_service::clock::{self, Clock as _, SystemClock};
 use hayward_service::{Client, ClientError};
@@ -14,7 +13,7 @@ use http::Method;
 use http::header::IF_MATCH;
 use serde_json::{Value, json};
 
-use super::pretended::{Pretended, running, until};
+use super::pretended::{Pretended, is_empty, running, until};
 use super::real;
 use super::report::Report;
 
@@ -177,8 +176,7 @@ impl Bench {
 
     async fn empty(&self) -> anyhow::Result<()> {
         until("nothing runs", async || {
-            let list: ContainerList = self.manager.get("/v1/containers?limit=1").await.ok()?;
-            list.containers.is_empty().then_some(())
+            is_empty(&self.manager).await.ok()?.then_some(())
         })
         .await
     }
