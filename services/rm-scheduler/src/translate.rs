@@ -231,6 +231,7 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
         From::BackingOff => WaitReason::BackingOff,
         From::GangIncomplete => WaitReason::GangIncomplete,
         From::NodesReserved => WaitReason::NodesReserved,
+        From::OutsidePlanner => WaitReason::OutsidePlanner,
     }
 }
 
