@@ -13,6 +13,7 @@ use axum::routing::post;
 use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
 use hayward_rm_scheduler::replay::Replay;
+use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::planners::{
     OutsidePlanner, PlannerKind, Planners, RefusedStep, StepRefusal,
 };
@@ -291,6 +292,12 @@ async fn what_a_planner_outside_says_is_done_and_replayed() {
     let shares: Shares = world.client("viewer").get("/v1/shares").await.unwrap();
     assert_eq!((shares.capacity, shares.held), (4, 4));
     assert_eq!(shares.outside, ["out"]);
+    let load: Load = world.client("viewer").get("/v1/load").await.unwrap();
+    let out = load.pools.iter().find(|it| it.pool == "out").unwrap();
+    assert_eq!(
+        (out.total, out.free, out.requested, out.awarded),
+        (8, 2, 6, 6)
+    );
     assert!(replays(&world).await > 0);
 }
 
