@@ -16,7 +16,7 @@ use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
 use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Outside};
 use hayward_rm_scheduler_outside::{Ask, Trees};
-use hayward_vocabulary::Timestamp;
+use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::ledger::Ledger;
 use crate::store::Rows;
@@ -37,6 +37,8 @@ const GRACE_MS: u64 = 5_000;
 #[derive(Default)]
 pub struct Planners {
     by_pool: BTreeMap<String, Known>,
+    /// Those of which this round used an answer.
+    answered: BTreeSet<String>,
 }
 
 /// One of them.
@@ -212,6 +214,7 @@ impl Ledger {
         if self.planners.by_pool.is_empty() {
             return;
         }
+        self.planners.answered = plan.outside.keys().cloned().collect();
         let trees = Trees::of(&self.snapshot);
         let busy = self.touched(plan, &trees);
         self.keep_taken(std::mem::take(&mut plan.outside));
@@ -258,6 +261,19 @@ impl Ledger {
                 context.questions.send(question);
             }
         });
+    }
+
+    /// Its pool is planned outside, and nothing was said of it in this round: who looks for a place
+    /// for it has not looked in vain yet.
+    pub(crate) fn awaits_a_planner(&self, work: &WorkId) -> bool {
+        if self.planners.by_pool.is_empty() {
+            return false;
+        }
+        let snapshot = &*self.snapshot;
+        let demand = snapshot.demand.get(work);
+        let trees = Trees::of(snapshot);
+        let pool = demand.and_then(|demand| trees.of_work(snapshot, demand));
+        pool.is_some_and(|pool| !self.planners.answered.contains(pool))
     }
 
     /// Pools in which this plan changes anything.

@@ -21,17 +21,20 @@ use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::RoundList;
 use hayward_rm_scheduler_api::what_if::Forecast;
-use hayward_rm_scheduler_api::{VacateReason, VerdictEntry, WaitReason};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, VerdictEntry, WaitReason};
 use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_testkit::until;
+use hayward_vocabulary::Role;
 use http::Method;
 use http::header::IF_MATCH;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use super::drains::{drain, order};
 use super::neighbours::{job, service};
+use super::requests::process;
 use super::world::{Allocations, World, of, stays};
 
 /// How a planner answers a question: status, headers beside the usual, and body.
@@ -506,6 +509,36 @@ async fn room_is_taken_back_for_who_waits_and_forecasts_do_not_ask() {
     let all = world.allocations().await;
     assert_eq!((held(&all, "job_a"), held(&all, "job_c")), (1, 0));
     assert!(replays(&world).await > 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_gets_its_next_place_from_outside_before_it_is_told() {
+    let world = World::new(&[1, 4]).await;
+    let plans = Pretended::start(first_fit).await;
+    asks(&world, &plans).await;
+    // One that may be nowhere else, and one of the same service that may; one at a time.
+    let mut bound = process("svc_1.0", Role::Active);
+    bound.machines = vec!["n2".parse().unwrap()];
+    let free = process("svc_1.1", Role::Active);
+    for mut demand in [bound, free] {
+        demand.disruption_limit = Some(1);
+        world.around.ask(&demand);
+        world.running(demand.work.as_str()).await;
+    }
+    let old = of(&world.allocations().await, "svc_1.1").remove(0);
+    drain(&world, "n2", 4, order(1));
+    world.settled().await;
+    assert!(world.allocations().await.values().all(stays));
+    world.around.node("n3", 4);
+    let follows = |it: &AllocationEntry| it.predecessor.as_ref() == Some(&old.id) && stays(it);
+    let new = world
+        .until_one("svc_1.1", "has its next place", follows)
+        .await;
+    assert_eq!(new.node.as_str(), "n3");
+    let told = |it: &AllocationEntry| it.id == old.id && it.vacate.is_some();
+    let left = world.until_one("svc_1.1", "is told", told).await;
+    assert_eq!(left.vacate.unwrap().reason, VacateReason::Drained);
+    assert!(of(&world.allocations().await, "svc_1.0").iter().all(stays));
 }
 
 #[tokio::test(flavor = "multi_thread")]
