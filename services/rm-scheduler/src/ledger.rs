@@ -315,6 +315,11 @@ impl Ledger {
     }
 }
 
+/// A line with its key.
+fn of_class(line: LedgerLine) -> ((UserName, String), LedgerLine) {
+    ((line.user.clone(), line.class.clone()), line)
+}
+
 impl hayward_publication::Ledger for Ledger {
     type Command = Command;
     type Rows = Rows;
@@ -370,10 +375,7 @@ impl hayward_publication::Ledger for Ledger {
             trials: Trials::default(),
             avoided: BTreeMap::new(),
             drained: BTreeSet::new(),
-            usage: usage
-                .into_iter()
-                .map(|line| ((line.user.clone(), line.class.clone()), line))
-                .collect(),
+            usage: usage.into_iter().map(of_class).collect(),
             rates: BTreeMap::new(),
             accounted_ms: moment.monotonic_ms,
             usage_written_ms: moment.monotonic_ms,

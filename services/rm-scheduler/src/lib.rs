@@ -2,9 +2,9 @@
 //!
 //! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`, and publishes
 //! `allocations`, `verdicts`, and for placements `processors` and `closed`. A round is: absorb,
-//! plan, check, commit. Planners outside are asked between rounds. Planning is pure and lives in the domain crate; this crate keeps the
-//! snapshot up to date and carries plans out. It starts nothing, talks to no agent, and never
-//! looks inside a process.
+//! plan, check, commit. Planning is pure and lives in the domain crate; this crate keeps the
+//! snapshot up to date, asks planners outside between rounds, and carries plans out. It starts
+//! nothing, talks to no agent, and never looks inside a process.
 
 mod absorb;
 mod carried;

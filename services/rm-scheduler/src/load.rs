@@ -118,14 +118,12 @@ fn elsewhere(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
     let first = snapshot.queues.keys().next();
     let demand = snapshot.demand.iter();
     demand.filter_map(move |(work, demand)| {
-        let pool = match &demand.queued {
-            Some(queued) => queued.pool.as_ref().or(first)?,
-            None => {
-                outside.of_work(snapshot, demand)?;
-                &snapshot.classes.get(served_in(snapshot, demand)?)?.pool
-            }
-        };
-        Some((work, pool))
+        if let Some(queued) = &demand.queued {
+            return Some((work, queued.pool.as_ref().or(first)?));
+        }
+        outside.of_work(snapshot, demand)?;
+        let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
+        Some((work, &class.pool))
     })
 }
 

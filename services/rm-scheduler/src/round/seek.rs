@@ -194,7 +194,7 @@ impl Ledger {
         let told = format!("its next place has to be found first: {why}");
         let held_back = &mut self.clearings.held_back;
         held_back.insert(id.clone(), (BlockerReason::NoPlace, told));
-        // Who is asked outside answers in a later round, which has to look for the same place again.
+        // Who is asked outside answers in a later round, which has to look for the same place.
         let round = if self.awaits_a_planner(work) {
             self.seeking.last_tried(id)
         } else {

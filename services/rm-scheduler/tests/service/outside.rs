@@ -139,6 +139,9 @@ fn first_fit(ask: &Value) -> Value {
     json!({ "revision": ask["revision"], "grants": grants })
 }
 
+/// What a planner is told of its failing, and how it is made to fail.
+type Spoil = (&'static str, Box<dyn Fn(&Pretended)>);
+
 fn nothing(ask: &Value) -> Value {
     json!({ "revision": ask["revision"] })
 }
@@ -363,7 +366,6 @@ async fn no_answer_of_any_kind_harms_what_runs_and_it_is_asked_again() {
     }
     let elsewhere = Pretended::start(first_fit).await;
     let target = elsewhere.url.clone();
-    type Spoil = (&'static str, Box<dyn Fn(&Pretended)>);
     let spoils: Vec<Spoil> = vec![
         (
             "its answer cannot be read",
