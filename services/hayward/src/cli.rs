@@ -127,6 +127,8 @@ pub enum Asking {
     Load(As<Nothing>),
     /// Show the queues of pools: what each uses, is guaranteed and may have
     Queues(As<queues::Arguments>),
+    /// Show who plans for each pool, and what came of the answers of planners outside
+    Planners(As<Nothing>),
     /// List who holds which room where
     Allocations(As<allocations::Filter>),
     /// List what runs on the machines

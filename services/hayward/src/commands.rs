@@ -22,6 +22,7 @@ pub mod node_agent;
 pub mod nodes;
 pub mod orchestrators;
 pub mod plan;
+pub mod planners;
 pub mod policy;
 pub mod pool;
 pub mod prepare;

@@ -7,8 +7,8 @@ use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
     allocations, apps, bench, block, blocks, cancel, completion, containers, demo, enrol, explain,
     healthcheck, job, jobs, load, logs, moves, node, node_agent, nodes, orchestrators, plan,
-    policy, pool, prepare, queues, replay, reserve, rounds, service, shares, simulate, single,
-    status, submit, tasks, timeline, up, watch, what_if,
+    planners, policy, pool, prepare, queues, replay, reserve, rounds, service, shares, simulate,
+    single, status, submit, tasks, timeline, up, watch, what_if,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -104,6 +104,7 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
         Asking::Unblock(it) => block::unblock(session(it.access), it.arguments).await?,
         Asking::Blocks(it) => blocks::run(session(it.access), it.arguments).await?,
         Asking::Shares(it) => shares::run(session(it.access)).await?,
+        Asking::Planners(it) => planners::run(session(it.access)).await?,
         Asking::Queues(it) => queues::run(session(it.access), it.arguments).await?,
         Asking::Load(it) => load::run(session(it.access)).await?,
         Asking::Allocations(it) => allocations::run(session(it.access), it.arguments).await?,

@@ -3,6 +3,7 @@
 mod allocations;
 mod inputs;
 mod load;
+mod planners;
 mod policy;
 mod policy_history;
 mod pools;
@@ -60,6 +61,7 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(policy_history::show_policy_version))
         .routes(routes!(shares::show_shares))
         .routes(routes!(queues::list_queues))
+        .routes(routes!(planners::list_planners))
         .routes(routes!(what_if::forecast_changes))
         .routes(routes!(load::show_load))
         .routes(routes!(load::list_occupancy))

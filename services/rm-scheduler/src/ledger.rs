@@ -15,6 +15,7 @@ use hayward_container_manager_api::{ContainerEntry, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
+use hayward_rm_scheduler_api as api;
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
@@ -37,6 +38,7 @@ use crate::evidence::Evidence;
 use crate::load;
 use crate::looks::{Asked, Look, Looks, timed};
 use crate::occupancy::{self, Wanted};
+use crate::planners::{self, Answered, Planners, Questions};
 use crate::pools::{self, Bell, Pools};
 use crate::queues;
 use crate::receipts::Receipts;
@@ -71,6 +73,7 @@ pub struct Context {
     pub view: RwLock<View>,
     pub looks: Looks,
     pub pools: Bell,
+    pub questions: Questions,
 }
 
 pub enum Command {
@@ -95,6 +98,10 @@ pub enum Command {
     /// Queues of one pool, or of all.
     /// Nothing before all neighbours have been heard.
     Queues(Option<String>, Reply<Option<Queues>>),
+    /// A planner outside answered, or did not.
+    Answered(Box<Answered>, Reply<()>),
+    /// Who plans for each pool. Nothing before all neighbours have been heard.
+    Planners(Reply<Option<api::planners::Planners>>),
     /// Somebody asked about a worker pool, and is answered by what they asked.
     Pools(Box<pools::Act>),
 }
@@ -131,6 +138,8 @@ pub struct Ledger {
     /// What the next round plans from.
     pub(crate) snapshot: Tracked,
     pub(crate) rounds: Rounds,
+    /// Those outside.
+    pub(crate) planners: Planners,
     /// The next round says everything, and not just what changed.
     pub(crate) says_all: bool,
     /// Verdicts that changed and wait for their turn to be published.
@@ -300,9 +309,15 @@ impl Ledger {
         self.rules = Arc::new(Rules::of(&policy.policy));
         let changed = self.under(&self.rules);
         self.snapshot.rework(|snapshot| *snapshot = changed);
+        self.follow_planners();
         self.policy = policy;
         self.news = true;
     }
+}
+
+/// A line with its key.
+fn of_class(line: LedgerLine) -> ((UserName, String), LedgerLine) {
+    ((line.user.clone(), line.class.clone()), line)
 }
 
 impl hayward_publication::Ledger for Ledger {
@@ -348,6 +363,7 @@ impl hayward_publication::Ledger for Ledger {
             accounts_wait: false,
             snapshot: Tracked::new(translate::empty_snapshot()),
             rounds: Rounds::default(),
+            planners: Planners::default(),
             says_all: true,
             unsaid: BTreeMap::new(),
             recorder: Recorder::new(context.settings.inputs()),
@@ -359,10 +375,7 @@ impl hayward_publication::Ledger for Ledger {
             trials: Trials::default(),
             avoided: BTreeMap::new(),
             drained: BTreeSet::new(),
-            usage: usage
-                .into_iter()
-                .map(|line| ((line.user.clone(), line.class.clone()), line))
-                .collect(),
+            usage: usage.into_iter().map(of_class).collect(),
             rates: BTreeMap::new(),
             accounted_ms: moment.monotonic_ms,
             usage_written_ms: moment.monotonic_ms,
@@ -439,6 +452,14 @@ impl hayward_publication::Ledger for Ledger {
                 let show = || lengthy(|| queues::shown(&self.snapshot, pool.as_deref()));
                 let queues = self.informed().then(show);
                 batch.answer(reply, queues);
+            }
+            Command::Answered(answered, reply) => {
+                self.hear_planner(*answered, moment);
+                batch.answer(reply, ());
+            }
+            Command::Planners(reply) => {
+                let told = self.informed().then(|| planners::shown(self, moment));
+                batch.answer(reply, told);
             }
             Command::Pools(asked) => asked(self, moment, batch),
         }

@@ -3,8 +3,8 @@
 //! It follows `nodes`, `demand`, `blocks`, `containers` and `requests`, and publishes
 //! `allocations`, `verdicts`, and for placements `processors` and `closed`. A round is: absorb,
 //! plan, check, commit. Planning is pure and lives in the domain crate; this crate keeps the
-//! snapshot up to date and carries plans out. It starts nothing, talks to no agent, and never
-//! looks inside a process.
+//! snapshot up to date, asks planners outside between rounds, and carries plans out. It starts
+//! nothing, talks to no agent, and never looks inside a process.
 
 mod absorb;
 mod carried;
@@ -21,6 +21,7 @@ mod moves;
 mod occupancy;
 mod orchestrated;
 mod placeholders;
+mod planners;
 mod policy;
 mod pools;
 mod queues;
@@ -98,11 +99,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         .context("the listener has no address")?;
 
     let view = RwLock::new(View::default());
+    let (questions, asked) = planners::Questions::new();
     let context = Arc::new(Context {
         settings: settings.clone(),
         view,
         looks: looks::Looks::default(),
         pools: pools::Bell::default(),
+        questions,
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
@@ -139,6 +142,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         Command::Requests,
     )?;
 
+    planners::start(handle.clone(), asked, shutdown.clone());
     let publisher = handle.publisher().clone();
     let api = Api {
         handle,

@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, PoolLoad, ProcessesOfOrder};
-use hayward_rm_scheduler_domain::plan;
 use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
-use hayward_vocabulary::{NodeName, Queued, WorkId};
+use hayward_rm_scheduler_domain::{plan, served_in};
+use hayward_rm_scheduler_outside::Trees;
+use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::occupancy::Room;
 use crate::translate;
@@ -95,10 +96,9 @@ fn pools(snapshot: &Snapshot, (counted, classes): (&Counted, &[ClassLoad])) -> V
             pool.awarded = pool.awarded.saturating_add(sum(|it| it.awarded));
         }
     }
-    for (work, queued) in queued(snapshot) {
-        let pool = queued.pool.as_ref().or(snapshot.queues.keys().next());
+    for (work, pool) in elsewhere(snapshot) {
         let verdict = counted.verdicts.get(work).map(|verdict| verdict.numbers);
-        if let (Some(pool), Some(it)) = (pool.and_then(|pool| pools.get_mut(pool)), verdict) {
+        if let (Some(pool), Some(it)) = (pools.get_mut(pool), verdict) {
             let quanta = |processes: u64| processes.saturating_mul(it.order);
             pool.requested = pool.requested.saturating_add(quanta(it.wanted_processes));
             pool.awarded = pool.awarded.saturating_add(quanta(it.current_processes));
@@ -112,10 +112,19 @@ fn pools(snapshot: &Snapshot, (counted, classes): (&Counted, &[ClassLoad])) -> V
     pools.into_values().collect()
 }
 
-/// Work in queues, which is in no class.
-fn queued(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &Queued)> {
+/// Work that is in no share, in queues or planned outside, with its pool.
+fn elsewhere(snapshot: &Snapshot) -> impl Iterator<Item = (&WorkId, &String)> {
+    let outside = Trees::of(snapshot);
+    let first = snapshot.queues.keys().next();
     let demand = snapshot.demand.iter();
-    demand.filter_map(|(work, demand)| Some((work, demand.queued.as_deref()?)))
+    demand.filter_map(move |(work, demand)| {
+        if let Some(queued) = &demand.queued {
+            return Some((work, queued.pool.as_ref().or(first)?));
+        }
+        outside.of_work(snapshot, demand)?;
+        let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
+        Some((work, &class.pool))
+    })
 }
 
 fn empty(name: &str, parent: Option<String>) -> PoolLoad {

@@ -94,6 +94,7 @@ impl Ledger {
             self.tell_closed(moment.now, batch);
             self.news = false;
             let (mut decided, mut made) = self.plan();
+            self.tend_planners(&mut decided.plan, moment, batch);
             let placed = self.take_places(&mut decided.plan, moment, batch);
             made.taken_off = taken_off;
             made.taken_off.extend(placed);
@@ -208,7 +209,8 @@ impl Ledger {
         let left = |due: u64| due.saturating_sub(moment.monotonic_ms);
         let lost = self.given_up_ms().map(left);
         let proof = self.evidence.due_ms().map(left);
-        let first = [block, deadline, budget, lost, proof]
+        let planner = self.planners.due_ms().map(left);
+        let first = [block, deadline, budget, lost, proof, planner]
             .into_iter()
             .flatten()
             .min();
@@ -227,6 +229,7 @@ impl Ledger {
         let lost = self.given_up_ms();
         self.news |= deadline.is_some_and(|end| *end <= moment.now)
             || lost.is_some_and(|due| due <= moment.monotonic_ms);
+        self.news |= self.planners_are_due(moment.monotonic_ms);
     }
 
     /// Expiry is exact, also when blocklist is away: an item ends at its end.

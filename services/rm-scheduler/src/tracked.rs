@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use hayward_rm_scheduler_domain::budget::TakenBack;
+use hayward_rm_scheduler_domain::snapshot::outside::Outside;
 use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
 use hayward_rm_scheduler_domain::{News, Snapshot};
@@ -30,6 +31,7 @@ struct Changed {
     demand: BTreeSet<WorkId>,
     allocations: BTreeSet<AllocationId>,
     queues: bool,
+    outside: bool,
 }
 
 impl Changed {
@@ -79,6 +81,9 @@ pub struct Since {
     /// Present where any of them changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     queues: Option<BTreeMap<String, Queues>>,
+    /// Present where any of them changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    outside: Option<BTreeMap<String, Outside>>,
     nodes: BTreeMap<NodeName, Option<Node>>,
     demand: BTreeMap<WorkId, Option<Demand>>,
     allocations: BTreeMap<AllocationId, Option<Allocation>>,
@@ -127,6 +132,14 @@ impl Tracked {
         if let Some(known) = self.snapshot.queues.get_mut(pool) {
             *known = queues;
             self.changed.queues = true;
+        }
+    }
+
+    /// Of the pools that have a planner outside, and of no other.
+    pub fn set_outside(&mut self, pool: &str, outside: Outside) {
+        if let Some(known) = self.snapshot.outside.get_mut(pool) {
+            *known = outside;
+            self.changed.outside = true;
         }
     }
 
@@ -194,6 +207,7 @@ impl Tracked {
             carried: self.snapshot.carried.clone(),
             taken_back: self.snapshot.taken_back.clone(),
             queues: changed.queues.then(|| self.snapshot.queues.clone()),
+            outside: changed.outside.then(|| self.snapshot.outside.clone()),
             nodes: entries(changed.nodes, &self.snapshot.nodes),
             demand: entries(changed.demand, &self.snapshot.demand),
             allocations: entries(changed.allocations, &self.snapshot.allocations),
@@ -206,6 +220,7 @@ impl Tracked {
             Delta::Whole(_) => self.write_anew(),
             Delta::Since(since) if !self.changed.whole => {
                 self.changed.queues |= since.queues.is_some();
+                self.changed.outside |= since.outside.is_some();
                 self.changed.nodes.extend(since.nodes.into_keys());
                 self.changed.demand.extend(since.demand.into_keys());
                 let allocations = since.allocations.into_keys();
@@ -239,6 +254,9 @@ impl Delta {
                 snapshot.taken_back = since.taken_back;
                 if let Some(queues) = since.queues {
                     snapshot.queues = queues;
+                }
+                if let Some(outside) = since.outside {
+                    snapshot.outside = outside;
                 }
                 put(&mut snapshot.nodes, since.nodes);
                 put(&mut snapshot.demand, since.demand);

@@ -15,7 +15,7 @@ use hayward_vocabulary::{NodeName, Timestamp, Unblock, WorkId};
 
 use crate::ledger::Held;
 
-pub use shares::{share_policy, shares};
+pub use shares::{Elsewhere, share_policy, shares};
 
 pub fn empty_snapshot() -> snapshot::Snapshot {
     snapshot::Snapshot::empty()
@@ -231,6 +231,7 @@ pub fn wait_reason(reason: plan::Reason) -> WaitReason {
         From::BackingOff => WaitReason::BackingOff,
         From::GangIncomplete => WaitReason::GangIncomplete,
         From::NodesReserved => WaitReason::NodesReserved,
+        From::OutsidePlanner => WaitReason::OutsidePlanner,
     }
 }
 

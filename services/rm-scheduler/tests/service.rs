@@ -15,6 +15,7 @@ mod service {
     mod neighbours;
     mod nodes;
     mod orchestrated;
+    mod outside;
     mod placeholders;
     mod policy;
     mod pools;

@@ -96,13 +96,15 @@ fn domains_know_only_words() {
 }
 
 /// The rules of documents lie between the words of a service and its decisions, and are as pure;
-/// so is the planner of queues, which reads what is written of them.
+/// so is the planner of queues, which reads what is written of them, and what reads the answers of
+/// planners outside.
 #[test]
 fn rules_of_documents_read_no_files() {
     let allowed = [
         "hayward-rm-scheduler-api",
         "hayward-rm-scheduler-capacity",
         "hayward-rm-scheduler-domain",
+        "hayward-rm-scheduler-outside",
         "hayward-vocabulary",
         "regex",
         "serde",
@@ -112,6 +114,7 @@ fn rules_of_documents_read_no_files() {
     let folders = [
         "services/rm-scheduler/policy",
         "services/rm-scheduler/capacity",
+        "services/rm-scheduler/outside",
     ];
     let all = packages();
     let rules = all

@@ -44,6 +44,9 @@ pub fn text(shares: &Shares, look: &Look) -> String {
             "\npool {pool} is divided among queues: hayward queues"
         );
     }
+    for pool in &shares.outside {
+        let _ = writeln!(text, "\npool {pool} is planned outside: hayward planners");
+    }
     text.push_str(&taken_back(&shares.budgets));
     let asked = shares.classes.iter().any(|class| !class.users.is_empty());
     if asked {

@@ -5,6 +5,7 @@
 pub mod evidence;
 pub mod load;
 pub mod occupancy;
+pub mod planners;
 pub mod policy;
 pub mod pools;
 pub mod queues;
@@ -239,6 +240,9 @@ pub enum WaitReason {
     GangIncomplete,
     /// What room there is, is reserved for work that waited longer.
     NodesReserved,
+    /// Its pool is planned outside: the planner there did not place it, was not heard, or what it
+    /// said was refused.
+    OutsidePlanner,
     #[serde(other)]
     Unknown,
 }

@@ -84,6 +84,25 @@ pub struct Pool {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<QueueTree>)]
     pub queues: Option<serde_json::Value>,
+    /// Of a pool without parent: the work of its classes, and of those of all pools below it, is
+    /// placed by a program outside. Not beside `queues`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub planner: Option<PoolPlanner>,
+}
+
+/// A program that is asked over HTTP what to place where. It is told no secret and asked for none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PoolPlanner {
+    /// Of `http` or `https`; the question is POSTed there.
+    pub url: String,
+    /// Milliseconds until an answer has to be there, to the last byte.
+    #[serde(default = "planner_timeout_ms")]
+    pub timeout_ms: u64,
+}
+
+fn planner_timeout_ms() -> u64 {
+    2_000
 }
 
 /// A directory of every node of a pool that containers may see.
@@ -118,6 +137,7 @@ impl Default for Pool {
             domain: None,
             mounts: Vec::new(),
             queues: None,
+            planner: None,
         }
     }
 }

@@ -51,6 +51,9 @@ pub struct Shares {
     /// Pools that are divided among queues. Nothing here counts them; see `/v1/queues`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub divided: Vec<String>,
+    /// Pools that are planned outside. Nothing here counts them; see `/v1/planners`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub outside: Vec<String>,
 }
 
 /// What may be taken back for the sake of others in an hour (B5). Beyond it work waits for others

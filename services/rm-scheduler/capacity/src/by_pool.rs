@@ -1,12 +1,14 @@
 //! Each top-level pool by its own planner, in one plan (D7): pools that have queues by
-//! [`Capacity`], all others by [`FairShare`].
+//! [`Capacity`], pools with a planner outside by what that answered, all others by [`FairShare`].
 //!
-//! `FairShare` plans from the *rest* of the snapshot: without work that is queued, and without the
-//! nodes of pools with queues. Where the two meet, because a pool was given queues while work of
+//! `FairShare` plans from the *rest* of the snapshot: without work that is another planner's, and
+//! without the nodes of their pools. Where two meet, because a pool was given queues while work of
 //! classes ran there, or a node came from one side to the other, the node is closed to fair shares:
-//! what stands there stays, and nobody counts its room twice.
+//! what stands there stays, and nobody counts its room twice. What a planner outside says is looked
+//! at last, beside all that the others have planned.
 //!
-//! A fleet without queues has no rest. It is planned from the snapshot itself, and pays nothing.
+//! A fleet of fair shares alone has no rest. It is planned from the snapshot itself, and pays
+//! nothing.
 
 mod rest;
 
@@ -15,6 +17,7 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::{
     Decided, FairShare, News, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict, plan::Shares,
 };
+use hayward_rm_scheduler_outside as outside;
 use hayward_vocabulary::WorkId;
 
 use crate::Capacity;
@@ -33,6 +36,7 @@ impl Planner for ByPool {
         let mut plan = FairShare.schedule(rest.snapshot());
         Divided::of(snapshot).explain_all(&mut plan.verdicts);
         merge(&mut plan, Capacity.schedule(snapshot));
+        outside::plan(snapshot, &mut plan);
         plan
     }
 }
@@ -42,8 +46,10 @@ impl Planner for ByPool {
 pub struct Rounds {
     fair: FairRounds,
     rest: Option<Rest>,
-    /// What was said of queued work in the last round.
-    queued: BTreeMap<WorkId, Verdict>,
+    /// What was said in the last round of work that is queued, or planned outside.
+    elsewhere: BTreeMap<WorkId, Verdict>,
+    /// Some of it is queued, and lacks something that time alone may bring.
+    waits_for_time: bool,
     divided: Divided,
 }
 
@@ -56,7 +62,8 @@ impl Rounds {
         }
         self.divided = Divided::of(snapshot);
         let Some(rest) = &mut self.rest else {
-            self.queued.clear();
+            self.elsewhere.clear();
+            self.waits_for_time = false;
             return self.fair.decide(snapshot, news);
         };
         let news = if began || news.everything {
@@ -67,19 +74,28 @@ impl Rounds {
         let mut decided = self.fair.decide(rest.snapshot(), &news);
         self.divided.explain_all(&mut decided.plan.verdicts);
         let mut plan = Capacity.schedule(snapshot);
-        let said = std::mem::take(&mut plan.verdicts);
-        let gone = self.queued.keys().filter(|work| !said.contains_key(*work));
+        let mut said = std::mem::take(&mut plan.verdicts);
+        let mut queued = said.values();
+        self.waits_for_time = queued.any(|verdict| verdict.waits && !verdict.refused);
+        merge(&mut decided.plan, plan);
+        let fair = std::mem::take(&mut decided.plan.verdicts);
+        outside::plan(snapshot, &mut decided.plan);
+        said.append(&mut decided.plan.verdicts);
+        decided.plan.verdicts = fair;
+        let gone = self
+            .elsewhere
+            .keys()
+            .filter(|work| !said.contains_key(*work));
         let withdrawn = gone.filter(|work| !snapshot.demand.contains_key(*work));
         decided.gone.extend(withdrawn.cloned());
         if decided.shares.is_some() {
             let news = said
                 .iter()
-                .filter(|(work, now)| self.queued.get(*work) != Some(*now));
+                .filter(|(work, now)| self.elsewhere.get(*work) != Some(*now));
             let news = news.map(|(work, now)| (work.clone(), now.clone()));
             decided.plan.verdicts.extend(news);
         }
-        self.queued = said;
-        merge(&mut decided.plan, plan);
+        self.elsewhere = said;
         decided
     }
 
@@ -87,12 +103,12 @@ impl Rounds {
     pub fn verdicts(&self) -> BTreeMap<WorkId, Verdict> {
         let mut verdicts = self.fair.verdicts();
         self.divided.explain_all(&mut verdicts);
-        verdicts.extend(self.queued.clone());
+        verdicts.extend(self.elsewhere.clone());
         verdicts
     }
 
     pub fn verdict(&self, work: &WorkId) -> Option<Verdict> {
-        let said = self.queued.get(work).cloned();
+        let said = self.elsewhere.get(work).cloned();
         let fair = || {
             let mut verdict = self.fair.verdict(work)?;
             self.divided.explain(&mut verdict);
@@ -122,8 +138,7 @@ impl Rounds {
 
     /// Queued work lacks something that time alone may bring: a delay ends, a reservation lapses.
     pub fn waits_for_time(&self) -> bool {
-        let mut said = self.queued.values();
-        said.any(|verdict| verdict.waits && !verdict.refused)
+        self.waits_for_time
     }
 }
 

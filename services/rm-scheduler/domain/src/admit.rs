@@ -43,6 +43,13 @@ pub(crate) fn class_of<'a>(
     Ok(name)
 }
 
+/// The class that serves it, allow lists aside; none where no class can.
+#[must_use]
+pub fn served_in<'a>(snapshot: &'a Snapshot, demand: &Demand) -> Option<&'a str> {
+    let queued = demand.queued.is_some();
+    class_of(snapshot, demand, true).ok().filter(|_| !queued)
+}
+
 /// by the rules whole nodes serve everything but jobs. Where whole nodes are for
 /// reservations alone, a service gets the share of a node that it asked for.
 fn natural(snapshot: &Snapshot, kind: WorkKind) -> Policy {

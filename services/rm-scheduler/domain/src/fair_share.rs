@@ -127,6 +127,7 @@ impl Rounds {
             carried,
             receipts: books.receipts,
             vacates: books.vacates.into_values().collect(),
+            ..Plan::default()
         };
         ended(Phase::Tell);
         let gone = self.register.withdrawn.clone();

@@ -51,11 +51,13 @@ mod vacate;
 mod verdict;
 mod what_of;
 
+pub use admit::served_in;
 pub use check::{Fault, Part, Violation, check, prune};
 pub use fair_share::{Decided, FairShare, Phase, Rounds};
 pub use forecast::{Changes, Forecast, forecast};
 pub use news::News;
 pub use plan::{Plan, Reason, Verdict};
+pub use room::Room;
 pub use snapshot::Snapshot;
 
 /// Same snapshot, same plan, on every machine and any number of threads.

@@ -1,6 +1,7 @@
 //! Everything one round decided. Nothing is left to choose when it is carried out: the committer
 //! only gives grants their ids and incarnations, in the order of the plan.
 
+pub mod outside;
 mod shares;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,9 @@ pub struct Plan {
     /// What the next round has to know of this one.
     #[serde(default)]
     pub carried: Carried,
+    /// What was made of answers of planners outside, by top-level pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outside: BTreeMap<String, outside::Taken>,
 }
 
 impl Plan {
@@ -278,4 +282,7 @@ pub enum Reason {
     GangIncomplete,
     /// What room there is, is reserved for work that waited longer.
     NodesReserved,
+    /// Its pool is planned outside: the planner there did not place it, was not heard, or what it
+    /// said was refused.
+    OutsidePlanner,
 }

@@ -8,7 +8,7 @@ use hayward_vocabulary::Size;
 use crate::snapshot::GPU_MILLI;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Room {
+pub struct Room {
     pub order: u64,
     pub size: Size,
     /// Thousandths that are free, by gpu.

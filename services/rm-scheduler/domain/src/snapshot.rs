@@ -3,6 +3,7 @@
 //! Collections are ordered maps by id, so that equal fleets are equal snapshots whatever order
 //! the news came in.
 
+pub mod outside;
 pub mod queues;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,6 +14,7 @@ use hayward_vocabulary::{
 use serde::{Deserialize, Serialize};
 
 use crate::{budget::TakenBack, settings::Settings};
+use outside::Outside;
 use queues::{Kept, Queued, Queues};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,6 +42,9 @@ pub struct Snapshot {
     /// Of the top-level pools that the capacity planner serves.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, Queues>,
+    /// Of the top-level pools that a planner outside serves.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outside: BTreeMap<String, Outside>,
 }
 
 impl Snapshot {
@@ -59,6 +64,7 @@ impl Snapshot {
             carried: Carried::default(),
             taken_back: TakenBack::new(),
             queues: BTreeMap::new(),
+            outside: BTreeMap::new(),
         }
     }
 }
@@ -87,6 +93,9 @@ pub struct Carried {
     /// Of the capacity planner, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub queues: BTreeMap<String, Kept>,
+    /// The number of the answer of a planner outside that was used last, by top-level pool.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub outside: BTreeMap<String, u64>,
 }
 
 /// What rounding kept from whom, over time.

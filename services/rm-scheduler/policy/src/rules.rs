@@ -3,7 +3,9 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_api::policy::{Policy, Pool, Preset, SharePolicy, Switches, UserPolicy};
+use hayward_rm_scheduler_api::policy::{
+    Policy, Pool, PoolPlanner, Preset, SharePolicy, Switches, UserPolicy,
+};
 use hayward_rm_scheduler_capacity::config;
 use hayward_rm_scheduler_domain::settings::Settings;
 use hayward_rm_scheduler_domain::snapshot::queues::Queues;
@@ -29,6 +31,8 @@ pub struct Rules {
     pub users: BTreeMap<UserName, snapshot::User>,
     /// As they are configured, without those that drain.
     pub queues: BTreeMap<String, Queues>,
+    /// Planners outside, by pool.
+    pub planners: BTreeMap<String, PoolPlanner>,
     homes: Homes,
     /// Named resources of the nodes of a pool that have a container engine.
     mounts: BTreeMap<String, Vec<String>>,
@@ -49,6 +53,7 @@ impl Rules {
             classes: classes(policy),
             users: users(policy),
             queues: queues(policy),
+            planners: planners(policy),
             homes: Homes::of(policy),
             mounts: mounts(policy),
             reserved_bytes: bytes(tunables.node_reserved_gb),
@@ -69,6 +74,12 @@ impl Rules {
         into.classes.clone_from(&self.classes);
         into.users.clone_from(&self.users);
         into.queues.clone_from(&self.queues);
+        // What is known of a planner stays known, whatever else is changed.
+        into.outside
+            .retain(|pool, _| self.planners.contains_key(pool));
+        for pool in self.planners.keys() {
+            into.outside.entry(pool.clone()).or_default();
+        }
     }
 
     /// The pool of a node; none when there are no pools at all.
@@ -111,6 +122,14 @@ fn queues(policy: &Policy) -> BTreeMap<String, Queues> {
         Some((name.clone(), queues))
     });
     read.collect()
+}
+
+/// Queues come first where a policy of an earlier version has both.
+fn planners(policy: &Policy) -> BTreeMap<String, PoolPlanner> {
+    let top = policy.pools.iter();
+    let top = top.filter(|(_, pool)| pool.parent.is_none() && pool.queues.is_none());
+    top.filter_map(|(name, pool)| Some((name.clone(), pool.planner.clone()?)))
+        .collect()
 }
 
 /// S21: what a pool lists for writing may be read too.

@@ -5,6 +5,7 @@
 
 mod amounts;
 mod classes;
+mod planners;
 mod pools;
 
 use std::collections::BTreeSet;

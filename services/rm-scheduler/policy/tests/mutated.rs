@@ -17,7 +17,8 @@ fn sound() -> Value {
         "pools": {
             "all": {"place": 1, "domain": "example.org", "nodes": ["n1", "10.0.0.1"]},
             "gpu": {"parent": "all", "search_order": 5, "pattern": "gpu-[0-9]+", "place": 2},
-            "own": {"quantum": {"memory_bytes": 4_u64 << 30}, "declared": false, "place": 3},
+            "own": {"quantum": {"memory_bytes": 4_u64 << 30}, "declared": false, "place": 3,
+                    "planner": {"url": "http://[::1]:9000/plan", "timeout_ms": 50}},
         },
         "classes": {
             "base": {"abstract": true, "policy": "FAIR_SHARE", "pool": "all", "weight": 3},

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use axum::extract::State;
-use hayward_rm_scheduler_api::policy::Policy;
+use hayward_rm_scheduler_api::policy::{Policy, Pool};
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json};
@@ -26,20 +26,26 @@ pub async fn show_shares(State(api): State<Api>, _caller: Caller) -> Result<Json
     api.publisher().leading()?;
     let view = api.context.view.read();
     let counted = view.counted.as_ref();
-    let shares = counted.map(|it| translate::shares(it, divided(&view.policy.policy)));
+    let shares = counted.map(|it| translate::shares(it, elsewhere(&view.policy.policy)));
     shares.map(Json).ok_or_else(no_round)
 }
 
-/// The pools that have queues, and all below them.
-fn divided(policy: &Policy) -> BTreeSet<String> {
+/// The pools that have queues, those that are planned outside, and all below them.
+fn elsewhere(policy: &Policy) -> translate::Elsewhere {
     let top = |name: &str| {
         let above = |name: &&str| policy.pools.get(*name)?.parent.as_deref();
         let path = std::iter::successors(Some(name), above).take(policy.pools.len());
         path.last().and_then(|top| policy.pools.get(top))
     };
-    let names = policy.pools.keys();
-    let names = names.filter(|name| top(name).is_some_and(|top| top.queues.is_some()));
-    names.cloned().collect()
+    let named = |of: fn(&Pool) -> bool| -> BTreeSet<String> {
+        let names = policy.pools.keys();
+        let names = names.filter(|name| top(name).is_some_and(of));
+        names.cloned().collect()
+    };
+    translate::Elsewhere {
+        divided: named(|top| top.queues.is_some()),
+        outside: named(|top| top.planner.is_some() && top.queues.is_none()),
+    }
 }
 
 pub fn no_round() -> Problem {

@@ -33,6 +33,7 @@ impl Planned {
             shares: without_work(&now.shares),
             receipts: now.receipts.clone(),
             carried: now.carried.clone(),
+            outside: now.outside.clone(),
         };
         let mut shares: BTreeMap<String, BTreeMap<UserName, WorksNews>> = BTreeMap::new();
         for (class, share) in &now.shares.classes {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Decided, Verdict, plan};
+use hayward_rm_scheduler_domain::{Decided, Reason, Verdict, plan};
 use hayward_service::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
@@ -200,7 +200,7 @@ impl Ledger {
             let before = self.verdicts.get(&work);
             let note = self.unreachable.note(&work);
             let same = |said: &VerdictEntry| {
-                translate::note(&said.detail) == note && means_the_same(said, &verdict)
+                says_the_same(said, (&verdict, note)) && means_the_same(said, &verdict)
             };
             if before.is_some_and(same) {
                 continue;
@@ -261,6 +261,15 @@ impl Ledger {
             }
         });
     }
+}
+
+/// The words of a planner outside are all that is known of why its work waits, and may hold
+/// anything; of other sentences only what is noted beside them.
+fn says_the_same(said: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
+    if verdict.reason == Reason::OutsidePlanner {
+        return said.detail == translate::with_note(verdict.detail.clone(), note);
+    }
+    translate::note(&said.detail) == note
 }
 
 /// Numbers aside: they move with every round, and who wants them asks for them.

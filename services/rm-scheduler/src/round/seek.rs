@@ -194,7 +194,13 @@ impl Ledger {
         let told = format!("its next place has to be found first: {why}");
         let held_back = &mut self.clearings.held_back;
         held_back.insert(id.clone(), (BlockerReason::NoPlace, told));
-        self.seeking.tried.insert(id.clone(), (self.round, why));
+        // Who is asked outside answers in a later round, which has to look for the same place.
+        let round = if self.awaits_a_planner(work) {
+            self.seeking.last_tried(id)
+        } else {
+            self.round
+        };
+        self.seeking.tried.insert(id.clone(), (round, why));
         if let Some(held) = self.allocations.get(id) {
             let seen = self.seen_allocation(held);
             self.snapshot.set_allocation(id, Some(seen));

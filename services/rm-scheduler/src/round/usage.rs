@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::shares::LedgerLine;
 
+use hayward_rm_scheduler_outside::Trees;
+
 use crate::ledger::Ledger;
 use crate::store::Rows;
 
@@ -49,18 +51,21 @@ impl Ledger {
                 }
             }
         }
-        self.set_rates_of_queues();
+        self.set_rates_elsewhere();
     }
 
-    /// In a queue nothing is owed by share: who works there is due what it holds.
-    fn set_rates_of_queues(&mut self) {
+    /// In a queue, and where a planner outside decides, nothing is owed by share: who works there
+    /// is due what it holds.
+    fn set_rates_elsewhere(&mut self) {
         let snapshot = &self.snapshot;
-        if snapshot.queues.is_empty() {
+        if snapshot.queues.is_empty() && snapshot.outside.is_empty() {
             return;
         }
+        let outside = Trees::of(snapshot);
         for allocation in snapshot.allocations.values() {
             let demand = snapshot.demand.get(&allocation.work);
-            if demand.is_some_and(|demand| demand.queued.is_some()) {
+            let queued = demand.is_some_and(|demand| demand.queued.is_some());
+            if queued || outside.of_held(snapshot, allocation).is_some() {
                 let key = (allocation.user.clone(), allocation.class.clone());
                 let (due, held) = self.rates.entry(key).or_default();
                 *due += allocation.order;

@@ -11,12 +11,22 @@ use hayward_vocabulary::{UserName, WorkId};
 
 use crate::view::Counted;
 
-/// `divided` are the pools that are divided among queues. Fair shares see nothing of them but what
-/// work of classes still holds there.
-pub fn shares(counted: &Counted, divided: BTreeSet<String>) -> Shares {
+/// The pools that other planners serve. Fair shares see nothing of them but what work of classes
+/// still holds there.
+#[derive(Default)]
+pub struct Elsewhere {
+    /// Divided among queues.
+    pub divided: BTreeSet<String>,
+    /// Planned outside.
+    pub outside: BTreeSet<String>,
+}
+
+pub fn shares(counted: &Counted, elsewhere: Elsewhere) -> Shares {
+    let Elsewhere { divided, outside } = elsewhere;
     let shares = &counted.shares;
     let is_seen = |(name, pool): &(&String, &plan::PoolShare)| {
-        pool.total > 0 || pool.held > 0 || !divided.contains(*name)
+        let theirs = divided.contains(*name) || outside.contains(*name);
+        pool.total > 0 || pool.held > 0 || !theirs
     };
     let seen = shares.pools.iter().filter(is_seen);
     let mut budgets = counted.budgets.clone();
@@ -37,6 +47,7 @@ pub fn shares(counted: &Counted, divided: BTreeSet<String>) -> Shares {
         ledger: counted.ledger.clone(),
         budgets,
         divided: divided.into_iter().collect(),
+        outside: outside.into_iter().collect(),
     }
 }
 

@@ -33,6 +33,7 @@ async fn strangers_see_nothing_and_publications_are_for_services() {
         "/v1/verdicts/job_a",
         "/v1/load",
         "/v1/occupancy",
+        "/v1/planners",
     ] {
         assert_eq!(
             get(&stranger, path).await,

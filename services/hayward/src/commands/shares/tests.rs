@@ -100,6 +100,7 @@ fn a_tree_of_shares() {
         pools: vec![pool()],
         elsewhere: 0,
         divided: Vec::new(),
+        outside: Vec::new(),
         priorities: vec![group()],
         unclassed: Tally {
             held: 2,

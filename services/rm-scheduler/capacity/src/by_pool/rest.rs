@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use hayward_rm_scheduler_domain::{
     News, Snapshot, Verdict,
-    snapshot::{Allocation, Carried, Node},
+    snapshot::{Allocation, Carried, Demand, Node},
 };
+use hayward_rm_scheduler_outside::Trees;
 use hayward_vocabulary::{NodeName, WorkId};
 
 pub(super) struct Rest(Snapshot);
@@ -17,13 +18,15 @@ pub(super) struct Rest(Snapshot);
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Side {
     Fair,
-    Queues,
+    /// Queues, or a planner outside.
+    Other,
 }
 
 impl Rest {
     pub fn is_needed(snapshot: &Snapshot) -> bool {
         let mut demand = snapshot.demand.values();
-        !snapshot.queues.is_empty() || demand.any(|demand| demand.queued.is_some())
+        let other = !snapshot.queues.is_empty() || !snapshot.outside.is_empty();
+        other || demand.any(|demand| demand.queued.is_some())
     }
 
     /// Is it needed from now on? Queues come with another policy, which is news of everything.
@@ -54,32 +57,38 @@ impl Rest {
     /// Brings it up to a snapshot of which only the news differs from the last one; gives what is
     /// news of the rest.
     pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) -> News {
-        self.follow_what_is_small(snapshot);
+        let divided = Divided::of(snapshot);
+        self.follow_what_is_small(snapshot, &divided);
         let mut told = News::default();
         for work in &news.work {
             let demand = snapshot.demand.get(work);
-            match demand.filter(|demand| demand.queued.is_none()) {
+            match demand.filter(|demand| divided.is_fair(snapshot, demand)) {
                 Some(demand) => drop(self.0.demand.insert(work.clone(), demand.clone())),
                 None => drop(self.0.demand.remove(work)),
             }
             told.work.insert(work.clone());
         }
-        let stands = self.follow_allocations(snapshot, news, &mut told);
+        let stands = self.follow_allocations((snapshot, divided), news, &mut told);
         self.follow_nodes(snapshot, (news, &stands), &mut told);
         told
     }
 
-    fn follow_what_is_small(&mut self, snapshot: &Snapshot) {
+    fn follow_what_is_small(&mut self, snapshot: &Snapshot, divided: &Divided) {
         let rest = &mut self.0;
         (rest.now, rest.round) = (snapshot.now, snapshot.round);
         follow(&mut rest.quantum, &snapshot.quantum);
         follow(&mut rest.tunables, &snapshot.tunables);
         follow(&mut rest.pools, &snapshot.pools);
         follow(&mut rest.classes, &snapshot.classes);
-        follow(&mut rest.users, &snapshot.users);
+        if divided.outside.is_empty() {
+            follow(&mut rest.users, &snapshot.users);
+        } else {
+            rest.users = divided.outside.allotments(snapshot);
+        }
         follow(&mut rest.taken_back, &snapshot.taken_back);
         let carried = Carried {
             queues: BTreeMap::new(),
+            outside: BTreeMap::new(),
             ..snapshot.carried.clone()
         };
         rest.carried = carried;
@@ -87,22 +96,21 @@ impl Rest {
 
     fn follow_allocations<'s>(
         &mut self,
-        snapshot: &'s Snapshot,
+        (snapshot, divided): (&'s Snapshot, Divided),
         news: &News,
         told: &mut News,
     ) -> Stands<'s> {
-        let divided = Divided::of(snapshot);
         let mut stands = Stands {
             divided,
             fair: HashSet::new(),
-            queues: HashSet::new(),
+            other: HashSet::new(),
         };
         let rest = &mut self.0.allocations;
         for (id, allocation) in &snapshot.allocations {
             let side = stands.divided.side(snapshot, allocation);
             let known = rest.contains_key(id);
-            if side == Side::Queues {
-                stands.queues.insert(&allocation.node);
+            if side == Side::Other {
+                stands.other.insert(&allocation.node);
                 if known {
                     rest.remove(id);
                     told.allocations.insert(id.clone());
@@ -169,7 +177,7 @@ fn follow<T: PartialEq + Clone>(mine: &mut T, other: &T) {
 struct Stands<'s> {
     divided: Divided,
     fair: HashSet<&'s NodeName>,
-    queues: HashSet<&'s NodeName>,
+    other: HashSet<&'s NodeName>,
 }
 
 impl Stands<'_> {
@@ -178,22 +186,28 @@ impl Stands<'_> {
         if self.divided.has(&node.pool) {
             return self.fair.contains(name).then_some(false);
         }
-        Some(node.takes_work && !self.queues.contains(name))
+        Some(node.takes_work && !self.other.contains(name))
     }
 }
 
-/// The pools that are divided among queues, with all below them.
+/// The pools that are not shared out by fair shares, with all below them.
 #[derive(Debug, Default)]
 pub(super) struct Divided {
+    /// Divided among queues.
     pools: BTreeSet<String>,
     /// Classes of such pools.
     classes: BTreeMap<String, String>,
+    outside: Trees,
 }
 
 impl Divided {
     pub fn of(snapshot: &Snapshot) -> Self {
+        let outside = Trees::of(snapshot);
         if snapshot.queues.is_empty() {
-            return Self::default();
+            return Self {
+                outside,
+                ..Self::default()
+            };
         }
         let top = |name: &str| -> bool {
             let above = |name: &&str| {
@@ -212,23 +226,31 @@ impl Divided {
         Self {
             classes: classes.collect(),
             pools,
+            outside,
         }
     }
 
     fn has(&self, pool: &str) -> bool {
-        self.pools.contains(pool)
+        self.pools.contains(pool) || self.outside.of_pool(pool).is_some()
+    }
+
+    fn is_fair(&self, snapshot: &Snapshot, demand: &Demand) -> bool {
+        demand.queued.is_none() && self.outside.of_work(snapshot, demand).is_none()
     }
 
     fn side(&self, snapshot: &Snapshot, allocation: &Allocation) -> Side {
+        if self.outside.of_held(snapshot, allocation).is_some() {
+            return Side::Other;
+        }
         let demand = snapshot.demand.get(&allocation.work);
         // Its work is withdrawn: where it stands, and whether a class says who ends it.
         let withdrawn = || {
             let node = snapshot.nodes.get(&allocation.node);
-            node.is_some_and(|node| self.has(&node.pool))
+            node.is_some_and(|node| self.pools.contains(&node.pool))
                 && !snapshot.classes.contains_key(&allocation.class)
         };
         let queues = demand.map_or_else(withdrawn, |demand| demand.queued.is_some());
-        if queues { Side::Queues } else { Side::Fair }
+        if queues { Side::Other } else { Side::Fair }
     }
 
     /// Work of a class never lands in a pool with queues, and is told so.

@@ -2,7 +2,10 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::{
     FairShare, News, Plan, Planner, Reason, Snapshot, check,
-    snapshot::{Class, Demand, Growth, Policy, Pool},
+    snapshot::{
+        Class, Demand, Growth, Policy, Pool,
+        outside::{Answer, Leave, Outside, Place},
+    },
 };
 use serde_json::json;
 
@@ -10,6 +13,8 @@ use super::{ByPool, Rounds};
 use crate::world::{World, node_name, queued, work};
 
 const SHARED: &str = "shared";
+/// Planned outside, where `add_outside` was called.
+const OUT: &str = "out";
 
 /// A pool with queues, and one that class `normal` shares; `size` nodes in each.
 fn mixed(size: u64) -> World {
@@ -40,6 +45,82 @@ fn of_class(world: &mut World, id: &str, processes: u64) {
     let demand = world.asks(id, "", (processes, 1_000));
     demand.queued = None;
     demand.class = Some("normal".into());
+}
+
+/// A third pool, of class `away`, for which nothing is planned but what is answered.
+fn add_outside(world: &mut World, size: u64) {
+    let away = Class {
+        pool: OUT.into(),
+        default: false,
+        ..world.snapshot.classes["normal"].clone()
+    };
+    world.snapshot.classes.insert("away".into(), away);
+    world.snapshot.pools.insert(OUT.into(), Pool::default());
+    world
+        .snapshot
+        .outside
+        .insert(OUT.into(), Outside::default());
+    for number in 0..size {
+        world.node(&format!("o{number}"), &[("vcore", 4_000)]).pool = OUT.into();
+    }
+}
+
+fn answer(world: &mut World, grants: &[(&str, &str, u64)]) {
+    let number = world.snapshot.round + 1;
+    let known = world.snapshot.outside.get_mut(OUT).unwrap();
+    let grants = grants.iter().map(|(work, node, processes)| Place {
+        work: (*work).to_owned(),
+        node: (*node).to_owned(),
+        processes: *processes,
+    });
+    known.answer = Some(Answer {
+        number,
+        grants: grants.collect(),
+        ..Answer::default()
+    });
+}
+
+#[test]
+fn a_pool_with_a_planner_outside_is_its_own_and_the_others_plan_as_ever() {
+    let mut world = mixed(2);
+    add_outside(&mut world, 2);
+    of_class(&mut world, "job_1", 20);
+    of_class(&mut world, "job_3", 20);
+    world.snapshot.demand.get_mut("job_3").unwrap().class = Some("away".into());
+    world.asks("job_2", "root.a", (20, 1_000));
+    settled(&mut world);
+    let has = |world: &World| ["job_1", "job_2", "job_3"].map(|id| world.has(id));
+    assert_eq!(has(&world), [8, 8, 0]);
+    let verdict = &planned(&world).verdicts["job_3"];
+    assert_eq!(
+        (verdict.reason, verdict.waits),
+        (Reason::OutsidePlanner, true)
+    );
+    answer(
+        &mut world,
+        &[
+            ("job_3", "o0", 3),
+            ("job_3", "s0", 9),
+            ("job_1", "o1", 9),
+            ("job_2", "o1", 9),
+        ],
+    );
+    let plan = planned(&world);
+    assert_eq!((plan.grants.len(), plan.outside[OUT].refusals), (3, 3));
+    world.carry_out(&plan);
+    settled(&mut world);
+    assert_eq!(has(&world), [8, 8, 3]);
+    assert_eq!(nodes_of(&world, "job_3"), BTreeSet::from(['o']));
+    // Back to fair shares: what runs goes on, and the rest is filled.
+    world.snapshot.outside.clear();
+    let before = world.snapshot.allocations.clone();
+    settled(&mut world);
+    assert!(
+        before
+            .keys()
+            .all(|id| !world.snapshot.allocations[id].leaving)
+    );
+    assert_eq!(has(&world), [8, 8, 8]);
 }
 
 fn planned(world: &World) -> Plan {
@@ -155,7 +236,8 @@ fn news(before: &Snapshot, after: &Snapshot) -> News {
         keys.cloned().collect()
     }
     News {
-        everything: before.queues.keys().ne(after.queues.keys()),
+        everything: before.queues.keys().ne(after.queues.keys())
+            || before.outside.keys().ne(after.outside.keys()),
         nodes: differs(&before.nodes, &after.nodes),
         work: differs(&before.demand, &after.demand),
         allocations: differs(&before.allocations, &after.allocations),
@@ -172,15 +254,26 @@ fn happen(world: &mut World, (step, draw): (u64, u64)) {
         } else {
             world.asks(&id, "root.a", (1 + draw % 9, 1_000));
         }
+        if draw % 5 < 2 && !world.snapshot.outside.is_empty() {
+            of_class(world, &id, 1 + draw % 9);
+            let demand = world.snapshot.demand.get_mut(id.as_str()).unwrap();
+            (demand.class, demand.queued) = (Some("away".into()), None);
+        }
     };
-    let node = node_name(&format!("{}{}", ["q", "s"][(draw % 2) as usize], draw % 3));
+    let node = node_name(&format!(
+        "{}{}",
+        ["q", "s", "o"][(draw % 3) as usize],
+        draw / 3 % 3
+    ));
     match draw / 7 % 8 {
         0 | 1 => fresh(world, true),
         2 | 3 => fresh(world, false),
         4 => drop(world.snapshot.demand.remove(id.as_str())),
         5 => {
             if let Some(node) = world.snapshot.nodes.get_mut(&node) {
-                node.pool = if step % 2 == 0 { SHARED } else { "default" }.into();
+                let outside = world.snapshot.pools.contains_key(OUT) && draw % 4 == 0;
+                let other = if step % 2 == 0 { SHARED } else { "default" };
+                node.pool = if outside { OUT } else { other }.into();
             }
         }
         6 => {
@@ -193,16 +286,40 @@ fn happen(world: &mut World, (step, draw): (u64, u64)) {
     }
 }
 
+/// An answer that is mostly wrong.
+fn answer_something(world: &mut World, draw: u64) {
+    let work: Vec<String> = (0..3)
+        .map(|at| format!("job_{}", (draw + at) % 7))
+        .collect();
+    let nodes: Vec<String> = (0..3).map(|at| format!("o{}", (draw + at) % 3)).collect();
+    let grants: Vec<(&str, &str, u64)> = (work.iter().zip(&nodes))
+        .map(|(work, node)| (work.as_str(), node.as_str(), 1 + draw % 4))
+        .collect();
+    answer(world, &grants);
+    let held: Vec<_> = world.snapshot.allocations.keys().cloned().collect();
+    let known = world.snapshot.outside.get_mut(OUT).unwrap();
+    if let (Some(id), Some(answer)) = (held.get(draw as usize % 9), &mut known.answer) {
+        answer.vacates.push(Leave {
+            allocation: id.to_string(),
+            detail: String::new(),
+        });
+    }
+}
+
 #[test]
 fn rounds_with_a_memory_decide_the_same_as_without() {
     for seed in 1..40_u64 {
         let mut world = mixed(3);
+        if seed % 2 == 0 {
+            add_outside(&mut world, 3);
+        }
         let mut rounds = Rounds::default();
         let mut seen = Snapshot::empty();
         let mut said = std::collections::BTreeMap::new();
         let mut draw = seed;
         for step in 0..40 {
             let queues = world.snapshot.queues.clone();
+            let outside = world.snapshot.outside.clone();
             for _ in 0..=draw % 3 {
                 draw = draw
                     .wrapping_mul(6_364_136_223_846_793_005)
@@ -211,6 +328,12 @@ fn rounds_with_a_memory_decide_the_same_as_without() {
             }
             if step % 13 == 12 {
                 world.snapshot.queues.clear();
+            }
+            if step % 17 == 16 {
+                world.snapshot.outside.clear();
+            }
+            if step % 3 != 0 && !world.snapshot.outside.is_empty() {
+                answer_something(&mut world, draw >> 33);
             }
             let what = news(&seen, &world.snapshot);
             let decided = rounds.decide(&world.snapshot, &what);
@@ -235,6 +358,9 @@ fn rounds_with_a_memory_decide_the_same_as_without() {
             world.carry_out(&plan);
             if world.snapshot.queues.is_empty() {
                 world.snapshot.queues = queues;
+            }
+            if world.snapshot.outside.is_empty() {
+                world.snapshot.outside = outside;
             }
         }
     }

@@ -8,7 +8,7 @@ use hayward_rm_scheduler_capacity::config;
 use hayward_vocabulary::NodeName;
 use hayward_vocabulary::launch::is_plain_path;
 
-use super::{PATTERNS, POOLS, amounts, name, one_of};
+use super::{PATTERNS, POOLS, amounts, name, one_of, planners};
 use crate::fault::{Fault, Faults, pointer};
 use crate::homes::{compiled, domain, qualified, short};
 use crate::order;
@@ -29,6 +29,7 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
         tree(policy, pool_name, pool, faults);
         mounts(pool_name, pool, faults);
         queues(pool_name, pool, faults);
+        planners::check(pool_name, pool, faults);
     }
     sources(policy, faults);
     patterns(policy, faults);

@@ -1,0 +1,193 @@
+//! `hayward planners`: who plans for each pool, and how planners outside fare.
+
+use std::fmt::Write as _;
+
+use hayward_rm_scheduler_api::planners::{
+    OutsidePlanner, PlannerAnswer, PlannerKind, Planners, PoolPlanning,
+};
+
+use crate::connection::{Role, Service, Session};
+use crate::output::words::{clean, count, duration, word};
+use crate::output::{Look, Table, Tone, toned};
+
+/// Refused steps that are shown.
+const SHOWN: usize = 20;
+
+pub async fn run(session: Session) -> anyhow::Result<()> {
+    let client = session.client(Service::RmScheduler, Role::Reader)?;
+    let answer = client.get("/v1/planners").await?;
+    session
+        .out
+        .answer(answer, |planners: &Planners, look| text(planners, look))
+}
+
+pub fn text(planners: &Planners, look: &Look) -> String {
+    let mut text = format!("round {}, {}\n\n", planners.round, look.ago(planners.at));
+    let mut table = Table::new(["pool", "planned by", "where"]);
+    for pool in &planners.pools {
+        let planner = match pool.kind {
+            PlannerKind::FairShare => "fair shares".to_owned(),
+            PlannerKind::Capacity => "queues".to_owned(),
+            PlannerKind::Http => "a planner outside".to_owned(),
+            PlannerKind::Unknown => word(&pool.kind),
+        };
+        let place = pool.outside.as_ref().map(|it| clean(&it.url));
+        table.row([
+            (&pool.pool).into(),
+            planner.into(),
+            place.unwrap_or_default().into(),
+        ]);
+    }
+    text.push_str(&table.text(look));
+    for PoolPlanning { pool, outside, .. } in &planners.pools {
+        if let Some(outside) = outside {
+            let _ = write!(text, "\npool {pool}: {}", fares(outside, look));
+        }
+    }
+    text
+}
+
+fn fares(outside: &OutsidePlanner, look: &Look) -> String {
+    let mut text = String::new();
+    let asked = match (outside.asking, &outside.next_attempt_at) {
+        (true, _) => "is being asked".to_owned(),
+        (false, Some(at)) => match at.ms_since(look.now) {
+            0 => "is asked again now".to_owned(),
+            ms => format!("is asked again in {}", duration(ms)),
+        },
+        (false, None) => "is not asked: nothing is lacking there".to_owned(),
+    };
+    let _ = writeln!(text, "{asked}");
+    if let Some(failure) = outside
+        .last_failure
+        .as_ref()
+        .filter(|_| outside.failures > 0)
+    {
+        let line = format!(
+            "{} in a row, the last {}: {}",
+            count(outside.failures, "failure"),
+            look.ago(failure.at),
+            clean(&failure.detail)
+        );
+        let _ = writeln!(text, "  {}", look.paint(&line, Tone::Warning));
+    }
+    match &outside.last_answer {
+        None => text.push_str("  has not answered yet\n"),
+        Some(last) => text.push_str(&answer(last, look)),
+    }
+    text
+}
+
+fn answer(last: &PlannerAnswer, look: &Look) -> String {
+    let took = duration(last.took_ms);
+    let mut text = format!("  answered {}, within {took}", look.ago(last.at));
+    match last.used_in {
+        None => text.push_str(", and no round has used it yet\n"),
+        Some(round) => {
+            let _ = writeln!(
+                text,
+                "; round {round} granted {}, told {} to leave, refused {}",
+                processes(last.granted),
+                last.vacated,
+                count(last.refusals, "step"),
+            );
+        }
+    }
+    if last.refused.is_empty() {
+        return text;
+    }
+    let mut table = Table::new(["step", "of", "on", "refused", "because"]);
+    for step in last.refused.iter().take(SHOWN) {
+        table.row([
+            clean(&step.at).into(),
+            clean(&step.what).into(),
+            clean(step.node.as_deref().unwrap_or_default()).into(),
+            toned(word(&step.reason), Tone::Warning),
+            clean(&step.detail).into(),
+        ]);
+    }
+    text.push_str(&table.text(look));
+    let more = last
+        .refusals
+        .saturating_sub(last.refused.len().min(SHOWN) as u64);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more");
+    }
+    text
+}
+
+fn processes(number: u64) -> String {
+    match number {
+        1 => "1 process".to_owned(),
+        _ => format!("{number} processes"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::planners::{PlannerFailure, RefusedStep, StepRefusal};
+    use hayward_vocabulary::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn who_plans_and_what_was_refused() {
+        let at = Timestamp::from_unix_ms(1_795_257_720_000);
+        let step = RefusedStep {
+            at: "/grants/1".into(),
+            what: "job_a".into(),
+            node: Some("atlantis\u{1b}[31m".into()),
+            reason: StepRefusal::UnknownNode,
+            detail: "there is no node atlantis".into(),
+        };
+        let outside = OutsidePlanner {
+            url: "http://127.0.0.1:9000/".into(),
+            timeout_ms: 2_000,
+            asking: false,
+            failures: 2,
+            last_failure: Some(PlannerFailure {
+                at,
+                detail: "no answer within 2000 ms".into(),
+            }),
+            next_attempt_at: Some(at.plus_ms(1_000)),
+            last_answer: Some(PlannerAnswer {
+                at,
+                took_ms: 12,
+                revision: 40,
+                used_in: Some(41),
+                granted: 2,
+                vacated: 1,
+                refusals: 3,
+                refused: vec![step],
+            }),
+        };
+        let idle = OutsidePlanner {
+            failures: 0,
+            next_attempt_at: None,
+            last_answer: None,
+            ..outside.clone()
+        };
+        let pool = |pool: &str, kind, outside| PoolPlanning {
+            pool: pool.into(),
+            kind,
+            outside,
+        };
+        let planners = Planners {
+            round: 41,
+            at,
+            pools: vec![
+                pool("batch", PlannerKind::Capacity, None),
+                pool("default", PlannerKind::FairShare, None),
+                pool("idle", PlannerKind::Http, Some(idle)),
+                pool("out", PlannerKind::Http, Some(outside)),
+            ],
+        };
+        let look = Look {
+            colour: false,
+            now: at,
+        };
+        let text = text(&planners, &look);
+        assert!(!text.contains('\u{1b}'));
+        insta::assert_snapshot!(text);
+    }
+}

@@ -1,0 +1,152 @@
+//! One pool with a planner outside, as it is when a round begins: who wants what, and what is held.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::{
+    Snapshot,
+    plan::Vacate,
+    snapshot::{Allocation, Class, Demand, Node, Policy},
+};
+use hayward_vocabulary::{AllocationId, NodeName, Quantum, WorkId, WorkKind};
+
+use crate::trees::{Trees, quantum_of};
+
+pub(crate) struct Book<'a> {
+    pub snapshot: &'a Snapshot,
+    pub trees: &'a Trees,
+    /// The pool, without parent.
+    pub top: &'a str,
+    pub quantum: &'a Quantum,
+    pub work: BTreeMap<&'a WorkId, Wish<'a>>,
+    /// What is its to end, wherever it stands.
+    pub held: BTreeMap<&'a AllocationId, &'a Allocation>,
+}
+
+/// A piece of work, and what it has.
+pub(crate) struct Wish<'a> {
+    pub demand: &'a Demand,
+    pub class_name: &'a str,
+    pub class: &'a Class,
+    /// Processes that stay, with those that are granted in this round.
+    pub has: u64,
+    pub leaving: u64,
+}
+
+impl Wish<'_> {
+    /// The allow list is not asked again of work that holds room.
+    pub fn may_use_its_class(&self) -> bool {
+        let users = &self.class.users;
+        let holds = self.has > 0 || self.leaving > 0;
+        users.is_empty() || users.contains(self.demand.user.as_str()) || holds
+    }
+
+    pub fn most(&self) -> u64 {
+        match self.demand.kind {
+            WorkKind::Job => self.demand.max_processes,
+            _ => self.demand.max_processes.min(1),
+        }
+    }
+
+    /// Processes it can use now.
+    pub fn wanted(&self) -> u64 {
+        let demand = self.demand;
+        if demand.completing || demand.keeps_what_it_holds {
+            return self.has;
+        }
+        if demand.kind != WorkKind::Job {
+            return self.most();
+        }
+        let threads = u64::from(demand.threads.max(1));
+        self.most().min(demand.remaining_tasks.div_ceil(threads))
+    }
+
+    pub fn missing(&self) -> u64 {
+        if self.may_use_its_class() {
+            self.wanted().saturating_sub(self.has)
+        } else {
+            0
+        }
+    }
+}
+
+impl<'a> Book<'a> {
+    pub fn open(snapshot: &'a Snapshot, trees: &'a Trees, top: &'a str) -> Self {
+        let work = snapshot.demand.iter().filter_map(|(work, demand)| {
+            let here = trees.of_work(snapshot, demand) == Some(top);
+            let (class_name, class) = class_of(snapshot, demand).filter(|_| here)?;
+            let wish = Wish {
+                demand,
+                class_name,
+                class,
+                has: 0,
+                leaving: 0,
+            };
+            Some((work, wish))
+        });
+        let mut book = Self {
+            snapshot,
+            trees,
+            top,
+            quantum: quantum_of(snapshot, top),
+            work: work.collect(),
+            held: BTreeMap::new(),
+        };
+        for (id, held) in &snapshot.allocations {
+            if trees.of_held(snapshot, held) != Some(top) {
+                continue;
+            }
+            book.held.insert(id, held);
+            if let Some(wish) = book.work.get_mut(&held.work) {
+                let leaves = held.leaving || held.purged;
+                let count = if leaves {
+                    &mut wish.leaving
+                } else {
+                    &mut wish.has
+                };
+                *count += 1;
+            }
+        }
+        book
+    }
+
+    /// Counts what these orders end.
+    pub fn leave(&mut self, orders: &[Vacate]) {
+        for order in orders {
+            let held = self.held.get(&order.allocation).copied();
+            let stays = held.filter(|held| !held.leaving && !held.purged);
+            if let Some(held) = stays
+                && let Some(wish) = self.work.get_mut(&held.work)
+            {
+                wish.has = wish.has.saturating_sub(1);
+                wish.leaving += 1;
+            }
+        }
+    }
+
+    /// Of this pool and all below it.
+    pub fn nodes(&self) -> impl Iterator<Item = (&'a NodeName, &'a Node)> {
+        let nodes = self.snapshot.nodes.iter();
+        nodes.filter(|(_, node)| self.trees.of_pool(&node.pool) == Some(self.top))
+    }
+
+    /// fair shares may go below their home, other work not.
+    pub fn reaches(&self, class: &Class, pool: &str) -> bool {
+        let above = |name: &&str| {
+            let parent = self.snapshot.pools.get(*name)?.parent.as_ref()?;
+            let parent = self.snapshot.pools.get_key_value(parent)?;
+            Some(parent.0.as_str())
+        };
+        let own = self.snapshot.pools.get_key_value(pool);
+        let path = std::iter::successors(own.map(|(name, _)| name.as_str()), above);
+        let far = match class.policy {
+            Policy::FairShare => self.snapshot.pools.len(),
+            _ => 1,
+        };
+        path.take(far).any(|name| name == class.pool)
+    }
+}
+
+fn class_of<'a>(snapshot: &'a Snapshot, demand: &'a Demand) -> Option<(&'a str, &'a Class)> {
+    let name = hayward_rm_scheduler_domain::served_in(snapshot, demand)?;
+    Some((name, snapshot.classes.get(name)?))
+}

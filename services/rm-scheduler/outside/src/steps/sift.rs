@@ -1,0 +1,135 @@
+//! `check` on what was planned, beside what others have planned. Whatever it refuses is refused
+//! here with its words, so that nothing of an answer is left for the round to drop.
+
+use std::collections::BTreeSet;
+
+use hayward_rm_scheduler_domain::{
+    Fault, Part, Plan, Violation, check,
+    plan::{Vacate, outside::Refusal},
+};
+
+use super::{Step, Steps};
+use crate::book::Book;
+
+pub(super) fn into_plan(
+    book: &mut Book,
+    mut forced: Vec<Vacate>,
+    steps: &mut Steps,
+    plan: &mut Plan,
+) {
+    if forced.is_empty() && steps.grants.is_empty() && steps.vacates.is_empty() {
+        return;
+    }
+    let (grants, vacates) = (plan.grants.len(), plan.vacates.len());
+    loop {
+        let told = forced
+            .iter()
+            .chain(steps.vacates.iter().map(|(_, it, _)| it));
+        plan.vacates.extend(told.cloned());
+        let placed = steps.grants.iter().map(|(_, grant)| grant.clone());
+        plan.grants.extend(placed);
+        let found = check(book.snapshot, plan).err().unwrap_or_default();
+        // What others have planned is looked at when the round is over.
+        let mine = |it: &&Violation| match it.part {
+            Part::Grant(at) => at >= grants,
+            Part::Vacate(at) => at >= vacates,
+        };
+        let found: Vec<&Violation> = found.iter().filter(mine).collect();
+        if found.is_empty() {
+            break;
+        }
+        plan.grants.truncate(grants);
+        plan.vacates.truncate(vacates);
+        drop_faulty(book, (&found, grants, vacates), (&mut forced, steps));
+    }
+    let receipts = steps.vacates.iter().map(|(_, _, receipt)| receipt.clone());
+    plan.receipts.extend(receipts);
+}
+
+fn drop_faulty(
+    book: &mut Book,
+    (found, grants, vacates): (&[&Violation], usize, usize),
+    (forced, steps): (&mut Vec<Vacate>, &mut Steps),
+) {
+    let leaves = forced.len();
+    let mut gone_grants = BTreeSet::new();
+    let mut gone_forced = BTreeSet::new();
+    let mut gone_vacates = BTreeSet::new();
+    for violation in found {
+        match violation.part {
+            Part::Grant(at) => {
+                let at = at - grants;
+                let (step, grant) = &steps.grants[at];
+                let (work, node) = (grant.work.clone(), grant.node.to_string());
+                if let Some(wish) = book.work.get_mut(&work) {
+                    wish.has = wish.has.saturating_sub(1);
+                }
+                let step = Step {
+                    at: format!("/grants/{step}"),
+                    what: work.as_str(),
+                    node: Some(&node),
+                };
+                steps.refuse_for(&work, &step, told(&violation.fault));
+                gone_grants.insert(at);
+            }
+            Part::Vacate(at) if at - vacates < leaves => {
+                stays(book, &forced[at - vacates]);
+                gone_forced.insert(at - vacates);
+            }
+            Part::Vacate(at) => {
+                let at = at - vacates - leaves;
+                let (step, order, _) = steps.vacates[at].clone();
+                stays(book, &order);
+                let step = Step {
+                    at: format!("/vacates/{step}"),
+                    what: order.allocation.as_str(),
+                    node: None,
+                };
+                steps.refuse(&step, told(&violation.fault));
+                gone_vacates.insert(at);
+            }
+        }
+    }
+    without(&mut steps.grants, &gone_grants);
+    without(forced, &gone_forced);
+    without(&mut steps.vacates, &gone_vacates);
+}
+
+fn stays(book: &mut Book, order: &Vacate) {
+    let held = book.held.get(&order.allocation).copied();
+    let stays = held.filter(|held| !held.leaving && !held.purged);
+    let wish = stays.and_then(|held| book.work.get_mut(&held.work));
+    if let Some(wish) = wish {
+        wish.has += 1;
+        wish.leaving = wish.leaving.saturating_sub(1);
+    }
+}
+
+fn without<T>(all: &mut Vec<T>, gone: &BTreeSet<usize>) {
+    let mut at = 0;
+    all.retain(|_| {
+        at += 1;
+        !gone.contains(&(at - 1))
+    });
+}
+
+fn told(fault: &Fault) -> (Refusal, String) {
+    let reason = match fault {
+        Fault::UnknownWork(_) => Refusal::UnknownWork,
+        Fault::UnknownNode(_) => Refusal::UnknownNode,
+        Fault::NodeClosed(_) => Refusal::NodeClosed,
+        Fault::WrongClass(_) => Refusal::NotAuthorised,
+        Fault::OutsidePools { .. } => Refusal::OutsidePool,
+        Fault::NotListed(_) => Refusal::NotListed,
+        Fault::Avoided(_) => Refusal::Avoided,
+        Fault::NotApart(_) => Refusal::KeptApart,
+        Fault::NoRoom(_) | Fault::WrongGpus { .. } | Fault::WrongSize { .. } => Refusal::NoRoom,
+        Fault::TooMany { .. } => Refusal::NotWanted,
+        Fault::OverAllotment { .. } => Refusal::OverAllotment,
+        Fault::UnknownAllocation(_) => Refusal::UnknownAllocation,
+        Fault::ToldAlready(_) => Refusal::LeavingAlready,
+        Fault::NotTakeable(_) => Refusal::NotPreemptable,
+        _ => Refusal::NotAllowed,
+    };
+    (reason, fault.to_string())
+}

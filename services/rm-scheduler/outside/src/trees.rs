@@ -1,0 +1,110 @@
+//! Whose a pool, a piece of work and an allocation are to plan for.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::{
+    Snapshot, served_in,
+    snapshot::{Allocation, Demand, User},
+};
+use hayward_vocabulary::{Quantum, UserName};
+
+/// The pools that planners outside serve, with all below them.
+#[derive(Debug, Default)]
+pub struct Trees {
+    /// To the top of its tree.
+    pools: BTreeMap<String, String>,
+}
+
+impl Trees {
+    #[must_use]
+    pub fn of(snapshot: &Snapshot) -> Self {
+        if snapshot.outside.is_empty() {
+            return Self::default();
+        }
+        let pools = snapshot.pools.keys().filter_map(|name| {
+            let top = top_of(snapshot, name);
+            let served = snapshot.outside.contains_key(top);
+            served.then(|| (name.clone(), top.to_owned()))
+        });
+        Self {
+            pools: pools.collect(),
+        }
+    }
+
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.pools.is_empty()
+    }
+
+    /// The top of the tree that this pool stands in, where a planner outside serves it.
+    pub fn of_pool(&self, pool: &str) -> Option<&str> {
+        self.pools.get(pool).map(String::as_str)
+    }
+
+    /// Work is where its class is at home. Work that no class serves is told so by fair shares.
+    pub fn of_work(&self, snapshot: &Snapshot, demand: &Demand) -> Option<&str> {
+        if self.is_empty() {
+            return None;
+        }
+        let class = snapshot.classes.get(served_in(snapshot, demand)?)?;
+        self.of_pool(&class.pool)
+    }
+
+    /// What is held goes with its work; of withdrawn work the class says it, or where it stands.
+    pub fn of_held(&self, snapshot: &Snapshot, held: &Allocation) -> Option<&str> {
+        if self.is_empty() {
+            return None;
+        }
+        if let Some(demand) = snapshot.demand.get(&held.work) {
+            return self.of_work(snapshot, demand);
+        }
+        match snapshot.classes.get(&held.class) {
+            Some(class) => self.of_pool(&class.pool),
+            None => self.of_pool(&snapshot.nodes.get(&held.node)?.pool),
+        }
+    }
+
+    /// Users as fair shares may see them: what they hold here that is never taken back counts
+    /// against the allotment they have over all trees.
+    #[must_use]
+    pub fn allotments(&self, snapshot: &Snapshot) -> BTreeMap<UserName, User> {
+        let mut users = snapshot.users.clone();
+        if self.is_empty() {
+            return users;
+        }
+        let mut fixed: BTreeMap<&UserName, u64> = BTreeMap::new();
+        let held = snapshot.allocations.values().filter(|held| held.fixed);
+        for held in held.filter(|held| self.of_held(snapshot, held).is_some()) {
+            let class = snapshot.classes.get(&held.class);
+            let pool = class.map_or("", |class| class.pool.as_str());
+            let unit = quantum_of(snapshot, pool).0.memory_bytes;
+            let bytes = fixed.entry(&held.user).or_default();
+            *bytes = bytes.saturating_add(held.order.saturating_mul(unit));
+        }
+        for (user, bytes) in fixed {
+            let own = snapshot.users.get(user);
+            let own = own.and_then(|own| own.max_allotment_bytes);
+            if let Some(limit) = own.or(snapshot.tunables.global_allotment_bytes) {
+                let seen = users.entry(user.clone()).or_default();
+                seen.max_allotment_bytes = Some(limit.saturating_sub(bytes));
+            }
+        }
+        users
+    }
+}
+
+/// The pool without parent above it, or itself. A circle, which no policy in force has, ends too.
+pub(crate) fn top_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a str {
+    let above = |name: &&'a str| snapshot.pools.get(*name)?.parent.as_deref();
+    let path = std::iter::successors(Some(pool), above);
+    path.take(snapshot.pools.len().max(1))
+        .last()
+        .unwrap_or(pool)
+}
+
+/// The quantum of a pool's tree.
+pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &'a str) -> &'a Quantum {
+    let top = snapshot.pools.get(top_of(snapshot, pool));
+    let own = top.and_then(|top| top.quantum.as_ref());
+    own.unwrap_or(&snapshot.quantum)
+}

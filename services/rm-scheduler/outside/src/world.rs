@@ -1,0 +1,221 @@
+//! A small fleet for tests: pool `out` is planned outside and has a pool below it; pool `other` is
+//! not. Plans are carried out as the services would.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_domain::{
+    Plan, Snapshot, check,
+    plan::outside::Refusal,
+    snapshot::{
+        Allocation, Class, Demand, Growth, Node, Policy, Pool,
+        outside::{Answer, Leave, Outside, Place},
+    },
+};
+use hayward_vocabulary::resources::GIB;
+use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, WorkId, WorkKind};
+
+use crate::{Ask, Trees, plan};
+
+pub const POOL: &str = "out";
+
+pub struct World {
+    pub snapshot: Snapshot,
+    born: u64,
+}
+
+pub fn work(id: &str) -> WorkId {
+    id.parse().unwrap()
+}
+
+pub fn node_name(name: &str) -> NodeName {
+    name.parse().unwrap()
+}
+
+pub fn place(work: &str, node: &str, processes: u64) -> Place {
+    Place {
+        work: work.into(),
+        node: node.into(),
+        processes,
+    }
+}
+
+pub fn leave(allocation: &str) -> Leave {
+    Leave {
+        allocation: allocation.into(),
+        detail: "it is in the way".into(),
+    }
+}
+
+impl World {
+    /// Nodes `n1` and `n2` of four quanta in `out`, `n3` in `below`, `far` in `other`.
+    pub fn new() -> Self {
+        let mut snapshot = Snapshot::empty();
+        snapshot.now = Timestamp::from_unix_ms(1_000_000);
+        let below = Pool {
+            parent: Some(POOL.into()),
+            ..Pool::default()
+        };
+        snapshot.pools.insert(POOL.into(), Pool::default());
+        snapshot.pools.insert("below".into(), below);
+        snapshot.pools.insert("other".into(), Pool::default());
+        snapshot.outside.insert(POOL.into(), Outside::default());
+        let mut world = Self { snapshot, born: 0 };
+        world.class("fair", Policy::FairShare, POOL);
+        world.class("fixed", Policy::FixedShare, POOL);
+        world.class("whole", Policy::Reserve, POOL);
+        world.class("else", Policy::FairShare, "other");
+        for (name, pool) in [
+            ("n1", POOL),
+            ("n2", POOL),
+            ("n3", "below"),
+            ("far", "other"),
+        ] {
+            world.node(name, pool);
+        }
+        world
+    }
+
+    fn class(&mut self, name: &str, policy: Policy, pool: &str) {
+        let class = Class {
+            policy,
+            priority: 10,
+            weight: 100,
+            pool: pool.into(),
+            default: false,
+            users: BTreeSet::new(),
+            place: 0,
+            debug: None,
+            growth: Growth::default(),
+        };
+        self.snapshot.classes.insert(name.into(), class);
+    }
+
+    pub fn node(&mut self, name: &str, pool: &str) -> &mut Node {
+        let node = Node {
+            pool: pool.into(),
+            capacity: Size {
+                gpu_milli: 2_000,
+                ..Size::memory(4 * GIB)
+            },
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+            labels: BTreeMap::new(),
+        };
+        let nodes = &mut self.snapshot.nodes;
+        nodes.entry(node_name(name)).or_insert(node)
+    }
+
+    pub fn on(&mut self, name: &str) -> &mut Node {
+        self.snapshot.nodes.get_mut(&node_name(name)).unwrap()
+    }
+
+    /// A job of `ann` that wants so many processes of one quantum.
+    pub fn ask(&mut self, id: &str, class: &str, processes: u64) -> &mut Demand {
+        let later = self.snapshot.demand.len() as u64;
+        let demand = Demand {
+            kind: WorkKind::Job,
+            user: "ann".parse().unwrap(),
+            class: Some(class.into()),
+            submitted_at: Timestamp::from_unix_ms(1_000).plus_ms(later),
+            size: Size::memory(GIB),
+            max_processes: processes,
+            remaining_tasks: 1_000,
+            threads: 1,
+            task_ms: None,
+            machines: BTreeSet::new(),
+            avoids: BTreeSet::new(),
+            service: None,
+            apart: None,
+            managed: false,
+            runnable: true,
+            completing: false,
+            keeps_what_it_holds: false,
+            queued: None,
+        };
+        self.snapshot.demand.entry(work(id)).or_insert(demand)
+    }
+
+    pub fn demand(&mut self, id: &str) -> &mut Demand {
+        self.snapshot.demand.get_mut(&work(id)).unwrap()
+    }
+
+    pub fn known(&mut self) -> &mut Outside {
+        self.snapshot.outside.get_mut(POOL).unwrap()
+    }
+
+    pub fn plan(&self) -> Plan {
+        let mut made = Plan {
+            round: self.snapshot.round,
+            at: self.snapshot.now,
+            ..Plan::default()
+        };
+        plan(&self.snapshot, &mut made);
+        assert_eq!(check(&self.snapshot, &made), Ok(()), "{made:#?}");
+        made
+    }
+
+    /// The next answer, planned with and carried out.
+    pub fn answered(&mut self, grants: Vec<Place>, vacates: Vec<Leave>) -> Plan {
+        let answer = Answer {
+            number: self.snapshot.round + 1,
+            grants,
+            vacates,
+            notes: BTreeMap::new(),
+        };
+        self.known().answer = Some(answer);
+        let plan = self.plan();
+        self.carry_out(&plan);
+        plan
+    }
+
+    /// As the services would, but that the answer stays where it is.
+    pub fn carry_out(&mut self, plan: &Plan) {
+        self.snapshot.allocations.retain(|_, held| !held.leaving);
+        for vacate in &plan.vacates {
+            // What was told before is gone by now, also where it is told again.
+            if let Some(held) = self.snapshot.allocations.get_mut(&vacate.allocation) {
+                held.leaving = true;
+            }
+        }
+        for grant in &plan.grants {
+            self.born += 1;
+            let id = AllocationId::new(format!("alc_{}", self.born)).unwrap();
+            let held = Allocation {
+                running: true,
+                running_since: Some(self.snapshot.now),
+                ..grant.taken_up(self.snapshot.now)
+            };
+            self.snapshot.allocations.insert(id, held);
+        }
+        self.snapshot.carried = plan.carried.clone();
+        for (pool, taken) in &plan.outside {
+            let known = self.snapshot.outside.get_mut(pool).unwrap();
+            known.heard = Some(taken.heard.clone());
+        }
+        self.snapshot.round += 1;
+        self.snapshot.now = self.snapshot.now.plus_ms(1_000);
+    }
+
+    pub fn question(&self) -> Option<Ask> {
+        Ask::of(
+            &self.snapshot,
+            &Trees::of(&self.snapshot),
+            POOL,
+            self.snapshot.round,
+        )
+    }
+
+    pub fn has(&self, id: &str) -> usize {
+        let held = self.snapshot.allocations.values();
+        held.filter(|it| it.work.as_str() == id && !it.leaving)
+            .count()
+    }
+}
+
+pub fn refusals(plan: &Plan) -> Vec<Refusal> {
+    let taken = plan.outside.get(POOL);
+    let refused = taken.into_iter().flat_map(|taken| &taken.refused);
+    refused.map(|it| it.reason).collect()
+}

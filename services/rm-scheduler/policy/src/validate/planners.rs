@@ -1,0 +1,158 @@
+//! Planners outside (D7): at the top of a tree, at an address that holds no secret.
+
+use hayward_rm_scheduler_api::policy::Pool;
+
+use crate::fault::Faults;
+
+/// Bytes of an address.
+const URL_BYTES: usize = 500;
+/// Milliseconds. Less than the least no network gives; more than the most is no answer to anybody.
+const TIMEOUT_MS: std::ops::RangeInclusive<u64> = 10..=60_000;
+
+pub(super) fn check(name: &str, pool: &Pool, faults: &mut Faults) {
+    let Some(planner) = &pool.planner else {
+        return;
+    };
+    let at = ["pools", name, "planner"];
+    if let Some(parent) = &pool.parent {
+        let detail = format!(
+            "only a pool without parent has a planner: move it to the top of {parent:?}'s tree"
+        );
+        faults.say(&at, detail);
+    }
+    if pool.queues.is_some() {
+        faults.say(
+            &at,
+            "the pool is divided among `queues`: keep one of the two",
+        );
+    }
+    if let Err(detail) = address(&planner.url) {
+        faults.say(&["pools", name, "planner", "url"], detail);
+    }
+    if !TIMEOUT_MS.contains(&planner.timeout_ms) {
+        let (least, most) = TIMEOUT_MS.into_inner();
+        let at = ["pools", name, "planner", "timeout_ms"];
+        faults.say(&at, format!("must be {least} to {most}"));
+    }
+}
+
+fn address(url: &str) -> Result<(), String> {
+    let fault = |detail: &str| Err(detail.to_owned());
+    if url.len() > URL_BYTES {
+        return Err(format!("must be at most {URL_BYTES} bytes"));
+    }
+    if !url.chars().all(|it| it.is_ascii_graphic()) {
+        return fault("has blanks or other characters that no address has: write them as %20");
+    }
+    let rest = url.strip_prefix("http://");
+    let Some(rest) = rest.or_else(|| url.strip_prefix("https://")) else {
+        return fault("must begin with http:// or https://, as in \"http://127.0.0.1:9000/plan\"");
+    };
+    if rest.contains(['?', '#', '\\']) {
+        return fault("has a query or a fragment: a planner is told nothing but the question");
+    }
+    let authority = rest.split('/').next().unwrap_or_default();
+    if authority.contains('@') {
+        return fault("names a user: a policy is read by many, and keeps no secret");
+    }
+    let (host, port) = split(authority);
+    let plain = |it: char| it.is_ascii_alphanumeric() || "-._".contains(it);
+    let is_v6 = host.starts_with('[');
+    let known = match host.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        Some(inner) => inner.parse::<std::net::Ipv6Addr>().is_ok(),
+        None => !is_v6 && !host.is_empty() && host.chars().all(plain),
+    };
+    if !known {
+        return Err(format!("{host:?} is no name or address of a machine"));
+    }
+    match port.map(str::parse::<u16>) {
+        Some(Ok(0) | Err(_)) => fault("has a port that is none: use 1 to 65535"),
+        _ => Ok(()),
+    }
+}
+
+/// Host and port; the colons of an address in brackets are its own.
+fn split(authority: &str) -> (&str, Option<&str>) {
+    let end = authority.rfind(']').map_or(0, |at| at + 1);
+    match authority[end..].find(':') {
+        Some(at) => (&authority[..end + at], Some(&authority[end + at + 1..])),
+        None => (authority, None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_rm_scheduler_api::policy::PoolPlanner;
+    use hayward_vocabulary::Quantum;
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(pool: &Pool) -> Vec<(String, String)> {
+        let mut faults = Faults::default();
+        check("batch", pool, &mut faults);
+        let faults = faults.0.into_iter();
+        faults.map(|it| (it.pointer, it.detail)).collect()
+    }
+
+    fn at(url: &str) -> Pool {
+        let (url, timeout_ms) = (url.to_owned(), 2_000);
+        Pool {
+            planner: Some(PoolPlanner { url, timeout_ms }),
+            quantum: Some(Quantum::default()),
+            ..Pool::default()
+        }
+    }
+
+    #[test]
+    fn addresses_that_are_some() {
+        for url in [
+            "http://127.0.0.1:9000",
+            "https://planner.example.org/v1/plan",
+            "http://[::1]:80/",
+            "http://planner",
+        ] {
+            assert_eq!(told(&at(url)), [], "{url}");
+        }
+    }
+
+    #[test]
+    fn addresses_that_are_none_are_told_at_their_place() {
+        for url in [
+            "",
+            "planner",
+            "ftp://planner",
+            "file:///etc/passwd",
+            "http://",
+            "http:///plan",
+            "http://a b",
+            "http://me:secret@planner/",
+            "http://planner/?token=x",
+            "http://planner/#x",
+            "http://planner:0",
+            "http://planner:",
+            "http://planner:99999",
+            "http://[::1",
+            "http://[nonsense]:1",
+            "http://pl\u{e4}nner",
+            "http://planner\\@evil",
+            &format!("http://planner/{}", "x".repeat(URL_BYTES)),
+        ] {
+            let told = told(&at(url));
+            assert_eq!(told.len(), 1, "{url}: {told:?}");
+            assert_eq!(told[0].0, "/pools/batch/planner/url", "{url}");
+        }
+    }
+
+    #[test]
+    fn all_that_is_wrong_is_told_at_once() {
+        let mut pool = at("nowhere");
+        pool.parent = Some("default".into());
+        pool.queues = Some(json!({}));
+        pool.planner.as_mut().unwrap().timeout_ms = 9;
+        let pointers: Vec<String> = told(&pool).into_iter().map(|it| it.0).collect();
+        let of_it = "/pools/batch/planner";
+        let (url, ms) = (format!("{of_it}/url"), format!("{of_it}/timeout_ms"));
+        assert_eq!(pointers, [of_it, of_it, url.as_str(), ms.as_str()]);
+    }
+}

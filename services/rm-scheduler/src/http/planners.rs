@@ -1,0 +1,33 @@
+//! `/v1/planners`
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::planners::Planners;
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Scope};
+
+use super::Api;
+use super::shares::no_round;
+use crate::ledger::Command;
+
+/// Who plans for each pool, and what came of the last answer of a planner outside.
+#[utoipa::path(
+    get, path = "/v1/planners", operation_id = "list_planners", tag = "planners",
+    responses(
+        (status = 200, description = "as of now", body = Planners),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "for operators and viewers", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not all neighbours have been heard yet", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn list_planners(
+    State(api): State<Api>,
+    caller: Caller,
+) -> Result<Json<Planners>, Problem> {
+    caller.require(&[Scope::Operator, Scope::Viewer])?;
+    api.publisher().leading()?;
+    let found = api.handle.ask(Command::Planners).await?.value;
+    found.map(Json).ok_or_else(no_round)
+}
