@@ -160,6 +160,7 @@ fn queued(half: &Half, front: &front::Application, priority: i32) -> Option<Queu
         queue,
         application: Some(format!("{}{}", super::PREFIX, half.uuid.simple())),
         priority,
+        groups: metadata.groups.clone(),
         tags: metadata.tags.clone(),
         ..Queued::default()
     })

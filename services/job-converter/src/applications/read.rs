@@ -7,6 +7,7 @@ use hayward_job_converter_applications::ids::GroupName;
 use hayward_job_converter_applications::metadata::Metadata;
 use hayward_job_converter_applications::policy::{LONGEST_S, Policy};
 use hayward_job_converter_applications::task::{Runtime, Wish};
+use hayward_service::auth::Groups;
 use hayward_service::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName};
@@ -32,7 +33,7 @@ pub struct Read {
 /// All faults of it.
 pub fn application(
     given: &ApplicationSubmission,
-    user: UserName,
+    (user, groups): (UserName, &Groups),
     (strict, most_members): (bool, usize),
 ) -> Result<Read, Vec<FieldFault>> {
     let mut faults = Vec::new();
@@ -77,6 +78,7 @@ pub fn application(
         return Err(faults);
     }
     let mut metadata = Metadata::of(user);
+    metadata.groups = groups.names().to_vec();
     metadata.queue_name.clone_from(&given.queue_name);
     metadata.tags.clone_from(&given.tags);
     metadata.task_groups = if warnings.is_empty() {
@@ -209,7 +211,11 @@ mod tests {
 
     fn read(body: Value, strict: bool) -> Result<Read, Vec<FieldFault>> {
         let given: ApplicationSubmission = serde_json::from_value(body).unwrap();
-        application(&given, "ann".parse().unwrap(), (strict, 100))
+        application(
+            &given,
+            ("ann".parse().unwrap(), &Groups::NONE),
+            (strict, 100),
+        )
     }
 
     #[test]
