@@ -80,7 +80,7 @@ fn what_is_not_understood_ends_with_2() {
         &["fly"][..],
         &["submit", "--nothing"],
         &["watch"],
-        &["logs", "job_1", "--task", "x"],
+        &["logs", "job_1", "--tail", "x"],
     ] {
         let told = hayward(words, dir.path());
         assert_eq!(told.status.code(), Some(2), "{words:?}");

@@ -40,6 +40,11 @@ pub fn application(
     if given.queue_name.len() > LONGEST_QUEUE || given.queue_name.contains('\0') {
         faults.push(fault("/queueName", "is no name of a queue"));
     }
+    let pool = given.pool.as_ref();
+    let is_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
+    if pool.is_some_and(|it| it.len() > LONGEST_QUEUE || !is_name(it)) {
+        faults.push(fault("/pool", "is no name of a pool"));
+    }
     faults.extend(validate::map("/tags", &given.tags, MOST_TAGS));
     if given.scheduling_policy_parameters.len() > validate::LONGEST_TEXT {
         faults.push(fault("/schedulingPolicyParameters", "is too long"));
@@ -80,6 +85,7 @@ pub fn application(
     let mut metadata = Metadata::of(user);
     metadata.groups = groups.names().to_vec();
     metadata.queue_name.clone_from(&given.queue_name);
+    metadata.pool.clone_from(&given.pool);
     metadata.tags.clone_from(&given.tags);
     metadata.task_groups = if warnings.is_empty() {
         taken
