@@ -36,9 +36,8 @@ pub enum What {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Trace {
-    /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip. A
-    /// column `queue` of a CSV, and the queue of an SWF, is what a job asks for where the policy has
-    /// queues.
+    /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip. Where
+    /// the policy has queues, a job asks for that of the column `queue`, or of its SWF record.
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
     /// A policy document for the planner of real fleets, or the name of a yardstick: fcfs, easy,
@@ -231,8 +230,8 @@ fn say_queues(facts: &mut Facts, summary: &Summary) {
         facts.say(
             "queue",
             format!(
-                "{name}: {all:.1} % of the cluster, {busy:.1} % while contended; {completed} of {jobs} \
-                 jobs completed, wait {wait} s"
+                "{name}: {all:.1} % of the cluster, {busy:.1} % while contended; \
+                 {completed} of {jobs} jobs completed, wait {wait} s"
             ),
         );
     }

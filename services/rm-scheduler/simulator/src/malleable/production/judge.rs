@@ -14,13 +14,13 @@ pub(super) fn class_of<'a>(
 ) -> Result<&'a snapshot::Class, BadPolicy> {
     let name = case.workload.classes.name(job.class);
     let fair = |class: &&snapshot::Class| class.policy == snapshot::Policy::FairShare;
-    let class = match rules.classes.get(name) {
-        Some(class) => Some(class).filter(fair),
-        None => {
+    let class = rules.classes.get(name).map_or_else(
+        || {
             let mut all = rules.classes.values();
             all.find(|class| class.default && fair(class))
-        }
-    };
+        },
+        |class| Some(class).filter(fair),
+    );
     class.ok_or_else(|| BadPolicy::NoClass {
         class: name.to_owned(),
     })
