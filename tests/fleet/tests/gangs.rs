@@ -118,7 +118,7 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
 async fn logs(world: &World, words: &[&str]) -> String {
     let mut command = world.command("cli");
     command
-        .args(["--user", "ada", "logs", "--follow"])
+        .args(["logs", "--user", "ada", "--follow"])
         .args(words)
         .env("HAYWARD_KEYS", world.keys.dir())
         .stdout(Stdio::piped());
