@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use hayward_postgres::{Schema, Shared, prepare as prepare_database, role_url};
-use hayward_service::auth::TokenOrder;
+use hayward_service::auth::{Groups, TokenOrder};
 use hayward_service::clock::random_secret;
 use hayward_service::{Clock, Keys, Scope, SystemClock};
 use hayward_vocabulary::NodeName;
@@ -97,16 +97,39 @@ pub fn agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
     Ok(keys.token_path(&name))
 }
 
-/// A token for a person: submits work in their own name, and sees what everybody may see.
+/// A token for a person: submits work in their own name, and sees what everybody may see. They are
+/// in the groups that their token of before named, if there was one.
 pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
-    write_token(keys, &format!("user-{user}"), user, &[Scope::Submitter])
+    let before = keys.token(&user_file(user)).ok();
+    let verifier = keys.verifier(Arc::new(SystemClock))?;
+    let groups = before.and_then(|token| verifier.groups_of(&token).ok());
+    user_token_in(keys, user, groups.unwrap_or_default())
+}
+
+/// The same, for somebody who is in these groups from now on.
+pub fn user_token_in(keys: &Keys, user: &str, groups: Groups) -> anyhow::Result<String> {
+    write_token_in(keys, &user_file(user), (user, &[Scope::Submitter]), groups)
+}
+
+fn user_file(user: &str) -> String {
+    format!("user-{user}")
 }
 
 fn write_token(keys: &Keys, name: &str, who: &str, scopes: &[Scope]) -> anyhow::Result<String> {
+    write_token_in(keys, name, (who, scopes), Groups::NONE)
+}
+
+fn write_token_in(
+    keys: &Keys,
+    name: &str,
+    (who, scopes): (&str, &[Scope]),
+    groups: Groups,
+) -> anyhow::Result<String> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let order = TokenOrder {
         subject: who,
         scopes,
+        groups,
         life_ms: LIFE_MS,
         clock,
     };
@@ -164,4 +187,29 @@ pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
         .open(path)
         .and_then(|mut file| file.write_all(text.as_bytes()));
     written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_stay_until_somebody_says_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = keys(&dir.path().join("keys"), &[]).unwrap();
+        let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
+        let groups = |token: String| verifier.verify(&token).unwrap().groups.clone();
+        let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
+        assert!(groups(user_token(&keys, "ann").unwrap()).is_empty());
+        let said = user_token_in(&keys, "ann", dev.clone()).unwrap();
+        assert_eq!(groups(said), dev);
+        // As `hayward up` makes it anew at each start.
+        assert_eq!(groups(user_token(&keys, "ann").unwrap()), dev);
+        assert!(groups(user_token(&keys, "ben").unwrap()).is_empty());
+        let none = user_token_in(&keys, "ann", Groups::NONE).unwrap();
+        assert!(groups(none).is_empty());
+        // A file that somebody put there is no token of ours, and names nothing.
+        write_secret(&keys.token_path("user-ann"), "a.b.c").unwrap();
+        assert!(groups(user_token(&keys, "ann").unwrap()).is_empty());
+    }
 }

@@ -53,13 +53,34 @@ fn a_shell_can_complete_it() {
 }
 
 #[test]
+fn groups_are_of_users_and_have_names_that_a_policy_can_write() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    let prepare = |words: &[&str]| {
+        let all = ["prepare", "--keys", keys.to_str().unwrap()];
+        hayward(&[&all, words].concat(), dir.path())
+    };
+    let good = prepare(&["--user", "ann", "--group", "dev", "--group", "ops"]);
+    assert!(good.status.success(), "{}", text(&good.stderr));
+    let bad = prepare(&["--user", "ann", "--group", "a b"]);
+    assert!(!bad.status.success() && text(&bad.stderr).contains("group \"a b\" must have"));
+    for words in [
+        &["--group", "dev"][..],
+        &["--no-groups"],
+        &["--user", "ann", "--group", "dev", "--no-groups"],
+    ] {
+        assert_eq!(prepare(words).status.code(), Some(2), "{words:?}");
+    }
+}
+
+#[test]
 fn what_is_not_understood_ends_with_2() {
     let dir = tempfile::tempdir().unwrap();
     for words in [
         &["fly"][..],
         &["submit", "--nothing"],
         &["watch"],
-        &["logs", "job_1", "--task", "x"],
+        &["logs", "job_1", "--tail", "x"],
     ] {
         let told = hayward(words, dir.path());
         assert_eq!(told.status.code(), Some(2), "{words:?}");

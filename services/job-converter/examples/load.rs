@@ -16,7 +16,7 @@ use hayward_job_converter_api::submission::{BulkSubmitted, Submitted};
 use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskReport};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
-use hayward_service::auth::{Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, TokenSource, install_crypto};
 use hayward_service::clock::{SystemClock, fresh_uuid};
 use hayward_service::settings::FrameSettings;
@@ -48,6 +48,7 @@ async fn main() -> anyhow::Result<()> {
         let order = TokenOrder {
             subject: name,
             scopes: &scopes,
+            groups: Groups::NONE,
             life_ms: 3_600_000,
             clock,
         };

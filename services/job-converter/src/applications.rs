@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_applications::book::{Book, Limits};
 use hayward_job_converter_applications::ids::AppId;
+use hayward_vocabulary::UserName;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
@@ -53,6 +54,9 @@ pub struct Applications {
     /// Live tasks and members of all of them, and how many there may be.
     counted: usize,
     most_counted: usize,
+    /// The same of each user who has some.
+    counted_of: BTreeMap<UserName, usize>,
+    most_counted_of_user: usize,
     tick_ms: u64,
     stop_grace_ms: u64,
 }
@@ -69,9 +73,21 @@ impl Applications {
             heard: false,
             counted: 0,
             most_counted: settings.max_open_work,
+            counted_of: BTreeMap::new(),
+            most_counted_of_user: settings.max_user_application_tasks,
             tick_ms: settings.application_tick_ms,
             stop_grace_ms: settings.stop_grace_ms,
         }
+    }
+
+    /// One of them has so many tasks and members now, and had others before.
+    fn recount(&mut self, user: &UserName, (before, now): (usize, usize)) {
+        self.counted = (self.counted + now).saturating_sub(before);
+        let theirs = self.counted_of.get(user).copied().unwrap_or(0);
+        match (theirs + now).saturating_sub(before) {
+            0 => self.counted_of.remove(user),
+            theirs => self.counted_of.insert(user.clone(), theirs),
+        };
     }
 
     /// Looked at again before this batch is over.

@@ -45,6 +45,9 @@ pub struct Settings {
     pub max_applications: usize,
     /// Tasks and placeholders of one application, at most. Default 10,000.
     pub max_application_tasks: usize,
+    /// Tasks and placeholders of all applications of one user that are not over, at most; more are
+    /// refused (I25). Default 200,000.
+    pub max_user_application_tasks: usize,
     /// Managers that take work in: `jobs` and `applications` from users, `orchestrator` from
     /// orchestrators. Default: all of them. One that is left out answers that it is not enabled,
     /// and what it took in before goes on.
@@ -79,6 +82,7 @@ impl Default for Settings {
             application_tick_ms: 1_000,
             max_applications: 100_000,
             max_application_tasks: 10_000,
+            max_user_application_tasks: 200_000,
             managers: managers::ALL.map(str::to_owned).into(),
             orchestrator_least_ms: 0,
             orchestrator_silent_ms: 60_000,

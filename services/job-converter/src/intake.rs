@@ -7,6 +7,7 @@ use hayward_job_converter_api::submission::{
     JobSubmission, ReservationSubmission, ServiceSubmission, Tasks,
 };
 use hayward_job_converter_domain::TaskBook;
+use hayward_service::auth::Groups;
 use hayward_service::problem::Problem;
 use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 use serde::Serialize;
@@ -23,6 +24,7 @@ use crate::work::{DEFAULT_ATTEMPTS, Job, Runner, What, Work, kind_name, slots};
 /// Who submits, when, and under which trace.
 pub struct Origin {
     pub user: UserName,
+    pub groups: Groups,
     pub at: Timestamp,
     pub traceparent: Option<String>,
     pub stop_grace_ms: u64,
@@ -44,6 +46,7 @@ impl Work {
             id,
             uuid,
             user: origin.user.clone(),
+            groups: origin.groups.clone(),
             submitted_at: origin.at,
             traceparent: origin.traceparent.clone(),
             what,
@@ -115,6 +118,7 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
         submission: text,
         traceparent: origin.traceparent.clone(),
         runner: work.job().map(|job| job.runner.id.to_string()),
+        groups: written(&origin.groups)?,
     };
     Ok(Prepared {
         view: raw(&entries::view(&work, None))?,
@@ -122,6 +126,12 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
         row,
         demand,
     })
+}
+
+/// Absent where there are none, as for most.
+fn written(groups: &Groups) -> Result<Option<String>, Problem> {
+    let some = (!groups.is_empty()).then(|| serde_json::to_string(groups));
+    some.transpose().map_err(Problem::internal)
 }
 
 fn raw<T: Serialize>(entry: &T) -> Result<Box<RawValue>, Problem> {

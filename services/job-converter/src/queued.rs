@@ -1,7 +1,7 @@
 //! The place in a queue that a submission asks for (application protocol, 7.5).
 //!
 //! Whether there is such a queue, and who may use it, is the scheduler's to say: it answers with a
-//! verdict. Tokens name a user and no groups, so lists of who may submit go by users.
+//! verdict. The groups are those of the token it was submitted with, never of the body.
 
 use hayward_vocabulary::{Queued, WorkKind};
 
@@ -26,6 +26,7 @@ pub fn queued(work: &Work) -> Option<Box<Queued>> {
         pool: pool.clone(),
         queue: queue.clone(),
         application,
+        groups: work.groups.names().to_vec(),
         priority: priority.unwrap_or_default(),
         ..Queued::default()
     }))

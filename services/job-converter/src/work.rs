@@ -12,6 +12,7 @@ use hayward_job_converter_api::submission::{
 use hayward_job_converter_domain::processors::{Place, Processors};
 use hayward_job_converter_domain::{Brake, Facts, Pace, TaskBook};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
+use hayward_service::auth::Groups;
 use hayward_vocabulary::{AllocationId, Exit, NodeName, Timestamp, UserName, WorkId, WorkKind};
 use uuid::Uuid;
 
@@ -24,6 +25,8 @@ pub struct Work {
     pub id: WorkId,
     pub uuid: Uuid,
     pub user: UserName,
+    /// What they were in when they submitted it.
+    pub groups: Groups,
     pub submitted_at: Timestamp,
     pub traceparent: Option<String>,
     pub what: What,

@@ -8,6 +8,8 @@
 
 #[path = "service/applications.rs"]
 mod applications;
+#[path = "service/groups.rs"]
+mod groups;
 #[path = "service/life.rs"]
 mod life;
 #[path = "service/managers.rs"]

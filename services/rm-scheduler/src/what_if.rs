@@ -41,6 +41,8 @@ const TASKS_A_PROCESS: u64 = 1_000;
 pub struct Asker {
     /// Whose share is charged when nothing else is said.
     pub user: Option<UserName>,
+    /// Theirs, for lists and limits of queues.
+    pub groups: Vec<String>,
     /// May see everything, and so ask anything.
     pub sees_all: bool,
 }
@@ -184,6 +186,9 @@ fn submissions(
             continue;
         };
         let mut demand = demand(submission, user);
+        if let Some(queued) = &mut demand.queued {
+            queued.groups = groups(asker, &demand.user, snapshot);
+        }
         // In this order, after all that is there.
         demand.submitted_at = snapshot.now.plus_ms(at as u64);
         for (work, demand) in instances(work, demand, submission) {
@@ -197,6 +202,17 @@ fn submissions(
             }
         }
     }
+}
+
+/// Of somebody else they are those of what they put into a queue last: nothing else tells them.
+fn groups(asker: &Asker, user: &UserName, snapshot: &Snapshot) -> Vec<String> {
+    if asker.user.as_ref() == Some(user) {
+        return asker.groups.clone();
+    }
+    let theirs = snapshot.demand.values().filter(|it| it.user == *user);
+    let theirs = theirs.filter_map(|it| Some((it.submitted_at, it.queued.as_ref()?)));
+    let last = theirs.max_by_key(|(at, _)| *at);
+    last.map_or_else(Vec::new, |(_, queued)| queued.groups.clone())
 }
 
 fn name_of(submission: &Submission, at: usize) -> Option<WorkId> {

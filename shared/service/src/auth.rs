@@ -6,11 +6,13 @@
 //! for a token whose signature was checked before.
 
 mod caller;
+mod groups;
 mod keys;
 mod scope;
 mod token;
 
 pub use caller::{Caller, OpenRoute, authenticate};
+pub use groups::{BadGroups, Groups};
 pub use keys::{Keys, TokenOrder};
 pub use scope::{BadScope, Scope};
 pub use token::{Claims, Issuer, Refusal, Verifier};
@@ -25,6 +27,8 @@ pub struct Principal {
     /// The subject of the token: whom shares are charged to and audit records name.
     pub name: String,
     pub scopes: Vec<Scope>,
+    /// What they are in, as whoever made the token says.
+    pub groups: Groups,
 }
 
 impl Principal {
@@ -32,7 +36,13 @@ impl Principal {
         Self {
             name: name.into(),
             scopes: scopes.into(),
+            groups: Groups::NONE,
         }
+    }
+
+    #[must_use]
+    pub fn in_groups(self, groups: Groups) -> Self {
+        Self { groups, ..self }
     }
 
     pub fn has(&self, scope: &Scope) -> bool {

@@ -1,11 +1,14 @@
 //! A gang of real processes: it starts whole, outlives a `kill -9` of job-converter while it
 //! reserves and while it runs, and each of its tasks runs once (application protocol, 4.4, 17.1).
 
+use std::process::Stdio;
 use std::time::Duration;
 
+use hayward::prepare;
 use hayward_job_converter_api::applications::ApplicationView;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_service::Client;
+use hayward_service::auth::Groups;
 use hayward_tests_fleet::{Agent, Witness, World};
 use http::Method;
 use http::header::IF_MATCH;
@@ -14,12 +17,12 @@ use serde_json::{Value, json};
 const LIMIT: Duration = Duration::from_mins(1);
 const TASKS: u64 = 4;
 
-/// The pool of all nodes is divided among queues.
-async fn divide(world: &World) {
+/// The pool of all nodes is divided among queues; `a` is for these.
+async fn divide(world: &World, whose: &str) {
     let operator = world.client("rm-scheduler", "operator");
     let now: PolicyView = operator.get("/v1/policy").await.expect("the policy");
     let policy = json!({
-        "pools": { "default": { "queues": { "queues": { "a": { "submit_acl": "*" } } } } },
+        "pools": { "default": { "queues": { "queues": { "a": { "submit_acl": whose } } } } },
         "classes": {},
     });
     let call = operator.call(Method::PUT, "/v1/policy");
@@ -49,7 +52,7 @@ async fn becomes(
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_starts_whole_and_outlives_its_manager() {
     let mut world = World::with_agents(1).await;
-    divide(&world).await;
+    divide(&world, "*").await;
     let ada = world.client("job-converter", "user-ada");
     let witness = Witness::new(world.dir.path());
     // One node of 4 GiB holds two of them, and two nodes hold all.
@@ -109,4 +112,75 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
     }
     let nodes: std::collections::BTreeSet<_> = view.tasks.iter().map(|it| &it.node).collect();
     assert_eq!(nodes.len(), 2);
+}
+
+/// The end of what the command line says, once it has followed it to its end.
+async fn logs(world: &World, words: &[&str]) -> String {
+    let mut command = world.command("cli");
+    command
+        .args(["logs", "--user", "ada", "--follow"])
+        .args(words)
+        .env("HAYWARD_KEYS", world.keys.dir())
+        .stdout(Stdio::piped());
+    let told = tokio::task::spawn_blocking(move || command.output());
+    let told = told.await.expect("it ran").expect("it can be started");
+    assert!(told.status.success(), "{words:?}");
+    String::from_utf8(told.stdout).expect("text")
+}
+
+/// The queue is for a group that the token of one user names, and that of the other does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_tasks_of_a_gang_write_is_read_by_name_and_by_allocation() {
+    let world = World::with_agents(1).await;
+    divide(&world, " science").await;
+    let science = Groups::new(vec!["science".to_owned()]).expect("a name");
+    prepare::user_token_in(&world.keys, "ada", science).expect("a token");
+    let [ada, ben] = ["user-ada", "user-ben"].map(|it| world.client("job-converter", it));
+    let gang = json!({
+        "pool": "default", "queueName": "root.a",
+        "taskGroups": [{ "name": "worker", "minMember": 2, "minResource": { "memory": "1Gi" } }],
+    });
+    let _: Value = ben
+        .put("/v1/applications/bens", &gang)
+        .await
+        .expect("added");
+    let refused = hayward_testkit::until_within("it is refused", LIMIT, async || {
+        let view: ApplicationView = ben.get("/v1/applications/bens").await.ok()?;
+        view.failure
+    });
+    let told = refused.await.message;
+    assert!(
+        told.contains("user ben may not submit to queue root.a"),
+        "{told}"
+    );
+
+    let _: Value = ada
+        .put("/v1/applications/gang", &gang)
+        .await
+        .expect("added");
+    for task in ["one", "two"] {
+        let body = json!({
+            "command": ["sh", "-c", format!("echo from {task}")], "taskGroupName": "worker",
+        });
+        let path = format!("/v1/applications/gang/tasks/{task}");
+        let _: Value = ada.put(&path, &body).await.expect("added");
+    }
+    let view = becomes(&ada, "both have ended", |view| {
+        view.task_states.get("Completed") == Some(&2)
+    })
+    .await;
+    let all = logs(&world, &["gang"]).await;
+    assert!(
+        all.contains("from one\n") && all.contains("from two\n"),
+        "{all}"
+    );
+    assert_eq!(logs(&world, &["gang", "--task", "two"]).await, "from two\n");
+    let work = view.tasks[1].work.to_string();
+    assert_eq!(logs(&world, &[&work]).await, "from two\n");
+    let containers = world.client("container-manager", "user-ada");
+    let known: Value = containers.get("/v1/containers").await.expect("a list");
+    let known = known["containers"].as_array().expect("some");
+    let known = known.iter().find(|it| it["work"] == json!(work));
+    let allocation = known.expect("its process")["id"].as_str().expect("an id");
+    assert_eq!(logs(&world, &[allocation]).await, "from two\n");
 }

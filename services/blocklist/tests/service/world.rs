@@ -10,7 +10,7 @@ use hayward_blocklist_api::{
 };
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
-use hayward_service::auth::{Issuer, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::clock::SystemClock;
 use hayward_service::settings::FrameSettings;
@@ -62,6 +62,7 @@ impl World {
         let own = TokenOrder {
             subject: "blocklist",
             scopes: &[Scope::Service("blocklist".to_owned())],
+            groups: Groups::NONE,
             life_ms: 3_600_000,
             clock: Arc::new(SystemClock),
         };

@@ -1,5 +1,5 @@
-//! `/v1/logs/{work}`: what everything wrote that ran for a job or a service, over all its
-//! instances, retries and nodes.
+//! `/v1/logs/{work}`: what everything wrote that ran for a job, a service or an application, over
+//! all its instances, tasks, retries and nodes.
 //!
 //! A reader brings its cursor, which holds a place in each container, so nothing is remembered
 //! here. What comes in each answer is bounded in pieces, bytes and containers; where anything had
@@ -50,10 +50,13 @@ pub struct From {
     since: Option<Timestamp>,
 }
 
-/// Read the output of all containers of a job or a service, and wait for more of it.
+/// Read the output of all containers of a job, a service or an application, and wait for more.
+///
+/// The tasks of an application are `app_….N`, as its view names them; all of them are `app_…`.
 #[utoipa::path(
     get, path = "/v1/logs/{work}", operation_id = "read_work_logs", tag = "containers",
-    params(("work" = String, Path, description = "of a job, a service or an instance"), From),
+    params(("work" = String, Path, description = "of a job, a service or an
+        application, or of an instance or a task of it"), From),
     responses(
         (status = 200, description = "in the order it arrived; empty for what never started",
             body = WorkLogs),

@@ -123,6 +123,40 @@ async fn w13_a_work_is_followed_over_instances_nodes_and_retries() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_an_application_are_read_together_and_one_by_one() {
+    let world = World::new().await;
+    let mut one = Agent::of(&world, "n1");
+    world.upstream.put(&of("app_a.0", "alc_1", "n1"));
+    world.upstream.put(&of("app_a.1", "alc_2", "n1"));
+    world.upstream.put(&of("app_ab.0", "alc_3", "n1"));
+    one.until("three", |desired| desired.len() == 3).await;
+    write(&one, "alc_1", 0, "driver\n").await;
+    write(&one, "alc_2", 0, "worker\n").await;
+    write(&one, "alc_3", 0, "stranger\n").await;
+    let all = read(&world, "app_a").await;
+    assert_eq!(
+        said(&all),
+        [("alc_1", 0, "driver\n"), ("alc_2", 0, "worker\n")]
+    );
+    let works: Vec<&str> = all.pieces.iter().map(|it| it.work.as_str()).collect();
+    assert_eq!(works, ["app_a.0", "app_a.1"]);
+    let task = read(&world, "app_a.1").await;
+    assert_eq!(said(&task), [("alc_2", 0, "worker\n")]);
+    let waits = format!("app_a.1?wait=25&cursor={}", task.cursor);
+    let waiting = read(&world, &waits);
+    let end = async {
+        one.report(vec![seen("alc_2", ContainerState::Ended)]).await;
+    };
+    let (over, ()) = tokio::join!(waiting, end);
+    assert_eq!(
+        (over.ended.len(), over.live),
+        (1, 0),
+        "the other task is not asked for"
+    );
+    assert!(ask(&world, "bob", "app_a").await.unwrap().pieces.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn logs_of_a_work_are_bounded_and_told_to_its_user_alone() {
     let world = World::new().await;
     let mut agent = Agent::of(&world, "n1");

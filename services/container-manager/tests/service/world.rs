@@ -8,7 +8,7 @@ use hayward_container_manager::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_container_manager_api::{ContainerEntry, ContainerState, ContainerView};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::{Publisher, Update};
-use hayward_service::auth::TokenOrder;
+use hayward_service::auth::{Groups, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource};
 use hayward_service::{Keys, Scope, Shutdown, SystemClock};
 use hayward_testkit::{TestDatabase, TestServer};
@@ -75,6 +75,7 @@ impl World {
             let order = TokenOrder {
                 subject: name,
                 scopes: &[scope],
+                groups: Groups::NONE,
                 life_ms: 3_600_000,
                 clock: Arc::new(SystemClock),
             };

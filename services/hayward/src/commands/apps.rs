@@ -130,6 +130,9 @@ pub fn detail(view: &ApplicationView, look: &Look) -> String {
     if !view.queue_name.is_empty() {
         facts.say("queue", view.queue_name.as_str());
     }
+    if let Some(pool) = &view.pool {
+        facts.say("pool", pool.as_str());
+    }
     facts.say("state", state(&view.state));
     if let Some(scheduling) = &view.scheduling_state {
         facts.say("scheduling", state(scheduling));
@@ -217,9 +220,14 @@ fn placeholders(view: &ApplicationView, look: &Look) -> String {
 
 const OVER: [&str; 4] = ["Completed", "Failed", "Killed", "Rejected"];
 
+/// Of an application, or of a task.
+pub fn is_final(state: &str) -> bool {
+    OVER.contains(&state)
+}
+
 /// It has ended, or all of its tasks have.
 pub fn is_over(view: &ApplicationView) -> bool {
-    let ended = |state: &String| OVER.contains(&state.as_str());
+    let ended = |state: &String| is_final(state);
     let all: u64 = view.task_states.values().sum();
     ended(&view.state) || (all > 0 && view.task_states.keys().all(ended))
 }

@@ -1,5 +1,5 @@
-//! `hayward logs ID`: what a job, a service or a worker pool writes, and what tasks of a job said
-//! last.
+//! `hayward logs ID`: what a job, a service, an application or a worker pool writes, and what tasks
+//! of a job said last.
 //!
 //! What runs is followed in [`follow`]: everything that ran for the work, over its instances,
 //! retries and nodes. The last words of tasks are read with their outcomes, which are kept as long
@@ -9,11 +9,12 @@ mod follow;
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
+use hayward_container_manager_api::ContainerEntry;
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::tasks::{TaskList, TaskView};
 use hayward_service::{Client, Clock as _, SystemClock};
-use hayward_vocabulary::{Timestamp, WorkId};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 use serde_json::json;
 
 use crate::amounts;
@@ -22,14 +23,18 @@ use crate::connection::pages;
 use crate::connection::{Role, Service, Session};
 use crate::output::print;
 
+use self::follow::{Over, Source};
+
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// A job, a service or a worker pool, or one instance or worker of it.
+    /// A job, a service or a worker pool, or one instance or worker of it; one process by its
+    /// allocation; or, by the id it was added with, an application.
     #[arg(value_name = "ID")]
-    pub id: WorkId,
-    /// Only the last words of this task of a job.
-    #[arg(long, value_name = "N", conflicts_with_all = ["tail", "since"])]
-    pub task: Option<u64>,
+    pub id: String,
+    /// Only this task: of a job, by its number, what it said last; of an application, by its id,
+    /// what it writes.
+    #[arg(long, value_name = "TASK")]
+    pub task: Option<String>,
     /// Go on until the work is over, over all its retries and nodes.
     #[arg(long, short)]
     pub follow: bool,
@@ -54,32 +59,53 @@ fn since(text: &str) -> Result<Timestamp, String> {
 pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::User)?;
     let live = arguments.follow || arguments.tail.is_some() || arguments.since.is_some();
-    match arguments.id.as_str().split_once('_') {
-        Some(("job", _)) if arguments.task.is_some() || !live => {
-            job(&session, &client, &arguments).await
+    let source = match (prefix(&arguments.id), arguments.task.as_deref()) {
+        (Some("job"), task) if task.is_some() || !live => {
+            return job(&session, &client, &arguments, task).await;
         }
-        Some(("svc", _)) if arguments.task.is_some() => bail!("a service has no tasks"),
-        Some(("job" | "svc", _)) => follow::run(&session, &client, &arguments).await,
-        _ if is_of_a_pool(&arguments.id) => match arguments.task {
-            Some(_) => bail!("a worker pool has no tasks"),
-            None => follow::run(&session, &client, &arguments).await,
-        },
-        Some(("rsv", _)) => bail!("a reservation runs nothing, so it says nothing"),
-        _ => bail!(
-            "{} is no id of work: those begin with job_, svc_ or wp_",
-            arguments.id
-        ),
-    }
+        (Some("svc"), Some(_)) => bail!("a service has no tasks"),
+        (Some("wp"), Some(_)) => bail!("a worker pool has no tasks"),
+        (Some("app" | "alc"), Some(_)) => bail!("{} is no application's id", arguments.id),
+        (Some("rsv"), _) => bail!("a reservation runs nothing, so it says nothing"),
+        (Some("job" | "svc"), _) => Source::of(arguments.id.parse()?, Over::Work),
+        (Some("wp"), None) => Source::of(arguments.id.parse()?, Over::Pool),
+        (Some("app"), None) => Source::of(arguments.id.parse()?, Over::Ended),
+        (Some("alc"), None) => process(&session, arguments.id.parse()?).await?,
+        (_, task) => Source::application(&client, &arguments.id, task).await?,
+    };
+    follow::run(&session, &client, (source, &arguments)).await
 }
 
-fn is_of_a_pool(id: &WorkId) -> bool {
-    id.as_str().starts_with("wp_")
+/// What kind of id it is; none for what somebody chose.
+fn prefix(id: &str) -> Option<&str> {
+    let (prefix, _) = id.split_once('_')?;
+    let known = ["job", "svc", "rsv", "wp", "app", "alc"].contains(&prefix);
+    (known && WorkId::new(id).is_ok()).then_some(prefix)
+}
+
+/// One process, whatever it runs for.
+async fn process(session: &Session, id: AllocationId) -> anyhow::Result<Source> {
+    let containers = session.client(Service::ContainerManager, Role::User)?;
+    let found: ContainerEntry = containers.get(&format!("/v1/containers/{id}")).await?;
+    Ok(Source::process(found.work, id))
 }
 
 /// What tasks said last: of those that are over, or of one, which `--follow` waits for.
-async fn job(session: &Session, client: &Client, arguments: &Arguments) -> anyhow::Result<()> {
-    let id = &arguments.id;
-    if let Some(task) = arguments.task {
+async fn job(
+    session: &Session,
+    client: &Client,
+    arguments: &Arguments,
+    task: Option<&str>,
+) -> anyhow::Result<()> {
+    let id: &WorkId = &arguments.id.parse()?;
+    if let Some(task) = task {
+        let whole = arguments.tail.is_none() && arguments.since.is_none();
+        ensure!(
+            whole,
+            "a task of a job is told whole: leave out --tail and --since"
+        );
+        let number = task.parse();
+        let task = number.with_context(|| format!("a job numbers its tasks: {task:?} is none"))?;
         let mut found = outcome(client, id, task).await?;
         while found.is_none() && arguments.follow {
             let view: WorkView = client
@@ -123,6 +149,15 @@ fn ending(task: &TaskView) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_that_somebody_chose_is_an_application() {
+        assert_eq!(prefix("job_0199"), Some("job"));
+        assert_eq!(prefix("app_0199.3"), Some("app"));
+        for chosen in ["train", "my_app", "job", "job_a b"] {
+            assert_eq!(prefix(chosen), None, "{chosen}");
+        }
+    }
 
     #[test]
     fn since_is_an_instant_or_a_time_ago() {

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use hayward_service::auth::Groups;
 use hayward_vocabulary::{NodeName, UserName};
 
 use crate::prepare;
@@ -27,12 +28,30 @@ pub struct Arguments {
     /// Make a token for this person. May be repeated.
     #[arg(long = "user", value_name = "NAME")]
     pub users: Vec<UserName>,
+    /// These people are in this group: lists of who may submit, limits and placement rules of
+    /// queues name it. May be repeated. Without it they stay in the groups of their last token.
+    #[arg(
+        long = "group",
+        value_name = "NAME",
+        requires = "users",
+        conflicts_with = "no_groups"
+    )]
+    pub groups: Vec<String>,
+    /// These people are in no group any more.
+    #[arg(long, requires = "users")]
+    pub no_groups: bool,
 }
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let given = arguments.no_groups || !arguments.groups.is_empty();
+    let groups = given.then(|| Groups::new(arguments.groups));
+    let groups = groups.transpose()?;
     let keys = prepare::keys(&arguments.keys, &arguments.agents)?;
     for user in &arguments.users {
-        prepare::user_token(&keys, user.as_str())?;
+        match &groups {
+            Some(groups) => prepare::user_token_in(&keys, user.as_str(), groups.clone())?,
+            None => prepare::user_token(&keys, user.as_str())?,
+        };
     }
     if let Some(url) = &arguments.admin_url {
         prepare::database(&keys, url, false).await?;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use anyhow::{Context as _, bail};
-use hayward_rm_scheduler_simulator::measure::{Books, Spread, Summary};
+use hayward_rm_scheduler_simulator::measure::{Books, QueueSummary, RefusedJobs, Spread, Summary};
 use hayward_rm_scheduler_simulator::trace::{Bad, open, open_jobs, read_nodes};
 use hayward_rm_scheduler_simulator::{Case, Node, Workload, plots, report};
 use serde_json::json;
@@ -36,7 +36,8 @@ pub enum What {
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Trace {
-    /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip.
+    /// The workload: CSV with a header, or SWF (by its name); either may be packed with gzip. Where
+    /// the policy has queues, a job asks for that of the column `queue`, or of its SWF record.
     #[arg(value_name = "TRACE")]
     pub file: PathBuf,
     /// A policy document for the planner of real fleets, or the name of a yardstick: fcfs, easy,
@@ -44,6 +45,10 @@ pub struct Trace {
     /// gang-1h, gang-4h, gang-12h, gang-24h, easy-weighted, fluid-weighted, even-weighted.
     #[arg(long, value_name = "FILE|NAME")]
     pub policy: Chosen,
+    /// Where pools of the policy have queues: jobs that name none ask for this one. What becomes of
+    /// that is for the placement rules of the policy to say. Default: they ask for none.
+    #[arg(long, value_name = "QUEUE")]
+    pub queue: Option<String>,
     /// The machines, as CSV. Default: `nodes.csv` beside the trace, else what an SWF trace says.
     #[arg(long, value_name = "FILE")]
     pub nodes: Option<PathBuf>,
@@ -53,7 +58,7 @@ pub struct Trace {
     /// Write a line for each job to this file.
     #[arg(long, value_name = "FILE")]
     pub csv: Option<PathBuf>,
-    /// Draw shares per user, utilisation and waits into this folder, as SVG.
+    /// Draw shares per user and per queue, utilisation and waits into this folder, as SVG.
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
     /// Pass over broken lines of the trace and count them.
@@ -91,7 +96,7 @@ fn simulate(out: Output, trace: &Trace) -> anyhow::Result<()> {
     if case.jobs.is_empty() {
         bail!("{}: no job can be simulated on these machines", named());
     }
-    let books = timed(&case, &trace.policy)?;
+    let books = timed(&case, (&trace.policy, trace.queue.as_deref()))?;
     let policy = trace.policy.to_string();
     if let Some(file) = &trace.csv {
         write(file, &report::jobs_csv(&case, &books))?;
@@ -149,10 +154,10 @@ fn single_cores(workload: &Workload) -> anyhow::Result<Vec<Node>> {
 }
 
 /// Simulates with a bar where somebody watches, and says how fast that was.
-fn timed(case: &Case, policy: &Chosen) -> anyhow::Result<Books> {
+fn timed(case: &Case, (policy, queue): (&Chosen, Option<&str>)) -> anyhow::Result<Books> {
     let began = Instant::now();
     let bar = bar::of(case.jobs.len());
-    let books = policy.simulate(case, &mut |done| bar::show(&bar, done))?;
+    let books = policy.simulate(case, queue, &mut |done| bar::show(&bar, done))?;
     bar.finish_and_clear();
     let (took, jobs) = (began.elapsed().as_millis().max(1), case.jobs.len());
     let rate = jobs as u128 * 1000 / took;
@@ -207,7 +212,36 @@ fn text(case: &Case, policy: &str, summary: &Summary, look: &Look) -> String {
         "evictions per job",
         format!("{:.3}", summary.evictions_per_job),
     );
+    say_queues(&mut facts, summary);
     facts.text(look)
+}
+
+fn say_queues(facts: &mut Facts, summary: &Summary) {
+    for (name, queue) in &summary.queues {
+        let QueueSummary {
+            jobs,
+            completed,
+            share,
+            share_contended,
+            ..
+        } = queue;
+        let (all, busy) = (100.0 * share, 100.0 * share_contended);
+        let wait = spread(&queue.wait_s, 0);
+        facts.say(
+            "queue",
+            format!(
+                "{name}: {all:.1} % of the cluster, {busy:.1} % while contended; \
+                 {completed} of {jobs} jobs completed, wait {wait} s"
+            ),
+        );
+    }
+    for (reason, refused) in &summary.refused {
+        let RefusedJobs { jobs, first } = refused;
+        facts.say(
+            "refused",
+            format!("{jobs} jobs, {reason}; the first: {first}"),
+        );
+    }
 }
 
 #[cfg(test)]

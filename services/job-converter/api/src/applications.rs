@@ -14,10 +14,14 @@ use utoipa::ToSchema;
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct ApplicationSubmission {
-    /// Full path, or a name below the root. With it, or with task groups, the application is served
-    /// in a pool that is divided among queues; without both its tasks are work like any other.
+    /// Full path, or a name below the root. With it, with a pool or with task groups, the
+    /// application is served in a pool that is divided among queues; without all of them its tasks
+    /// are work like any other.
     #[serde(default)]
     pub queue_name: String,
+    /// The top-level pool whose queues are meant. Default: the first by name that has queues.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tags: BTreeMap<String, String>,
     /// Sets of tasks that start together.
@@ -83,6 +87,9 @@ pub struct ApplicationView {
     pub id: String,
     pub user: UserName,
     pub queue_name: String,
+    /// As it was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     pub priority: i32,
     pub tags: BTreeMap<String, String>,
     pub created_at: Timestamp,

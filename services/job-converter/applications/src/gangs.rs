@@ -1,7 +1,6 @@
-//! Gangs on both sides (5, 17): timeouts, replacement, losses, repair, restarts.
+//! Gangs on both sides (5, 17): timeouts, replacement, losses, repair.
 
 mod minimum;
-mod recovering;
 mod replacing;
 
 use std::collections::BTreeMap;

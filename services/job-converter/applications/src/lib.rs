@@ -7,8 +7,8 @@
 //! nothing was. Doing the same twice changes nothing.
 //!
 //! [`book`] holds the applications of a partition and gives the operations their answers;
-//! [`admission`] and [`line`] decide which gang goes where, all of it or none of it; [`recovery`]
-//! brings both sides back from what is stored and what runs. Rows are the types themselves.
+//! [`admission`] and [`line`] decide which gang goes where, all of it or none of it. Rows are the
+//! types themselves, and both sides come back from them as they were: timers are instants.
 //!
 //! It never orders queues, preempts or places single asks: that is the planner's. Sections are
 //! those of the specification of the application protocol.
@@ -28,7 +28,6 @@ pub mod metadata;
 pub mod policy;
 mod quantity;
 pub mod reason;
-pub mod recovery;
 pub mod room;
 pub mod task;
 pub mod timers;

@@ -9,7 +9,7 @@ use crate::groups::TaskGroup;
 use crate::policy::Policy;
 
 /// It has running tasks: it is placed in the recovery queue when no rule places it (4.3).
-pub const FORCE_CREATE: &str = "application.create.force";
+const FORCE_CREATE: &str = "application.create.force";
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -17,6 +17,9 @@ pub struct Metadata {
     /// Empty: the placement rules decide.
     #[serde(default)]
     pub queue_name: String,
+    /// Whose queues are meant; absent: the first by name that has some.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
     pub user: UserName,
     #[serde(default)]
     pub groups: Vec<String>,
@@ -39,6 +42,7 @@ impl Metadata {
     pub fn of(user: UserName) -> Self {
         Self {
             queue_name: String::new(),
+            pool: None,
             user,
             groups: Vec::new(),
             tags: BTreeMap::new(),
@@ -59,6 +63,7 @@ impl Metadata {
     pub fn ignored(&self, again: &Self) -> Vec<&'static str> {
         let differs = [
             ("queueName", self.queue_name != again.queue_name),
+            ("pool", self.pool != again.pool),
             ("user", self.user != again.user),
             ("groups", self.groups != again.groups),
             ("tags", self.tags != again.tags),

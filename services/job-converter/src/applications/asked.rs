@@ -51,6 +51,15 @@ pub enum Refusal {
     Full(usize),
     #[error("{0} tasks are open, which is as many as are kept; come back when some have ended")]
     AllFull(usize),
+    #[error(
+        "user {user} has {has} open tasks of applications, and one user may have {limit} \
+         (`max_user_application_tasks`); come back when some have ended"
+    )]
+    UserFull {
+        user: UserName,
+        has: usize,
+        limit: usize,
+    },
 }
 
 impl From<Refusal> for Problem {
@@ -60,9 +69,10 @@ impl From<Refusal> for Problem {
             Refusal::NoSuchApplication(_) | Refusal::NoSuchTask(..) => {
                 Self::new(Code::NotFound, text)
             }
-            Refusal::NotAdded(NotAdded::Full { .. }) | Refusal::Full(_) | Refusal::AllFull(_) => {
-                Self::new(Code::TooManyRequests, text)
-            }
+            Refusal::NotAdded(NotAdded::Full { .. })
+            | Refusal::Full(_)
+            | Refusal::AllFull(_)
+            | Refusal::UserFull { .. } => Self::new(Code::TooManyRequests, text),
             Refusal::Taken(_) | Refusal::NotAdded(_) => Self::new(Code::Conflict, text),
             Refusal::Blocked(blocking) => {
                 let text = format!("{text}; wait for them, or remove it with ?force=true");
@@ -131,7 +141,8 @@ impl Applications {
         }
         if !self.halves.contains_key(id) {
             let members = metadata.task_groups.iter();
-            self.has_room(members.map(|it| it.min_member as usize).sum())?;
+            let members = members.map(|it| it.min_member as usize).sum();
+            self.has_room(&user, members)?;
         }
         match self.book.add(MANAGER, id, metadata, moment.now)? {
             Added::Existing { ignored_fields } => {
@@ -178,13 +189,13 @@ impl Applications {
         (wish, program): (Wish, Program),
         moment: &Moment,
     ) -> Result<bool, Refusal> {
-        self.theirs(id, whose)?;
+        let user = self.theirs(id, whose)?.user.clone();
         let known = self
             .book
             .get(id)
             .is_some_and(|it| it.tasks.contains_key(task));
         if !known {
-            self.has_room(1)?;
+            self.has_room(&user, 1)?;
         }
         match self.book.add_task(id, task, wish, moment.now) {
             Ok(answers::TaskAdded::Existing) => Ok(false),
@@ -205,8 +216,16 @@ impl Applications {
         }
     }
 
-    /// I25: of all applications together.
-    fn has_room(&self, more: usize) -> Result<(), Refusal> {
+    /// I25: of all applications together, and of those of one user, so that nobody fills it alone.
+    fn has_room(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
+        let (has, limit) = (
+            self.counted_of.get(user).copied().unwrap_or(0),
+            self.most_counted_of_user,
+        );
+        if has.saturating_add(more) > limit {
+            let user = user.clone();
+            return Err(Refusal::UserFull { user, has, limit });
+        }
         let most = self.most_counted;
         let fits = self.counted.saturating_add(more) <= most;
         fits.then_some(()).ok_or(Refusal::AllFull(most))

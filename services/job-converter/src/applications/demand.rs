@@ -152,14 +152,18 @@ fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
     }
 }
 
-/// Its place in a queue. An application that names none and has no gang is served like any work.
+/// Its place in a queue. An application that names neither a queue nor a pool and has no gang is
+/// served like any work.
 fn queued(half: &Half, front: &front::Application, priority: i32) -> Option<Queued> {
     let metadata = &front.head.metadata;
     let queue = (!metadata.queue_name.is_empty()).then(|| metadata.queue_name.clone());
-    (queue.is_some() || !metadata.task_groups.is_empty()).then(|| Queued {
+    let in_queue = queue.is_some() || metadata.pool.is_some() || !metadata.task_groups.is_empty();
+    in_queue.then(|| Queued {
+        pool: metadata.pool.clone(),
         queue,
         application: Some(format!("{}{}", super::PREFIX, half.uuid.simple())),
         priority,
+        groups: metadata.groups.clone(),
         tags: metadata.tags.clone(),
         ..Queued::default()
     })

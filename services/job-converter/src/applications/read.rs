@@ -7,6 +7,7 @@ use hayward_job_converter_applications::ids::GroupName;
 use hayward_job_converter_applications::metadata::Metadata;
 use hayward_job_converter_applications::policy::{LONGEST_S, Policy};
 use hayward_job_converter_applications::task::{Runtime, Wish};
+use hayward_service::auth::Groups;
 use hayward_service::problem::FieldFault;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Size, UserName};
@@ -32,12 +33,17 @@ pub struct Read {
 /// All faults of it.
 pub fn application(
     given: &ApplicationSubmission,
-    user: UserName,
+    (user, groups): (UserName, &Groups),
     (strict, most_members): (bool, usize),
 ) -> Result<Read, Vec<FieldFault>> {
     let mut faults = Vec::new();
     if given.queue_name.len() > LONGEST_QUEUE || given.queue_name.contains('\0') {
         faults.push(fault("/queueName", "is no name of a queue"));
+    }
+    let pool = given.pool.as_ref();
+    let is_name = |it: &String| !it.trim().is_empty() && !it.contains('\0');
+    if pool.is_some_and(|it| it.len() > LONGEST_QUEUE || !is_name(it)) {
+        faults.push(fault("/pool", "is no name of a pool"));
     }
     faults.extend(validate::map("/tags", &given.tags, MOST_TAGS));
     if given.scheduling_policy_parameters.len() > validate::LONGEST_TEXT {
@@ -77,7 +83,9 @@ pub fn application(
         return Err(faults);
     }
     let mut metadata = Metadata::of(user);
+    metadata.groups = groups.names().to_vec();
     metadata.queue_name.clone_from(&given.queue_name);
+    metadata.pool.clone_from(&given.pool);
     metadata.tags.clone_from(&given.tags);
     metadata.task_groups = if warnings.is_empty() {
         taken
@@ -209,7 +217,11 @@ mod tests {
 
     fn read(body: Value, strict: bool) -> Result<Read, Vec<FieldFault>> {
         let given: ApplicationSubmission = serde_json::from_value(body).unwrap();
-        application(&given, "ann".parse().unwrap(), (strict, 100))
+        application(
+            &given,
+            ("ann".parse().unwrap(), &Groups::NONE),
+            (strict, 100),
+        )
     }
 
     #[test]

@@ -149,13 +149,15 @@ impl Applications {
             publish(&half.work(Slot::Group(at)), entry.as_ref(), batch);
         }
         let counts = front.expected();
-        self.counted = self.counted + counts - half.counted;
-        half.counted = counts;
+        let before = std::mem::replace(&mut half.counted, counts);
+        let user = half.user.clone();
         write_head(half, front, batch);
         for key in &keys {
             write_task(half, front, (key, successors.contains_key(key)), batch);
         }
-        Some(half.uuid)
+        let uuid = half.uuid;
+        self.recount(&user, (before, counts));
+        Some(uuid)
     }
 
     /// When it has to be looked at without news.
@@ -200,7 +202,7 @@ impl Applications {
         let Some(half) = self.halves.remove(id) else {
             return;
         };
-        self.counted -= half.counted;
+        self.recount(&half.user, (half.counted, 0));
         if let Some(due) = half.due {
             self.due.remove(&(due, id.clone()));
         }

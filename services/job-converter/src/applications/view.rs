@@ -51,6 +51,7 @@ pub fn of(half: &Half, front: &front::Application, said: Said) -> ApplicationVie
         id: head.id.to_string(),
         user: half.user.clone(),
         queue_name: head.metadata.queue_name.clone(),
+        pool: head.metadata.pool.clone(),
         priority: head.metadata.priority,
         tags: head.metadata.tags.clone(),
         created_at: head.metadata.creation_time.unwrap_or_default(),

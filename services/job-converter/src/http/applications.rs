@@ -103,7 +103,7 @@ pub async fn add_application(
         strictness.strict.unwrap_or(true),
         app.room.settings.max_application_tasks,
     );
-    let read = read::application(&given, user, how).map_err(validate::problem)?;
+    let read = read::application(&given, (user, &caller.groups), how).map_err(validate::problem)?;
     let given = (read.metadata, read.warnings);
     let done = ask(&app, move |ledger, moment, _| {
         let (new, ignored) = ledger.applications.add(&id, given, fresh_uuid(), moment)?;

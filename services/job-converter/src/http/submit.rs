@@ -219,6 +219,7 @@ fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Pro
     let stop_grace_ms = app.room.settings.stop_grace_ms;
     Ok(Origin {
         user,
+        groups: caller.groups.clone(),
         at: app.clock.now(),
         traceparent,
         stop_grace_ms,

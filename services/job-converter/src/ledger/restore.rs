@@ -194,8 +194,12 @@ impl Ledger {
         };
         let what = what_was_submitted(&row.kind, &row.submission, runner)
             .map_err(|error| unreadable("work", error))?;
+        let groups = row.groups.as_deref().map(serde_json::from_str).transpose();
         let origin = Origin {
             user: UserName::new(row.user_name).map_err(named)?,
+            groups: groups
+                .map_err(|error| unreadable("groups", error))?
+                .unwrap_or_default(),
             at: Timestamp::from_unix_ms(row.submitted_at_ms),
             traceparent: row.traceparent,
             stop_grace_ms: self.room.settings.stop_grace_ms,

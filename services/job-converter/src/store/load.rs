@@ -20,6 +20,7 @@ pub struct OpenRow {
     pub events: i32,
     pub generation: i32,
     pub deployed: i32,
+    pub groups: Option<String>,
 }
 
 pub struct FinalRow {
@@ -125,7 +126,7 @@ async fn open(tx: &mut PgConnection) -> Result<Vec<OpenRow>, sqlx::Error> {
         r#"select id, kind, user_name, submitted_at_ms, submission::text as "submission!",
                   traceparent, runner, cancelled_at_ms is not null as "cancelled!",
                   coalesce((select max(number) from event where work = work.id), 0) as "events!",
-                  generation, deployed
+                  generation, deployed, groups::text as groups
              from work where ended_at_ms is null order by id"#
     )
     .fetch_all(tx)

@@ -18,6 +18,8 @@ pub struct WorkRow {
     pub submission: String,
     pub traceparent: Option<String>,
     pub runner: Option<String>,
+    /// A list, as JSON.
+    pub groups: Option<String>,
 }
 
 /// Work of one batch, accepted at one revision.
@@ -88,12 +90,15 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
     let texts: Vec<String> = rows.iter().map(|row| row.submission.clone()).collect();
     let traces: Vec<Option<String>> = rows.iter().map(|row| row.traceparent.clone()).collect();
     let runners: Vec<Option<String>> = rows.iter().map(|row| row.runner.clone()).collect();
+    let groups: Vec<Option<String>> = rows.iter().map(|row| row.groups.clone()).collect();
     sqlx::query!(
-        "insert into work
-            (id, kind, user_name, submitted_at_ms, revision, submission, traceparent, runner)
-         select new.id, new.kind, new.user_name, new.at, $8, new.body::json, new.trace, new.runner
+        "insert into work (id, kind, user_name, submitted_at_ms, revision, submission,
+                           traceparent, runner, groups)
+         select new.id, new.kind, new.user_name, new.at, $9, new.body::json, new.trace,
+                new.runner, new.groups::json
            from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
-                       $7::text[]) as new (id, kind, user_name, at, body, trace, runner)",
+                       $7::text[], $8::text[])
+             as new (id, kind, user_name, at, body, trace, runner, groups)",
         &ids,
         &kinds,
         &users,
@@ -101,6 +106,7 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
         &texts,
         &traces as &[Option<String>],
         &runners as &[Option<String>],
+        &groups as &[Option<String>],
         submitted.revision
     )
     .execute(tx)

@@ -184,6 +184,54 @@ async fn s2_an_application_with_a_task_alive_is_not_removed_unless_by_force() {
     .await;
 }
 
+/// The pool whose queues are meant, of an application as of a job; also after a restart.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_application_may_name_the_pool_whose_queues_are_meant() {
+    let mut world = mortal().await;
+    let ann = world.user("ann");
+    let group = json!({ "name": "g", "minMember": 2, "minResource": { "cpu": "1" } });
+    let gang = json!({ "pool": "batch", "queueName": "root.a", "taskGroups": [group] });
+    let (status, view) = put(&ann, "gang", &gang).await;
+    assert_eq!((status, view.pool.as_deref()), (201, Some("batch")));
+    put(&ann, "alone", &json!({ "pool": "batch" })).await;
+    put_task(&ann, "alone", "t", &task()).await;
+    put(&ann, "plain", &json!({})).await;
+    put_task(&ann, "plain", "t", &task()).await;
+    let other = json!({ "pool": "gpu", "queueName": "root.a", "taskGroups": gang["taskGroups"] });
+    let (status, view) = put(&ann, "gang", &other).await;
+    assert_eq!((status, view.pool.as_deref()), (200, Some("batch")));
+    assert_eq!(view.ignored_fields, ["pool"]);
+    for restarts in [false, true] {
+        if restarts {
+            world.kill_and_restart().await;
+        }
+        let work = world.app("gang").await.task_groups[0].work.clone();
+        let asked = until("demand of the gang", async || {
+            world.demand().await.remove(work.as_str())
+        });
+        let queued = asked.await.queued.unwrap();
+        let named = (queued.pool.as_deref(), queued.queue.as_deref());
+        assert_eq!(named, (Some("batch"), Some("root.a")));
+        let queued = world.asked("alone", "t").await.queued.unwrap();
+        assert_eq!(
+            (queued.pool.as_deref(), queued.queue),
+            (Some("batch"), None)
+        );
+        assert!(world.asked("plain", "t").await.queued.is_none());
+        assert_eq!(world.app("plain").await.pool, None);
+    }
+    let ann = world.user("ann");
+    for bad in ["", "  ", "a\0b", &"x".repeat(600)] {
+        let call = ann.call(Method::PUT, "/v1/applications/bad");
+        let refused = call
+            .body(&json!({ "pool": bad }))
+            .answer::<ApplicationView>();
+        let (status, told) = problem(refused.await);
+        assert_eq!(status, 422, "{bad:?}");
+        assert_eq!(told["errors"][0]["pointer"], json!("/pool"));
+    }
+}
+
 /// 2.9 and 17.3: what is dropped in silence elsewhere is answered.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_not_done_is_answered_with_its_reason() {

@@ -9,7 +9,7 @@ use hayward_job_converter_api::tasks::{LeaseAnswer, LeaseRequest, TaskList, Task
 use hayward_job_converter_api::{DemandEntry, WorkState, WorkView};
 use hayward_postgres::{Schema, Shared};
 use hayward_publication::Update;
-use hayward_service::auth::{Issuer, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::clock::{SystemClock, fresh_uuid};
 use hayward_service::settings::FrameSettings;
@@ -58,6 +58,7 @@ impl World {
         let order = TokenOrder {
             subject: "job-converter",
             scopes: &[Scope::Service("job-converter".to_owned())],
+            groups: Groups::NONE,
             life_ms: 3_600_000,
             clock: Arc::new(SystemClock),
         };
@@ -129,6 +130,14 @@ impl World {
         self.shutdown.begin();
         self.running.take().unwrap().stopped().await.unwrap();
         self.start().await;
+    }
+
+    pub fn member(&self, name: &str, groups: &[&str]) -> Client {
+        let groups = groups.iter().map(|group| (*group).to_owned()).collect();
+        let groups = Groups::new(groups).unwrap();
+        let issuer = &self.issuer;
+        let token = issuer.mint_in(name, &[Scope::Submitter], &groups, 3_600_000);
+        self.client_with(&token.unwrap())
     }
 
     pub fn user(&self, name: &str) -> Client {

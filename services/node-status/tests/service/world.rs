@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hayward_node_status::{MIGRATOR, NAME, Running, SCHEMA, Settings, start};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics, NodeView};
 use hayward_postgres::{Schema, Shared};
-use hayward_service::auth::{Issuer, Keys, Scope, TokenOrder};
+use hayward_service::auth::{Groups, Issuer, Keys, Scope, TokenOrder};
 use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::clock::SystemClock;
 use hayward_service::settings::FrameSettings;
@@ -53,6 +53,7 @@ impl World {
         let order = TokenOrder {
             subject: NAME,
             scopes: &[Scope::Service(NAME.to_owned())],
+            groups: Groups::NONE,
             life_ms: 3_600_000,
             clock: Arc::new(SystemClock),
         };

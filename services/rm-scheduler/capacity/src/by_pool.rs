@@ -54,6 +54,14 @@ pub struct Rounds {
 }
 
 impl Rounds {
+    /// For who only carries plans out: of work that is in no queue nothing is said.
+    pub fn silent() -> Self {
+        Self {
+            fair: FairRounds::silent(),
+            ..Self::default()
+        }
+    }
+
     /// `news` names all that differs between this snapshot and the one before.
     pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
         let began = self.rest.is_none();

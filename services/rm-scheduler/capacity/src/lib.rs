@@ -15,6 +15,7 @@ mod books;
 mod by_pool;
 pub mod config;
 mod cycle;
+mod delays;
 mod dims;
 mod gang;
 mod limits;
@@ -39,6 +40,7 @@ use hayward_rm_scheduler_domain::{
 };
 
 pub use by_pool::{ByPool, Rounds};
+pub use delays::delays;
 pub use view::{QueueView, used, view};
 
 use books::Books;

@@ -1,5 +1,7 @@
 //! Which queue an application goes to, and whether its user may (7.3, 7.5).
 
+use std::fmt;
+
 use hayward_rm_scheduler_domain::{
     Reason,
     snapshot::queues::{By, Filter, Queued, Queues, Rule},
@@ -105,6 +107,25 @@ pub(crate) struct Who<'a> {
     pub groups: &'a [String],
     pub queued: Option<&'a Queued>,
     pub submitted: Timestamp,
+}
+
+/// Groups of a user that are named in one sentence.
+const NAMED: usize = 8;
+
+impl fmt::Display for Who<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user {}", self.user)?;
+        let named = &self.groups[..self.groups.len().min(NAMED)];
+        if named.is_empty() {
+            return Ok(());
+        }
+        let more = if named.len() < self.groups.len() {
+            ", …"
+        } else {
+            ""
+        };
+        write!(f, " (groups {}{more})", named.join(", "))
+    }
 }
 
 /// What one rule says.
@@ -244,7 +265,7 @@ fn lands(tree: &Tree, path: &str, create: bool, who: Who) -> Result<(), Refusal>
     if tree.path(at).any(admits) {
         return Ok(());
     }
-    let detail = format!("user {} may not submit to queue {path}", who.user);
+    let detail = format!("{who} may not submit to queue {path}");
     Err(Refusal::of(Reason::NotAuthorised, detail))
 }
 

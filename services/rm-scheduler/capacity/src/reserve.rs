@@ -10,7 +10,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 use crate::books::{Books, Why};
 
 /// How long an ask has to wait before a node is kept for it.
-const PATIENCE_MS: u64 = 2_000;
+pub(crate) const PATIENCE_MS: u64 = 2_000;
 /// At most this part of all nodes is kept for those who wait, and at least one.
 const ONE_IN: usize = 10;
 

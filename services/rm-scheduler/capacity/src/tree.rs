@@ -48,7 +48,7 @@ pub(crate) struct Manner {
     pub spared: bool,
 }
 
-const MANNER: Manner = Manner {
+pub(crate) const MANNER: Manner = Manner {
     sort: Sort::Fifo,
     by_priority: true,
     backoff_asks: 0,

@@ -329,6 +329,7 @@ mod tests {
             id: "j".into(),
             user: 0,
             class: 0,
+            queue: None,
             submit_s: Some(0),
             runtime_s: Some(1),
             limit_s: None,

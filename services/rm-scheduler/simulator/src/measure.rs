@@ -3,13 +3,15 @@
 //! The ledger is told every submission, start, stop and end as it happens, and looks at the shares
 //! at fixed moments. It decides nothing.
 
+mod queues;
 mod series;
 mod summary;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use queues::Queues;
 pub use series::{Bucket, Series};
-pub use summary::{Spread, Summary};
+pub use summary::{QueueSummary, RefusedJobs, Spread, Summary};
 pub(crate) use summary::{flow_ms, real, slowdown, wait_ms};
 
 use crate::{
@@ -61,6 +63,17 @@ pub struct Outcome {
     pub evictions: u64,
     /// Thousandths of a core × milliseconds of work that were done in vain.
     pub lost: u128,
+    /// Where it was, of those that were in a queue: an index into [`Series::queue_names`].
+    pub queue: Option<usize>,
+    pub refused: Option<Refused>,
+}
+
+/// Why a job is not served.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Refused {
+    /// From a closed list.
+    pub reason: String,
+    pub detail: String,
 }
 
 /// A user, or a user within a class.
@@ -98,6 +111,7 @@ pub struct Ledger {
     contended: u64,
     below: Share,
     outcomes: Vec<Outcome>,
+    queues: Queues,
     series: Series,
 }
 
@@ -136,6 +150,7 @@ impl Ledger {
             contended: 0,
             below: 0,
             outcomes: Vec::new(),
+            queues: Queues::default(),
             series: Series::new(workload, first, last),
         };
         ledger.open_accounts(workload, jobs, fairness);
@@ -186,14 +201,18 @@ impl Ledger {
 
     /// Tasks of the job began to run.
     pub fn gained(&mut self, job: usize, tasks: u64) {
-        self.accounts[self.account_of[job]].held += self.weight_of[job] * Share::from(tasks);
+        let share = self.weight_of[job] * Share::from(tasks);
+        self.accounts[self.account_of[job]].held += share;
+        self.queues.gained(self.outcomes[job].queue, share);
         self.held_cpu += self.cpu_of[job] * tasks;
         self.outcomes[job].started.get_or_insert(self.now);
     }
 
     /// Tasks of the job stopped, at their end or before.
     pub fn gave_up(&mut self, job: usize, tasks: u64) {
-        self.accounts[self.account_of[job]].held -= self.weight_of[job] * Share::from(tasks);
+        let share = self.weight_of[job] * Share::from(tasks);
+        self.accounts[self.account_of[job]].held -= share;
+        self.queues.gave_up(self.outcomes[job].queue, share);
         self.held_cpu -= self.cpu_of[job] * tasks;
     }
 
@@ -205,6 +224,21 @@ impl Ledger {
     }
 
     pub fn ended(&mut self, job: usize) {
+        self.leaves(job);
+        self.outcomes[job].ended = Some(self.now);
+    }
+
+    pub fn refused(&mut self, job: usize, refused: Refused) {
+        self.leaves(job);
+        self.outcomes[job].refused = Some(refused);
+    }
+
+    /// Before it gets anything.
+    pub fn enters(&mut self, job: usize, queue: &str) {
+        self.outcomes[job].queue = Some(self.queues.index(queue));
+    }
+
+    fn leaves(&mut self, job: usize) {
         let demand = self.weight_of[job] * Share::from(self.tasks_of[job]);
         let account = self.account_of[job];
         self.accounts[account].demand -= demand;
@@ -212,7 +246,6 @@ impl Ledger {
         if self.accounts[account].demand == 0 {
             self.active.remove(&account);
         }
-        self.outcomes[job].ended = Some(self.now);
     }
 
     fn sample(&mut self) {
@@ -221,7 +254,12 @@ impl Ledger {
         let held = self.active.iter().map(|at| (*at, self.accounts[*at].held));
         self.series
             .look(self.next_sample, cpu, held, self.whole.parts);
-        if self.demand <= self.whole.parts {
+        let contended = self.demand > self.whole.parts;
+        self.queues.look(contended);
+        let held = self.queues.held();
+        self.series
+            .look_at_queues(self.next_sample, held, self.whole.parts);
+        if !contended {
             return;
         }
         self.contended += 1;
@@ -248,6 +286,7 @@ impl Ledger {
     /// Looks taken at the end of the window, and everything as it was at the very end.
     pub fn close(mut self) -> Books {
         self.advance(self.last + 1);
+        self.series.queue_names = self.queues.names();
         Books {
             summary: summary::of(&self),
             outcomes: self.outcomes,

@@ -1,5 +1,5 @@
-//! The pictures of a simulation: who had how much when, how busy the cluster was, how long jobs
-//! waited.
+//! The pictures of a simulation: who, and which queue, had how much when, how busy the cluster was,
+//! how long jobs waited.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use crate::{
     measure::{Books, Bucket, Series, real, wait_ms},
 };
 
-/// Users that are drawn by themselves; the others are drawn together.
+/// Users, or queues, that are drawn by themselves; the others are drawn together.
 const DRAWN: usize = 8;
 const WAITS: [(u64, &str); 10] = [
     (1, "1 s"),
@@ -25,11 +25,28 @@ const WAITS: [(u64, &str); 10] = [
 
 /// File names with their contents.
 pub fn all(books: &Books, policy: &str) -> Vec<(&'static str, String)> {
-    vec![
-        ("shares.svg", shares(&books.series, policy)),
-        ("utilisation.svg", utilisation(&books.series, policy)),
+    let series = &books.series;
+    let users = Parties {
+        title: "user",
+        names: &series.user_names,
+        nameless: "(no user)",
+        held: |bucket| &bucket.held,
+    };
+    let queues = Parties {
+        title: "queue",
+        names: &series.queue_names,
+        nameless: "",
+        held: |bucket| &bucket.by_queue,
+    };
+    let mut all = vec![
+        ("shares.svg", shares(series, policy, &users)),
+        ("utilisation.svg", utilisation(series, policy)),
         ("waits.svg", waits(books, policy)),
-    ]
+    ];
+    if !series.queue_names.is_empty() {
+        all.push(("queues.svg", shares(series, policy, &queues)));
+    }
+    all
 }
 
 /// A unit of time in which the window has a readable length, with its milliseconds.
@@ -69,18 +86,26 @@ fn percent(sum: u64, looks: u64) -> f64 {
     real(sum.into()) / real(looks.into()) / 10_000.0
 }
 
-fn shares(series: &Series, policy: &str) -> String {
+/// Of whom shares are drawn.
+struct Parties<'a> {
+    title: &'a str,
+    names: &'a [String],
+    nameless: &'a str,
+    held: fn(&Bucket) -> &BTreeMap<usize, u64>,
+}
+
+fn shares(series: &Series, policy: &str, parties: &Parties) -> String {
     let mut totals: BTreeMap<usize, u64> = BTreeMap::new();
     for bucket in &series.buckets {
-        for (user, held) in &bucket.held {
-            *totals.entry(*user).or_default() += held;
+        for (party, held) in (parties.held)(bucket) {
+            *totals.entry(*party).or_default() += held;
         }
     }
     let mut order: Vec<(usize, u64)> = totals.into_iter().collect();
-    order.sort_by_key(|(user, held)| (std::cmp::Reverse(*held), *user));
-    let drawn: Vec<usize> = order.iter().take(DRAWN).map(|(user, _)| *user).collect();
+    order.sort_by_key(|(party, held)| (std::cmp::Reverse(*held), *party));
+    let drawn: Vec<usize> = order.iter().take(DRAWN).map(|(party, _)| *party).collect();
     let (axis, length) = time_axis(series);
-    let title = format!("Dominant shares per user, {policy}");
+    let title = format!("Dominant shares per {}, {policy}", parties.title);
     let mut chart = Chart::new(title, axis, Axis::linear("percent of the cluster", 100.0));
     let places = places(series, length);
     let mut floor = vec![0.0; places.len()];
@@ -93,18 +118,19 @@ fn shares(series: &Series, policy: &str) -> String {
         let pieces: Vec<(f64, f64, f64)> = pieces.collect();
         chart.area(name, &pieces, colour);
     };
-    for (user, colour) in drawn.iter().zip(COLOURS) {
-        let name = match series.user_names[*user].as_str() {
-            "" => "(no user)",
+    for (party, colour) in drawn.iter().zip(COLOURS) {
+        let name = match parties.names[*party].as_str() {
+            "" => parties.nameless,
             name => name,
         };
-        let held = |bucket: &Bucket| bucket.held.get(user).copied().unwrap_or(0);
+        let held = |bucket: &Bucket| (parties.held)(bucket).get(party).copied().unwrap_or(0);
         band(&mut chart, name, colour, &held);
     }
     if order.len() > DRAWN {
         let name = format!("{} others", order.len() - DRAWN);
         let held = |bucket: &Bucket| {
-            let rest = bucket.held.iter().filter(|(user, _)| !drawn.contains(user));
+            let all = (parties.held)(bucket).iter();
+            let rest = all.filter(|(party, _)| !drawn.contains(party));
             rest.map(|(_, held)| held).sum()
         };
         band(&mut chart, &name, COLOURS[DRAWN], &held);

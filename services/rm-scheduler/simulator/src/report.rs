@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use crate::{
     case::Case,
-    measure::{Books, flow_ms, slowdown, wait_ms},
+    measure::{Books, Outcome, flow_ms, slowdown, wait_ms},
 };
 
 /// Seconds with thousandths, exactly.
@@ -12,12 +12,16 @@ fn seconds(ms: u64) -> String {
     format!("{}.{:03}", ms / 1000, ms % 1000)
 }
 
-/// Jobs by submission; times in seconds since the start of the trace.
+/// Jobs by submission; where there are queues, with the queue of each, or the reason why it was
+/// refused. Times in seconds since the start of the trace.
 pub fn jobs_csv(case: &Case, books: &Books) -> String {
     let mut text = String::from(
         "job_id,user,class,tasks,submit_s,start_s,end_s,run_s,wait_s,flow_s,bounded_slowdown,\
-         evictions,lost_core_s\n",
+         evictions,lost_core_s",
     );
+    let queued = |o: &Outcome| o.queue.is_some() || o.refused.is_some();
+    let queues = books.outcomes.iter().any(queued);
+    text += if queues { ",queue,refused\n" } else { "\n" };
     for (job, outcome) in case.jobs.iter().zip(&books.outcomes) {
         let (user, class) = (&case.workload.users, &case.workload.classes);
         let at = |moment: Option<u64>| moment.map(seconds).unwrap_or_default();
@@ -42,7 +46,16 @@ pub fn jobs_csv(case: &Case, books: &Books) -> String {
             outcome.evictions.to_string(),
             format!("{}.{:03}", lost / 1000, lost % 1000),
         ];
-        writeln!(text, "{}", fields.join(",")).expect("a string takes text");
+        write!(text, "{}", fields.join(",")).expect("a string takes text");
+        if queues {
+            let queue = outcome
+                .queue
+                .map(|at| books.series.queue_names[at].as_str());
+            let refused = outcome.refused.as_ref().map(|it| it.reason.as_str());
+            let (queue, refused) = (queue.unwrap_or_default(), refused.unwrap_or_default());
+            write!(text, ",{queue},{refused}").expect("a string takes text");
+        }
+        text.push('\n');
     }
     text
 }

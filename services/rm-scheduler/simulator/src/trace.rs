@@ -21,6 +21,8 @@ pub struct Job {
     pub user: usize,
     /// Index into [`Workload::classes`].
     pub class: usize,
+    /// The queue it asked for: an index into [`Workload::queues`].
+    pub queue: Option<usize>,
     pub submit_s: Option<u64>,
     /// Absent when it never ran.
     pub runtime_s: Option<u64>,
@@ -106,6 +108,7 @@ pub struct Workload {
     pub jobs: Vec<Job>,
     pub users: Names,
     pub classes: Names,
+    pub queues: Names,
     /// Lines that were broken and passed over; the first of them is kept for people.
     pub skipped: u64,
     pub first_skipped: Option<Fault>,

@@ -97,6 +97,7 @@ fn asker(caller: &Caller) -> Result<Asker, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer, Scope::Submitter])?;
     Ok(Asker {
         user: UserName::new(caller.name.as_str()).ok(),
+        groups: caller.groups.names().to_vec(),
         sees_all: caller.has(&Scope::Operator) || caller.has(&Scope::Viewer),
     })
 }

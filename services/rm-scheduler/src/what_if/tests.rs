@@ -11,6 +11,7 @@ use crate::looks::Pinned;
 
 fn operator() -> Asker {
     Asker {
+        groups: Vec::new(),
         user: Some("boss".parse().unwrap()),
         sees_all: true,
     }
@@ -18,6 +19,7 @@ fn operator() -> Asker {
 
 fn ann() -> Asker {
     Asker {
+        groups: vec!["dev".to_owned()],
         user: Some("ann".parse().unwrap()),
         sees_all: false,
     }
@@ -223,4 +225,34 @@ fn a_service_is_its_instances_and_unnamed_work_is_numbered() {
             .values()
             .all(|node| node.pool == "default")
     );
+}
+
+/// Lists of queues go by the groups of whoever asks, and by what is known of others.
+#[test]
+fn a_submission_has_the_groups_of_its_user() {
+    let groups = |asker: &Asker, user: &str, look: &Look| {
+        let ask = ask(&format!(
+            r#"{{"submissions": [{{"user": "{user}", "queue": "root.a"}}]}}"#
+        ));
+        let question = question(&ask, asker, look).unwrap();
+        let mut asked = question.changed.demand.values();
+        let asked = asked.find(|it| it.user.as_str() == user && it.max_processes == 1);
+        asked.unwrap().queued.as_ref().unwrap().groups.clone()
+    };
+    let mut snapshot = Snapshot::clone(&look().snapshot);
+    for (at, work, group) in [(1, "job_old", "night"), (2, "job_new", "ops")] {
+        let submission = Submission {
+            queue: Some("root.a".to_owned()),
+            processes: Some(9),
+            ..serde_json::from_str("{}").unwrap()
+        };
+        let mut known = demand(&submission, "ben".parse().unwrap());
+        known.submitted_at = hayward_vocabulary::Timestamp::from_unix_ms(at);
+        known.queued.as_mut().unwrap().groups = vec![group.to_owned()];
+        snapshot.demand.insert(work.parse().unwrap(), known);
+    }
+    let look = Look::of(&snapshot, Arc::new(Rules::of(&Policy::default())));
+    assert_eq!(groups(&ann(), "ann", &look), ["dev"]);
+    assert_eq!(groups(&operator(), "ben", &look), ["ops"]);
+    assert!(groups(&operator(), "ann", &look).is_empty());
 }

@@ -1,5 +1,7 @@
 //! Pools that are divided among queues, beside one that is not.
 
+mod groups;
+
 use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::DemandEntry;
 use hayward_rm_scheduler::replay::Replay;

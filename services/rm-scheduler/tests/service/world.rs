@@ -13,7 +13,7 @@ use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VerdictEntry, WaitReason};
-use hayward_service::auth::TokenOrder;
+use hayward_service::auth::{Groups, TokenOrder};
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::{Keys, Scope, Shutdown, SystemClock};
 use hayward_testkit::{TestDatabase, until};
@@ -107,6 +107,7 @@ impl World {
             let order = TokenOrder {
                 subject: name,
                 scopes: &[scope],
+                groups: Groups::NONE,
                 life_ms: 3_600_000,
                 clock,
             };

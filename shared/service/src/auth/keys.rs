@@ -15,7 +15,7 @@ use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::{EncodePrivateKey as _, EncodePublicKey as _};
 
-use super::{Issuer, Scope, Verifier};
+use super::{Groups, Issuer, Scope, Verifier};
 use crate::clock::{Clock, random_bytes};
 
 const PRIVATE: &str = "issuer.pem";
@@ -113,9 +113,10 @@ impl Keys {
     /// When the name would leave the directory, or something cannot be signed or written.
     pub fn write_token(&self, name: &str, order: &TokenOrder<'_>) -> anyhow::Result<String> {
         hayward_vocabulary::UserName::new(name).context("a token file needs a plain name")?;
-        let token = self.issuer(Arc::clone(&order.clock))?.mint(
+        let token = self.issuer(Arc::clone(&order.clock))?.mint_in(
             order.subject,
             order.scopes,
+            &order.groups,
             order.life_ms,
         )?;
         write(&self.token_path(name), &token, 0o600)?;
@@ -127,6 +128,7 @@ impl Keys {
 pub struct TokenOrder<'a> {
     pub subject: &'a str,
     pub scopes: &'a [Scope],
+    pub groups: Groups,
     pub life_ms: u64,
     pub clock: Arc<dyn Clock>,
 }

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _};
 use hayward_vocabulary::Timestamp;
 
 use super::*;
@@ -92,6 +93,7 @@ fn other_keys_issuers_audiences_and_algorithms_are_refused() {
     let claims = Claims {
         sub: "ann".into(),
         scopes: vec![],
+        groups: Groups::NONE,
         exp: now_s + 60,
         iat: now_s,
         jti: "1".into(),
@@ -152,6 +154,72 @@ fn a_scope_of_tomorrow_grants_nothing_and_breaks_nothing() {
     assert_eq!(claims.scopes, [Scope::Viewer]);
 }
 
+fn groups(names: &[&str]) -> Groups {
+    Groups::new(names.iter().map(|name| (*name).to_owned()).collect()).unwrap()
+}
+
+#[test]
+fn a_token_names_the_groups_of_its_user() {
+    let world = world();
+    let scopes = [Scope::Submitter];
+    let mint = |groups: &Groups| world.issuer().mint_in("ann", &scopes, groups, 60_000);
+    let verifier = world.verifier();
+    let token = mint(&groups(&["ops", "dev"])).unwrap();
+    let principal = verifier.verify(&token).unwrap();
+    assert_eq!(principal.groups.names(), ["dev", "ops"]);
+    world.clock.advance_ms(60_000);
+    assert_eq!(verifier.verify(&token), Err(Refusal::Expired));
+    assert_eq!(verifier.groups_of(&token), Ok(groups(&["dev", "ops"])));
+    let foreign = self::world().issuer().mint("ann", &scopes, 60_000).unwrap();
+    assert_eq!(verifier.groups_of(&foreign), Err(Refusal::Forged));
+}
+
+#[test]
+fn the_largest_list_of_groups_still_fits_a_token() {
+    let world = world();
+    let long = |at: usize| format!("g{at:0>width$}", width = Groups::LONGEST - 1);
+    let most = Groups::new((0..Groups::MOST).map(long).collect()).unwrap();
+    let token = world.issuer().mint_in("ann", &[], &most, 60_000).unwrap();
+    assert_eq!(world.verifier().verify(&token).unwrap().groups, most);
+}
+
+/// Signed with the right key by something that does not know the rules.
+#[test]
+fn a_token_with_a_bad_list_of_groups_is_refused_and_one_without_a_list_is_in_none() {
+    let world = world();
+    let pem = std::fs::read_to_string(world.dir.path().join("keys/issuer.pem")).unwrap();
+    let key = ed25519_dalek::SigningKey::from_pkcs8_pem(&pem).unwrap();
+    let key = jsonwebtoken::EncodingKey::from_ed_der(key.to_pkcs8_der().unwrap().as_bytes());
+    let header = jsonwebtoken::Header::new(jsonwebtoken::Algorithm::EdDSA);
+    let now_s = world.clock.now().unix_ms() / 1000;
+    let verify = |groups: Option<serde_json::Value>| {
+        let mut claims = serde_json::json!({
+            "sub": "ann", "scopes": ["submitter"], "exp": now_s + 60, "iat": now_s,
+            "jti": "1", "iss": "hayward", "aud": "hayward",
+        });
+        if let Some(groups) = groups {
+            claims["groups"] = groups;
+        }
+        let token = jsonwebtoken::encode(&header, &claims, &key).unwrap();
+        world.verifier().verify(&token)
+    };
+    let old = verify(None).unwrap();
+    assert_eq!(*old, Principal::new("ann", [Scope::Submitter]));
+    let good = verify(Some(serde_json::json!(["dev"]))).unwrap();
+    let expected = Principal::new("ann", [Scope::Submitter]).in_groups(groups(&["dev"]));
+    assert_eq!(*good, expected);
+    let many: Vec<_> = (0..=Groups::MOST).map(|it| format!("g{it}")).collect();
+    for bad in [
+        serde_json::json!(["*"]),
+        serde_json::json!(["a b"]),
+        serde_json::json!("dev"),
+        serde_json::json!(null),
+        serde_json::json!(many),
+    ] {
+        assert_eq!(verify(Some(bad.clone())), Err(Refusal::Forged), "{bad}");
+    }
+}
+
 #[test]
 fn a_revoked_token_is_refused_by_who_opens_the_list_later() {
     let world = world();
@@ -198,6 +266,7 @@ fn keys_are_private_kept_and_refused_when_others_can_read_them() {
     let order = TokenOrder {
         subject: "rm-scheduler",
         scopes: &[Scope::Service("rm-scheduler".into())],
+        groups: Groups::NONE,
         life_ms: 60_000,
         clock: world.clock.clone(),
     };

@@ -13,7 +13,7 @@ use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Principal, Scope};
+use super::{Groups, Principal, Scope};
 use crate::clock::{Clock, fresh_uuid};
 use crate::problem::{Code, Problem};
 
@@ -37,6 +37,9 @@ pub struct Claims {
     /// Scopes of a newer version than ours are dropped: they grant nothing here (S4).
     #[serde(deserialize_with = "known_scopes")]
     pub scopes: Vec<Scope>,
+    /// Tokens of before carry none.
+    #[serde(default, skip_serializing_if = "Groups::is_empty")]
+    pub groups: Groups,
     pub exp: i64,
     pub iat: i64,
     pub jti: String,
@@ -80,10 +83,25 @@ impl Issuer {
     /// # Errors
     /// When signing fails, which a good key never does.
     pub fn mint(&self, name: &str, scopes: &[Scope], life_ms: u64) -> anyhow::Result<String> {
+        self.mint_in(name, scopes, &Groups::NONE, life_ms)
+    }
+
+    /// The same, for somebody who is in these groups.
+    ///
+    /// # Errors
+    /// When signing fails, which a good key never does.
+    pub fn mint_in(
+        &self,
+        name: &str,
+        scopes: &[Scope],
+        groups: &Groups,
+        life_ms: u64,
+    ) -> anyhow::Result<String> {
         let now = self.clock.now();
         self.sign(&Claims {
             sub: name.to_owned(),
             scopes: scopes.to_vec(),
+            groups: groups.clone(),
             exp: now.plus_ms(life_ms).unix_ms() / 1000,
             iat: now.unix_ms() / 1000,
             jti: fresh_uuid().simple().to_string(),
@@ -193,6 +211,15 @@ impl Verifier {
         Ok(Arc::clone(&checked.principal))
     }
 
+    /// The groups that a token of ours names, also one that has expired.
+    ///
+    /// # Errors
+    /// When it is none of ours.
+    pub fn groups_of(&self, token: &str) -> Result<Groups, Refusal> {
+        let checked = self.check_signature(token)?;
+        Ok(checked.principal.groups.clone())
+    }
+
     fn check_signature(&self, token: &str) -> Result<Checked, Refusal> {
         let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.rules)
             .map_err(|error| {
@@ -204,6 +231,7 @@ impl Verifier {
             principal: Arc::new(Principal {
                 name: claims.sub,
                 scopes: claims.scopes,
+                groups: claims.groups,
             }),
             exp: claims.exp,
             iat: claims.iat,

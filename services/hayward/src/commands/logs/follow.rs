@@ -1,5 +1,6 @@
-//! Everything that a job, a service or a worker pool writes, as it comes: of all its instances,
-//! over retries and nodes, until the work is over and the last words of its processes are told.
+//! Everything that a job, a service, an application or a worker pool writes, as it comes: of all
+//! its instances, over retries and nodes, until the work is over and the last words of its
+//! processes are told.
 //!
 //! The cursor of the answers is all there is to remember, so a service that restarts meanwhile
 //! costs nothing: the question is asked again.
@@ -7,14 +8,17 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use hayward_container_manager_api::{ContainerEntry, WorkLogs, WorkPiece};
 use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted};
 use hayward_rm_scheduler_api::pools::{PoolStatus, PoolView};
 use hayward_service::Client;
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde_json::Value;
 
-use super::{Arguments, is_of_a_pool};
+use super::Arguments;
+use crate::commands::apps;
 use crate::connection::pages::route_of;
 use crate::connection::{Role, Service, Session};
 use crate::output::{note, print, read, words};
@@ -31,13 +35,93 @@ const ANSWER: Duration = Duration::from_secs(30);
 /// once the work is over.
 const PATIENCE: u32 = 5;
 
-pub async fn run(session: &Session, jobs: &Client, arguments: &Arguments) -> anyhow::Result<()> {
+/// What is followed.
+pub struct Source {
+    work: WorkId,
+    /// Of its processes only this one.
+    only: Option<AllocationId>,
+    /// How pieces of it are called.
+    names: BTreeMap<WorkId, String>,
+    over: Over,
+}
+
+/// Who knows when it is over.
+pub enum Over {
+    Work,
+    Pool,
+    /// An application; with a task, when that is.
+    Application(String, Option<String>),
+    /// Its processes: it has ended with the last of them.
+    Ended,
+}
+
+impl Source {
+    pub fn of(work: WorkId, over: Over) -> Self {
+        Self {
+            work,
+            only: None,
+            names: BTreeMap::new(),
+            over,
+        }
+    }
+
+    /// One process of the work.
+    pub fn process(work: WorkId, id: AllocationId) -> Self {
+        Self {
+            only: Some(id),
+            ..Self::of(work, Over::Ended)
+        }
+    }
+
+    /// An application, or one task of it.
+    pub async fn application(jobs: &Client, id: &str, task: Option<&str>) -> anyhow::Result<Self> {
+        let path = format!("/v1/applications/{id}");
+        let over = |task: Option<&str>| Over::Application(id.to_owned(), task.map(str::to_owned));
+        if let Some(task) = task {
+            let known: TaskAccepted = jobs.get(&format!("{path}/tasks/{task}")).await?;
+            return Ok(Self::of(known.task.work, over(Some(task))));
+        }
+        let view: ApplicationView = jobs.get(&path).await?;
+        let tasks = view.tasks.iter().map(|it| (it.work.clone(), it.id.clone()));
+        let names: BTreeMap<WorkId, String> = tasks.collect();
+        let groups = view.task_groups.iter().map(|it| &it.work);
+        let part = names.keys().chain(groups).next();
+        let part = part.with_context(|| format!("application {id} has no tasks yet"))?;
+        Ok(Self {
+            names: names.clone(),
+            ..Self::of(part.whole(), over(None))
+        })
+    }
+
+    /// Only what is followed.
+    fn narrow(&self, logs: &mut WorkLogs) {
+        if let Some(only) = &self.only {
+            logs.pieces.retain(|it| it.container == *only);
+            logs.ended.retain(|it| it.id == *only);
+        }
+    }
+
+    /// By what is told of its processes.
+    fn has_ended(&self, logs: &WorkLogs) -> bool {
+        let ended = !logs.ended.is_empty();
+        matches!(self.over, Over::Ended) && ended && (self.only.is_some() || logs.live == 0)
+    }
+}
+
+pub async fn run(
+    session: &Session,
+    jobs: &Client,
+    (source, arguments): (Source, &Arguments),
+) -> anyhow::Result<()> {
     let containers = session.client(Service::ContainerManager, Role::User)?;
     // Also to say that there is no such work.
-    let mut over = is_over((session, jobs), &arguments.id).await?;
-    let mut path = first(arguments);
+    let mut over = is_over((session, jobs), &source).await?;
+    let mut path = first(arguments, &source.work);
     let (mut wait, mut quiet) = (0, 0);
-    let mut lines = Lines::default();
+    let mut lines = Lines {
+        names: source.names.clone(),
+        ..Lines::default()
+    };
     loop {
         let asked = format!("{path}wait={wait}");
         let answer: Value = match containers.get_within(&asked, ANSWER).await {
@@ -48,14 +132,16 @@ pub async fn run(session: &Session, jobs: &Client, arguments: &Arguments) -> any
             }
             Err(fault) => return Err(fault.into()),
         };
-        let logs: WorkLogs = read(answer.clone())?;
+        let mut logs: WorkLogs = read(answer)?;
+        let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
+        source.narrow(&mut logs);
+        over = over || source.has_ended(&logs);
         if session.out.json {
-            session.out.json(&answer)?;
+            session.out.json(&serde_json::to_value(&logs)?)?;
         } else {
             print(&lines.take(&logs))?;
         }
-        let news = !(logs.pieces.is_empty() && logs.ended.is_empty());
-        path = format!("/v1/logs/{}?cursor={}&", arguments.id, logs.cursor);
+        path = format!("/v1/logs/{}?cursor={}&", source.work, logs.cursor);
         quiet = if news { 0 } else { quiet + 1 };
         if !news && (!arguments.follow || (over && (logs.live == 0 || quiet > PATIENCE))) {
             break;
@@ -64,7 +150,7 @@ pub async fn run(session: &Session, jobs: &Client, arguments: &Arguments) -> any
             continue;
         }
         if !news || logs.live == 0 {
-            over = over || is_over((session, jobs), &arguments.id).await?;
+            over = over || is_over((session, jobs), &source).await?;
         }
         wait = if over {
             LAST_WORDS
@@ -80,23 +166,36 @@ pub async fn run(session: &Session, jobs: &Client, arguments: &Arguments) -> any
     Ok(())
 }
 
-fn first(arguments: &Arguments) -> String {
+fn first(arguments: &Arguments, work: &WorkId) -> String {
     let tail = arguments.tail.map(|lines| format!("tail={lines}&"));
     let since = arguments.since.map(|at| format!("since={at}&"));
     let parts = [tail, since].map(Option::unwrap_or_default).concat();
-    format!("/v1/logs/{}?{parts}", arguments.id)
+    format!("/v1/logs/{work}?{parts}")
 }
 
 /// Of a pool's workers the pool decides, which is the scheduler's.
-async fn is_over((session, jobs): (&Session, &Client), id: &WorkId) -> anyhow::Result<bool> {
-    let over = if is_of_a_pool(id) {
-        let pools = session.client(Service::RmScheduler, Role::Operator)?;
-        let path = format!("/v1/pools/{}", id.whole());
-        let pool = pools.get::<PoolView>(&path).await;
-        pool.map(|pool| pool.status == PoolStatus::Stopped)
-    } else {
-        let view = jobs.get::<WorkView>(&route_of(id)?).await;
-        view.map(|view| view.state.is_final())
+async fn is_over((session, jobs): (&Session, &Client), source: &Source) -> anyhow::Result<bool> {
+    let over = match &source.over {
+        Over::Ended => Ok(false),
+        Over::Pool => {
+            let pools = session.client(Service::RmScheduler, Role::Operator)?;
+            let path = format!("/v1/pools/{}", source.work.whole());
+            let pool = pools.get::<PoolView>(&path).await;
+            pool.map(|pool| pool.status == PoolStatus::Stopped)
+        }
+        Over::Work => {
+            let view = jobs.get::<WorkView>(&route_of(&source.work)?).await;
+            view.map(|view| view.state.is_final())
+        }
+        Over::Application(id, None) => {
+            let view = jobs.get(&format!("/v1/applications/{id}")).await;
+            view.map(|view| apps::is_over(&view))
+        }
+        Over::Application(id, Some(task)) => {
+            let path = format!("/v1/applications/{id}/tasks/{task}");
+            let task = jobs.get::<TaskAccepted>(&path).await;
+            task.map(|it| apps::is_final(&it.task.state))
+        }
     };
     match over {
         Ok(over) => Ok(over),
@@ -108,6 +207,7 @@ async fn is_over((session, jobs): (&Session, &Client), id: &WorkId) -> anyhow::R
 /// What was said so far of each process, cut into lines that never mix.
 #[derive(Default)]
 struct Lines {
+    names: BTreeMap<WorkId, String>,
     of: BTreeMap<AllocationId, Process>,
 }
 
@@ -137,8 +237,9 @@ impl Lines {
     }
 
     fn piece(&mut self, piece: &WorkPiece, text: &mut String) {
+        let label = self.label(&piece.work, &piece.container, &piece.node);
         let fresh = || Process {
-            label: label(&piece.work, &piece.container, &piece.node),
+            label,
             begun: String::new(),
         };
         self.of.entry(piece.container.clone()).or_insert_with(fresh);
@@ -163,7 +264,7 @@ impl Lines {
         self.finish(&entry.id, text);
         if let Some(exit) = &entry.exit {
             let how = words::clean(&words::exit(exit));
-            let label = label(&entry.work, &entry.id, &entry.node);
+            let label = self.label(&entry.work, &entry.id, &entry.node);
             note(&format!("{label}: {how}"));
         }
     }
@@ -176,6 +277,13 @@ impl Lines {
         {
             process.begun.push('\n');
             process.say(several, text);
+        }
+    }
+
+    fn label(&self, work: &WorkId, id: &AllocationId, node: &NodeName) -> String {
+        match self.names.get(work) {
+            Some(name) => format!("{name} on {node}"),
+            None => label(work, id, node),
         }
     }
 
@@ -234,6 +342,34 @@ mod tests {
             left_out: 0,
             cursor: String::new(),
         }
+    }
+
+    #[test]
+    fn tasks_of_an_application_are_called_by_their_names() {
+        let mut lines = Lines::default();
+        let names = [("app_1.0", "worker-0"), ("app_1.1", "worker-1")];
+        let named = |(work, name): (&str, &str)| (work.parse().unwrap(), name.to_owned());
+        lines.names = names.map(named).into();
+        let both = answer(vec![
+            piece("alc_1", "app_1.0", "one\n"),
+            piece("alc_2", "app_1.1", "two\n"),
+            piece("alc_3", "app_1.2", "three\n"),
+        ]);
+        let told = lines.take(&both);
+        let expected = "one\nworker-1 on n1 | two\n2 on n1 | three\n";
+        assert_eq!(told, expected);
+    }
+
+    #[test]
+    fn one_process_of_a_work_is_told_alone() {
+        let source = Source::process("svc_1".parse().unwrap(), "alc_2".parse().unwrap());
+        let mut logs = answer(vec![
+            piece("alc_1", "svc_1.0", "one\n"),
+            piece("alc_2", "svc_1.1", "two\n"),
+        ]);
+        source.narrow(&mut logs);
+        assert_eq!(Lines::default().take(&logs), "two\n");
+        assert!(!source.has_ended(&logs), "it lives");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::{convert::Infallible, fmt, str::FromStr};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_simulator::case::Progress;
 use hayward_rm_scheduler_simulator::malleable::{self, Production};
@@ -42,20 +42,33 @@ impl Chosen {
         }
     }
 
-    pub fn simulate(&self, case: &Case, progress: Progress) -> anyhow::Result<Books> {
+    /// `queue` is for jobs that name none.
+    pub fn simulate(
+        &self,
+        case: &Case,
+        queue: Option<&str>,
+        progress: Progress,
+    ) -> anyhow::Result<Books> {
         match self {
+            Self::Named(yardstick) if queue.is_some() => {
+                bail!("{yardstick} has no queues: leave out --queue, or name a policy document")
+            }
             Self::Named(yardstick) => Ok(yardstick.simulate(case, progress)?),
             Self::Document(file) => {
                 let named = || file.display().to_string();
                 let (policy, _) = policy_of(file)?;
-                planned(case, &policy, progress).with_context(named)
+                planned(case, (&policy, queue), progress).with_context(named)
             }
         }
     }
 }
 
-fn planned(case: &Case, policy: &Policy, progress: Progress) -> anyhow::Result<Books> {
-    let mut planner = Production::new(case, policy)?;
+fn planned(
+    case: &Case,
+    (policy, queue): (&Policy, Option<&str>),
+    progress: Progress,
+) -> anyhow::Result<Books> {
+    let mut planner = Production::with_queue(case, policy, queue)?;
     let fairness = Production::fairness(policy);
     Ok(malleable::simulate(case, &mut planner, &fairness, progress))
 }

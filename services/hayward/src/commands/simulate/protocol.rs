@@ -91,7 +91,7 @@ fn run_batch(out: Output, batch: &Batch) -> anyhow::Result<()> {
         };
         let nodes = &nodes[..row.nodes.min(nodes.len())];
         for policy in chosen {
-            let books = timed(&policy.case(workload, nodes), &policy)?;
+            let books = timed(&policy.case(workload, nodes), (&policy, None))?;
             let summary = books.summary;
             lines.push(Line {
                 policy: policy.to_string(),

@@ -28,6 +28,7 @@ fn trace(folder: &Path, policy: &str) -> Trace {
     Trace {
         file: folder.join("jobs.csv"),
         policy,
+        queue: None,
         nodes: None,
         first_nodes: None,
         csv: Some(folder.join("out.csv")),
@@ -79,6 +80,85 @@ fn every_policy_runs_and_equal_inputs_give_equal_files() {
             "{policy}"
         );
     }
+}
+
+/// Two queues over the jobs of the world; the third is nobody's.
+fn divided(folder: &Path) -> Trace {
+    let file = folder.join("queues.json");
+    let half = json!({ "submit_acl": "*", "preemption_delay_ms": 20_000,
+                       "resources": { "guaranteed": { "vcore": 4 } } });
+    let policy = json!({
+        "pools": { "default": { "queues": { "queues": {
+            "even": half, "odd": half, "closed": {} } } } },
+        "classes": {},
+    });
+    std::fs::write(&file, policy.to_string()).unwrap();
+    let jobs = folder.join("jobs.csv");
+    let text = std::fs::read_to_string(&jobs).unwrap();
+    let queued = text.lines().enumerate().map(|(at, line)| match at {
+        0 => format!("{line},queue\n"),
+        1 => format!("{line},root.closed\n"),
+        2 => format!("{line},\n"),
+        _ if at % 2 == 0 => format!("{line},root.even\n"),
+        _ => format!("{line},odd\n"),
+    });
+    std::fs::write(&jobs, queued.collect::<String>()).unwrap();
+    trace(folder, file.to_str().unwrap())
+}
+
+#[test]
+fn a_policy_with_queues_shows_what_each_of_them_had() {
+    let folder = world();
+    let mut trace = divided(folder.path());
+    trace.queue = Some("root.even".to_owned());
+    let files = ["out.csv", "plots/queues.svg", "plots/shares.svg"];
+    let mut seen = Vec::new();
+    for _ in 0..2 {
+        simulate(Output::new(true), &trace).unwrap();
+        let read = |name| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        seen.push(files.map(read));
+    }
+    assert_eq!(seen[0], seen[1], "equal inputs, equal bytes");
+    let [csv, queues, _] = &seen[0];
+    assert!(queues.contains(">root.even<") && queues.contains(">root.odd<"));
+    let ends = |end: &str| csv.lines().filter(|line| line.ends_with(end)).count();
+    let all = [
+        ",queue,refused",
+        ",root.even,",
+        ",root.odd,",
+        ",,not_authorised",
+    ];
+    assert_eq!(all.map(ends), [1, 20, 19, 1]);
+    let workload = open_jobs(&trace.file, Bad::Refuse).unwrap();
+    let nodes = nodes_for(&trace, &workload).unwrap();
+    let case = trace.policy.case(&workload, &nodes);
+    let simulated = |queue| trace.policy.simulate(&case, queue, &mut |_| {});
+    let books = simulated(Some("root.even")).unwrap();
+    let told = text(
+        &case,
+        "queues.json",
+        &books.summary,
+        &Output::new(false).look(),
+    );
+    for words in [
+        "root.even: ",
+        "20 of 20 jobs completed",
+        "1 jobs, not_authorised; the first: user u0 may not submit to queue root.closed",
+    ] {
+        assert!(told.contains(words), "{words}: {told}");
+    }
+    // Without a queue it has none, for the policy has no rule that finds one.
+    let books = simulated(None).unwrap();
+    assert_eq!(books.summary.refused["no_class"].jobs, 1);
+}
+
+#[test]
+fn a_queue_is_for_a_policy_that_has_some() {
+    let folder = world();
+    let mut trace = trace(folder.path(), "easy");
+    trace.queue = Some("root.a".to_owned());
+    let fault = simulate(Output::new(true), &trace).unwrap_err().to_string();
+    assert!(fault.contains("leave out --queue"), "{fault}");
 }
 
 #[test]

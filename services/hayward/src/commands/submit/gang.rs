@@ -31,6 +31,8 @@ struct Gang {
     id: Option<String>,
     #[serde(default)]
     queue_name: String,
+    /// Default: the first that has queues.
+    pool: Option<String>,
     #[serde(default)]
     tags: BTreeMap<String, String>,
     #[serde(default)]
@@ -71,6 +73,7 @@ impl Gang {
         };
         ApplicationSubmission {
             queue_name: self.queue_name.clone(),
+            pool: self.pool.clone(),
             tags: self.tags.clone(),
             task_groups: self.groups.iter().map(group).collect(),
             priority: self.priority,
@@ -174,6 +177,7 @@ mod tests {
     const FILE: &str = "\
 id: train
 queueName: root.science
+pool: batch
 groups:
   - name: worker
     minMember: 2
@@ -191,6 +195,9 @@ groups:
         let gang = Gang::read(FILE).unwrap();
         let application = gang.application();
         assert_eq!(application.queue_name, "root.science");
+        assert_eq!(application.pool.as_deref(), Some("batch"));
+        let unnamed = Gang::read(&FILE.replace("pool: batch\n", "")).unwrap();
+        assert_eq!(unnamed.application().pool, None);
         assert_eq!(application.task_groups[0]["minResource"]["cpu"], "500m");
         let tasks: Vec<(String, TaskSubmission)> = gang.tasks().collect();
         let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();

@@ -67,8 +67,6 @@ pub enum Input {
         key: TaskId,
         node: NodeName,
     },
-    /// It exists already: a restart found it (4.1).
-    Restored(Allocation),
     /// Its place is taken off it, by preemption or with its node.
     Preempt {
         key: TaskId,
@@ -170,7 +168,6 @@ impl Application {
             Input::Admitted(answer) => self.admitted(answer, now, &mut step),
             Input::Front(message) => self.front(message, now, &mut step),
             Input::Placed { key, node } => self.placed(&key, node, now, &mut step),
-            Input::Restored(allocation) => self.restored(allocation, now, &mut step),
             Input::Preempt { key, termination } => self.preempt(&key, termination, &mut step),
             Input::Finish => self.finish(now, &mut step),
             Input::NodeLost { node } => self.node_lost(&node, now, &mut step),

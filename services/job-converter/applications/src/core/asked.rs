@@ -256,33 +256,6 @@ impl Application {
         self.head.timers.arm(Timer::Placeholder, due);
     }
 
-    /// A restart found it (4.1): no limit is asked, as it runs.
-    pub(super) fn restored(
-        &mut self,
-        allocation: Allocation,
-        now: Timestamp,
-        step: &mut Step,
-    ) -> Result<(), Refused> {
-        if self.knows(&allocation.ask.key) {
-            return Err(self.refused(Reason::AlreadySo, &"Restored"));
-        }
-        if self.head.state.is_over() {
-            return Err(self.refused(Reason::ApplicationEnded, &"Restored"));
-        }
-        let ask = &allocation.ask;
-        let (placeholder, since) = (ask.placeholder, allocation.since);
-        self.head.submitted_at = self.head.submitted_at.min(ask.created_at);
-        if placeholder {
-            let ask = ask.clone();
-            self.group(&ask, |group| group.count += 1);
-        }
-        self.allocations.insert(ask.key.clone(), allocation);
-        if self.head.state == State::New {
-            self.fire(Event::Run, now, step)?;
-        }
-        self.came(placeholder, since, now, step)
-    }
-
     /// Asked back; it counts until that is confirmed.
     pub(super) fn preempt(
         &mut self,

@@ -107,6 +107,57 @@ async fn i25_all_tasks_together_are_bounded_and_room_comes_back() {
     assert_eq!(put(&ann, "gang", &gang).await.0, 201);
 }
 
+/// One user does not fill what there is for all.
+#[tokio::test(flavor = "multi_thread")]
+async fn i25_the_tasks_of_one_user_are_bounded_and_others_have_room() {
+    let mut world = World::with(|settings| {
+        quick(settings);
+        settings.frame.lease_ms = 3_000;
+        settings.max_open_work = 5;
+        settings.max_user_application_tasks = 2;
+    })
+    .await;
+    let (ann, bob) = (world.user("ann"), world.user("bob"));
+    put(&ann, "one", &json!({})).await;
+    put(&ann, "two", &json!({})).await;
+    put(&bob, "bobs", &json!({})).await;
+    put_task(&ann, "one", "a", &task()).await;
+    put_task(&ann, "two", "b", &task()).await;
+    for restarts in [false, true] {
+        if restarts {
+            world.kill_and_restart().await;
+        }
+        let ann = world.user("ann");
+        let call = ann.call(Method::PUT, "/v1/applications/one/tasks/c");
+        let (status, told) = problem(call.body(&task()).answer::<TaskAccepted>().await);
+        assert_eq!(status, 429);
+        let told = told["detail"].as_str().unwrap();
+        let limit = "one user may have 2 (`max_user_application_tasks`)";
+        assert!(
+            told.contains("user ann has 2") && told.contains(limit),
+            "{told}"
+        );
+    }
+    let (ann, bob) = (world.user("ann"), world.user("bob"));
+    assert_eq!(
+        put_task(&ann, "one", "a", &task()).await.0,
+        200,
+        "it is there"
+    );
+    let group = json!({ "name": "g", "minMember": 1, "minResource": { "cpu": "1" } });
+    let gang = json!({ "taskGroups": [group] });
+    let call = ann.call(Method::PUT, "/v1/applications/gang").body(&gang);
+    assert_eq!(problem(call.answer::<ApplicationView>().await).0, 429);
+    assert_eq!(put_task(&bob, "bobs", "a", &task()).await.0, 201);
+    assert_eq!(put_task(&bob, "bobs", "b", &task()).await.0, 201);
+    // What ended, and what was removed, makes room again.
+    assert!(tell(&ann, "one/tasks/a", "complete").await.applied);
+    assert_eq!(put(&ann, "gang", &gang).await.0, 201);
+    let gone = ann.call(Method::DELETE, "/v1/applications/two?force=true");
+    gone.answer::<()>().await.unwrap();
+    assert_eq!(put_task(&ann, "one", "c", &task()).await.0, 201);
+}
+
 /// Nothing is kept for ever because nothing was in it.
 #[tokio::test(flavor = "multi_thread")]
 async fn an_application_told_to_end_before_it_has_a_task_ends() {

@@ -9,6 +9,7 @@ fn run(nodes: usize, jobs: &[(u64, u64, u64, u64)], discipline: Discipline) -> B
             id: at.to_string(),
             user: workload.users.index(&format!("u{}", at % 3)),
             class: workload.classes.index("c"),
+            queue: None,
             submit_s: Some(*submit),
             runtime_s: Some(*run),
             limit_s: Some(*limit),

@@ -20,6 +20,7 @@ fn run_with(cores: u64, jobs: &[(&str, u64, u64, u64)], preemption: Preemption) 
             id: at.to_string(),
             user: workload.users.index(user),
             class: workload.classes.index("c"),
+            queue: None,
             submit_s: Some(*submit),
             runtime_s: Some(*run),
             limit_s: None,

@@ -6,22 +6,25 @@
 //! followed at once by the one that gives it away.
 
 mod judge;
+mod queueing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
+use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::{
-    News, Rounds,
+    News,
     budget::Hour,
+    check,
     plan::{Grant, Plan},
-    snapshot::{self, Snapshot},
+    snapshot::{self, Snapshot, queues::Queued},
 };
 use hayward_rm_scheduler_policy::{Fault, Identity, Rules, faults};
 use hayward_vocabulary::{
     AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 
-use judge::class_of;
+use queueing::Queueing;
 
 use super::{Sharing, World};
 use crate::{
@@ -37,6 +40,8 @@ const PLENTY: u64 = 1 << 50;
 const QUANTA_OF_A_CORE: u64 = 20;
 /// Rounds at one moment: a round that evicts, the one that places, and some for what they stir.
 const ROUNDS: usize = 6;
+/// The same where there are queues, which clear a node for one process at a time.
+const ROUNDS_OF_QUEUES: usize = 64;
 /// Percent of a budget for taking back (B5).
 const NO_LIMIT: u64 = 1_000_000;
 
@@ -49,6 +54,8 @@ pub enum BadPolicy {
         "no FAIR_SHARE class serves class {class:?} of the trace: name one so, or mark a default"
     )]
     NoClass { class: String },
+    #[error("no pool of the policy has queues, so none can be the queue {0:?}")]
+    NoQueues(String),
 }
 
 pub struct Production {
@@ -72,10 +79,24 @@ pub struct Production {
     minds_progress: bool,
     /// What was taken back within the hour (B5).
     hour: Hour,
+    /// By job: what it says of its queue. Empty where no pool has queues.
+    asked: Vec<Option<Box<Queued>>>,
+    queueing: Queueing,
+    /// Submitted since the last round, and in no queue yet.
+    fresh: Vec<usize>,
 }
 
 impl Production {
     pub fn new(case: &Case, policy: &Policy) -> Result<Self, BadPolicy> {
+        Self::with_queue(case, policy, None)
+    }
+
+    /// Jobs that name no queue ask for this one.
+    pub fn with_queue(
+        case: &Case,
+        policy: &Policy,
+        queue: Option<&str>,
+    ) -> Result<Self, BadPolicy> {
         let wrong = faults(policy);
         if !wrong.is_empty() {
             return Err(BadPolicy::Faults(wrong));
@@ -83,9 +104,12 @@ impl Production {
         let rules = Rules::of(policy);
         let mut snapshot = Snapshot::empty();
         rules.write(&mut snapshot);
-        for job in &case.jobs {
-            class_of(case, &rules, job)?;
+        if let Some(queue) = queue.filter(|_| rules.queues.is_empty()) {
+            return Err(BadPolicy::NoQueues(queue.to_owned()));
         }
+        let asked = case.jobs.iter();
+        let asked = asked.map(|job| queueing::asked(case, &rules, (job, queue)));
+        let asked = asked.collect::<Result<Vec<_>, _>>()?;
         let mut node_index = BTreeMap::new();
         for (at, node) in case.nodes.iter().enumerate() {
             let name = node_name(at, node);
@@ -108,7 +132,6 @@ impl Production {
             minds_progress: policy.tunables.initialization_cap > 0
                 || policy.tunables.expand_by_doubling
                 || policy.tunables.use_prediction,
-            snapshot,
             node_index,
             processes: BTreeMap::new(),
             held: BTreeMap::new(),
@@ -117,6 +140,10 @@ impl Production {
             known: 0,
             serial: 0,
             hour: Hour::default(),
+            asked,
+            queueing: Queueing::of(&snapshot),
+            fresh: Vec::new(),
+            snapshot,
         })
     }
 
@@ -176,9 +203,14 @@ impl Production {
         policy
     }
 
-    /// Among whom this policy divides: its FAIR_SHARE classes by their weights.
+    /// Among whom this policy divides: its FAIR_SHARE classes by their weights. What queues are to
+    /// have is theirs by guarantees, which no weight says; beside them stand users.
     pub fn fairness(policy: &Policy) -> Fairness {
-        let classes = Rules::of(policy).classes;
+        let rules = Rules::of(policy);
+        if !rules.queues.is_empty() {
+            return Fairness::Users;
+        }
+        let classes = rules.classes;
         let fair = classes
             .into_iter()
             .filter(|(_, class)| class.policy == snapshot::Policy::FairShare);
@@ -208,6 +240,9 @@ impl Production {
             // What has no work to do ended as it came.
             if world.is_unfinished(job) {
                 let demand = self.demand_of(world, job);
+                if demand.queued.is_some() {
+                    self.fresh.push(job);
+                }
                 self.snapshot.demand.insert(work_id(job), demand);
                 self.work_index.insert(work_id(job), job);
                 self.news.work.insert(work_id(job));
@@ -267,7 +302,7 @@ impl Production {
             runnable: true,
             completing: false,
             keeps_what_it_holds: false,
-            queued: None,
+            queued: self.asked[job].clone(),
         }
     }
 
@@ -289,6 +324,33 @@ impl Production {
         }
         for grant in &plan.grants {
             self.grant(world, grant);
+        }
+    }
+
+    /// Before a plan is carried out: it is checked as every round of a fleet is.
+    fn mind_queues(&mut self, world: &mut World, (news, plan): (&News, &Plan)) {
+        let sound = check(&self.snapshot, plan);
+        assert_eq!(sound, Ok(()), "a plan passes its check");
+        self.settle_fresh(world);
+        let happened = *news != News::default() || !plan.is_empty();
+        let kept = &plan.carried.queues;
+        self.queueing.note(world.now(), (happened, kept));
+    }
+
+    /// What was submitted has its queue by now, or is refused.
+    fn settle_fresh(&mut self, world: &mut World) {
+        for job in std::mem::take(&mut self.fresh) {
+            let work = work_id(job);
+            let verdict = self.planner.verdict(&work);
+            let verdict = verdict.expect("a round says something of all queued work");
+            if let Some(refused) = queueing::refused(&verdict) {
+                self.snapshot.demand.remove(&work);
+                self.work_index.remove(&work);
+                self.news.work.insert(work);
+                world.refuse(job, refused);
+            } else if let Some(queue) = &verdict.class {
+                world.enters(job, queue);
+            }
         }
     }
 
@@ -335,10 +397,18 @@ impl Sharing for Production {
     fn round(&mut self, world: &mut World) -> Option<Moment> {
         self.absorb(world);
         let mut quiet = false;
-        for _ in 0..ROUNDS {
+        let rounds = if self.queueing.exist() {
+            ROUNDS_OF_QUEUES
+        } else {
+            ROUNDS
+        };
+        for _ in 0..rounds {
             self.snapshot.round += 1;
             let news = std::mem::take(&mut self.news);
             let plan = self.planner.decide(&self.snapshot, &news).plan;
+            if self.queueing.exist() {
+                self.mind_queues(world, (&news, &plan));
+            }
             quiet = plan.is_empty();
             self.apply(world, &plan);
             self.snapshot.carried = plan.carried;
@@ -356,7 +426,9 @@ impl Sharing for Production {
             .hour
             .ends()
             .map(|end| end.ms_since(Timestamp::default()));
-        next.into_iter().chain(ends).min()
+        let waits = self.planner.waits_for_time();
+        let queues = self.queueing.wakes(waits);
+        next.into_iter().chain(ends).chain(queues).min()
     }
 }
 

@@ -1,3 +1,5 @@
+mod queues;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -18,6 +20,7 @@ fn world(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>)
             id: at.to_string(),
             user: workload.users.index(user),
             class: workload.classes.index("c"),
+            queue: None,
             submit_s: Some(*submit),
             runtime_s: Some(*run),
             limit_s: None,

@@ -11,7 +11,7 @@ use std::{
 use crate::{
     case::Case,
     cluster::{Cluster, Room},
-    measure::{Books, Fairness, Ledger, Moment},
+    measure::{Books, Fairness, Ledger, Moment, Refused},
     share::Whole,
     trace::{Job, Need},
 };
@@ -267,6 +267,18 @@ impl<'a> World<'a> {
         self.ended.push(job);
         self.ledger.ended(job);
         true
+    }
+
+    /// Who shares the cluster out put it into this queue.
+    pub fn enters(&mut self, job: usize, queue: &str) {
+        self.ledger.enters(job, queue);
+    }
+
+    /// It is not served and never will be; it holds nothing.
+    pub fn refuse(&mut self, job: usize, refused: Refused) {
+        debug_assert!(self.runs[job].processes.is_empty(), "what runs was served");
+        self.unfinished.remove(&job);
+        self.ledger.refused(job, refused);
     }
 
     pub(super) fn close(self) -> Books {

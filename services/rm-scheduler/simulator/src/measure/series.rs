@@ -18,6 +18,8 @@ pub struct Bucket {
     pub cpu_used: u64,
     /// Millionths of the cluster, by user.
     pub held: BTreeMap<usize, u64>,
+    /// The same by queue.
+    pub by_queue: BTreeMap<usize, u64>,
 }
 
 #[derive(Debug, Clone)]
@@ -26,6 +28,8 @@ pub struct Series {
     pub last: Moment,
     pub buckets: Vec<Bucket>,
     pub user_names: Vec<String>,
+    /// Empty where there are no queues.
+    pub queue_names: Vec<String>,
     user_of: BTreeMap<usize, usize>,
 }
 
@@ -37,6 +41,7 @@ impl Series {
             last,
             buckets: vec![Bucket::default(); BUCKETS],
             user_names: users.map(|at| workload.users.name(at).to_owned()).collect(),
+            queue_names: Vec::new(),
             user_of: BTreeMap::new(),
         }
     }
@@ -52,9 +57,7 @@ impl Series {
         held: impl Iterator<Item = (usize, Share)>,
         whole: Share,
     ) {
-        let span = u128::from((self.last - self.first).max(1));
-        let passed = u128::from(at - self.first) * BUCKETS as u128 / span;
-        let place = usize::try_from(passed).unwrap_or(BUCKETS).min(BUCKETS - 1);
+        let place = self.place(at);
         let bucket = &mut self.buckets[place];
         bucket.looks += 1;
         bucket.cpu_used += millionths(u128::from(used), u128::from(capacity));
@@ -62,6 +65,27 @@ impl Series {
             let user = self.user_of[&account];
             *bucket.held.entry(user).or_default() += millionths(share, whole);
         }
+    }
+
+    /// At the moment of a look.
+    pub(super) fn look_at_queues(
+        &mut self,
+        at: Moment,
+        held: impl Iterator<Item = (usize, Share)>,
+        whole: Share,
+    ) {
+        let place = self.place(at);
+        let bucket = &mut self.buckets[place];
+        for (queue, share) in held.filter(|(_, share)| *share > 0) {
+            *bucket.by_queue.entry(queue).or_default() += millionths(share, whole);
+        }
+    }
+
+    /// The piece of the window that a moment falls into.
+    fn place(&self, at: Moment) -> usize {
+        let span = u128::from((self.last - self.first).max(1));
+        let passed = u128::from(at - self.first) * BUCKETS as u128 / span;
+        usize::try_from(passed).unwrap_or(BUCKETS).min(BUCKETS - 1)
     }
 }
 

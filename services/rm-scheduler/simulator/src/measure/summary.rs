@@ -1,6 +1,8 @@
 //! The figures of a simulation, for people and for programs. Sums are exact; only the last division
 //! is in floating point, and what is kept of it is rounded, so equal runs print equal bytes.
 
+use std::collections::BTreeMap;
+
 use serde::Serialize;
 
 use super::{Ledger, Outcome};
@@ -24,6 +26,32 @@ pub struct Summary {
     pub jain: f64,
     pub waste_percent: f64,
     pub evictions_per_job: f64,
+    /// By full path; absent where there are no queues.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub queues: BTreeMap<String, QueueSummary>,
+    /// Jobs that are not served, by reason; absent where there are none.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused: BTreeMap<String, RefusedJobs>,
+}
+
+/// Of one queue.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct QueueSummary {
+    pub jobs: usize,
+    pub completed: usize,
+    /// Mean part of the cluster that it held, in the dimension of which a job takes most.
+    pub share: f64,
+    /// The same at the looks at which more was wanted than there is.
+    pub share_contended: f64,
+    pub wait_s: Spread,
+    pub evictions_per_job: f64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RefusedJobs {
+    pub jobs: usize,
+    /// What the first of them was told.
+    pub first: String,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize)]
@@ -68,7 +96,42 @@ pub(super) fn of(ledger: &Ledger) -> Summary {
         jain: jain(ledger),
         waste_percent: rounded(100.0 * real(lost) / real(work.max(1))),
         evictions_per_job: ratio(u128::from(evictions), ledger.outcomes.len() as u128),
+        queues: queues(ledger),
+        refused: refused(ledger),
     }
+}
+
+fn queues(ledger: &Ledger) -> BTreeMap<String, QueueSummary> {
+    let looks = |count: u64| ledger.whole.parts.saturating_mul(u128::from(count));
+    let one = |(at, name, account): (usize, &str, &super::queues::Account)| {
+        let mine = || ledger.outcomes.iter().filter(move |o| o.queue == Some(at));
+        let done = || mine().filter(|o| o.ended.is_some());
+        let evictions: u64 = mine().map(|o| o.evictions).sum();
+        let summary = QueueSummary {
+            jobs: mine().count(),
+            completed: done().count(),
+            share: ratio(account.held_sum, looks(ledger.samples)),
+            share_contended: ratio(account.contended_sum, looks(ledger.contended)),
+            wait_s: spread(done().map(wait_ms).map(seconds)),
+            evictions_per_job: ratio(u128::from(evictions), mine().count() as u128),
+        };
+        (name.to_owned(), summary)
+    };
+    ledger.queues.accounts().map(one).collect()
+}
+
+fn refused(ledger: &Ledger) -> BTreeMap<String, RefusedJobs> {
+    let mut all: BTreeMap<String, RefusedJobs> = BTreeMap::new();
+    for refused in ledger.outcomes.iter().filter_map(|o| o.refused.as_ref()) {
+        let known = all
+            .entry(refused.reason.clone())
+            .or_insert_with(|| RefusedJobs {
+                jobs: 0,
+                first: refused.detail.clone(),
+            });
+        known.jobs += 1;
+    }
+    all
 }
 
 pub(crate) fn wait_ms(outcome: &Outcome) -> u64 {

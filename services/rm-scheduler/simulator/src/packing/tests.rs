@@ -28,6 +28,7 @@ fn list() -> Workload {
             id: format!("{at:03}"),
             user: workload.users.index("u"),
             class: workload.classes.index("c"),
+            queue: None,
             submit_s: None,
             runtime_s: None,
             limit_s: None,

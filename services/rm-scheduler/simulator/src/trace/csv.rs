@@ -28,6 +28,8 @@ const JOB: [&str; 14] = [
     "pool",
     "exclusive",
 ];
+/// A column of `jobs.csv` that may be absent: the queue that a job asked for.
+const QUEUE: &str = "queue";
 /// Columns of `nodes.csv`.
 const NODE: [&str; 6] = [
     "node_id",
@@ -43,8 +45,8 @@ const ARRIVAL: [&str; 2] = ["seed", "job_id"];
 /// Reads lines one after the other and hands each to `take`; broken ones come back through `skip`.
 fn read_table<const N: usize>(
     source: impl BufRead,
-    columns: [&'static str; N],
-    mut take: impl FnMut(&Line, &[Column; N]) -> Result<(), Fault>,
+    (columns, more): ([&'static str; N], Option<&'static str>),
+    mut take: impl FnMut(&Line, &[Column; N], Option<Column>) -> Result<(), Fault>,
     mut skip: impl FnMut(Fault) -> Result<(), Fault>,
 ) -> Result<(), TraceError> {
     let mut lines = source.split(b'\n').enumerate();
@@ -55,6 +57,7 @@ fn read_table<const N: usize>(
     let header = String::from_utf8_lossy(&header).into_owned();
     let names: Vec<&str> = header.trim_end_matches('\r').split(',').collect();
     let places = places(&names, columns)?;
+    let more = more.and_then(|name| column(&names, name));
     for (line, bytes) in lines {
         let bytes = bytes.map_err(|source| TraceError::Read { line, source })?;
         let text = String::from_utf8_lossy(&bytes);
@@ -67,7 +70,7 @@ fn read_table<const N: usize>(
             fields: text.split(',').collect(),
         };
         let taken = if read.fields.len() == names.len() {
-            take(&read, &places)
+            take(&read, &places, more)
         } else {
             let (found, wanted) = (read.fields.len(), names.len());
             Err(Fault {
@@ -83,17 +86,21 @@ fn read_table<const N: usize>(
     Ok(())
 }
 
+fn column(names: &[&str], name: &'static str) -> Option<Column> {
+    let at = names.iter().position(|it| *it == name)?;
+    Some(Column { name, at })
+}
+
 fn places<const N: usize>(
     names: &[&str],
     columns: [&'static str; N],
 ) -> Result<[Column; N], Fault> {
     let mut places = columns.map(|name| Column { name, at: 0 });
-    for column in &mut places {
-        let found = names.iter().position(|name| *name == column.name);
-        column.at = found.ok_or_else(|| Fault {
+    for place in &mut places {
+        *place = column(names, place.name).ok_or_else(|| Fault {
             line: 1,
             column: None,
-            what: format!("the header names no column {:?}", column.name),
+            what: format!("the header names no column {:?}", place.name),
         })?;
     }
     Ok(places)
@@ -104,7 +111,7 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
     let mut workload = Workload::default();
     let mut seen = BTreeSet::new();
     let mut skipped = Vec::new();
-    let take = |line: &Line, columns: &[Column; 14]| {
+    let take = |line: &Line, columns: &[Column; 14], queue: Option<Column>| {
         let job = job(line, columns)?;
         if !seen.insert(job.id.clone()) {
             return Err(line.fault(columns[0], format!("{:?} was there before", job.id)));
@@ -112,10 +119,17 @@ pub fn read_jobs(source: impl BufRead, bad: Bad) -> Result<Workload, TraceError>
         // Only now: the names of a broken line are nobody's.
         let user = workload.users.index(line.text(columns[1]));
         let class = workload.classes.index(line.text(columns[2]));
-        workload.jobs.push(Job { user, class, ..job });
+        let queue = queue.map(|column| line.text(column)).unwrap_or_default();
+        let queue = (!queue.is_empty()).then(|| workload.queues.index(queue));
+        workload.jobs.push(Job {
+            user,
+            class,
+            queue,
+            ..job
+        });
         Ok(())
     };
-    read_table(source, JOB, take, |fault| match bad {
+    read_table(source, (JOB, Some(QUEUE)), take, |fault| match bad {
         Bad::Refuse => Err(fault),
         Bad::Skip => {
             skipped.push(fault);
@@ -135,6 +149,7 @@ fn job(line: &Line, columns: &[Column; 14]) -> Result<Job, Fault> {
         id: line.name(id)?.to_owned(),
         user: usize::MAX,
         class: usize::MAX,
+        queue: None,
         submit_s: line.maybe(submit)?,
         runtime_s: line.maybe(runtime)?,
         limit_s: line.maybe(limit)?,
@@ -189,7 +204,7 @@ fn models(text: &str) -> Vec<String> {
 pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
     let mut nodes: Vec<Node> = Vec::new();
     let mut seen = BTreeSet::new();
-    let take = |line: &Line, columns: &[Column; 6]| {
+    let take = |line: &Line, columns: &[Column; 6], _: Option<Column>| {
         let [id, pool, cpu, memory, gpus, model] = *columns;
         let node = Node {
             id: line.name(id)?.to_owned(),
@@ -205,20 +220,20 @@ pub fn read_nodes(source: impl BufRead) -> Result<Vec<Node>, TraceError> {
         nodes.push(node);
         Ok(())
     };
-    read_table(source, NODE, take, Err)?;
+    read_table(source, (NODE, None), take, Err)?;
     Ok(nodes)
 }
 
 /// Reads arrival orders: job ids by seed.
 pub fn read_arrivals(source: impl BufRead) -> Result<BTreeMap<u64, Vec<String>>, TraceError> {
     let mut orders: BTreeMap<u64, Vec<String>> = BTreeMap::new();
-    let take = |line: &Line, columns: &[Column; 2]| {
+    let take = |line: &Line, columns: &[Column; 2], _: Option<Column>| {
         let seed = line.whole(columns[0])?;
         let id = line.name(columns[1])?.to_owned();
         orders.entry(seed).or_default().push(id);
         Ok(())
     };
-    read_table(source, ARRIVAL, take, Err)?;
+    read_table(source, (ARRIVAL, None), take, Err)?;
     Ok(orders)
 }
 
@@ -247,6 +262,24 @@ mod tests {
         assert_eq!(job.need.pool.as_deref(), Some("gpu"));
         assert!(job.need.exclusive && job.need.gpu_milli == 460 && job.tasks == 4);
         assert_eq!(workload.users.name(job.user), "u1");
+    }
+
+    #[test]
+    fn a_column_may_name_the_queue_that_was_asked_for() {
+        let lines = [
+            "7,u1,LS,10,5,60,4,1000,512,0,0,,,0,root.a",
+            "8,u1,LS,10,5,60,4,1,1,0,0,,,0,",
+        ];
+        let header = HEADER.replace("wait_s,status", "queue");
+        let text = format!("{header}\n{}\n", lines.join("\n"));
+        let workload = read_jobs(text.as_bytes(), Bad::Refuse).unwrap();
+        let queue = |at: usize| workload.jobs[at].queue.map(|it| workload.queues.name(it));
+        assert_eq!((queue(0), queue(1)), (Some("root.a"), None));
+        let without = jobs(
+            &["7,u1,LS,10,5,60,4,1000,512,0,0,,,0,3,Running"],
+            Bad::Refuse,
+        );
+        assert!(without.unwrap().queues.is_empty());
     }
 
     #[test]

@@ -89,6 +89,7 @@ fn record(line: &Line, workload: &mut Workload, seen: &mut BTreeSet<String>) -> 
         id: id.clone(),
         user: 0,
         class: 0,
+        queue: None,
         submit_s: amount(line, SUBMIT)?,
         // A record without run time is one that was cancelled in the queue.
         runtime_s: amount(line, RUNTIME)?.filter(|seconds| *seconds > 0),
@@ -111,6 +112,7 @@ fn record(line: &Line, workload: &mut Workload, seen: &mut BTreeSet<String>) -> 
     Ok(Job {
         user: workload.users.index(&user),
         class: workload.classes.index(&queue),
+        queue: (!queue.is_empty()).then(|| workload.queues.index(&queue)),
         ..read
     })
 }

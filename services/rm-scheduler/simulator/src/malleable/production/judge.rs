@@ -6,21 +6,22 @@ use hayward_rm_scheduler_policy::Rules;
 use super::BadPolicy;
 use crate::{case::Case, trace::Job};
 
-pub(super) fn class_of(case: &Case, rules: &Rules, job: &Job) -> Result<(), BadPolicy> {
+/// The class that serves a job: its own, or a default one.
+pub(super) fn class_of<'a>(
+    case: &Case,
+    rules: &'a Rules,
+    job: &Job,
+) -> Result<&'a snapshot::Class, BadPolicy> {
     let name = case.workload.classes.name(job.class);
-    let fair = |class: &snapshot::Class| class.policy == snapshot::Policy::FairShare;
-    let serves = rules.classes.get(name).map_or_else(
+    let fair = |class: &&snapshot::Class| class.policy == snapshot::Policy::FairShare;
+    let class = rules.classes.get(name).map_or_else(
         || {
             let mut all = rules.classes.values();
-            all.any(|class| class.default && fair(class))
+            all.find(|class| class.default && fair(class))
         },
-        fair,
+        |class| Some(class).filter(fair),
     );
-    if serves {
-        Ok(())
-    } else {
-        Err(BadPolicy::NoClass {
-            class: name.to_owned(),
-        })
-    }
+    class.ok_or_else(|| BadPolicy::NoClass {
+        class: name.to_owned(),
+    })
 }

@@ -1,0 +1,57 @@
+//! When a plan may be another one although nothing happened: everything that queues wait for by the
+//! clock, as milliseconds since the last thing that happened.
+
+use std::collections::BTreeSet;
+
+use hayward_rm_scheduler_domain::snapshot::queues::{Queue, Queues};
+
+use crate::preempt::AGAIN_MS;
+use crate::reserve::PATIENCE_MS;
+use crate::tree::MANNER;
+
+/// None of them is longer than the longest of these.
+pub fn delays(queues: &Queues) -> BTreeSet<u64> {
+    let mut all = BTreeSet::from([
+        PATIENCE_MS,
+        AGAIN_MS,
+        queues.reservation_ms,
+        queues.preemption_cooldown_ms,
+        MANNER.preemption_delay_ms,
+        MANNER.backoff_ms,
+    ]);
+    own(&queues.root, &mut all);
+    all.remove(&0);
+    all
+}
+
+fn own(queue: &Queue, all: &mut BTreeSet<u64>) {
+    all.extend(
+        [
+            queue.preemption_delay_ms,
+            queue.quota_preemption_delay_ms,
+            queue.backoff_ms,
+        ]
+        .into_iter()
+        .flatten(),
+    );
+    for child in queue.children.values() {
+        own(child, all);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_queue_is_looked_at() {
+        let document = json!({ "queues": { "a": {
+            "preemption_delay_ms": 1, "queues": { "b": { "preemption_delay_ms": 7_000 } } } },
+            "preemption_cooldown_ms": 0 });
+        let all = delays(&crate::config::read(&document).unwrap());
+        let all: Vec<u64> = all.into_iter().collect();
+        assert_eq!(all, [1, 2_000, 7_000, 15_000, 30_000, 300_000]);
+    }
+}

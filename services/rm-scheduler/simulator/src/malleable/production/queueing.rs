@@ -1,0 +1,123 @@
+//! Work in queues: which jobs go there, and when time alone may change what they get.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_capacity::delays;
+use hayward_rm_scheduler_domain::{
+    Verdict,
+    snapshot::{
+        Snapshot,
+        queues::{Kept, Queued},
+    },
+};
+use hayward_rm_scheduler_policy::Rules;
+
+use super::{BadPolicy, judge};
+use crate::{
+    case::Case,
+    measure::{Moment, Refused},
+    trace::Job,
+};
+
+/// After an attempt that was in vain, the next one comes when a delay ends and so long after it.
+const AGAIN_MS: Moment = 15_000;
+
+/// What a job says of its queue; none is served in its class.
+///
+/// One that names a queue, or a pool with queues, goes there, and so does one whose class has no
+/// pool without queues to be served in: where it ends is for the placement rules to say.
+pub(super) fn asked(
+    case: &Case,
+    rules: &Rules,
+    (job, default): (&Job, Option<&str>),
+) -> Result<Option<Box<Queued>>, BadPolicy> {
+    if rules.queues.is_empty() {
+        return judge::class_of(case, rules, job).map(|_| None);
+    }
+    let said = job.queue.map(|at| case.workload.queues.name(at));
+    let queue = said.or(default).map(str::to_owned);
+    let pool = job.need.pool.clone();
+    let mut pool = pool.filter(|pool| rules.queues.contains_key(pool));
+    if queue.is_none() && pool.is_none() {
+        match judge::class_of(case, rules, job).map(|class| top(rules, &class.pool)) {
+            Ok(top) if !rules.queues.contains_key(top) => return Ok(None),
+            Ok(top) => pool = Some(top.to_owned()),
+            Err(_) => {}
+        }
+    }
+    Ok(Some(Box::new(Queued {
+        pool,
+        queue,
+        ..Queued::default()
+    })))
+}
+
+fn top<'a>(rules: &'a Rules, pool: &'a str) -> &'a str {
+    let above = |name: &&'a str| rules.pools.get(*name)?.parent.as_deref();
+    let path = std::iter::successors(Some(pool), above);
+    path.take(rules.pools.len().max(1)).last().unwrap_or(pool)
+}
+
+/// The words of a verdict that is final.
+pub(super) fn refused(verdict: &Verdict) -> Option<Refused> {
+    verdict.refused.then(|| Refused {
+        reason: serde_json::to_value(verdict.reason)
+            .ok()
+            .and_then(|word| word.as_str().map(str::to_owned))
+            .unwrap_or_default(),
+        detail: verdict.detail.clone(),
+    })
+}
+
+/// When to look without news.
+///
+/// A delay counts from something that happened, so looks are due when one ends after each of these.
+/// What rounds keep for themselves counts as something, but not for ever: a node that is kept for
+/// one after the other of those who find no room anyway keeps nobody busy.
+#[derive(Debug, Default)]
+pub(super) struct Queueing {
+    after: BTreeSet<Moment>,
+    due: BTreeSet<Moment>,
+    happened: Moment,
+    /// Nodes that are kept, as the last round left them.
+    kept: BTreeMap<String, Kept>,
+}
+
+impl Queueing {
+    pub fn of(snapshot: &Snapshot) -> Self {
+        let all = snapshot.queues.values().flat_map(delays);
+        Self {
+            after: all.flat_map(|ms| [ms, ms + AGAIN_MS]).collect(),
+            ..Self::default()
+        }
+    }
+
+    pub fn exist(&self) -> bool {
+        !self.after.is_empty()
+    }
+
+    pub fn note(&mut self, now: Moment, (news, kept): (bool, &BTreeMap<String, Kept>)) {
+        let nodes = |kept: &BTreeMap<String, Kept>| {
+            let all = kept.values().flat_map(|it| it.reservations.clone());
+            all.collect::<Vec<_>>()
+        };
+        let longest = self.after.last().copied().unwrap_or(0);
+        if news {
+            self.happened = now;
+        }
+        let stirred = nodes(kept) != nodes(&self.kept) && now < self.happened + 2 * longest;
+        if news || stirred {
+            self.due.extend(self.after.iter().map(|ms| now + ms));
+        }
+        self.kept.clone_from(kept);
+        self.due = self.due.split_off(&(now + 1));
+    }
+
+    /// While something waits for which time may be enough.
+    pub fn wakes(&mut self, waits: bool) -> Option<Moment> {
+        if !waits {
+            self.due.clear();
+        }
+        self.due.first().copied()
+    }
+}

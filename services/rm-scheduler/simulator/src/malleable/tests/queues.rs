@@ -1,0 +1,259 @@
+//! The planner of queues over small workloads. Each of its plans is checked while it runs.
+
+use hayward_rm_scheduler_api::policy::Policy;
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A job: user, queue, submitted, run time, tasks.
+type Line<'a> = (&'a str, Option<&'a str>, u64, u64, u64);
+
+fn traced(nodes: &[u64], lines: &[Line]) -> (Workload, Vec<Node>) {
+    let jobs: Vec<_> = lines.iter().map(|it| (it.0, it.2, it.3, it.4)).collect();
+    let (mut workload, mut nodes) = world(nodes, &jobs);
+    for (job, line) in workload.jobs.iter_mut().zip(lines) {
+        job.queue = line.1.map(|queue| workload.queues.index(queue));
+    }
+    for node in &mut nodes {
+        node.pool = "batch".to_owned();
+    }
+    (workload, nodes)
+}
+
+/// One pool, divided like this.
+fn policy(queues: &Value) -> Policy {
+    let policy = json!({
+        "pools": { "batch": { "queues": queues } },
+        "classes": {},
+    });
+    serde_json::from_value(policy).unwrap()
+}
+
+fn try_run(
+    (workload, nodes): &(Workload, Vec<Node>),
+    queues: &Value,
+    default: Option<&str>,
+) -> Result<Books, BadPolicy> {
+    let case = Case::malleable(workload, nodes);
+    let policy = policy(queues);
+    let mut planner = Production::with_queue(&case, &policy, default)?;
+    let fairness = Production::fairness(&policy);
+    Ok(simulate(&case, &mut planner, &fairness, &mut |_| {}))
+}
+
+fn run(traced: &(Workload, Vec<Node>), queues: &Value) -> Books {
+    try_run(traced, queues, None).unwrap()
+}
+
+fn guarantees(gold: u64, rest: u64, delay_ms: u64) -> Value {
+    let queue = |cores: u64| {
+        json!({
+            "submit_acl": "*", "preemption_delay_ms": delay_ms,
+            "resources": { "guaranteed": { "vcore": cores } },
+        })
+    };
+    json!({ "queues": { "gold": queue(gold), "rest": queue(rest) } })
+}
+
+/// Forty cores that one queue fills; the other has thirty of them guaranteed and comes later.
+#[test]
+fn a_guarantee_is_met_within_the_delay_of_preemption() {
+    const COMES_S: u64 = 1_000;
+    const DELAY_S: u64 = 60;
+    let mut lines: Vec<Line> = (0..40)
+        .map(|at| ("bob", Some("root.rest"), at * 50, 400, 20))
+        .collect();
+    // The delay of a job begins anew with each process it gets, so these are small.
+    lines.extend([("ann", Some("root.gold"), COMES_S, 3_000, 3); 10]);
+    lines.sort_by_key(|line| line.2);
+    let traced = traced(&[4; 10], &lines);
+    let books = run(&traced, &guarantees(30, 10, DELAY_S * 1000));
+    let queues = &books.summary.queues;
+    let (gold, rest) = (&queues["root.gold"], &queues["root.rest"]);
+    assert_eq!((gold.jobs, gold.completed), (10, 10));
+    assert_eq!((rest.jobs, rest.completed), (40, 40));
+    let at = |name: &str| books.series.queue_names.iter().position(|it| it == name);
+    let (gold, rest) = (at("root.gold").unwrap(), at("root.rest").unwrap());
+    let series = &books.series;
+    let span = series.last - series.first;
+    let count = series.buckets.len() as u64;
+    let mut seen = [0, 0];
+    for (number, bucket) in (0..).zip(&series.buckets).filter(|(_, it)| it.looks > 0) {
+        let (from, until) = (number * span / count, (number + 1) * span / count);
+        let part = |queue| bucket.by_queue.get(&queue).copied().unwrap_or(0) / bucket.looks;
+        if until < COMES_S * 1000 {
+            assert_eq!(part(gold), 0);
+            // All that is asked for, until it is all there is.
+            assert!(
+                from < 200_000 || part(rest) == 1_000_000,
+                "{from}: {bucket:?}"
+            );
+            seen[0] += 1;
+        }
+        // A look is taken every ten seconds, and one more after the delay has ended.
+        if from > (COMES_S + DELAY_S + 20) * 1000 {
+            assert!(part(gold) >= 750_000, "{from}: {bucket:?}");
+            seen[1] += 1;
+        }
+    }
+    assert!(seen[0] > 50 && seen[1] > 50, "{seen:?}");
+    let firsts = books.outcomes.iter().filter(|it| it.queue == Some(gold));
+    let first = firsts.filter_map(|it| it.started).min().unwrap();
+    let waited = first - COMES_S * 1000;
+    // Sooner only where something of the others ends by itself.
+    assert!(waited <= (DELAY_S + 20) * 1000, "{waited}");
+    let taken: u64 = books.outcomes.iter().map(|it| it.evictions).sum();
+    assert!(taken > 0, "somebody had to make room");
+}
+
+/// Time alone ends the delay: nothing arrives and nothing ends until then.
+#[test]
+fn a_delay_ends_by_itself() {
+    let lines = [
+        ("bob", Some("rest"), 0, 5_000, 4),
+        ("ann", Some("gold"), 100, 50, 2),
+    ];
+    let books = run(&traced(&[4], &lines), &guarantees(2, 2, 45_000));
+    assert_eq!(books.outcomes[1].started, Some(150_000));
+    assert_eq!(books.summary.completed, 2);
+}
+
+#[test]
+fn what_is_refused_is_counted_and_named_and_holds_nobody_up() {
+    let queues = json!({
+        "queues": { "a": { "submit_acl": "ann" }, "b": { "submit_acl": "*" } },
+    });
+    let lines = [
+        ("ann", Some("root.a"), 0, 100, 4),
+        ("bob", Some("root.a"), 0, 100, 4),
+        ("bob", Some("nowhere"), 5, 100, 4),
+        ("bob", None, 5, 100, 4),
+        ("bob", Some("b"), 5, 100, 4),
+    ];
+    let traced = traced(&[4], &lines);
+    let books = run(&traced, &queues);
+    let refused = &books.summary.refused;
+    assert_eq!((refused.len(), books.summary.completed), (3, 2));
+    assert_eq!(refused["not_authorised"].jobs, 1);
+    let told = "user bob may not submit to queue root.a";
+    assert_eq!(refused["not_authorised"].first, told);
+    assert!(
+        refused["unknown_class"]
+            .first
+            .contains("no queue root.nowhere")
+    );
+    assert_eq!(refused["no_class"].first, "no queue is named");
+    let csv = crate::report::jobs_csv(&Case::malleable(&traced.0, &traced.1), &books);
+    let ends: Vec<&str> = csv
+        .lines()
+        .map(|it| it.rsplit(',').nth(1).unwrap())
+        .collect();
+    assert_eq!(ends, ["queue", "root.a", "", "", "", "root.b"]);
+    assert!(csv.lines().nth(2).unwrap().ends_with(",,not_authorised"));
+    // What names no queue may be given one.
+    let books = try_run(&traced, &queues, Some("root.b")).unwrap();
+    assert_eq!(books.summary.completed, 3);
+    assert_eq!(books.summary.queues["root.b"].jobs, 2);
+}
+
+#[test]
+fn rules_of_placement_go_by_users() {
+    let queues = json!({
+        "queues": { "users": { "submit_acl": "*", "parent": true } },
+        "placement": [{ "rule": "user", "create": true,
+                        "parent": { "rule": "fixed", "value": "users" } }],
+    });
+    let lines = [("ann", None, 0, 100, 2), ("bob", Some("root.x"), 0, 100, 2)];
+    let books = run(&traced(&[4], &lines), &queues);
+    let names: Vec<&str> = books.summary.queues.keys().map(String::as_str).collect();
+    assert_eq!(names, ["root.users.ann", "root.users.bob"]);
+    assert_eq!(books.summary.completed, 2);
+}
+
+/// A pool with queues beside one with a class: each job where it belongs.
+#[test]
+fn classes_and_queues_stand_side_by_side() {
+    let mut traced = traced(
+        &[4, 4],
+        &[("ann", None, 0, 100, 4), ("bob", Some("a"), 0, 100, 4)],
+    );
+    traced.1[1].pool = "default".to_owned();
+    let mut policy = policy(&json!({ "queues": { "a": { "submit_acl": "*" } } }));
+    let more: Policy = serde_json::from_value(json!({
+        "pools": { "default": {} },
+        "classes": { "c": { "policy": "FAIR_SHARE", "pool": "default", "default": true } },
+    }))
+    .unwrap();
+    policy.pools.extend(more.pools);
+    policy.classes = more.classes;
+    let case = Case::malleable(&traced.0, &traced.1);
+    let mut planner = Production::new(&case, &policy).unwrap();
+    let books = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {});
+    assert_eq!(books.summary.completed, 2);
+    let started: Vec<_> = books.outcomes.iter().map(|it| it.started).collect();
+    assert_eq!(started, [Some(0), Some(0)]);
+    let queues: Vec<_> = books.outcomes.iter().map(|it| it.queue).collect();
+    assert_eq!(queues, [None, Some(0)]);
+    assert_eq!(books.summary.queues["root.a"].jobs, 1);
+}
+
+#[test]
+fn a_queue_for_a_policy_without_queues_is_a_mistake() {
+    let (workload, nodes) = world(&[4], &[("a", 0, 100, 8)]);
+    let case = Case::malleable(&workload, &nodes);
+    let even = Production::even(&case);
+    let wrong = Production::with_queue(&case, &even, Some("root.a")).err();
+    assert_eq!(wrong, Some(BadPolicy::NoQueues("root.a".to_owned())));
+}
+
+/// More than its queue may ever have is not served, and the simulation ends all the same.
+#[test]
+fn what_waits_for_ever_does_not_keep_the_simulation_from_its_end() {
+    let queues = json!({ "queues": { "a": {
+        "submit_acl": "*", "limits": [{ "users": ["ann"], "max_resources": { "vcore": "500m" } }],
+    } } });
+    let lines = [("ann", Some("a"), 0, 100, 1), ("bob", Some("a"), 0, 100, 1)];
+    let books = run(&traced(&[4], &lines), &queues);
+    assert_eq!((books.summary.jobs, books.summary.completed), (2, 1));
+    assert!(books.summary.refused.is_empty() && books.outcomes[0].started.is_none());
+}
+
+fn lines() -> impl Strategy<Value = Vec<(usize, usize, u64, u64, u64)>> {
+    let line = (0..3_usize, 0..3_usize, 0..2_000_u64, 1..900_u64, 1..9_u64);
+    proptest::collection::vec(line, 1..30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 16, ..ProptestConfig::default() })]
+
+    /// Everything that has a queue ends, and a second run is the same.
+    #[test]
+    fn queues_serve_everything(
+        mut jobs in lines(),
+        nodes in proptest::collection::vec(1..9_u64, 1..5),
+        (gold, rest, delay_ms) in (0..20_u64, 0..20_u64, 0..90_000_u64),
+    ) {
+        let (users, queues) = (["ann", "bob", "cat"], ["gold", "rest", "root.rest"]);
+        jobs.sort_by_key(|job| job.2);
+        let line = |job: &(usize, usize, u64, u64, u64)| {
+            (users[job.0], Some(queues[job.1]), job.2, job.3, job.4)
+        };
+        let lines: Vec<Line> = jobs.iter().map(line).collect();
+        let traced = traced(&nodes, &lines);
+        let (one, two) = (
+            run(&traced, &guarantees(gold, rest, delay_ms)),
+            run(&traced, &guarantees(gold, rest, delay_ms)),
+        );
+        prop_assert_eq!(&one.outcomes, &two.outcomes);
+        prop_assert_eq!(&one.summary, &two.summary);
+        prop_assert_eq!(one.summary.completed, jobs.len());
+        let held: f64 = one.summary.queues.values().map(|queue| queue.share).sum();
+        prop_assert!(held <= 1.0 + 1e-6);
+        for outcome in &one.outcomes {
+            let (started, ended) = (outcome.started.unwrap(), outcome.ended.unwrap());
+            prop_assert!(started >= outcome.submitted);
+            prop_assert!(ended >= started + outcome.run_s * 1000, "{:?}", outcome);
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! The groups of a user, as their token names them: lists of who may submit, limits and placement
+//! rules of queues go by them (application protocol, 7.3 to 7.5).
+//!
+//! A token with a bad list is refused whole: to drop a group could free its user of a limit.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Sorted, each once.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "Vec<String>", into = "Vec<String>")]
+pub struct Groups(Vec<String>);
+
+/// Texts that are no list of groups.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BadGroups {
+    #[error("{0} groups are more than the {most} a token carries", most = Groups::MOST)]
+    TooMany(usize),
+    #[error(
+        "group {0:?} must have 1 to {longest} characters, start with a letter, a digit or '_', \
+         and use only these and '.', '@', ':', '/', '$' and '-'",
+        longest = Groups::LONGEST
+    )]
+    BadName(String),
+}
+
+impl Groups {
+    pub const NONE: Self = Self(Vec::new());
+    /// With names of the greatest length, a token still fits a header.
+    pub const MOST: usize = 32;
+    /// Bytes of one name.
+    pub const LONGEST: usize = 128;
+
+    /// # Errors
+    /// When there are too many, or one cannot be written in a policy.
+    pub fn new(mut names: Vec<String>) -> Result<Self, BadGroups> {
+        if names.len() > Self::MOST {
+            return Err(BadGroups::TooMany(names.len()));
+        }
+        if let Some(bad) = names.iter().find(|name| !is_name(name)) {
+            return Err(BadGroups::BadName(bad.clone()));
+        }
+        names.sort_unstable();
+        names.dedup();
+        Ok(Self(names))
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn names(&self) -> &[String] {
+        &self.0
+    }
+}
+
+/// As the policy writes them. `*` is everybody there, so nobody can be in a group of that name.
+fn is_name(name: &str) -> bool {
+    let starts = name.starts_with(|it: char| it.is_ascii_alphanumeric() || it == '_');
+    let belongs = |it: char| it.is_ascii_alphanumeric() || "_.@:/$-".contains(it);
+    starts && name.len() <= Groups::LONGEST && name.chars().all(belongs)
+}
+
+impl TryFrom<Vec<String>> for Groups {
+    type Error = BadGroups;
+    fn try_from(names: Vec<String>) -> Result<Self, BadGroups> {
+        Self::new(names)
+    }
+}
+
+impl From<Groups> for Vec<String> {
+    fn from(groups: Groups) -> Self {
+        groups.0
+    }
+}
+
+impl fmt::Display for Groups {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(names: &[&str]) -> Result<Groups, BadGroups> {
+        Groups::new(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    #[test]
+    fn they_are_sorted_and_each_is_there_once() {
+        let groups = of(&["ops", "dev", "ops", "_a.b@c:d/e$f-1"]).unwrap();
+        assert_eq!(groups.names(), ["_a.b@c:d/e$f-1", "dev", "ops"]);
+    }
+
+    #[test]
+    fn what_no_policy_could_name_is_no_group() {
+        let longest = "x".repeat(Groups::LONGEST);
+        assert!(of(&[&longest]).is_ok());
+        let long = "x".repeat(Groups::LONGEST + 1);
+        for bad in ["", "*", "-dev", "a b", "a,b", "dév", "a\0", long.as_str()] {
+            let refused = of(&["dev", bad]);
+            assert_eq!(refused, Err(BadGroups::BadName(bad.to_owned())));
+        }
+    }
+
+    #[test]
+    fn there_are_so_many_at_most() {
+        let many = |count: usize| (0..count).map(|it| format!("g{it}")).collect();
+        assert!(Groups::new(many(Groups::MOST)).is_ok());
+        let refused = Groups::new(many(Groups::MOST + 1));
+        assert_eq!(refused, Err(BadGroups::TooMany(Groups::MOST + 1)));
+    }
+}
