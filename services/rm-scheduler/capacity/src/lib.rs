@@ -25,6 +25,7 @@ mod placement;
 mod preempt;
 pub mod reload;
 mod reserve;
+mod room;
 mod tree;
 mod verdict;
 mod view;

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_domain::{Plan, Planner, snapshot::queues::Queue};
+use hayward_rm_scheduler_domain::{Plan, Planner, Reason, snapshot::queues::Queue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -189,6 +189,7 @@ fn no_plan_over_commits_and_none_depends_on_anything_else() {
                 "seed {seed}: as it was kept"
             );
             gangs_are_whole(world, &plan);
+            room_is_whole(seed, world, &plan);
             victims_are_lawful(seed, world, &plan);
             world.carry_out(&plan);
             happens(world, draw, round);
@@ -262,6 +263,50 @@ fn gangs_are_whole(world: &World, plan: &Plan) {
         assert!(
             *lacks == 0 || lacks == lacked,
             "a gang was torn: {lacked} {lacks} {granted}"
+        );
+    }
+}
+
+/// I13: room is kept for all that one gang lacks or for none of it, on nodes that could give it.
+fn room_is_whole(seed: u64, world: &World, plan: &Plan) {
+    let kept = &plan.carried.queues[POOL];
+    let Some(room) = &kept.gang else { return };
+    let lifetime = world.snapshot.queues[POOL].reservation_ms;
+    let age = plan.at.ms_since(room.since);
+    assert!(age < lifetime, "seed {seed}: room is kept for ever");
+    let of = |work: &str| {
+        let queued = world.snapshot.demand[work].queued.as_ref().unwrap();
+        let app = queued.application.clone();
+        (app.unwrap_or_else(|| work.to_owned()), queued.gang.clone())
+    };
+    let (app, gang) = of(room.work.as_str());
+    let gang = gang.unwrap().name;
+    for (work, demand) in &world.snapshot.demand {
+        let (its_app, its) = of(work.as_str());
+        let mine = its_app == app
+            && demand.user == world.snapshot.demand[&room.work].user
+            && its.as_ref().is_some_and(|its| its.name == gang);
+        let has = room.nodes.values().filter_map(|works| works.get(work));
+        let kept: u64 = has.sum();
+        let granted = plan.grants.iter().filter(|grant| grant.work == *work);
+        let going = plan.vacates.iter();
+        let going = going.filter(|it| world.snapshot.allocations[&it.allocation].work == *work);
+        let has = world.has(work.as_str()) - going.count() + granted.count();
+        let least = its.map_or(0, |its| its.min.min(demand.max_processes));
+        let lacks = least.saturating_sub(has as u64);
+        assert_eq!(kept, if mine { lacks } else { 0 }, "seed {seed}: {work}");
+    }
+    for (name, works) in &room.nodes {
+        assert!(!kept.reservations.contains_key(name), "seed {seed}: {name}");
+        let node = &world.snapshot.nodes[name];
+        let wants = works.iter().map(|(work, count)| {
+            let size = &world.snapshot.demand[work].size;
+            size.cpu_milli * count
+        });
+        let wants: u64 = wants.sum();
+        assert!(
+            node.takes_work && wants <= node.capacity.cpu_milli,
+            "seed {seed}"
         );
     }
 }
@@ -398,4 +443,188 @@ fn pairs_of_gangs_never_wait_for_each_other() {
             "seed {seed}: {both:?} of {room}"
         );
     }
+}
+
+/// What is planned where nobody has a gang is planned as it was before room was kept for gangs.
+#[test]
+fn gangs_change_nothing_for_who_has_none() {
+    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    each_pool(|_, world, draw| {
+        for round in 0..8 {
+            for demand in world.snapshot.demand.values_mut() {
+                queued(demand).gang = None;
+            }
+            let plan = world.plan();
+            let mut told = plan.clone();
+            // What is kept is said in other words now.
+            let verdicts = told.verdicts.values_mut();
+            let kept = verdicts.filter(|it| it.reason == Reason::NodesReserved);
+            kept.for_each(|it| it.detail.clear());
+            for byte in serde_json::to_string(&told).unwrap().bytes() {
+                digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+            world.carry_out(&plan);
+            happens(world, draw, round);
+        }
+    });
+    assert_eq!(format!("{digest:016x}"), "f56bb767f6ea98a5");
+}
+
+/// Two gangs of random sizes among plain work that takes every hole, on random nodes: each that can
+/// be is served within a bounded number of rounds, whole, and nothing is kept any more then.
+#[test]
+fn i23_gangs_get_in_behind_plain_work_one_after_the_other() {
+    for seed in 0..1_000 {
+        let mut draw = Draw(seed);
+        let guaranteed = draw.one_in(2);
+        let leaf = if guaranteed {
+            json!({"resources": {"guaranteed": {"vcore": 1 + draw.below(8)}},
+                "preemption_delay_ms": 1_000})
+        } else {
+            json!({})
+        };
+        let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": leaf, "c": {}}});
+        let mut world = World::of(&json!({"queues": {"root": root}}));
+        let nodes = 1 + draw.below(4);
+        let mut room = 0;
+        for at in 0..nodes {
+            let vcore = 1 + draw.below(6);
+            room += vcore;
+            world.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
+        }
+        world.asks("job_plain", "root.a", (20_000, VCORE));
+        world.settle();
+        let mut members: Vec<(String, u64)> = Vec::new();
+        for gang in ["b", "c"] {
+            // All of them fit into the whole pool, and maybe not onto its nodes.
+            let mut left = room;
+            for part in 0..=draw.below(2) {
+                let each = 1 + draw.below(left.clamp(1, 4));
+                let count = (1 + draw.below(4)).min(left / each);
+                left -= each * count;
+                if count > 0 {
+                    let id = format!("job_{gang}{part}");
+                    let queue = format!("root.{gang}");
+                    world.part(&id, (&queue, gang), (count, each * VCORE));
+                    members.push((id, count));
+                }
+            }
+        }
+        // Alone in an empty pool: can it be at all?
+        let possible = |world: &World, gang: &str| {
+            let mut alone = World::of(&json!({"queues": {"root": {"submit_acl": "*",
+                "queues": {"a": {}, "b": {}, "c": {}}}}}));
+            alone.snapshot.nodes = world.snapshot.nodes.clone();
+            let mine = world.snapshot.demand.iter();
+            let mine = mine.filter(|(id, _)| id.as_str().starts_with(&format!("job_{gang}")));
+            let mine = mine.map(|(id, it)| (id.clone(), it.clone()));
+            alone.snapshot.demand = mine.collect();
+            !alone.step().grants.is_empty()
+        };
+        let waits: Vec<&str> = ["b", "c"]
+            .into_iter()
+            .filter(|it| possible(&world, it))
+            .collect();
+        let mut served: BTreeSet<&str> = BTreeSet::new();
+        for round in 0.. {
+            for gang in &waits {
+                let mine = |id: &str| id.starts_with(&format!("job_{gang}"));
+                let parts = members.iter().filter(|(id, _)| mine(id));
+                let has: Vec<bool> = parts
+                    .map(|(id, all)| world.has(id) as u64 == *all)
+                    .collect();
+                let any = members.iter().any(|(id, _)| mine(id) && world.has(id) > 0);
+                let all = has.iter().all(|has| *has);
+                assert!(all || !any, "seed {seed}: a gang was torn");
+                if all && served.insert(*gang) {
+                    world.snapshot.demand.retain(|id, _| !mine(id.as_str()));
+                }
+            }
+            if served.len() == waits.len() {
+                break;
+            }
+            assert!(round < 60, "seed {seed}: {served:?} of {waits:?}");
+            world.end("job_plain", 1);
+            let plan = world.plan();
+            room_is_whole(seed, &world, &plan);
+            world.carry_out(&plan);
+        }
+        for _ in 0..3 {
+            world.end("job_plain", 1);
+            world.step();
+        }
+        assert!(
+            world.room().is_empty(),
+            "seed {seed}: room is kept for nobody"
+        );
+        world
+            .snapshot
+            .demand
+            .get_mut("job_plain")
+            .unwrap()
+            .max_processes = room;
+        world.settle();
+        assert_eq!(
+            world.has("job_plain") as u64,
+            room,
+            "seed {seed}: room stands idle"
+        );
+    }
+}
+
+/// For a gang so many go at once that the whole of it fits, and none of them in vain.
+#[test]
+fn s10_who_goes_for_a_gang_goes_for_all_of_it_and_is_needed() {
+    let mut cleared = 0;
+    for seed in 0..1_000 {
+        let mut draw = Draw(seed);
+        let leaf = |draw: &mut Draw, most: u64| {
+            json!({"resources": {"guaranteed": {"vcore": draw.below(most)}},
+                "preemption_delay_ms": 1_000})
+        };
+        let queues = json!({"a": leaf(&mut draw, 6), "b": leaf(&mut draw, 14),
+            "c": leaf(&mut draw, 3)});
+        let root = json!({"submit_acl": "*", "queues": queues});
+        let mut world = World::of(&json!({"queues": {"root": root}}));
+        for at in 0..=draw.below(4) {
+            world.node(&format!("n{at}"), &[("vcore", (1 + draw.below(6)) * VCORE)]);
+        }
+        for at in 0..1 + draw.below(5) {
+            let queue = draw.pick(["root.a", "root.c"]);
+            let size = (1 + draw.below(6), (1 + draw.below(3)) * VCORE);
+            let demand = world.asks(&format!("job_{at}"), queue, size);
+            queued(demand).preemptable = !draw.one_in(4);
+            queued(demand).originator = draw.one_in(6);
+        }
+        world.settle();
+        for part in 0..=draw.below(2) {
+            let size = (1 + draw.below(4), (1 + draw.below(3)) * VCORE);
+            world.part(&format!("job_gang{part}"), ("root.b", "gang"), size);
+        }
+        world.pass(2_000);
+        let plan = world.plan();
+        victims_are_lawful(seed, &world, &plan);
+        if plan.receipts.is_empty() {
+            continue;
+        }
+        cleared += 1;
+        let starts = |but: Option<usize>| {
+            let mut snapshot = world.snapshot.clone();
+            snapshot.carried = plan.carried.clone();
+            for (at, receipt) in plan.receipts.iter().enumerate() {
+                if but != Some(at) {
+                    snapshot.allocations.remove(&receipt.allocation);
+                }
+            }
+            let plan = Capacity.schedule(&snapshot);
+            let mut granted = plan.grants.iter();
+            granted.any(|grant| grant.work.as_str().starts_with("job_gang"))
+        };
+        assert!(starts(None), "seed {seed}: it does not fit");
+        for at in 0..plan.receipts.len() {
+            let id = &plan.receipts[at].allocation;
+            assert!(!starts(Some(at)), "seed {seed}: {id} is told to go in vain");
+        }
+    }
+    assert!(cleared > 100, "{cleared}");
 }
