@@ -113,7 +113,7 @@ fn s9_3_only_the_room_it_needs_is_kept_and_what_is_beside_it_is_used() {
     let told = &plan.verdicts["job_gang"];
     assert_eq!(told.reason, Reason::GangIncomplete);
     for words in [
-        "2 of the 3 processes it lacks fit now; room for all of it is kept on nodes n0, n1 until ",
+        "2 of the 3 processes it lacks fit; room for all of it is kept on nodes n0, n1 until ",
         "and what runs there goes on",
     ] {
         assert!(told.detail.contains(words), "{}", told.detail);
@@ -336,7 +336,7 @@ fn s10_a_gang_takes_what_its_queue_is_guaranteed_all_at_once() {
     }
     let told = &plan.verdicts["job_workers"];
     assert_eq!(told.reason, Reason::WaitingForPreemption);
-    let words = "0 of the 3 processes it lacks fit now";
+    let words = "0 of the 3 processes it lacks fit";
     assert!(told.detail.contains(words), "{}", told.detail);
     assert!(told.detail.contains("8 processes leave"), "{}", told.detail);
     let room = plan.carried.queues[POOL].gang.as_ref().unwrap();

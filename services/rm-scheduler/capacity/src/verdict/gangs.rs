@@ -21,8 +21,7 @@ impl Explainer<'_, '_> {
             return never.answer();
         }
         let mut detail = format!(
-            "its gang starts as a whole or not at all, and {fit} of the {of} processes it lacks \
-             fit now"
+            "its gang starts as a whole or not at all, and {fit} of the {of} processes it lacks fit"
         );
         // Where each fits alone no node is to blame.
         let because = because.filter(|why| **why != Why::NoNode || !has_room(books, ask));
@@ -69,11 +68,12 @@ fn kept(books: &Books, room: &GangRoom, answer: &mut Answer) {
         held.leaves && room.nodes.contains_key(name)
     };
     let leaving = books.held.iter().filter(on_them).count() as u64;
+    // Nobody has to do anything for it.
+    answer.unblock = Some(Unblock::Wait {
+        leaving_processes: leaving,
+    });
     if room.cleared {
         answer.reason = Reason::WaitingForPreemption;
-        answer.unblock = Some(Unblock::Wait {
-            leaving_processes: leaving,
-        });
         let text = format!(
             "; room for all of it is being made on nodes {nodes}, where {leaving} processes \
              leave, and is kept for it until {until}"
