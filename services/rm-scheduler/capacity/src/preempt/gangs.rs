@@ -306,7 +306,9 @@ impl<'b, 'a> Attempt<'b, 'a> {
             debug_assert!(taken, "a victim that no law allows");
         }
         if let Some(room) = self.rooms.get_mut(&node) {
-            victims.iter().for_each(|at| room.free(books, *at));
+            for at in victims {
+                room.free(books, *at);
+            }
             room.place(books.vector(part));
         }
         self.victims.extend(victims);
