@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::queues::{QueueEntry, QueueState, Queues};
 use hayward_rm_scheduler_api::views::RoundList;
-use hayward_rm_scheduler_api::{VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::client::ClientError;
 use hayward_testkit::until;
 use hayward_vocabulary::{Gang, Queued, Timestamp};
@@ -417,7 +417,7 @@ async fn a_gang_gets_in_behind_plain_work_that_takes_every_hole() {
     let mut all = world.allocations().await;
     for _ in 0..8 {
         let mut plain = of(&all, "job_plain");
-        plain.retain(|it| it.holds());
+        plain.retain(AllocationEntry::holds);
         let one = plain.remove(0);
         world.report(&one, ContainerState::Ended);
         world.settled().await;
