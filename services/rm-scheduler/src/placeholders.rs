@@ -233,7 +233,7 @@ impl Ledger {
         rooms
     }
 
-    /// Nodes, and room of gangs, that are kept for who waits are not for who looks for another node.
+    /// What is kept for who waits is not for who looks for another node.
     fn leave_what_is_kept(&self, rooms: &mut BTreeMap<NodeName, (String, Size)>) {
         for kept in self.snapshot.carried.queues.values() {
             rooms.retain(|name, _| !kept.reservations.contains_key(name));

@@ -49,8 +49,8 @@ enum Manner<'k> {
 
 /// Places what the gang lacks, or nothing.
 ///
-/// What was kept was found by packing, so it is tried as it was packed. Where the sort policy of the
-/// nodes scatters so much that the rest does not fit, parts are put where they leave the least
+/// What was kept was found by packing, so it is tried as it was packed. Where the sort policy of
+/// the nodes scatters so much that the rest does not fit, parts are put where they leave the least
 /// behind.
 pub(crate) fn place(books: &mut Books, ask: usize, kept: Option<&GangRoom>) -> Result<(), Why> {
     let mut parts = lacking(books, ask);

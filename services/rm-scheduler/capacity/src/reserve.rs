@@ -1,7 +1,7 @@
 //! Reservations (9.3): a node is kept for one piece of work that waited long enough, and room on as
 //! many nodes as it needs for one gang ([`gangs`]), for a bounded time measured once. What lapses
-//! without effect stays without one for as long again, so that no node is kept for the same work for
-//! ever.
+//! without effect stays without one for as long again, so that no node is kept for the same work
+//! for ever.
 
 pub(crate) mod gangs;
 pub(crate) mod pack;

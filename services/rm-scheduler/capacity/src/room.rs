@@ -68,8 +68,8 @@ impl Room {
         room
     }
 
-    /// Once everything has left that ever may by itself: jobs end. Instances, what is fixed, work of
-    /// others, and what this application has itself stay.
+    /// Once everything has left that ever may by itself: jobs end. Instances, what is fixed, work
+    /// of others, and what this application has itself stay.
     pub fn at_last(books: &Books, yard: &Yard, (node, app): (usize, usize)) -> Self {
         let mut room = Self::empty(books, node);
         let stays = |ask: usize| {
@@ -90,8 +90,8 @@ impl Room {
         room
     }
 
-    /// How often an ask would still fit into what would be left beside it of the type there would be
-    /// least of, in thousandths. The caller knows that it fits.
+    /// How often an ask would still fit into what would be left beside it of the type there would
+    /// be least of, in thousandths. The caller knows that it fits.
     pub fn left(&self, ask: &[u64]) -> u64 {
         let all = self.used.iter().zip(&self.capacity).zip(ask);
         let asked = all.filter(|(_, ask)| **ask > 0);

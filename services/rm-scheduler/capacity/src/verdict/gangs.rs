@@ -1,4 +1,4 @@
-//! Why a gang waits: how many of it fit now, what keeps the others away, and the room that is kept or
+//! Why a gang waits: how many of it fit, what keeps the others away, and the room that is kept or
 //! made for it.
 
 use hayward_rm_scheduler_domain::{Reason, plan::Unblock, snapshot::queues::GangRoom};
