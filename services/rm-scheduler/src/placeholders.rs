@@ -229,7 +229,27 @@ impl Ledger {
                 free.take(size);
             }
         }
+        self.leave_what_is_kept(&mut rooms);
         rooms
+    }
+
+    /// What is kept for who waits is not for who looks for another node.
+    fn leave_what_is_kept(&self, rooms: &mut BTreeMap<NodeName, (String, Size)>) {
+        for kept in self.snapshot.carried.queues.values() {
+            rooms.retain(|name, _| !kept.reservations.contains_key(name));
+            let nodes = kept.gang.iter().flat_map(|room| &room.nodes);
+            for (name, works) in nodes {
+                let Some((pool, free)) = rooms.get_mut(name) else {
+                    continue;
+                };
+                for (work, count) in works {
+                    if let Some(entry) = self.demand.get(work.as_str()) {
+                        let size = self.quantum(pool).granted(&entry.size);
+                        (0..*count).for_each(|_| free.take(&size));
+                    }
+                }
+            }
+        }
     }
 
     /// Grants of those that are not `good` where they were, on other nodes. What their placeholders

@@ -18,6 +18,9 @@ fn quanta(number: u64) -> String {
 pub fn unblock(change: &Unblock) -> String {
     match change {
         Unblock::Wait {
+            leaving_processes: 0,
+        } => "wait: room is kept for it".to_owned(),
+        Unblock::Wait {
             leaving_processes: 1,
         } => "wait: a process that is leaving makes room".to_owned(),
         Unblock::Wait { leaving_processes } => {

@@ -214,9 +214,13 @@ impl Books<'_> {
         }
     }
 
-    /// May the queue and the user hold one more of this? The user is asked first (7.4).
+    /// May the queue and the user hold one more of this?
     pub fn may_hold(&self, ask: usize) -> Result<(), Why> {
-        let vector = self.vector(ask);
+        self.may_hold_more(ask, self.vector(ask))
+    }
+
+    /// May they hold so much more for the application of this ask? The user is asked first (7.4).
+    pub fn may_hold_more(&self, ask: usize, vector: &[u64]) -> Result<(), Why> {
         let app = &self.apps[self.asks[ask].app];
         if let Some((at, dim)) = self.gates.over(&app.gates, vector) {
             let gate = &self.gates.gates[at];
@@ -292,6 +296,11 @@ impl Books<'_> {
     }
 
     pub fn is_apart(&self, ask: usize, node: usize) -> bool {
+        self.is_apart_beside(ask, node, &[])
+    }
+
+    /// The same where others are as good as placed: asks and their nodes.
+    pub fn is_apart_beside(&self, ask: usize, node: usize, more: &[(usize, usize)]) -> bool {
         let it = &self.asks[ask];
         let Some(apart) = &it.demand.apart else {
             return true;
@@ -300,10 +309,16 @@ impl Books<'_> {
         let value = |name: &NodeName| self.snapshot.nodes.get(name)?.labels.get(label?);
         let name = self.nodes.stations[node].name;
         let here = value(name);
+        let more = more.iter().filter_map(|(other, at)| {
+            let other = &self.asks[*other];
+            let its = other.demand.apart.as_ref()?;
+            (its.group == apart.group).then_some((other.work, self.nodes.stations[*at].name))
+        });
         let others = self.apart.get(&apart.group).into_iter().flatten();
+        let others = others.copied().chain(more);
         let mut others = others.filter(|(work, _)| *work != it.work);
         (label.is_none() || here.is_some())
-            && others.all(|(_, at)| *at != name && (label.is_none() || value(at) != here))
+            && others.all(|(_, at)| at != name && (label.is_none() || value(at) != here))
     }
 
     pub fn place(&mut self, ask: usize, node: usize) {

@@ -30,7 +30,7 @@ fn turn(books: &mut Books, line: &mut Line, app: usize) {
     }
     if books.asks[ask].gang_lacks() > 0 {
         let before = books.placed.len();
-        if let Err(why) = gang::place(books, ask) {
+        if let Err(why) = gang::place(books, ask, None) {
             for part in gang::parts(books, ask) {
                 put_aside(books, line, (part, queue), why.clone());
             }

@@ -2,35 +2,59 @@
 //! each level of queues, users and groups and the nodes agreeing, or none gets any. So two gangs
 //! that each fit alone never wait for each other with a part of the room in hand.
 
+pub(crate) mod whole;
+
 use std::cmp::Reverse;
+
+use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
 
 use crate::{
     books::{Books, Why},
     cycle::seat,
 };
 
+/// All asks of the gang of this one; the first of them stands for it.
+pub(crate) fn all<'b>(books: &'b Books, ask: usize) -> impl Iterator<Item = usize> + 'b {
+    let name = move |at: usize| {
+        let gang = books.asks[at].queued.gang.as_ref();
+        gang.map(|gang| &gang.name)
+    };
+    let asks = books.apps[books.asks[ask].app].asks.iter().copied();
+    asks.filter(move |at| name(*at).is_some() && name(*at) == name(ask))
+}
+
 /// Asks of the same gang that are neither served nor aside.
 pub(crate) fn parts(books: &Books, ask: usize) -> Vec<usize> {
-    let it = &books.asks[ask];
-    let name = it.queued.gang.as_ref().map(|gang| &gang.name);
-    let all = books.apps[it.app].asks.iter().copied();
-    all.filter(|at| {
-        let part = &books.asks[*at];
-        let same = part.queued.gang.as_ref().map(|gang| &gang.name) == name;
-        same && part.why.is_none() && part.missing() > 0
-    })
-    .collect()
+    let open = |at: &usize| books.asks[*at].why.is_none() && books.asks[*at].missing() > 0;
+    all(books, ask).filter(open).collect()
+}
+
+/// Those that have less than the gang needs. Large ones go first: what is left between them can
+/// still take the small ones.
+pub(crate) fn lacking(books: &Books, ask: usize) -> Vec<usize> {
+    let lacks = |at: &usize| books.asks[*at].gang_lacks() > 0;
+    let mut parts: Vec<usize> = all(books, ask).filter(lacks).collect();
+    parts.sort_by_key(|part| Reverse(bulk(books, *part)));
+    parts
+}
+
+/// Where a process of a gang goes.
+#[derive(Clone, Copy)]
+enum Manner<'k> {
+    /// Where room is kept for it, and the rest by the sort policy.
+    Kept(&'k GangRoom),
+    AsSorted,
+    Tightly,
 }
 
 /// Places what the gang lacks, or nothing.
 ///
-/// Large parts go first: what is left between them can still take the small ones. Where the sort
-/// policy of the nodes scatters so much that the rest does not fit, parts are put where they leave
-/// the least behind.
-pub(crate) fn place(books: &mut Books, ask: usize) -> Result<(), Why> {
-    let mut parts = parts(books, ask);
-    parts.retain(|part| books.asks[*part].gang_lacks() > 0);
-    parts.sort_by_key(|part| Reverse(bulk(books, *part)));
+/// What was kept was found by packing, so it is tried as it was packed. Where the sort policy of
+/// the nodes scatters so much that the rest does not fit, parts are put where they leave the least
+/// behind.
+pub(crate) fn place(books: &mut Books, ask: usize, kept: Option<&GangRoom>) -> Result<(), Why> {
+    let mut parts = lacking(books, ask);
+    parts.retain(|part| books.asks[*part].why.is_none());
     let app = books.asks[ask].app;
     let of = parts
         .iter()
@@ -39,8 +63,9 @@ pub(crate) fn place(books: &mut Books, ask: usize) -> Result<(), Why> {
     let starts = !books.apps[app].running;
     let before = books.placed.len();
     let mut best = (0, Why::NoNode);
-    for tightly in [false, true] {
-        let failure = attempt(books, &parts, tightly);
+    let others = [Manner::AsSorted, Manner::Tightly];
+    for manner in kept.map(Manner::Kept).into_iter().chain(others) {
+        let failure = attempt(books, &parts, manner);
         let Some(why) = failure else {
             return Ok(());
         };
@@ -58,13 +83,19 @@ pub(crate) fn place(books: &mut Books, ask: usize) -> Result<(), Why> {
     Err(Why::Gang { fit, of, because })
 }
 
-fn attempt(books: &mut Books, parts: &[usize], tightly: bool) -> Option<Why> {
+fn attempt(books: &mut Books, parts: &[usize], manner: Manner) -> Option<Why> {
     for part in parts {
+        let mut own = match manner {
+            Manner::Kept(kept) => places(books, *part, kept),
+            Manner::AsSorted | Manner::Tightly => Vec::new(),
+        };
         for _ in 0..books.asks[*part].gang_lacks() {
-            let node = if tightly {
-                books.may_hold(*part).and_then(|()| tightest(books, *part))
-            } else {
-                seat(books, *part)
+            let node = match (own.pop(), manner) {
+                (_, Manner::Tightly) => books.may_hold(*part).and_then(|()| tightest(books, *part)),
+                (Some(node), _) if is_free(books, *part, node) => {
+                    books.may_hold(*part).map(|()| node)
+                }
+                _ => seat(books, *part),
             };
             match node {
                 Ok(node) => books.place(*part, node),
@@ -73,6 +104,25 @@ fn attempt(books: &mut Books, parts: &[usize], tightly: bool) -> Option<Why> {
         }
     }
     None
+}
+
+/// Nodes that are kept for this part, one for each process.
+fn places(books: &Books, part: usize, kept: &GangRoom) -> Vec<usize> {
+    let mut places = Vec::new();
+    for (name, works) in &kept.nodes {
+        let count = works.get(books.asks[part].work).copied().unwrap_or(0);
+        let count = count.min(books.asks[part].gang_lacks());
+        let node = books.nodes.find(name).into_iter();
+        places.extend(node.flat_map(|node| (0..count).map(move |_| node)));
+    }
+    places
+}
+
+/// One more of this part can be put there.
+fn is_free(books: &Books, part: usize, node: usize) -> bool {
+    let station = &books.nodes.stations[node];
+    let open = station.node.is_schedulable() && !station.reserved;
+    open && station.fits(books.vector(part)) && books.suits(part, node)
 }
 
 /// How much of an average node it takes, by its largest dimension.
@@ -90,11 +140,6 @@ fn bulk(books: &Books, part: usize) -> u64 {
 /// The node where the least is left of what there is least of.
 fn tightest(books: &Books, part: usize) -> Result<usize, Why> {
     let vector = books.vector(part);
-    let fits = |at: &usize| {
-        let station = &books.nodes.stations[*at];
-        let open = station.node.is_schedulable() && !station.reserved;
-        open && station.fits(vector) && books.suits(part, *at)
-    };
     let left = |at: &usize| {
         let station = &books.nodes.stations[*at];
         let asked = vector.iter().enumerate().filter(|(_, ask)| **ask > 0);
@@ -104,5 +149,6 @@ fn tightest(books: &Books, part: usize) -> Result<usize, Why> {
         (left.min().unwrap_or(0), *at)
     };
     let all = 0..books.nodes.stations.len();
-    all.filter(fits).min_by_key(left).ok_or(Why::NoNode)
+    let free = all.filter(|at| is_free(books, part, *at));
+    free.min_by_key(left).ok_or(Why::NoNode)
 }

@@ -26,6 +26,7 @@ mod placement;
 mod preempt;
 pub mod reload;
 mod reserve;
+mod room;
 mod tree;
 mod verdict;
 mod view;

@@ -46,7 +46,8 @@ impl Line {
                 continue;
             };
             let mut pending = books.dims.zero();
-            for ask in &books.apps[app].asks {
+            let asks = books.apps[app].asks.iter();
+            for ask in asks.filter(|ask| books.asks[**ask].why.is_none()) {
                 let missing = books.asks[*ask].missing();
                 add(&mut pending, &times(books.vector(*ask), missing));
             }

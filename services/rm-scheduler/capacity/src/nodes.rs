@@ -29,6 +29,8 @@ pub(crate) struct Station<'a> {
     gpus: Vec<u64>,
     /// Nothing that is not reserved for may come here.
     pub reserved: bool,
+    /// Of what is or becomes free here so much is kept for a gang; empty where nothing is.
+    pub kept: Vector,
     key: Option<u64>,
 }
 
@@ -95,6 +97,7 @@ impl<'a> Nodes<'a> {
             going: dims.zero(),
             gpus: vec![0; devices],
             reserved: false,
+            kept: Vector::new(),
             key: None,
         });
     }
@@ -173,6 +176,21 @@ impl<'a> Nodes<'a> {
         self.moved(at);
     }
 
+    /// Keeps so much for a gang. What is held here already goes on.
+    pub fn keep(&mut self, at: usize, vector: &[u64]) {
+        let station = &mut self.stations[at];
+        station.kept.resize(vector.len(), 0);
+        add(&mut station.kept, vector);
+        self.moved(at);
+    }
+
+    /// Keeps nothing here any more.
+    pub fn release(&mut self, at: usize) {
+        if !std::mem::take(&mut self.stations[at].kept).is_empty() {
+            self.moved(at);
+        }
+    }
+
     fn moved(&mut self, at: usize) {
         let Some(key) = self.stations[at].key else {
             return;
@@ -247,7 +265,25 @@ impl<'a> Nodes<'a> {
 }
 
 impl Station<'_> {
+    /// Beside what is kept here for a gang.
     pub fn fits(&self, ask: &[u64]) -> bool {
+        self.has_room(ask) && (self.kept.is_empty() || self.spares(ask))
+    }
+
+    /// Parts of gpus may lie so that no whole one is left, however many are free in sum; so where
+    /// gpus are kept nobody else gets any.
+    fn spares(&self, ask: &[u64]) -> bool {
+        let taken = self.used.iter().zip(&self.kept);
+        let mut asked = ask.iter().zip(&self.capacity).zip(taken);
+        let gpus = ask[3] > 0 && self.kept[3] > 0;
+        !gpus
+            && asked.all(|((ask, most), (used, kept))| {
+                *ask == 0 || used.saturating_add(*kept).saturating_add(*ask) <= *most
+            })
+    }
+
+    /// Whoever it is kept for.
+    pub fn has_room(&self, ask: &[u64]) -> bool {
         let all = self.used.iter().zip(&self.capacity).zip(ask);
         let mut all = all.map(|((used, most), ask)| used.saturating_add(*ask) <= *most);
         all.all(|fits| fits) && self.has_gpus(ask[3])

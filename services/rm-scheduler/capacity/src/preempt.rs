@@ -4,8 +4,10 @@
 //! would have to leave it and, where only the queue is short, others elsewhere; it is carried out
 //! whole or not at all, and the node is kept for the ask. Invariants: no victim of the ask's own
 //! queue, none of higher priority, none from outside the ask's fence, no queue pushed below what it
-//! is guaranteed, no more than what the ask needs, and nothing taken where waiting is enough.
+//! is guaranteed, no more than what the ask needs, and nothing taken where waiting is enough. For a
+//! gang the attempt is about all that it lacks ([`gangs`]).
 
+mod gangs;
 mod guarantee;
 mod quota;
 mod required;
@@ -20,13 +22,15 @@ use hayward_rm_scheduler_domain::{
 
 use crate::{
     books::{Books, Why},
-    dims::Vector,
+    dims::{Vector, add, times},
+    gang::lacking,
     reserve::book,
+    room::Yard,
     tree::ROOT,
 };
 
 use guarantee::Guarantees;
-use victims::{Choice, Yard};
+use victims::Choice;
 
 pub(crate) use quota::enforce;
 
@@ -35,8 +39,9 @@ pub(crate) const AGAIN_MS: u64 = 15_000;
 /// Attempts of one leaf in one round.
 const ATTEMPTS: u64 = 10;
 
-/// What one process of an ask would need.
+/// What one process of an ask would need, or all that a gang lacks.
 pub(super) struct Wish {
+    /// Of a gang, its part of the lowest priority.
     pub ask: usize,
     pub leaf: usize,
     /// Victims are below this queue.
@@ -69,6 +74,14 @@ pub(crate) fn run(books: &mut Books) {
             continue;
         };
         let it = &books.asks[ask];
+        if it.gang_lacks() > 0 {
+            let tries = tried.entry(leaf).or_default();
+            if *tries < ATTEMPTS && gangs::may_try(books, (ask, leaf)) {
+                let outcome = gangs::attempt(books, (&guarantees, &yard), (ask, leaf));
+                *tries += u64::from(outcome != Outcome::PreconditionsFailed);
+            }
+            continue;
+        }
         let alike = (leaf, it.shape, it.queued.priority);
         let anywhere = it.anywhere;
         if !may_try(books, ask) || (anywhere && hopeless.contains(&alike)) {
@@ -123,7 +136,7 @@ fn attempt(
 ) -> Outcome {
     // What was cleared for it in this round and before counts as if it were held.
     let vector = books.vector(ask).clone();
-    let promised = crate::dims::times(&vector, promised(books, ask));
+    let promised = promised(books, ask);
     if !guarantees.is_short(books, leaf, (&vector, &promised)) {
         return Outcome::PreconditionsFailed;
     }
@@ -144,8 +157,8 @@ fn attempt(
     }
 }
 
-/// Processes for which a node was cleared, and which are not placed there yet.
-fn promised(books: &Books, ask: usize) -> u64 {
+/// What room was cleared for, and is not placed there yet.
+fn promised(books: &Books, ask: usize) -> Vector {
     let leaf = books.queue_of(ask);
     let all = books.kept.reservations.values();
     let cleared = all.filter(|reservation| reservation.cleared);
@@ -154,7 +167,17 @@ fn promised(books: &Books, ask: usize) -> u64 {
         let other = books.ask_of[&reservation.work];
         books.queue_of(other) == leaf && books.asks[other].shape == books.asks[ask].shape
     });
-    mine.map(|reservation| reservation.processes).sum()
+    let count = mine.map(|reservation| reservation.processes).sum();
+    let mut promised = times(books.vector(ask), count);
+    let gang = books.kept.gang.as_ref().filter(|room| room.cleared);
+    let gang = gang.and_then(|room| books.ask_of.get(&room.work));
+    if let Some(gang) = gang.filter(|gang| books.queue_of(**gang) == leaf) {
+        for part in lacking(books, *gang) {
+            let lacks = books.asks[part].gang_lacks();
+            add(&mut promised, &times(books.vector(part), lacks));
+        }
+    }
+    promised
 }
 
 /// 10.3: the nearest queue with a fence, or at its maximum; and what maxima lack from there up.

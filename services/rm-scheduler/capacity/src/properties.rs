@@ -1,8 +1,10 @@
 //! What holds for every pool: random trees, limits, gangs and work, and what happens to them.
 
+mod gangs;
+
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_domain::{Plan, Planner, snapshot::queues::Queue};
+use hayward_rm_scheduler_domain::{Plan, Planner, Reason, snapshot::queues::Queue};
 use serde_json::{Value, json};
 
 use crate::{
@@ -189,6 +191,7 @@ fn no_plan_over_commits_and_none_depends_on_anything_else() {
                 "seed {seed}: as it was kept"
             );
             gangs_are_whole(world, &plan);
+            room_is_whole(seed, world, &plan);
             victims_are_lawful(seed, world, &plan);
             world.carry_out(&plan);
             happens(world, draw, round);
@@ -262,6 +265,50 @@ fn gangs_are_whole(world: &World, plan: &Plan) {
         assert!(
             *lacks == 0 || lacks == lacked,
             "a gang was torn: {lacked} {lacks} {granted}"
+        );
+    }
+}
+
+/// I13: room is kept for all that one gang lacks or for none of it, on nodes that could give it.
+fn room_is_whole(seed: u64, world: &World, plan: &Plan) {
+    let kept = &plan.carried.queues[POOL];
+    let Some(room) = &kept.gang else { return };
+    let lifetime = world.snapshot.queues[POOL].reservation_ms;
+    let age = plan.at.ms_since(room.since);
+    assert!(age < lifetime, "seed {seed}: room is kept for ever");
+    let of = |work: &str| {
+        let queued = world.snapshot.demand[work].queued.as_ref().unwrap();
+        let app = queued.application.clone();
+        (app.unwrap_or_else(|| work.to_owned()), queued.gang.clone())
+    };
+    let (app, gang) = of(room.work.as_str());
+    let gang = gang.unwrap().name;
+    for (work, demand) in &world.snapshot.demand {
+        let (its_app, its) = of(work.as_str());
+        let mine = its_app == app
+            && demand.user == world.snapshot.demand[&room.work].user
+            && its.as_ref().is_some_and(|its| its.name == gang);
+        let has = room.nodes.values().filter_map(|works| works.get(work));
+        let kept: u64 = has.sum();
+        let granted = plan.grants.iter().filter(|grant| grant.work == *work);
+        let going = plan.vacates.iter();
+        let going = going.filter(|it| world.snapshot.allocations[&it.allocation].work == *work);
+        let has = world.has(work.as_str()) - going.count() + granted.count();
+        let least = its.map_or(0, |its| its.min.min(demand.max_processes));
+        let lacks = least.saturating_sub(has as u64);
+        assert_eq!(kept, if mine { lacks } else { 0 }, "seed {seed}: {work}");
+    }
+    for (name, works) in &room.nodes {
+        assert!(!kept.reservations.contains_key(name), "seed {seed}: {name}");
+        let node = &world.snapshot.nodes[name];
+        let wants = works.iter().map(|(work, count)| {
+            let size = &world.snapshot.demand[work].size;
+            size.cpu_milli * count
+        });
+        let wants: u64 = wants.sum();
+        assert!(
+            node.takes_work && wants <= node.capacity.cpu_milli,
+            "seed {seed}"
         );
     }
 }
@@ -398,4 +445,29 @@ fn pairs_of_gangs_never_wait_for_each_other() {
             "seed {seed}: {both:?} of {room}"
         );
     }
+}
+
+/// What is planned where nobody has a gang is planned as it was before room was kept for gangs.
+#[test]
+fn gangs_change_nothing_for_who_has_none() {
+    let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+    each_pool(|_, world, draw| {
+        for round in 0..8 {
+            for demand in world.snapshot.demand.values_mut() {
+                queued(demand).gang = None;
+            }
+            let plan = world.plan();
+            let mut told = plan.clone();
+            // What is kept is said in other words now.
+            let verdicts = told.verdicts.values_mut();
+            let kept = verdicts.filter(|it| it.reason == Reason::NodesReserved);
+            kept.for_each(|it| it.detail.clear());
+            for byte in serde_json::to_string(&told).unwrap().bytes() {
+                digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+            world.carry_out(&plan);
+            happens(world, draw, round);
+        }
+    });
+    assert_eq!(format!("{digest:016x}"), "f56bb767f6ea98a5");
 }

@@ -1,6 +1,10 @@
-//! Reservations (9.3): a node is kept for one piece of work that waited long enough, for a bounded
-//! time measured once. What lapses without effect stays without one for as long again, so that no
-//! node is kept for the same work for ever.
+//! Reservations (9.3): a node is kept for one piece of work that waited long enough, and room on as
+//! many nodes as it needs for one gang ([`gangs`]), for a bounded time measured once. What lapses
+//! without effect stays without one for as long again, so that no node is kept for the same work
+//! for ever.
+
+pub(crate) mod gangs;
+pub(crate) mod pack;
 
 use std::collections::BTreeMap;
 
@@ -17,9 +21,14 @@ const ONE_IN: usize = 10;
 /// Reservations that still hold, their asks tried first on their nodes (8.1). What they did not
 /// need any more is open to everybody.
 pub(crate) fn serve(books: &mut Books) {
+    forget(books, books.snapshot.now);
+    serve_plain(books);
+    gangs::serve(books);
+}
+
+fn serve_plain(books: &mut Books) {
     let now = books.snapshot.now;
     let lifetime = books.queues.reservation_ms;
-    forget(books, now);
     let mut kept: Vec<(NodeName, Reservation)> = std::mem::take(&mut books.kept.reservations)
         .into_iter()
         .collect();
@@ -88,6 +97,26 @@ fn forget(books: &mut Books, now: Timestamp) {
 /// After everybody had a turn: what was placed elsewhere needs no node any more, and who waited
 /// long enough gets one.
 pub(crate) fn renew(books: &mut Books) {
+    trim(books);
+    gangs::settle(books);
+    let waits = books.kept.gang_waits.take();
+    let Some(next) = gangs::next(books) else {
+        return give(books, None);
+    };
+    // A gang may need nodes that are kept for others. Who waited longer goes before it, once; then
+    // nobody gets a node until it has its own. Otherwise others would follow each other for ever
+    // (I23): work whose processes are short always has waited since it was submitted.
+    if waits.is_none() {
+        give(books, Some(next.since));
+    }
+    if gangs::keep(books, &next) {
+        give(books, None);
+    } else {
+        books.kept.gang_waits = waits.or(Some(books.snapshot.now));
+    }
+}
+
+fn trim(books: &mut Books) {
     let mut left: BTreeMap<usize, u64> = BTreeMap::new();
     let mut reservations = std::mem::take(&mut books.kept.reservations);
     reservations.retain(|_, reservation| {
@@ -98,6 +127,11 @@ pub(crate) fn renew(books: &mut Books) {
         reservation.processes > 0
     });
     books.kept.reservations = reservations;
+}
+
+/// A node for each application that waits; only for who has waited since `until`, where that is
+/// said.
+fn give(books: &mut Books, until: Option<Timestamp>) {
     let most = (books.nodes.stations.len() / ONE_IN).max(1);
     let mut has: Vec<bool> = vec![false; books.apps.len()];
     for reservation in books.kept.reservations.values() {
@@ -112,7 +146,8 @@ pub(crate) fn renew(books: &mut Books) {
             && it.queued.gang.is_none()
             && it.queued.required_node.is_none()
             && books.snapshot.now.ms_since(it.waits_since) >= PATIENCE_MS
-            && !books.kept.lapsed.contains_key(it.work);
+            && !books.kept.lapsed.contains_key(it.work)
+            && until.is_none_or(|until| it.waits_since <= until);
         if !waits || has[app] || (it.anywhere && never[shape]) {
             continue;
         }
@@ -131,28 +166,25 @@ pub(crate) fn renew(books: &mut Books) {
 
 /// The node where the least is short of what is asked.
 fn nearest(books: &Books, ask: usize) -> Option<usize> {
-    const SCALE: u128 = 1 << 20;
     let vector = books.vector(ask);
     let could = |at: &usize| {
         let station = &books.nodes.stations[*at];
-        let open = station.node.is_schedulable() && !station.reserved;
+        let kept = station.reserved || !station.kept.is_empty();
+        let open = station.node.is_schedulable() && !kept;
         open && station.could_hold(vector) && books.suits(ask, *at)
     };
     let short = |at: &usize| {
-        let station = &books.nodes.stations[*at];
-        let asked = vector.iter().enumerate().filter(|(_, ask)| **ask > 0);
-        let short = asked.map(|(dim, ask)| {
-            let over = station.used[dim].saturating_add(*ask);
-            let short = over.saturating_sub(station.capacity[dim]);
-            u128::from(short) * SCALE / u128::from(*ask)
-        });
-        (short.sum::<u128>(), books.nodes.rank(*at))
+        let used = &books.nodes.stations[*at].used;
+        (
+            pack::short(books, *at, (used, vector)),
+            books.nodes.rank(*at),
+        )
     };
     let all = 0..books.nodes.stations.len();
     all.filter(could).min_by_key(short)
 }
 
-/// Keeps a node for one piece of work.
+/// Keeps a node for one piece of work. A gang that merely had room there looks for other room.
 pub(crate) fn book(
     books: &mut Books,
     (ask, node): (usize, usize),
@@ -160,6 +192,7 @@ pub(crate) fn book(
 ) {
     let now = books.snapshot.now;
     let work = books.asks[ask].work.clone();
+    gangs::leave(books, node);
     let station = &mut books.nodes.stations[node];
     station.reserved = true;
     let reservation = books
@@ -176,14 +209,14 @@ pub(crate) fn book(
     reservation.cleared |= cleared;
 }
 
-/// One more process of this ask could be placed now, if others had not reserved.
-pub(crate) fn only_reserved(books: &Books, ask: usize) -> bool {
+/// Nodes where one more process of this ask could be placed now, if nothing were kept for others.
+pub(crate) fn kept_away(books: &Books, ask: usize) -> Vec<usize> {
     let vector = books.vector(ask);
-    let mut reserved = books.kept.reservations.keys();
-    reserved.any(|name| {
-        books.nodes.find(name).is_some_and(|node| {
-            let station = &books.nodes.stations[node];
-            station.node.is_schedulable() && station.fits(vector) && books.suits(ask, node)
-        })
-    })
+    let nodes = 0..books.nodes.stations.len();
+    let away = nodes.filter(|node| {
+        let station = &books.nodes.stations[*node];
+        let kept = station.reserved || !station.kept.is_empty();
+        kept && station.node.is_schedulable() && station.has_room(vector) && books.suits(ask, *node)
+    });
+    away.collect()
 }

@@ -1,5 +1,6 @@
 //! Why each piece of work has what it has, with the numbers it was decided by (14, D12).
 
+mod gangs;
 mod never;
 mod nowhere;
 
@@ -15,7 +16,7 @@ use crate::{
     amount::told,
     books::{Books, Why},
 };
-use never::never;
+pub(crate) use never::never;
 use nowhere::nowhere;
 
 /// What is said of an ask, before its counts are added.
@@ -165,13 +166,7 @@ impl Explainer<'_, '_> {
                     ..Answer::of(Reason::QueueQuota, detail)
                 }
             }
-            Why::Gang { fit, of, because } => {
-                if let Some(never) = never(books, ask) {
-                    return never.answer();
-                }
-                let because = because.as_deref().map(|why| self.waits(ask, why));
-                gang((*fit, *of), because)
-            }
+            Why::Gang { fit, of, because } => self.gang(ask, (*fit, *of), because.as_deref()),
             Why::Cleared { node } => {
                 let name = books.nodes.stations[*node].name;
                 let detail = format!("others leave node {name}, which is kept for it");
@@ -202,18 +197,6 @@ impl Explainer<'_, '_> {
         let books = self.books;
         let known = self.nowhere.entry(it.shape);
         known.or_insert_with(|| nowhere(books, ask)).clone()
-    }
-}
-
-fn gang((fit, of): (u64, u64), because: Option<Answer>) -> Answer {
-    let (detail, quota) = because.map_or((String::new(), None), |it| (it.detail, it.quota));
-    let detail = format!(
-        "its gang starts as a whole or not at all, and {fit} of the {of} processes it lacks fit: \
-         {detail}"
-    );
-    Answer {
-        quota,
-        ..Answer::of(Reason::GangIncomplete, detail)
     }
 }
 

@@ -121,6 +121,28 @@ impl World {
         });
     }
 
+    /// The oldest processes of this work end, and are not told to.
+    pub fn end(&mut self, id: &str, count: usize) {
+        let held = self.snapshot.allocations.iter();
+        let mine = held.filter(|(_, held)| held.work.as_str() == id);
+        let mine = mine.map(|(id, _)| id.clone()).take(count);
+        for id in mine.collect::<Vec<_>>() {
+            self.snapshot.allocations.remove(&id);
+        }
+    }
+
+    /// Room that is kept for a gang: by node how many processes of all its parts.
+    pub fn room(&self) -> Vec<(&str, u64)> {
+        let kept = self.snapshot.carried.queues.get(POOL);
+        let nodes = kept
+            .and_then(|kept| kept.gang.as_ref())
+            .map(|room| &room.nodes);
+        let nodes = nodes.into_iter().flatten();
+        nodes
+            .map(|(name, works)| (name.as_str(), works.values().sum()))
+            .collect()
+    }
+
     pub fn pass(&mut self, ms: u64) {
         self.snapshot.now = self.snapshot.now.plus_ms(ms);
     }

@@ -1,9 +1,11 @@
 //! Queues in the words that travel.
 
+use std::collections::BTreeSet;
+
 use hayward_rm_scheduler_api::queues::{LimitEntry, PoolQueues, QueueEntry, QueueState, Queues};
 use hayward_rm_scheduler_capacity::{QueueView, view};
 use hayward_rm_scheduler_domain::Snapshot;
-use hayward_rm_scheduler_domain::snapshot::queues::Limit;
+use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Limit};
 
 use crate::occupancy::top_of;
 
@@ -34,9 +36,16 @@ fn of_pool(snapshot: &Snapshot, pool: &str) -> PoolQueues {
         pool: pool.to_owned(),
         nodes,
         open,
-        kept: kept.map_or(0, |kept| kept.reservations.len() as u64),
+        kept: kept.map_or(0, nodes_kept),
         queues: views.into_iter().map(entry).collect(),
     }
+}
+
+/// Whole nodes, and those of which a part is kept for a gang.
+fn nodes_kept(kept: &Kept) -> u64 {
+    let gang = kept.gang.iter().flat_map(|room| room.nodes.keys());
+    let nodes: BTreeSet<_> = kept.reservations.keys().chain(gang).collect();
+    nodes.len() as u64
 }
 
 fn entry((queue, view): (String, QueueView)) -> QueueEntry {

@@ -10,10 +10,10 @@ use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_api::queues::{QueueEntry, QueueState, Queues};
 use hayward_rm_scheduler_api::views::RoundList;
-use hayward_rm_scheduler_api::{VacateReason, WaitReason};
+use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::client::ClientError;
 use hayward_testkit::until;
-use hayward_vocabulary::{Queued, Timestamp};
+use hayward_vocabulary::{Gang, Queued, Timestamp};
 use http::Method;
 use http::header::IF_MATCH;
 use serde_json::value::RawValue;
@@ -74,6 +74,17 @@ fn queued(id: &str, (user, queue): (&str, &str), processes: u64) -> DemandEntry 
     demand
 }
 
+fn gang(id: &str, (user, queue): (&str, &str), (members, quanta): (u64, u64)) -> DemandEntry {
+    let mut demand = queued(id, (user, queue), members);
+    demand.size.memory_bytes = quanta * GIB;
+    let gang = Gang {
+        name: "gang".to_owned(),
+        min: members,
+    };
+    demand.queued.as_mut().unwrap().gang = Some(gang);
+    demand
+}
+
 async fn queue(world: &World, path: &str) -> Option<QueueEntry> {
     // Nothing is told before all neighbours have been heard.
     let found: Queues = world.client("viewer").get("/v1/queues").await.ok()?;
@@ -95,6 +106,22 @@ async fn running(world: &World, work: &str, count: usize) -> Allocations {
         world.report(&entry, ContainerState::Running);
     }
     all
+}
+
+async fn all_rounds_replay(world: &World) {
+    let list: RoundList = world
+        .client("viewer")
+        .get("/v1/rounds?limit=1000")
+        .await
+        .unwrap();
+    assert!(list.rounds.iter().all(|round| round.refused.is_empty()));
+    for round in list.rounds.iter().filter(|it| it.without_inputs.is_none()) {
+        let path = format!("/v1/rounds/{}/inputs", round.round);
+        let text: Box<RawValue> = world.client("operator").get(&path).await.unwrap();
+        let replay = Replay::read(text.get()).unwrap();
+        let told = replay.compare(replay.plan()).unwrap();
+        assert!(told.equal, "{}: {:#?}", round.round, told.differences);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -254,19 +281,7 @@ async fn a_guarantee_is_taken_back_from_who_is_over_theirs_and_rounds_replay() {
         let queue = queue(&world, name).await.unwrap();
         assert_eq!(queue.used["memory"], 4 * GIB, "{name}");
     }
-    let list: RoundList = world
-        .client("viewer")
-        .get("/v1/rounds?limit=1000")
-        .await
-        .unwrap();
-    assert!(list.rounds.iter().all(|round| round.refused.is_empty()));
-    for round in list.rounds.iter().filter(|it| it.without_inputs.is_none()) {
-        let path = format!("/v1/rounds/{}/inputs", round.round);
-        let text: Box<RawValue> = world.client("operator").get(&path).await.unwrap();
-        let replay = Replay::read(text.get()).unwrap();
-        let told = replay.compare(replay.plan()).unwrap();
-        assert!(told.equal, "{}: {:#?}", round.round, told.differences);
-    }
+    all_rounds_replay(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -340,15 +355,124 @@ async fn queues_that_go_while_they_are_used_drain_also_over_a_restart() {
     assert!(rows.is_empty(), "{rows:?}");
 }
 
-/// Nodes that are kept, as they are in rows.
-async fn kept(world: &World) -> Option<Value> {
+/// What is kept, as it is in rows: `reservations`, or the nodes of a `gang`.
+async fn kept(world: &World, pointer: &str) -> Option<Value> {
     let sql = "select body::text from rm_scheduler.carried where kind = 'queues'";
     let row = world.rows(sql).await.into_iter().next()?;
     let body: Value = serde_json::from_str(&row).unwrap();
-    let kept = body["kept"]["reservations"].clone();
+    let kept = body["kept"].pointer(pointer)?.clone();
     kept.as_object()
         .is_some_and(|it| !it.is_empty())
         .then_some(kept)
+}
+
+const RESERVATIONS: &str = "/reservations";
+const ROOM: &str = "/gang/nodes";
+
+/// I23, I13: plain work takes every hole, until room is kept for the gang; what runs goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_gets_in_behind_plain_work_that_takes_every_hole() {
+    let mut world = World::new(&[1, 4, 4]).await;
+    put(&world, "", &policy(&halves())).await.unwrap();
+    world
+        .around
+        .ask(&queued("job_plain", ("ben", "root.c"), 20_000));
+    running(&world, "job_plain", 8).await;
+    world
+        .around
+        .ask(&gang("job_gang", ("ben", "root.c"), (3, 2)));
+    let waits = |it: &hayward_rm_scheduler_api::VerdictEntry| {
+        it.reason == WaitReason::GangIncomplete && it.detail.contains("room for all of it is kept")
+    };
+    let mut room = None;
+    for _ in 0..100 {
+        let all = world.allocations().await;
+        let mut plain = of(&all, "job_plain");
+        plain.retain(stays);
+        let oldest = plain.remove(0);
+        world.report(&oldest, ContainerState::Ended);
+        room = until("the hole is taken, or room is kept", async || {
+            let room = kept(&world, ROOM).await;
+            let all = world.allocations().await;
+            let ended = all.get(oldest.id.as_str()).is_none_or(|it| !it.holds());
+            let taken = ended && held(&all, "job_plain") == 8;
+            (room.is_some() || taken).then_some(room)
+        })
+        .await;
+        if room.is_some() {
+            break;
+        }
+    }
+    let room = room.expect("room is kept");
+    world.until_told("job_gang", "has room", waits).await;
+    world.restart().await;
+    world.settled().await;
+    assert_eq!(kept(&world, ROOM).await, Some(room.clone()));
+    let found: Queues = world
+        .client("viewer")
+        .get("/v1/queues?pool=batch")
+        .await
+        .unwrap();
+    assert_eq!(found.pools[0].kept, room.as_object().unwrap().len() as u64);
+
+    // They end one after the other, and the gang starts with the last that is needed.
+    let mut all = world.allocations().await;
+    for _ in 0..8 {
+        let mut plain = of(&all, "job_plain");
+        plain.retain(AllocationEntry::holds);
+        let one = plain.remove(0);
+        world.report(&one, ContainerState::Ended);
+        world.settled().await;
+        all = world.allocations().await;
+        let members = held(&all, "job_gang");
+        assert!(members == 0 || members == 3, "a gang was torn: {members}");
+        if members == 3 {
+            break;
+        }
+    }
+    assert_eq!(held(&all, "job_gang"), 3);
+    assert_eq!(kept(&world, ROOM).await, None);
+    all_rounds_replay(&world).await;
+}
+
+/// Section 10, 17.1: what the gang is guaranteed is taken for all of it in one round.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_guaranteed_gang_is_made_room_for_all_at_once() {
+    let world = World::new(&[1, 4, 4]).await;
+    put(&world, "", &policy(&halves())).await.unwrap();
+    world
+        .around
+        .ask(&queued("job_plain", ("ben", "root.a"), 20_000));
+    running(&world, "job_plain", 8).await;
+    world
+        .around
+        .ask(&gang("job_gang", ("ann", "root.b"), (2, 2)));
+    let goes = |all: &Allocations| of(all, "job_plain").iter().any(|it| it.vacate.is_some());
+    let all = world.until("somebody has to go", goes).await;
+    let mut going = of(&all, "job_plain");
+    going.retain(|it| it.vacate.is_some());
+    assert_eq!(going.len(), 4, "in one commit");
+    let told = world
+        .until_verdict("job_gang", WaitReason::WaitingForPreemption)
+        .await;
+    let words = "0 of the 2 processes it lacks fit";
+    assert!(told.detail.contains(words), "{}", told.detail);
+    let (last, others) = going.split_last().unwrap();
+    for entry in others {
+        assert_eq!(
+            entry.vacate.as_ref().unwrap().reason,
+            VacateReason::Preempted
+        );
+        world.report(entry, ContainerState::Ended);
+        world.settled().await;
+        let all = world.allocations().await;
+        assert_eq!((held(&all, "job_gang"), held(&all, "job_plain")), (0, 4));
+    }
+    world.report(last, ContainerState::Ended);
+    let starts = |all: &Allocations| held(all, "job_gang") == 2;
+    let all = world.until("it starts", starts).await;
+    assert_eq!(held(&all, "job_plain"), 4);
+    all_rounds_replay(&world).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -360,7 +484,7 @@ async fn what_waits_keeps_its_node_over_a_restart() {
     let mut large = queued("job_large", ("ben", "root.c"), 1);
     large.size.memory_bytes = 4 * GIB;
     world.around.ask(&large);
-    let before = until("a node is kept", async || kept(&world).await).await;
+    let before = until("a node is kept", async || kept(&world, RESERVATIONS).await).await;
     world.restart().await;
     world.settled().await;
     let found: Queues = world
@@ -369,7 +493,7 @@ async fn what_waits_keeps_its_node_over_a_restart() {
         .await
         .unwrap();
     assert_eq!(found.pools[0].kept, 1);
-    assert_eq!(kept(&world).await, Some(before));
+    assert_eq!(kept(&world, RESERVATIONS).await, Some(before));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -210,7 +210,7 @@ impl<'a> Books<'a> {
         self.denominators = all.map(of).collect();
     }
 
-    pub(super) fn wanted(demand: &Demand, has: u64) -> u64 {
+    pub fn wanted(demand: &Demand, has: u64) -> u64 {
         let single = demand.kind != WorkKind::Job;
         let most = if single {
             demand.max_processes.min(1)

@@ -5,12 +5,13 @@ use std::cmp::Reverse;
 
 use super::{
     tell,
-    victims::{Yard, is_originator, is_willing},
+    victims::{is_originator, is_willing},
 };
 use crate::{
     books::{Books, Why},
     dims::{Vector, add, share_a_type, take},
-    reserve::book,
+    reserve::{book, gangs},
+    room::Yard,
     tree::ROOT,
 };
 
@@ -30,7 +31,8 @@ pub(super) fn run(books: &mut Books, yard: &Yard) {
             && books.suits(ask, node);
         let reservation = books.kept.reservations.get(required);
         // Room that was cleared for somebody is theirs; a node that is merely kept is not.
-        let taken = reservation.is_some_and(|it| it.cleared || it.work == *books.asks[ask].work);
+        let taken = reservation.is_some_and(|it| it.cleared || it.work == *books.asks[ask].work)
+            || gangs::is_cleared(books, node);
         if !possible || taken || books.kept.attempts.contains_key(books.asks[ask].work) {
             continue;
         }
@@ -62,8 +64,8 @@ fn victims(books: &Books, yard: &Yard, (ask, node): (usize, usize)) -> Option<Ve
         queue.map(|queue| books.tree.priority_below(ROOT, queue, priority))
     };
     let mine = seen(books.queue_of(ask), it.queued.priority)?;
-    let here = yard.by_node.get(&node).into_iter().flatten().copied();
-    let mut candidates: Vec<(bool, bool, i32, usize)> = here
+    let mut candidates: Vec<(bool, bool, i32, usize)> = yard
+        .on(node)
         .filter_map(|at| {
             let held = &books.held[at];
             let other = &books.asks[held.ask?];

@@ -5,30 +5,13 @@ use std::{
     collections::{BTreeMap, BTreeSet},
 };
 
-use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
-
 use super::{Wish, guarantee::Guarantees};
 use crate::{
     books::Books,
     dims::{Vector, add, share_a_type, take, times},
+    reserve::gangs,
+    room::{Room, Yard},
 };
-
-/// What lies on which node.
-pub(super) struct Yard {
-    pub by_node: BTreeMap<usize, Vec<usize>>,
-}
-
-impl Yard {
-    pub fn of(books: &Books) -> Self {
-        let mut by_node: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
-        for (at, held) in books.held.iter().enumerate() {
-            if let Some(node) = held.node {
-                by_node.entry(node).or_default().push(at);
-            }
-        }
-        Self { by_node }
-    }
-}
 
 pub(super) struct Choice {
     pub node: usize,
@@ -36,10 +19,10 @@ pub(super) struct Choice {
 }
 
 /// What victims free, by queue.
-type Freed = BTreeMap<usize, Vector>;
+pub(super) type Freed = BTreeMap<usize, Vector>;
 
 /// The node where the least has to leave: nobody who would rather stay, then no originator, then
-/// as few as can be; ties by name.
+/// as few as can be; then where nothing is kept for a gang; ties by name.
 pub(super) fn choose(
     books: &Books,
     (guarantees, yard): (&Guarantees, &Yard),
@@ -50,10 +33,10 @@ pub(super) fn choose(
         .iter()
         .filter_map(|at| books.held[*at].node)
         .collect();
-    let mut best: Option<((bool, bool, usize), Choice)> = None;
+    let mut best: Option<((bool, bool, usize, bool), Choice)> = None;
     for node in 0..books.nodes.stations.len() {
         let moves = on.contains(&node) || books.nodes.stations[node].going[0] > 0;
-        let roomy = || books.nodes.stations[node].fits(&wish.vector);
+        let roomy = || books.nodes.stations[node].has_room(&wish.vector);
         if !is_open(books, wish, node) || !(moves || roomy()) {
             continue;
         }
@@ -64,6 +47,7 @@ pub(super) fn choose(
             victims.iter().any(|at| !is_willing(books, *at)),
             victims.iter().any(|at| is_originator(books, *at)),
             victims.len(),
+            !books.nodes.stations[node].kept.is_empty(),
         );
         if best.as_ref().is_none_or(|(least, _)| score < *least) {
             best = Some((score, Choice { node, victims }));
@@ -79,6 +63,8 @@ fn is_open(books: &Books, wish: &Wish, node: usize) -> bool {
     station.node.is_schedulable()
         && station.could_hold(&wish.vector)
         && reservation.is_none_or(|it| it.work == *work)
+        // Room that was cleared for somebody is theirs; what is merely kept for a gang is not.
+        && !gangs::is_cleared(books, node)
         && books.suits(wish.ask, node)
 }
 
@@ -100,7 +86,7 @@ pub(super) fn is_sore(books: &Books, held: usize) -> bool {
 }
 
 /// In the order in which they are taken.
-fn candidates(books: &Books, guarantees: &Guarantees, wish: &Wish) -> Vec<usize> {
+pub(super) fn candidates(books: &Books, guarantees: &Guarantees, wish: &Wish) -> Vec<usize> {
     let tree = &books.tree;
     let leaves = tree.leaves().filter(|leaf| {
         *leaf != wish.leaf
@@ -142,7 +128,7 @@ fn on_node(
     (wish, candidates): (&Wish, &[usize]),
     node: usize,
 ) -> Option<Vec<usize>> {
-    let mut room = Room::of(books, yard, (wish, node));
+    let mut room = soon(books, yard, (wish, node));
     let mut freed = Freed::new();
     let mut victims = Vec::new();
     let here = |at: &&usize| books.held[**at].node == Some(node);
@@ -160,7 +146,7 @@ fn on_node(
     }
     // Who was taken early may not be needed any more now.
     for at in victims.clone() {
-        let mut without = Room::of(books, yard, (wish, node));
+        let mut without = soon(books, yard, (wish, node));
         let others = victims.iter().filter(|other| **other != at);
         others.for_each(|other| without.free(books, *other));
         if without.fits(&wish.vector) {
@@ -170,8 +156,17 @@ fn on_node(
     elsewhere(books, guarantees, (wish, candidates), victims)
 }
 
+/// The node once what leaves has left, without the room that is promised there already.
+fn soon(books: &Books, yard: &Yard, (wish, node): (&Wish, usize)) -> Room {
+    let promised = books.kept.reservations.get(books.nodes.stations[node].name);
+    let promised = promised.map_or(0, |reservation| reservation.processes);
+    let mut room = Room::soon(books, yard, node);
+    room.charge(&times(&wish.vector, promised), &[]);
+    room
+}
+
 /// Where queues are short of more than the node, others leave from wherever they are.
-fn elsewhere(
+pub(super) fn elsewhere(
     books: &Books,
     guarantees: &Guarantees,
     (wish, candidates): (&Wish, &[usize]),
@@ -200,7 +195,7 @@ fn elsewhere(
 }
 
 /// Takes it from its queues if the laws allow that.
-fn try_take(
+pub(super) fn try_take(
     books: &Books,
     (guarantees, wish): (&Guarantees, &Wish),
     at: usize,
@@ -218,74 +213,4 @@ fn try_take(
         add(freed, &held.vector);
     }
     true
-}
-
-/// A node as it will be once what leaves has left.
-struct Room {
-    capacity: Vector,
-    used: Vector,
-    /// Thousandths in use, by gpu.
-    gpus: BTreeMap<u64, u64>,
-}
-
-impl Room {
-    fn of(books: &Books, yard: &Yard, (wish, node): (&Wish, usize)) -> Self {
-        let station = &books.nodes.stations[node];
-        let mut used = station.used.clone();
-        take(&mut used, &station.going);
-        let promised = books.kept.reservations.get(station.name);
-        let promised = promised.map_or(0, |reservation| reservation.processes);
-        add(&mut used, &times(&wish.vector, promised));
-        let mut room = Self {
-            capacity: station.capacity.clone(),
-            used,
-            gpus: BTreeMap::new(),
-        };
-        if wish.vector[3] > 0 {
-            let here = yard.by_node.get(&node).into_iter().flatten();
-            for at in here.filter(|at| !books.held[**at].leaves) {
-                let held = &books.held[*at];
-                for gpu in &held.allocation.gpus {
-                    let part = held.vector[3].min(GPU_MILLI);
-                    *room.gpus.entry(*gpu).or_default() += part;
-                }
-            }
-            let fresh = books.placed.iter().filter(|placed| placed.node == node);
-            for placed in fresh {
-                for gpu in &placed.gpus {
-                    let part = books.vector(placed.ask)[3].min(GPU_MILLI);
-                    *room.gpus.entry(*gpu).or_default() += part;
-                }
-            }
-        }
-        room
-    }
-
-    fn free(&mut self, books: &Books, held: usize) {
-        let held = &books.held[held];
-        take(&mut self.used, &held.vector);
-        for gpu in &held.allocation.gpus {
-            let used = self.gpus.entry(*gpu).or_default();
-            *used = used.saturating_sub(held.vector[3].min(GPU_MILLI));
-        }
-    }
-
-    fn fits(&self, ask: &[u64]) -> bool {
-        let all = self.used.iter().zip(&self.capacity).zip(ask);
-        let mut all = all.map(|((used, most), ask)| used.saturating_add(*ask) <= *most);
-        all.all(|fits| fits) && self.has_gpus(ask[3])
-    }
-
-    fn has_gpus(&self, milli: u64) -> bool {
-        let (count, part) = (milli.div_ceil(GPU_MILLI), milli.min(GPU_MILLI));
-        let devices = 0..self.capacity[3].div_ceil(GPU_MILLI);
-        let free = devices.filter(|gpu| {
-            let most = self.capacity[3]
-                .saturating_sub(gpu * GPU_MILLI)
-                .min(GPU_MILLI);
-            let used = self.gpus.get(gpu).copied().unwrap_or(0);
-            most.saturating_sub(used) >= part
-        });
-        count == 0 || free.count() as u64 >= count
-    }
 }

@@ -5,7 +5,7 @@ use hayward_rm_scheduler_domain::Reason;
 use serde_json::json;
 
 use super::VCORE;
-use crate::world::{World, queued};
+use crate::world::{POOL, World, node_name, queued};
 
 fn world(root: &serde_json::Value) -> World {
     let mut world = World::of(&json!({"queues": {"root": root}}));
@@ -42,27 +42,414 @@ fn of_equals_the_older_goes_first_and_room_the_gang_cannot_use_is_used() {
     assert_eq!((world.has("job_gang"), world.has("job_plain")), (6, 2));
 }
 
-/// What is taken one by one would stand idle until the last of them is there; so a gang waits until
-/// there is room, and takes from nobody, whatever its queue is guaranteed.
-#[test]
-fn a_gang_takes_from_nobody_and_starts_whole_when_there_is_room() {
-    let queue = json!({"resources": {"guaranteed": {"vcore": 2}}, "preemption_delay_ms": 1_000});
-    let root = json!({"submit_acl": "*", "queues": {"a": queue, "b": queue}});
-    let mut world = world(&root);
-    world.asks("job_plain", "root.b", (4, VCORE));
-    world.settle();
-    world.part("job_gang", ("root.a", "gang"), (2, VCORE));
-    world.pass(60_000);
-    world.settle();
-    assert_eq!((world.has("job_gang"), world.has("job_plain")), (0, 4));
-    for left in [3, 2] {
-        let plain = world.snapshot.demand.get_mut("job_plain").unwrap();
-        plain.max_processes = left;
-        world.settle();
-        let gang = if left == 2 { 2 } else { 0 };
-        let has = (world.has("job_gang"), world.has("job_plain") as u64);
-        assert_eq!(has, (gang, left));
+/// Plain work that has all of these nodes, and takes every hole again.
+fn stream(nodes: &[u64], root: &serde_json::Value) -> World {
+    let mut world = World::of(&json!({"queues": {"root": root}}));
+    for (at, vcore) in nodes.iter().enumerate() {
+        world.node(&format!("n{at}"), &[("vcore", vcore * VCORE)]);
     }
+    world.asks("job_plain", "root.a", (nodes.iter().sum(), VCORE));
+    world.settle();
+    world
+}
+
+fn open() -> serde_json::Value {
+    json!({"submit_acl": "*", "queues": {"a": {}, "b": {}}})
+}
+
+/// Rounds in which so many of the plain processes end, until the gang has all of its members.
+fn rounds_until(world: &mut World, (gang, members): (&str, usize), ending: usize) -> usize {
+    for round in 0..100 {
+        if world.has(gang) == members {
+            return round;
+        }
+        assert_eq!(world.has(gang), 0, "a gang was torn");
+        world.end("job_plain", ending);
+        world.step();
+    }
+    panic!("the gang never starts");
+}
+
+/// I23: without room kept for it, the gang would never see two free vcores on one node.
+#[test]
+fn s9_3_a_gang_gets_in_behind_plain_work_that_takes_every_hole() {
+    for queue in ["root.a", "root.b"] {
+        let mut world = stream(&[4, 4, 4, 4], &open());
+        let plain = world.snapshot.demand.get_mut("job_plain").unwrap();
+        plain.max_processes = 20_000;
+        world.part("job_gang", (queue, "gang"), (4, 2 * VCORE));
+        let rounds = rounds_until(&mut world, ("job_gang", 4), 1);
+        assert!(rounds <= 24, "{queue}: {rounds} rounds");
+        assert!(world.room().is_empty());
+        // What the gang does not need is used all the time.
+        assert_eq!(world.has("job_plain"), 8);
+    }
+}
+
+/// Half of all nodes and more: a bound of a tenth would keep it out for ever.
+#[test]
+fn s9_3_a_gang_that_needs_every_node_gets_every_node() {
+    let mut world = stream(&[4; 12], &open());
+    world.part("job_gang", ("root.b", "gang"), (12, 4 * VCORE));
+    let rounds = rounds_until(&mut world, ("job_gang", 12), 4);
+    assert!(rounds <= 20, "{rounds} rounds");
+}
+
+#[test]
+fn s9_3_only_the_room_it_needs_is_kept_and_what_is_beside_it_is_used() {
+    let mut world = stream(&[4, 4], &open());
+    world.part("job_gang", ("root.b", "gang"), (3, VCORE));
+    world.pass(2_000);
+    world.step();
+    let kept: u64 = world.room().iter().map(|(_, count)| count).sum();
+    assert_eq!(kept, 3);
+    world.end("job_plain", 2);
+    let plan = world.step();
+    assert!(plan.grants.is_empty(), "two of three: {plan:#?}");
+    let told = &plan.verdicts["job_plain"];
+    assert_eq!(told.reason, Reason::NodesReserved);
+    let words = "room on 2 nodes for the gang of work job_gang until ";
+    assert!(told.detail.contains(words), "{}", told.detail);
+    let told = &plan.verdicts["job_gang"];
+    assert_eq!(told.reason, Reason::GangIncomplete);
+    for words in [
+        "2 of the 3 processes it lacks fit; room for all of it is kept on nodes n0, n1 until ",
+        "and what runs there goes on",
+    ] {
+        assert!(told.detail.contains(words), "{}", told.detail);
+    }
+    world.end("job_plain", 2);
+    world.step();
+    assert_eq!((world.has("job_gang"), world.has("job_plain")), (3, 5));
+}
+
+#[test]
+fn s9_3_room_for_a_gang_has_one_lifetime_wherever_it_is() {
+    let mut world = stream(&[4, 4, 4], &open());
+    world.part("job_gang", ("root.b", "gang"), (2, 3 * VCORE));
+    world.pass(2_000);
+    world.step();
+    assert_eq!(world.room(), [("n0", 1), ("n1", 1)]);
+    // A node of it is closed: other room is found, and time goes on.
+    world.pass(200_000);
+    world.node("n0", &[]).takes_work = false;
+    world.step();
+    assert_eq!(world.room(), [("n1", 1), ("n2", 1)]);
+    world.end("job_plain", 2);
+    world.step();
+    // Who ran on the node that was closed does not come back there, nor where room is kept.
+    assert_eq!(world.has("job_plain"), 10);
+    world.pass(100_000);
+    let plan = world.step();
+    assert!(world.room().is_empty());
+    let told = &plan.verdicts["job_gang"].detail;
+    assert!(told.contains("in vain"), "{told}");
+    // Not kept again at once for the same gang, and then again.
+    world.node("n0", &[]).takes_work = true;
+    for (ms, kept) in [(10_000, 0), (200_000, 0), (90_000, 2)] {
+        world.pass(ms);
+        world.step();
+        assert_eq!(world.room().len(), kept, "after {ms}");
+    }
+}
+
+#[test]
+fn s9_3_room_is_kept_for_one_gang_and_others_have_their_turn() {
+    let mut world = stream(&[4, 4], &open());
+    world.part("job_first", ("root.a", "first"), (2, 4 * VCORE));
+    world.pass(500);
+    world.part("job_second", ("root.b", "second"), (2, 3 * VCORE));
+    world.pass(2_000);
+    let plan = world.step();
+    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!(room.work.as_str(), "job_first");
+    let told = &plan.verdicts["job_second"].detail;
+    assert!(
+        told.contains("room is kept for the gang of work job_first"),
+        "{told}"
+    );
+    // It lapses, and the other one has its turn.
+    world.pass(300_000);
+    let plan = world.step();
+    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!(room.work.as_str(), "job_second");
+    let rounds = rounds_until(&mut world, ("job_second", 2), 1);
+    assert!(rounds <= 8, "{rounds} rounds");
+}
+
+/// Among those of one priority the order is that of waiting; a higher one goes before.
+#[test]
+fn s9_3_room_is_kept_for_the_highest_priority_first() {
+    let mut world = stream(&[4, 4], &open());
+    world.part("job_first", ("root.a", "first"), (2, 4 * VCORE));
+    world.part("job_urgent", ("root.b", "urgent"), (2, 4 * VCORE));
+    let demand = world.snapshot.demand.get_mut("job_urgent").unwrap();
+    queued(demand).priority = 1;
+    world.pass(2_000);
+    let plan = world.step();
+    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!(room.work.as_str(), "job_urgent");
+}
+
+/// Neither the sum nor any part alone is too large, and yet no two nodes hold it.
+#[test]
+fn w19_what_could_never_be_packed_keeps_nothing_and_delays_nobody() {
+    let mut world = stream(
+        &[3, 3],
+        &json!({"submit_acl": "*", "queues": {"a": {}, "b":
+        {"resources": {"guaranteed": {"vcore": 6}}}}}),
+    );
+    world.part("job_one", ("root.b", "never"), (2, 2 * VCORE));
+    world.part("job_two", ("root.b", "never"), (1, 2 * VCORE));
+    world.pass(500);
+    world.part("job_fits", ("root.a", "fits"), (2, 2 * VCORE));
+    for _ in 0..5 {
+        world.pass(30_000);
+        let plan = world.step();
+        assert!(plan.receipts.is_empty(), "{plan:#?}");
+        let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+        assert_eq!(room.work.as_str(), "job_fits");
+    }
+}
+
+/// What its queue holds back has no use for nodes.
+#[test]
+fn s9_3_who_waits_for_a_quota_keeps_no_nodes() {
+    let root = json!({"submit_acl": "*", "queues": {"a": {},
+        "b": {"resources": {"max": {"vcore": 3}}}}});
+    let mut world = stream(&[4, 4], &root);
+    world.end("job_plain", 2);
+    world
+        .snapshot
+        .demand
+        .get_mut("job_plain")
+        .unwrap()
+        .max_processes = 6;
+    world.asks("job_b", "root.b", (2, VCORE));
+    world.settle();
+    world.part("job_gang", ("root.b", "gang"), (3, VCORE));
+    world.pass(10_000);
+    world.step();
+    assert!(world.room().is_empty());
+}
+
+/// A large process and a gang that each need a whole node, and work that takes every hole: whoever
+/// waited longer has its node first, and neither keeps the other out.
+#[test]
+fn i23_a_gang_and_a_large_process_do_not_keep_each_other_out() {
+    for gang_first in [true, false] {
+        let mut world = stream(&[4, 4], &open());
+        for gang in [gang_first, !gang_first] {
+            if gang {
+                world.part("job_gang", ("root.b", "gang"), (2, 4 * VCORE));
+            } else {
+                world.asks("job_large", "root.b", (1, 4 * VCORE));
+            }
+            world.pass(100);
+        }
+        world.pass(2_000);
+        let mut started = Vec::new();
+        for _ in 0..60 {
+            for (id, members) in [("job_gang", 2), ("job_large", 1)] {
+                if world.has(id) == members {
+                    started.push(id);
+                    world.snapshot.demand.remove(id);
+                }
+            }
+            if started.len() == 2 {
+                break;
+            }
+            world.end("job_plain", 1);
+            world.step();
+        }
+        let expected = ["job_gang", "job_large"];
+        let expected = if gang_first {
+            expected
+        } else {
+            [expected[1], expected[0]]
+        };
+        assert_eq!(started, expected);
+    }
+}
+
+#[test]
+fn s10_4_who_may_run_nowhere_else_goes_before_what_is_merely_kept() {
+    let mut world = stream(&[4, 4, 4], &open());
+    world.part("job_gang", ("root.b", "gang"), (2, 4 * VCORE));
+    world.pass(2_000);
+    world.step();
+    assert_eq!(world.room(), [("n0", 1), ("n1", 1)]);
+    let demand = world.asks("job_here", "root.b", (1, VCORE));
+    queued(demand).required_node = Some(node_name("n0"));
+    let plan = world.step();
+    assert_eq!(plan.receipts.len(), 1);
+    assert_eq!(world.room(), [("n1", 1), ("n2", 1)]);
+    world.settle();
+    assert_eq!(world.has("job_here"), 1);
+}
+
+#[test]
+fn parts_of_gpus_are_not_scattered_over_gpus_that_are_kept() {
+    let mut world = World::of(&json!({"queues": {"root": open()}}));
+    world.node("n1", &[("vcore", 9 * VCORE), ("gpu", 3_000)]);
+    world.ask("job_whole", "root.a", &[("vcore", VCORE), ("gpu", 3_000)]);
+    world.settle();
+    world.part("job_gang", ("root.b", "gang"), (2, VCORE));
+    let demand = world.snapshot.demand.get_mut("job_gang").unwrap();
+    demand.size.gpu_milli = 1_000;
+    world.pass(2_000);
+    world.step();
+    assert_eq!(world.room(), [("n1", 2)]);
+    let demand = world.ask("job_part", "root.a", &[("vcore", VCORE), ("gpu", 600)]);
+    demand.max_processes = 3;
+    world.asks("job_cores", "root.a", (1, VCORE));
+    world.snapshot.demand.remove("job_whole");
+    world.settle();
+    assert_eq!((world.has("job_gang"), world.has("job_part")), (2, 1));
+    assert_eq!(world.has("job_cores"), 1);
+}
+
+/// Two leaves with half of all nodes guaranteed, and plain work in one that has everything.
+fn halves() -> World {
+    let half = json!({"resources": {"guaranteed": {"vcore": 8}}, "preemption_delay_ms": 1_000});
+    stream(
+        &[4, 4, 4, 4],
+        &json!({"submit_acl": "*", "queues": {"a": half, "b": half}}),
+    )
+}
+
+#[test]
+fn s10_a_gang_takes_what_its_queue_is_guaranteed_all_at_once() {
+    let mut world = halves();
+    world.part("job_driver", ("root.b", "gang"), (1, 2 * VCORE));
+    world.part("job_workers", ("root.b", "gang"), (2, 3 * VCORE));
+    let plan = world.plan();
+    assert!(plan.is_empty(), "not before the delay");
+    world.pass(1_000);
+    let plan = world.step();
+    // Eight, and all of them at once: none too many, and none too few.
+    assert_eq!(plan.receipts.len(), 8);
+    for receipt in &plan.receipts {
+        let to = receipt.beneficiary.as_ref().unwrap().as_str();
+        assert!(["job_driver", "job_workers"].contains(&to), "{to}");
+        assert_eq!(receipt.work.as_str(), "job_plain");
+    }
+    let told = &plan.verdicts["job_workers"];
+    assert_eq!(told.reason, Reason::WaitingForPreemption);
+    let words = "0 of the 3 processes it lacks fit";
+    assert!(told.detail.contains(words), "{}", told.detail);
+    assert!(told.detail.contains("8 processes leave"), "{}", told.detail);
+    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert!(room.cleared);
+    // While they leave nobody takes their room, and nobody else is told to go.
+    for _ in 0..3 {
+        let plan = world.plan();
+        assert!(plan.is_empty(), "{plan:#?}");
+        world.snapshot.carried = plan.carried.clone();
+        world.pass(1_000);
+    }
+    world.settle();
+    assert_eq!((world.has("job_driver"), world.has("job_workers")), (1, 2));
+    assert_eq!(world.has("job_plain"), 8);
+    world.pass(600_000);
+    assert!(world.step().is_empty(), "it comes to rest");
+}
+
+/// With the whole of it the queue would have more than is guaranteed: nobody goes for a part.
+#[test]
+fn s10_1_a_gang_beyond_its_guarantee_takes_nothing() {
+    let mut world = halves();
+    world.part("job_gang", ("root.b", "gang"), (9, VCORE));
+    for _ in 0..5 {
+        world.pass(30_000);
+        assert!(world.step().receipts.is_empty());
+    }
+    assert_eq!(world.room().len(), 4, "but room is kept");
+}
+
+/// All but one of the members could be made room for.
+#[test]
+fn s10_3_all_of_the_victims_are_found_or_nobody_goes() {
+    for spared in [false, true] {
+        let mut world = halves();
+        world.snapshot.demand.remove("job_plain");
+        world.snapshot.allocations.clear();
+        for node in 0..4 {
+            let demand = world.asks(&format!("job_{node}"), "root.a", (4, VCORE));
+            demand.machines = [node_name(&format!("n{node}"))].into();
+            // Nobody takes from a higher priority.
+            queued(demand).priority = i32::from(node > 0 && spared);
+        }
+        world.settle();
+        world.part("job_gang", ("root.b", "gang"), (2, 4 * VCORE));
+        world.pass(2_000);
+        let plan = world.step();
+        assert_eq!(plan.receipts.len(), if spared { 0 } else { 8 });
+        let kept = &plan.carried.queues[POOL];
+        assert_eq!(kept.attempts.contains_key("job_gang"), spared);
+        assert_eq!(kept.gang.as_ref().unwrap().cleared, !spared);
+    }
+}
+
+/// Free room is used before anybody goes, and room that is merely kept for another gang too.
+#[test]
+fn s10_3_a_gang_takes_no_more_than_it_needs_and_goes_before_what_is_merely_kept() {
+    let mut world = halves();
+    world.part("job_wide", ("root.a", "wide"), (4, 3 * VCORE));
+    world.pass(2_000);
+    world.step();
+    world.end("job_plain", 5);
+    world.step();
+    assert_eq!(world.room().len(), 4);
+    let idle = 16 - world.has("job_plain");
+    assert_eq!(idle, 5);
+    world.part("job_gang", ("root.b", "gang"), (6, VCORE));
+    world.pass(2_000);
+    let plan = world.step();
+    assert_eq!(plan.receipts.len(), 6 - idle);
+    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert_eq!((room.work.as_str(), room.cleared), ("job_gang", true));
+    world.settle();
+    assert_eq!(world.has("job_gang"), 6);
+}
+
+/// What was cleared lapses without effect: nothing more is taken for as long again.
+#[test]
+fn s10_6_a_gang_that_lets_its_room_lapse_takes_nothing_for_as_long_again() {
+    let mut world = halves();
+    world.part("job_gang", ("root.b", "gang"), (8, VCORE));
+    world.pass(2_000);
+    let plan = world.plan();
+    assert_eq!(plan.receipts.len(), 8);
+    // They are told, and never leave.
+    world.snapshot.carried = plan.carried.clone();
+    for vacate in &plan.vacates {
+        let held = world.snapshot.allocations.get_mut(&vacate.allocation);
+        held.unwrap().leaving = true;
+    }
+    for (ms, rounds) in [(10_000, 40), (30_000, 9)] {
+        for _ in 0..rounds {
+            world.pass(ms);
+            let plan = world.plan();
+            assert!(plan.receipts.is_empty());
+            world.snapshot.carried = plan.carried.clone();
+        }
+    }
+}
+
+/// Two queues that each have a half and gangs of a half: nobody takes back what was taken.
+#[test]
+fn i14_gangs_do_not_take_from_each_other_in_turns() {
+    let mut world = halves();
+    world.part("job_b", ("root.b", "b"), (8, VCORE));
+    world.part("job_a", ("root.a", "a"), (4, 2 * VCORE));
+    let mut taken = 0;
+    for _ in 0..60 {
+        taken += world.step().receipts.len();
+        world.pass(20_000);
+    }
+    assert_eq!(taken, 8);
+    assert_eq!(world.has("job_b"), 8);
 }
 
 #[test]
@@ -78,7 +465,7 @@ fn one_that_its_queue_can_never_hold_is_told_so_with_what_would_fit() {
         (verdict.reason, verdict.refused),
         (Reason::QueueQuota, true)
     );
-    let told = "queue root.a may have 4: 3 of them would fit";
+    let told = "queue root.a may have 4: 4 of them would fit";
     assert!(verdict.detail.contains(told), "{}", verdict.detail);
     assert_eq!(verdict.unblock, None);
     // A cluster that is too small today may grow.

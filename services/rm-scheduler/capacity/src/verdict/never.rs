@@ -10,47 +10,28 @@ use super::Answer;
 use crate::{
     amount::told,
     books::Books,
-    dims::{Sparse, Vector, add, times},
+    dims::Sparse,
+    gang::{
+        self,
+        whole::{Part, Whole},
+    },
 };
 
-/// Processes that are needed at once, and what one of them needs.
-struct Part<'b> {
-    least: u64,
-    vector: &'b Vector,
-}
-
 /// Why it can never be, and how much of it could.
-pub(super) struct Never {
+pub(crate) struct Never {
     detail: String,
     quota: Option<QuotaNumbers>,
     feasible: u64,
 }
 
-pub(super) fn never(books: &Books, ask: usize) -> Option<Never> {
+pub(crate) fn never(books: &Books, ask: usize) -> Option<Never> {
     let it = &books.asks[ask];
     let app = &books.apps[it.app];
-    let gang = it.queued.gang.as_ref()?;
-    let parts = app.asks.iter().filter_map(|at| {
-        let part = &books.asks[*at];
-        let its = part
-            .queued
-            .gang
-            .as_ref()
-            .filter(|its| its.name == gang.name)?;
-        Some(Part {
-            least: its.min.min(part.wanted),
-            vector: books.vector(*at),
-        })
-    });
-    let parts: Vec<Part> = parts.collect();
-    let mut total = books.dims.zero();
-    for part in &parts {
-        add(&mut total, &times(part.vector, part.least));
-    }
+    it.queued.gang.as_ref()?;
+    let whole = Whole::of(books, gang::all(books, ask));
     let limits = Limits {
         books,
-        parts: &parts,
-        total: &total,
+        whole: &whole,
     };
     let path = app.queue.as_ref().ok().copied();
     let path = path.into_iter().flat_map(|queue| books.tree.path(queue));
@@ -63,14 +44,14 @@ pub(super) fn never(books: &Books, ask: usize) -> Option<Never> {
         limits.over(&gate.max, &gate.whose.to_string())
     });
     let all: Sparse = books.whole.iter().map(|it| Some(*it)).collect();
-    let whole = limits.over(&all, "its pool with all nodes");
-    let nodes = parts.iter().filter_map(|part| limits.nodes(part));
-    let found = queues.chain(gates).chain(whole).chain(nodes);
+    let pool = limits.over(&all, "its pool with all nodes");
+    let nodes = whole.parts.iter().filter_map(|part| limits.nodes(part));
+    let found = queues.chain(gates).chain(pool).chain(nodes);
     found.min_by_key(|never| never.feasible)
 }
 
 impl Never {
-    pub fn answer(self) -> Answer {
+    pub(super) fn answer(self) -> Answer {
         let detail = format!("its gang starts as a whole or not at all: {}", self.detail);
         Answer {
             quota: self.quota,
@@ -81,69 +62,32 @@ impl Never {
 
 struct Limits<'b, 'a> {
     books: &'b Books<'a>,
-    parts: &'b [Part<'b>],
-    total: &'b Vector,
+    whole: &'b Whole<'b>,
 }
 
 impl Limits<'_, '_> {
     /// The type of which the whole gang needs more than there may be.
     fn over(&self, max: &Sparse, whose: &str) -> Option<Never> {
-        let pairs = max.iter().zip(self.total).enumerate();
-        let over = pairs.filter_map(|(dim, (max, total))| Some((dim, (*max)?, *total)));
-        let over = over.filter(|(_, max, total)| total > max);
-        let told = over.map(|(dim, limit, needed)| {
-            let resource = match self.books.dims.name(dim) {
-                "" => "quanta",
-                name => name,
-            };
-            self.never(self.fitting(dim, limit), limit, (needed, resource, whose))
-        });
-        told.min_by_key(|never| never.feasible)
-    }
-
-    fn never(
-        &self,
-        feasible: u64,
-        limit: u64,
-        (needed, resource, whose): (u64, &str, &str),
-    ) -> Never {
-        let all = self.all();
-        let (all_of_it, most) = (told(resource, needed), told(resource, limit));
+        let over = self.whole.over(max)?;
+        let resource = match self.books.dims.name(over.dim) {
+            "" => "quanta",
+            name => name,
+        };
+        let (feasible, all) = (over.feasible, self.whole.members());
+        let (needed, most) = (told(resource, over.needed), told(resource, over.limit));
         let detail = format!(
-            "it needs {all_of_it} {resource} at once, and {whose} may have {most}: it can never \
+            "it needs {needed} {resource} at once, and {whose} may have {most}: it can never \
              start; {feasible} of the {all} processes could"
         );
-        Never {
+        Some(Never {
             detail,
             feasible,
             quota: Some(QuotaNumbers {
-                limit,
+                limit: over.limit,
                 used: 0,
-                needed,
+                needed: over.needed,
             }),
-        }
-    }
-
-    fn all(&self) -> u64 {
-        let least = self.parts.iter().map(|part| part.least);
-        least.fold(0, u64::saturating_add)
-    }
-
-    /// Most processes that so much of one type is enough for: the smallest first.
-    fn fitting(&self, dim: usize, limit: u64) -> u64 {
-        let mut parts: Vec<(u64, u64)> = self
-            .parts
-            .iter()
-            .map(|part| (part.vector[dim], part.least))
-            .collect();
-        parts.sort_unstable();
-        let (mut left, mut count) = (limit, 0_u64);
-        for (each, least) in parts {
-            let fit = left.checked_div(each).unwrap_or(least).min(least);
-            left -= fit * each;
-            count += fit;
-        }
-        count
+        })
     }
 
     /// One part alone, on all nodes as if nothing were there.

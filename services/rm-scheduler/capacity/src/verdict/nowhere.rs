@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_domain::{Reason, plan::Unblock};
 
 use super::Answer;
-use crate::{amount::told, books::Books, nodes::Station, reserve::only_reserved};
+use crate::{amount::told, books::Books, nodes::Station, reserve::kept_away};
 
 /// The nodes an ask could be put on, as they are looked at one reason after the other.
 struct Search<'b, 'a> {
@@ -67,13 +67,40 @@ impl Search<'_, '_> {
             let detail = "every node with room has others of its group, and it is kept apart";
             return Answer::of(Reason::KeptApart, format!("{detail} from them"));
         }
-        if only_reserved(self.books, self.ask) {
-            let kept = self.books.kept.reservations.len();
-            let detail =
-                format!("the room there is, is on {kept} nodes kept for work that waited longer");
-            return Answer::of(Reason::NodesReserved, detail);
+        let kept = kept_away(self.books, self.ask);
+        if !kept.is_empty() {
+            return self.kept_for_others(&kept);
         }
         self.nearest(&open)
+    }
+
+    fn kept_for_others(&self, kept: &[usize]) -> Answer {
+        const NAMED: usize = 3;
+        let reservations = &self.books.kept.reservations;
+        let name = |at: &usize| self.station(*at).name;
+        let single = kept
+            .iter()
+            .filter_map(|at| Some((name(at), reservations.get(name(at))?)));
+        let mut told: Vec<String> = single
+            .map(|(node, it)| format!("node {node} for work {}", it.work))
+            .collect();
+        let count = kept.len() - told.len();
+        let gang = self.books.kept.gang.as_ref().filter(|_| count > 0);
+        if let Some(room) = gang {
+            let lifetime = self.books.queues.reservation_ms;
+            let until = room.since.plus_ms(lifetime);
+            let gang = &room.work;
+            let text = format!("room on {count} nodes for the gang of work {gang} until {until}");
+            told.insert(0, text);
+        }
+        let more = told.len().saturating_sub(NAMED);
+        told.truncate(NAMED);
+        if more > 0 {
+            told.push(format!("{more} more"));
+        }
+        let told = told.join(", ");
+        let detail = format!("the room there is, is kept for work that waited longer: {told}");
+        Answer::of(Reason::NodesReserved, detail)
     }
 
     /// A named resource that no node it may use has.

@@ -200,6 +200,13 @@ pub struct Filter {
 pub struct Kept {
     /// One piece of work for each node (9.3).
     pub reservations: BTreeMap<NodeName, Reservation>,
+    /// Room for one gang, on as many nodes as it needs: two would each keep a half (I13).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gang: Option<GangRoom>,
+    /// Since when a gang waits for nodes that are kept for others: until it has room itself, nobody
+    /// else gets any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gang_waits: Option<Timestamp>,
     /// When the last reservation of a piece of work ended without effect.
     pub lapsed: BTreeMap<WorkId, Timestamp>,
     /// Applications that are left alone, and until when (9.4).
@@ -220,4 +227,17 @@ pub struct Reservation {
     /// Others were told to leave for it.
     #[serde(default)]
     pub cleared: bool,
+}
+
+/// Room for all that one gang lacks. It is over when the gang lacks nothing any more.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangRoom {
+    /// Of the part that stands for the gang.
+    pub work: WorkId,
+    pub since: Timestamp,
+    /// Others were told to leave for it.
+    #[serde(default)]
+    pub cleared: bool,
+    /// Processes of each part, by node. What else fits on a node may go there.
+    pub nodes: BTreeMap<NodeName, BTreeMap<WorkId, u64>>,
 }
