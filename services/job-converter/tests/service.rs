@@ -8,6 +8,8 @@
 
 #[path = "service/applications.rs"]
 mod applications;
+#[path = "service/invariants.rs"]
+mod invariants;
 #[path = "service/life.rs"]
 mod life;
 #[path = "service/managers.rs"]

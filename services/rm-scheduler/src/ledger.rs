@@ -14,6 +14,7 @@ use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::{ContainerEntry, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
+use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
@@ -22,7 +23,7 @@ use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_capacity::Rounds;
-use hayward_rm_scheduler_domain::{Verdict, budget::Hour, snapshot};
+use hayward_rm_scheduler_domain::{Verdict, budget::Hour, monitor, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
@@ -95,6 +96,8 @@ pub enum Command {
     /// Queues of one pool, or of all.
     /// Nothing before all neighbours have been heard.
     Queues(Option<String>, Reply<Option<Queues>>),
+    /// How the invariants stand.
+    Invariants(Reply<Findings>),
     /// Somebody asked about a worker pool, and is answered by what they asked.
     Pools(Box<pools::Act>),
 }
@@ -163,6 +166,8 @@ pub struct Ledger {
     pub(crate) silent: Option<&'static str>,
     /// Something happened since the last round that a plan could depend on.
     pub(crate) news: bool,
+    /// From look to look at the invariants.
+    pub(crate) memory: monitor::Memory,
 }
 
 impl Ledger {
@@ -371,6 +376,7 @@ impl hayward_publication::Ledger for Ledger {
             cost_ms: 0,
             silent: None,
             news: true,
+            memory: monitor::Memory::default(),
         };
         ledger.take_stock();
         ledger.resume_proofs(moment.monotonic_ms);
@@ -439,6 +445,10 @@ impl hayward_publication::Ledger for Ledger {
                 let show = || lengthy(|| queues::shown(&self.snapshot, pool.as_deref()));
                 let queues = self.informed().then(show);
                 batch.answer(reply, queues);
+            }
+            Command::Invariants(reply) => {
+                let report = lengthy(|| self.report(moment));
+                batch.answer(reply, report);
             }
             Command::Pools(asked) => asked(self, moment, batch),
         }
