@@ -89,8 +89,9 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
             )),
             Some(verdict) => {
                 let said = verdict.numbers.current_processes;
-                // A refused one is told why it is, and nothing is counted of it.
-                let wrong = said != has && !some_ended && !verdict.refused;
+                // Of what is refused, or in no class or queue any more, nothing is counted.
+                let counted = !verdict.refused && verdict.class.is_some();
+                let wrong = said != has && !some_ended && counted;
                 wrong.then(|| {
                     let detail = format!("is said to have {said} processes, and has {has}");
                     Evidence::new(work, detail)
