@@ -269,8 +269,7 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, answer);
             }
             Command::ShowDrain { node, reply } => {
-                let answer = self.show_drain(&node, moment);
-                batch.answer(reply, answer);
+                batch.answer(reply, self.show_drain(&node, moment));
             }
             Command::Clearings { update, reply } => {
                 self.absorb_clearings(update, moment, batch);
@@ -292,10 +291,7 @@ impl hayward_publication::Ledger for Ledger {
                 let answer = self.redeem((&node, &secret_digest), moment, batch);
                 batch.answer(reply, answer);
             }
-            Command::Invariants(reply) => {
-                let report = self.report(moment);
-                batch.answer(reply, report);
-            }
+            Command::Invariants(reply) => batch.answer(reply, self.report(moment)),
         }
     }
 

@@ -92,6 +92,7 @@ impl Ledger {
             snapshot: &self.snapshot,
             verdicts: &counted.verdicts,
             unplanned: self.snapshot.awaits_planning(),
+            settled: !self.news,
             round: self.round,
             now_ms: moment.monotonic_ms,
         };

@@ -324,6 +324,7 @@ impl hayward_publication::Ledger for Ledger {
         let rounds = store::rounds::load(&mut *tx).await?;
         let receipts = store::receipts::load(&mut *tx).await?;
         let usage = store::usage::load(&mut *tx).await?;
+        let pools = store::pools::load(&mut *tx, pools::rules(&context.settings)).await?;
         let (lines, hour) = spending::restore(store::carried::load(&mut *tx).await?);
         let mut ledger = Self {
             context: context.clone(),
@@ -339,9 +340,7 @@ impl hayward_publication::Ledger for Ledger {
             by_work: BTreeMap::new(),
             by_node: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
-            pools: store::pools::load(&mut *tx, pools::rules(&context.settings))
-                .await
-                .map(Pools::loaded)?,
+            pools: Pools::loaded(pools),
             verdicts: store::entries::load(&mut *tx, VERDICTS, |entry: &VerdictEntry| {
                 entry.work.clone()
             })

@@ -32,7 +32,7 @@ use crate::shutdown::Shutdown;
 use register::{Register, Turn};
 
 /// Between the looks that nobody asks for.
-const EACH: Duration = Duration::from_secs(60);
+const EACH: Duration = Duration::from_mins(1);
 /// The part of the time that looks take at most: who asks more often is given the last one.
 const LOOKS_TAKE_ONE_IN: u32 = 50;
 /// No look takes longer; what takes longer is no cheap look.
@@ -196,13 +196,11 @@ impl Watch {
         }
         let started = Instant::now();
         let seen = tokio::time::timeout(PATIENCE, self.looks.look()).await;
-        let seen = match seen {
-            Ok(seen) => seen,
-            Err(_) => {
-                let detail = "a look took too long: the service has too much else to do";
-                Err(Problem::new(Code::Unavailable, detail).retry_after_ms(5_000))
-            }
+        let too_long = |_| {
+            let detail = "a look took too long: the service has too much else to do";
+            Problem::new(Code::Unavailable, detail).retry_after_ms(5_000)
         };
+        let seen = seen.map_err(too_long).and_then(|seen| seen);
         let seen = seen.inspect_err(|_| kept.last = None)?;
         let now = self.clock.now();
         let turns = kept.register.take(&seen, now);

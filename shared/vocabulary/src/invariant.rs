@@ -26,7 +26,7 @@ pub struct Evidence {
 }
 
 impl Evidence {
-    pub fn new(subject: impl ToString, detail: impl Into<String>) -> Self {
+    pub fn new(subject: &(impl ToString + ?Sized), detail: impl Into<String>) -> Self {
         Self {
             subject: subject.to_string(),
             detail: detail.into(),
@@ -191,7 +191,7 @@ pub fn mortal<S: ToString>(all: impl IntoIterator<Item = Transit<S>>) -> Finding
             if let Some(why) = &it.why {
                 detail = format!("{detail}: {why}");
             }
-            Evidence::new(it.subject.to_string(), detail).number("late_ms", it.late_ms)
+            Evidence::new(&it.subject, detail).number("late_ms", it.late_ms)
         };
         inquiry.examine((it.late_ms > SWEEP_MS).then(fault));
     }
@@ -240,7 +240,7 @@ mod tests {
     fn the_count_goes_on_where_the_evidence_ends() {
         let mut inquiry = Inquiry::into(RULE);
         for number in 0..25_u64 {
-            let fault = Evidence::new(format!("n{number}"), "too much").number("held", number);
+            let fault = Evidence::new(&format!("n{number}"), "too much").number("held", number);
             inquiry.examine((number > 0).then_some(fault));
         }
         let found = inquiry.end();

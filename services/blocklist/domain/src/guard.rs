@@ -44,7 +44,7 @@ impl Guard {
                     "{count} nodes are blocked automatically or on trial, where {} may be",
                     seen.allowed
                 );
-                Evidence::new(format!("pool {pool}"), detail)
+                Evidence::new(&format!("pool {pool}"), detail)
                     .number("withheld", count)
                     .number("allowed", seen.allowed)
                     .number("ready", seen.ready)

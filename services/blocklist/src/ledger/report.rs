@@ -97,7 +97,7 @@ fn blocked(
         };
         let over = item.end.map_or(0, |end| now.ms_since(end));
         inquiry.examine((over > grace_ms).then(|| {
-            Evidence::new(key.published(), "is over, and still blocks").number("over_ms", over)
+            Evidence::new(&key.published(), "is over, and still blocks").number("over_ms", over)
         }));
     }
     // Before rm-scheduler has said which machines there are, no automatic block is let pass.

@@ -21,10 +21,10 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_invariants_of_blocklist_hold() {
+    use RuleResult::{Holds, NotChecked};
     let world = World::new().await;
     world.put(&mark("n1")).await;
     let seen: Invariants = world.viewer().get(PATH).await.unwrap();
-    use RuleResult::{Holds, NotChecked};
     let expected = [
         ("I16", Holds),
         ("I19", NotChecked),

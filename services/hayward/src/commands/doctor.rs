@@ -36,7 +36,7 @@ pub async fn run(session: Session) -> anyhow::Result<ExitCode> {
         crate::output::note(&format!("hayward: {error:#}"));
         return Ok(ExitCode::from(BLIND));
     }
-    let facts = gather::all(&session).await;
+    let facts = Box::pin(gather::all(&session)).await;
     let needs = judge::needs(&facts);
     if session.out.json {
         let findings = Findings {

@@ -23,6 +23,7 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_invariants_of_job_converter_hold() {
+    use RuleResult::{Holds, NotChecked};
     let world = World::new().await;
     let body = json!({ "command": ["/bin/true"], "tasks": { "count": 3 } });
     let job = world.submit(body).await;
@@ -33,7 +34,6 @@ async fn the_invariants_of_job_converter_hold() {
 
     let viewer = world.client("vic", &[Scope::Viewer]);
     let seen: Invariants = viewer.get(PATH).await.unwrap();
-    use RuleResult::{Holds, NotChecked};
     let expected = [
         ("I5", Holds),
         ("I19", NotChecked),

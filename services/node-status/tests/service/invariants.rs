@@ -21,10 +21,10 @@ fn refusal(answer: Result<Invariants, ClientError>) -> Code {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_invariants_of_node_status_hold() {
+    use RuleResult::{Holds, NotChecked};
     let world = World::calm().await;
     world.beat("n1", &well()).await;
     let seen: Invariants = world.viewer().get(PATH).await.unwrap();
-    use RuleResult::{Holds, NotChecked};
     let expected = [("I19", NotChecked), ("I24", Holds), ("I25", Holds)];
     assert_eq!(results(&seen), expected, "{seen:#?}");
     assert_eq!(seen.service, "node-status");

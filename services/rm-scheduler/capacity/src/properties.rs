@@ -228,6 +228,7 @@ fn the_live_checks_hold_in_every_cycle() {
                 snapshot: after,
                 verdicts: &plan.verdicts,
                 unplanned: &unplanned,
+                settled: true,
                 round,
                 now_ms: round,
             };

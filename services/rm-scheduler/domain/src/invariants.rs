@@ -297,6 +297,7 @@ impl Watch {
             snapshot: &world.snapshot,
             verdicts: &plan.verdicts,
             unplanned: &std::mem::take(&mut self.news),
+            settled: true,
             round: plan.round,
             now_ms: plan.round * 1_000,
         };

@@ -17,6 +17,7 @@ fn results(all: &Invariants) -> Vec<(&str, RuleResult)> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_invariants_of_a_scheduler_that_works_hold() {
+    use RuleResult::{Holds, NotChecked};
     let world = World::new(&[2, 2]).await;
     for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
         let mut demand = job(work, user);
@@ -35,7 +36,6 @@ async fn the_invariants_of_a_scheduler_that_works_hold() {
         (known && examined).then_some(all)
     })
     .await;
-    use RuleResult::{Holds, NotChecked};
     assert_eq!(
         results(&seen),
         [

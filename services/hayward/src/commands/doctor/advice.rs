@@ -3,7 +3,7 @@
 pub fn for_rule(rule: &str) -> &'static str {
     match rule {
         "I2" => {
-            "look at the node with `hayward node show`, and vary it off if work there suffers; \
+            "look at the node with `hayward node NODE`, and vary it off if work there suffers; \
              keep the newest rounds (`hayward rounds`) and report it: this should not happen"
         }
         "I5" => {
@@ -35,7 +35,7 @@ pub fn for_rule(rule: &str) -> &'static str {
              `hayward replay ROUND` and report it"
         }
         "I24" => {
-            "see what it waits for: a drain with `hayward node show`, a container with \
+            "see what it waits for: a drain with `hayward node NODE`, a container with \
              `hayward containers`; a process that cannot be killed needs its machine rebooted"
         }
         "I25" => {

@@ -82,7 +82,7 @@ async fn status(session: &Session, service: Service) -> Heard<(Status, Option<i6
         let date = answer.date();
         Ok((answer.body, date.map(|date| ahead_ms(date, asked, took))))
     };
-    answer.await.map_err(first_line)
+    answer.await.map_err(|error| first_line(&error))
 }
 
 /// A date on the wire has whole seconds: it stands for the middle of its second.
@@ -96,11 +96,11 @@ async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &st
         let client = session.client(service, Role::Reader)?;
         anyhow::Ok(client.get_within(path, PATIENCE).await?)
     };
-    answer.await.map_err(first_line)
+    answer.await.map_err(|error| first_line(&error))
 }
 
-fn first_line(error: anyhow::Error) -> String {
-    let text = fault::describe(&error);
+fn first_line(error: &anyhow::Error) -> String {
+    let text = fault::describe(error);
     text.lines().next().unwrap_or_default().to_owned()
 }
 
@@ -145,7 +145,7 @@ async fn nodes(session: &Session) -> Heard<NodeFacts> {
         let list = all.get_mut(NODES.list).map(serde_json::Value::take);
         read::<Vec<NodeView>>(list.unwrap_or_default())
     };
-    let nodes: Vec<NodeView> = answer.await.map_err(first_line)?;
+    let nodes: Vec<NodeView> = answer.await.map_err(|error| first_line(&error))?;
     Ok(counted(&nodes))
 }
 

@@ -238,7 +238,7 @@ fn of_nodes(facts: &Facts) -> Vec<Need> {
                 ),
                 Ailment::Quiesced => (
                     "asks for no work",
-                    "see why with `hayward node show`; it comes back by itself when the cause is \
+                    "see why with `hayward node NODE`; it comes back by itself when the cause is \
                      gone",
                 ),
                 Ailment::DiskLow => (
@@ -247,7 +247,7 @@ fn of_nodes(facts: &Facts) -> Vec<Need> {
                 ),
                 Ailment::DrainFailed => (
                     "was not empty in time",
-                    "see what blocks it with `hayward node show`, and end that or cancel the drain",
+                    "see what blocks it with `hayward node NODE`, and end that or cancel the drain",
                 ),
             };
             let what = format!("node {node} {how}: {}", it.detail);

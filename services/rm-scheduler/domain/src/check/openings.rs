@@ -80,9 +80,10 @@ impl<'a> Openings<'a> {
         free.take(&load.size);
         let room = quantum.node_order(&node.capacity).checked_sub(load.order)?;
         let fits = order <= room && size.fits(&free) && demand.size.fits(&node.capacity);
-        let gpus = match whole {
-            true => Vec::new(),
-            false => load.open_gpus(&node.capacity, &size)?,
+        let gpus = if whole {
+            Vec::new()
+        } else {
+            load.open_gpus(&node.capacity, &size)?
         };
         fits.then(|| Grant {
             work: work.clone(),

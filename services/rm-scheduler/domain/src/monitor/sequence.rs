@@ -28,8 +28,8 @@ impl Sequence {
     /// A node is about to become another.
     pub fn node(&mut self, name: &NodeName, before: Option<&Node>, now: &Node) {
         let tick = self.next();
-        let same = |node: &&Node| node.capacity == now.capacity && node.pool == now.pool;
-        if before.filter(same).is_none() {
+        let other = |node: &Node| node.capacity != now.capacity || node.pool != now.pool;
+        if before.is_none_or(other) {
             self.sized.insert(name.clone(), tick);
         }
         if now.block.is_none() {

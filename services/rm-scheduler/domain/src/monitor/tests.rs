@@ -290,6 +290,7 @@ fn asked<'a>(world: &'a World, verdicts: &'a Verdicts, news: &'a News) -> Asked<
         snapshot: &world.snapshot,
         verdicts,
         unplanned: news,
+        settled: true,
         round: 1,
         now_ms: 0,
     }
@@ -310,6 +311,11 @@ fn i20_reasons_that_are_missing_or_wrong() {
     assert_eq!(blamed(&look(&wrong, &quiet)), Some("job_1"));
     let nonsense = said(verdict(Reason::Satisfied, 0));
     assert_eq!(blamed(&look(&nonsense, &quiet)), Some("job_1"));
+    let hurried = Asked {
+        settled: false,
+        ..asked(&world, &wrong, &quiet)
+    };
+    assert!(explanations_are_true(&hurried).holds(), "a round is due");
     // What no round has seen cannot have been explained.
     let news = News {
         allocations: [alc("alc_1")].into(),

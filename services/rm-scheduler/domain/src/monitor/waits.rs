@@ -32,6 +32,8 @@ pub struct Asked<'a> {
     pub verdicts: &'a BTreeMap<WorkId, Verdict>,
     /// What no round has seen yet: nothing can have been said of it.
     pub unplanned: &'a News,
+    /// No round is due: what the last one planned was carried out, and nothing of it dropped.
+    pub settled: bool,
     pub round: u64,
     pub now_ms: u64,
 }
@@ -91,7 +93,7 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
                 let said = verdict.numbers.current_processes;
                 // Of what is refused, or in no class or queue any more, nothing is counted.
                 let counted = !verdict.refused && verdict.class.is_some();
-                let wrong = said != has && !some_ended && counted;
+                let wrong = said != has && asked.settled && !some_ended && counted;
                 wrong.then(|| {
                     let detail = format!("is said to have {said} processes, and has {has}");
                     Evidence::new(work, detail)

@@ -125,6 +125,7 @@ fn first(facts: &mut Facts) -> &mut ServiceFacts {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 fn each_fact_and_what_it_needs() {
     let gone = || "connection refused".to_owned();
     let table: Vec<(&str, Facts, Vec<(Kind, &str)>)> = vec![
