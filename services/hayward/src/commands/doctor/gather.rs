@@ -244,7 +244,7 @@ mod tests {
 
     use super::*;
 
-    fn node(name: &str, change: Value) -> NodeView {
+    fn node(name: &str, change: &Value) -> NodeView {
         let mut view = json!({
             "node": name, "pool": "default", "capacity": {"memory_bytes": 1, "cpu_milli": 1},
             "health": "healthy", "schedulable": true, "reason": "heartbeats arrive",
@@ -260,12 +260,12 @@ mod tests {
     fn nodes_are_counted_and_those_that_ail_are_named() {
         let low = json!({"disk_total_bytes": 100_u64 << 30, "disk_free_bytes": 1_u64 << 30});
         let facts = counted(&[
-            node("n1", json!({})),
-            node("n2", json!({"health": "suspect"})),
-            node("n3", json!({"health": "lost", "schedulable": false})),
-            node("n4", json!({"health": "quiesced", "rivals": ["a", "b"]})),
-            node("n5", json!({ "metrics": low })),
-            node("n6", json!({"drain_state": "failed"})),
+            node("n1", &json!({})),
+            node("n2", &json!({"health": "suspect"})),
+            node("n3", &json!({"health": "lost", "schedulable": false})),
+            node("n4", &json!({"health": "quiesced", "rivals": ["a", "b"]})),
+            node("n5", &json!({ "metrics": low })),
+            node("n6", &json!({"drain_state": "failed"})),
         ]);
         assert_eq!((facts.healthy, facts.suspect, facts.lost), (3, 1, 1));
         assert_eq!((facts.quiesced, facts.off, facts.drains), (1, 1, 1));

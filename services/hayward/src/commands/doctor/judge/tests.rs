@@ -124,11 +124,14 @@ fn first(facts: &mut Facts) -> &mut ServiceFacts {
     &mut facts.services[0]
 }
 
+/// A name, what was found out, and what that needs.
+type Row = (&'static str, Facts, Vec<(Kind, &'static str)>);
+
 #[test]
 #[expect(clippy::too_many_lines, reason = "a table is read as a whole")]
 fn each_fact_and_what_it_needs() {
     let gone = || "connection refused".to_owned();
-    let table: Vec<(&str, Facts, Vec<(Kind, &str)>)> = vec![
+    let table: Vec<Row> = vec![
         ("well", well(), vec![]),
         (
             "one is away",
