@@ -12,13 +12,16 @@ mod keep;
 mod machines;
 mod once;
 mod orders;
+mod report;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_blocklist_api::{BlockEntry, BlockKind, BlockOutcome, Evidence, StrategyView};
+use hayward_blocklist_domain::guard::Guard;
 use hayward_blocklist_domain::{Action, Fact, Item, Record, Rule, What};
+use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry, MachineEntry};
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -92,6 +95,8 @@ pub enum Command {
     Machines(Update<MachineEntry>, Reply<()>),
     Facts(Update<FactEntry>, Reply<()>),
     Clearings(Update<ClearingEntry>, Reply<()>),
+    /// How the invariants stand.
+    Invariants(Reply<Findings>),
 }
 
 /// What a term is given, and what readers see of it that is not published.
@@ -149,6 +154,8 @@ pub struct Ledger {
     owed: VecDeque<(Key, Item)>,
     next_evacuation_ms: u64,
     next_trim_ms: u64,
+    /// From look to look at the invariants.
+    guard: Guard,
 }
 
 impl hayward_publication::Ledger for Ledger {
@@ -209,6 +216,7 @@ impl hayward_publication::Ledger for Ledger {
                 self.absorb_clearings(update, moment, batch);
                 batch.answer(reply, ());
             }
+            Command::Invariants(reply) => batch.answer(reply, self.report(moment)),
         }
     }
 
@@ -264,6 +272,7 @@ impl Ledger {
             owed: VecDeque::new(),
             next_evacuation_ms: 0,
             next_trim_ms: 0,
+            guard: Guard::default(),
         }
     }
 

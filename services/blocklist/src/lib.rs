@@ -16,6 +16,7 @@ mod clock;
 mod config;
 mod error;
 mod http;
+mod invariants;
 mod ledger;
 mod show;
 mod store;
@@ -35,6 +36,7 @@ use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
 use hayward_service::frame::{self, Frame};
 use hayward_service::health::{Health, Standing};
+use hayward_service::invariants::Watch;
 use hayward_service::openapi::{Description, documented, golden};
 use hayward_service::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
@@ -120,6 +122,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     follow_into(follow(FAILURES), Command::Facts);
     follow_into(follow(CLEARINGS), Command::Clearings);
 
+    let watch = invariants::watch(&handle);
+    watch.keep(shutdown.clone());
     let app = App {
         handle,
         publisher: publisher.clone(),
@@ -131,8 +135,11 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let shown = publisher.clone();
     let standing = move || hayward_publication::status::standing(&shown);
-    let health = Health::new(NAME, Arc::new(standing)).insecure(frame::insecure_modes(address));
-    let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
+    let health = Health::new(NAME, Arc::new(standing))
+        .insecure(frame::insecure_modes(address))
+        .schema(hayward_postgres::newest(&MIGRATOR));
+    let routes = http::routes().with_state(app).merge(health.routes());
+    let router = documented(routes.merge(watch.routes()), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
         .serve(router, listener, shutdown);
@@ -150,7 +157,9 @@ pub fn openapi() -> String {
     // Only the descriptions are looked at, and those need no state.
     let (_, document) = http::routes().split_for_parts();
     golden(
-        OpenApiRouter::with_openapi(document).merge(health.routes()),
+        OpenApiRouter::with_openapi(document)
+            .merge(health.routes())
+            .merge(Watch::described(NAME).routes()),
         ABOUT,
     )
 }

@@ -7,6 +7,8 @@
 
 #[path = "service/evidence.rs"]
 mod evidence;
+#[path = "service/invariants.rs"]
+mod invariants;
 #[path = "service/items.rs"]
 mod items;
 #[path = "service/rest.rs"]

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use hayward_publication::{Handle, Publisher};
 use hayward_service::health::Health;
+use hayward_service::invariants::Watch;
 use hayward_service::openapi::Description;
 use hayward_service::{Caller, Problem, Scope};
 use sqlx::PgPool;
@@ -57,12 +58,15 @@ fn described() -> OpenApiRouter<Api> {
         .merge(placements::routes())
 }
 
-pub fn routes(api: Api) -> OpenApiRouter {
+pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
     let publisher = api.handle.publisher().clone();
     let standing = move || hayward_publication::status::standing(&publisher);
+    let health = Health::new(crate::NAME, Arc::new(standing))
+        .schema(hayward_postgres::newest(&crate::MIGRATOR));
     described()
         .with_state(api)
-        .merge(Health::new(crate::NAME, Arc::new(standing)).routes())
+        .merge(health.routes())
+        .merge(watch.routes())
 }
 
 /// The description of the routes, as it is kept in `openapi/container-manager.json`.
@@ -70,6 +74,7 @@ pub fn golden() -> String {
     let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
     let mut document = described().into_openapi();
     document.merge(health.routes().into_openapi());
+    document.merge(Watch::described(crate::NAME).routes().into_openapi());
     hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }
 

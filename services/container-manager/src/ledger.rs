@@ -14,6 +14,7 @@ use hayward_container_manager_api::{
 use hayward_container_manager_domain as domain;
 use hayward_container_manager_domain::{Fact, Life, State, Step, Witness, decide};
 use hayward_container_manager_placement::Placement;
+use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, ClosedEntry, ProcessorEntry};
 use hayward_vocabulary::{
@@ -21,6 +22,7 @@ use hayward_vocabulary::{
 };
 use sqlx::PgConnection;
 
+use crate::invariants::Stages;
 use crate::placements::{Deployment, Limits, Placements, asked};
 use crate::store;
 
@@ -100,6 +102,8 @@ pub enum Command {
     },
     Processors(Update<ProcessorEntry>, Reply<()>),
     Closed(Update<ClosedEntry>, Reply<()>),
+    /// How the invariants stand.
+    Invariants(Reply<Findings>),
     /// Somebody asked about placements, and is answered by what they asked.
     Placements(Box<asked::Act>),
     Report {
@@ -130,6 +134,8 @@ pub struct Ledger {
     pub(crate) held: BTreeSet<AllocationId>,
     pub(crate) witnesses: HashMap<NodeName, Witness>,
     pub(crate) placements: Placements,
+    /// From look to look at the invariants.
+    pub(crate) stages: Stages,
 }
 
 impl Ledger {
@@ -143,6 +149,7 @@ impl Ledger {
             held: BTreeSet::new(),
             witnesses: HashMap::new(),
             placements,
+            stages: Stages::default(),
         }
     }
 }
@@ -180,6 +187,10 @@ impl hayward_publication::Ledger for Ledger {
             Command::Closed(update, reply) => {
                 self.absorb_closed(update, moment, batch);
                 batch.answer(reply, ());
+            }
+            Command::Invariants(reply) => {
+                let report = self.report(moment);
+                batch.answer(reply, report);
             }
             Command::Placements(asked) => asked(self, moment, batch),
             Command::Report {

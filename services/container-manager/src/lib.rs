@@ -11,6 +11,7 @@ mod bells;
 mod commands;
 mod config;
 mod http;
+mod invariants;
 mod ledger;
 mod placements;
 mod store;
@@ -104,14 +105,14 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         shutdown.clone(),
     ));
 
-    let router = documented(
-        http::routes(Api {
-            handle,
-            pool,
-            bells: Arc::default(),
-        }),
-        http::ABOUT,
-    );
+    let watch = invariants::watch(&handle);
+    watch.keep(shutdown.clone());
+    let api = Api {
+        handle,
+        pool,
+        bells: Arc::default(),
+    };
+    let router = documented(http::routes(api, watch), http::ABOUT);
     let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {

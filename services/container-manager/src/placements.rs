@@ -16,6 +16,7 @@ use hayward_container_manager_domain::Fact;
 use hayward_container_manager_placement::{Machine, Placement, Rules};
 use hayward_publication::{Batch, Change, Followed, Moment, Update, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, CLOSED, ClosedEntry, PROCESSORS, ProcessorEntry};
+use hayward_vocabulary::invariant::Transit;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId, WorkKind};
 
 use crate::ledger::{Ledger, Rows};
@@ -93,6 +94,22 @@ impl Placements {
     /// An open action has asked for this.
     pub fn wants(&self, request: &str) -> bool {
         self.machine.asked_by(request).is_some()
+    }
+
+    /// Open actions, with how late each is (I24).
+    pub fn overdue(&self, rules: &Rules, now: Timestamp) -> impl Iterator<Item = Transit<String>> {
+        let overdue = self.machine.overdue(rules, now);
+        overdue.map(|(placement, late_ms)| Transit {
+            subject: placement.uuid.clone(),
+            state: "is a placement in flight",
+            late_ms,
+            why: Some(placement.response_message.clone()),
+        })
+    }
+
+    /// How many are over.
+    pub fn over(&self) -> usize {
+        self.machine.over()
     }
 
     fn is_live(&self, deployment: &str) -> bool {

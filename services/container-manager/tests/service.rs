@@ -10,6 +10,7 @@ mod service {
     mod access;
     mod agent;
     mod evacuations;
+    mod invariants;
     mod life;
     mod output;
     mod placements;

@@ -109,6 +109,8 @@ pub enum Asking {
 
     /// Say how each service is
     Status(As<Nothing>),
+    /// Say whether the fleet is well, and if not, what to do
+    Doctor(As<Nothing>),
     /// List the machines
     Nodes(As<nodes::Arguments>),
     /// Show a machine, empty it, vary it off or on, forget it

@@ -9,6 +9,7 @@ pub mod cancel;
 pub mod completion;
 pub mod containers;
 pub mod demo;
+pub mod doctor;
 pub mod enrol;
 pub mod explain;
 pub mod healthcheck;

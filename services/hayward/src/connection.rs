@@ -117,6 +117,11 @@ impl Session {
         self
     }
 
+    /// The state directory, which need not be there.
+    pub fn state(&self) -> &std::path::Path {
+        &self.state
+    }
+
     /// A client of one service.
     pub fn client(&self, service: Service, role: Role) -> anyhow::Result<Client> {
         let url = self.url(service)?;

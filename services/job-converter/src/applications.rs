@@ -20,7 +20,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_applications::book::{Book, Limits};
 use hayward_job_converter_applications::ids::AppId;
-use hayward_vocabulary::UserName;
+use hayward_vocabulary::invariant::Transit;
+use hayward_vocabulary::{Timestamp, UserName};
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
@@ -31,6 +32,7 @@ use one::Touched;
 pub use view::Filter;
 
 use crate::config::Settings;
+use crate::invariants;
 
 /// Who writes them (2.6).
 pub const MANAGER: &str = "applications";
@@ -88,6 +90,41 @@ impl Applications {
             0 => self.counted_of.remove(user),
             theirs => self.counted_of.insert(user.clone(), theirs),
         };
+    }
+
+    pub fn len(&self) -> usize {
+        self.halves.len()
+    }
+
+    /// Live tasks and members of all of them.
+    pub fn counted(&self) -> usize {
+        self.counted
+    }
+
+    /// Applications and tasks in states that have to end (I24).
+    pub fn in_transit(
+        &self,
+    ) -> impl Iterator<Item = ((String, Option<String>), &'static str)> + '_ {
+        self.book.iter().flat_map(|application| {
+            let id = &application.head.id;
+            let own = invariants::transit(application.head.state);
+            let own = own.map(|state| ((id.to_string(), None), state));
+            let tasks = application.tasks.values().filter_map(move |task| {
+                let state = invariants::task_transit(task.state)?;
+                Some(((id.to_string(), Some(task.id.to_string())), state))
+            });
+            own.into_iter().chain(tasks)
+        })
+    }
+
+    /// The timer of each that is due next, and how late it is.
+    pub fn timers(&self, now: Timestamp) -> impl Iterator<Item = Transit<String>> + '_ {
+        self.due.iter().map(move |(at, id)| Transit {
+            subject: id.to_string(),
+            state: "has a timer",
+            late_ms: now.ms_since(Timestamp::from_unix_ms(*at)),
+            why: None,
+        })
     }
 
     /// Looked at again before this batch is over.

@@ -12,6 +12,7 @@ pub mod keys;
 mod life;
 mod orchestrators;
 mod processors;
+mod report;
 mod restore;
 mod round;
 pub mod tasks;
@@ -22,8 +23,10 @@ use std::sync::Arc;
 use hayward_job_converter_api::applications::ApplicationView;
 use hayward_job_converter_applications::ids::AppId;
 use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Wake};
+use hayward_publication::invariants::Findings;
 use hayward_publication::{Followed, Update};
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
+use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, UserName, WorkId};
 use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
@@ -31,6 +34,7 @@ use uuid::Uuid;
 
 use crate::applications::{self, Act, Applications, Whose};
 use crate::error::Refusal;
+use crate::invariants::Stages;
 use crate::orchestrators::Orchestrators;
 use crate::orchestrators::act::Act as OrchestratorAct;
 use crate::room::Room;
@@ -52,6 +56,8 @@ pub enum Command {
     Allocations(Update<AllocationEntry>, Reply<()>),
     Verdicts(Update<VerdictEntry>, Reply<()>),
     Orchestrator(Box<OrchestratorAct>),
+    /// How the invariants stand.
+    Invariants(Reply<Findings>),
     /// Somebody asked about an application, and is answered by what they asked.
     Applications(Act),
 }
@@ -97,6 +103,8 @@ pub struct Ledger {
     /// Work that comes and goes with the maps of orchestrators; none of it is in `works`.
     orchestrators: Orchestrators,
     pub applications: Applications,
+    /// From look to look at the invariants.
+    stages: Stages,
 }
 
 impl Ledger {
@@ -158,6 +166,10 @@ impl Kept for Ledger {
             Command::Verdicts(update, reply) => {
                 self.absorb_verdicts(update, batch);
                 batch.answer(reply, ());
+            }
+            Command::Invariants(reply) => {
+                let report = lengthy(|| self.report(moment));
+                batch.answer(reply, report);
             }
             Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
             Command::Applications(act) => act(self, moment, batch),

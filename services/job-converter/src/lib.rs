@@ -15,6 +15,7 @@ mod entries;
 mod error;
 mod http;
 mod intake;
+mod invariants;
 mod ledger;
 mod managers;
 mod orchestrators;
@@ -41,7 +42,8 @@ use hayward_service::auth::Keys;
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
 use hayward_service::frame::{self, Frame};
-use hayward_service::health::{Health, Standing, StatusSource};
+use hayward_service::health::{Health, Standing};
+use hayward_service::invariants::Watch;
 use hayward_service::openapi::{Description, documented, golden};
 use hayward_service::shutdown::Shutdown;
 use utoipa_axum::router::OpenApiRouter;
@@ -133,6 +135,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         rest.clone(),
     ));
 
+    let watch = invariants::watch(&handle);
+    watch.keep(rest.clone());
     let app = App {
         handle,
         publisher: publisher.clone(),
@@ -143,10 +147,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     };
     let listener = frame::bind(&settings.frame).await?;
     let address = listener.local_addr()?;
-    let health = Health::new(NAME, Arc::new(Status(publisher.clone())))
-        .insecure(frame::insecure_modes(address));
+    let standing = Arc::clone(&publisher);
+    let standing = move || hayward_publication::status::standing(&standing);
+    let health = Health::new(NAME, Arc::new(standing))
+        .insecure(frame::insecure_modes(address))
+        .schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes(&doors).with_state(app);
-    let router = documented(routes.merge(health.routes()), ABOUT);
+    let router = documented(routes.merge(health.routes()).merge(watch.routes()), ABOUT);
     managers.start()?;
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
@@ -205,28 +212,9 @@ pub fn openapi() -> String {
     // Only the descriptions are looked at, and those need no state.
     let (_, document) = http::routes(&Doors::new()).split_for_parts();
     golden(
-        OpenApiRouter::with_openapi(document).merge(health.routes()),
+        OpenApiRouter::with_openapi(document)
+            .merge(health.routes())
+            .merge(Watch::described(NAME).routes()),
         ABOUT,
     )
-}
-
-/// How this replica stands, for `/readyz` and `/v1/status`.
-struct Status(Arc<Publisher>);
-
-impl StatusSource for Status {
-    fn standing(&self) -> Standing {
-        let leading = self.0.leading();
-        Standing {
-            not_ready: leading
-                .as_ref()
-                .err()
-                .map(ToString::to_string)
-                .into_iter()
-                .collect(),
-            epoch: leading.as_ref().ok().copied(),
-            leader: leading.is_ok(),
-            revision: Some(self.0.revision()),
-            ..Standing::default()
-        }
-    }
 }

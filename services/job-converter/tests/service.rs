@@ -10,6 +10,8 @@
 mod applications;
 #[path = "service/groups.rs"]
 mod groups;
+#[path = "service/invariants.rs"]
+mod invariants;
 #[path = "service/life.rs"]
 mod life;
 #[path = "service/managers.rs"]

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
 use hayward_node_status_domain::{Brake, Limits};
+use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
@@ -100,6 +101,8 @@ pub enum Command {
         secret_digest: [u8; 32],
         reply: Answer<()>,
     },
+    /// How the invariants stand.
+    Invariants(Reply<Findings>),
 }
 
 pub struct Ledger {
@@ -266,8 +269,7 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, answer);
             }
             Command::ShowDrain { node, reply } => {
-                let answer = self.show_drain(&node, moment);
-                batch.answer(reply, answer);
+                batch.answer(reply, self.show_drain(&node, moment));
             }
             Command::Clearings { update, reply } => {
                 self.absorb_clearings(update, moment, batch);
@@ -289,6 +291,7 @@ impl hayward_publication::Ledger for Ledger {
                 let answer = self.redeem((&node, &secret_digest), moment, batch);
                 batch.answer(reply, answer);
             }
+            Command::Invariants(reply) => batch.answer(reply, self.report(moment)),
         }
     }
 

@@ -16,6 +16,7 @@ mod commands;
 mod config;
 mod error;
 mod http;
+mod invariants;
 mod ledger;
 mod patience;
 mod pulses;
@@ -40,6 +41,7 @@ use hayward_service::clock::{Clock, SystemClock};
 use hayward_service::frame::{self, Frame};
 use hayward_service::health::{Health, Standing};
 use hayward_service::idempotency::Memory;
+use hayward_service::invariants::Watch;
 use hayward_service::openapi::{Description, documented, golden};
 use hayward_service::shutdown::Shutdown;
 use serde::de::DeserializeOwned;
@@ -134,6 +136,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     Follows::of(rm_scheduler, &handle, &shutdown).start_all();
 
     let (told, patience) = (Arc::new(Memory::new(TOLD)), Arc::new(Patience::default()));
+    let watch = invariants::watch(&handle);
+    watch.keep(shutdown.clone());
     let app = App {
         handle,
         publisher: publisher.clone(),
@@ -147,8 +151,11 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);
-    let health = Health::new(NAME, Arc::new(standing)).insecure(frame::insecure_modes(address));
-    let router = documented(http::routes().with_state(app).merge(health.routes()), ABOUT);
+    let health = Health::new(NAME, Arc::new(standing))
+        .insecure(frame::insecure_modes(address))
+        .schema(hayward_postgres::newest(&MIGRATOR));
+    let routes = http::routes().with_state(app).merge(health.routes());
+    let router = documented(routes.merge(watch.routes()), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
         .open(Method::POST, "/v1/nodes/{node}/credentials")
@@ -171,7 +178,9 @@ pub fn openapi() -> String {
     // Only the descriptions are looked at, and those need no state.
     let (_, document) = http::routes().split_for_parts();
     golden(
-        OpenApiRouter::with_openapi(document).merge(health.routes()),
+        OpenApiRouter::with_openapi(document)
+            .merge(health.routes())
+            .merge(Watch::described(NAME).routes()),
         ABOUT,
     )
 }

@@ -11,6 +11,8 @@ mod agents;
 mod drains;
 #[path = "service/identity.rs"]
 mod identity;
+#[path = "service/invariants.rs"]
+mod invariants;
 #[path = "service/operators.rs"]
 mod operators;
 #[path = "service/scheduler.rs"]

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use hayward_publication::{Handle, Publisher};
 use hayward_service::auth::Issuer;
 use hayward_service::health::Health;
+use hayward_service::invariants::Watch;
 use hayward_service::openapi::Description;
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
@@ -47,11 +48,13 @@ impl Api {
     }
 }
 
-pub fn routes(api: Api) -> OpenApiRouter {
+pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
     let publisher = api.handle.publisher().clone();
     let standing = move || hayward_publication::status::standing(&publisher);
-    let health = Health::new(crate::NAME, Arc::new(standing));
-    described().with_state(api).merge(health.routes())
+    let health = Health::new(crate::NAME, Arc::new(standing))
+        .schema(hayward_postgres::newest(&crate::MIGRATOR));
+    let described = described().with_state(api);
+    described.merge(health.routes()).merge(watch.routes())
 }
 
 fn described() -> OpenApiRouter<Api> {
@@ -86,5 +89,6 @@ pub fn golden() -> String {
     let health = Health::new(crate::NAME, Arc::new(hayward_service::Standing::default));
     let mut document = described().into_openapi();
     document.merge(health.routes().into_openapi());
+    document.merge(Watch::described(crate::NAME).routes().into_openapi());
     hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }

@@ -14,6 +14,7 @@ use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::{ContainerEntry, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
+use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api as api;
 use hayward_rm_scheduler_api::load::Load;
@@ -23,7 +24,7 @@ use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_capacity::Rounds;
-use hayward_rm_scheduler_domain::{Verdict, budget::Hour, snapshot};
+use hayward_rm_scheduler_domain::{Verdict, budget::Hour, monitor, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
@@ -102,6 +103,8 @@ pub enum Command {
     Answered(Box<Answered>, Reply<()>),
     /// Who plans for each pool. Nothing before all neighbours have been heard.
     Planners(Reply<Option<api::planners::Planners>>),
+    /// How the invariants stand.
+    Invariants(Reply<Findings>),
     /// Somebody asked about a worker pool, and is answered by what they asked.
     Pools(Box<pools::Act>),
 }
@@ -172,6 +175,8 @@ pub struct Ledger {
     pub(crate) silent: Option<&'static str>,
     /// Something happened since the last round that a plan could depend on.
     pub(crate) news: bool,
+    /// From look to look at the invariants.
+    pub(crate) memory: monitor::Memory,
 }
 
 impl Ledger {
@@ -334,6 +339,7 @@ impl hayward_publication::Ledger for Ledger {
         let rounds = store::rounds::load(&mut *tx).await?;
         let receipts = store::receipts::load(&mut *tx).await?;
         let usage = store::usage::load(&mut *tx).await?;
+        let pools = store::pools::load(&mut *tx, pools::rules(&context.settings)).await?;
         let (lines, hour) = spending::restore(store::carried::load(&mut *tx).await?);
         let mut ledger = Self {
             context: context.clone(),
@@ -349,9 +355,7 @@ impl hayward_publication::Ledger for Ledger {
             by_work: BTreeMap::new(),
             by_node: BTreeMap::new(),
             incarnations: store::allocations::load_incarnations(&mut *tx).await?,
-            pools: store::pools::load(&mut *tx, pools::rules(&context.settings))
-                .await
-                .map(Pools::loaded)?,
+            pools: Pools::loaded(pools),
             verdicts: store::entries::load(&mut *tx, VERDICTS, |entry: &VerdictEntry| {
                 entry.work.clone()
             })
@@ -384,6 +388,7 @@ impl hayward_publication::Ledger for Ledger {
             cost_ms: 0,
             silent: None,
             news: true,
+            memory: monitor::Memory::default(),
         };
         ledger.take_stock();
         ledger.resume_proofs(moment.monotonic_ms);
@@ -460,6 +465,10 @@ impl hayward_publication::Ledger for Ledger {
             Command::Planners(reply) => {
                 let told = self.informed().then(|| planners::shown(self, moment));
                 batch.answer(reply, told);
+            }
+            Command::Invariants(reply) => {
+                let report = lengthy(|| self.report(moment));
+                batch.answer(reply, report);
             }
             Command::Pools(asked) => asked(self, moment, batch),
         }

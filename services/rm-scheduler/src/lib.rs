@@ -14,6 +14,7 @@ mod config;
 mod error;
 mod evidence;
 mod http;
+mod invariants;
 mod ledger;
 mod load;
 mod looks;
@@ -144,13 +145,15 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
     planners::start(handle.clone(), asked, shutdown.clone());
     let publisher = handle.publisher().clone();
+    let watch = invariants::watch(&handle);
+    watch.keep(shutdown.clone());
     let api = Api {
         handle,
         context,
         pool,
         issuer,
     };
-    let router = documented(http::routes(api), http::ABOUT);
+    let router = documented(http::routes(api, watch), http::ABOUT);
     let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {

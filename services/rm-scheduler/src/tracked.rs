@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use hayward_rm_scheduler_domain::budget::TakenBack;
+use hayward_rm_scheduler_domain::monitor::Sequence;
 use hayward_rm_scheduler_domain::snapshot::outside::Outside;
 use hayward_rm_scheduler_domain::snapshot::queues::Queues;
 use hayward_rm_scheduler_domain::snapshot::{Allocation, Carried, Demand, Node};
@@ -20,6 +21,8 @@ pub struct Tracked {
     changed: Changed,
     /// What the rounds have not seen yet.
     unplanned: News,
+    /// What came first, for who looks at the invariants.
+    sequence: Sequence,
 }
 
 /// Which entries are not as they were written down.
@@ -103,7 +106,17 @@ impl Tracked {
             snapshot,
             changed: Changed::everything(),
             unplanned: News::everything(),
+            sequence: Sequence::default(),
         }
+    }
+
+    /// What [`Tracked::unplanned`] would return, left where it is.
+    pub fn awaits_planning(&self) -> &News {
+        &self.unplanned
+    }
+
+    pub fn sequence(&self) -> &Sequence {
+        &self.sequence
     }
 
     /// What differs from the snapshot that was asked about last.
@@ -146,12 +159,15 @@ impl Tracked {
     pub fn set_node(&mut self, name: NodeName, node: Node) {
         self.changed.node(&name);
         self.unplanned.nodes.insert(name.clone());
+        let before = self.snapshot.nodes.get(&name);
+        self.sequence.node(&name, before, &node);
         self.snapshot.nodes.insert(name, node);
     }
 
     pub fn remove_node(&mut self, name: &NodeName) {
         self.changed.node(name);
         self.unplanned.nodes.insert(name.clone());
+        self.sequence.node_gone(name);
         self.snapshot.nodes.remove(name);
     }
 
@@ -175,6 +191,7 @@ impl Tracked {
     ) -> Option<Allocation> {
         self.changed.allocation(id);
         self.unplanned.allocations.insert(id.clone());
+        self.sequence.allocation(id, allocation.is_some());
         match allocation {
             Some(allocation) => self.snapshot.allocations.insert(id.clone(), allocation),
             None => self.snapshot.allocations.remove(id),
@@ -185,6 +202,7 @@ impl Tracked {
     /// written down as a whole.
     pub fn rework(&mut self, change: impl FnOnce(&mut Snapshot)) {
         change(&mut self.snapshot);
+        self.sequence.anew(&self.snapshot);
         self.unplanned = News::everything();
         self.write_anew();
     }

@@ -11,6 +11,7 @@ mod service {
     mod drains;
     mod evacuations;
     mod evidence;
+    mod invariants;
     mod life;
     mod neighbours;
     mod nodes;

@@ -14,4 +14,4 @@ mod prepare;
 
 pub use embedded::{Embedded, EmbeddedError, Settings, binaries};
 pub use pool::connect;
-pub use prepare::{PrepareError, Schema, Shared, create_database, prepare, role_url};
+pub use prepare::{PrepareError, Schema, Shared, create_database, newest, prepare, role_url};

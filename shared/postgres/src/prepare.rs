@@ -109,6 +109,14 @@ pub fn role_url(
     Ok(options.to_url_lossy().to_string())
 }
 
+/// The version of the tables that these migrations lead to.
+pub fn newest(migrator: &Migrator) -> Option<u64> {
+    let versions = migrator.iter().map(|migration| migration.version);
+    versions
+        .max()
+        .and_then(|version| u64::try_from(version).ok())
+}
+
 /// Creates the database that `admin_url` names as a copy of `template`, to which nobody may be
 /// connected meanwhile. One that exists already is left as it is.
 pub async fn create_database(admin_url: &str, template: &str) -> Result<(), PrepareError> {

@@ -149,6 +149,12 @@ impl<C: Send + 'static> Handle<C> {
     pub fn publisher(&self) -> &Arc<Publisher> {
         &self.publisher
     }
+
+    /// Commands that wait, and how many may before more are refused (I25).
+    pub fn backlog(&self) -> (usize, usize) {
+        let most = self.queue.max_capacity();
+        (most - self.queue.capacity(), most)
+    }
 }
 
 /// The task that commits; it ends when told to, after giving the lease back.

@@ -17,6 +17,7 @@ pub mod endpoint;
 pub mod error;
 pub mod followed;
 pub mod follower;
+pub mod invariants;
 mod lease;
 pub mod published;
 pub mod publisher;

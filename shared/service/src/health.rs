@@ -69,6 +69,8 @@ pub struct Health {
     pub source: Arc<dyn StatusSource>,
     /// Named in the status, as S3 asks; see [`crate::frame::insecure_modes`].
     pub insecure_modes: Vec<String>,
+    /// The newest migration this version knows.
+    pub schema: Option<u64>,
 }
 
 impl Health {
@@ -79,7 +81,14 @@ impl Health {
             started: Instant::now(),
             source,
             insecure_modes: Vec::new(),
+            schema: None,
         }
+    }
+
+    #[must_use]
+    pub fn schema(mut self, newest: Option<u64>) -> Self {
+        self.schema = newest;
+        self
     }
 
     #[must_use]
@@ -143,6 +152,9 @@ async fn readyz(State(health): State<Health>) -> Response {
 pub struct Status {
     pub name: String,
     pub version: String,
+    /// The version of the tables it works on: the newest migration it knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schema: Option<u64>,
     /// Milliseconds since this process started the service.
     pub uptime_ms: u64,
     pub ready: bool,
@@ -175,6 +187,7 @@ async fn status(State(health): State<Health>, _caller: Caller) -> Json<Status> {
     Json(Status {
         name: health.name.to_owned(),
         version: health.version.to_owned(),
+        schema: health.schema,
         uptime_ms: u64::try_from(health.started.elapsed().as_millis()).unwrap_or(u64::MAX),
         ready: standing.not_ready.is_empty(),
         not_ready: standing.not_ready,

@@ -15,6 +15,7 @@ pub mod extract;
 pub mod frame;
 pub mod health;
 pub mod idempotency;
+pub mod invariants;
 pub mod lengthy;
 pub mod limits;
 pub mod openapi;

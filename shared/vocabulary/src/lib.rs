@@ -8,6 +8,7 @@
 
 pub mod exit;
 pub mod ids;
+pub mod invariant;
 pub mod launch;
 pub mod orchestrated;
 pub mod processor;

@@ -11,6 +11,7 @@
 pub mod backoff;
 pub mod brakes;
 pub mod fact;
+pub mod guard;
 pub mod item;
 pub mod record;
 pub mod rule;

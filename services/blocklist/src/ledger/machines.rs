@@ -59,6 +59,11 @@ impl Machines {
         self.followed.get(node)
     }
 
+    /// Ready nodes by pool.
+    pub fn ready(&self) -> &BTreeMap<String, u64> {
+        &self.ready
+    }
+
     pub fn cursor(&self) -> Option<hayward_publication::Cursor> {
         self.followed.cursor()
     }

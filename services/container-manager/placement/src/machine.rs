@@ -295,6 +295,24 @@ impl Machine {
             .min()
     }
 
+    /// Actions that time alone should have moved on by now, and for how many milliseconds.
+    pub fn overdue(
+        &self,
+        rules: &Rules,
+        now: Timestamp,
+    ) -> impl Iterator<Item = (&Placement, u64)> {
+        let late = move |it: &Placement| {
+            let deadline = step::deadline(it, rules);
+            deadline.map_or(0, |deadline| now.ms_since(deadline))
+        };
+        self.active().map(move |it| (it, late(it)))
+    }
+
+    /// Those that are over and kept for readers.
+    pub fn over(&self) -> usize {
+        self.all.len() - self.open.len()
+    }
+
     /// The open action whose request this is.
     pub fn asked_by(&self, request: &str) -> Option<&Placement> {
         self.active()

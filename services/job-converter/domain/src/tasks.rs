@@ -102,6 +102,29 @@ impl TaskBook {
         self.remaining() == 0
     }
 
+    /// What is wrong with the sums: each task is in exactly one place, and counted there (I5).
+    /// Reckoned from the places and not from the counters.
+    pub fn fault(&self) -> Option<String> {
+        let held = || self.leases.values().flat_map(BTreeMap::keys).copied();
+        let (waiting, leased, done) = (spanned(&self.waiting), held().count(), spanned(&self.done));
+        let leased = leased as u64;
+        let (total, counted) = (self.total, waiting + leased + done);
+        if counted != total {
+            return Some(format!(
+                "of {total} tasks {waiting} wait, {leased} are leased and {done} are done"
+            ));
+        }
+        if leased != self.leased || self.failed > done {
+            let (said, failed) = (self.leased, self.failed);
+            return Some(format!(
+                "{leased} tasks are leased where {said} are counted; {failed} of {done} failed"
+            ));
+        }
+        let twice = held().find(|task| self.waiting.contains(*task) || self.done.contains(*task));
+        let twice = twice.or_else(|| overlap(&self.waiting, &self.done));
+        twice.map(|task| format!("task {task} is in two places"))
+    }
+
     /// Mean milliseconds of a task with an outcome.
     pub fn mean_ms(&self) -> Option<u64> {
         (self.spent_us / 1000).checked_div(self.done.len())
@@ -289,6 +312,24 @@ impl TaskBook {
             }
         }
     }
+}
+
+fn spanned(ranges: &Ranges) -> u64 {
+    ranges.spans().map(|(start, end)| end - start).sum()
+}
+
+/// A number that is in both.
+fn overlap(some: &Ranges, others: &Ranges) -> Option<u64> {
+    let mut others = others.spans().peekable();
+    for (start, end) in some.spans() {
+        while others.next_if(|(_, stop)| *stop <= start).is_some() {}
+        if let Some((from, _)) = others.peek()
+            && *from < end
+        {
+            return Some(start.max(*from));
+        }
+    }
+    None
 }
 
 #[cfg(test)]

@@ -58,6 +58,10 @@ impl Keys {
         }
     }
 
+    pub fn len(&self) -> usize {
+        self.known.len()
+    }
+
     /// Takes out what is too old or too much, a piece at a time.
     pub fn sweep(&mut self, now: Timestamp, limit: usize) -> Vec<Uuid> {
         let mut gone = Vec::new();

@@ -84,6 +84,7 @@ impl Ledger {
             moving: std::collections::BTreeSet::new(),
             tell_progress_ms: 0,
             orchestrators: Orchestrators::default(),
+            stages: crate::invariants::Stages::default(),
         };
         ledger.restore_homes(stored.localities)?;
         for row in stored.open {

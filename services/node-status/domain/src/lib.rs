@@ -17,6 +17,7 @@ pub mod health;
 pub mod lease;
 pub mod limit;
 pub mod room;
+pub mod stay;
 pub mod twins;
 pub mod words;
 

@@ -4,7 +4,12 @@ mod gangs;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_domain::{Plan, Planner, Reason, snapshot::queues::Queue};
+use hayward_rm_scheduler_domain::{
+    News, Plan, Planner, Reason,
+    monitor::{self, Asked, Memory, Sequence},
+    snapshot::queues::Queue,
+};
+use hayward_vocabulary::invariant::Outcome as Found;
 use serde_json::{Value, json};
 
 use crate::{
@@ -196,6 +201,52 @@ fn no_plan_over_commits_and_none_depends_on_anything_else() {
             world.carry_out(&plan);
             happens(world, draw, round);
             limits_hold(seed, world);
+        }
+    });
+}
+
+/// What is said of a fleet that runs is true of every pool: the live checks accuse nobody.
+#[test]
+fn the_live_checks_hold_in_every_cycle() {
+    each_pool(|seed, world, draw| {
+        let (mut sequence, mut memory) = (Sequence::default(), Memory::default());
+        sequence.anew(&world.snapshot);
+        for round in 0..8_u64 {
+            let before = world.snapshot.clone();
+            let plan = world.plan();
+            world.carry_out(&plan);
+            let after = &world.snapshot;
+            for (name, node) in &after.nodes {
+                sequence.node(name, before.nodes.get(name), node);
+            }
+            let mut unplanned = News::default();
+            let ids = before.allocations.keys().chain(after.allocations.keys());
+            for id in ids {
+                if before.allocations.get(id) != after.allocations.get(id) {
+                    sequence.allocation(id, after.allocations.contains_key(id));
+                    unplanned.allocations.insert(id.clone());
+                }
+            }
+            let asked = Asked {
+                snapshot: after,
+                verdicts: &plan.verdicts,
+                unplanned: &unplanned,
+                settled: true,
+                round,
+                now_ms: round,
+            };
+            for finding in [
+                monitor::no_over_commit(after, &sequence),
+                monitor::explanations_are_true(&asked),
+                monitor::work_conserving(&asked, &mut memory),
+                monitor::gangs_are_whole(after, &mut memory, round),
+            ] {
+                let broken = matches!(finding.outcome, Found::Violated { .. });
+                assert!(!broken, "seed {seed}, round {round}: {finding:#?}");
+            }
+            if round % 4 == 3 {
+                happens(world, draw, round);
+            }
         }
     });
 }

@@ -4,9 +4,10 @@
 //! Each violation names the grant or vacate it concerns, so that the rest of a plan stands.
 
 mod apart;
-mod load;
+pub(crate) mod load;
+mod openings;
 mod queues;
-mod tally;
+pub(crate) mod tally;
 
 use std::collections::BTreeSet;
 
@@ -19,6 +20,7 @@ use crate::{
     snapshot::{Allocation, BlockEffect, Class, Demand, Node, Policy, Snapshot},
 };
 
+pub use openings::Openings;
 use tally::Tally;
 
 /// The part of a plan a violation concerns, by its place in the plan.
@@ -224,7 +226,7 @@ fn is_misplaced(snapshot: &Snapshot, demand: &Demand, allocation: &Allocation) -
 }
 
 /// The quantum of the tree a pool stands in.
-fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
+pub(crate) fn quantum_of<'a>(snapshot: &'a Snapshot, pool: &str) -> &'a Quantum {
     let mut at = snapshot.pools.get(pool);
     for _ in 0..snapshot.pools.len() {
         let above = at.and_then(|pool| pool.parent.as_ref());

@@ -4,10 +4,12 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkKind;
+use hayward_vocabulary::invariant::{Finding, Outcome as Found};
 use proptest::prelude::*;
 
 use crate::{
     FairShare, Plan, Planner, Snapshot,
+    monitor::{Asked, Memory, Sequence, explanations_are_true, no_over_commit, work_conserving},
     plan::{VacateReason, WorkShare},
     settings::Settings,
     snapshot::{Policy, Pool},
@@ -255,6 +257,58 @@ fn no_hole_is_left(world: &World, plan: &Plan) {
     }
 }
 
+/// The live checks beside a fleet, as its scheduler keeps them.
+struct Watch {
+    known: Snapshot,
+    sequence: Sequence,
+    memory: Memory,
+    news: crate::News,
+}
+
+impl Watch {
+    fn of(snapshot: &Snapshot) -> Self {
+        let mut sequence = Sequence::default();
+        sequence.anew(snapshot);
+        Self {
+            known: snapshot.clone(),
+            sequence,
+            memory: Memory::default(),
+            news: crate::News::default(),
+        }
+    }
+
+    fn hear(&mut self, now: &Snapshot) {
+        for (name, node) in &now.nodes {
+            self.sequence.node(name, self.known.nodes.get(name), node);
+        }
+        let ids = self.known.allocations.keys().chain(now.allocations.keys());
+        for id in ids.collect::<std::collections::BTreeSet<_>>() {
+            if self.known.allocations.get(id) != now.allocations.get(id) {
+                self.sequence
+                    .allocation(id, now.allocations.contains_key(id));
+                self.news.allocations.insert(id.clone());
+            }
+        }
+        self.known = now.clone();
+    }
+
+    fn look(&mut self, world: &World, plan: &Plan) -> Vec<Finding> {
+        let asked = Asked {
+            snapshot: &world.snapshot,
+            verdicts: &plan.verdicts,
+            unplanned: &std::mem::take(&mut self.news),
+            settled: true,
+            round: plan.round,
+            now_ms: plan.round * 1_000,
+        };
+        vec![
+            no_over_commit(&world.snapshot, &self.sequence),
+            explanations_are_true(&asked),
+            work_conserving(&asked, &mut self.memory),
+        ]
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig {
         cases: 150,
@@ -279,6 +333,29 @@ proptest! {
             no_hole_is_left(&world, &plan);
             before = shares(&plan, &world.snapshot);
             world.step();
+        }
+    }
+
+    /// What is said of a fleet that runs is true of every fleet: the live checks accuse nobody.
+    #[test]
+    fn the_live_checks_hold_in_every_cycle(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        weights in prop::collection::vec(1..400_u64, 4),
+        news in news(),
+        departure in 1..4_u64,
+    ) {
+        let mut world = fleet(&nodes, &weights, departure);
+        world.snapshot.tunables.settings = Settings::default();
+        let mut watch = Watch::of(&world.snapshot);
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            watch.hear(&world.snapshot);
+            let plan = world.step();
+            watch.hear(&world.snapshot);
+            for finding in watch.look(&world, &plan) {
+                let found = !matches!(finding.outcome, Found::Violated { .. });
+                prop_assert!(found, "cycle {at}: {finding:#?}");
+            }
         }
     }
 

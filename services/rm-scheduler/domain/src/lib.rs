@@ -32,6 +32,7 @@ mod forest;
 mod how_much;
 mod kept;
 mod marks;
+pub mod monitor;
 mod news;
 mod orders;
 mod overage;

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use hayward_vocabulary::Timestamp;
+use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -38,6 +39,20 @@ pub struct Answer<T> {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: T,
+}
+
+impl<T> Answer<T> {
+    /// When the service says it answered, by its own clock: to be shown, and never compared with
+    /// anything that matters (R4). Whole seconds.
+    pub fn date(&self) -> Option<Timestamp> {
+        instant(self.headers.get(DATE)?.to_str().ok()?)
+    }
+}
+
+/// `Sun, 22 Nov 2026 11:25:00 GMT`
+fn instant(date: &str) -> Option<Timestamp> {
+    let read = chrono::DateTime::parse_from_rfc2822(date).ok()?;
+    Some(Timestamp::from_unix_ms(read.timestamp_millis()))
 }
 
 impl Call {
@@ -263,4 +278,17 @@ fn escape(text: &str) -> String {
         }
         escaped
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_date_is_read_or_is_none() {
+        let read = instant("Thu, 01 Jan 1970 00:01:00 GMT");
+        assert_eq!(read, Some(Timestamp::from_unix_ms(60_000)));
+        assert_eq!(instant("yesterday"), None);
+        assert_eq!(instant(""), None);
+    }
 }

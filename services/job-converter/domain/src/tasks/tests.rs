@@ -226,3 +226,39 @@ fn what_a_lost_answer_held_comes_back() {
     assert!(book.keep_only(&who, &[1]));
     assert_eq!((book.leased(), book.waiting()), (1, 3));
 }
+
+#[test]
+fn i5_a_task_that_is_lost_or_in_two_places_is_seen() {
+    let holder = AllocationId::new("alc_1").unwrap();
+    let book = || {
+        let mut book = TaskBook::new(6, 1);
+        book.lease(&holder, 3);
+        let given = Leased {
+            task: 0,
+            attempt: 1,
+        };
+        book.finish(&holder, given, Ending::Succeeded, 1);
+        book
+    };
+    assert_eq!(book().fault(), None);
+    assert_eq!(TaskBook::new(0, 1).fault(), None);
+
+    let mut lost = book();
+    lost.waiting.remove(4);
+    let said = "of 6 tasks 2 wait, 2 are leased and 1 are done";
+    assert_eq!(lost.fault().as_deref(), Some(said));
+
+    // One is lost and another in two places: the sums are right.
+    let mut twice = book();
+    twice.waiting.remove(4);
+    twice.done.insert(5);
+    assert_eq!(twice.fault().as_deref(), Some("task 5 is in two places"));
+    let mut twice = book();
+    twice.waiting.remove(4);
+    twice.waiting.insert(1);
+    assert_eq!(twice.fault().as_deref(), Some("task 1 is in two places"));
+
+    let mut miscounted = book();
+    miscounted.leased = 7;
+    assert!(miscounted.fault().unwrap().contains("where 7 are counted"));
+}

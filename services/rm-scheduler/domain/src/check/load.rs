@@ -23,6 +23,19 @@ impl Load {
         }
     }
 
+    /// The first gpus that could take a process of this size, where there are enough of them.
+    pub fn open_gpus(&self, capacity: &Size, size: &Size) -> Option<Vec<u64>> {
+        let part = size.gpu_milli.min(GPU_MILLI);
+        let needed = usize::try_from(size.gpu_milli.div_ceil(GPU_MILLI)).unwrap_or(usize::MAX);
+        let open = (0..capacity.gpu_milli.div_ceil(GPU_MILLI)).filter(|gpu| {
+            let has = capacity.gpu_milli - gpu * GPU_MILLI;
+            let used = self.gpus.get(gpu).copied().unwrap_or(0);
+            used + part <= has.min(GPU_MILLI)
+        });
+        let open: Vec<u64> = open.take(needed).collect();
+        (open.len() == needed).then_some(open)
+    }
+
     /// Every gpu is there and takes no more than it has.
     pub fn gpus_suffice(&self, capacity: &Size) -> bool {
         self.gpus.iter().all(|(gpu, used)| {

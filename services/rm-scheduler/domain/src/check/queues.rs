@@ -50,7 +50,7 @@ pub fn check_grant(
     Err(Fault::WrongSize { granted, needed })
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Held<'a> {
     /// What leaves is in here. By tree, then by path.
     queues: BTreeMap<(&'a str, String), Size>,

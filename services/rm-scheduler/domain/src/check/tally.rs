@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// Sums over everything that is held, to which grants are added one by one.
+#[derive(Clone)]
 pub(super) struct Tally<'a> {
     /// What leaves is in here: it occupies its node until it is gone.
     nodes: BTreeMap<&'a NodeName, Load>,
@@ -55,6 +56,11 @@ impl<'a> Tally<'a> {
             }
         }
         tally
+    }
+
+    /// What lies on a node.
+    pub fn on(&self, node: &NodeName) -> Option<&Load> {
+        self.nodes.get(node)
     }
 
     fn queue(&mut self, snapshot: &'a Snapshot, held: &'a Allocation) {
@@ -126,7 +132,7 @@ impl<'a> Tally<'a> {
 }
 
 /// of a whole node, its order in quanta.
-fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
+pub(crate) fn held_of(snapshot: &Snapshot, allocation: &Allocation) -> Size {
     let class = snapshot.classes.get(&allocation.class);
     match class.filter(|it| it.policy == Policy::Reserve && allocation.fixed) {
         Some(class) => quantum_of(snapshot, &class.pool).whole(allocation.order, &allocation.size),

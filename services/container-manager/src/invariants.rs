@@ -1,0 +1,157 @@
+//! The invariants that container-manager can see (section 1 of the reliability rules): containers
+//! and placement actions that outlive their deadlines, and its limits.
+
+use hayward_container_manager_domain::State;
+use hayward_publication::invariants::{Findings, Look};
+use hayward_publication::{Handle, Moment};
+use hayward_service::invariants::{Watch, timed};
+use hayward_vocabulary::AllocationId;
+use hayward_vocabulary::invariant::{Ages, Bound, Transit, mortal};
+
+use crate::ledger::{Command, Container, Ledger};
+
+/// A node that is there asks for its orders without pause; one that is not is given up, and what
+/// was ordered there with it.
+const ORDERED_MS: u64 = 300_000;
+/// An image may be large and far away.
+const LAUNCHING_MS: u64 = 1_800_000;
+/// After the grace of the work, stopping by force takes a minute at most.
+const FORCED_MS: u64 = 120_000;
+
+/// How containers in transit are, from look to look: how long is reckoned by our own clock.
+pub type Stages = Ages<AllocationId, State>;
+
+pub fn watch(handle: &Handle<Command>) -> Watch {
+    let look = Look {
+        handle: handle.clone(),
+        command: Command::Invariants,
+    };
+    Watch::new(crate::NAME, look)
+}
+
+/// How long a container may be as it is; absent where that is as long as it likes.
+fn limit_ms(container: &Container) -> Option<u64> {
+    // What is held waits for an action or a predecessor, which have deadlines of their own.
+    if container.life.held {
+        return None;
+    }
+    let launch = container.launch.as_ref();
+    let grace_ms = launch.map_or(0, |launch| launch.stop_grace_ms);
+    match container.life.state {
+        State::Ordered => Some(ORDERED_MS),
+        State::Launching => Some(LAUNCHING_MS),
+        State::Stopping => Some(grace_ms.saturating_add(FORCED_MS)),
+        State::Running | State::Ended => None,
+    }
+}
+
+fn spoken(state: State) -> &'static str {
+    match state {
+        State::Ordered => "is ordered, and its node has not taken it up",
+        State::Launching => "is launching",
+        State::Stopping => "is stopping",
+        State::Running | State::Ended => "is as it should be",
+    }
+}
+
+impl Ledger {
+    pub(crate) fn report(&mut self, moment: &Moment) -> Findings {
+        let now_ms = moment.monotonic_ms;
+        let transit = self.containers.values();
+        let transit = transit.filter(|container| limit_ms(container).is_some());
+        let transit = transit.map(|it| (it.id.clone(), it.life.state));
+        self.stages.look(now_ms, transit);
+        let containers = self.stages.ages(now_ms).filter_map(|(id, _, age)| {
+            let container = self.containers.get(id)?;
+            Some(of_container(container, age))
+        });
+        let rules = self.limits.rules;
+        let actions = self.placements.overdue(&rules, moment.now);
+        let most = self.limits.keep.saturating_mul(2);
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        Findings {
+            findings: vec![timed(|| mortal(containers.chain(actions)))],
+            bounds: vec![Bound {
+                // They are swept once a minute, so there may be more in between.
+                what: "placements that are over",
+                has: number(self.placements.over()),
+                most: number(most),
+            }],
+        }
+    }
+}
+
+/// I24
+fn of_container(container: &Container, age_ms: u64) -> Transit<String> {
+    let limit = limit_ms(container);
+    let node = &container.node;
+    let why = container.life.reason.as_deref();
+    Transit {
+        subject: container.id.to_string(),
+        state: spoken(container.life.state),
+        late_ms: limit.map_or(0, |limit| age_ms.saturating_sub(limit)),
+        why: Some(match why {
+            Some(why) => format!("on {node}: {why}"),
+            None => format!("on {node}"),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_container_manager_domain::Life;
+    use hayward_vocabulary::invariant::{Outcome, SWEEP_MS};
+    use hayward_vocabulary::{Size, Timestamp, WorkKind};
+
+    use super::*;
+
+    fn container(state: State) -> Container {
+        let life = Life {
+            state,
+            reason: Some("it cannot be killed".into()),
+            ..Life::ordered(1)
+        };
+        Container {
+            id: AllocationId::new("alc_1").unwrap(),
+            work: "job_1".parse().unwrap(),
+            kind: WorkKind::Job,
+            user: "ann".parse().unwrap(),
+            node: "n1".parse().unwrap(),
+            size: Size::default(),
+            exclusive: false,
+            predecessor: None,
+            request: None,
+            launch: None,
+            epoch: 1,
+            ordered_at: Timestamp::default(),
+            life,
+            buried_at: None,
+        }
+    }
+
+    #[test]
+    fn i24_containers_that_stay_in_transit() {
+        let late = |state, age| !mortal([of_container(&container(state), age)]).holds();
+        for (state, limit) in [
+            (State::Ordered, ORDERED_MS),
+            (State::Launching, LAUNCHING_MS),
+            (State::Stopping, FORCED_MS),
+        ] {
+            assert!(!late(state, limit + SWEEP_MS), "{state:?}");
+            assert!(late(state, limit + SWEEP_MS + 1), "{state:?}");
+        }
+        assert!(!late(State::Running, u64::MAX));
+        let found = mortal([of_container(&container(State::Stopping), u64::MAX)]);
+        let Outcome::Violated { evidence, .. } = found.outcome else {
+            panic!("it is late");
+        };
+        assert!(evidence[0].detail.ends_with("on n1: it cannot be killed"));
+    }
+
+    #[test]
+    fn what_is_held_waits_for_something_else() {
+        let mut held = container(State::Ordered);
+        held.life.held = true;
+        assert_eq!(limit_ms(&held), None);
+    }
+}

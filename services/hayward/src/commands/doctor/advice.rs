@@ -1,0 +1,69 @@
+//! What to do where a rule is broken; the same stands in the operations manual.
+
+pub fn for_rule(rule: &str) -> &'static str {
+    match rule {
+        "I2" => {
+            "look at the node with `hayward node NODE`, and vary it off if work there suffers; \
+             keep the newest rounds (`hayward rounds`) and report it: this should not happen"
+        }
+        "I5" => {
+            "do not restart job-converter before its rows are saved (pg_dump); report it with \
+             the id of the job"
+        }
+        "I10" => {
+            "restart rm-scheduler: its memory is rebuilt from its rows; if it comes back, save \
+             the rows (pg_dump) and report it"
+        }
+        "I13" => {
+            "ask why with `hayward app ID`; give it up with `hayward app ID --remove` if \
+             it stays so"
+        }
+        "I14" => {
+            "look at the receipts with `hayward rounds`; lower the preemption budget in the \
+             policy while you find out who asks and withdraws"
+        }
+        "I16" => {
+            "see the item with `hayward blocks`; take it off with `hayward unblock NODE`, or \
+             raise the share that may be blocked; then look at the log of blocklist"
+        }
+        "I20" => {
+            "ask with `hayward explain ID`; if the answer is wrong, keep the round with \
+             `hayward replay` and report it"
+        }
+        "I21" => {
+            "ask with `hayward explain ID` and `hayward what-if`; replay the round with \
+             `hayward replay ROUND` and report it"
+        }
+        "I24" => {
+            "see what it waits for: a drain with `hayward node NODE`, a container with \
+             `hayward containers`; a process that cannot be killed needs its machine rebooted"
+        }
+        "I25" => {
+            "something asks faster than it is answered: look for it in `hayward load` and in \
+             the log; a slow database is the likeliest cause"
+        }
+        _ => "see the table of rules in docs/operations.md",
+    }
+}
+
+/// What to do about a service that does not answer.
+pub fn for_away(name: &str) -> String {
+    format!(
+        "start it again (`hayward run {name}`, `docker compose up -d {name}`, or `hayward up` for \
+             all); nothing is lost while it is away, and {}",
+        meanwhile(name)
+    )
+}
+
+fn meanwhile(name: &str) -> &'static str {
+    match name {
+        "job-converter" => "what runs goes on, but nothing can be submitted and no task leased",
+        "rm-scheduler" => "what runs goes on, but nothing new is placed and nothing taken back",
+        "container-manager" => "what runs goes on, but nothing is started, stopped or moved",
+        "node-status" => {
+            "agents go on, but no loss of a node is noticed and no node can be drained"
+        }
+        "blocklist" => "blocks stay in force until their ends, but none can be set or taken off",
+        _ => "the others go on",
+    }
+}

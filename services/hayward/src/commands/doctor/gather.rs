@@ -1,0 +1,296 @@
+//! Asks everybody at the same time, and gives up soon on who does not answer.
+
+use std::time::{Duration, Instant};
+
+use hayward_blocklist_api::BlockOverview;
+use hayward_job_converter_api::{WorkList, WorkView};
+use hayward_node_status_api::drain::DrainState;
+use hayward_node_status_api::{Health, NodeView};
+use hayward_publication::Cursor;
+use hayward_service::health::Status;
+use hayward_service::{Clock as _, SystemClock};
+use hayward_vocabulary::Timestamp;
+use http::Method;
+use serde::de::DeserializeOwned;
+
+use super::facts::{
+    Ailment, Blocked, Disk, Facts, Heard, Lag, NodeFacts, ServiceFacts, Unwell, Waiting,
+};
+use super::judge::{is_low, publisher};
+use crate::connection::pages::{self, Pages};
+use crate::connection::{Role, Service, Session};
+use crate::output::words::bytes;
+use crate::output::{fault, read};
+
+/// A service that takes longer is as good as away.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// A fleet of many thousands of nodes takes a moment to list.
+const LISTS: Duration = Duration::from_secs(15);
+/// What waits longest that is shown.
+const WAITING: usize = 5;
+const NODES: Pages = Pages {
+    list: "nodes",
+    next: "next_cursor",
+};
+
+pub async fn all(session: &Session) -> Facts {
+    let at = SystemClock.now();
+    let services = async {
+        let [jobs, rounds, containers, nodes, blocks] =
+            Service::ALL.map(|service| one(session, service));
+        let heard = tokio::join!(jobs, rounds, containers, nodes, blocks);
+        Vec::from(<[ServiceFacts; 5]>::from(heard))
+    };
+    let lists = async { tokio::join!(nodes(session), blocked(session), waiting(session, at)) };
+    let (services, (nodes, blocked, waiting)) = tokio::join!(services, lists);
+    Facts {
+        at,
+        services: with_lags(services),
+        nodes,
+        blocked,
+        waiting,
+        disk: disk(session),
+    }
+}
+
+async fn one(session: &Session, service: Service) -> ServiceFacts {
+    let status = status(session, service);
+    let invariants = get(session, service, "/v1/invariants");
+    let (status, invariants) = tokio::join!(status, invariants);
+    let (status, clock_ahead_ms) = match status {
+        Ok((status, ahead)) => (Ok(status), ahead),
+        Err(error) => (Err(error), None),
+    };
+    ServiceFacts {
+        name: service.name(),
+        url: session.url(service).unwrap_or_default(),
+        status,
+        invariants,
+        clock_ahead_ms,
+        lags: Vec::new(),
+    }
+}
+
+/// How it stands, and what its clock is ahead of ours.
+async fn status(session: &Session, service: Service) -> Heard<(Status, Option<i64>)> {
+    let answer = async {
+        let client = session.client(service, Role::Reader)?;
+        let (asked, started) = (SystemClock.now(), Instant::now());
+        let call = client.call(Method::GET, "/v1/status").timeout(PATIENCE);
+        let answer = call.answer::<Status>().await?;
+        let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(0);
+        let date = answer.date();
+        Ok((answer.body, date.map(|date| ahead_ms(date, asked, took))))
+    };
+    answer.await.map_err(|error| first_line(&error))
+}
+
+/// A date on the wire has whole seconds: it stands for the middle of its second.
+fn ahead_ms(date: Timestamp, asked: Timestamp, took_ms: u64) -> i64 {
+    let here = asked.plus_ms(took_ms / 2);
+    date.plus_ms(500).unix_ms() - here.unix_ms()
+}
+
+async fn get<T: DeserializeOwned>(session: &Session, service: Service, path: &str) -> Heard<T> {
+    let answer = async {
+        let client = session.client(service, Role::Reader)?;
+        anyhow::Ok(client.get_within(path, PATIENCE).await?)
+    };
+    answer.await.map_err(|error| first_line(&error))
+}
+
+fn first_line(error: &anyhow::Error) -> String {
+    let text = fault::describe(error);
+    text.lines().next().unwrap_or_default().to_owned()
+}
+
+/// What each has read of the others, against what those have.
+fn with_lags(services: Vec<ServiceFacts>) -> Vec<ServiceFacts> {
+    let revision = |name: Option<&str>| {
+        let mut services = services.iter();
+        let found = services.find(|it| Some(it.name) == name)?;
+        found.status.as_ref().ok()?.revision
+    };
+    let lags = |service: &ServiceFacts| {
+        let followers = service.status.as_ref().map(|it| it.followers.as_slice());
+        let followers = followers.unwrap_or_default().iter();
+        let lag = |follower: &hayward_service::FollowerStanding| {
+            let read = follower.cursor.as_deref().and_then(Cursor::parse);
+            let there = revision(publisher(&follower.publication));
+            let behind = read.zip(there).map(|(read, there)| {
+                // It may have read what was written after the other was asked.
+                there.saturating_sub(read.revision)
+            });
+            Lag {
+                publication: follower.publication.clone(),
+                silent_ms: follower.lag_ms,
+                stale: follower.stale,
+                behind,
+                fault: follower.fault.clone(),
+            }
+        };
+        followers.map(lag).collect::<Vec<Lag>>()
+    };
+    let all: Vec<Vec<Lag>> = services.iter().map(lags).collect();
+    let with = services.into_iter().zip(all);
+    with.map(|(service, lags)| ServiceFacts { lags, ..service })
+        .collect()
+}
+
+async fn nodes(session: &Session) -> Heard<NodeFacts> {
+    let answer = async {
+        let client = session.client(Service::NodeStatus, Role::Reader)?;
+        let all = pages::all(&client, "/v1/nodes", NODES);
+        let mut all = tokio::time::timeout(LISTS, all).await??;
+        let list = all.get_mut(NODES.list).map(serde_json::Value::take);
+        read::<Vec<NodeView>>(list.unwrap_or_default())
+    };
+    let nodes: Vec<NodeView> = answer.await.map_err(|error| first_line(&error))?;
+    Ok(counted(&nodes))
+}
+
+pub fn counted(nodes: &[NodeView]) -> NodeFacts {
+    let mut facts = NodeFacts::default();
+    for node in nodes {
+        let entry = &node.entry;
+        let (count, ailment) = match entry.health {
+            Health::Healthy => (&mut facts.healthy, None),
+            Health::Suspect => (&mut facts.suspect, Some(Ailment::Suspect)),
+            Health::Lost => (&mut facts.lost, Some(Ailment::Lost)),
+            Health::Quiesced | Health::Unknown => (&mut facts.quiesced, Some(Ailment::Quiesced)),
+        };
+        *count += 1;
+        facts.off += u64::from(!entry.schedulable);
+        facts.drains += u64::from(node.drain_state.is_some());
+        let mut unwell = |what, detail: String| {
+            facts.unwell.push(Unwell {
+                node: entry.node.to_string(),
+                what,
+                detail,
+            });
+        };
+        // Who was varied off is away with somebody's knowledge.
+        let known = !entry.schedulable || node.drain_state.is_some();
+        if node.rivals.is_empty() {
+            if let Some(what) = ailment.filter(|_| !known) {
+                unwell(what, entry.reason.clone());
+            }
+        } else {
+            unwell(Ailment::Twins, node.rivals.join(", "));
+        }
+        if node.drain_state == Some(DrainState::Failed) {
+            unwell(Ailment::DrainFailed, entry.reason.clone());
+        }
+        let (free, total) = (node.metrics.disk_free_bytes, node.metrics.disk_total_bytes);
+        if entry.health == Health::Healthy && is_low(free, total) {
+            unwell(
+                Ailment::DiskLow,
+                format!("{} of {} left", bytes(free), bytes(total)),
+            );
+        }
+    }
+    facts
+}
+
+async fn blocked(session: &Session) -> Heard<Vec<Blocked>> {
+    let all: BlockOverview = get(session, Service::Blocklist, "/v1/blocklist").await?;
+    let nodes = all.nodes.into_iter().map(|view| Blocked {
+        node: view.item.identifier,
+        cause: view.item.cause,
+        automatic: view.item.automatic,
+        on_trial: view.item.canary,
+    });
+    Ok(nodes.collect())
+}
+
+/// Ids sort by age, so a first page has what waits longest.
+async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
+    let list = |route: &str| {
+        let path = format!("/v1/{route}?state=waiting&limit={WAITING}");
+        async move { get::<WorkList>(session, Service::JobConverter, &path).await }
+    };
+    let (jobs, services, reservations) =
+        tokio::join!(list("jobs"), list("services"), list("reservations"));
+    let all = [jobs?, services?, reservations?];
+    let all = all.into_iter().flat_map(|list| list.items);
+    let mut all: Vec<Waiting> = all.map(|view| of_work(view, now)).collect();
+    all.sort_by_key(|it| it.since);
+    all.truncate(WAITING);
+    Ok(all)
+}
+
+fn of_work(view: WorkView, now: Timestamp) -> Waiting {
+    Waiting {
+        work: view.id.to_string(),
+        user: view.user.to_string(),
+        since: view.submitted_at,
+        waits_ms: now.ms_since(view.submitted_at),
+        reason: view.reason,
+    }
+}
+
+fn disk(session: &Session) -> Option<Disk> {
+    let found = nix::sys::statvfs::statvfs(session.state()).ok()?;
+    let block = found.fragment_size();
+    Some(Disk {
+        free_bytes: block.saturating_mul(found.blocks_available()),
+        total_bytes: block.saturating_mul(found.blocks()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(name: &str, change: &Value) -> NodeView {
+        let mut view = json!({
+            "node": name, "pool": "default", "capacity": {"memory_bytes": 1, "cpu_milli": 1},
+            "health": "healthy", "schedulable": true, "reason": "heartbeats arrive",
+            "since": "2026-01-01T00:00:00.000Z", "boot_id": "b", "agent_instance": "a",
+            "metrics": {}, "heartbeat_age_ms": 1, "missed": 0, "version": "0.1.0",
+        });
+        let fields = view.as_object_mut().unwrap();
+        fields.extend(change.as_object().unwrap().clone());
+        serde_json::from_value(view).unwrap()
+    }
+
+    #[test]
+    fn nodes_are_counted_and_those_that_ail_are_named() {
+        let low = json!({"disk_total_bytes": 100_u64 << 30, "disk_free_bytes": 1_u64 << 30});
+        let facts = counted(&[
+            node("n1", &json!({})),
+            node("n2", &json!({"health": "suspect"})),
+            node("n3", &json!({"health": "lost", "schedulable": false})),
+            node("n4", &json!({"health": "quiesced", "rivals": ["a", "b"]})),
+            node("n5", &json!({ "metrics": low })),
+            node("n6", &json!({"drain_state": "failed"})),
+        ]);
+        assert_eq!((facts.healthy, facts.suspect, facts.lost), (3, 1, 1));
+        assert_eq!((facts.quiesced, facts.off, facts.drains), (1, 1, 1));
+        let named = facts.unwell.iter().map(|it| (it.node.as_str(), it.what));
+        let expected = [
+            ("n2", Ailment::Suspect),
+            ("n4", Ailment::Twins),
+            ("n5", Ailment::DiskLow),
+            ("n6", Ailment::DrainFailed),
+        ];
+        assert_eq!(
+            named.collect::<Vec<_>>(),
+            expected,
+            "n3 is off, and that is known"
+        );
+    }
+
+    #[test]
+    fn a_clock_is_ahead_or_behind_by_what_its_date_says() {
+        let date = Timestamp::from_unix_ms(1_000_000);
+        assert_eq!(ahead_ms(date, date.plus_ms(400), 200), 0);
+        assert_eq!(ahead_ms(date, date.plus_ms(10_400), 200), -10_000);
+        assert_eq!(
+            ahead_ms(date.plus_ms(60_000), date.plus_ms(400), 200),
+            60_000
+        );
+    }
+}

@@ -1,0 +1,319 @@
+//! From facts to what needs somebody. Pure: the same facts, the same findings.
+//!
+//! What ends by itself and harms nobody is shown and is no finding: a drain that goes on, a node
+//! that an operator varied off, work that waits with a reason.
+
+use std::collections::BTreeMap;
+
+use hayward_service::invariants::{RuleResult, RuleStanding};
+use serde::Serialize;
+
+use super::advice;
+use super::facts::{Ailment, Facts, Heard, ServiceFacts};
+use crate::output::words::{bytes, count, duration};
+
+/// A clock that is further off confuses people, if nobody else.
+pub const CLOCK_MS: i64 = 5_000;
+/// Silence of a publisher that is worth a word: more than two of its waits.
+const SILENT_MS: u64 = 25_000;
+/// Less than a twentieth of a disk, and less than so much.
+const DISK_PART: u64 = 20;
+const DISK_BYTES: u64 = 10 << 30;
+/// Work that waits for longer is worth a look, whatever it waits for.
+const LONG_MS: u64 = 24 * 3_600_000;
+
+/// Something that needs somebody.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Need {
+    /// What it is about, in one word for programs.
+    pub kind: Kind,
+    /// A service, a node, a rule.
+    pub subject: String,
+    pub what: String,
+    /// What to do.
+    pub action: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    Away,
+    NotReady,
+    Invariant,
+    /// It could not be looked at.
+    Unseen,
+    Follower,
+    Versions,
+    Clock,
+    Node,
+    Disk,
+    Waiting,
+    Insecure,
+}
+
+fn need(kind: Kind, subject: &str, what: impl Into<String>, action: impl Into<String>) -> Need {
+    Need {
+        kind,
+        subject: subject.to_owned(),
+        what: what.into(),
+        action: action.into(),
+    }
+}
+
+/// The gravest first.
+pub fn needs(facts: &Facts) -> Vec<Need> {
+    let mut needs: Vec<Need> = facts.services.iter().flat_map(of_service).collect();
+    needs.extend(of_versions(&facts.services));
+    needs.extend(of_modes(&facts.services));
+    needs.extend(of_nodes(facts));
+    needs.extend(of_lists(facts));
+    needs.extend(of_waiting(facts));
+    needs.extend(of_disk(facts));
+    needs.sort_by_key(|need| need.kind);
+    needs
+}
+
+fn of_service(service: &ServiceFacts) -> Vec<Need> {
+    let name = service.name;
+    let status = match &service.status {
+        Ok(status) => status,
+        Err(error) => {
+            let what = format!("{name} does not answer at {}: {error}", service.url);
+            return vec![need(Kind::Away, name, what, advice::for_away(name))];
+        }
+    };
+    let mut needs = Vec::new();
+    if !status.ready {
+        let what = format!("{name} is not ready: {}", status.not_ready.join("; "));
+        let action = "if another replica leads, nothing; if the database went back in time, see \
+                      docs/operations.md; else look at its log and at Postgres";
+        needs.push(need(Kind::NotReady, name, what, action));
+    }
+    needs.extend(of_invariants(service, status.ready));
+    needs.extend(of_followers(service));
+    let ahead = service.clock_ahead_ms.unwrap_or(0);
+    if ahead.abs() > CLOCK_MS {
+        let by = duration(ahead.unsigned_abs());
+        let how = if ahead > 0 { "ahead of" } else { "behind" };
+        let what = format!("the clock of {name} is {by} {how} that of this machine");
+        let action = "let both machines keep time (chrony, systemd-timesyncd); until then times \
+                      that people set and see are off, and nothing else";
+        needs.push(need(Kind::Clock, name, what, action));
+    }
+    needs
+}
+
+fn of_invariants(service: &ServiceFacts, ready: bool) -> Vec<Need> {
+    let name = service.name;
+    let all = match &service.invariants {
+        Ok(all) => all,
+        // One that does not lead has nothing to look at, and was told of already.
+        Err(_) if !ready => return Vec::new(),
+        Err(error) => {
+            let what = format!("the invariants of {name} cannot be looked at: {error}");
+            let action = "ask with the token of an operator or a viewer: --operator, --token-file";
+            return vec![need(Kind::Unseen, name, what, action)];
+        }
+    };
+    let broken = all.rules.iter();
+    let broken = broken.filter(|rule| rule.result == RuleResult::Violated);
+    broken.map(|rule| of_rule(name, rule)).collect()
+}
+
+fn of_rule(service: &str, rule: &RuleStanding) -> Need {
+    let first = rule.evidence.first();
+    let first = first.map(|it| format!("; first {}: {}", it.subject, it.detail));
+    let what = format!(
+        "{} does not hold in {service}: {} ({}{})",
+        rule.id,
+        rule.title,
+        count(rule.violations, "violation"),
+        first.unwrap_or_default()
+    );
+    need(Kind::Invariant, &rule.id, what, advice::for_rule(&rule.id))
+}
+
+fn of_followers(service: &ServiceFacts) -> Vec<Need> {
+    let silent = |ms: Option<u64>| ms.is_some_and(|ms| ms > SILENT_MS);
+    let late = service.lags.iter();
+    let late = late.filter(|lag| lag.stale || silent(lag.silent_ms));
+    late.map(|lag| {
+        let name = service.name;
+        let publication = &lag.publication;
+        let since = match lag.silent_ms {
+            Some(ms) => format!("for {}", duration(ms)),
+            None => "since it started".to_owned(),
+        };
+        let fault = lag.fault.as_ref().map(|fault| format!(": {fault}"));
+        let what = format!(
+            "{name} has heard nothing of {publication} {since}{}",
+            fault.unwrap_or_default()
+        );
+        let action = format!(
+            "see that {} is up, that {name} can reach it, and that its token has not run out; \
+             nothing is taken back on old news",
+            publisher(publication).unwrap_or("its publisher")
+        );
+        need(Kind::Follower, name, what, action)
+    })
+    .collect()
+}
+
+/// Who publishes it.
+pub fn publisher(publication: &str) -> Option<&'static str> {
+    Some(match publication {
+        "nodes" => "node-status",
+        "demand" | "jobs" => "job-converter",
+        "blocks" => "blocklist",
+        "containers" | "requests" | "desired" => "container-manager",
+        "allocations" | "verdicts" | "processors" | "closed" | "failures" | "machines"
+        | "clearings" => "rm-scheduler",
+        _ => return None,
+    })
+}
+
+/// Versions side by side are meant for the time of an upgrade (A15).
+fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
+    let heard = services.iter().filter_map(|it| it.status.as_ref().ok());
+    let mut versions: Vec<&str> = heard.map(|it| it.version.as_str()).collect();
+    versions.sort_unstable();
+    versions.dedup();
+    (versions.len() > 1).then(|| {
+        let what = format!(
+            "services of different versions run: {}",
+            versions.join(", ")
+        );
+        let action = "finish the upgrade; two versions side by side are meant for its duration";
+        need(Kind::Versions, "versions", what, action)
+    })
+}
+
+/// S3: said once, however many run so.
+fn of_modes(services: &[ServiceFacts]) -> Option<Need> {
+    let heard = services.iter().filter_map(|it| it.status.as_ref().ok());
+    let mut modes: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for status in heard {
+        for mode in &status.insecure_modes {
+            modes.entry(mode).or_default().push(&status.name);
+        }
+    }
+    let said: Vec<String> = modes
+        .iter()
+        .map(|(mode, names)| format!("{mode} ({})", names.join(", ")))
+        .collect();
+    (!said.is_empty()).then(|| {
+        let what = format!("insecure modes are on: {}", said.join("; "));
+        let action = "take the setting away, and use TLS wherever it is not loopback";
+        need(Kind::Insecure, "insecure modes", what, action)
+    })
+}
+
+fn of_nodes(facts: &Facts) -> Vec<Need> {
+    let Ok(nodes) = &facts.nodes else {
+        return Vec::new();
+    };
+    if nodes.all() == 0 {
+        let what = "there are no nodes: nothing can run";
+        let action = "let one in: `hayward enrol NODE`";
+        return vec![need(Kind::Node, "nodes", what, action)];
+    }
+    let unwell = nodes.unwell.iter();
+    unwell
+        .map(|it| {
+            let node = &it.node;
+            let (how, action) = match it.what {
+                Ailment::Suspect => (
+                    "is suspect",
+                    "see whether it and its agent are up; it is given up by itself if it stays \
+                     silent",
+                ),
+                Ailment::Lost => (
+                    "is lost",
+                    "start its agent again, or forget it: `hayward node forget`; its work is \
+                     started elsewhere",
+                ),
+                Ailment::Twins => (
+                    "has two agents",
+                    "stop one of them, or say which is right: `hayward node identify`",
+                ),
+                Ailment::Quiesced => (
+                    "asks for no work",
+                    "see why with `hayward node NODE`; it comes back by itself when the cause is \
+                     gone",
+                ),
+                Ailment::DiskLow => (
+                    "is low on disk",
+                    "make room on the disk of its state directory: nothing starts on a full one",
+                ),
+                Ailment::DrainFailed => (
+                    "was not empty in time",
+                    "see what blocks it with `hayward node NODE`, and end that or cancel the drain",
+                ),
+            };
+            let what = format!("node {node} {how}: {}", it.detail);
+            need(Kind::Node, node, what, action)
+        })
+        .collect()
+}
+
+/// Lists that could not be read although their service is there.
+fn of_lists(facts: &Facts) -> Vec<Need> {
+    let there = |name: &str| {
+        let mut services = facts.services.iter();
+        services.any(|it| it.name == name && it.status.as_ref().is_ok_and(|it| it.ready))
+    };
+    let unread = |what: &str, of: &str, error: Option<&String>| {
+        let error = error.filter(|_| there(of))?;
+        let text = format!("the {what} cannot be read: {error}");
+        let action = "ask with another token: --operator, --token-file";
+        Some(need(Kind::Unseen, of, text, action))
+    };
+    [
+        unread("nodes", "node-status", fault(&facts.nodes)),
+        unread("blocks", "blocklist", fault(&facts.blocked)),
+        unread("work that waits", "job-converter", fault(&facts.waiting)),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+fn fault<T>(heard: &Heard<T>) -> Option<&String> {
+    heard.as_ref().err()
+}
+
+fn of_waiting(facts: &Facts) -> Option<Need> {
+    let longest = facts.waiting.as_ref().ok()?.first()?;
+    (longest.waits_ms > LONG_MS).then(|| {
+        let reason = longest.reason.as_deref().unwrap_or("no reason is known");
+        let what = format!(
+            "{} of {} has waited for {}: {reason}",
+            longest.work,
+            longest.user,
+            duration(longest.waits_ms)
+        );
+        let action = format!("ask what would help: `hayward explain {}`", longest.work);
+        need(Kind::Waiting, &longest.work, what, action)
+    })
+}
+
+/// Is a disk nearly full? One of which nothing is known is not.
+pub fn is_low(free: u64, total: u64) -> bool {
+    total > 0 && free < total / DISK_PART && free < DISK_BYTES
+}
+
+fn of_disk(facts: &Facts) -> Option<Need> {
+    let disk = facts.disk?;
+    is_low(disk.free_bytes, disk.total_bytes).then(|| {
+        let what = format!(
+            "the disk of the state directory has {} of {} left",
+            bytes(disk.free_bytes),
+            bytes(disk.total_bytes)
+        );
+        let action = "make room: a database without any stops the fleet";
+        need(Kind::Disk, "state directory", what, action)
+    })
+}
+
+#[cfg(test)]
+mod tests;

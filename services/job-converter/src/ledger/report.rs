@@ -1,0 +1,74 @@
+//! What the ledger says of its own invariants; the rules are in [`crate::invariants`].
+
+use hayward_publication::committer::Moment;
+use hayward_publication::invariants::Findings;
+use hayward_service::invariants::timed;
+use hayward_vocabulary::invariant::{Bound, Transit, mortal};
+
+use super::Ledger;
+use crate::invariants;
+
+/// Forgotten a piece at a time, so there may be more for a moment.
+const PIECES: usize = 2_000;
+
+impl Ledger {
+    pub(super) fn report(&mut self, moment: &Moment) -> Findings {
+        let now_ms = moment.monotonic_ms;
+        let jobs = self.works.values();
+        let jobs = jobs.filter_map(|work| Some((&work.id, work.job()?.book.fault())));
+        let tasks = timed(|| invariants::no_task_is_lost(jobs));
+        self.stages.look(now_ms, self.applications.in_transit());
+        let grace_ms = self.room.settings.stop_grace_ms;
+        let states = invariants::late(&self.stages, now_ms, grace_ms)
+            .chain(self.applications.timers(moment.now))
+            .chain(self.waits(now_ms));
+        Findings {
+            findings: vec![tasks, timed(|| mortal(states))],
+            bounds: self.bounds(),
+        }
+    }
+
+    /// Leases and holds that should have ended; what stands in order may be early, never late.
+    fn waits(&self, now_ms: u64) -> impl Iterator<Item = Transit<String>> {
+        let leases = self.lease_order.iter();
+        let leases = leases.map(|(due, holder)| (holder.to_string(), "holds tasks", *due));
+        let holds = self.holds.iter();
+        let holds = holds.map(|(due, uuid)| (uuid.to_string(), "is held back", *due));
+        leases
+            .chain(holds)
+            .map(move |(subject, state, due)| Transit {
+                subject,
+                state,
+                late_ms: now_ms.saturating_sub(due),
+                why: None,
+            })
+    }
+
+    /// I25
+    fn bounds(&self) -> Vec<Bound> {
+        let settings = &self.room.settings;
+        let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let bound = |what, has, most| Bound {
+            what,
+            has: number(has),
+            most: number(most),
+        };
+        let open = self.works.len() + self.orchestrators.open();
+        let (finals, keys) = (settings.keep_final, settings.keep_keys);
+        vec![
+            bound("open work", open, settings.max_open_work),
+            bound("work that is over", self.finals.len(), finals + PIECES),
+            bound("idempotency keys", self.keys.len(), keys + PIECES),
+            bound(
+                "applications",
+                self.applications.len(),
+                settings.max_applications,
+            ),
+            bound(
+                "tasks and members of applications",
+                self.applications.counted(),
+                settings.max_open_work,
+            ),
+        ]
+    }
+}

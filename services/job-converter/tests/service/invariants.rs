@@ -1,0 +1,56 @@
+//! `GET /v1/invariants` on a service that works.
+
+use hayward_service::Code;
+use hayward_service::Scope;
+use hayward_service::client::ClientError;
+use hayward_service::health::Status;
+use hayward_service::invariants::{Invariants, RuleResult};
+use serde_json::json;
+
+use crate::world::World;
+
+const PATH: &str = "/v1/invariants";
+
+fn results(all: &Invariants) -> Vec<(&str, RuleResult)> {
+    let rules = all.rules.iter();
+    rules.map(|it| (it.id.as_str(), it.result)).collect()
+}
+
+fn refusal(answer: Result<Invariants, ClientError>) -> Code {
+    let error = answer.expect_err("it is not for everybody");
+    error.problem().expect("a problem document").code
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_invariants_of_job_converter_hold() {
+    use RuleResult::{Holds, NotChecked};
+    let world = World::new().await;
+    let body = json!({ "command": ["/bin/true"], "tasks": { "count": 3 } });
+    let job = world.submit(body).await;
+    let demand = world.demand_of(&job.id).await;
+    let process = world.scheduler.grant(&demand);
+    let leased = world.runner(&demand).lease(&process.id, 2).await;
+    assert_eq!(leased.tasks.len(), 2);
+
+    let viewer = world.client("vic", &[Scope::Viewer]);
+    let seen: Invariants = viewer.get(PATH).await.unwrap();
+    let expected = [
+        ("I5", Holds),
+        ("I19", NotChecked),
+        ("I24", Holds),
+        ("I25", Holds),
+    ];
+    assert_eq!(results(&seen), expected, "{seen:#?}");
+    assert_eq!(
+        (seen.service.as_str(), seen.rules[0].examined),
+        ("job-converter", 1)
+    );
+
+    let nobody = world.client_with("nonsense");
+    assert_eq!(refusal(nobody.get(PATH).await), Code::Unauthenticated);
+    assert_eq!(refusal(world.user("ann").get(PATH).await), Code::Forbidden);
+    let status: Status = viewer.get("/v1/status").await.unwrap();
+    assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
+    let followed = status.followers.iter().map(|it| it.publication.as_str());
+    assert_eq!(followed.collect::<Vec<_>>(), ["allocations", "verdicts"]);
+}

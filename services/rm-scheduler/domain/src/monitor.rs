@@ -1,0 +1,38 @@
+//! The invariants as they can be seen in the working set of a scheduler that runs (section 1 of the
+//! reliability rules): each is a pure question to the snapshot and to what is kept beside it, and
+//! shares no code with those who plan.
+//!
+//! A rule that needs to know what came first is told by [`Sequence`], which counts changes instead
+//! of reading clocks (R4). A rule that needs to know how long something has lasted remembers it
+//! from look to look in [`Memory`].
+
+mod accounts;
+mod gangs;
+mod receipts;
+mod room;
+mod sequence;
+mod waits;
+
+use hayward_vocabulary::WorkId;
+use hayward_vocabulary::invariant::Ages;
+
+pub use accounts::{Book, accounts_balance};
+pub use gangs::gangs_are_whole;
+pub use receipts::preemption_is_justified;
+pub use room::{BLOCKED, OVER_COMMIT, blocked_means_blocked, no_over_commit};
+pub use sequence::Sequence;
+pub use waits::{Asked, CONSERVING, EXPLAINED, explanations_are_true, work_conserving};
+
+/// What is remembered from look to look.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Gangs that have some of what they need, and how much they lack.
+    torn: Ages<(String, String), u64>,
+    /// Work that waits although a node would take it.
+    overlooked: Ages<WorkId, ()>,
+    /// The round at which it was first seen so.
+    since_round: std::collections::BTreeMap<WorkId, u64>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! I10: holdings are the sum of what is live, whichever book they are read from.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::{NodeName, UserName};
+
+pub const BALANCE: Rule = Rule {
+    id: "I10",
+    title: "accounts balance: holdings are the sum of live allocations",
+};
+
+/// Quanta by user, class and node.
+pub type Sums<'a> = BTreeMap<(&'a UserName, &'a str, &'a NodeName), u64>;
+
+/// One place where holdings are kept.
+#[derive(Debug, Default)]
+pub struct Book<'a> {
+    pub name: &'static str,
+    sums: Sums<'a>,
+}
+
+impl<'a> Book<'a> {
+    pub fn new(name: &'static str) -> Self {
+        Self {
+            name,
+            sums: Sums::new(),
+        }
+    }
+
+    pub fn add(&mut self, user: &'a UserName, class: &'a str, node: &'a NodeName, order: u64) {
+        *self.sums.entry((user, class, node)).or_default() += order;
+    }
+}
+
+/// Compares books with the allocations themselves.
+pub fn accounts_balance(live: &Book<'_>, others: &[Book<'_>]) -> Finding {
+    let mut inquiry = Inquiry::into(BALANCE);
+    for book in others {
+        let keys: BTreeSet<_> = live.sums.keys().chain(book.sums.keys()).collect();
+        for key in keys {
+            let amount = |book: &Book<'_>| book.sums.get(key).copied().unwrap_or(0);
+            let (is, said) = (amount(live), amount(book));
+            let (user, class, node) = key;
+            inquiry.examine((is != said).then(|| {
+                let detail = format!(
+                    "in class {class:?} on {node}, {} has {said} quanta where {is} are live",
+                    book.name
+                );
+                Evidence::new(user, detail)
+                    .number("live_quanta", is)
+                    .number("kept_quanta", said)
+            }));
+        }
+    }
+    inquiry.end()
+}

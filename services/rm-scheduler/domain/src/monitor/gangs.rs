@@ -1,0 +1,76 @@
+//! I13: a gang is at or above its minimum, or holds nothing.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+
+use super::Memory;
+use crate::snapshot::Snapshot;
+
+pub const GANGS: Rule = Rule {
+    id: "I13",
+    title: "a gang has its minimum, or holds nothing",
+};
+/// A gang that lost a part is repaired first in line, and given up after a minute unless it says
+/// otherwise; a minute more for what has to stop.
+const GRACE_MS: u64 = 120_000;
+
+#[derive(Default)]
+struct Parts {
+    has: u64,
+    lacks: u64,
+    /// Something of it leaves: it is being released.
+    goes: bool,
+}
+
+/// How long a gang may be torn is judged from look to look, by a monotonic clock.
+pub fn gangs_are_whole(snapshot: &Snapshot, memory: &mut Memory, now_ms: u64) -> Finding {
+    let mut held: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
+    for allocation in snapshot.allocations.values() {
+        let (has, goes) = held.entry(allocation.work.as_str()).or_default();
+        *has += u64::from(!allocation.leaving);
+        *goes |= allocation.leaving;
+    }
+    let mut gangs: BTreeMap<(String, String), Parts> = BTreeMap::new();
+    for (work, demand) in &snapshot.demand {
+        let queued = demand.queued.as_deref();
+        let Some((queued, gang)) = queued.and_then(|it| Some((it, it.gang.as_ref()?))) else {
+            continue;
+        };
+        let application = queued.application.as_deref().unwrap_or(work.as_str());
+        let key = (application.to_owned(), gang.name.clone());
+        let parts = gangs.entry(key).or_default();
+        let (has, goes) = held.get(work.as_str()).copied().unwrap_or_default();
+        parts.has += has;
+        parts.lacks += gang.min.min(demand.max_processes).saturating_sub(has);
+        parts.goes |= goes;
+    }
+    let torn = gangs.iter().filter(|(_, parts)| {
+        let torn = parts.has > 0 && parts.lacks > 0;
+        torn && !parts.goes
+    });
+    let torn = torn.map(|(key, parts)| (key.clone(), parts.lacks));
+    memory.torn.look(now_ms, torn);
+    let mut inquiry = Inquiry::into(GANGS);
+    let late: BTreeMap<_, _> = memory
+        .torn
+        .ages(now_ms)
+        .filter(|(_, _, age)| *age >= GRACE_MS)
+        .map(|(key, lacks, age)| (key.clone(), (*lacks, age)))
+        .collect();
+    for (key, parts) in gangs {
+        let fault = late.get(&key).map(|(lacks, age)| {
+            let detail = format!(
+                "gang {:?} has {} processes and lacks {lacks}, and is neither repaired nor \
+                 released",
+                key.1, parts.has
+            );
+            Evidence::new(&key.0, detail)
+                .number("has_processes", parts.has)
+                .number("lacks_processes", *lacks)
+                .number("torn_ms", *age)
+        });
+        inquiry.examine(fault);
+    }
+    inquiry.end()
+}

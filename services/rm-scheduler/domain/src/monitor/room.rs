@@ -1,0 +1,79 @@
+//! I2 and I16: what stands on nodes.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::{AllocationId, NodeName};
+
+use super::Sequence;
+use crate::check::{load::Load, quantum_of, tally::held_of};
+use crate::snapshot::Snapshot;
+
+pub const OVER_COMMIT: Rule = Rule {
+    id: "I2",
+    title: "no node has given out more than it has",
+};
+pub const BLOCKED: Rule = Rule {
+    id: "I16",
+    title: "nothing new lands on a blocked node",
+};
+
+/// I2. A node that shrank below what stands on it is over-full and nobody's fault, as long as
+/// nothing was granted there since.
+pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
+    let mut loads: BTreeMap<&NodeName, (Load, Option<&AllocationId>)> = BTreeMap::new();
+    for (id, allocation) in &snapshot.allocations {
+        let (load, late) = loads.entry(&allocation.node).or_default();
+        let size = held_of(snapshot, allocation);
+        load.add(allocation.order, &size, &allocation.gpus);
+        if sequence.after_size(id, &allocation.node) {
+            *late = Some(id);
+        }
+    }
+    let mut inquiry = Inquiry::into(OVER_COMMIT);
+    for (name, node) in &snapshot.nodes {
+        let Some((load, late)) = loads.get(name) else {
+            inquiry.examine(None);
+            continue;
+        };
+        let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
+        let full = load.order <= has
+            && load.size.fits(&node.capacity)
+            && load.gpus_suffice(&node.capacity);
+        let fault = late.filter(|_| !full).map(|late| {
+            let detail = format!(
+                "{} of {has} quanta are given out, or another resource twice; {late} was granted \
+                 since the node has what it has",
+                load.order
+            );
+            Evidence::new(name, detail)
+                .number("held_quanta", load.order)
+                .number("quanta", has)
+                .number("held_memory_bytes", load.size.memory_bytes)
+                .number("memory_bytes", node.capacity.memory_bytes)
+        });
+        inquiry.examine(fault);
+    }
+    inquiry.end()
+}
+
+/// I16. A node on trial is not blocked: what it is given is how it shows that it works.
+pub fn blocked_means_blocked(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
+    let mut inquiry = Inquiry::into(BLOCKED);
+    for (id, allocation) in &snapshot.allocations {
+        let node = snapshot.nodes.get(&allocation.node);
+        let Some(block) = node.and_then(|node| node.block.as_ref()) else {
+            continue;
+        };
+        let late = sequence.after_block(id, &allocation.node);
+        inquiry.examine(late.then(|| {
+            let (node, work) = (&allocation.node, &allocation.work);
+            let detail = format!(
+                "was granted to {work} on {node} after it was blocked: {}",
+                block.reason
+            );
+            Evidence::new(id, detail).number("order", allocation.order)
+        }));
+    }
+    inquiry.end()
+}

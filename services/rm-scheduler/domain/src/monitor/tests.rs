@@ -1,0 +1,378 @@
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::invariant::{Finding, Outcome as Found};
+use hayward_vocabulary::{AllocationId, NodeName, Outcome, Receipt, Size, Timestamp, WorkId};
+
+use super::*;
+use crate::news::News;
+use crate::plan::{Numbers, Reason, Verdict};
+use crate::snapshot::queues::{Gang, Queued};
+use crate::snapshot::{Allocation, BlockEffect, Snapshot};
+use crate::world::{GIB, World, node_name, work_id};
+
+fn alc(text: &str) -> AllocationId {
+    AllocationId::new(text).unwrap()
+}
+
+/// A job on node `n00` with an allocation of so many quanta for each id.
+fn fleet(orders: &[(&str, u64)]) -> World {
+    let mut world = World::eager().nodes(&[4, 4]);
+    world.job("job_1", "ann", 1);
+    for (id, order) in orders {
+        world
+            .snapshot
+            .allocations
+            .insert(alc(id), held("job_1", "n00", *order));
+    }
+    world
+}
+
+fn held(work: &str, node: &str, order: u64) -> Allocation {
+    Allocation {
+        work: work_id(work),
+        kind: hayward_vocabulary::WorkKind::Job,
+        user: "ann".parse().unwrap(),
+        class: "fair".into(),
+        node: node_name(node),
+        order,
+        size: Size::memory(order * GIB),
+        fixed: false,
+        granted_at: Timestamp::default(),
+        running: true,
+        started_at: None,
+        running_since: None,
+        investment_ms: None,
+        item_ms: None,
+        gpus: Vec::new(),
+        leaving: false,
+        purged: false,
+    }
+}
+
+/// As if everything came in this order: nodes, then allocations.
+fn in_order(snapshot: &Snapshot) -> Sequence {
+    let mut sequence = Sequence::default();
+    for (name, node) in &snapshot.nodes {
+        sequence.node(name, None, node);
+    }
+    for id in snapshot.allocations.keys() {
+        sequence.allocation(id, true);
+    }
+    sequence
+}
+
+/// Whose fault it is said to be, first of all.
+fn blamed(finding: &Finding) -> Option<&str> {
+    match &finding.outcome {
+        Found::Violated { evidence, .. } => Some(&evidence[0].subject),
+        _ => None,
+    }
+}
+
+#[test]
+fn i2_a_node_that_has_given_out_more_than_it_has() {
+    let world = fleet(&[("alc_1", 2), ("alc_2", 2)]);
+    let sequence = in_order(&world.snapshot);
+    let found = no_over_commit(&world.snapshot, &sequence);
+    assert!(found.holds() && found.examined == 2);
+
+    let mut over = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
+    let sequence = in_order(&over.snapshot);
+    assert_eq!(
+        blamed(&no_over_commit(&over.snapshot, &sequence)),
+        Some("n00")
+    );
+
+    // A dimension that is no part of the quantum counts as well.
+    over.snapshot.allocations.remove(&alc("alc_3"));
+    for held in over.snapshot.allocations.values_mut() {
+        held.size.cpu_milli = 600_000;
+    }
+    assert_eq!(
+        blamed(&no_over_commit(&over.snapshot, &sequence)),
+        Some("n00")
+    );
+}
+
+#[test]
+fn i2_a_node_that_shrank_is_nobodys_fault_until_something_is_granted_there() {
+    let mut world = fleet(&[("alc_1", 2), ("alc_2", 2)]);
+    let mut sequence = in_order(&world.snapshot);
+    let before = world.node("n00").clone();
+    world.node("n00").capacity.memory_bytes = 3 * GIB;
+    sequence.node(&node_name("n00"), Some(&before), world.node("n00"));
+    assert!(no_over_commit(&world.snapshot, &sequence).holds());
+
+    let late = held("job_1", "n00", 1);
+    world.snapshot.allocations.insert(alc("alc_3"), late);
+    sequence.allocation(&alc("alc_3"), true);
+    assert_eq!(
+        blamed(&no_over_commit(&world.snapshot, &sequence)),
+        Some("n00")
+    );
+}
+
+#[test]
+fn i16_what_lands_on_a_blocked_node() {
+    let mut world = fleet(&[("alc_1", 1)]);
+    let mut sequence = in_order(&world.snapshot);
+    let before = world.node("n00").clone();
+    world.block("n00", BlockEffect::Mark);
+    sequence.node(&node_name("n00"), Some(&before), world.node("n00"));
+    let found = blocked_means_blocked(&world.snapshot, &sequence);
+    assert!(found.holds() && found.examined == 1, "it was there before");
+
+    let late = held("job_1", "n00", 1);
+    world.snapshot.allocations.insert(alc("alc_2"), late);
+    sequence.allocation(&alc("alc_2"), true);
+    let found = blocked_means_blocked(&world.snapshot, &sequence);
+    assert_eq!(blamed(&found), Some("alc_2"));
+
+    // Said again, a block is no newer.
+    let again = world.node("n00").clone();
+    sequence.node(&node_name("n00"), Some(&again), world.node("n00"));
+    let found = blocked_means_blocked(&world.snapshot, &sequence);
+    assert_eq!(blamed(&found), Some("alc_2"));
+}
+
+#[test]
+fn a_new_policy_is_held_against_nobody() {
+    let world = fleet(&[("alc_1", 2), ("alc_2", 2), ("alc_3", 1)]);
+    let mut sequence = in_order(&world.snapshot);
+    sequence.anew(&world.snapshot);
+    assert!(no_over_commit(&world.snapshot, &sequence).holds());
+}
+
+#[test]
+fn i10_books_that_differ() {
+    let (ann, n1): (_, NodeName) = ("ann".parse().unwrap(), node_name("n1"));
+    let book = |name, order| {
+        let mut book = Book::new(name);
+        book.add(&ann, "fair", &n1, order);
+        book
+    };
+    let live = book("live", 3);
+    assert!(accounts_balance(&live, &[book("the index", 3)]).holds());
+    let found = accounts_balance(&live, &[book("the index", 3), book("the snapshot", 2)]);
+    assert_eq!(blamed(&found), Some("ann"));
+    assert_eq!(
+        blamed(&accounts_balance(&live, &[Book::new("empty")])),
+        Some("ann")
+    );
+    assert_eq!(
+        blamed(&accounts_balance(&Book::new("live"), &[live])),
+        Some("ann")
+    );
+}
+
+#[test]
+fn i13_a_gang_that_stays_torn() {
+    let mut world = fleet(&[("alc_1", 1)]);
+    let gang = |min| {
+        let name = "workers".to_owned();
+        let queued = Queued {
+            gang: Some(Gang { name, min }),
+            ..Queued::default()
+        };
+        Some(Box::new(queued))
+    };
+    let mut memory = Memory::default();
+    world.of("job_1").queued = gang(1);
+    assert!(
+        gangs_are_whole(&world.snapshot, &mut memory, 0).holds(),
+        "whole"
+    );
+    world.of("job_1").queued = gang(2);
+    let mut look = |world: &World, now| gangs_are_whole(&world.snapshot, &mut memory, now);
+    assert!(look(&world, 1_000).holds(), "it has its grace");
+    let found = look(&world, 121_000);
+    assert_eq!(blamed(&found), Some("job_1"));
+    // What is being released is not held back.
+    world
+        .snapshot
+        .allocations
+        .get_mut(&alc("alc_1"))
+        .unwrap()
+        .leaving = true;
+    assert!(look(&world, 122_000).holds());
+    world.snapshot.allocations.clear();
+    assert!(look(&world, 300_000).holds(), "it holds nothing");
+}
+
+fn receipt(number: u64, (from, to): (&str, &str), outcome: Outcome) -> Receipt {
+    Receipt {
+        round: number,
+        at: Timestamp::from_unix_ms(1_000_000 + i64::try_from(number).unwrap()),
+        allocation: alc(&format!("alc_{number}")),
+        work: work_id(from),
+        user: "ann".parse().unwrap(),
+        node: node_name("n1"),
+        order: 1,
+        lost_ms: 0,
+        beneficiary: Some(work_id(to)),
+        for_user: None,
+        outcome,
+    }
+}
+
+fn started() -> Outcome {
+    Outcome::StartedElsewhere {
+        allocation: alc("alc_0"),
+        node: node_name("n2"),
+    }
+}
+
+#[test]
+fn i14_room_that_is_taken_back_in_vain_or_in_turn() {
+    let look = |all: &[Receipt], now| {
+        preemption_is_justified(all.iter(), |_| true, Timestamp::from_unix_ms(now))
+    };
+    let open = [receipt(1, ("job_a", "job_b"), Outcome::Open)];
+    assert!(look(&open, 1_100_000).holds());
+    assert_eq!(blamed(&look(&open, 3_000_000)), Some("alc_1"));
+    assert!(look(&open, 9_000_000).holds(), "that is history");
+
+    let turns: Vec<Receipt> = (0..4)
+        .map(|at| {
+            let pair = if at % 2 == 0 {
+                ("job_a", "job_b")
+            } else {
+                ("job_b", "job_a")
+            };
+            receipt(at, pair, started())
+        })
+        .collect();
+    assert!(look(&turns[..3], 1_100_000).holds());
+    assert_eq!(blamed(&look(&turns, 1_100_000)), Some("job_a"));
+
+    let in_vain = || Outcome::NotStarted {
+        at: Timestamp::default(),
+        detail: "it is not due the room any more".into(),
+    };
+    let many = |vain: u64| -> Vec<Receipt> {
+        (0..12)
+            .map(|at| {
+                let outcome = if at < vain { in_vain() } else { started() };
+                receipt(at, ("job_a", "job_b"), outcome)
+            })
+            .collect()
+    };
+    assert!(look(&many(6), 1_100_000).holds());
+    assert_eq!(blamed(&look(&many(7), 1_100_000)), Some("preemptions"));
+    // Who asked was withdrawn meanwhile: that is no fault of the planner's.
+    let now = Timestamp::from_unix_ms(1_100_000);
+    assert!(preemption_is_justified(many(7).iter(), |_| false, now).holds());
+    assert!(preemption_is_justified(turns.iter(), |_| false, now).holds());
+}
+
+fn verdict(reason: Reason, current_processes: u64) -> Verdict {
+    Verdict {
+        reason,
+        waits: current_processes == 0,
+        refused: false,
+        class: Some("fair".into()),
+        detail: String::new(),
+        numbers: Numbers {
+            counted_processes: 2,
+            wanted_processes: 2,
+            current_processes,
+            ..Numbers::default()
+        },
+        also: Vec::new(),
+        unblock: None,
+    }
+}
+
+type Verdicts = BTreeMap<WorkId, Verdict>;
+
+fn asked<'a>(world: &'a World, verdicts: &'a Verdicts, news: &'a News) -> Asked<'a> {
+    Asked {
+        snapshot: &world.snapshot,
+        verdicts,
+        unplanned: news,
+        settled: true,
+        round: 1,
+        now_ms: 0,
+    }
+}
+
+#[test]
+fn i20_reasons_that_are_missing_or_wrong() {
+    let world = fleet(&[("alc_1", 1)]);
+    let (quiet, job) = (News::default(), work_id("job_1"));
+    let said = |verdict| Verdicts::from([(job.clone(), verdict)]);
+    let look =
+        |verdicts: &Verdicts, news: &News| explanations_are_true(&asked(&world, verdicts, news));
+    let right = said(verdict(Reason::AtFairShare, 1));
+    let found = look(&right, &quiet);
+    assert!(found.holds() && found.examined == 1);
+    assert_eq!(blamed(&look(&Verdicts::new(), &quiet)), Some("job_1"));
+    let wrong = said(verdict(Reason::AtFairShare, 2));
+    assert_eq!(blamed(&look(&wrong, &quiet)), Some("job_1"));
+    let nonsense = said(verdict(Reason::Satisfied, 0));
+    assert_eq!(blamed(&look(&nonsense, &quiet)), Some("job_1"));
+    let hurried = Asked {
+        settled: false,
+        ..asked(&world, &wrong, &quiet)
+    };
+    assert!(explanations_are_true(&hurried).holds(), "a round is due");
+    // What no round has seen cannot have been explained.
+    let news = News {
+        allocations: [alc("alc_1")].into(),
+        ..News::default()
+    };
+    assert!(look(&wrong, &news).holds());
+    let everything = look(&right, &News::everything());
+    assert!(matches!(everything.outcome, Found::NotChecked(_)));
+}
+
+#[test]
+fn i21_work_that_waits_for_room_that_is_there() {
+    let mut world = fleet(&[]);
+    let quiet = News::default();
+    let verdicts = |reason| Verdicts::from([(work_id("job_1"), verdict(reason, 0))]);
+    let short = verdicts(Reason::InsufficientResources);
+    let mut memory = Memory::default();
+    let mut look = |world: &World, verdicts: &Verdicts, (round, now_ms)| {
+        let asked = Asked {
+            round,
+            now_ms,
+            ..asked(world, verdicts, &quiet)
+        };
+        work_conserving(&asked, &mut memory)
+    };
+    assert!(look(&world, &short, (1, 0)).holds(), "one round is none");
+    assert!(look(&world, &short, (3, 10)).holds());
+    assert_eq!(blamed(&look(&world, &short, (4, 20))), Some("job_1"));
+    // A named hold explains it, and begins the count anew.
+    assert!(look(&world, &verdicts(Reason::InitializationCap), (9, 30)).holds());
+    assert!(look(&world, &short, (10, 40)).holds());
+    // Without news there are no rounds to count.
+    assert_eq!(blamed(&look(&world, &short, (10, 20_000))), Some("job_1"));
+    world.of("job_1").size = Size::memory(5 * GIB);
+    assert!(look(&world, &short, (20, 30_000)).holds(), "nothing fits");
+    world.of("job_1").size = Size::memory(GIB);
+    world.block("n00", BlockEffect::Mark);
+    world.block("n01", BlockEffect::Mark);
+    assert!(
+        look(&world, &short, (30, 50_000)).holds(),
+        "all are blocked"
+    );
+}
+
+#[test]
+fn i21_room_that_is_promised_or_being_made_is_not_free() {
+    let mut world = fleet(&[]);
+    let job = work_id("job_1");
+    let opening = |world: &World| crate::check::Openings::of(&world.snapshot).find(&job, "fair");
+    assert_eq!(opening(&world), Some(node_name("n00")));
+    let claims = BTreeMap::from([(work_id("job_2"), vec![node_name("n00")])]);
+    world.snapshot.carried.claims = claims;
+    assert_eq!(opening(&world), Some(node_name("n01")));
+    let leaving = Allocation {
+        leaving: true,
+        ..held("job_1", "n01", 1)
+    };
+    world.snapshot.allocations.insert(alc("alc_1"), leaving);
+    assert_eq!(opening(&world), None);
+}

@@ -1,0 +1,179 @@
+//! I20 and I21: who waits knows why, and nobody waits for room that is there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
+use hayward_vocabulary::{AllocationId, WorkId};
+
+use super::Memory;
+use crate::check::Openings;
+use crate::news::News;
+use crate::plan::{Reason, Verdict};
+use crate::snapshot::Snapshot;
+
+pub const EXPLAINED: Rule = Rule {
+    id: "I20",
+    title: "each piece of work has a true reason of the last round",
+};
+pub const CONSERVING: Rule = Rule {
+    id: "I21",
+    title: "nothing that fits waits more than 3 rounds without a named hold",
+};
+const ROUNDS: u64 = 3;
+/// With no news no rounds are made; then waiting for so long is as bad.
+const QUIET_MS: u64 = 10_000;
+/// Pieces of work that are looked at closely in one look.
+const CLOSELY: usize = 10;
+
+/// What the last round said, and what has happened since.
+#[derive(Debug, Clone, Copy)]
+pub struct Asked<'a> {
+    pub snapshot: &'a Snapshot,
+    pub verdicts: &'a BTreeMap<WorkId, Verdict>,
+    /// What no round has seen yet: nothing can have been said of it.
+    pub unplanned: &'a News,
+    /// No round is due: what the last one planned was carried out, and nothing of it dropped.
+    pub settled: bool,
+    pub round: u64,
+    pub now_ms: u64,
+}
+
+impl Asked<'_> {
+    /// Nothing has happened to it since the last round.
+    fn is_fresh(&self, work: &WorkId, held: &BTreeMap<&WorkId, Vec<&AllocationId>>) -> bool {
+        let news = self.unplanned;
+        let mut ids = held.get(work).into_iter().flatten();
+        !news.everything
+            && !news.work.contains(work)
+            && !ids.any(|id| news.allocations.contains(*id))
+    }
+
+    /// By work, those that were not told to leave.
+    fn held(&self) -> BTreeMap<&WorkId, Vec<&AllocationId>> {
+        let mut held: BTreeMap<&WorkId, Vec<&AllocationId>> = BTreeMap::new();
+        for (id, allocation) in &self.snapshot.allocations {
+            held.entry(&allocation.work).or_default().push(id);
+        }
+        held
+    }
+}
+
+/// What is held back wants nothing, and has it.
+fn is_no_reason(verdict: &Verdict) -> bool {
+    let numbers = &verdict.numbers;
+    let nothing = numbers.current_processes == 0 && numbers.wanted_processes > 0;
+    nothing && verdict.waits && verdict.reason == Reason::Satisfied
+}
+
+/// I20.
+pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
+    if asked.unplanned.everything {
+        return Finding::not_checked(EXPLAINED, "a round that reads everything anew is due");
+    }
+    let held = asked.held();
+    // An allocation that ended since was counted when the round spoke.
+    let ended = |id: &&AllocationId| !asked.snapshot.allocations.contains_key(*id);
+    let some_ended = asked.unplanned.allocations.iter().any(|id| ended(&id));
+    let mut inquiry = Inquiry::into(EXPLAINED);
+    for work in asked.snapshot.demand.keys() {
+        if !asked.is_fresh(work, &held) {
+            continue;
+        }
+        let has = held.get(work).map_or(0, |ids| {
+            let stays = |id: &&&AllocationId| !asked.snapshot.allocations[**id].leaving;
+            ids.iter().filter(stays).count() as u64
+        });
+        let fault = match asked.verdicts.get(work) {
+            None => Some(Evidence::new(work, "no reason was given for it")),
+            Some(verdict) if is_no_reason(verdict) => Some(Evidence::new(
+                work,
+                "wants processes and has none, and is said to have what it wants",
+            )),
+            Some(verdict) => {
+                let said = verdict.numbers.current_processes;
+                // Of what is refused, or in no class or queue any more, nothing is counted.
+                let counted = !verdict.refused && verdict.class.is_some();
+                let wrong = said != has && asked.settled && !some_ended && counted;
+                wrong.then(|| {
+                    let detail = format!("is said to have {said} processes, and has {has}");
+                    Evidence::new(work, detail)
+                        .number("said_processes", said)
+                        .number("has_processes", has)
+                })
+            }
+        };
+        inquiry.examine(fault);
+    }
+    inquiry.end()
+}
+
+/// It is said to wait for want of room, and of nothing else. That no machine is of the size a
+/// reservation may have is a hold of the policy, as a larger one would do.
+fn wants_room(verdict: &Verdict) -> bool {
+    let numbers = &verdict.numbers;
+    let due = numbers.counted_processes.max(1) > numbers.current_processes;
+    let room = matches!(
+        verdict.reason,
+        Reason::InsufficientResources
+            | Reason::NoHostLargeEnough
+            | Reason::ResourcesExhausted
+            | Reason::NoListedMachine
+            | Reason::AllBlocked
+            | Reason::WaitingForDefragmentation
+    );
+    verdict.waits && !verdict.refused && room && due
+}
+
+/// I21. Whether something fits is asked of the check, which shares no code with planners.
+pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
+    if asked.unplanned.everything {
+        return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
+    }
+    let held = asked.held();
+    let waiting: Vec<(&WorkId, &Verdict)> = asked
+        .verdicts
+        .iter()
+        .filter(|(work, verdict)| wants_room(verdict) && asked.is_fresh(work, &held))
+        .collect();
+    let openings = Openings::of(asked.snapshot);
+    // Where many wait, those suspected before go first, so that each is judged in the end.
+    let known = |work: &WorkId| memory.since_round.contains_key(work);
+    let (before, fresh): (Vec<_>, Vec<_>) = waiting.iter().partition(|(work, _)| known(work));
+    let mut found = BTreeMap::new();
+    for (work, verdict) in before.into_iter().chain(fresh) {
+        if found.len() >= CLOSELY {
+            break;
+        }
+        let class = verdict.class.as_deref().unwrap_or_default();
+        if let Some(node) = openings.find(work, class) {
+            found.insert(WorkId::clone(work), node);
+        }
+    }
+    let names: BTreeSet<WorkId> = found.keys().cloned().collect();
+    memory.since_round.retain(|work, _| names.contains(work));
+    for work in &names {
+        let since = memory.since_round.entry(work.clone());
+        since.or_insert(asked.round);
+    }
+    let suspects = names.into_iter().map(|work| (work, ()));
+    memory.overlooked.look(asked.now_ms, suspects);
+    let mut inquiry = Inquiry::into(CONSERVING);
+    for _ in waiting.iter().skip(found.len()) {
+        inquiry.examine(None);
+    }
+    for (work, (), age) in memory.overlooked.ages(asked.now_ms) {
+        let since = memory.since_round.get(work).copied();
+        let rounds = asked.round.saturating_sub(since.unwrap_or(asked.round));
+        let late = rounds >= ROUNDS || age >= QUIET_MS;
+        inquiry.examine(late.then(|| {
+            let node = &found[work];
+            let reason = asked.verdicts.get(work).map(|verdict| verdict.reason);
+            let detail =
+                format!("waits ({reason:?}), and {node} would take one more process of it");
+            Evidence::new(work, detail)
+                .number("rounds", rounds)
+                .number("seen_ms", age)
+        }));
+    }
+    inquiry.end()
+}

@@ -1,0 +1,122 @@
+//! The invariants that rm-scheduler can see (section 1 of the reliability rules). The rules
+//! themselves are pure and live in the domain crate; here they are given the working set.
+
+use hayward_publication::invariants::{Findings, Look};
+use hayward_publication::{Handle, Moment};
+use hayward_rm_scheduler_domain::monitor::{self, Asked, Book};
+use hayward_service::invariants::{Timed, Watch, timed};
+use hayward_vocabulary::WorkId;
+use hayward_vocabulary::invariant::{Bound, Finding};
+
+use crate::ledger::{Command, Ledger};
+use crate::store::{receipts, rounds};
+use crate::view::View;
+
+pub fn watch(handle: &Handle<Command>) -> Watch {
+    let look = Look {
+        handle: handle.clone(),
+        command: Command::Invariants,
+    };
+    Watch::new(crate::NAME, look)
+}
+
+impl Ledger {
+    pub(crate) fn report(&mut self, moment: &Moment) -> Findings {
+        let context = self.context.clone();
+        let view = context.view.read();
+        let mut findings = self.of_allocations();
+        findings.push(timed(|| {
+            let wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
+            monitor::preemption_is_justified(view.receipts.values(), wanted, moment.now)
+        }));
+        let memory = &mut self.memory;
+        let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
+        findings.push(timed(|| monitor::gangs_are_whole(snapshot, memory, now_ms)));
+        findings.extend(self.of_reasons(&view, moment));
+        Findings {
+            findings,
+            bounds: bounds(&view),
+        }
+    }
+
+    /// I2, I10, I16.
+    fn of_allocations(&self) -> Vec<Timed> {
+        let (snapshot, sequence) = (&*self.snapshot, self.snapshot.sequence());
+        let mut findings = vec![timed(|| self.accounts_balance())];
+        if self.informed() {
+            findings.push(timed(|| monitor::no_over_commit(snapshot, sequence)));
+            findings.push(timed(|| monitor::blocked_means_blocked(snapshot, sequence)));
+        } else {
+            let why = "not all neighbours have been heard in this term";
+            for rule in [monitor::OVER_COMMIT, monitor::BLOCKED] {
+                findings.push(timed(|| Finding::not_checked(rule, why)));
+            }
+        }
+        findings
+    }
+
+    fn accounts_balance(&self) -> Finding {
+        let mut live = Book::new("the allocations");
+        for held in self.allocations.values().filter(|it| it.entry.holds()) {
+            let entry = &held.entry;
+            live.add(&entry.user, &entry.class, &entry.node, entry.order);
+        }
+        let mut planned = Book::new("the snapshot of the planner");
+        for held in self.snapshot.allocations.values() {
+            planned.add(&held.user, &held.class, &held.node, held.order);
+        }
+        let mut indexed = Book::new("the index by node");
+        for (node, ids) in &self.by_node {
+            for held in ids.iter().filter_map(|id| self.allocations.get(id)) {
+                let entry = &held.entry;
+                indexed.add(&entry.user, &entry.class, node, entry.order);
+            }
+        }
+        monitor::accounts_balance(&live, &[planned, indexed])
+    }
+
+    /// I20, I21.
+    fn of_reasons(&mut self, view: &View, moment: &Moment) -> Vec<Timed> {
+        let rules = [monitor::EXPLAINED, monitor::CONSERVING];
+        let unknown = |why: &str| {
+            let finding = |rule| timed(|| Finding::not_checked(rule, why));
+            rules.map(finding).into()
+        };
+        let Some(counted) = &view.counted else {
+            return unknown("no round has been taken in this term");
+        };
+        if let Some(silent) = self.silent {
+            return unknown(&format!("{silent} is silent, and nothing is taken back"));
+        }
+        let asked = Asked {
+            snapshot: &self.snapshot,
+            verdicts: &counted.verdicts,
+            unplanned: self.snapshot.awaits_planning(),
+            settled: !self.news,
+            round: self.round,
+            now_ms: moment.monotonic_ms,
+        };
+        let memory = &mut self.memory;
+        vec![
+            timed(|| monitor::explanations_are_true(&asked)),
+            timed(|| monitor::work_conserving(&asked, memory)),
+        ]
+    }
+}
+
+/// I25: what is kept for readers.
+fn bounds(view: &View) -> Vec<Bound> {
+    let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+    vec![
+        Bound {
+            what: "receipts in memory",
+            has: number(view.receipts.len()),
+            most: receipts::KEPT,
+        },
+        Bound {
+            what: "rounds in memory",
+            has: number(view.rounds.len()),
+            most: number(rounds::KEPT),
+        },
+    ]
+}

@@ -1,0 +1,71 @@
+//! `GET /v1/invariants` on a scheduler that works.
+
+use hayward_service::Code;
+use hayward_service::client::ClientError;
+use hayward_service::invariants::{Invariants, RuleResult};
+use hayward_testkit::until;
+
+use super::neighbours::job;
+use super::world::World;
+
+const PATH: &str = "/v1/invariants";
+
+fn results(all: &Invariants) -> Vec<(&str, RuleResult)> {
+    let rules = all.rules.iter();
+    rules.map(|it| (it.id.as_str(), it.result)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_invariants_of_a_scheduler_that_works_hold() {
+    use RuleResult::{Holds, NotChecked};
+    let world = World::new(&[2, 2]).await;
+    for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
+        let mut demand = job(work, user);
+        demand.max_processes = 3;
+        world.around.ask(&demand);
+    }
+    world.until("four", |all| all.len() == 4).await;
+    let viewer = world.client("viewer");
+    let seen = until("all rules looked at", async || {
+        let all: Invariants = viewer.get(PATH).await.unwrap();
+        let unknown = |it: &&str| *it != "I19";
+        let rest = all.rules.iter();
+        let rest = rest.filter(|it| unknown(&it.id.as_str()));
+        let known = rest.clone().all(|it| it.result != RuleResult::NotChecked);
+        let examined = rest.filter(|it| it.id == "I20").all(|it| it.examined == 2);
+        (known && examined).then_some(all)
+    })
+    .await;
+    assert_eq!(
+        results(&seen),
+        [
+            ("I2", Holds),
+            ("I10", Holds),
+            ("I13", Holds),
+            ("I14", Holds),
+            ("I16", Holds),
+            ("I19", NotChecked),
+            ("I20", Holds),
+            ("I21", Holds),
+            ("I25", Holds),
+        ],
+        "{seen:#?}"
+    );
+    assert_eq!(seen.service, "rm-scheduler");
+    let room = &seen.rules[0];
+    assert_eq!(
+        (room.examined, room.last_good_at),
+        (2, Some(room.checked_at))
+    );
+    assert!(seen.revision > 0 && room.revision == seen.revision);
+    assert!(seen.rules[5].why.is_some());
+
+    let refused = |outcome: Result<Invariants, ClientError>| {
+        let error = outcome.expect_err("it is not for everybody");
+        error.problem().expect("a problem document").code
+    };
+    let stranger = world.stranger().get(PATH).await;
+    assert_eq!(refused(stranger), Code::Unauthenticated);
+    let submitter = world.client("ann").get(PATH).await;
+    assert_eq!(refused(submitter), Code::Forbidden);
+}

@@ -1,0 +1,319 @@
+//! `GET /v1/invariants`: the rules of the specification, evaluated on live state (section 1).
+//!
+//! What a rule says of the working set is pure code in each service. Here is what they share: a
+//! look on demand and one each minute, how often looks are taken, what is remembered from look to
+//! look, and who is told. A look reads memory alone and changes nothing. Somebody is told when the
+//! result of a rule changes, and not each time it is looked at.
+
+mod register;
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use axum::extract::State;
+use hayward_vocabulary::Timestamp;
+use hayward_vocabulary::invariant::{Evidence, Finding};
+use opentelemetry::metrics::Gauge;
+use opentelemetry::{KeyValue, global};
+use serde::{Deserialize, Serialize};
+use tokio::sync::Mutex;
+use utoipa::ToSchema;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use crate::auth::{Caller, Scope};
+use crate::clock::{Clock, SystemClock};
+use crate::extract::Json;
+use crate::problem::{Code, Problem};
+use crate::shutdown::Shutdown;
+
+use register::{Register, Turn};
+
+/// Between the looks that nobody asks for.
+const EACH: Duration = Duration::from_mins(1);
+/// The part of the time that looks take at most: who asks more often is given the last one.
+const LOOKS_TAKE_ONE_IN: u32 = 50;
+/// No look takes longer; what takes longer is no cheap look.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How one rule stood at the last look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RuleStanding {
+    /// As in the specification, such as `I2`.
+    pub id: String,
+    pub title: String,
+    pub result: RuleResult,
+    /// Why it was not checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Of the state that was looked at.
+    pub revision: u64,
+    pub checked_at: Timestamp,
+    /// When it last held, as far as this process knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_good_at: Option<Timestamp>,
+    /// How many things were looked at.
+    pub examined: u64,
+    /// How often it is broken.
+    pub violations: u64,
+    /// Where it is broken: the first ten places.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<Evidence>,
+    pub took_us: u64,
+}
+
+/// Open: a later version may say more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum RuleResult {
+    Holds,
+    Violated,
+    /// It is not known; `why` says why.
+    NotChecked,
+    #[serde(other)]
+    Unknown,
+}
+
+/// The rules this service can see in its own state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Invariants {
+    pub service: String,
+    pub revision: u64,
+    pub checked_at: Timestamp,
+    /// In order of id.
+    pub rules: Vec<RuleStanding>,
+}
+
+/// A finding, and what it took to come to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timed {
+    pub finding: Finding,
+    pub took_us: u64,
+}
+
+/// Looks at one rule and at the clock.
+pub fn timed(look: impl FnOnce() -> Finding) -> Timed {
+    let started = Instant::now();
+    let finding = look();
+    Timed {
+        finding,
+        took_us: u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX),
+    }
+}
+
+/// What one look saw.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Seen {
+    pub findings: Vec<Timed>,
+    pub revision: u64,
+}
+
+/// Takes a look, or says why it cannot.
+pub trait Looks: Send + Sync {
+    fn look(&self) -> Pin<Box<dyn Future<Output = Result<Seen, Problem>> + Send + '_>>;
+}
+
+/// Nothing can be seen: for descriptions alone.
+struct Blind;
+
+impl Looks for Blind {
+    fn look(&self) -> Pin<Box<dyn Future<Output = Result<Seen, Problem>> + Send + '_>> {
+        Box::pin(async { Err(Problem::standby()) })
+    }
+}
+
+/// Watches over the rules of one service. Cheap to clone.
+#[derive(Clone)]
+pub struct Watch {
+    service: &'static str,
+    looks: Arc<dyn Looks>,
+    clock: Arc<dyn Clock>,
+    kept: Arc<Mutex<Kept>>,
+}
+
+#[derive(Default)]
+struct Kept {
+    register: Register,
+    last: Option<(Instant, Duration, Invariants)>,
+}
+
+impl Watch {
+    pub fn new(service: &'static str, looks: impl Looks + 'static) -> Self {
+        Self {
+            service,
+            looks: Arc::new(looks),
+            clock: Arc::new(SystemClock),
+            kept: Arc::default(),
+        }
+    }
+
+    /// One that is only described.
+    pub fn described(service: &'static str) -> Self {
+        Self::new(service, Blind)
+    }
+
+    #[must_use]
+    pub fn by(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// The route, to be merged into those of the service.
+    pub fn routes(self) -> OpenApiRouter {
+        OpenApiRouter::default()
+            .routes(routes!(list_invariants))
+            .with_state(self)
+    }
+
+    /// Looks each minute until the shutdown, so that a broken rule is told when nobody asks.
+    pub fn keep(&self, shutdown: Shutdown) {
+        let watch = self.clone();
+        tokio::spawn(async move {
+            loop {
+                tokio::select! {
+                    () = tokio::time::sleep(EACH) => {}
+                    () = shutdown.wait() => return,
+                }
+                // A replica that does not lead has nothing to look at, and says so when asked.
+                drop(watch.look().await);
+            }
+        });
+    }
+
+    /// A look at the rules: a new one, or the last one where looks come too close together. One at
+    /// a time; who comes meanwhile waits.
+    ///
+    /// # Errors
+    /// When there is nothing to look at, such as where this replica does not lead.
+    pub async fn look(&self) -> Result<Invariants, Problem> {
+        let mut kept = self.kept.lock().await;
+        if let Some((taken, cost, answer)) = &kept.last
+            && taken.elapsed() < *cost * LOOKS_TAKE_ONE_IN
+        {
+            return Ok(answer.clone());
+        }
+        let started = Instant::now();
+        let seen = tokio::time::timeout(PATIENCE, self.looks.look()).await;
+        let too_long = |_| {
+            let detail = "a look took too long: the service has too much else to do";
+            Problem::new(Code::Unavailable, detail).retry_after_ms(5_000)
+        };
+        let seen = seen.map_err(too_long).and_then(|seen| seen);
+        let seen = seen.inspect_err(|_| kept.last = None)?;
+        let now = self.clock.now();
+        let turns = kept.register.take(&seen, now);
+        let answer = Invariants {
+            service: self.service.to_owned(),
+            revision: seen.revision,
+            checked_at: now,
+            rules: kept.register.standing(),
+        };
+        self.tell(&turns, &answer);
+        kept.last = Some((started, started.elapsed(), answer.clone()));
+        Ok(answer)
+    }
+
+    fn tell(&self, turns: &[Turn], answer: &Invariants) {
+        for turn in turns {
+            self.log(turn);
+        }
+        for rule in &answer.rules {
+            let labels = [
+                KeyValue::new("hayward.service", self.service),
+                KeyValue::new("hayward.invariant.id", rule.id.clone()),
+            ];
+            GAUGES.violations.record(rule.violations, &labels);
+            if rule.result != RuleResult::NotChecked {
+                let holds = u64::from(rule.result == RuleResult::Holds);
+                GAUGES.holds.record(holds, &labels);
+            }
+            if let Some(good) = rule.last_good_at {
+                let age = answer.checked_at.ms_since(good) / 1_000;
+                GAUGES.since_good.record(age, &labels);
+            }
+        }
+    }
+
+    fn log(&self, turn: &Turn) {
+        let (service, rule) = (self.service, turn.id);
+        match turn.now {
+            RuleResult::Violated => tracing::error!(
+                service,
+                rule,
+                title = turn.title,
+                violations = turn.violations,
+                first = turn.first,
+                "an invariant is broken"
+            ),
+            RuleResult::Holds => tracing::info!(service, rule, "an invariant holds again"),
+            RuleResult::NotChecked | RuleResult::Unknown => tracing::warn!(
+                service,
+                rule,
+                why = turn.first,
+                "an invariant is not checked any more"
+            ),
+        }
+    }
+}
+
+struct Gauges {
+    holds: Gauge<u64>,
+    violations: Gauge<u64>,
+    since_good: Gauge<u64>,
+}
+
+/// Made at the first look, when the process has its exporters (T6).
+static GAUGES: LazyLock<Gauges> = LazyLock::new(|| {
+    let meter = global::meter("hayward");
+    let gauge = |name: &'static str, unit: &'static str, what: &'static str| {
+        let gauge = meter.u64_gauge(name).with_unit(unit);
+        gauge.with_description(what).build()
+    };
+    Gauges {
+        holds: gauge(
+            "hayward.invariant.holds",
+            "1",
+            "one where the invariant holds",
+        ),
+        violations: gauge(
+            "hayward.invariant.violations",
+            "{violation}",
+            "how often the invariant is broken",
+        ),
+        since_good: gauge(
+            "hayward.invariant.since_good",
+            "s",
+            "time since the invariant was last seen to hold",
+        ),
+    }
+});
+
+/// How the invariants stand that this service can see: a look at live state.
+///
+/// What a rule says is in the operations manual. A look that follows another closely is answered
+/// from that one; `checked_at` says from when it is.
+#[utoipa::path(
+    get, path = "/v1/invariants", operation_id = "list_invariants", tag = "health",
+    responses(
+        (status = 200, description = "how the rules stand", body = Invariants),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "this takes the scope operator or viewer", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader, or nothing to look at yet", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+async fn list_invariants(
+    State(watch): State<Watch>,
+    caller: Caller,
+) -> Result<Json<Invariants>, Problem> {
+    // S12: what is evidence may name anybody's work.
+    caller.require(&[Scope::Operator, Scope::Viewer])?;
+    watch.look().await.map(Json)
+}
+
+#[cfg(test)]
+mod tests;
