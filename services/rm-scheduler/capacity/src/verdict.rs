@@ -15,6 +15,7 @@ use hayward_vocabulary::WorkId;
 use crate::{
     amount::told,
     books::{Books, Why},
+    reserve::kept_nodes,
 };
 pub(crate) use never::never;
 use nowhere::nowhere;
@@ -42,7 +43,9 @@ impl Answer {
 pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
     let mut explainer = Explainer {
         books,
+        kept: kept_nodes(books),
         nowhere: BTreeMap::new(),
+        roomy: BTreeMap::new(),
     };
     let asks = 0..books.asks.len();
     asks.map(|ask| (books.asks[ask].work.clone(), explainer.verdict(ask)))
@@ -51,8 +54,12 @@ pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
 
 struct Explainer<'b, 'a> {
     books: &'b Books<'a>,
+    /// Nodes of which something is kept for others.
+    kept: Vec<usize>,
     /// By shape: asks alike that may go anywhere find the same.
     nowhere: BTreeMap<usize, Answer>,
+    /// The same: is there a node with room for it?
+    roomy: BTreeMap<usize, bool>,
 }
 
 impl Explainer<'_, '_> {
@@ -74,7 +81,8 @@ impl Explainer<'_, '_> {
         let (answer, refused) = match &app.queue {
             Err(refusal) => {
                 // A gang that is too large is in the right queue.
-                let named = refusal.reason != Reason::QueueQuota;
+                let in_place = [Reason::QueueQuota, Reason::GangIncomplete];
+                let named = !in_place.contains(&refusal.reason);
                 let answer = Answer {
                     unblock: named.then_some(Unblock::NameClass),
                     ..Answer::of(refusal.reason, refusal.detail.clone())
@@ -192,11 +200,13 @@ impl Explainer<'_, '_> {
     fn no_node(&mut self, ask: usize) -> Answer {
         let it = &self.books.asks[ask];
         if !it.anywhere {
-            return nowhere(self.books, ask);
+            return nowhere(self.books, ask, &self.kept);
         }
         let books = self.books;
         let known = self.nowhere.entry(it.shape);
-        known.or_insert_with(|| nowhere(books, ask)).clone()
+        known
+            .or_insert_with(|| nowhere(books, ask, &self.kept))
+            .clone()
     }
 }
 

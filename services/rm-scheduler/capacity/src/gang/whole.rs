@@ -7,6 +7,7 @@ use crate::{
 
 /// Processes that are needed at once, and what one of them needs.
 pub(crate) struct Part<'b> {
+    pub ask: usize,
     pub least: u64,
     pub vector: &'b Vector,
 }
@@ -34,6 +35,7 @@ impl<'b> Whole<'b> {
             let it = &books.asks[at];
             let gang = it.queued.gang.as_ref()?;
             Some(Part {
+                ask: at,
                 least: gang.min.min(Books::wanted(it.demand, it.has)),
                 vector: books.vector(at),
             })

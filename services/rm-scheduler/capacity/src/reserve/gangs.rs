@@ -24,6 +24,9 @@ use crate::{
     verdict::never,
 };
 
+/// Gangs for which room is looked for in one round.
+const LOOKS: usize = 10;
+
 /// A gang for which room is to be kept.
 pub(crate) struct Next {
     ask: usize,
@@ -178,16 +181,20 @@ pub(super) fn settle(books: &mut Books) {
 }
 
 /// The gang whose turn it is: of the highest priority, of those the one that waited longest. What
-/// could never be, or not on the nodes there are now, is passed over: it delays nobody.
-pub(super) fn next(books: &Books) -> Option<Next> {
+/// could never be, or not on the nodes there are now, is passed over: it delays nobody. Only so
+/// many are looked at in one round, and the next round goes on where this one ended.
+pub(super) fn next(books: &mut Books) -> Option<Next> {
     if books.kept.gang.is_some() {
         return None;
     }
     let gangs = books.aside.iter().copied();
     let mut gangs: Vec<usize> = gangs.filter(|ask| is_first(books, *ask)).collect();
     gangs.retain(|ask| waits_for_nodes(books, *ask));
-    if gangs.is_empty() {
-        return None;
+    let passed_over = |ask: &usize| books.kept.passed_over.contains(books.asks[*ask].work);
+    if gangs.iter().all(passed_over) {
+        books.kept.passed_over.clear();
+    } else {
+        gangs.retain(|ask| !passed_over(ask));
     }
     gangs.sort_by_cached_key(|ask| {
         let priority = books.queue_of(*ask).map(|queue| {
@@ -201,15 +208,18 @@ pub(super) fn next(books: &Books) -> Option<Next> {
         )
     });
     let yard = Yard::of(books);
-    let mut fit = gangs.into_iter().filter(|ask| {
-        let parts = gang::lacking(books, *ask);
-        pack(books, &yard, (&parts, true)).is_some()
-    });
-    let ask = fit.next()?;
-    Some(Next {
-        ask,
-        since: waits_since(books, ask),
-    })
+    for ask in gangs.iter().copied().take(LOOKS) {
+        let parts = gang::lacking(books, ask);
+        if pack(books, &yard, (&parts, true)).is_some() {
+            let since = waits_since(books, ask);
+            return Some(Next { ask, since });
+        }
+        books.kept.passed_over.insert(books.asks[ask].work.clone());
+    }
+    if gangs.len() <= LOOKS {
+        books.kept.passed_over.clear();
+    }
+    None
 }
 
 /// It stands for its gang.
@@ -251,6 +261,7 @@ pub(super) fn keep(books: &mut Books, next: &Next) -> bool {
     let since = books.snapshot.now;
     found.is_some_and(|found| {
         hold(books, (next.ask, &found), (since, false));
+        books.kept.passed_over.clear();
         true
     })
 }

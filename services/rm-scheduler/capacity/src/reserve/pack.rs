@@ -40,6 +40,9 @@ pub(super) fn pack(
     let app = books.asks[first].app;
     let stations = books.nodes.stations.iter().enumerate();
     let open = stations.filter(|(_, it)| it.node.is_schedulable() && (others_too || !it.reserved));
+    let anywhere = parts.iter().any(|part| books.asks[*part].anywhere);
+    let of_use = |node: usize| anywhere || parts.iter().any(|part| books.suits(*part, node));
+    let open = open.filter(|(node, _)| of_use(*node));
     let plots: Plots = open
         .map(|(node, station)| {
             let mut soon = station.used.clone();

@@ -212,6 +212,69 @@ fn w19_what_could_never_be_packed_keeps_nothing_and_delays_nobody() {
     }
 }
 
+/// Each part alone fits, and so do all of them by what nodes have in sum.
+#[test]
+fn w19_parts_that_name_too_few_nodes_are_told_that_they_can_never_start() {
+    let named: [(&[(&str, u64, u64)], &str); 2] = [
+        (
+            &[("job_one", 1, 3 * VCORE), ("job_two", 1, 3 * VCORE)],
+            "the nodes that its parts name may have 5",
+        ),
+        (
+            &[("job_one", 6, VCORE)],
+            "the 1 nodes it may use have room for 5",
+        ),
+    ];
+    for (parts, words) in named {
+        let mut world = World::of(&json!({"queues": {"root": open()}}));
+        for name in ["n1", "n2"] {
+            world.node(name, &[("vcore", 5 * VCORE)]);
+        }
+        for (id, count, vcore) in parts {
+            world.part(id, ("root.a", "gang"), (*count, *vcore));
+            let demand = world.snapshot.demand.get_mut(*id).unwrap();
+            demand.machines = [node_name("n1")].into();
+        }
+        world.pass(2_000);
+        let plan = world.step();
+        let told = &plan.verdicts["job_one"].detail;
+        assert!(told.contains(words), "{told}");
+        assert!(told.contains("can never start"), "{told}");
+        assert!(world.room().is_empty());
+    }
+}
+
+/// What a round costs does not grow with what can never be packed, and all have their turn.
+#[test]
+fn w19_so_many_gangs_are_looked_at_in_one_round_and_the_next_round_goes_on() {
+    let mut world = stream(&[3, 3], &open());
+    for at in 0..35 {
+        let gang = format!("never{at:02}");
+        for (part, count) in [(0, 2), (1, 1)] {
+            let id = format!("job_{gang}_{part}");
+            world.part(&id, ("root.b", &gang), (count, 2 * VCORE));
+        }
+    }
+    world.pass(500);
+    world.part("job_fits", ("root.a", "fits"), (2, 2 * VCORE));
+    world.pass(2_000);
+    for round in 1..=3 {
+        let plan = world.step();
+        let kept = &plan.carried.queues[POOL];
+        assert!(kept.gang.is_none());
+        assert_eq!(kept.passed_over.len(), 10 * round);
+    }
+    let plan = world.step();
+    let kept = &plan.carried.queues[POOL];
+    assert_eq!(kept.gang.as_ref().unwrap().work.as_str(), "job_fits");
+    // With its end all of them are looked at again, from the first.
+    world.snapshot.demand.remove("job_fits");
+    for expected in [10, 20, 30, 0, 10] {
+        let plan = world.step();
+        assert_eq!(plan.carried.queues[POOL].passed_over.len(), expected);
+    }
+}
+
 /// What its queue holds back has no use for nodes.
 #[test]
 fn s9_3_who_waits_for_a_quota_keeps_no_nodes() {
@@ -389,6 +452,20 @@ fn s10_3_all_of_the_victims_are_found_or_nobody_goes() {
         assert_eq!(kept.attempts.contains_key("job_gang"), spared);
         assert_eq!(kept.gang.as_ref().unwrap().cleared, !spared);
     }
+}
+
+/// Whether one of very many victims could stay is not looked at by packing all nodes anew for each.
+#[test]
+fn s10_3_very_many_victims_are_found_in_one_round() {
+    const NODES: u64 = 500;
+    let half = json!({"resources": {"guaranteed": {"vcore": NODES}},
+        "preemption_delay_ms": 1_000});
+    let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": half}});
+    let mut world = stream(&[1; NODES as usize], &root);
+    world.part("job_gang", ("root.b", "gang"), (NODES, VCORE));
+    world.pass(1_000);
+    let plan = world.step();
+    assert_eq!(plan.receipts.len() as u64, NODES);
 }
 
 /// Free room is used before anybody goes, and room that is merely kept for another gang too.

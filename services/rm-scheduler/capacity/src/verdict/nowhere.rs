@@ -9,17 +9,20 @@ use crate::{amount::told, books::Books, nodes::Station, reserve::kept_away};
 struct Search<'b, 'a> {
     books: &'b Books<'a>,
     ask: usize,
+    /// Nodes of which something is kept for others.
+    kept: &'b [usize],
     /// All it may use by name.
     all: Vec<usize>,
     vector: &'b [u64],
     order: u64,
 }
 
-pub(super) fn nowhere(books: &Books, ask: usize) -> Answer {
+pub(super) fn nowhere(books: &Books, ask: usize, kept: &[usize]) -> Answer {
     let all = books.candidates(ask);
     let search = Search {
         books,
         ask,
+        kept,
         all: all.unwrap_or_else(|| (0..books.nodes.stations.len()).collect()),
         vector: books.vector(ask),
         order: books.shapes[books.asks[ask].shape].order,
@@ -67,7 +70,7 @@ impl Search<'_, '_> {
             let detail = "every node with room has others of its group, and it is kept apart";
             return Answer::of(Reason::KeptApart, format!("{detail} from them"));
         }
-        let kept = kept_away(self.books, self.ask);
+        let kept = kept_away(self.books, self.ask, self.kept);
         if !kept.is_empty() {
             return self.kept_for_others(&kept);
         }
