@@ -22,6 +22,7 @@ const ONE_IN: usize = 10;
 /// need any more is open to everybody.
 pub(crate) fn serve(books: &mut Books) {
     forget(books, books.snapshot.now);
+    gangs::promise_cleared(books);
     serve_plain(books);
     gangs::serve(books);
 }

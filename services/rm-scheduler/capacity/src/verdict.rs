@@ -141,33 +141,51 @@ impl Explainer<'_, '_> {
                 queue,
                 whose,
                 quota,
+                kept,
             } => {
                 let whose = whose
                     .as_ref()
                     .map_or(String::new(), |it| format!(" for {it}"));
                 let (used, limit) = (quota.used, quota.limit);
                 let detail = format!(
-                    "{used} of {limit} applications run in queue {}{whose}",
-                    path(*queue)
+                    "{used} of {limit} applications run in queue {}{whose}{}",
+                    path(*queue),
+                    of_it(*kept, "")
                 );
                 Answer {
                     quota: Some(*quota),
                     ..Answer::of(Reason::NotRunnable, detail)
                 }
             }
-            Why::UserQuota { gate, dim, quota } => {
+            Why::UserQuota {
+                gate,
+                dim,
+                quota,
+                kept,
+            } => {
                 let gate = &books.gates.gates[*gate];
                 let held = said(quota, books.dims.name(*dim));
-                let detail = format!("{} holds {held} in queue {}", gate.whose, path(gate.queue));
+                let of_it = of_it(*kept, books.dims.name(*dim));
+                let detail = format!(
+                    "{} holds {held} in queue {}{of_it}",
+                    gate.whose,
+                    path(gate.queue)
+                );
                 Answer {
                     quota: Some(*quota),
                     unblock: self.less((*dim, quota)),
                     ..Answer::of(Reason::UserQuota, detail)
                 }
             }
-            Why::QueueQuota { queue, dim, quota } => {
+            Why::QueueQuota {
+                queue,
+                dim,
+                quota,
+                kept,
+            } => {
                 let held = said(quota, books.dims.name(*dim));
-                let detail = format!("queue {} holds {held}", path(*queue));
+                let of_it = of_it(*kept, books.dims.name(*dim));
+                let detail = format!("queue {} holds {held}{of_it}", path(*queue));
                 Answer {
                     quota: Some(*quota),
                     unblock: self.less((*dim, quota)),
@@ -219,4 +237,13 @@ fn said(quota: &QuotaNumbers, resource: &str) -> String {
         );
     }
     format!("{used} of {limit} {resource}, and {needed} more are needed")
+}
+
+/// How much of what is said to be used is kept for a gang.
+fn of_it(kept: u64, resource: &str) -> String {
+    if kept == 0 {
+        return String::new();
+    }
+    let kept = told(resource, kept);
+    format!("; {kept} of it are kept for a gang for which room was made or is kept")
 }

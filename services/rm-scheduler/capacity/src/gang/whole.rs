@@ -5,6 +5,16 @@ use crate::{
     dims::{Sparse, Vector, add, times},
 };
 
+/// All that these parts lack together.
+pub(crate) fn lacks(books: &Books, parts: &[usize]) -> Vector {
+    let mut total = books.dims.zero();
+    for part in parts {
+        let lacks = books.asks[*part].gang_lacks();
+        add(&mut total, &times(books.vector(*part), lacks));
+    }
+    total
+}
+
 /// Processes that are needed at once, and what one of them needs.
 pub(crate) struct Part<'b> {
     pub ask: usize,

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     books::{Books, Why},
     dims::{Vector, add, share_a_type, take, times},
-    gang,
+    gang::{self, whole::lacks},
     reserve::{
         gangs::{has_lapsed, hold, of, waits_since},
         pack::pack_into,
@@ -61,11 +61,7 @@ pub(super) fn attempt(
     (ask, leaf): (usize, usize),
 ) -> Outcome {
     let parts = gang::lacking(books, ask);
-    let mut total = books.dims.zero();
-    for part in &parts {
-        let lacks = books.asks[*part].gang_lacks();
-        add(&mut total, &times(books.vector(*part), lacks));
-    }
+    let total = lacks(books, &parts);
     let app = &books.apps[books.asks[ask].app];
     let promised = promised(books, leaf);
     if books.gates.over(&app.gates, &total).is_some()

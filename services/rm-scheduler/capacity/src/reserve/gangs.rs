@@ -16,7 +16,7 @@ use super::{
     pack::{Found, pack},
 };
 use crate::{
-    books::{Books, Why},
+    books::{Books, Promise, Why},
     dims::times,
     gang,
     room::Yard,
@@ -40,9 +40,23 @@ fn whose(books: &Books, room: &GangRoom) -> Option<usize> {
     (lacks && books.queue_of(ask).is_some()).then_some(ask)
 }
 
+/// Others were told to leave for it, so its quota goes before every other use.
+pub(super) fn promise_cleared(books: &mut Books) {
+    let room = books.kept.gang.as_ref().filter(|room| room.cleared);
+    let room = room.filter(|room| !is_over(books, room));
+    if let Some(ask) = room.and_then(|room| whose(books, room)) {
+        books.promise = Some(Promise::to(books, ask));
+    }
+}
+
+fn is_over(books: &Books, room: &GangRoom) -> bool {
+    books.snapshot.now.ms_since(room.since) >= books.queues.reservation_ms
+}
+
 /// The gang that has room is tried first, with that room and any other. Where it still does not
 /// fit, the room stays its own for this round.
 pub(super) fn serve(books: &mut Books) {
+    books.promise = None;
     let Some(mut room) = books.kept.gang.take() else {
         return;
     };
@@ -50,7 +64,7 @@ pub(super) fn serve(books: &mut Books) {
         return;
     };
     let now = books.snapshot.now;
-    if now.ms_since(room.since) >= books.queues.reservation_ms {
+    if is_over(books, &room) {
         let works = gang::all(books, ask).map(|part| books.asks[part].work.clone());
         let lapsed: Vec<_> = works.map(|work| (work, now)).collect();
         books.kept.lapsed.extend(lapsed);
@@ -78,12 +92,13 @@ pub(super) fn serve(books: &mut Books) {
             books.aside.push(part);
         }
     }
-    charge(books, &room);
+    charge(books, (ask, &room));
     books.kept.gang = Some(room);
 }
 
-/// From here on nothing starts in it.
-fn charge(books: &mut Books, room: &GangRoom) {
+/// From here on nothing starts in it, nor with the quota that its gang needs.
+fn charge(books: &mut Books, (ask, room): (usize, &GangRoom)) {
+    books.promise = Some(Promise::to(books, ask));
     for (name, works) in &room.nodes {
         let Some(node) = books.nodes.find(name) else {
             continue;
@@ -98,6 +113,7 @@ fn charge(books: &mut Books, room: &GangRoom) {
 }
 
 fn open_up(books: &mut Books) {
+    books.promise = None;
     for node in 0..books.nodes.stations.len() {
         books.nodes.release(node);
     }
@@ -123,7 +139,7 @@ pub(crate) fn hold(
         let name = books.nodes.stations[*node].name.clone();
         room.nodes.insert(name, works.collect());
     }
-    charge(books, &room);
+    charge(books, (ask, &room));
     books.kept.gang = Some(room);
 }
 

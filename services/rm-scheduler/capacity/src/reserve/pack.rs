@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     books::Books,
-    dims::{Vector, add, take, times},
+    dims::{Vector, add, take},
+    gang::whole::lacks,
     room::{Room, Yard},
 };
 
@@ -30,11 +31,7 @@ pub(super) fn pack(
     (parts, others_too): (&[usize], bool),
 ) -> Option<Found> {
     let first = *parts.first()?;
-    let mut total = books.dims.zero();
-    for part in parts {
-        let lacks = books.asks[*part].gang_lacks();
-        add(&mut total, &times(books.vector(*part), lacks));
-    }
+    let total = lacks(books, parts);
     // Room on nodes is of no use to who its queue or user holds back.
     books.may_hold_more(first, &total).ok()?;
     let app = books.asks[first].app;

@@ -490,6 +490,118 @@ fn s10_3_a_gang_takes_no_more_than_it_needs_and_goes_before_what_is_merely_kept(
     assert_eq!(world.has("job_gang"), 6);
 }
 
+/// Room is made for a gang of a on four nodes of b, and a fifth one, where the gang may not go, is
+/// free for a process of another application in a.
+fn made_room(a: &serde_json::Value) -> World {
+    let mut queue = json!({"resources": {"guaranteed": {"vcore": 4}},
+        "preemption_delay_ms": 1_000});
+    let more = a.as_object().unwrap().clone();
+    queue.as_object_mut().unwrap().extend(more);
+    let root = json!({"submit_acl": "*", "queues": {"a": queue, "b": {}}});
+    let mut world = World::of(&json!({"queues": {"root": root}}));
+    for at in 1..=5 {
+        world.node(&format!("n{at}"), &[("vcore", VCORE)]);
+    }
+    let plain = world.asks("job_plain", "root.b", (4, VCORE));
+    plain.avoids = [node_name("n5")].into();
+    world.settle();
+    world.part("job_gang", ("root.a", "gang"), (4, VCORE));
+    let gang = world.snapshot.demand.get_mut("job_gang").unwrap();
+    gang.avoids = [node_name("n5")].into();
+    world.pass(2_000);
+    let plan = world.plan();
+    assert_eq!(plan.receipts.len(), 4);
+    for vacate in &plan.vacates {
+        let held = world.snapshot.allocations.get_mut(&vacate.allocation);
+        held.unwrap().leaving = true;
+    }
+    world.snapshot.carried = plan.carried;
+    world.asks("job_single", "root.a", (1, VCORE));
+    world
+}
+
+/// Otherwise four would have left for nothing, again and again.
+#[test]
+fn i14_nobody_takes_the_quota_of_a_gang_for_which_room_was_made() {
+    let user = json!({"limits": [{"users": ["*"], "max_resources": {"vcore": 4}}]});
+    let users = json!({"limits": [{"users": ["*"], "max_applications": 1}]});
+    let limits = [
+        (
+            json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 4}}}),
+            Reason::QueueQuota,
+        ),
+        (json!({"max_applications": 1}), Reason::NotRunnable),
+        (user, Reason::UserQuota),
+        (users, Reason::NotRunnable),
+    ];
+    for (limit, reason) in limits {
+        let mut world = made_room(&limit);
+        // They take their time to leave.
+        for _ in 0..10 {
+            let plan = world.plan();
+            assert!(plan.is_empty(), "{limit}: {plan:#?}");
+            let told = &plan.verdicts["job_single"];
+            assert_eq!(told.reason, reason, "{}", told.detail);
+            assert!(told.detail.contains("kept for a gang"), "{}", told.detail);
+            world.snapshot.carried = plan.carried;
+            world.pass(1_000);
+        }
+        world.settle();
+        assert_eq!(
+            (world.has("job_gang"), world.has("job_single")),
+            (4, 0),
+            "{limit}"
+        );
+        // Its quota is its own as long as it needs it.
+        world.snapshot.demand.remove("job_gang");
+        world
+            .snapshot
+            .allocations
+            .retain(|_, held| held.work.as_str() != "job_gang");
+        world.settle();
+        assert_eq!(world.has("job_single"), 1, "{limit}");
+    }
+}
+
+/// What stands beside it in the quota is not kept from anybody, nor what is kept for too long.
+#[test]
+fn i23_a_quota_is_kept_for_what_a_gang_needs_and_no_longer_than_its_room() {
+    let wide = json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 5}}});
+    let mut world = made_room(&wide);
+    world.settle();
+    assert_eq!((world.has("job_gang"), world.has("job_single")), (4, 1));
+    let tight = json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 4}}});
+    let mut world = made_room(&tight);
+    world.pass(300_000);
+    let plan = world.plan();
+    assert_eq!(plan.grants.len(), 1);
+}
+
+/// Room is merely kept for a gang, and small work of its own queue has its quota to the brim.
+#[test]
+fn i23_nobody_takes_the_quota_of_a_gang_for_which_room_is_kept() {
+    let a = json!({"resources": {"max": {"vcore": 4}}});
+    let root = json!({"submit_acl": "*", "queues": {"a": a, "b": {}}});
+    let mut world = World::of(&json!({"queues": {"root": root}}));
+    for name in ["n1", "n2"] {
+        world.node(name, &[("vcore", 4 * VCORE)]);
+    }
+    world.asks("job_plain", "root.b", (5, VCORE));
+    world.settle();
+    world.part("job_gang", ("root.a", "gang"), (1, 4 * VCORE));
+    world.pass(2_000);
+    world.step();
+    assert_eq!(world.room().len(), 1);
+    world.asks("job_single", "root.a", (1, VCORE));
+    let plan = world.step();
+    assert!(plan.grants.is_empty(), "{plan:#?}");
+    let plain = world.snapshot.demand.get_mut("job_plain").unwrap();
+    plain.max_processes = 3;
+    world.end("job_plain", 5);
+    world.settle();
+    assert_eq!((world.has("job_gang"), world.has("job_single")), (1, 0));
+}
+
 /// What was cleared lapses without effect: nothing more is taken for as long again.
 #[test]
 fn s10_6_a_gang_that_lets_its_room_lapse_takes_nothing_for_as_long_again() {
