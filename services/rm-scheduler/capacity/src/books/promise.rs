@@ -9,7 +9,7 @@ use hayward_rm_scheduler_domain::plan::QuotaNumbers;
 
 use super::{Books, Why};
 use crate::{
-    dims::{Vector, add, over},
+    dims::{Vector, add, over, take},
     gang::{self, whole::lacks},
 };
 
@@ -125,6 +125,20 @@ impl Books<'_> {
             }
         }
         Ok(())
+    }
+
+    /// May they, once what leaves has left? What leaves is told by queue alone.
+    pub fn may_hold_soon(&self, ask: usize, vector: &[u64]) -> bool {
+        let app = &self.apps[self.asks[ask].app];
+        let path = self.queue_of(ask).into_iter();
+        let mut path = path.flat_map(|at| self.tree.path(at));
+        self.gates.over(&app.gates, vector).is_none()
+            && path.all(|at| {
+                let spot = &self.tree.spots[at];
+                let mut used = spot.used.clone();
+                take(&mut used, &spot.going);
+                over(&spot.max, &used, vector).is_none()
+            })
     }
 }
 

@@ -9,16 +9,16 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
-use hayward_vocabulary::Timestamp;
+use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
     PATIENCE_MS,
-    pack::{Found, pack},
+    pack::{Found, pack, pack_soon},
 };
 use crate::{
-    books::{Books, Promise, Why},
+    books::{Books, Held, Promise, Why},
     dims::times,
-    gang,
+    gang::{self, whole::lacks},
     room::Yard,
     tree::ROOT,
     verdict::never,
@@ -49,8 +49,18 @@ pub(super) fn promise_cleared(books: &mut Books) {
     }
 }
 
+/// How long this room is kept. Who was told to leave it may need longer than that; what they leave
+/// would be of no use to anybody else if it were given up, so it has a second lifetime.
+pub(crate) fn until(books: &Books, room: &GangRoom) -> Timestamp {
+    let leaves = |held: &Held| held.leaves && room.nodes.contains_key(&held.allocation.node);
+    let longer = room.cleared && books.held.iter().any(leaves);
+    let lifetimes = if longer { 2 } else { 1 };
+    let ms = books.queues.reservation_ms;
+    room.since.plus_ms(ms.saturating_mul(lifetimes))
+}
+
 fn is_over(books: &Books, room: &GangRoom) -> bool {
-    books.snapshot.now.ms_since(room.since) >= books.queues.reservation_ms
+    until(books, room) <= books.snapshot.now
 }
 
 /// The gang that has room is tried first, with that room and any other. Where it still does not
@@ -66,7 +76,9 @@ pub(super) fn serve(books: &mut Books) {
     let now = books.snapshot.now;
     if is_over(books, &room) {
         let works = gang::all(books, ask).map(|part| books.asks[part].work.clone());
-        let lapsed: Vec<_> = works.map(|work| (work, now)).collect();
+        // What others left for in vain is not tried again for twice as long.
+        let again = u64::from(room.cleared) * books.queues.reservation_ms;
+        let lapsed: Vec<_> = works.map(|work| (work, now.plus_ms(again))).collect();
         books.kept.lapsed.extend(lapsed);
         return;
     }
@@ -177,22 +189,28 @@ pub(super) fn settle(books: &mut Books) {
         return open_up(books);
     };
     let parts = gang::lacking(books, ask);
-    let has = |part: usize| {
-        let works = room.nodes.values();
-        let counts = works.filter_map(|works| works.get(books.asks[part].work));
-        counts.sum::<u64>()
-    };
-    if parts
-        .iter()
-        .all(|part| has(*part) == books.asks[*part].gang_lacks())
-    {
+    let lacking = parts.iter().map(|part| {
+        let it = &books.asks[*part];
+        (it.work, it.gang_lacks())
+    });
+    let lacking: BTreeMap<&WorkId, u64> = lacking.collect();
+    let mut seats: BTreeMap<&WorkId, u64> = BTreeMap::new();
+    for (work, count) in room.nodes.values().flatten() {
+        *seats.entry(work).or_default() += count;
+    }
+    if seats == lacking {
         return;
     }
     books.kept.gang = None;
     open_up(books);
     let yard = Yard::of(books);
-    if let Some(found) = pack(books, &yard, (&parts, false)) {
-        hold(books, (ask, &found), (room.since, room.cleared));
+    // Others were told to leave for it: what they leave may still be enough.
+    let cleared = room.cleared && books.may_hold_soon(ask, &lacks(books, &parts));
+    let soon = cleared.then(|| pack_soon(books, &yard, &parts)).flatten();
+    if let Some(found) = soon {
+        hold(books, (ask, &found), (room.since, true));
+    } else if let Some(found) = pack(books, &yard, (&parts, false)) {
+        hold(books, (ask, &found), (room.since, false));
     }
 }
 

@@ -55,6 +55,14 @@ pub(super) fn pack(
     all.find_map(|found| found)
 }
 
+/// The same where nobody leaves but who is told to already.
+pub(super) fn pack_soon(books: &Books, yard: &Yard, parts: &[usize]) -> Option<Found> {
+    let stations = books.nodes.stations.iter().enumerate();
+    let open = stations.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
+    let rooms = open.map(|(node, _)| (node, Room::soon(books, yard, node)));
+    pack_into(books, rooms, parts)
+}
+
 /// The same in these rooms as they are.
 pub(crate) fn pack_into(
     books: &Books,

@@ -1,7 +1,7 @@
 //! A gang beside plain work in one pool (17.1): both are asks of the queue, and which of them
 //! yields to which follows from priority, order and guarantees as for any two.
 
-use hayward_rm_scheduler_domain::Reason;
+use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
 
 use super::VCORE;
@@ -572,7 +572,7 @@ fn i23_a_quota_is_kept_for_what_a_gang_needs_and_no_longer_than_its_room() {
     assert_eq!((world.has("job_gang"), world.has("job_single")), (4, 1));
     let tight = json!({"resources": {"guaranteed": {"vcore": 4}, "max": {"vcore": 4}}});
     let mut world = made_room(&tight);
-    world.pass(300_000);
+    world.pass(600_000);
     let plan = world.plan();
     assert_eq!(plan.grants.len(), 1);
 }
@@ -602,28 +602,88 @@ fn i23_nobody_takes_the_quota_of_a_gang_for_which_room_is_kept() {
     assert_eq!((world.has("job_gang"), world.has("job_single")), (1, 0));
 }
 
-/// What was cleared lapses without effect: nothing more is taken for as long again.
-#[test]
-fn s10_6_a_gang_that_lets_its_room_lapse_takes_nothing_for_as_long_again() {
+/// A gang of the whole half for which eight are told to leave, who stay for a while.
+fn slow_to_leave() -> World {
     let mut world = halves();
     world.part("job_gang", ("root.b", "gang"), (8, VCORE));
     world.pass(2_000);
     let plan = world.plan();
     assert_eq!(plan.receipts.len(), 8);
-    // They are told, and never leave.
+    linger(&mut world, &plan);
+    world
+}
+
+/// Who is told to leave stays where it is.
+fn linger(world: &mut World, plan: &Plan) {
     world.snapshot.carried = plan.carried.clone();
     for vacate in &plan.vacates {
         let held = world.snapshot.allocations.get_mut(&vacate.allocation);
         held.unwrap().leaving = true;
     }
-    for (ms, rounds) in [(10_000, 40), (30_000, 9)] {
-        for _ in 0..rounds {
-            world.pass(ms);
-            let plan = world.plan();
-            assert!(plan.receipts.is_empty());
-            world.snapshot.carried = plan.carried.clone();
-        }
+}
+
+/// What was cleared is not given up while those who were told are still on their way.
+#[test]
+fn s10_6_room_is_not_given_up_while_its_victims_leave() {
+    let mut world = slow_to_leave();
+    for _ in 0..50 {
+        world.pass(10_000);
+        let plan = world.plan();
+        assert!(plan.is_empty(), "{plan:#?}");
+        world.snapshot.carried = plan.carried;
+        assert!(world.room().len() >= 2);
     }
+    world.settle();
+    assert_eq!(world.has("job_gang"), 8);
+    // Where nobody leaves any more there is nothing to wait for.
+    let mut world = slow_to_leave();
+    world.snapshot.allocations.retain(|_, held| !held.leaving);
+    world.snapshot.demand.get_mut("job_gang").unwrap().avoids =
+        (0..4).map(|node| node_name(&format!("n{node}"))).collect();
+    world.pass(300_000);
+    world.step();
+    assert!(world.room().is_empty());
+}
+
+/// What was cleared lapses without effect: nothing more is taken for twice as long.
+#[test]
+fn s10_6_a_gang_that_lets_its_room_lapse_takes_nothing_for_twice_as_long() {
+    let mut world = slow_to_leave();
+    for round in 1..120 {
+        world.pass(10_000);
+        let plan = world.plan();
+        assert!(plan.receipts.is_empty(), "round {round}");
+        world.snapshot.carried = plan.carried;
+        assert_eq!(world.room().is_empty(), round >= 60, "round {round}");
+    }
+    world.pass(20_000);
+    let plan = world.plan();
+    assert!(plan.carried.queues[POOL].gang.is_some(), "and then again");
+}
+
+/// A node of the room is closed, and others hold what could take its place: they were not told to
+/// leave, so that is not room that is being made.
+#[test]
+fn s9_3_what_is_found_anew_is_room_that_was_made_only_where_others_leave_it() {
+    let mut world = slow_to_leave();
+    let before: Vec<String> = world.room().iter().map(|it| it.0.to_owned()).collect();
+    let name = node_name(&before[0]);
+    world.snapshot.nodes.get_mut(&name).unwrap().takes_work = false;
+    let plan = world.plan();
+    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    let elsewhere = room
+        .nodes
+        .keys()
+        .any(|node| !before.contains(&node.to_string()));
+    assert!(elsewhere && !room.cleared, "{room:?}");
+    // Free nodes are as good as those that others leave.
+    world.node("n4", &[("vcore", 4 * VCORE)]);
+    let plain = world.snapshot.demand.get_mut("job_plain").unwrap();
+    plain.max_processes = 8;
+    let plan = world.plan();
+    assert!(plan.is_empty(), "{plan:#?}");
+    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
+    assert!(room.nodes.contains_key("n4") && room.cleared, "{room:?}");
 }
 
 /// Two queues that each have a half and gangs of a half: nobody takes back what was taken.

@@ -64,7 +64,7 @@ impl Explainer<'_, '_> {
 
 fn kept(books: &Books, room: &GangRoom, answer: &mut Answer) {
     const NAMED: usize = 3;
-    let until = room.since.plus_ms(books.queues.reservation_ms);
+    let until = gangs::until(books, room);
     let count = room.nodes.len();
     let names = room.nodes.keys().take(NAMED).map(ToString::to_string);
     let mut names: Vec<String> = names.collect();
@@ -106,7 +106,7 @@ fn not_kept(books: &Books, ask: usize) -> String {
     }
     let other = books.kept.gang.as_ref();
     other.map_or_else(String::new, |room| {
-        let until = room.since.plus_ms(books.queues.reservation_ms);
+        let until = gangs::until(books, room);
         let gang = &room.work;
         format!("; until {until} room is kept for the gang of work {gang}, one after the other")
     })

@@ -3,7 +3,12 @@
 use hayward_rm_scheduler_domain::{Reason, plan::Unblock};
 
 use super::Answer;
-use crate::{amount::told, books::Books, nodes::Station, reserve::kept_away};
+use crate::{
+    amount::told,
+    books::Books,
+    nodes::Station,
+    reserve::{gangs, kept_away},
+};
 
 /// The nodes an ask could be put on, as they are looked at one reason after the other.
 struct Search<'b, 'a> {
@@ -90,8 +95,7 @@ impl Search<'_, '_> {
         let count = kept.len() - told.len();
         let gang = self.books.kept.gang.as_ref().filter(|_| count > 0);
         if let Some(room) = gang {
-            let lifetime = self.books.queues.reservation_ms;
-            let until = room.since.plus_ms(lifetime);
+            let until = gangs::until(self.books, room);
             let gang = &room.work;
             let text = format!("room on {count} nodes for the gang of work {gang} until {until}");
             told.insert(0, text);

@@ -211,7 +211,8 @@ pub struct Kept {
     /// others have their turn before they are looked at again.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub passed_over: BTreeSet<WorkId>,
-    /// When the last reservation of a piece of work ended without effect.
+    /// When the last reservation of a piece of work ended without effect; later, where it is to
+    /// count for longer.
     pub lapsed: BTreeMap<WorkId, Timestamp>,
     /// Applications that are left alone, and until when (9.4).
     pub backing_off: BTreeMap<String, Timestamp>,
