@@ -142,21 +142,7 @@ impl Explainer<'_, '_> {
                 whose,
                 quota,
                 kept,
-            } => {
-                let whose = whose
-                    .as_ref()
-                    .map_or(String::new(), |it| format!(" for {it}"));
-                let (used, limit) = (quota.used, quota.limit);
-                let detail = format!(
-                    "{used} of {limit} applications run in queue {}{whose}{}",
-                    path(*queue),
-                    of_it(*kept, "")
-                );
-                Answer {
-                    quota: Some(*quota),
-                    ..Answer::of(Reason::NotRunnable, detail)
-                }
-            }
+            } => self.too_many((*queue, whose.as_deref()), (*quota, *kept)),
             Why::UserQuota {
                 gate,
                 dim,
@@ -207,6 +193,21 @@ impl Explainer<'_, '_> {
         }
     }
 
+    fn too_many(
+        &self,
+        (queue, whose): (usize, Option<&str>),
+        (quota, kept): (QuotaNumbers, u64),
+    ) -> Answer {
+        let whose = whose.map_or(String::new(), |it| format!(" for {it}"));
+        let path = &self.books.tree.spots[queue].path;
+        let (used, limit, of_it) = (quota.used, quota.limit, of_it(kept, ""));
+        let detail = format!("{used} of {limit} applications run in queue {path}{whose}{of_it}");
+        Answer {
+            quota: Some(quota),
+            ..Answer::of(Reason::NotRunnable, detail)
+        }
+    }
+
     /// One process alone is more than may be there at most: smaller ones could be.
     fn less(&self, (dim, quota): (usize, &QuotaNumbers)) -> Option<Unblock> {
         let unit = self.books.quantum.0.memory_bytes;
@@ -245,5 +246,5 @@ fn of_it(kept: u64, resource: &str) -> String {
         return String::new();
     }
     let kept = told(resource, kept);
-    format!("; {kept} of it are kept for a gang for which room was made or is kept")
+    format!("; {kept} of that is kept for a gang")
 }

@@ -215,13 +215,13 @@ fn w19_what_could_never_be_packed_keeps_nothing_and_delays_nobody() {
 /// Each part alone fits, and so do all of them by what nodes have in sum.
 #[test]
 fn w19_parts_that_name_too_few_nodes_are_told_that_they_can_never_start() {
-    let named: [(&[(&str, u64, u64)], &str); 2] = [
+    let named = [
         (
-            &[("job_one", 1, 3 * VCORE), ("job_two", 1, 3 * VCORE)],
+            vec![("job_one", 1, 3 * VCORE), ("job_two", 1, 3 * VCORE)],
             "the nodes that its parts name may have 5",
         ),
         (
-            &[("job_one", 6, VCORE)],
+            vec![("job_one", 6, VCORE)],
             "the 1 nodes it may use have room for 5",
         ),
     ];
@@ -231,8 +231,8 @@ fn w19_parts_that_name_too_few_nodes_are_told_that_they_can_never_start() {
             world.node(name, &[("vcore", 5 * VCORE)]);
         }
         for (id, count, vcore) in parts {
-            world.part(id, ("root.a", "gang"), (*count, *vcore));
-            let demand = world.snapshot.demand.get_mut(*id).unwrap();
+            world.part(id, ("root.a", "gang"), (count, vcore));
+            let demand = world.snapshot.demand.get_mut(id).unwrap();
             demand.machines = [node_name("n1")].into();
         }
         world.pass(2_000);
@@ -457,15 +457,15 @@ fn s10_3_all_of_the_victims_are_found_or_nobody_goes() {
 /// Whether one of very many victims could stay is not looked at by packing all nodes anew for each.
 #[test]
 fn s10_3_very_many_victims_are_found_in_one_round() {
-    const NODES: u64 = 500;
+    const NODES: usize = 500;
     let half = json!({"resources": {"guaranteed": {"vcore": NODES}},
         "preemption_delay_ms": 1_000});
     let root = json!({"submit_acl": "*", "queues": {"a": {}, "b": half}});
-    let mut world = stream(&[1; NODES as usize], &root);
-    world.part("job_gang", ("root.b", "gang"), (NODES, VCORE));
+    let mut world = stream(&[1; NODES], &root);
+    world.part("job_gang", ("root.b", "gang"), (NODES as u64, VCORE));
     world.pass(1_000);
     let plan = world.step();
-    assert_eq!(plan.receipts.len() as u64, NODES);
+    assert_eq!(plan.receipts.len(), NODES);
 }
 
 /// Free room is used before anybody goes, and room that is merely kept for another gang too.

@@ -101,16 +101,13 @@ impl Limits<'_, '_> {
             fit.fold(0, u64::saturating_add)
         };
         let named = self.books.candidates(part.ask);
-        let (fit, nodes) = match named {
-            Some(few) => {
-                let fit = sum(&mut few.iter().copied());
-                (fit, format!("the {} nodes it may use", few.len()))
-            }
-            None => {
-                let shape = &self.books.shapes[self.books.asks[part.ask].shape];
-                let fit = *shape.most.get_or_init(|| sum(&mut (0..stations.len())));
-                (fit, format!("{} nodes", stations.len()))
-            }
+        let (fit, nodes) = if let Some(few) = named {
+            let fit = sum(&mut few.iter().copied());
+            (fit, format!("the {} nodes it may use", few.len()))
+        } else {
+            let shape = &self.books.shapes[self.books.asks[part.ask].shape];
+            let fit = *shape.most.get_or_init(|| sum(&mut (0..stations.len())));
+            (fit, format!("{} nodes", stations.len()))
         };
         (fit < part.least).then(|| Never {
             detail: format!(
