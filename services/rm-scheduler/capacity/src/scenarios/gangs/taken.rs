@@ -1,5 +1,5 @@
-//! Others leave for a gang by its guarantee: all at once or nobody, and what becomes of the room and
-//! the quota that it is made for.
+//! Others leave for a gang by its guarantee: all at once or nobody, and what becomes of the room
+//! and the quota that it is made for.
 
 use hayward_rm_scheduler_domain::{Plan, Reason};
 use serde_json::json;
