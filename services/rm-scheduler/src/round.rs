@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_api::VacateReason;
+use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
 use hayward_rm_scheduler_domain::{Decided, Plan, Reason, prune};
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
@@ -132,11 +133,16 @@ impl Ledger {
             decided.plan.verdicts = self.rounds.verdicts();
         }
         let plan = &mut decided.plan;
+        let planned = Members::of(&self.snapshot, &plan.grants);
         if self.silent.is_some() {
             self.revoke_nothing(plan);
         }
         let refused = self.refuse_faults(plan);
         self.one_at_a_time(&mut decided.plan);
+        // What is dropped is planned anew.
+        let grants = &mut decided.plan.grants;
+        self.news |= planned.drop_torn(&self.snapshot, grants);
+        self.news |= gangs::cut(&self.snapshot, grants, MOST_AT_ONCE);
         let planning_us = u64::try_from(started.elapsed().as_micros()).unwrap_or(u64::MAX);
         (
             decided,

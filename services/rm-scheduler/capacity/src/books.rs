@@ -6,6 +6,7 @@
 
 mod held;
 mod open;
+mod promise;
 mod whole;
 
 use std::collections::BTreeMap;
@@ -20,12 +21,14 @@ use hayward_rm_scheduler_domain::{
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId};
 
 use crate::{
-    dims::{Dims, Sparse, Vector, add, over, take},
+    dims::{Dims, Sparse, Vector, add, take},
     limits::Gates,
     nodes::{Nodes, Shape},
     placement::Refusal,
     tree::Tree,
 };
+
+pub(crate) use promise::Promise;
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
@@ -51,6 +54,8 @@ pub(crate) struct Books<'a> {
     pub receipts: Vec<Receipt>,
     /// For the next round.
     pub kept: Kept,
+    /// Of quotas, what is kept for a gang.
+    pub promise: Option<Promise>,
     /// Asks that were put aside, in the order in which they were.
     pub aside: Vec<usize>,
 }
@@ -112,16 +117,22 @@ pub(crate) enum Why {
         queue: usize,
         whose: Option<String>,
         quota: QuotaNumbers,
+        /// Of what is used, kept for a gang.
+        kept: u64,
     },
     UserQuota {
         gate: usize,
         dim: usize,
         quota: QuotaNumbers,
+        /// Of what is used, kept for a gang.
+        kept: u64,
     },
     QueueQuota {
         queue: usize,
         dim: usize,
         quota: QuotaNumbers,
+        /// Of what is used, kept for a gang.
+        kept: u64,
     },
     NoNode,
     /// So many of so many processes of its gang fit.
@@ -178,71 +189,6 @@ impl Books<'_> {
             app.next += 1;
         }
         None
-    }
-
-    /// 7.2: may one more application run here, and for this user?
-    pub fn may_run(&self, app: usize) -> Result<(), Why> {
-        let app = &self.apps[app];
-        let Some(queue) = app.queue.as_ref().ok().filter(|_| !app.running) else {
-            return Ok(());
-        };
-        let quota = |limit, used| QuotaNumbers {
-            limit,
-            used,
-            needed: 1,
-        };
-        for at in self.tree.path(*queue) {
-            let spot = &self.tree.spots[at];
-            if let Some(most) = spot.max_applications.filter(|most| spot.running >= *most) {
-                return Err(Why::TooManyRun {
-                    queue: at,
-                    whose: None,
-                    quota: quota(most, spot.running),
-                });
-            }
-        }
-        match self.gates.too_many_run(&app.gates) {
-            None => Ok(()),
-            Some(gate) => {
-                let gate = &self.gates.gates[gate];
-                Err(Why::TooManyRun {
-                    queue: gate.queue,
-                    whose: Some(gate.whose.to_string()),
-                    quota: quota(gate.max_applications.unwrap_or(0), gate.running),
-                })
-            }
-        }
-    }
-
-    /// May the queue and the user hold one more of this?
-    pub fn may_hold(&self, ask: usize) -> Result<(), Why> {
-        self.may_hold_more(ask, self.vector(ask))
-    }
-
-    /// May they hold so much more for the application of this ask? The user is asked first (7.4).
-    pub fn may_hold_more(&self, ask: usize, vector: &[u64]) -> Result<(), Why> {
-        let app = &self.apps[self.asks[ask].app];
-        if let Some((at, dim)) = self.gates.over(&app.gates, vector) {
-            let gate = &self.gates.gates[at];
-            let quota = numbers(&gate.max, &gate.used, vector, dim);
-            return Err(Why::UserQuota {
-                gate: at,
-                dim,
-                quota,
-            });
-        }
-        for queue in self
-            .queue_of(ask)
-            .into_iter()
-            .flat_map(|at| self.tree.path(at))
-        {
-            let spot = &self.tree.spots[queue];
-            if let Some(dim) = over(&spot.max, &spot.used, vector) {
-                let quota = numbers(&spot.max, &spot.used, vector, dim);
-                return Err(Why::QueueQuota { queue, dim, quota });
-            }
-        }
-        Ok(())
     }
 
     /// The best node with room for one more (9.1, 9.2).

@@ -103,15 +103,6 @@ impl Gates {
             over(&gate.max, &gate.used, ask).map(|dim| (*at, dim))
         })
     }
-
-    pub fn too_many_run(&self, gates: &[usize]) -> Option<usize> {
-        let full = |at: &&usize| {
-            let gate = &self.gates[**at];
-            gate.max_applications
-                .is_some_and(|most| gate.running >= most)
-        };
-        gates.iter().find(full).copied()
-    }
 }
 
 fn chosen<'a>(mut levels: impl Iterator<Item = &'a [Limit]>, groups: &[String]) -> Option<&'a str> {

@@ -6,7 +6,10 @@
 //! much to make as the walks that were made, and is brought up to date by the nodes that changed
 //! since it was looked at. So an ask that fits nowhere is told so without looking at any node.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    cell::OnceCell,
+    collections::{BTreeMap, BTreeSet},
+};
 
 use hayward_rm_scheduler_domain::snapshot::{GPU_MILLI, Node, queues::NodeSort};
 use hayward_vocabulary::{NodeName, Size};
@@ -39,6 +42,8 @@ pub(crate) struct Shape {
     pub order: u64,
     pub size: Size,
     pub vector: Vector,
+    /// How many of it all nodes hold when they are empty, once somebody asked.
+    pub most: OnceCell<u64>,
     steps: usize,
     index: Option<Index>,
 }
@@ -49,6 +54,7 @@ impl Shape {
             order,
             size,
             vector,
+            most: OnceCell::new(),
             steps: 0,
             index: None,
         }
@@ -294,6 +300,13 @@ impl Station<'_> {
         ask.iter()
             .zip(&self.capacity)
             .all(|(ask, most)| ask <= most)
+    }
+
+    /// How many of it, if nothing were here.
+    pub fn could_hold_of(&self, ask: &[u64]) -> u64 {
+        let pairs = ask.iter().zip(&self.capacity);
+        let times = pairs.filter_map(|(each, has)| has.checked_div(*each));
+        times.min().unwrap_or(0)
     }
 
     fn free_gpu(&self, at: usize) -> u64 {

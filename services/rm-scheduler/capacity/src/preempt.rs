@@ -184,15 +184,22 @@ fn promised(books: &Books, ask: usize) -> Vector {
 fn fence(books: &Books, leaf: usize, (vector, promised): (&Vector, &Vector)) -> (usize, Vector) {
     let mut short = books.dims.zero();
     let mut fence = None;
+    // What was cleared for a gang of another leaf; of this one it is among what is promised.
+    let cleared = books.kept.gang.as_ref().filter(|room| room.cleared);
+    let gang = cleared.and_then(|room| books.ask_of.get(&room.work));
+    let other = gang.is_some_and(|gang| books.queue_of(*gang) != Some(leaf));
+    let elsewhere = books.promise.as_ref().filter(|_| other);
     for at in books.tree.path(leaf) {
         let spot = &books.tree.spots[at];
+        let kept = elsewhere.and_then(|promise| promise.of_queue(at));
         let mut over = false;
         for (dim, max) in spot.max.iter().enumerate() {
             let Some(max) = max else { continue };
             let net = spot.used[dim].saturating_sub(spot.going[dim]);
             let wanted = net
                 .saturating_add(vector[dim])
-                .saturating_add(promised[dim]);
+                .saturating_add(promised[dim])
+                .saturating_add(kept.map_or(0, |kept| kept[dim]));
             if vector[dim] > 0 && wanted > *max {
                 over = true;
                 short[dim] = short[dim].max(wanted - max);

@@ -22,6 +22,7 @@ const ONE_IN: usize = 10;
 /// need any more is open to everybody.
 pub(crate) fn serve(books: &mut Books) {
     forget(books, books.snapshot.now);
+    gangs::promise_cleared(books);
     serve_plain(books);
     gangs::serve(books);
 }
@@ -91,6 +92,7 @@ fn forget(books: &mut Books, now: Timestamp) {
         .retain(|work, at| recent(at, crate::preempt::AGAIN_MS) && known.contains_key(work));
     kept.hit
         .retain(|work, at| recent(at, cooldown) && known.contains_key(work));
+    kept.passed_over.retain(|work| known.contains_key(work));
     kept.backing_off.retain(|_, until| *until > now);
 }
 
@@ -209,14 +211,20 @@ pub(crate) fn book(
     reservation.cleared |= cleared;
 }
 
-/// Nodes where one more process of this ask could be placed now, if nothing were kept for others.
-pub(crate) fn kept_away(books: &Books, ask: usize) -> Vec<usize> {
+/// Nodes of which something is kept for others.
+pub(crate) fn kept_nodes(books: &Books) -> Vec<usize> {
+    let stations = books.nodes.stations.iter().enumerate();
+    let kept = stations.filter(|(_, it)| it.reserved || !it.kept.is_empty());
+    kept.map(|(node, _)| node).collect()
+}
+
+/// Those of them where one more process of this ask could be placed now, if nothing were kept for
+/// others.
+pub(crate) fn kept_away(books: &Books, ask: usize, kept: &[usize]) -> Vec<usize> {
     let vector = books.vector(ask);
-    let nodes = 0..books.nodes.stations.len();
-    let away = nodes.filter(|node| {
+    let away = kept.iter().copied().filter(|node| {
         let station = &books.nodes.stations[*node];
-        let kept = station.reserved || !station.kept.is_empty();
-        kept && station.node.is_schedulable() && station.has_room(vector) && books.suits(ask, *node)
+        station.node.is_schedulable() && station.has_room(vector) && books.suits(ask, *node)
     });
     away.collect()
 }

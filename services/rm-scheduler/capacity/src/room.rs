@@ -6,13 +6,15 @@ use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
 use hayward_vocabulary::WorkKind;
 
 use crate::{
-    books::Books,
+    books::{Books, Placed},
     dims::{Vector, add, take},
 };
 
 /// What lies on which node.
 pub(crate) struct Yard {
     pub by_node: BTreeMap<usize, Vec<usize>>,
+    /// What was placed there in this round.
+    fresh: BTreeMap<usize, Vec<usize>>,
 }
 
 impl Yard {
@@ -23,7 +25,16 @@ impl Yard {
                 by_node.entry(node).or_default().push(at);
             }
         }
-        Self { by_node }
+        let mut fresh: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+        for (at, placed) in books.placed.iter().enumerate() {
+            fresh.entry(placed.node).or_default().push(at);
+        }
+        Self { by_node, fresh }
+    }
+
+    fn fresh_on<'b>(&self, books: &'b Books, node: usize) -> impl Iterator<Item = &'b Placed> {
+        let fresh = self.fresh.get(&node).into_iter().flatten();
+        fresh.map(|at| &books.placed[*at])
     }
 
     pub fn on(&self, node: usize) -> impl Iterator<Item = usize> + '_ {
@@ -58,8 +69,7 @@ impl Room {
                 let held = &books.held[at];
                 room.charge(&held.vector, &held.allocation.gpus);
             }
-            let fresh = books.placed.iter().filter(|placed| placed.node == node);
-            for placed in fresh {
+            for placed in yard.fresh_on(books, node) {
                 room.charge(books.vector(placed.ask), &placed.gpus);
             }
         }
@@ -83,7 +93,7 @@ impl Room {
                 room.charge(&held.vector, &held.allocation.gpus);
             }
         }
-        let fresh = books.placed.iter().filter(|placed| placed.node == node);
+        let fresh = yard.fresh_on(books, node);
         for placed in fresh.filter(|placed| stays(placed.ask)) {
             room.charge(books.vector(placed.ask), &placed.gpus);
         }

@@ -15,6 +15,7 @@ use hayward_vocabulary::WorkId;
 use crate::{
     amount::told,
     books::{Books, Why},
+    reserve::kept_nodes,
 };
 pub(crate) use never::never;
 use nowhere::nowhere;
@@ -42,7 +43,9 @@ impl Answer {
 pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
     let mut explainer = Explainer {
         books,
+        kept: kept_nodes(books),
         nowhere: BTreeMap::new(),
+        roomy: BTreeMap::new(),
     };
     let asks = 0..books.asks.len();
     asks.map(|ask| (books.asks[ask].work.clone(), explainer.verdict(ask)))
@@ -51,8 +54,12 @@ pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
 
 struct Explainer<'b, 'a> {
     books: &'b Books<'a>,
+    /// Nodes of which something is kept for others.
+    kept: Vec<usize>,
     /// By shape: asks alike that may go anywhere find the same.
     nowhere: BTreeMap<usize, Answer>,
+    /// The same: is there a node with room for it?
+    roomy: BTreeMap<usize, bool>,
 }
 
 impl Explainer<'_, '_> {
@@ -74,7 +81,8 @@ impl Explainer<'_, '_> {
         let (answer, refused) = match &app.queue {
             Err(refusal) => {
                 // A gang that is too large is in the right queue.
-                let named = refusal.reason != Reason::QueueQuota;
+                let in_place = [Reason::QueueQuota, Reason::GangIncomplete];
+                let named = !in_place.contains(&refusal.reason);
                 let answer = Answer {
                     unblock: named.then_some(Unblock::NameClass),
                     ..Answer::of(refusal.reason, refusal.detail.clone())
@@ -133,33 +141,37 @@ impl Explainer<'_, '_> {
                 queue,
                 whose,
                 quota,
+                kept,
+            } => self.too_many((*queue, whose.as_deref()), (*quota, *kept)),
+            Why::UserQuota {
+                gate,
+                dim,
+                quota,
+                kept,
             } => {
-                let whose = whose
-                    .as_ref()
-                    .map_or(String::new(), |it| format!(" for {it}"));
-                let (used, limit) = (quota.used, quota.limit);
-                let detail = format!(
-                    "{used} of {limit} applications run in queue {}{whose}",
-                    path(*queue)
-                );
-                Answer {
-                    quota: Some(*quota),
-                    ..Answer::of(Reason::NotRunnable, detail)
-                }
-            }
-            Why::UserQuota { gate, dim, quota } => {
                 let gate = &books.gates.gates[*gate];
                 let held = said(quota, books.dims.name(*dim));
-                let detail = format!("{} holds {held} in queue {}", gate.whose, path(gate.queue));
+                let of_it = of_it(*kept, books.dims.name(*dim));
+                let detail = format!(
+                    "{} holds {held} in queue {}{of_it}",
+                    gate.whose,
+                    path(gate.queue)
+                );
                 Answer {
                     quota: Some(*quota),
                     unblock: self.less((*dim, quota)),
                     ..Answer::of(Reason::UserQuota, detail)
                 }
             }
-            Why::QueueQuota { queue, dim, quota } => {
+            Why::QueueQuota {
+                queue,
+                dim,
+                quota,
+                kept,
+            } => {
                 let held = said(quota, books.dims.name(*dim));
-                let detail = format!("queue {} holds {held}", path(*queue));
+                let of_it = of_it(*kept, books.dims.name(*dim));
+                let detail = format!("queue {} holds {held}{of_it}", path(*queue));
                 Answer {
                     quota: Some(*quota),
                     unblock: self.less((*dim, quota)),
@@ -181,6 +193,21 @@ impl Explainer<'_, '_> {
         }
     }
 
+    fn too_many(
+        &self,
+        (queue, whose): (usize, Option<&str>),
+        (quota, kept): (QuotaNumbers, u64),
+    ) -> Answer {
+        let whose = whose.map_or(String::new(), |it| format!(" for {it}"));
+        let path = &self.books.tree.spots[queue].path;
+        let (used, limit, of_it) = (quota.used, quota.limit, of_it(kept, ""));
+        let detail = format!("{used} of {limit} applications run in queue {path}{whose}{of_it}");
+        Answer {
+            quota: Some(quota),
+            ..Answer::of(Reason::NotRunnable, detail)
+        }
+    }
+
     /// One process alone is more than may be there at most: smaller ones could be.
     fn less(&self, (dim, quota): (usize, &QuotaNumbers)) -> Option<Unblock> {
         let unit = self.books.quantum.0.memory_bytes;
@@ -192,11 +219,13 @@ impl Explainer<'_, '_> {
     fn no_node(&mut self, ask: usize) -> Answer {
         let it = &self.books.asks[ask];
         if !it.anywhere {
-            return nowhere(self.books, ask);
+            return nowhere(self.books, ask, &self.kept);
         }
         let books = self.books;
         let known = self.nowhere.entry(it.shape);
-        known.or_insert_with(|| nowhere(books, ask)).clone()
+        known
+            .or_insert_with(|| nowhere(books, ask, &self.kept))
+            .clone()
     }
 }
 
@@ -209,4 +238,13 @@ fn said(quota: &QuotaNumbers, resource: &str) -> String {
         );
     }
     format!("{used} of {limit} {resource}, and {needed} more are needed")
+}
+
+/// How much of what is said to be used is kept for a gang.
+fn of_it(kept: u64, resource: &str) -> String {
+    if kept == 0 {
+        return String::new();
+    }
+    let kept = told(resource, kept);
+    format!("; {kept} of that is kept for a gang")
 }

@@ -29,6 +29,7 @@ mod explain;
 mod fair_share;
 pub mod forecast;
 mod forest;
+pub mod gangs;
 mod how_much;
 mod kept;
 mod marks;

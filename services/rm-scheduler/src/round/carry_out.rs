@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Decided, Reason, Verdict, plan};
+use hayward_rm_scheduler_domain::{Decided, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
 use hayward_service::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
@@ -16,10 +16,6 @@ use crate::requests;
 use crate::store::{Rows, rounds};
 use crate::translate;
 use crate::view::CountedNews;
-
-/// Grants, and verdicts, one round carries out at most. A commit has to end well within the lease;
-/// what is left over is news for the next round, which plans it anew.
-pub(super) const MOST_AT_ONCE: usize = 10_000;
 
 impl Ledger {
     pub(crate) fn carry_out(
@@ -45,9 +41,8 @@ impl Ledger {
             };
             self.vacate(order, moment, batch);
         }
-        // Grants are in order of turn, so the first of them stand without the others.
         let mut grants = Vec::new();
-        for grant in plan.grants.into_iter().take(MOST_AT_ONCE) {
+        for grant in plan.grants {
             // The plan put another in place of a task that it tells to leave.
             if !self.leaves_as_one(&grant.work) {
                 grants.push(self.grant(grant, moment, batch));

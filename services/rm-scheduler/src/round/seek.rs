@@ -16,7 +16,6 @@ use hayward_rm_scheduler_domain::{Plan, Reason, Verdict};
 use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
 
 use super::Order;
-use super::carry_out::MOST_AT_ONCE;
 use crate::ledger::{Held, Ledger};
 use crate::store::Rows;
 use crate::translate;
@@ -151,8 +150,7 @@ impl Ledger {
             .filter_map(|order| work_of(&order).map(|work| (order, work)))
             .collect();
         let works: Vec<WorkId> = sought.iter().map(|(_, work)| work.clone()).collect();
-        let carried_out = &plan.grants[..plan.grants.len().min(MOST_AT_ONCE)];
-        let found = found(&works, carried_out);
+        let found = found(&works, &plan.grants);
         let mut told = Vec::new();
         for ((mut order, work), found) in sought.into_iter().zip(found) {
             if found {

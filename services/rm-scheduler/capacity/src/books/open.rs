@@ -72,6 +72,7 @@ impl<'a> Books<'a> {
                 .get(pool)
                 .cloned()
                 .unwrap_or_default(),
+            promise: None,
             aside: Vec::new(),
         };
         books.list(&mine);

@@ -1,7 +1,9 @@
 //! A gang that is larger than its queue may ever be is told so at once (application protocol, 5.2).
 //! How large the cluster is now does not matter: nodes come and go.
 
-use hayward_rm_scheduler_domain::Reason;
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::{Reason, gangs::MOST_AT_ONCE};
 
 use super::Books;
 use crate::{amount::told, gang::whole::Whole, placement::Refusal};
@@ -13,10 +15,30 @@ impl Books<'_> {
             let Ok(queue) = self.apps[app].queue else {
                 continue;
             };
-            if let Some(refusal) = self.too_large(app, queue) {
+            let refusal = self.too_many(app).or_else(|| self.too_large(app, queue));
+            if let Some(refusal) = refusal {
                 self.apps[app].queue = Err(refusal);
             }
         }
+    }
+
+    /// All of a gang start in one commit.
+    fn too_many(&self, app: usize) -> Option<Refusal> {
+        let mut gangs: BTreeMap<&str, u64> = BTreeMap::new();
+        for ask in &self.apps[app].asks {
+            if let Some(gang) = &self.asks[*ask].queued.gang {
+                let members = gangs.entry(&gang.name).or_default();
+                *members = members.saturating_add(gang.min);
+            }
+        }
+        let most = MOST_AT_ONCE as u64;
+        let (name, members) = gangs.into_iter().find(|(_, members)| *members > most)?;
+        let detail = format!(
+            "{members} processes of its gang {name} would have to start at once, and {most} may: \
+             {most} of them would fit"
+        );
+        let reason = Reason::GangIncomplete;
+        Some(Refusal { reason, detail })
     }
 
     /// Each level below the root: its maximum against all that the gang asks for together.

@@ -5,8 +5,19 @@ use crate::{
     dims::{Sparse, Vector, add, times},
 };
 
+/// All that these parts lack together.
+pub(crate) fn lacks(books: &Books, parts: &[usize]) -> Vector {
+    let mut total = books.dims.zero();
+    for part in parts {
+        let lacks = books.asks[*part].gang_lacks();
+        add(&mut total, &times(books.vector(*part), lacks));
+    }
+    total
+}
+
 /// Processes that are needed at once, and what one of them needs.
 pub(crate) struct Part<'b> {
+    pub ask: usize,
     pub least: u64,
     pub vector: &'b Vector,
 }
@@ -34,6 +45,7 @@ impl<'b> Whole<'b> {
             let it = &books.asks[at];
             let gang = it.queued.gang.as_ref()?;
             Some(Part {
+                ask: at,
                 least: gang.min.min(Books::wanted(it.demand, it.has)),
                 vector: books.vector(at),
             })

@@ -17,7 +17,7 @@ use super::{
 use crate::{
     books::{Books, Why},
     dims::{Vector, add, share_a_type, take, times},
-    gang,
+    gang::{self, whole::lacks},
     reserve::{
         gangs::{has_lapsed, hold, of, waits_since},
         pack::pack_into,
@@ -61,11 +61,7 @@ pub(super) fn attempt(
     (ask, leaf): (usize, usize),
 ) -> Outcome {
     let parts = gang::lacking(books, ask);
-    let mut total = books.dims.zero();
-    for part in &parts {
-        let lacks = books.asks[*part].gang_lacks();
-        add(&mut total, &times(books.vector(*part), lacks));
-    }
+    let total = lacks(books, &parts);
     let app = &books.apps[books.asks[ask].app];
     let promised = promised(books, leaf);
     if books.gates.over(&app.gates, &total).is_some()
@@ -115,8 +111,15 @@ fn promised(books: &Books, leaf: usize) -> Vector {
     promised
 }
 
-/// Nodes times victims up to which other seats are looked for on all nodes.
+/// Nodes times victims up to which other seats are looked for, on all nodes or else on those that
+/// are seats now.
 const LOOKS: usize = 100_000;
+
+/// Of all nodes and those that are seats now: are all looked at, or the latter, or none?
+fn looks_at_all((all, seated): (usize, usize), victims: usize) -> Option<bool> {
+    let few = |nodes: usize| nodes.saturating_mul(victims + 1) <= LOOKS;
+    few(all).then_some(true).or(few(seated).then_some(false))
+}
 
 /// A part and its node, for each process.
 type Seats = Vec<(usize, usize)>;
@@ -200,7 +203,10 @@ impl<'b, 'a> Attempt<'b, 'a> {
         let with = (self.wish, &self.candidates[..]);
         let mut victims = elsewhere(books, guarantees, with, victims)?;
         // Who was taken for one member may not be needed any more now that the others are seated.
-        for at in victims.clone() {
+        // Who would rather stay goes last, then originators (10.3).
+        let mut order = victims.clone();
+        order.sort_by_key(|at| (is_willing(books, *at), !is_originator(books, *at)));
+        for at in order {
             let others: Vec<usize> = victims.iter().copied().filter(|it| *it != at).collect();
             if let Some(seats) = self.without(at, &others, parts) {
                 self.seats = seats;
@@ -225,9 +231,10 @@ impl<'b, 'a> Attempt<'b, 'a> {
         if node.is_none_or(|node| self.still_seats(node, victims)) {
             return Some(self.seats.clone());
         }
-        // The more of both there are, the fewer nodes are looked at.
-        let all = self.soon.len().saturating_mul(victims.len() + 1) <= LOOKS;
+        // The more of both there are, the fewer nodes are looked at, and at last none: all of this
+        // is done again for each victim.
         let seated: BTreeSet<usize> = self.seats.iter().map(|(_, node)| *node).collect();
+        let all = looks_at_all((self.soon.len(), seated.len()), victims.len())?;
         let mut gone: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in victims {
             if let Some(node) = books.held[*at].node {
@@ -358,4 +365,18 @@ fn commit(books: &mut Books, wish: &Wish, (seats, victims): (&Seats, &[usize])) 
     let since = books.snapshot.now;
     debug_assert!(of(books, wish.ask).is_none_or(|room| !room.cleared));
     hold(books, (wish.ask, &found), (since, true));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::looks_at_all;
+
+    #[test]
+    fn very_many_victims_are_not_packed_around_one_by_one() {
+        assert_eq!(looks_at_all((10_000, 9), 9), Some(true));
+        assert_eq!(looks_at_all((10_000, 9), 10), Some(false));
+        assert_eq!(looks_at_all((10_000, 2_000), 49), Some(false));
+        assert_eq!(looks_at_all((10_000, 2_000), 50), None);
+        assert_eq!(looks_at_all((usize::MAX, usize::MAX), 9), None);
+    }
 }

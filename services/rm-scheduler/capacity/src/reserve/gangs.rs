@@ -9,20 +9,23 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use hayward_rm_scheduler_domain::snapshot::queues::GangRoom;
-use hayward_vocabulary::Timestamp;
+use hayward_vocabulary::{Timestamp, WorkId};
 
 use super::{
     PATIENCE_MS,
-    pack::{Found, pack},
+    pack::{Found, pack, pack_soon},
 };
 use crate::{
-    books::{Books, Why},
+    books::{Books, Held, Promise, Why},
     dims::times,
-    gang,
+    gang::{self, whole::lacks},
     room::Yard,
     tree::ROOT,
     verdict::never,
 };
+
+/// Gangs for which room is looked for in one round.
+const LOOKS: usize = 10;
 
 /// A gang for which room is to be kept.
 pub(crate) struct Next {
@@ -37,9 +40,33 @@ fn whose(books: &Books, room: &GangRoom) -> Option<usize> {
     (lacks && books.queue_of(ask).is_some()).then_some(ask)
 }
 
+/// Others were told to leave for it, so its quota goes before every other use.
+pub(super) fn promise_cleared(books: &mut Books) {
+    let room = books.kept.gang.as_ref().filter(|room| room.cleared);
+    let room = room.filter(|room| !is_over(books, room));
+    if let Some(ask) = room.and_then(|room| whose(books, room)) {
+        books.promise = Some(Promise::to(books, ask));
+    }
+}
+
+/// How long this room is kept. Who was told to leave it may need longer than that; what they leave
+/// would be of no use to anybody else if it were given up, so it has a second lifetime.
+pub(crate) fn until(books: &Books, room: &GangRoom) -> Timestamp {
+    let leaves = |held: &Held| held.leaves && room.nodes.contains_key(&held.allocation.node);
+    let longer = room.cleared && books.held.iter().any(leaves);
+    let lifetimes = if longer { 2 } else { 1 };
+    let ms = books.queues.reservation_ms;
+    room.since.plus_ms(ms.saturating_mul(lifetimes))
+}
+
+fn is_over(books: &Books, room: &GangRoom) -> bool {
+    until(books, room) <= books.snapshot.now
+}
+
 /// The gang that has room is tried first, with that room and any other. Where it still does not
 /// fit, the room stays its own for this round.
 pub(super) fn serve(books: &mut Books) {
+    books.promise = None;
     let Some(mut room) = books.kept.gang.take() else {
         return;
     };
@@ -47,9 +74,11 @@ pub(super) fn serve(books: &mut Books) {
         return;
     };
     let now = books.snapshot.now;
-    if now.ms_since(room.since) >= books.queues.reservation_ms {
+    if is_over(books, &room) {
         let works = gang::all(books, ask).map(|part| books.asks[part].work.clone());
-        let lapsed: Vec<_> = works.map(|work| (work, now)).collect();
+        // What others left for in vain is not tried again for twice as long.
+        let again = u64::from(room.cleared) * books.queues.reservation_ms;
+        let lapsed: Vec<_> = works.map(|work| (work, now.plus_ms(again))).collect();
         books.kept.lapsed.extend(lapsed);
         return;
     }
@@ -75,12 +104,13 @@ pub(super) fn serve(books: &mut Books) {
             books.aside.push(part);
         }
     }
-    charge(books, &room);
+    charge(books, (ask, &room));
     books.kept.gang = Some(room);
 }
 
-/// From here on nothing starts in it.
-fn charge(books: &mut Books, room: &GangRoom) {
+/// From here on nothing starts in it, nor with the quota that its gang needs.
+fn charge(books: &mut Books, (ask, room): (usize, &GangRoom)) {
+    books.promise = Some(Promise::to(books, ask));
     for (name, works) in &room.nodes {
         let Some(node) = books.nodes.find(name) else {
             continue;
@@ -95,6 +125,7 @@ fn charge(books: &mut Books, room: &GangRoom) {
 }
 
 fn open_up(books: &mut Books) {
+    books.promise = None;
     for node in 0..books.nodes.stations.len() {
         books.nodes.release(node);
     }
@@ -120,7 +151,7 @@ pub(crate) fn hold(
         let name = books.nodes.stations[*node].name.clone();
         room.nodes.insert(name, works.collect());
     }
-    charge(books, &room);
+    charge(books, (ask, &room));
     books.kept.gang = Some(room);
 }
 
@@ -158,36 +189,46 @@ pub(super) fn settle(books: &mut Books) {
         return open_up(books);
     };
     let parts = gang::lacking(books, ask);
-    let has = |part: usize| {
-        let works = room.nodes.values();
-        let counts = works.filter_map(|works| works.get(books.asks[part].work));
-        counts.sum::<u64>()
-    };
-    if parts
-        .iter()
-        .all(|part| has(*part) == books.asks[*part].gang_lacks())
-    {
+    let lacking = parts.iter().map(|part| {
+        let it = &books.asks[*part];
+        (it.work, it.gang_lacks())
+    });
+    let lacking: BTreeMap<&WorkId, u64> = lacking.collect();
+    let mut seats: BTreeMap<&WorkId, u64> = BTreeMap::new();
+    for (work, count) in room.nodes.values().flatten() {
+        *seats.entry(work).or_default() += count;
+    }
+    if seats == lacking {
         return;
     }
     books.kept.gang = None;
     open_up(books);
     let yard = Yard::of(books);
-    if let Some(found) = pack(books, &yard, (&parts, false)) {
-        hold(books, (ask, &found), (room.since, room.cleared));
+    // Others were told to leave for it: what they leave may still be enough.
+    let cleared = room.cleared && books.may_hold_soon(ask, &lacks(books, &parts));
+    let soon = cleared.then(|| pack_soon(books, &yard, &parts)).flatten();
+    if let Some(found) = soon {
+        hold(books, (ask, &found), (room.since, true));
+    } else if let Some(found) = pack(books, &yard, (&parts, false)) {
+        hold(books, (ask, &found), (room.since, false));
     }
 }
 
 /// The gang whose turn it is: of the highest priority, of those the one that waited longest. What
-/// could never be, or not on the nodes there are now, is passed over: it delays nobody.
-pub(super) fn next(books: &Books) -> Option<Next> {
+/// could never be, or not on the nodes there are now, is passed over: it delays nobody. Only so
+/// many are looked at in one round, and the next round goes on where this one ended.
+pub(super) fn next(books: &mut Books) -> Option<Next> {
     if books.kept.gang.is_some() {
         return None;
     }
     let gangs = books.aside.iter().copied();
     let mut gangs: Vec<usize> = gangs.filter(|ask| is_first(books, *ask)).collect();
     gangs.retain(|ask| waits_for_nodes(books, *ask));
-    if gangs.is_empty() {
-        return None;
+    let passed_over = |ask: &usize| books.kept.passed_over.contains(books.asks[*ask].work);
+    if gangs.iter().all(passed_over) {
+        books.kept.passed_over.clear();
+    } else {
+        gangs.retain(|ask| !passed_over(ask));
     }
     gangs.sort_by_cached_key(|ask| {
         let priority = books.queue_of(*ask).map(|queue| {
@@ -201,15 +242,18 @@ pub(super) fn next(books: &Books) -> Option<Next> {
         )
     });
     let yard = Yard::of(books);
-    let mut fit = gangs.into_iter().filter(|ask| {
-        let parts = gang::lacking(books, *ask);
-        pack(books, &yard, (&parts, true)).is_some()
-    });
-    let ask = fit.next()?;
-    Some(Next {
-        ask,
-        since: waits_since(books, ask),
-    })
+    for ask in gangs.iter().copied().take(LOOKS) {
+        let parts = gang::lacking(books, ask);
+        if pack(books, &yard, (&parts, true)).is_some() {
+            let since = waits_since(books, ask);
+            return Some(Next { ask, since });
+        }
+        books.kept.passed_over.insert(books.asks[ask].work.clone());
+    }
+    if gangs.len() <= LOOKS {
+        books.kept.passed_over.clear();
+    }
+    None
 }
 
 /// It stands for its gang.
@@ -251,6 +295,7 @@ pub(super) fn keep(books: &mut Books, next: &Next) -> bool {
     let since = books.snapshot.now;
     found.is_some_and(|found| {
         hold(books, (next.ask, &found), (since, false));
+        books.kept.passed_over.clear();
         true
     })
 }

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     books::Books,
-    dims::{Vector, add, take, times},
+    dims::{Vector, add, take},
+    gang::whole::lacks,
     room::{Room, Yard},
 };
 
@@ -30,16 +31,15 @@ pub(super) fn pack(
     (parts, others_too): (&[usize], bool),
 ) -> Option<Found> {
     let first = *parts.first()?;
-    let mut total = books.dims.zero();
-    for part in parts {
-        let lacks = books.asks[*part].gang_lacks();
-        add(&mut total, &times(books.vector(*part), lacks));
-    }
+    let total = lacks(books, parts);
     // Room on nodes is of no use to who its queue or user holds back.
     books.may_hold_more(first, &total).ok()?;
     let app = books.asks[first].app;
     let stations = books.nodes.stations.iter().enumerate();
     let open = stations.filter(|(_, it)| it.node.is_schedulable() && (others_too || !it.reserved));
+    let anywhere = parts.iter().any(|part| books.asks[*part].anywhere);
+    let of_use = |node: usize| anywhere || parts.iter().any(|part| books.suits(*part, node));
+    let open = open.filter(|(node, _)| of_use(*node));
     let plots: Plots = open
         .map(|(node, station)| {
             let mut soon = station.used.clone();
@@ -53,6 +53,14 @@ pub(super) fn pack(
         .iter()
         .map(|manner| packed(books, plots.clone(), (parts, *manner)));
     all.find_map(|found| found)
+}
+
+/// The same where nobody leaves but who is told to already.
+pub(super) fn pack_soon(books: &Books, yard: &Yard, parts: &[usize]) -> Option<Found> {
+    let stations = books.nodes.stations.iter().enumerate();
+    let open = stations.filter(|(_, it)| it.node.is_schedulable() && !it.reserved);
+    let rooms = open.map(|(node, _)| (node, Room::soon(books, yard, node)));
+    pack_into(books, rooms, parts)
 }
 
 /// The same in these rooms as they are.

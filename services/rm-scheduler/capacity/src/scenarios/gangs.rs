@@ -1,6 +1,8 @@
 //! A gang beside plain work in one pool (17.1): both are asks of the queue, and which of them
 //! yields to which follows from priority, order and guarantees as for any two.
 
+mod taken;
+
 use hayward_rm_scheduler_domain::Reason;
 use serde_json::json;
 
@@ -212,6 +214,69 @@ fn w19_what_could_never_be_packed_keeps_nothing_and_delays_nobody() {
     }
 }
 
+/// Each part alone fits, and so do all of them by what nodes have in sum.
+#[test]
+fn w19_parts_that_name_too_few_nodes_are_told_that_they_can_never_start() {
+    let named = [
+        (
+            vec![("job_one", 1, 3 * VCORE), ("job_two", 1, 3 * VCORE)],
+            "the nodes that its parts name may have 5",
+        ),
+        (
+            vec![("job_one", 6, VCORE)],
+            "the 1 nodes it may use have room for 5",
+        ),
+    ];
+    for (parts, words) in named {
+        let mut world = World::of(&json!({"queues": {"root": open()}}));
+        for name in ["n1", "n2"] {
+            world.node(name, &[("vcore", 5 * VCORE)]);
+        }
+        for (id, count, vcore) in parts {
+            world.part(id, ("root.a", "gang"), (count, vcore));
+            let demand = world.snapshot.demand.get_mut(id).unwrap();
+            demand.machines = [node_name("n1")].into();
+        }
+        world.pass(2_000);
+        let plan = world.step();
+        let told = &plan.verdicts["job_one"].detail;
+        assert!(told.contains(words), "{told}");
+        assert!(told.contains("can never start"), "{told}");
+        assert!(world.room().is_empty());
+    }
+}
+
+/// What a round costs does not grow with what can never be packed, and all have their turn.
+#[test]
+fn w19_so_many_gangs_are_looked_at_in_one_round_and_the_next_round_goes_on() {
+    let mut world = stream(&[3, 3], &open());
+    for at in 0..35 {
+        let gang = format!("never{at:02}");
+        for (part, count) in [(0, 2), (1, 1)] {
+            let id = format!("job_{gang}_{part}");
+            world.part(&id, ("root.b", &gang), (count, 2 * VCORE));
+        }
+    }
+    world.pass(500);
+    world.part("job_fits", ("root.a", "fits"), (2, 2 * VCORE));
+    world.pass(2_000);
+    for round in 1..=3 {
+        let plan = world.step();
+        let kept = &plan.carried.queues[POOL];
+        assert!(kept.gang.is_none());
+        assert_eq!(kept.passed_over.len(), 10 * round);
+    }
+    let plan = world.step();
+    let kept = &plan.carried.queues[POOL];
+    assert_eq!(kept.gang.as_ref().unwrap().work.as_str(), "job_fits");
+    // With its end all of them are looked at again, from the first.
+    world.snapshot.demand.remove("job_fits");
+    for expected in [10, 20, 30, 0, 10] {
+        let plan = world.step();
+        assert_eq!(plan.carried.queues[POOL].passed_over.len(), expected);
+    }
+}
+
 /// What its queue holds back has no use for nodes.
 #[test]
 fn s9_3_who_waits_for_a_quota_keeps_no_nodes() {
@@ -307,149 +372,6 @@ fn parts_of_gpus_are_not_scattered_over_gpus_that_are_kept() {
     world.settle();
     assert_eq!((world.has("job_gang"), world.has("job_part")), (2, 1));
     assert_eq!(world.has("job_cores"), 1);
-}
-
-/// Two leaves with half of all nodes guaranteed, and plain work in one that has everything.
-fn halves() -> World {
-    let half = json!({"resources": {"guaranteed": {"vcore": 8}}, "preemption_delay_ms": 1_000});
-    stream(
-        &[4, 4, 4, 4],
-        &json!({"submit_acl": "*", "queues": {"a": half, "b": half}}),
-    )
-}
-
-#[test]
-fn s10_a_gang_takes_what_its_queue_is_guaranteed_all_at_once() {
-    let mut world = halves();
-    world.part("job_driver", ("root.b", "gang"), (1, 2 * VCORE));
-    world.part("job_workers", ("root.b", "gang"), (2, 3 * VCORE));
-    let plan = world.plan();
-    assert!(plan.is_empty(), "not before the delay");
-    world.pass(1_000);
-    let plan = world.step();
-    // Eight, and all of them at once: none too many, and none too few.
-    assert_eq!(plan.receipts.len(), 8);
-    for receipt in &plan.receipts {
-        let to = receipt.beneficiary.as_ref().unwrap().as_str();
-        assert!(["job_driver", "job_workers"].contains(&to), "{to}");
-        assert_eq!(receipt.work.as_str(), "job_plain");
-    }
-    let told = &plan.verdicts["job_workers"];
-    assert_eq!(told.reason, Reason::WaitingForPreemption);
-    let words = "0 of the 3 processes it lacks fit";
-    assert!(told.detail.contains(words), "{}", told.detail);
-    assert!(told.detail.contains("8 processes leave"), "{}", told.detail);
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert!(room.cleared);
-    // While they leave nobody takes their room, and nobody else is told to go.
-    for _ in 0..3 {
-        let plan = world.plan();
-        assert!(plan.is_empty(), "{plan:#?}");
-        world.snapshot.carried = plan.carried.clone();
-        world.pass(1_000);
-    }
-    world.settle();
-    assert_eq!((world.has("job_driver"), world.has("job_workers")), (1, 2));
-    assert_eq!(world.has("job_plain"), 8);
-    world.pass(600_000);
-    assert!(world.step().is_empty(), "it comes to rest");
-}
-
-/// With the whole of it the queue would have more than is guaranteed: nobody goes for a part.
-#[test]
-fn s10_1_a_gang_beyond_its_guarantee_takes_nothing() {
-    let mut world = halves();
-    world.part("job_gang", ("root.b", "gang"), (9, VCORE));
-    for _ in 0..5 {
-        world.pass(30_000);
-        assert!(world.step().receipts.is_empty());
-    }
-    assert_eq!(world.room().len(), 4, "but room is kept");
-}
-
-/// All but one of the members could be made room for.
-#[test]
-fn s10_3_all_of_the_victims_are_found_or_nobody_goes() {
-    for spared in [false, true] {
-        let mut world = halves();
-        world.snapshot.demand.remove("job_plain");
-        world.snapshot.allocations.clear();
-        for node in 0..4 {
-            let demand = world.asks(&format!("job_{node}"), "root.a", (4, VCORE));
-            demand.machines = [node_name(&format!("n{node}"))].into();
-            // Nobody takes from a higher priority.
-            queued(demand).priority = i32::from(node > 0 && spared);
-        }
-        world.settle();
-        world.part("job_gang", ("root.b", "gang"), (2, 4 * VCORE));
-        world.pass(2_000);
-        let plan = world.step();
-        assert_eq!(plan.receipts.len(), if spared { 0 } else { 8 });
-        let kept = &plan.carried.queues[POOL];
-        assert_eq!(kept.attempts.contains_key("job_gang"), spared);
-        assert_eq!(kept.gang.as_ref().unwrap().cleared, !spared);
-    }
-}
-
-/// Free room is used before anybody goes, and room that is merely kept for another gang too.
-#[test]
-fn s10_3_a_gang_takes_no_more_than_it_needs_and_goes_before_what_is_merely_kept() {
-    let mut world = halves();
-    world.part("job_wide", ("root.a", "wide"), (4, 3 * VCORE));
-    world.pass(2_000);
-    world.step();
-    world.end("job_plain", 5);
-    world.step();
-    assert_eq!(world.room().len(), 4);
-    let idle = 16 - world.has("job_plain");
-    assert_eq!(idle, 5);
-    world.part("job_gang", ("root.b", "gang"), (6, VCORE));
-    world.pass(2_000);
-    let plan = world.step();
-    assert_eq!(plan.receipts.len(), 6 - idle);
-    let room = plan.carried.queues[POOL].gang.as_ref().unwrap();
-    assert_eq!((room.work.as_str(), room.cleared), ("job_gang", true));
-    world.settle();
-    assert_eq!(world.has("job_gang"), 6);
-}
-
-/// What was cleared lapses without effect: nothing more is taken for as long again.
-#[test]
-fn s10_6_a_gang_that_lets_its_room_lapse_takes_nothing_for_as_long_again() {
-    let mut world = halves();
-    world.part("job_gang", ("root.b", "gang"), (8, VCORE));
-    world.pass(2_000);
-    let plan = world.plan();
-    assert_eq!(plan.receipts.len(), 8);
-    // They are told, and never leave.
-    world.snapshot.carried = plan.carried.clone();
-    for vacate in &plan.vacates {
-        let held = world.snapshot.allocations.get_mut(&vacate.allocation);
-        held.unwrap().leaving = true;
-    }
-    for (ms, rounds) in [(10_000, 40), (30_000, 9)] {
-        for _ in 0..rounds {
-            world.pass(ms);
-            let plan = world.plan();
-            assert!(plan.receipts.is_empty());
-            world.snapshot.carried = plan.carried.clone();
-        }
-    }
-}
-
-/// Two queues that each have a half and gangs of a half: nobody takes back what was taken.
-#[test]
-fn i14_gangs_do_not_take_from_each_other_in_turns() {
-    let mut world = halves();
-    world.part("job_b", ("root.b", "b"), (8, VCORE));
-    world.part("job_a", ("root.a", "a"), (4, 2 * VCORE));
-    let mut taken = 0;
-    for _ in 0..60 {
-        taken += world.step().receipts.len();
-        world.pass(20_000);
-    }
-    assert_eq!(taken, 8);
-    assert_eq!(world.has("job_b"), 8);
 }
 
 #[test]

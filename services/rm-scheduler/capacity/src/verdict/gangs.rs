@@ -24,7 +24,7 @@ impl Explainer<'_, '_> {
             "its gang starts as a whole or not at all, and {fit} of the {of} processes it lacks fit"
         );
         // Where each fits alone no node is to blame.
-        let because = because.filter(|why| **why != Why::NoNode || !has_room(books, ask));
+        let because = because.filter(|why| **why != Why::NoNode || !self.has_room(ask));
         let because = because.map(|why| self.waits(ask, why));
         let quota = because.as_ref().and_then(|it| it.quota);
         if let Some(because) = because {
@@ -41,21 +41,30 @@ impl Explainer<'_, '_> {
         }
         answer
     }
-}
 
-/// Whatever is kept.
-fn has_room(books: &Books, ask: usize) -> bool {
-    let mut stations = books.nodes.stations.iter().enumerate();
-    stations.any(|(node, station)| {
-        station.node.is_schedulable()
-            && station.has_room(books.vector(ask))
-            && books.suits(ask, node)
-    })
+    /// Whatever is kept. Asks alike that may go anywhere find the same.
+    fn has_room(&mut self, ask: usize) -> bool {
+        let books = self.books;
+        let it = &books.asks[ask];
+        let look = || {
+            let mut stations = books.nodes.stations.iter().enumerate();
+            stations.any(|(node, station)| {
+                station.node.is_schedulable()
+                    && station.has_room(books.vector(ask))
+                    && books.suits(ask, node)
+            })
+        };
+        if it.anywhere {
+            *self.roomy.entry(it.shape).or_insert_with(look)
+        } else {
+            look()
+        }
+    }
 }
 
 fn kept(books: &Books, room: &GangRoom, answer: &mut Answer) {
     const NAMED: usize = 3;
-    let until = room.since.plus_ms(books.queues.reservation_ms);
+    let until = gangs::until(books, room);
     let count = room.nodes.len();
     let names = room.nodes.keys().take(NAMED).map(ToString::to_string);
     let mut names: Vec<String> = names.collect();
@@ -97,7 +106,7 @@ fn not_kept(books: &Books, ask: usize) -> String {
     }
     let other = books.kept.gang.as_ref();
     other.map_or_else(String::new, |room| {
-        let until = room.since.plus_ms(books.queues.reservation_ms);
+        let until = gangs::until(books, room);
         let gang = &room.work;
         format!("; until {until} room is kept for the gang of work {gang}, one after the other")
     })

@@ -4,13 +4,15 @@
 //! Only what is certain is said. How parts of different sizes share nodes is not tried: parts are
 //! looked at one by one, and all together by what nodes have in sum.
 
+use std::collections::BTreeSet;
+
 use hayward_rm_scheduler_domain::{Reason, plan::QuotaNumbers};
 
 use super::Answer;
 use crate::{
     amount::told,
     books::Books,
-    dims::Sparse,
+    dims::{Sparse, add},
     gang::{
         self,
         whole::{Part, Whole},
@@ -46,7 +48,8 @@ pub(crate) fn never(books: &Books, ask: usize) -> Option<Never> {
     let all: Sparse = books.whole.iter().map(|it| Some(*it)).collect();
     let pool = limits.over(&all, "its pool with all nodes");
     let nodes = whole.parts.iter().filter_map(|part| limits.nodes(part));
-    let found = queues.chain(gates).chain(pool).chain(nodes);
+    let named = named(books, &whole);
+    let found = queues.chain(gates).chain(pool).chain(nodes).chain(named);
     found.min_by_key(|never| never.feasible)
 }
 
@@ -90,24 +93,52 @@ impl Limits<'_, '_> {
         })
     }
 
-    /// One part alone, on all nodes as if nothing were there.
+    /// One part alone, on all nodes it may ever use as if nothing were there.
     fn nodes(&self, part: &Part) -> Option<Never> {
         let stations = &self.books.nodes.stations;
-        let fit = stations.iter().map(|station| {
-            let pairs = part.vector.iter().zip(&station.capacity);
-            let times = pairs.filter_map(|(each, has)| has.checked_div(*each));
-            times.min().unwrap_or(0)
-        });
-        let fit = fit.fold(0, u64::saturating_add);
-        let count = stations.len();
+        let sum = |nodes: &mut dyn Iterator<Item = usize>| {
+            let fit = nodes.map(|node| stations[node].could_hold_of(part.vector));
+            fit.fold(0, u64::saturating_add)
+        };
+        let named = self.books.candidates(part.ask);
+        let (fit, nodes) = if let Some(few) = named {
+            let fit = sum(&mut few.iter().copied());
+            (fit, format!("the {} nodes it may use", few.len()))
+        } else {
+            let shape = &self.books.shapes[self.books.asks[part.ask].shape];
+            let fit = *shape.most.get_or_init(|| sum(&mut (0..stations.len())));
+            (fit, format!("{} nodes", stations.len()))
+        };
         (fit < part.least).then(|| Never {
             detail: format!(
-                "{} processes of one size are needed at once, and {count} nodes have room for \
-                 {fit} when they are empty: it can never start; {fit} could",
+                "{} processes of one size are needed at once, and {nodes} have room for {fit} \
+                 when they are empty: it can never start; {fit} could",
                 part.least
             ),
             quota: None,
             feasible: fit,
         })
     }
+}
+
+/// Parts that may use a few nodes only, on those together.
+fn named(books: &Books, whole: &Whole) -> Option<Never> {
+    let mut nodes: BTreeSet<usize> = BTreeSet::new();
+    let mut asks = Vec::new();
+    for part in &whole.parts {
+        if let Some(few) = books.candidates(part.ask) {
+            nodes.extend(few);
+            asks.push(part.ask);
+        }
+    }
+    if asks.is_empty() {
+        return None;
+    }
+    let mut room = books.dims.zero();
+    for node in nodes {
+        add(&mut room, &books.nodes.stations[node].capacity);
+    }
+    let room: Sparse = room.into_iter().map(Some).collect();
+    let whole = &Whole::of(books, asks.into_iter());
+    Limits { books, whole }.over(&room, "the nodes that its parts name")
 }

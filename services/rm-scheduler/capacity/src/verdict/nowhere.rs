@@ -3,23 +3,31 @@
 use hayward_rm_scheduler_domain::{Reason, plan::Unblock};
 
 use super::Answer;
-use crate::{amount::told, books::Books, nodes::Station, reserve::kept_away};
+use crate::{
+    amount::told,
+    books::Books,
+    nodes::Station,
+    reserve::{gangs, kept_away},
+};
 
 /// The nodes an ask could be put on, as they are looked at one reason after the other.
 struct Search<'b, 'a> {
     books: &'b Books<'a>,
     ask: usize,
+    /// Nodes of which something is kept for others.
+    kept: &'b [usize],
     /// All it may use by name.
     all: Vec<usize>,
     vector: &'b [u64],
     order: u64,
 }
 
-pub(super) fn nowhere(books: &Books, ask: usize) -> Answer {
+pub(super) fn nowhere(books: &Books, ask: usize, kept: &[usize]) -> Answer {
     let all = books.candidates(ask);
     let search = Search {
         books,
         ask,
+        kept,
         all: all.unwrap_or_else(|| (0..books.nodes.stations.len()).collect()),
         vector: books.vector(ask),
         order: books.shapes[books.asks[ask].shape].order,
@@ -67,7 +75,7 @@ impl Search<'_, '_> {
             let detail = "every node with room has others of its group, and it is kept apart";
             return Answer::of(Reason::KeptApart, format!("{detail} from them"));
         }
-        let kept = kept_away(self.books, self.ask);
+        let kept = kept_away(self.books, self.ask, self.kept);
         if !kept.is_empty() {
             return self.kept_for_others(&kept);
         }
@@ -87,8 +95,7 @@ impl Search<'_, '_> {
         let count = kept.len() - told.len();
         let gang = self.books.kept.gang.as_ref().filter(|_| count > 0);
         if let Some(room) = gang {
-            let lifetime = self.books.queues.reservation_ms;
-            let until = room.since.plus_ms(lifetime);
+            let until = gangs::until(self.books, room);
             let gang = &room.work;
             let text = format!("room on {count} nodes for the gang of work {gang} until {until}");
             told.insert(0, text);

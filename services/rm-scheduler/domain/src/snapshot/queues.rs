@@ -207,7 +207,12 @@ pub struct Kept {
     /// else gets any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub gang_waits: Option<Timestamp>,
-    /// When the last reservation of a piece of work ended without effect.
+    /// Gangs for which no nodes were found since the first of those that wait was looked at: the
+    /// others have their turn before they are looked at again.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    pub passed_over: BTreeSet<WorkId>,
+    /// When the last reservation of a piece of work ended without effect; later, where it is to
+    /// count for longer.
     pub lapsed: BTreeMap<WorkId, Timestamp>,
     /// Applications that are left alone, and until when (9.4).
     pub backing_off: BTreeMap<String, Timestamp>,
