@@ -14,7 +14,7 @@ use hayward_vocabulary::{
 };
 use serde::Serialize;
 
-use crate::{FORMAT, Trees, book::Book};
+use crate::{FORMAT, Trees, book::Book, moves};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ask {
@@ -104,6 +104,16 @@ pub struct AskedAllocation {
     pub leaving: bool,
     /// An order to leave may be given.
     pub preemptable: bool,
+}
+
+/// Something of the pool lacks a process, so there is something to ask. Nothing is copied for it.
+#[must_use]
+pub fn lacks(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
+    let found = snapshot.outside.get_key_value(top);
+    found.is_some_and(|(top, _)| {
+        let book = Book::open(snapshot, trees, top);
+        book.work.values().any(|wish| wish.missing() > 0)
+    })
 }
 
 impl Ask {
@@ -247,6 +257,7 @@ fn allocations(book: &Book) -> Vec<AskedAllocation> {
         preemptable: book.held.contains_key(id)
             && !held.fixed
             && held.kind != WorkKind::Reservation
+            && !moves::is_safe(&book.moved, held)
             && here(&held.node),
     })
     .collect()
