@@ -9,13 +9,14 @@ mod asker;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
 use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Outside};
-use hayward_rm_scheduler_outside::{Ask, Trees};
+use hayward_rm_scheduler_outside::{Ask, Trees, lacks};
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::ledger::Ledger;
@@ -44,8 +45,8 @@ pub struct Planners {
 /// One of them.
 struct Known {
     planner: PoolPlanner,
-    /// The last question, and when it was asked.
-    asked: Option<(Ask, u64)>,
+    /// The last question, which whoever carries it shares, and when it was asked.
+    asked: Option<(Arc<Ask>, u64)>,
     /// What is on its way, and until when it is waited for.
     on_its_way: Option<(u64, u64)>,
     /// When to look again though there is no news.
@@ -89,18 +90,50 @@ impl Known {
         }
     }
 
-    /// When this may be asked.
-    fn ready_ms(&self, ask: &Ask) -> u64 {
-        let after = self.asked.as_ref().map_or(0, |(before, at)| {
-            let failed = self.failures > 0;
-            let pause = if before.is_like(ask) && !failed {
-                AGAIN_MS
-            } else {
-                PAUSE_MS
-            };
-            at + pause
-        });
+    /// When anything may be asked.
+    fn ready_ms(&self) -> u64 {
+        let after = self.asked.as_ref().map_or(0, |(_, at)| at + PAUSE_MS);
         after.max(self.retry_ms)
+    }
+
+    /// When this may be asked.
+    fn ready_for_ms(&self, ask: &Ask) -> u64 {
+        let before = self.asked.as_ref().filter(|_| self.failures == 0);
+        let same = before.filter(|(before, _)| before.is_like(ask));
+        same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())
+    }
+
+    /// What is to be asked now, if anything. It is not put together while it could not be asked:
+    /// of a large pool that is much to copy.
+    fn question(
+        &mut self,
+        now_ms: u64,
+        lacks: impl FnOnce() -> bool,
+        ask: impl FnOnce() -> Option<Ask>,
+    ) -> Option<Question> {
+        let ready_ms = self.ready_ms();
+        if now_ms < ready_ms {
+            self.due_ms = lacks().then_some(ready_ms);
+            return None;
+        }
+        let Some(ask) = ask() else {
+            self.due_ms = None;
+            return None;
+        };
+        let ready_ms = self.ready_for_ms(&ask);
+        if now_ms < ready_ms {
+            self.due_ms = Some(ready_ms);
+            return None;
+        }
+        let until = now_ms + self.planner.timeout_ms + GRACE_MS;
+        self.on_its_way = Some((ask.revision, until));
+        self.due_ms = Some(until);
+        let ask = Arc::new(ask);
+        self.asked = Some((ask.clone(), now_ms));
+        Some(Question {
+            planner: self.planner.clone(),
+            ask,
+        })
     }
 }
 
@@ -234,23 +267,10 @@ impl Ledger {
                 known.due_ms = Some(now_ms + PAUSE_MS);
                 continue;
             }
-            let Some(ask) = Ask::of(&self.snapshot, &trees, pool, round) else {
-                known.due_ms = None;
-                continue;
-            };
-            let ready_ms = known.ready_ms(&ask);
-            if now_ms < ready_ms {
-                known.due_ms = Some(ready_ms);
-                continue;
-            }
-            let until = now_ms + known.planner.timeout_ms + GRACE_MS;
-            known.on_its_way = Some((round, until));
-            known.due_ms = Some(until);
-            known.asked = Some((ask.clone(), now_ms));
-            questions.push(Question {
-                planner: known.planner.clone(),
-                ask,
-            });
+            let snapshot = &*self.snapshot;
+            let lacks = || lacks(snapshot, &trees, pool);
+            let ask = || Ask::of(snapshot, &trees, pool, round);
+            questions.extend(known.question(now_ms, lacks, ask));
         }
         if questions.is_empty() {
             return;
@@ -331,6 +351,51 @@ mod tests {
     fn who_fails_is_asked_later_and_later() {
         let waits: Vec<u64> = [1, 2, 3, 7, 8, 100, u64::MAX].map(back_off_ms).into();
         assert_eq!(waits, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000]);
+    }
+
+    pub(super) fn question() -> Ask {
+        Ask {
+            format: hayward_rm_scheduler_outside::FORMAT,
+            revision: 7,
+            now: Timestamp::default(),
+            pool: "batch".into(),
+            quantum: hayward_vocabulary::Quantum::default(),
+            pools: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            nodes: Vec::new(),
+            work: Vec::new(),
+            allocations: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_question_is_put_together_only_when_it_may_be_asked() {
+        let mut known = Known::new(PoolPlanner {
+            url: "http://127.0.0.1".to_owned(),
+            timeout_ms: 10,
+        });
+        let made = std::cell::Cell::new(0);
+        let at = |known: &mut Known, now_ms, lacks: bool, pool: &str| {
+            let ask = || {
+                made.set(made.get() + 1);
+                let pool = pool.to_owned();
+                lacks.then(|| Ask { pool, ..question() })
+            };
+            let asked = known.question(now_ms, || lacks, ask).is_some();
+            (asked, made.take(), known.due_ms)
+        };
+        assert_eq!(at(&mut known, 1_000, false, "a"), (false, 1, None));
+        assert_eq!(at(&mut known, 1_000, true, "a"), (true, 1, Some(6_010)));
+        // Within the pause nothing is put together, and who lacks nothing wakes nobody.
+        assert_eq!(at(&mut known, 1_049, true, "b"), (false, 0, Some(1_050)));
+        assert_eq!(at(&mut known, 1_049, false, "b"), (false, 0, None));
+        // The same again later, another one at once.
+        assert_eq!(at(&mut known, 1_050, true, "a"), (false, 1, Some(6_000)));
+        assert_eq!(at(&mut known, 1_050, true, "b"), (true, 1, Some(6_060)));
+        // Nor while it is left alone after failures.
+        (known.failures, known.retry_ms) = (3, 9_000);
+        assert_eq!(at(&mut known, 8_999, true, "c"), (false, 0, Some(9_000)));
+        assert_eq!(at(&mut known, 9_000, true, "b"), (true, 1, Some(14_010)));
     }
 
     #[test]
