@@ -7,6 +7,7 @@
 
 mod asker;
 mod view;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +17,7 @@ use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
 use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Outside};
-use hayward_rm_scheduler_outside::{Ask, Trees, lacks};
+use hayward_rm_scheduler_outside::{Ask, Trees, lacks, of_use};
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::ledger::Ledger;
@@ -24,6 +25,7 @@ use crate::store::Rows;
 
 pub use asker::{Question, Questions, start};
 pub use view::planners as shown;
+use words::Words;
 
 /// Between two questions of a pool that changes.
 const PAUSE_MS: u64 = 50;
@@ -40,6 +42,8 @@ pub struct Planners {
     by_pool: BTreeMap<String, Known>,
     /// Those of which this round used an answer.
     answered: BTreeSet<String>,
+    /// How often what they say has changed lately.
+    pub(crate) words: Words,
 }
 
 /// One of them.
@@ -140,7 +144,8 @@ impl Known {
 impl Planners {
     /// When a round is to be taken though there is no news.
     pub fn due_ms(&self) -> Option<u64> {
-        self.by_pool.values().filter_map(|it| it.due_ms).min()
+        let pools = self.by_pool.values().filter_map(|it| it.due_ms);
+        pools.chain(self.words.due_ms()).min()
     }
 
     /// Takes over what the policy says; gives the pools of which nothing is known any more.
@@ -166,6 +171,12 @@ fn back_off_ms(failures: u64) -> u64 {
     BACK_OFF_MS.saturating_mul(factor).min(MOST_BACK_OFF_MS)
 }
 
+/// Without what the program itself says, which comes after a colon: it may say something else each
+/// time, and all who wait would be told each time.
+fn plain(why: &str) -> &str {
+    why.split_once(": ").map_or(why, |(plain, _)| plain)
+}
+
 impl Ledger {
     /// The policy has changed. What another program said is forgotten.
     pub(crate) fn follow_planners(&mut self) {
@@ -177,7 +188,7 @@ impl Ledger {
 
     /// It is time to ask somebody, which a round does.
     pub(crate) fn planners_are_due(&mut self, now_ms: u64) -> bool {
-        let mut due = false;
+        let mut due = self.planners.words.are_due(now_ms);
         for known in self.planners.by_pool.values_mut() {
             if known.due_ms.is_some_and(|at| at <= now_ms) {
                 known.due_ms = None;
@@ -228,6 +239,7 @@ impl Ledger {
                 if known.failures == 1 {
                     tracing::warn!(pool, why, "the planner outside did not answer");
                 }
+                let why = plain(&why).to_owned();
                 self.news |= outside.silence.as_ref() != Some(&why);
                 outside.silence = Some(why);
             }
@@ -251,6 +263,7 @@ impl Ledger {
         let trees = Trees::of(&self.snapshot);
         let busy = self.touched(plan, &trees);
         self.keep_taken(std::mem::take(&mut plan.outside));
+        self.forget_words(&trees);
         // While somebody is not heard, nobody knows what is lacking.
         if self.silent.is_some() {
             return;
@@ -311,6 +324,24 @@ impl Ledger {
         pools
     }
 
+    /// What was said of work that lacks nothing any more is not kept for another time.
+    fn forget_words(&mut self, trees: &Trees) {
+        let snapshot = &*self.snapshot;
+        let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
+            let heard = known.heard.as_ref()?;
+            let some = !heard.notes.is_empty() || !heard.refused.is_empty();
+            let left = some.then(|| of_use(snapshot, trees, pool, heard))?;
+            let known = || Outside {
+                heard: Some(left.clone()),
+                ..known.clone()
+            };
+            (left != *heard).then(|| (pool.clone(), known()))
+        });
+        for (pool, known) in shorter.collect::<Vec<_>>() {
+            self.snapshot.set_outside(&pool, known);
+        }
+    }
+
     /// An answer is used once, whatever came of it.
     fn keep_taken(&mut self, mut taken: BTreeMap<String, Taken>) {
         let answered: Vec<String> = {
@@ -351,6 +382,31 @@ mod tests {
     fn who_fails_is_asked_later_and_later() {
         let waits: Vec<u64> = [1, 2, 3, 7, 8, 100, u64::MAX].map(back_off_ms).into();
         assert_eq!(waits, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000]);
+    }
+
+    #[test]
+    fn who_waits_is_told_nothing_of_the_bytes_of_a_bad_answer() {
+        let read = |body: &str| hayward_rm_scheduler_outside::read(body.as_bytes(), 7);
+        for (bodies, told) in [
+            (["<1>", r#"{"12:00": 1}"#], "its answer cannot be read"),
+            (
+                [r#"{"revision": 1}"#, r#"{"revision": 2}"#],
+                "it answers another question than was asked",
+            ),
+            (
+                [
+                    r#"{"revision": 7, "format": "a"}"#,
+                    r#"{"revision": 7, "format": "b: c"}"#,
+                ],
+                "its answer is of another format",
+            ),
+        ] {
+            for body in bodies {
+                let why = read(body).unwrap_err();
+                assert_eq!(plain(&why), told, "{why}");
+                assert_ne!(why, told, "the operator is told more");
+            }
+        }
     }
 
     pub(super) fn question() -> Ask {

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Snapshot,
-    snapshot::{Node, Policy},
+    snapshot::{Node, Policy, outside::Heard},
 };
 use hayward_vocabulary::{
     AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
@@ -114,6 +114,20 @@ pub fn lacks(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
         let book = Book::open(snapshot, trees, top);
         book.work.values().any(|wish| wish.missing() > 0)
     })
+}
+
+/// What was heard of work that still lacks something; of other work it would be said when it is
+/// not true any more.
+#[must_use]
+pub fn of_use(snapshot: &Snapshot, trees: &Trees, top: &str, heard: &Heard) -> Heard {
+    let mut heard = heard.clone();
+    if let Some((top, _)) = snapshot.outside.get_key_value(top) {
+        let book = Book::open(snapshot, trees, top);
+        let lacks = |work: &WorkId| book.work.get(work).is_some_and(|it| it.missing() > 0);
+        heard.notes.retain(|work, _| lacks(work));
+        heard.refused.retain(|work, _| lacks(work));
+    }
+    heard
 }
 
 impl Ask {

@@ -23,7 +23,7 @@ mod verdicts;
 use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::outside::Taken};
 
 pub use answer::{FORMAT, MOST_BYTES, MOST_STEPS, Unreadable, clipped, read};
-pub use ask::{Ask, AskedAllocation, AskedClass, AskedNode, AskedWork, lacks};
+pub use ask::{Ask, AskedAllocation, AskedClass, AskedNode, AskedWork, lacks, of_use};
 pub use trees::Trees;
 
 use book::Book;

@@ -3,7 +3,7 @@
 use hayward_rm_scheduler_domain::{
     Reason,
     plan::{VacateReason, outside::Refusal},
-    snapshot::{Block, BlockEffect, User},
+    snapshot::{Block, BlockEffect, User, outside::Heard},
 };
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Apart, Size, WorkKind};
@@ -11,6 +11,7 @@ use hayward_vocabulary::{Apart, Size, WorkKind};
 use crate::{
     Trees,
     moves::QUIET_MS,
+    of_use,
     world::{POOL, World, leave, node_name, place, refusals, work},
 };
 
@@ -463,6 +464,11 @@ fn words_of_the_planner_are_passed_on_until_it_says_others() {
             "outside planner of pool out did not place it: tomorrow"
         );
     }
+    let heard = world.known().heard.clone().unwrap();
+    let kept = |world: &World| of_use(&world.snapshot, &Trees::of(&world.snapshot), POOL, &heard);
+    assert_eq!(kept(&world), heard);
+    world.demand("job_b").max_processes = 0;
+    assert_eq!(kept(&world), Heard::default(), "it lacks nothing now");
 }
 
 #[test]
