@@ -145,7 +145,7 @@ fn takes(book: &Book, it: &Lacking, node: &Node) -> (u64, Size) {
     (book.quantum.work_order(asked), book.quantum.granted(asked))
 }
 
-impl<'a> Site<'a> {
+impl Site<'_> {
     pub fn goes(&mut self, held: &Allocation) {
         self.room.give(held.order, &held.size, &held.gpus);
     }

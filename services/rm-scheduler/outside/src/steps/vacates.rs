@@ -22,6 +22,9 @@ struct Candidate<'a> {
     held: &'a Allocation,
 }
 
+/// With whom it leaves for.
+type Leaver<'a> = (Candidate<'a>, WorkId);
+
 pub(super) fn look_at(
     book: &mut Book,
     (answer, forced, plan): (&Answer, &[Vacate], &Plan),
@@ -53,7 +56,7 @@ pub(super) fn look_at(
     let gives_up = by_node.values().flatten().map(|it| &it.held.work).collect();
     let mut waiting = Waiting::open(book, &gives_up, &steps.grants);
     let mut purse = Purse::open(book);
-    let mut taken: Vec<(Candidate, WorkId)> = Vec::new();
+    let mut taken: Vec<Leaver> = Vec::new();
     for (node, candidates) in by_node {
         let Some(site) = sites.get_mut(node) else {
             // Room elsewhere, or where nothing is placed, is no room of this pool.
@@ -78,7 +81,7 @@ pub(super) fn look_at(
 fn tell(
     book: &mut Book,
     answer: &Answer,
-    (mut taken, mut refused): (Vec<(Candidate, WorkId)>, Vec<(usize, Why)>),
+    (mut taken, mut refused): (Vec<Leaver>, Vec<(usize, Why)>),
     steps: &mut Steps,
 ) {
     refused.sort_by_key(|(at, _)| *at);
@@ -122,7 +125,7 @@ struct Serves<'s, 'a> {
 }
 
 /// What goes for whom, what stays and why, and who is served, once for each process.
-type Went<'a> = (Vec<(Candidate<'a>, WorkId)>, Vec<(usize, Why)>, Vec<WorkId>);
+type Went<'a> = (Vec<Leaver<'a>>, Vec<(usize, Why)>, Vec<WorkId>);
 
 impl<'a> Serves<'_, 'a> {
     fn all(self, mut pending: Vec<Candidate<'a>>) -> Went<'a> {
@@ -154,7 +157,9 @@ impl<'a> Serves<'_, 'a> {
                 }
                 continue;
             }
-            chosen.iter().for_each(|it| self.site.goes(it.held));
+            for it in &chosen {
+                self.site.goes(it.held);
+            }
             self.site.take(order, &size);
             let work = self.waiting.serve(at).work.clone();
             went.extend(chosen.into_iter().map(|it| (it, work.clone())));
