@@ -3,11 +3,13 @@
 //! A round writes the lines it changed, in its own transaction. An account grows with time alone,
 //! so its line says when it was true and how fast it grows, and is written anew only when that
 //! changes; a round that changes nothing writes nothing. There are at most five lines for a piece
-//! of work, one for a class, one for a user of a class, and those of `spending`.
+//! of work, one for a class, one for a user of a class, one for a pool that is planned outside,
+//! and those of `spending`.
 
 use std::collections::BTreeMap;
 
 use hayward_publication::{Batch, Moment};
+use hayward_rm_scheduler_domain::snapshot::outside::Moved;
 use hayward_rm_scheduler_domain::snapshot::queues::{Kept, Queue};
 use hayward_rm_scheduler_domain::snapshot::{Account, Carried, Deficits};
 use hayward_vocabulary::{NodeName, Timestamp, UserName, WorkId};
@@ -64,6 +66,11 @@ pub enum Line {
         pool: String,
         kept: Box<Kept>,
     },
+    /// What a planner outside took back lately in its pool.
+    Moved {
+        pool: String,
+        moved: Box<Moved>,
+    },
     /// A queue that is not configured any more, and not empty yet; without those below it.
     Draining {
         pool: String,
@@ -91,6 +98,7 @@ impl Line {
             // No name of a user has a blank, so the two never run into each other.
             Self::User { class, user, .. } => ("user", format!("{user} {class}")),
             Self::Queues { pool, .. } => ("queues", pool.clone()),
+            Self::Moved { pool, .. } => ("moved", pool.clone()),
             // No path of a queue has a blank.
             Self::Draining { pool, path, .. } => ("draining", format!("{path} {pool}")),
             Self::Spent {
@@ -161,9 +169,14 @@ pub fn lines(carried: &Carried) -> Lines {
         pool: pool.clone(),
         kept: Box::new(kept.clone()),
     });
+    let moved = carried.moved.iter().map(|(pool, moved)| Line::Moved {
+        pool: pool.clone(),
+        moved: Box::new(moved.clone()),
+    });
     needy
         .chain(ended)
         .chain(queues)
+        .chain(moved)
         .chain(upgrades)
         .chain(claims)
         .chain(hits)
@@ -210,6 +223,7 @@ pub fn restore(lines: &Lines) -> Carried {
                 users.insert(user, account);
             }
             Line::Queues { pool, kept } => drop(carried.queues.insert(pool, *kept)),
+            Line::Moved { pool, moved } => drop(carried.moved.insert(pool, *moved)),
             // Not left by a round for the next one, but for an hour; and what the policy left.
             Line::Spent { .. } | Line::Draining { .. } => {}
         }
@@ -282,6 +296,11 @@ mod tests {
             standing: Standing::Even,
         };
         let user = UserName::new("ann").unwrap();
+        let at = Timestamp::from_unix_ms(9_000);
+        let moved = Moved {
+            hit: [(work("job_2"), at)].into(),
+            served: [(work("job_1"), vec![at; 2])].into(),
+        };
         Carried {
             needy: [work("job_1")].into(),
             upgrades: [(work("rsv_1"), 4)].into(),
@@ -293,6 +312,7 @@ mod tests {
             },
             claims: [(work("job_1"), vec![NodeName::new("n1").unwrap(); 2])].into(),
             last_hit: [(work("job_2"), 17)].into(),
+            moved: [("batch".to_owned(), moved)].into(),
             ..Carried::default()
         }
     }
@@ -301,7 +321,7 @@ mod tests {
     fn what_is_written_is_what_is_restored() {
         let carried = carried();
         let written = lines(&carried);
-        assert_eq!(written.len(), 7);
+        assert_eq!(written.len(), 8);
         assert_eq!(restore(&written), carried);
         for (key, line) in written {
             let body = serde_json::to_string(&line).unwrap();

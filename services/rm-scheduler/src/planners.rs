@@ -7,15 +7,17 @@
 
 mod asker;
 mod view;
+mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::policy::PoolPlanner;
 use hayward_rm_scheduler_domain::Plan;
 use hayward_rm_scheduler_domain::plan::outside::Taken;
 use hayward_rm_scheduler_domain::snapshot::outside::{Answer, Outside};
-use hayward_rm_scheduler_outside::{Ask, Trees};
+use hayward_rm_scheduler_outside::{Ask, Trees, lacks, of_use};
 use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::ledger::Ledger;
@@ -23,6 +25,7 @@ use crate::store::Rows;
 
 pub use asker::{Question, Questions, start};
 pub use view::planners as shown;
+use words::Words;
 
 /// Between two questions of a pool that changes.
 const PAUSE_MS: u64 = 50;
@@ -39,13 +42,15 @@ pub struct Planners {
     by_pool: BTreeMap<String, Known>,
     /// Those of which this round used an answer.
     answered: BTreeSet<String>,
+    /// How often what they say has changed lately.
+    pub(crate) words: Words,
 }
 
 /// One of them.
 struct Known {
     planner: PoolPlanner,
-    /// The last question, and when it was asked.
-    asked: Option<(Ask, u64)>,
+    /// The last question, which whoever carries it shares, and when it was asked.
+    asked: Option<(Arc<Ask>, u64)>,
     /// What is on its way, and until when it is waited for.
     on_its_way: Option<(u64, u64)>,
     /// When to look again though there is no news.
@@ -89,25 +94,58 @@ impl Known {
         }
     }
 
-    /// When this may be asked.
-    fn ready_ms(&self, ask: &Ask) -> u64 {
-        let after = self.asked.as_ref().map_or(0, |(before, at)| {
-            let failed = self.failures > 0;
-            let pause = if before.is_like(ask) && !failed {
-                AGAIN_MS
-            } else {
-                PAUSE_MS
-            };
-            at + pause
-        });
+    /// When anything may be asked.
+    fn ready_ms(&self) -> u64 {
+        let after = self.asked.as_ref().map_or(0, |(_, at)| at + PAUSE_MS);
         after.max(self.retry_ms)
+    }
+
+    /// When this may be asked.
+    fn ready_for_ms(&self, ask: &Ask) -> u64 {
+        let before = self.asked.as_ref().filter(|_| self.failures == 0);
+        let same = before.filter(|(before, _)| before.is_like(ask));
+        same.map_or(0, |(_, at)| at + AGAIN_MS).max(self.ready_ms())
+    }
+
+    /// What is to be asked now, if anything. It is not put together while it could not be asked:
+    /// of a large pool that is much to copy.
+    fn question(
+        &mut self,
+        now_ms: u64,
+        lacks: impl FnOnce() -> bool,
+        ask: impl FnOnce() -> Option<Ask>,
+    ) -> Option<Question> {
+        let ready_ms = self.ready_ms();
+        if now_ms < ready_ms {
+            self.due_ms = lacks().then_some(ready_ms);
+            return None;
+        }
+        let Some(ask) = ask() else {
+            self.due_ms = None;
+            return None;
+        };
+        let ready_ms = self.ready_for_ms(&ask);
+        if now_ms < ready_ms {
+            self.due_ms = Some(ready_ms);
+            return None;
+        }
+        let until = now_ms + self.planner.timeout_ms + GRACE_MS;
+        self.on_its_way = Some((ask.revision, until));
+        self.due_ms = Some(until);
+        let ask = Arc::new(ask);
+        self.asked = Some((ask.clone(), now_ms));
+        Some(Question {
+            planner: self.planner.clone(),
+            ask,
+        })
     }
 }
 
 impl Planners {
     /// When a round is to be taken though there is no news.
     pub fn due_ms(&self) -> Option<u64> {
-        self.by_pool.values().filter_map(|it| it.due_ms).min()
+        let pools = self.by_pool.values().filter_map(|it| it.due_ms);
+        pools.chain(self.words.due_ms()).min()
     }
 
     /// Takes over what the policy says; gives the pools of which nothing is known any more.
@@ -133,6 +171,12 @@ fn back_off_ms(failures: u64) -> u64 {
     BACK_OFF_MS.saturating_mul(factor).min(MOST_BACK_OFF_MS)
 }
 
+/// Without what the program itself says, which comes after a colon: it may say something else each
+/// time, and all who wait would be told each time.
+fn plain(why: &str) -> &str {
+    why.split_once(": ").map_or(why, |(plain, _)| plain)
+}
+
 impl Ledger {
     /// The policy has changed. What another program said is forgotten.
     pub(crate) fn follow_planners(&mut self) {
@@ -144,7 +188,7 @@ impl Ledger {
 
     /// It is time to ask somebody, which a round does.
     pub(crate) fn planners_are_due(&mut self, now_ms: u64) -> bool {
-        let mut due = false;
+        let mut due = self.planners.words.are_due(now_ms);
         for known in self.planners.by_pool.values_mut() {
             if known.due_ms.is_some_and(|at| at <= now_ms) {
                 known.due_ms = None;
@@ -195,6 +239,7 @@ impl Ledger {
                 if known.failures == 1 {
                     tracing::warn!(pool, why, "the planner outside did not answer");
                 }
+                let why = plain(&why).to_owned();
                 self.news |= outside.silence.as_ref() != Some(&why);
                 outside.silence = Some(why);
             }
@@ -218,6 +263,7 @@ impl Ledger {
         let trees = Trees::of(&self.snapshot);
         let busy = self.touched(plan, &trees);
         self.keep_taken(std::mem::take(&mut plan.outside));
+        self.forget_words(&trees);
         // While somebody is not heard, nobody knows what is lacking.
         if self.silent.is_some() {
             return;
@@ -234,23 +280,10 @@ impl Ledger {
                 known.due_ms = Some(now_ms + PAUSE_MS);
                 continue;
             }
-            let Some(ask) = Ask::of(&self.snapshot, &trees, pool, round) else {
-                known.due_ms = None;
-                continue;
-            };
-            let ready_ms = known.ready_ms(&ask);
-            if now_ms < ready_ms {
-                known.due_ms = Some(ready_ms);
-                continue;
-            }
-            let until = now_ms + known.planner.timeout_ms + GRACE_MS;
-            known.on_its_way = Some((round, until));
-            known.due_ms = Some(until);
-            known.asked = Some((ask.clone(), now_ms));
-            questions.push(Question {
-                planner: known.planner.clone(),
-                ask,
-            });
+            let snapshot = &*self.snapshot;
+            let lacks = || lacks(snapshot, &trees, pool);
+            let ask = || Ask::of(snapshot, &trees, pool, round);
+            questions.extend(known.question(now_ms, lacks, ask));
         }
         if questions.is_empty() {
             return;
@@ -289,6 +322,24 @@ impl Ledger {
         });
         pools.extend(granted.chain(leaving).map(str::to_owned));
         pools
+    }
+
+    /// What was said of work that lacks nothing any more is not kept for another time.
+    fn forget_words(&mut self, trees: &Trees) {
+        let snapshot = &*self.snapshot;
+        let shorter = snapshot.outside.iter().filter_map(|(pool, known)| {
+            let heard = known.heard.as_ref()?;
+            let some = !heard.notes.is_empty() || !heard.refused.is_empty();
+            let left = some.then(|| of_use(snapshot, trees, pool, heard))?;
+            let known = || Outside {
+                heard: Some(left.clone()),
+                ..known.clone()
+            };
+            (left != *heard).then(|| (pool.clone(), known()))
+        });
+        for (pool, known) in shorter.collect::<Vec<_>>() {
+            self.snapshot.set_outside(&pool, known);
+        }
     }
 
     /// An answer is used once, whatever came of it.
@@ -331,6 +382,76 @@ mod tests {
     fn who_fails_is_asked_later_and_later() {
         let waits: Vec<u64> = [1, 2, 3, 7, 8, 100, u64::MAX].map(back_off_ms).into();
         assert_eq!(waits, [500, 1_000, 2_000, 32_000, 60_000, 60_000, 60_000]);
+    }
+
+    #[test]
+    fn who_waits_is_told_nothing_of_the_bytes_of_a_bad_answer() {
+        let read = |body: &str| hayward_rm_scheduler_outside::read(body.as_bytes(), 7);
+        for (bodies, told) in [
+            (["<1>", r#"{"12:00": 1}"#], "its answer cannot be read"),
+            (
+                [r#"{"revision": 1}"#, r#"{"revision": 2}"#],
+                "it answers another question than was asked",
+            ),
+            (
+                [
+                    r#"{"revision": 7, "format": "a"}"#,
+                    r#"{"revision": 7, "format": "b: c"}"#,
+                ],
+                "its answer is of another format",
+            ),
+        ] {
+            for body in bodies {
+                let why = read(body).unwrap_err();
+                assert_eq!(plain(&why), told, "{why}");
+                assert_ne!(why, told, "the operator is told more");
+            }
+        }
+    }
+
+    pub(super) fn question() -> Ask {
+        Ask {
+            format: hayward_rm_scheduler_outside::FORMAT,
+            revision: 7,
+            now: Timestamp::default(),
+            pool: "batch".into(),
+            quantum: hayward_vocabulary::Quantum::default(),
+            pools: BTreeMap::new(),
+            classes: BTreeMap::new(),
+            nodes: Vec::new(),
+            work: Vec::new(),
+            allocations: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_question_is_put_together_only_when_it_may_be_asked() {
+        let mut known = Known::new(PoolPlanner {
+            url: "http://127.0.0.1".to_owned(),
+            timeout_ms: 10,
+        });
+        let made = std::cell::Cell::new(0);
+        let at = |known: &mut Known, now_ms, lacks: bool, pool: &str| {
+            let ask = || {
+                made.set(made.get() + 1);
+                let pool = pool.to_owned();
+                lacks.then(|| Ask { pool, ..question() })
+            };
+            let asked = known.question(now_ms, || lacks, ask).is_some();
+            (asked, made.take(), known.due_ms)
+        };
+        assert_eq!(at(&mut known, 1_000, false, "a"), (false, 1, None));
+        assert_eq!(at(&mut known, 1_000, true, "a"), (true, 1, Some(6_010)));
+        // Within the pause nothing is put together, and who lacks nothing wakes nobody.
+        assert_eq!(at(&mut known, 1_049, true, "b"), (false, 0, Some(1_050)));
+        assert_eq!(at(&mut known, 1_049, false, "b"), (false, 0, None));
+        // The same again later, another one at once.
+        assert_eq!(at(&mut known, 1_050, true, "a"), (false, 1, Some(6_000)));
+        assert_eq!(at(&mut known, 1_050, true, "b"), (true, 1, Some(6_060)));
+        // Nor while it is left alone after failures.
+        (known.failures, known.retry_ms) = (3, 9_000);
+        assert_eq!(at(&mut known, 8_999, true, "c"), (false, 0, Some(9_000)));
+        assert_eq!(at(&mut known, 9_000, true, "b"), (true, 1, Some(14_010)));
     }
 
     #[test]

@@ -14,7 +14,7 @@ use hayward_vocabulary::{
 use serde::{Deserialize, Serialize};
 
 use crate::{budget::TakenBack, settings::Settings};
-use outside::Outside;
+use outside::{Moved, Outside};
 use queues::{Kept, Queued, Queues};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -96,6 +96,9 @@ pub struct Carried {
     /// The number of the answer of a planner outside that was used last, by top-level pool.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub outside: BTreeMap<String, u64>,
+    /// Who gave up a place for whom lately in those pools.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub moved: BTreeMap<String, Moved>,
 }
 
 /// What rounding kept from whom, over time.

@@ -11,7 +11,8 @@ pub const FORMAT: &str = "hayward-planner/1";
 pub const MOST_BYTES: usize = 4 << 20;
 /// Grants, and vacates, of one answer.
 pub const MOST_STEPS: usize = 10_000;
-const MOST_NOTES: usize = 100_000;
+/// The first of them are read: each may be a row to write.
+const MOST_NOTES: usize = 1_000;
 /// Characters of a sentence of theirs, and of a name: longer ones are nobody's.
 const WORDS: usize = 200;
 const NAME: usize = 300;
@@ -58,7 +59,7 @@ struct WrittenNote {
     detail: String,
 }
 
-/// Why an answer is none, in words for people.
+/// Why an answer is none, in words for people. What is the program's own comes after a colon.
 pub type Unreadable = String;
 
 /// # Errors
@@ -83,22 +84,23 @@ pub fn read(body: &[u8], asked: u64) -> Result<Answer, Unreadable> {
         .map_err(|_| "its answer cannot be read: something follows the document".to_owned())?;
     if let Some(format) = written.format.filter(|format| format != FORMAT) {
         let format = clipped(&format, WORDS / 4);
-        return Err(format!("its answer is {format:?}, and not {FORMAT:?}"));
+        return Err(format!(
+            "its answer is of another format: {format:?}, and not {FORMAT:?}"
+        ));
     }
     if written.revision != asked {
         let revision = written.revision;
         return Err(format!(
-            "it answers revision {revision}, and {asked} was asked"
+            "it answers another question than was asked: {revision}, and not {asked}"
         ));
     }
     for (what, count, most) in [
         ("grants", written.grants.len(), MOST_STEPS),
         ("vacates", written.vacates.len(), MOST_STEPS),
-        ("notes", written.notes.len(), MOST_NOTES),
     ] {
         if count > most {
             return Err(format!(
-                "its answer has {count} {what}; at most {most} are read"
+                "its answer has too many {what}: {count}, and at most {most} are read"
             ));
         }
     }
@@ -111,7 +113,7 @@ pub fn read(body: &[u8], asked: u64) -> Result<Answer, Unreadable> {
         allocation: clipped(&it.allocation, NAME),
         detail: clipped(&it.detail, WORDS),
     });
-    let notes = written.notes.into_iter();
+    let notes = written.notes.into_iter().take(MOST_NOTES);
     let notes = notes.map(|it| (clipped(&it.work, NAME), clipped(&it.detail, WORDS)));
     Ok(Answer {
         number: asked,
@@ -157,7 +159,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_says_where() {
         assert!(fails("<html>").contains("cannot be read"));
-        assert!(fails(r#"{"revision": 6}"#).contains("revision 6, and 7 was asked"));
+        assert!(fails(r#"{"revision": 6}"#).contains("was asked: 6, and not 7"));
         assert!(fails(r#"{"revision": 7} {}"#).contains("something follows"));
         assert!(fails(r#"{"revision": 7, "grant": []}"#).contains("unknown field `grant`"));
         let told = fails(r#"{"revision": 7, "grants": [{"work": "a", "node": 3}]}"#);
@@ -166,12 +168,23 @@ mod tests {
             fails(r#"{"revision": 7, "grants": [{"work": "a", "node": "b", "processes": -1}]}"#);
         assert!(told.contains("grants[0].processes"), "{told}");
         assert!(fails(r#"{"format": "x/2", "revision": 7}"#).contains("\"x/2\""));
-        let note = r#"{"work": "a", "detail": ""},"#.repeat(MOST_NOTES + 1);
+        let step = r#"{"allocation": "a"},"#.repeat(MOST_STEPS + 1);
         let body = format!(
-            r#"{{"revision": 7, "notes": [{}]}}"#,
-            note.trim_end_matches(',')
+            r#"{{"revision": 7, "vacates": [{}]}}"#,
+            step.trim_end_matches(',')
         );
-        assert!(fails(&body).contains("100001 notes"));
+        assert!(fails(&body).contains("too many vacates: 10001"));
+    }
+
+    #[test]
+    fn the_first_notes_are_read() {
+        let notes: Vec<String> = (0..=MOST_NOTES)
+            .map(|at| format!(r#"{{"work": "job_{at}", "detail": "no"}}"#))
+            .collect();
+        let body = format!(r#"{{"revision": 7, "notes": [{}]}}"#, notes.join(","));
+        let answer = read(body.as_bytes(), 7).unwrap();
+        assert_eq!(answer.notes.len(), MOST_NOTES);
+        assert!(!answer.notes.contains_key(&format!("job_{MOST_NOTES}")));
     }
 
     #[test]

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Snapshot,
-    snapshot::{Node, Policy},
+    snapshot::{Node, Policy, outside::Heard},
 };
 use hayward_vocabulary::{
     AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use serde::Serialize;
 
-use crate::{FORMAT, Trees, book::Book};
+use crate::{FORMAT, Trees, book::Book, moves};
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Ask {
@@ -104,6 +104,30 @@ pub struct AskedAllocation {
     pub leaving: bool,
     /// An order to leave may be given.
     pub preemptable: bool,
+}
+
+/// Something of the pool lacks a process, so there is something to ask. Nothing is copied for it.
+#[must_use]
+pub fn lacks(snapshot: &Snapshot, trees: &Trees, top: &str) -> bool {
+    let found = snapshot.outside.get_key_value(top);
+    found.is_some_and(|(top, _)| {
+        let book = Book::open(snapshot, trees, top);
+        book.work.values().any(|wish| wish.missing() > 0)
+    })
+}
+
+/// What was heard of work that still lacks something; of other work it would be said when it is
+/// not true any more.
+#[must_use]
+pub fn of_use(snapshot: &Snapshot, trees: &Trees, top: &str, heard: &Heard) -> Heard {
+    let mut heard = heard.clone();
+    if let Some((top, _)) = snapshot.outside.get_key_value(top) {
+        let book = Book::open(snapshot, trees, top);
+        let lacks = |work: &WorkId| book.work.get(work).is_some_and(|it| it.missing() > 0);
+        heard.notes.retain(|work, _| lacks(work));
+        heard.refused.retain(|work, _| lacks(work));
+    }
+    heard
 }
 
 impl Ask {
@@ -247,6 +271,7 @@ fn allocations(book: &Book) -> Vec<AskedAllocation> {
         preemptable: book.held.contains_key(id)
             && !held.fixed
             && held.kind != WorkKind::Reservation
+            && !moves::is_safe(&book.moved, held)
             && here(&held.node),
     })
     .collect()

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use hayward_rm_scheduler_domain::{
     Snapshot,
     plan::Vacate,
-    snapshot::{Allocation, Class, Demand, Node, Policy},
+    snapshot::{Allocation, Class, Demand, Node, Policy, outside::Moved},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, WorkId, WorkKind};
 
+use crate::moves;
 use crate::trees::{Trees, quantum_of};
 
 pub(crate) struct Book<'a> {
@@ -18,6 +19,8 @@ pub(crate) struct Book<'a> {
     pub top: &'a str,
     pub quantum: &'a Quantum,
     pub work: BTreeMap<&'a WorkId, Wish<'a>>,
+    /// What answers took back lately.
+    pub moved: Moved,
     /// What is its to end, wherever it stands.
     pub held: BTreeMap<&'a AllocationId, &'a Allocation>,
 }
@@ -89,6 +92,7 @@ impl<'a> Book<'a> {
             top,
             quantum: quantum_of(snapshot, top),
             work: work.collect(),
+            moved: moves::lately(snapshot, top),
             held: BTreeMap::new(),
         };
         for (id, held) in &snapshot.allocations {

@@ -1,9 +1,9 @@
 //! B5: what may be taken back for others within an hour, from one pool and from one user, is
 //! limited whoever asks for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_domain::{budget::allowed, snapshot::Allocation};
+use hayward_rm_scheduler_domain::{budget::allowed, settings::Settings, snapshot::Allocation};
 use hayward_vocabulary::UserName;
 
 use crate::book::Book;
@@ -24,6 +24,8 @@ struct Account {
 impl<'a> Purse<'a> {
     pub fn open(book: &Book<'a>) -> Self {
         let settings = &book.snapshot.tunables.settings;
+        // Fair shares may be left without a budget; a program that nobody here wrote may not.
+        let usual = Settings::default();
         let mut quanta: BTreeMap<&str, u64> = BTreeMap::new();
         for (_, node) in book.nodes() {
             let order = book.quantum.node_order(&node.capacity);
@@ -31,6 +33,9 @@ impl<'a> Purse<'a> {
             *sum = sum.saturating_add(order);
         }
         let percent = settings.preemption_pool_percent_per_hour;
+        let percent = percent.or(usual.preemption_pool_percent_per_hour);
+        let user_percent = settings.preemption_user_percent_per_hour;
+        let user_percent = user_percent.or(usual.preemption_user_percent_per_hour);
         let account = |quanta: u64| Account {
             allowed: percent.map_or(u64::MAX, |percent| allowed(quanta, percent)),
             spent: 0,
@@ -43,7 +48,7 @@ impl<'a> Purse<'a> {
                 .collect(),
             tree,
             users: BTreeMap::new(),
-            user_percent: settings.preemption_user_percent_per_hour,
+            user_percent,
         };
         for (pool, users) in &book.snapshot.taken_back {
             if book.trees.of_pool(pool) == Some(book.top) {
@@ -63,9 +68,12 @@ impl<'a> Purse<'a> {
         *spent = spent.saturating_add(quanta);
     }
 
-    /// Pays for this, or says what there is not enough of.
-    pub fn pay(&mut self, pool: &str, held: &'a Allocation) -> Result<(), String> {
-        let quanta = held.order;
+    /// Pays for these of one pool together, or says what there is not enough of.
+    pub fn pay(&mut self, pool: &str, all: &[&'a Allocation]) -> Result<(), String> {
+        let sum = |all: &mut dyn Iterator<Item = &&'a Allocation>| {
+            all.fold(0_u64, |sum, held| sum.saturating_add(held.order))
+        };
+        let quanta = sum(&mut all.iter());
         if let Some(account) = self.pools.get(pool)
             && account.spent.saturating_add(quanta) > account.allowed
         {
@@ -74,16 +82,21 @@ impl<'a> Purse<'a> {
                 "pool {pool:?} has given up {spent} of {allowed} quanta an hour"
             ));
         }
-        let spent = self.users.get(&held.user).copied().unwrap_or(0);
         let most = self.user_percent;
         let most = most.map_or(u64::MAX, |percent| allowed(self.tree, percent));
-        if spent.saturating_add(quanta) > most {
-            let user = &held.user;
-            return Err(format!(
-                "user {user} has given up {spent} of {most} quanta an hour"
-            ));
+        let users: BTreeSet<&UserName> = all.iter().map(|held| &held.user).collect();
+        for user in users {
+            let spent = self.users.get(user).copied().unwrap_or(0);
+            let quanta = sum(&mut all.iter().filter(|held| held.user == *user));
+            if spent.saturating_add(quanta) > most {
+                return Err(format!(
+                    "user {user} has given up {spent} of {most} quanta an hour"
+                ));
+            }
         }
-        self.charge((pool, &held.user), quanta);
+        for held in all {
+            self.charge((pool, &held.user), held.order);
+        }
         Ok(())
     }
 }

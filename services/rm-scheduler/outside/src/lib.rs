@@ -15,6 +15,7 @@ mod ask;
 mod book;
 mod budget;
 mod leaves;
+mod moves;
 mod steps;
 mod trees;
 mod verdicts;
@@ -22,7 +23,7 @@ mod verdicts;
 use hayward_rm_scheduler_domain::{Plan, Snapshot, plan::outside::Taken};
 
 pub use answer::{FORMAT, MOST_BYTES, MOST_STEPS, Unreadable, clipped, read};
-pub use ask::{Ask, AskedAllocation, AskedClass, AskedNode, AskedWork};
+pub use ask::{Ask, AskedAllocation, AskedClass, AskedNode, AskedWork, lacks, of_use};
 pub use trees::Trees;
 
 use book::Book;
@@ -53,6 +54,9 @@ pub fn plan(snapshot: &Snapshot, plan: &mut Plan) {
         let used = taken.as_ref().map(|it| it.number).or(used);
         if let Some(used) = used {
             plan.carried.outside.insert(top.clone(), used);
+        }
+        if !book.moved.is_empty() {
+            plan.carried.moved.insert(top.clone(), book.moved);
         }
         if let Some(taken) = taken {
             plan.outside.insert(top.clone(), taken);

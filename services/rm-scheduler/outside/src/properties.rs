@@ -94,7 +94,7 @@ proptest! {
             // `World` checks each plan it makes.
             let made = world.answered(grants, vacates);
             let taken = &made.outside[POOL];
-            prop_assert_eq!(taken.granted as usize, made.grants.len());
+            prop_assert_eq!(taken.granted, made.grants.len() as u64);
             let again = world.plan();
             prop_assert!(again.grants.is_empty() && again.outside.is_empty());
             happens(&mut world, what);

@@ -3,13 +3,15 @@
 use hayward_rm_scheduler_domain::{
     Reason,
     plan::{VacateReason, outside::Refusal},
-    snapshot::{Block, BlockEffect, User},
+    snapshot::{Block, BlockEffect, User, outside::Heard},
 };
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{Apart, Size, WorkKind};
 
 use crate::{
     Trees,
+    moves::QUIET_MS,
+    of_use,
     world::{POOL, World, leave, node_name, place, refusals, work},
 };
 
@@ -212,6 +214,7 @@ fn each_bad_order_to_leave_has_its_reason() {
 #[test]
 fn b5_no_more_is_taken_back_in_an_hour_than_may_be() {
     let mut world = full();
+    world.demand("job_b").max_processes = 4;
     let settings = &mut world.snapshot.tunables.settings;
     // Of the eight quanta of its own nodes.
     settings.preemption_pool_percent_per_hour = Some(25);
@@ -228,6 +231,158 @@ fn b5_no_more_is_taken_back_in_an_hour_than_may_be() {
     let plan = world.plan_of(orders());
     // Three of the twelve of the tree, and two are spent.
     assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (1, 3));
+    // Where nothing is said, there is a budget all the same: twice the twelve for one user.
+    let settings = &mut world.snapshot.tunables.settings;
+    settings.preemption_user_percent_per_hour = None;
+    let spent = [("ann".parse().unwrap(), 22)].into();
+    world.snapshot.taken_back.insert("below".into(), spent);
+    let plan = world.plan_of(orders());
+    assert_eq!((plan.vacates.len(), plan.outside[POOL].refusals), (2, 2));
+}
+
+/// I14, with what is told of who gave up what for whom.
+#[test]
+fn nothing_is_taken_back_for_who_could_not_stand_there() {
+    let mut world = full();
+    let all = || {
+        (1..=4)
+            .map(|at| leave(&format!("alc_{at}")))
+            .collect::<Vec<_>>()
+    };
+    let plan = world.plan_of(all());
+    assert_eq!(plan.vacates.len(), 1, "one process is lacking");
+    assert_eq!(refusals(&plan), [Refusal::ServesNobody; 3]);
+    let receipt = &plan.receipts[0];
+    assert_eq!(receipt.beneficiary, Some(work("job_b")));
+    assert_eq!(receipt.for_user, Some("ann".parse().unwrap()));
+    let change: [fn(&mut World); 6] = [
+        |it| it.demand("job_b").size = Size::memory(1 << 50),
+        |it| it.demand("job_b").machines = [node_name("n2")].into(),
+        |it| it.demand("job_b").avoids = [node_name("n1")].into(),
+        |it| it.on("n1").takes_work = false,
+        |it| it.demand("job_b").size.gpu_milli = 2_500,
+        // Part of the node is another planner's, and stays.
+        |it| it.demand("job_b").size = Size::memory(5 * GIB),
+    ];
+    for change in change {
+        let mut world = full();
+        change(&mut world);
+        let plan = world.plan_of(all());
+        assert_eq!(refusals(&plan), [Refusal::ServesNobody; 4]);
+    }
+    // What needs the whole node gets the whole node or nothing.
+    world.demand("job_b").size = Size::memory(3 * GIB);
+    let plan = world.plan_of(all());
+    assert_eq!((plan.vacates.len(), refusals(&plan).len()), (3, 1));
+    assert!(world.plan_of(all()[..2].to_vec()).vacates.is_empty());
+}
+
+#[test]
+fn who_stands_apart_from_what_stays_is_served_by_none_of_its_neighbours() {
+    let mut world = full();
+    world.demand("job_b").max_processes = 0;
+    world.demand("job_a").max_processes = 3;
+    world.answered(vec![], vec![]);
+    world.answered(vec![], vec![]);
+    for at in 0..2 {
+        let demand = world.ask(&format!("svc_a.{at}"), "fixed", 1);
+        demand.kind = WorkKind::Service;
+        demand.machines = [node_name("n1")].into();
+        demand.apart = Some(Apart {
+            group: work("svc_a"),
+            by_label: None,
+        });
+    }
+    world.answered(vec![place("svc_a.0", "n1", 1)], vec![]);
+    assert_eq!(world.has("svc_a.0"), 1);
+    let plan = world.plan_of(vec![leave("alc_1")]);
+    assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
+}
+
+#[test]
+fn who_is_granted_what_it_lacks_is_no_reason_to_take_anything_back() {
+    let mut world = full();
+    let plan = world.answered(vec![place("job_b", "n2", 1)], vec![leave("alc_1")]);
+    assert_eq!((plan.grants.len(), plan.vacates.len()), (1, 0));
+    assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
+}
+
+#[test]
+fn room_is_made_once_for_each_process_that_is_lacking() {
+    let mut world = full();
+    assert_eq!(
+        world.answered(vec![], vec![leave("alc_1")]).vacates.len(),
+        1
+    );
+    // It still lacks, and is not granted what was freed; nor is anything taken back elsewhere.
+    for at in [2, 3, 4, 2] {
+        let plan = world.answered(vec![], vec![leave(&format!("alc_{at}"))]);
+        assert_eq!(refusals(&plan), [Refusal::ServesNobody]);
+    }
+    // Once that is granted, the next process is another reason.
+    world.demand("job_b").max_processes = 2;
+    let grant = vec![place("job_b", "n1", 1)];
+    assert_eq!(world.answered(grant, vec![leave("alc_2")]).vacates.len(), 1);
+    assert_eq!(world.snapshot.carried.moved[POOL].served.len(), 1);
+    // And what was made long ago counts no more.
+    world.snapshot.now = world.snapshot.now.plus_ms(QUIET_MS);
+    assert_eq!(
+        world.answered(vec![], vec![leave("alc_3")]).vacates.len(),
+        0
+    );
+    world.answered(vec![place("job_a", "n1", 1)], vec![]);
+    assert_eq!(
+        world.answered(vec![], vec![leave("alc_3")]).vacates.len(),
+        1
+    );
+}
+
+/// One place, and two who want it: whoever gave it up and has it again keeps it for a while.
+#[test]
+fn a_place_does_not_go_to_and_fro() {
+    let mut world = World::new();
+    for node in ["n2", "n3"] {
+        world.on(node).takes_work = false;
+    }
+    world.ask("job_a", "fair", 1).size = Size::memory(4 * GIB);
+    world.ask("job_b", "fair", 1).size = Size::memory(4 * GIB);
+    world.answered(vec![place("job_a", "n1", 1)], vec![]);
+    let mut moved = 0;
+    for _ in 0..40 {
+        let held = world.snapshot.allocations.first_key_value();
+        let Some((id, held)) = held.map(|(id, held)| (id.to_string(), held.clone())) else {
+            unreachable!("somebody has it");
+        };
+        let safe = world.question().unwrap().allocations[0].preemptable;
+        let next = if held.work == work("job_a") {
+            "job_b"
+        } else {
+            "job_a"
+        };
+        let plan = world.answered(vec![], vec![leave(&id)]);
+        assert_eq!(
+            plan.vacates.len(),
+            usize::from(safe),
+            "the question says so"
+        );
+        if plan.vacates.is_empty() {
+            assert_eq!(refusals(&plan), [Refusal::NotPreemptable]);
+            continue;
+        }
+        moved += 1;
+        world.answered(vec![], vec![]);
+        assert_eq!(
+            world
+                .answered(vec![place(next, "n1", 1)], vec![])
+                .grants
+                .len(),
+            1
+        );
+    }
+    assert_eq!(moved, 2, "there and back");
+    world.snapshot.now = world.snapshot.now.plus_ms(QUIET_MS);
+    assert!(world.question().unwrap().allocations[0].preemptable);
+    assert!(world.plan().carried.moved.is_empty(), "and is forgotten");
 }
 
 impl World {
@@ -309,6 +464,11 @@ fn words_of_the_planner_are_passed_on_until_it_says_others() {
             "outside planner of pool out did not place it: tomorrow"
         );
     }
+    let heard = world.known().heard.clone().unwrap();
+    let kept = |world: &World| of_use(&world.snapshot, &Trees::of(&world.snapshot), POOL, &heard);
+    assert_eq!(kept(&world), heard);
+    world.demand("job_b").max_processes = 0;
+    assert_eq!(kept(&world), Heard::default(), "it lacks nothing now");
 }
 
 #[test]

@@ -6,10 +6,11 @@
 //! left beside everything else that is planned, and refuses the rest by its own words.
 
 mod grants;
+mod served;
 mod sift;
 mod vacates;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
     Plan,
@@ -21,7 +22,7 @@ use hayward_rm_scheduler_domain::{
 };
 use hayward_vocabulary::WorkId;
 
-use crate::{answer::clipped, book::Book};
+use crate::{answer::clipped, book::Book, moves};
 
 /// Refusals of one answer that are told; all are counted.
 const TOLD: usize = 100;
@@ -34,6 +35,8 @@ pub(super) struct Steps {
     /// With the place of the step in the answer.
     grants: Vec<(usize, Grant)>,
     vacates: Vec<(usize, Vacate, Receipt)>,
+    /// For whom, once for each process.
+    served: Vec<WorkId>,
     refused: Vec<Refused>,
     refusals: u64,
     /// The first refusal of each piece of work.
@@ -77,11 +80,13 @@ pub(crate) fn take(
 ) -> Option<Taken> {
     let mut steps = Steps::default();
     if let Some(answer) = fresh {
-        vacates::look_at(book, (answer, &forced), &mut steps);
+        // Who is granted what it lacks is no reason to take anything back.
         grants::look_at(book, (answer, plan), &mut steps);
+        vacates::look_at(book, (answer, &forced, plan), &mut steps);
     }
     sift::into_plan(book, forced, &mut steps, plan);
     let answer = fresh?;
+    note_moves(book, &steps);
     let notes = book.work.iter().filter_map(|(work, wish)| {
         let note = answer.notes.get(work.as_str());
         let note = note.filter(|_| wish.missing() > 0)?;
@@ -101,4 +106,21 @@ pub(crate) fn take(
             refused: steps.of_work,
         },
     })
+}
+
+/// What is left of the answer after all is what the next ones have to mind.
+fn note_moves(book: &mut Book, steps: &Steps) {
+    let now = book.snapshot.now;
+    for (_, grant) in &steps.grants {
+        moves::note_grant(&mut book.moved, grant);
+    }
+    let receipts = steps.vacates.iter().map(|(_, _, receipt)| receipt);
+    let mut people = BTreeSet::new();
+    for receipt in receipts {
+        moves::note_order(&mut book.moved, receipt, now);
+        people.extend(&receipt.beneficiary);
+    }
+    for work in steps.served.iter().filter(|work| people.contains(*work)) {
+        moves::note_served(&mut book.moved, work, now);
+    }
 }

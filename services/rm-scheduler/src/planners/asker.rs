@@ -2,6 +2,8 @@
 //! by the policy, which only operators change. Redirects and proxies are never followed (S22), no
 //! secret is sent, every wait has an end and every answer a limit.
 
+use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hayward_publication::Handle;
@@ -10,6 +12,7 @@ use hayward_rm_scheduler_domain::snapshot::outside::Answer;
 use hayward_rm_scheduler_outside::{Ask, MOST_BYTES, clipped, read};
 use hayward_service::Shutdown;
 use hayward_service::client::install_crypto;
+use reqwest::header::CONTENT_TYPE;
 use tokio::sync::mpsc;
 
 use super::Answered;
@@ -17,12 +20,14 @@ use crate::ledger::Command;
 
 /// On their way to the one who carries them: one of each pool, and there are fewer pools.
 const MOST_WAITING: usize = 1_000;
+/// Of one question: enough for the largest of fleets.
+const MOST_ASKED_BYTES: usize = 256 << 20;
 /// Characters of what went wrong.
 const WORDS: usize = 200;
 
 pub struct Question {
     pub planner: PoolPlanner,
-    pub ask: Ask,
+    pub ask: Arc<Ask>,
 }
 
 /// Where rounds leave their questions.
@@ -108,7 +113,7 @@ async fn carry(
         Err(why) => Err(why),
     };
     let answered = Answered {
-        pool: ask.pool,
+        pool: ask.pool.clone(),
         revision: ask.revision,
         took_ms: u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX),
         outcome,
@@ -123,21 +128,25 @@ async fn carry(
 async fn within(
     client: &reqwest::Client,
     planner: &PoolPlanner,
-    ask: &Ask,
+    ask: &Arc<Ask>,
 ) -> Result<Answer, String> {
     let patience = Duration::from_millis(planner.timeout_ms);
     let answer = tokio::time::timeout(patience, post(client, &planner.url, ask)).await;
     answer.unwrap_or_else(|_| Err(format!("no answer within {} ms", planner.timeout_ms)))
 }
 
-async fn post(client: &reqwest::Client, url: &str, ask: &Ask) -> Result<Answer, String> {
+async fn post(client: &reqwest::Client, url: &str, ask: &Arc<Ask>) -> Result<Answer, String> {
     let unreachable = |error: reqwest::Error| {
         let why = format!("it cannot be reached: {}", cause(&error));
         clipped(&why, WORDS)
     };
+    // Of a large pool these are many megabytes, and nobody else is to wait for that.
+    let question = ask.clone();
+    let written = apart(move || write(&question, MOST_ASKED_BYTES)).await?;
     let mut response = client
         .post(url)
-        .json(ask)
+        .header(CONTENT_TYPE, "application/json")
+        .body(written)
         .send()
         .await
         .map_err(unreachable)?;
@@ -162,11 +171,66 @@ async fn post(client: &reqwest::Client, url: &str, ask: &Ask) -> Result<Answer, 
         }
         body.extend_from_slice(&part);
     }
-    read(&body, ask.revision)
+    let asked = ask.revision;
+    apart(move || read(&body, asked)).await
+}
+
+/// On a thread that may be busy for long.
+async fn apart<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.unwrap_or_else(|_| Err("reading or writing it was given up".to_owned()))
+}
+
+/// As JSON, of so many bytes at most.
+fn write(ask: &Ask, most: usize) -> Result<Vec<u8>, String> {
+    let mut limited = Limited {
+        bytes: Vec::new(),
+        most,
+    };
+    let written = serde_json::to_writer(&mut limited, ask);
+    let why = |_| format!("it cannot be asked: the question has more than {most} bytes");
+    written.map_err(why)?;
+    Ok(limited.bytes)
+}
+
+struct Limited {
+    bytes: Vec<u8>,
+    most: usize,
+}
+
+impl Write for Limited {
+    fn write(&mut self, part: &[u8]) -> std::io::Result<usize> {
+        if self.bytes.len() + part.len() > self.most {
+            return Err(std::io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(part);
+        Ok(part.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
 }
 
 /// The innermost reason, which says most.
 fn cause(error: &dyn std::error::Error) -> String {
     let path = std::iter::successors(Some(error), |error| error.source());
     path.last().map(ToString::to_string).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_that_is_too_large_is_not_asked() {
+        let ask = super::super::tests::question();
+        let written = write(&ask, MOST_ASKED_BYTES).unwrap();
+        assert_eq!(written, serde_json::to_vec(&ask).unwrap());
+        assert_eq!(write(&ask, written.len()).unwrap(), written);
+        let told = write(&ask, written.len() - 1).unwrap_err();
+        assert!(told.starts_with("it cannot be asked: the question has more than"));
+    }
 }

@@ -185,7 +185,7 @@ impl Ledger {
     /// Publishes the verdicts whose meaning changed, and returns the first of them.
     fn judge(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Vec<VerdictEntry> {
         let mut changed = Vec::new();
-        let mut published = 0;
+        let (mut published, mut later) = (0, Vec::new());
         while let Some((work, verdict)) = self.unsaid.pop_first() {
             // Nobody but who asked for a place knows of the request.
             if requests::owns(&work) {
@@ -198,6 +198,16 @@ impl Ledger {
                 says_the_same(said, (&verdict, note)) && means_the_same(said, &verdict)
             };
             if before.is_some_and(same) {
+                continue;
+            }
+            // The words of a planner outside alone have changed.
+            let words = |said: &VerdictEntry| {
+                let outside = verdict.reason == Reason::OutsidePlanner;
+                outside && translate::note(&said.detail) == note && means_the_same(said, &verdict)
+            };
+            let now_ms = moment.monotonic_ms;
+            if before.is_some_and(words) && !self.planners.words.may_change(&work, now_ms) {
+                later.push((work, verdict));
                 continue;
             }
             if published == MOST_AT_ONCE {
@@ -218,6 +228,7 @@ impl Ledger {
             }
             self.verdicts.insert(work, entry);
         }
+        self.unsaid.extend(later);
         changed
     }
 

@@ -332,12 +332,12 @@ async fn a_bad_plan_is_refused_step_by_step_with_reasons() {
     let told = refused(&world).await;
     let reasons: Vec<_> = told.iter().map(|it| (it.at.as_str(), it.reason)).collect();
     let expected = [
-        ("/vacates/0", StepRefusal::UnknownAllocation),
         ("/grants/0", StepRefusal::NoRoom),
         ("/grants/1", StepRefusal::OutsidePool),
         ("/grants/2", StepRefusal::UnknownNode),
         ("/grants/3", StepRefusal::NotItsOwn),
         ("/grants/4", StepRefusal::UnknownWork),
+        ("/vacates/0", StepRefusal::UnknownAllocation),
     ];
     assert_eq!(reasons, expected);
     let says = |it: &VerdictEntry| it.detail.contains("is refused: node n2 has room for");

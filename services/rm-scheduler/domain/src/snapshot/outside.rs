@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::WorkId;
+use hayward_vocabulary::{Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 
 /// What is known of the planner of one top-level pool.
@@ -32,6 +32,25 @@ pub struct Answer {
     /// By work: its words.
     #[serde(skip_serializing_if = "BTreeMap::is_empty", default)]
     pub notes: BTreeMap<String, String>,
+}
+
+/// What answers took back lately in one pool, so that no two of them undo each other for ever.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Moved {
+    /// When work last gave up a place.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub hit: BTreeMap<WorkId, Timestamp>,
+    /// For whom places were given up that it has not been granted since, and when each was.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub served: BTreeMap<WorkId, Vec<Timestamp>>,
+}
+
+impl Moved {
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hit.is_empty() && self.served.is_empty()
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

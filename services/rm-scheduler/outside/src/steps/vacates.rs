@@ -1,53 +1,108 @@
 //! Orders to leave: only what is its own, may be taken back, and makes room for somebody.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_domain::{
+    Plan, Room,
     plan::{Receipt, Vacate, VacateReason, outside::Refusal},
     snapshot::{Allocation, outside::Answer},
 };
-use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, NodeName, Size, WorkId, WorkKind};
 
+use super::served::{self, Site, Waiting};
 use super::{Step, Steps};
-use crate::{book::Book, budget::Purse};
+use crate::{book::Book, budget::Purse, moves};
 
-pub(super) fn look_at(book: &mut Book, (answer, forced): (&Answer, &[Vacate]), steps: &mut Steps) {
+type Why = (Refusal, String);
+
+/// What may go if it serves somebody, with its place in the answer.
+struct Candidate<'a> {
+    at: usize,
+    id: &'a AllocationId,
+    held: &'a Allocation,
+}
+
+/// With whom it leaves for.
+type Leaver<'a> = (Candidate<'a>, WorkId);
+
+pub(super) fn look_at(
+    book: &mut Book,
+    (answer, forced, plan): (&Answer, &[Vacate], &Plan),
+    steps: &mut Steps,
+) {
     if answer.vacates.is_empty() {
         return;
     }
-    let waiting: Vec<WorkId> = {
-        let lacks = book.work.iter().filter(|(_, wish)| wish.missing() > 0);
-        // Two are enough to know of any that another one waits.
-        lacks.map(|(work, _)| (*work).clone()).take(2).collect()
-    };
-    let mut told: BTreeSet<AllocationId> = forced.iter().map(|it| it.allocation.clone()).collect();
-    let mut purse = Purse::open(book);
+    let told = forced.iter().chain(&plan.vacates);
+    let going: BTreeSet<AllocationId> = told.map(|it| it.allocation.clone()).collect();
+    let mut refused: Vec<(usize, Why)> = Vec::new();
+    let mut by_node: BTreeMap<&NodeName, Vec<Candidate>> = BTreeMap::new();
+    let mut may_go: BTreeMap<&AllocationId, &NodeName> = BTreeMap::new();
     for (at, leave) in answer.vacates.iter().enumerate() {
+        let found = find(book, &leave.allocation).and_then(|(id, held)| {
+            let again = going.contains(id) || may_go.contains_key(id);
+            may_leave(book, held, again).map(|()| (id, held))
+        });
+        match found {
+            Ok((id, held)) => {
+                may_go.insert(id, &held.node);
+                let candidates = by_node.entry(&held.node).or_default();
+                candidates.push(Candidate { at, id, held });
+            }
+            Err(why) => refused.push((at, why)),
+        }
+    }
+    let mut sites = served::sites(book, &may_go, (&going, plan, &steps.grants));
+    let gives_up = by_node.values().flatten().map(|it| &it.held.work).collect();
+    let mut waiting = Waiting::open(book, &gives_up, &steps.grants);
+    let mut purse = Purse::open(book);
+    let mut taken: Vec<Leaver> = Vec::new();
+    for (node, candidates) in by_node {
+        let Some(site) = sites.get_mut(node) else {
+            // Room elsewhere, or where nothing is placed, is no room of this pool.
+            refused.extend(candidates.iter().map(|it| (it.at, serves_nobody())));
+            continue;
+        };
+        let serves = Serves {
+            book,
+            site,
+            purse: &mut purse,
+            waiting: &mut waiting,
+        };
+        let (went, stay, people) = serves.all(candidates);
+        taken.extend(went);
+        refused.extend(stay);
+        steps.served.extend(people);
+    }
+    tell(book, answer, (taken, refused), steps);
+}
+
+/// Orders and refusals, in the order of the answer.
+fn tell(
+    book: &mut Book,
+    answer: &Answer,
+    (mut taken, mut refused): (Vec<Leaver>, Vec<(usize, Why)>),
+    steps: &mut Steps,
+) {
+    refused.sort_by_key(|(at, _)| *at);
+    for (at, why) in refused {
         let step = Step {
             at: format!("/vacates/{at}"),
-            what: &leave.allocation,
+            what: &answer.vacates[at].allocation,
             node: None,
         };
-        let found = find(book, &leave.allocation)
-            .and_then(|(id, held)| {
-                may_leave(book, (&id, held), (&waiting, &told)).map(|()| (id, held))
-            })
-            .and_then(|(id, held)| pay(book, (&id, held), &mut purse).map(|()| (id, held)));
-        let (id, held) = match found {
-            Ok(found) => found,
-            Err(why) => {
-                steps.refuse(&step, why);
-                continue;
-            }
-        };
-        told.insert(id.clone());
-        let words = if leave.detail.is_empty() {
+        steps.refuse(&step, why);
+    }
+    taken.sort_by_key(|(it, _)| it.at);
+    for (candidate, work) in taken {
+        let words = &answer.vacates[candidate.at].detail;
+        let words = if words.is_empty() {
             "it gives no reason"
         } else {
-            &leave.detail
+            words
         };
         let order = Vacate {
-            allocation: id,
+            allocation: candidate.id.clone(),
             reason: VacateReason::Preempted,
             detail: format!(
                 "the outside planner of pool {} takes it back: {words}",
@@ -55,15 +110,101 @@ pub(super) fn look_at(book: &mut Book, (answer, forced): (&Answer, &[Vacate]), s
             ),
             purge: false,
         };
-        let receipt = receipt(book, (&order.allocation, held));
+        let receipt = receipt(book, &candidate, &work);
         book.leave(std::slice::from_ref(&order));
-        steps.vacates.push((at, order, receipt));
+        steps.vacates.push((candidate.at, order, receipt));
     }
 }
 
-type Why = (Refusal, String);
+/// One node: what goes there, and for whom.
+struct Serves<'s, 'a> {
+    book: &'s Book<'a>,
+    site: &'s mut Site<'a>,
+    purse: &'s mut Purse<'a>,
+    waiting: &'s mut Waiting<'a>,
+}
 
-fn find<'a>(book: &Book<'a>, id: &str) -> Result<(AllocationId, &'a Allocation), Why> {
+/// What goes for whom, what stays and why, and who is served, once for each process.
+type Went<'a> = (Vec<Leaver<'a>>, Vec<(usize, Why)>, Vec<WorkId>);
+
+impl<'a> Serves<'_, 'a> {
+    fn all(self, mut pending: Vec<Candidate<'a>>) -> Went<'a> {
+        let (mut went, mut stay, mut people) = (Vec::new(), Vec::new(), Vec::new());
+        let mut from = 0;
+        while !pending.is_empty()
+            && let Some((at, order, size)) = self.waiting.next(self.book, self.site, from)
+        {
+            from = at;
+            if self.site.room.fitting(order, &size) > 0 {
+                // Nothing has to go for this one.
+                self.site.take(order, &size);
+                self.waiting.serve(at);
+                continue;
+            }
+            let Some(needed) = needed(&self.site.room, &pending, (order, &size)) else {
+                from = at + 1;
+                continue;
+            };
+            let (chosen, rest) = split(pending, &needed);
+            pending = rest;
+            let pool = self.book.snapshot.nodes.get(self.site.name);
+            let pool = pool.map_or(self.book.top, |node| node.pool.as_str());
+            let all: Vec<&Allocation> = chosen.iter().map(|it| it.held).collect();
+            if let Err(detail) = self.purse.pay(pool, &all) {
+                for it in chosen {
+                    self.site.stays(it.held);
+                    stay.push((it.at, (Refusal::OverBudget, detail.clone())));
+                }
+                continue;
+            }
+            for it in &chosen {
+                self.site.goes(it.held);
+            }
+            self.site.take(order, &size);
+            let work = self.waiting.serve(at).work.clone();
+            went.extend(chosen.into_iter().map(|it| (it, work.clone())));
+            people.push(work);
+        }
+        stay.extend(pending.iter().map(|it| (it.at, serves_nobody())));
+        (went, stay, people)
+    }
+}
+
+/// Those that have to go for one process, the first of the answer first, and none too many.
+fn needed(room: &Room, pending: &[Candidate], (order, size): (u64, &Size)) -> Option<Vec<bool>> {
+    let mut sum = room.clone();
+    let enough = pending.iter().position(|it| {
+        sum.give(it.held.order, &it.held.size, &it.held.gpus);
+        sum.fitting(order, size) > 0
+    })?;
+    let mut goes = vec![false; pending.len()];
+    goes[enough] = true;
+    for (it, goes) in pending.iter().zip(&mut goes).take(enough) {
+        let held = it.held;
+        sum.take(held.order, &held.size, &held.gpus);
+        *goes = sum.fitting(order, size) == 0;
+        if *goes {
+            sum.give(held.order, &held.size, &held.gpus);
+        }
+    }
+    Some(goes)
+}
+
+fn split<'a>(
+    pending: Vec<Candidate<'a>>,
+    goes: &[bool],
+) -> (Vec<Candidate<'a>>, Vec<Candidate<'a>>) {
+    let mut goes = goes.iter();
+    let goes = |_: &Candidate| goes.next().copied().unwrap_or(false);
+    pending.into_iter().partition(goes)
+}
+
+fn serves_nobody() -> Why {
+    let detail = "no other work of the pool that still lacks a process could have one there";
+    (Refusal::ServesNobody, detail.to_owned())
+}
+
+fn find<'a>(book: &Book<'a>, id: &str) -> Result<(&'a AllocationId, &'a Allocation), Why> {
     let unknown = || {
         (
             Refusal::UnknownAllocation,
@@ -79,15 +220,11 @@ fn find<'a>(book: &Book<'a>, id: &str) -> Result<(AllocationId, &'a Allocation),
         let detail = format!("it is not planned for in pool {}", book.top);
         return Err((Refusal::NotItsOwn, detail));
     }
-    Ok((id.clone(), held))
+    Ok((id, held))
 }
 
-fn may_leave(
-    book: &Book,
-    (id, held): (&AllocationId, &Allocation),
-    (waiting, told): (&[WorkId], &BTreeSet<AllocationId>),
-) -> Result<(), Why> {
-    if held.leaving || held.purged || told.contains(id) {
+fn may_leave(book: &Book, held: &Allocation, again: bool) -> Result<(), Why> {
+    if held.leaving || held.purged || again {
         let detail = "it has been told to leave already".to_owned();
         return Err((Refusal::LeavingAlready, detail));
     }
@@ -95,33 +232,22 @@ fn may_leave(
         let detail = format!("class {} is never taken back for others", held.class);
         return Err((Refusal::NotPreemptable, detail));
     }
-    // Room elsewhere is no room of this pool.
-    let node = book.snapshot.nodes.get(&held.node);
-    let here = node.is_some_and(|node| book.trees.of_pool(&node.pool) == Some(book.top));
-    let serves = here && waiting.iter().any(|work| *work != held.work);
-    if !serves {
-        let detail = "no other work of the pool waits for room there".to_owned();
-        return Err((Refusal::ServesNobody, detail));
+    if moves::is_safe(&book.moved, held) {
+        let seconds = moves::QUIET_MS / 1_000;
+        let detail =
+            format!("its work gave up a place less than {seconds} s ago, and has this one since");
+        return Err((Refusal::NotPreemptable, detail));
     }
     Ok(())
 }
 
-fn pay<'a>(
-    book: &Book,
-    (_, held): (&AllocationId, &'a Allocation),
-    purse: &mut Purse<'a>,
-) -> Result<(), Why> {
-    let node = book.snapshot.nodes.get(&held.node);
-    let pool = node.map_or(book.top, |node| node.pool.as_str());
-    let paid = purse.pay(pool, held);
-    paid.map_err(|detail| (Refusal::OverBudget, detail))
-}
-
 /// What is lost with it: time of starting, or of what is in flight.
-fn receipt(book: &Book, (id, held): (&AllocationId, &Allocation)) -> Receipt {
+fn receipt(book: &Book, candidate: &Candidate, work: &WorkId) -> Receipt {
+    let (id, held) = (candidate.id, candidate.held);
     let began = held.running_since.or(held.started_at);
     let ran = book.snapshot.now.ms_since(began.unwrap_or(held.granted_at));
     let item = held.item_ms.filter(|item| *item > 0);
+    let user = book.work.get(work).map(|wish| &wish.demand.user);
     let in_flight = item.map_or(ran, |item| ran % item);
     Receipt {
         allocation: id.clone(),
@@ -130,7 +256,7 @@ fn receipt(book: &Book, (id, held): (&AllocationId, &Allocation)) -> Receipt {
         node: held.node.clone(),
         order: held.order,
         lost_ms: held.investment_ms.unwrap_or(in_flight),
-        beneficiary: None,
-        for_user: None,
+        beneficiary: Some(work.clone()),
+        for_user: user.cloned(),
     }
 }

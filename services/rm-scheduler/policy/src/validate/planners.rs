@@ -65,10 +65,22 @@ fn address(url: &str) -> Result<(), String> {
     if !known {
         return Err(format!("{host:?} is no name or address of a machine"));
     }
+    if url.starts_with("http://") && !is_loopback(host) {
+        return fault(
+            "leaves the machine in the clear: use https:// for all but 127.0.0.1 or localhost",
+        );
+    }
     match port.map(str::parse::<u16>) {
         Some(Ok(0) | Err(_)) => fault("has a port that is none: use 1 to 65535"),
         _ => Ok(()),
     }
+}
+
+/// A literal address of this machine, or its name for itself.
+fn is_loopback(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
+    let literal = inner.unwrap_or(host).parse::<std::net::IpAddr>();
+    host.eq_ignore_ascii_case("localhost") || literal.is_ok_and(|it| it.is_loopback())
 }
 
 /// Host and port; the colons of an address in brackets are its own.
@@ -110,7 +122,9 @@ mod tests {
             "http://127.0.0.1:9000",
             "https://planner.example.org/v1/plan",
             "http://[::1]:80/",
-            "http://planner",
+            "http://localhost:9000/plan",
+            "http://127.8.0.1",
+            "https://10.0.0.7:9000",
         ] {
             assert_eq!(told(&at(url)), [], "{url}");
         }
@@ -136,6 +150,11 @@ mod tests {
             "http://[nonsense]:1",
             "http://pl\u{e4}nner",
             "http://planner\\@evil",
+            "http://planner",
+            "http://10.0.0.7:9000/plan",
+            "http://localhost.example.org/",
+            "http://[2001:db8::1]/",
+            "http://127.0.0.1.example.org/",
             &format!("http://planner/{}", "x".repeat(URL_BYTES)),
         ] {
             let told = told(&at(url));

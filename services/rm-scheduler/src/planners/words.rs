@@ -1,0 +1,84 @@
+//! How often what planners outside say may change. Each change of a sentence is a row that is
+//! written and published (I25), and a program may put the time into each of its sentences.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::WorkId;
+
+/// What is counted together.
+const WINDOW_MS: u64 = 30_000;
+/// Sentences of all work that change within it.
+const MOST: usize = 1_000;
+/// Of one piece of work.
+const MOST_OF_WORK: usize = 30;
+
+#[derive(Default)]
+pub struct Words {
+    since_ms: u64,
+    changed: usize,
+    by_work: BTreeMap<WorkId, usize>,
+    /// Something waits until the window is over.
+    waits: bool,
+}
+
+impl Words {
+    /// Counts it if it may be said now; else it is to be said later.
+    pub fn may_change(&mut self, work: &WorkId, now_ms: u64) -> bool {
+        if now_ms.saturating_sub(self.since_ms) >= WINDOW_MS {
+            *self = Self {
+                since_ms: now_ms,
+                ..Self::default()
+            };
+        }
+        let of_work = self.by_work.get(work).copied().unwrap_or(0);
+        if self.changed >= MOST || of_work >= MOST_OF_WORK {
+            self.waits = true;
+            return false;
+        }
+        self.changed += 1;
+        self.by_work.insert(work.clone(), of_work + 1);
+        true
+    }
+
+    /// When what waits may be said.
+    pub fn due_ms(&self) -> Option<u64> {
+        self.waits.then_some(self.since_ms + WINDOW_MS)
+    }
+
+    /// It is time to say it, which is told once.
+    pub fn are_due(&mut self, now_ms: u64) -> bool {
+        let due = self.due_ms().is_some_and(|at| at <= now_ms);
+        self.waits &= !due;
+        due
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn work(at: usize) -> WorkId {
+        format!("job_{at}").parse().unwrap()
+    }
+
+    #[test]
+    fn one_piece_of_work_does_not_talk_without_end() {
+        let mut words = Words::default();
+        let said = (0..1_000).filter(|at| words.may_change(&work(1), 40_000 + at));
+        assert_eq!(said.count(), MOST_OF_WORK);
+        assert_eq!(words.due_ms(), Some(70_000));
+        assert!(words.may_change(&work(2), 41_000), "others are heard");
+        assert!(!words.are_due(69_999));
+        assert!(words.are_due(70_000) && !words.are_due(70_000));
+        assert!(words.may_change(&work(1), 70_000));
+    }
+
+    #[test]
+    fn all_together_change_so_many_sentences_at_most() {
+        let mut words = Words::default();
+        let said = (0..100_000).filter(|at| words.may_change(&work(*at), 50_000));
+        assert_eq!(said.count(), MOST);
+        let said = (0..100_000).filter(|at| words.may_change(&work(*at), 80_000));
+        assert_eq!(said.count(), MOST);
+    }
+}
