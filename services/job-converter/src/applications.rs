@@ -6,6 +6,7 @@
 //! ([`news`]), and what differs from the rows is written ([`turn`]). Decision 0024 says why.
 
 mod asked;
+mod counted;
 pub mod demand;
 mod news;
 mod one;
@@ -20,11 +21,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_applications::book::{Book, Limits};
 use hayward_job_converter_applications::ids::AppId;
-use hayward_vocabulary::UserName;
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 pub use asked::{Act, Refusal, Remove, Whose};
+use counted::Counted;
 pub use news::{Heard, owns};
 pub use one::Half;
 use one::Touched;
@@ -51,12 +52,7 @@ pub struct Applications {
     gone: Vec<Uuid>,
     /// The first full picture of this term has come.
     heard: bool,
-    /// Live tasks and members of all of them, and how many there may be.
-    counted: usize,
-    most_counted: usize,
-    /// The same of each user who has some.
-    counted_of: BTreeMap<UserName, usize>,
-    most_counted_of_user: usize,
+    counted: Counted,
     tick_ms: u64,
     stop_grace_ms: u64,
 }
@@ -71,23 +67,10 @@ impl Applications {
             due: BTreeSet::new(),
             gone: Vec::new(),
             heard: false,
-            counted: 0,
-            most_counted: settings.max_open_work,
-            counted_of: BTreeMap::new(),
-            most_counted_of_user: settings.max_user_application_tasks,
+            counted: Counted::new(settings),
             tick_ms: settings.application_tick_ms,
             stop_grace_ms: settings.stop_grace_ms,
         }
-    }
-
-    /// One of them has so many tasks and members now, and had others before.
-    fn recount(&mut self, user: &UserName, (before, now): (usize, usize)) {
-        self.counted = (self.counted + now).saturating_sub(before);
-        let theirs = self.counted_of.get(user).copied().unwrap_or(0);
-        match (theirs + now).saturating_sub(before) {
-            0 => self.counted_of.remove(user),
-            theirs => self.counted_of.insert(user.clone(), theirs),
-        };
     }
 
     /// Looked at again before this batch is over.
