@@ -197,7 +197,7 @@ fn no_plan_over_commits_and_none_depends_on_anything_else() {
     });
 }
 
-/// What `check` does not know: how many applications run, and what groups have.
+/// What `check` does not know: how many applications run, and whose the groups are.
 fn limits_hold(seed: u64, world: &World) {
     let mut apps: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut groups: BTreeMap<(&str, &str), u64> = BTreeMap::new();

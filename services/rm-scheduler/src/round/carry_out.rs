@@ -144,6 +144,7 @@ impl Ledger {
                 entry,
                 fixed: grant.fixed,
                 gpus: grant.gpus,
+                group: grant.group,
                 trial,
             },
             batch,
