@@ -198,8 +198,8 @@ fn s7_4_the_group_that_was_chosen_is_kept_while_a_limit_names_it() {
         json!({"queues": {"root": root}})
     };
     let mut world = world(&json!({"limits": [limit(&["ops"]), limit(&["dev"])]}));
-    let groups = || vec!["dev".to_owned(), "ops".to_owned()];
-    queued(world.asks("job_ann", "root.a", (1, VCORE))).groups = groups();
+    let both = vec!["dev".to_owned(), "ops".to_owned()];
+    queued(world.asks("job_ann", "root.a", (1, VCORE))).groups = both;
     let group = |world: &World| {
         let mut held = world.snapshot.allocations.values();
         held.next_back().unwrap().group.clone()

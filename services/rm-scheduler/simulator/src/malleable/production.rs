@@ -372,7 +372,8 @@ impl Production {
 
     fn grant(&mut self, world: &mut World, grant: &Grant) {
         let job = self.work_index[&grant.work];
-        let gpus = grant.gpus.iter().map(|gpu| *gpu as usize).collect();
+        let gpus = grant.gpus.iter();
+        let gpus = gpus.filter_map(|gpu| usize::try_from(*gpu).ok()).collect();
         let process = world.start_on(job, self.node_index[&grant.node], gpus);
         self.first.entry(job).or_insert_with(|| world.now());
         self.serial += 1;

@@ -8,7 +8,8 @@ use crate::{case::Case, trace::Job};
 
 /// A process sits on whole gpus, or on a part of one.
 pub(super) fn gpus(case: &Case) -> Result<(), BadPolicy> {
-    let shares = |job: &&&Job| job.need.gpu_count > 1 && job.need.gpu_milli % GPU_MILLI != 0;
+    let shares =
+        |job: &&&Job| job.need.gpu_count > 1 && !job.need.gpu_milli.is_multiple_of(GPU_MILLI);
     case.jobs.iter().find(shares).map_or(Ok(()), |job| {
         Err(BadPolicy::SharesOfMany {
             job: job.id.clone(),

@@ -79,11 +79,9 @@ fn shares_of_gpus_lie_where_the_planner_put_them() {
 #[test]
 fn shares_of_gpus_are_served_by_users_and_by_queues() {
     let mut workload = Workload::default();
-    for at in 0..60_u64 {
-        let (user, milli) = (
-            format!("u{}", at % 4),
-            [300, 500, 700, 1_000, 200][at as usize % 5],
-        );
+    let sizes = [300, 500, 700, 1_000, 200].into_iter().cycle();
+    for (at, milli) in (0..60_u64).zip(sizes) {
+        let user = format!("u{}", at % 4);
         let when = (at * 3, 40 + at * 131 % 390, 1 + at * 7 % 9);
         job(&mut workload, &user, when, shares(1, milli));
     }
