@@ -7,7 +7,7 @@ use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use hayward_postgres::{Schema, Shared, prepare as prepare_database, role_url};
 use hayward_service::auth::{Groups, TokenOrder};
 use hayward_service::clock::random_secret;
@@ -99,11 +99,32 @@ pub fn agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
 
 /// A token for a person: submits work in their own name, and sees what everybody may see. They are
 /// in the groups that their token of before named, if there was one.
+///
+/// # Errors
+/// When what lies in its place does not say their groups: it is left as it is.
 pub fn user_token(keys: &Keys, user: &str) -> anyhow::Result<String> {
-    let before = keys.token(&user_file(user)).ok();
-    let verifier = keys.verifier(Arc::new(SystemClock))?;
-    let groups = before.and_then(|token| verifier.groups_of(&token).ok());
-    user_token_in(keys, user, groups.unwrap_or_default())
+    let groups = groups_before(keys, user).with_context(|| {
+        let file = keys.token_path(&user_file(user));
+        let (file, dir) = (file.display(), keys.dir().display());
+        format!(
+            "{file} does not say in which groups {user} is; say it with \
+             `hayward prepare --keys {dir} --user {user}` and --group NAME or --no-groups"
+        )
+    })?;
+    user_token_in(keys, user, groups)
+}
+
+fn groups_before(keys: &Keys, user: &str) -> anyhow::Result<Groups> {
+    if !keys.token_path(&user_file(user)).try_exists()? {
+        return Ok(Groups::NONE);
+    }
+    let token = keys.token(&user_file(user))?;
+    let before = keys.verifier(Arc::new(SystemClock))?.named_by(&token)?;
+    // Somebody else's groups would open what is closed to this one.
+    if before.name != user {
+        bail!("it is a token of {}", before.name);
+    }
+    Ok(before.groups.clone())
 }
 
 /// The same, for somebody who is in these groups from now on.
@@ -208,8 +229,28 @@ mod tests {
         assert!(groups(user_token(&keys, "ben").unwrap()).is_empty());
         let none = user_token_in(&keys, "ann", Groups::NONE).unwrap();
         assert!(groups(none).is_empty());
-        // A file that somebody put there is no token of ours, and names nothing.
-        write_secret(&keys.token_path("user-ann"), "a.b.c").unwrap();
-        assert!(groups(user_token(&keys, "ann").unwrap()).is_empty());
+    }
+
+    #[test]
+    fn what_is_no_token_of_this_user_is_refused_and_left_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = keys(&dir.path().join("keys"), &[]).unwrap();
+        let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
+        let bens = user_token_in(&keys, "ben", dev).unwrap();
+        let file = keys.token_path("user-ann");
+        for (text, why) in [
+            ("a.b.c", "not one of ours"),
+            ("", "not one of ours"),
+            (bens.as_str(), "it is a token of ben"),
+        ] {
+            write_secret(&file, text).unwrap();
+            let told = format!("{:#}", user_token(&keys, "ann").unwrap_err());
+            assert!(told.contains(why), "{told}");
+            assert!(told.contains("--group NAME or --no-groups"), "{told}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+        let said = user_token_in(&keys, "ann", Groups::NONE).unwrap();
+        assert_ne!(said, bens);
+        assert!(user_token(&keys, "ann").is_ok());
     }
 }

@@ -6,6 +6,7 @@
 //! ([`news`]), and what differs from the rows is written ([`turn`]). Decision 0024 says why.
 
 mod asked;
+mod counted;
 pub mod demand;
 mod news;
 mod one;
@@ -20,12 +21,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_applications::book::{Book, Limits};
 use hayward_job_converter_applications::ids::AppId;
+use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Transit;
-use hayward_vocabulary::{Timestamp, UserName};
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
 
 pub use asked::{Act, Refusal, Remove, Whose};
+use counted::Counted;
 pub use news::{Heard, owns};
 pub use one::Half;
 use one::Touched;
@@ -53,12 +55,7 @@ pub struct Applications {
     gone: Vec<Uuid>,
     /// The first full picture of this term has come.
     heard: bool,
-    /// Live tasks and members of all of them, and how many there may be.
-    counted: usize,
-    most_counted: usize,
-    /// The same of each user who has some.
-    counted_of: BTreeMap<UserName, usize>,
-    most_counted_of_user: usize,
+    counted: Counted,
     tick_ms: u64,
     stop_grace_ms: u64,
 }
@@ -73,23 +70,10 @@ impl Applications {
             due: BTreeSet::new(),
             gone: Vec::new(),
             heard: false,
-            counted: 0,
-            most_counted: settings.max_open_work,
-            counted_of: BTreeMap::new(),
-            most_counted_of_user: settings.max_user_application_tasks,
+            counted: Counted::new(settings),
             tick_ms: settings.application_tick_ms,
             stop_grace_ms: settings.stop_grace_ms,
         }
-    }
-
-    /// One of them has so many tasks and members now, and had others before.
-    fn recount(&mut self, user: &UserName, (before, now): (usize, usize)) {
-        self.counted = (self.counted + now).saturating_sub(before);
-        let theirs = self.counted_of.get(user).copied().unwrap_or(0);
-        match (theirs + now).saturating_sub(before) {
-            0 => self.counted_of.remove(user),
-            theirs => self.counted_of.insert(user.clone(), theirs),
-        };
     }
 
     pub fn len(&self) -> usize {
@@ -98,7 +82,7 @@ impl Applications {
 
     /// Live tasks and members of all of them.
     pub fn counted(&self) -> usize {
-        self.counted
+        self.counted.tasks()
     }
 
     /// Applications and tasks in states that have to end (I24).

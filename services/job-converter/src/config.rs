@@ -43,6 +43,9 @@ pub struct Settings {
     /// Applications, also those that are over and were not removed; more are refused. Default
     /// 100,000.
     pub max_applications: usize,
+    /// Applications of one user, also those that are over and were not removed; more are refused
+    /// (I25). Default 20,000.
+    pub max_user_applications: usize,
     /// Tasks and placeholders of one application, at most. Default 10,000.
     pub max_application_tasks: usize,
     /// Tasks and placeholders of all applications of one user that are not over, at most; more are
@@ -81,6 +84,7 @@ impl Default for Settings {
             max_open_work: 1_000_000,
             application_tick_ms: 1_000,
             max_applications: 100_000,
+            max_user_applications: 20_000,
             max_application_tasks: 10_000,
             max_user_application_tasks: 200_000,
             managers: managers::ALL.map(str::to_owned).into(),

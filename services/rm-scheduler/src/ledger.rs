@@ -65,6 +65,8 @@ pub struct Held {
     pub fixed: bool,
     /// The gpus of its node it sits on.
     pub gpus: Vec<u64>,
+    /// Of what is in a queue: the group that was chosen for it.
+    pub group: Option<String>,
     /// The trial of its node that granted it.
     pub trial: Option<u64>,
 }

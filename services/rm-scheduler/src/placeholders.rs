@@ -158,6 +158,7 @@ impl Ledger {
             node: node.clone(),
             order: quantum.work_order(&entry.size),
             fixed: held.fixed,
+            group: held.group.clone(),
             gpus: gpus.into_iter().take(devices(&size)).collect(),
             size,
         })

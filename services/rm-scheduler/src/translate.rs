@@ -161,6 +161,7 @@ pub fn allocation(held: &Held) -> snapshot::Allocation {
         investment_ms: None,
         item_ms: None,
         gpus: held.gpus.clone(),
+        group: held.group.clone(),
         leaving: entry.vacate.is_some(),
         purged: entry.vacate.as_ref().is_some_and(|vacate| vacate.purge),
     }

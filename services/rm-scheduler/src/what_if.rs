@@ -8,6 +8,7 @@
 mod drains;
 mod told;
 
+use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_rm_scheduler_api::what_if::{NewNodes, Submission, WhatIf};
@@ -15,7 +16,7 @@ use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_rm_scheduler_domain::{Changes, Snapshot};
 use hayward_rm_scheduler_policy::{Identity, Rules};
 use hayward_vocabulary::resources::GIB;
-use hayward_vocabulary::{NodeName, Queued, Size, UserName, WorkId, WorkKind};
+use hayward_vocabulary::{NodeName, Queued, Size, Timestamp, UserName, WorkId, WorkKind};
 
 use crate::looks::Look;
 use crate::policy::Fault;
@@ -175,6 +176,7 @@ fn submissions(
         let detail = format!("must be at most {MOST_SUBMISSIONS}");
         return faults.add("/submissions", detail);
     }
+    let last = LazyCell::new(|| last_groups(snapshot));
     for (at, submission) in ask.submissions.iter().enumerate() {
         let pointer = format!("/submissions/{at}");
         amounts(submission, &pointer, faults);
@@ -187,7 +189,12 @@ fn submissions(
         };
         let mut demand = demand(submission, user);
         if let Some(queued) = &mut demand.queued {
-            queued.groups = groups(asker, &demand.user, snapshot);
+            queued.groups = if asker.user.as_ref() == Some(&demand.user) {
+                asker.groups.clone()
+            } else {
+                last.get(&demand.user)
+                    .map_or_else(Vec::new, |it| it.1.to_vec())
+            };
         }
         // In this order, after all that is there.
         demand.submitted_at = snapshot.now.plus_ms(at as u64);
@@ -204,15 +211,21 @@ fn submissions(
     }
 }
 
-/// Of somebody else they are those of what they put into a queue last: nothing else tells them.
-fn groups(asker: &Asker, user: &UserName, snapshot: &Snapshot) -> Vec<String> {
-    if asker.user.as_ref() == Some(user) {
-        return asker.groups.clone();
+/// The groups of each user, as of what they put into a queue last: of others than who asks,
+/// nothing else tells them.
+fn last_groups(snapshot: &Snapshot) -> BTreeMap<&UserName, (Timestamp, &[String])> {
+    let mut last = BTreeMap::new();
+    for demand in snapshot.demand.values() {
+        let Some(queued) = &demand.queued else {
+            continue;
+        };
+        let now = (demand.submitted_at, &queued.groups[..]);
+        let known = last.entry(&demand.user).or_insert(now);
+        if known.0 <= now.0 {
+            *known = now;
+        }
     }
-    let theirs = snapshot.demand.values().filter(|it| it.user == *user);
-    let theirs = theirs.filter_map(|it| Some((it.submitted_at, it.queued.as_ref()?)));
-    let last = theirs.max_by_key(|(at, _)| *at);
-    last.map_or_else(Vec::new, |(_, queued)| queued.groups.clone())
+    last
 }
 
 fn name_of(submission: &Submission, at: usize) -> Option<WorkId> {

@@ -60,6 +60,15 @@ pub enum Refusal {
         has: usize,
         limit: usize,
     },
+    #[error(
+        "user {user} has {has} applications, and one user may have {limit} \
+         (`max_user_applications`); remove some that are over"
+    )]
+    UserHasMost {
+        user: UserName,
+        has: usize,
+        limit: usize,
+    },
 }
 
 impl From<Refusal> for Problem {
@@ -72,7 +81,8 @@ impl From<Refusal> for Problem {
             Refusal::NotAdded(NotAdded::Full { .. })
             | Refusal::Full(_)
             | Refusal::AllFull(_)
-            | Refusal::UserFull { .. } => Self::new(Code::TooManyRequests, text),
+            | Refusal::UserFull { .. }
+            | Refusal::UserHasMost { .. } => Self::new(Code::TooManyRequests, text),
             Refusal::Taken(_) | Refusal::NotAdded(_) => Self::new(Code::Conflict, text),
             Refusal::Blocked(blocking) => {
                 let text = format!("{text}; wait for them, or remove it with ?force=true");
@@ -139,10 +149,10 @@ impl Applications {
         if self.halves.get(id).is_some_and(|half| half.user != user) {
             return Err(Refusal::Taken(id.clone()));
         }
+        let members = metadata.task_groups.iter();
+        let members: usize = members.map(|it| it.min_member as usize).sum();
         if !self.halves.contains_key(id) {
-            let members = metadata.task_groups.iter();
-            let members = members.map(|it| it.min_member as usize).sum();
-            self.has_room(&user, members)?;
+            self.counted.has_room_for_application(&user, members)?;
         }
         match self.book.add(MANAGER, id, metadata, moment.now)? {
             Added::Existing { ignored_fields } => {
@@ -150,7 +160,9 @@ impl Applications {
                 Ok((false, fields.collect()))
             }
             Added::Created => {
+                self.counted.enter(&user, members);
                 let mut half = Half::new(uuid, user);
+                half.counted = members;
                 for message in warnings {
                     half.warn(moment.now, None, message);
                 }
@@ -195,13 +207,15 @@ impl Applications {
             .get(id)
             .is_some_and(|it| it.tasks.contains_key(task));
         if !known {
-            self.has_room(&user, 1)?;
+            self.counted.has_room(&user, 1)?;
         }
         match self.book.add_task(id, task, wish, moment.now) {
             Ok(answers::TaskAdded::Existing) => Ok(false),
             Ok(answers::TaskAdded::Created) => {
                 if let Some(half) = self.halves.get_mut(id) {
                     half.enter(task, program);
+                    half.counted += 1;
+                    self.counted.recount(&user, (0, 1));
                 }
                 self.touch(id).keys.insert(task.clone());
                 Ok(true)
@@ -214,21 +228,6 @@ impl Applications {
             }),
             Err(TaskNotAdded::Full { limit }) => Err(Refusal::Full(limit)),
         }
-    }
-
-    /// I25: of all applications together, and of those of one user, so that nobody fills it alone.
-    fn has_room(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
-        let (has, limit) = (
-            self.counted_of.get(user).copied().unwrap_or(0),
-            self.most_counted_of_user,
-        );
-        if has.saturating_add(more) > limit {
-            let user = user.clone();
-            return Err(Refusal::UserFull { user, has, limit });
-        }
-        let most = self.most_counted;
-        let fits = self.counted.saturating_add(more) <= most;
-        fits.then_some(()).ok_or(Refusal::AllFull(most))
     }
 
     /// Placeholders are nobody's to tell anything.
@@ -341,3 +340,6 @@ fn answer<S: Serialize>(told: &answers::Told<S>) -> Told {
         state: told.state.as_ref().map(written),
     }
 }
+
+#[cfg(test)]
+mod tests;

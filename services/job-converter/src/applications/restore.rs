@@ -31,7 +31,9 @@ impl Applications {
         let mut fronts = Vec::with_capacity(heads.len());
         for head in heads {
             let tasks = by_app.remove(&head.uuid).unwrap_or_default();
-            let (front, half) = one(head, tasks)?;
+            let (front, mut half) = one(head, tasks)?;
+            half.counted = front.expected();
+            all.counted.enter(&half.user, half.counted);
             let id = front.head.id.clone();
             all.by_number.insert(half.uuid, id.clone());
             all.halves.insert(id.clone(), half);

@@ -156,7 +156,7 @@ impl Applications {
             write_task(half, front, (key, successors.contains_key(key)), batch);
         }
         let uuid = half.uuid;
-        self.recount(&user, (before, counts));
+        self.counted.recount(&user, (before, counts));
         Some(uuid)
     }
 
@@ -202,7 +202,7 @@ impl Applications {
         let Some(half) = self.halves.remove(id) else {
             return;
         };
-        self.recount(&half.user, (half.counted, 0));
+        self.counted.leave(&half.user, half.counted);
         if let Some(due) = half.due {
             self.due.remove(&(due, id.clone()));
         }

@@ -65,6 +65,8 @@ pub(crate) struct App<'a> {
     pub queue: Result<usize, Refusal>,
     pub user: &'a str,
     pub groups: &'a [String],
+    /// The one of them whose limits it is held to.
+    pub group: Option<&'a str>,
     pub submitted: Timestamp,
     /// By priority, then age, then id.
     pub asks: Vec<usize>,
@@ -385,6 +387,7 @@ impl Books<'_> {
                 size: shape.size.clone(),
                 fixed: false,
                 gpus: placed.gpus.clone(),
+                group: self.apps[ask.app].group.map(str::to_owned),
             }
         });
         grants.collect()

@@ -52,13 +52,9 @@ impl Gates {
         &mut self,
         (tree, dims): (&Tree, &Dims),
         queue: usize,
-        (user, groups): (&str, &[String]),
+        (user, group): (&str, Option<&str>),
     ) -> Vec<usize> {
-        let limits = |at: usize| {
-            let config = tree.spots[at].config;
-            config.map_or(&[][..], |queue| &queue.limits[..])
-        };
-        let group = chosen(tree.path(queue).map(limits), groups);
+        let limits = |at: usize| limits_of(tree, at);
         let mut all = Vec::new();
         for at in tree.path(queue) {
             let named = |limit: &&Limit| limit.users.iter().any(|known| known == user);
@@ -103,6 +99,26 @@ impl Gates {
             over(&gate.max, &gate.used, ask).map(|dim| (*at, dim))
         })
     }
+}
+
+fn limits_of<'a>(tree: &Tree<'a>, queue: usize) -> &'a [Limit] {
+    let config = tree.spots[queue].config;
+    config.map_or(&[][..], |queue| &queue.limits[..])
+}
+
+/// The group that speaks for an application in this queue: the one that was chosen before, as long
+/// as a limit names it (7.4).
+pub(crate) fn group_of<'a>(
+    tree: &Tree<'a>,
+    queue: usize,
+    (kept, groups): (Option<&'a str>, &[String]),
+) -> Option<&'a str> {
+    let levels = || tree.path(queue).map(|at| limits_of(tree, at));
+    let named = |group: &&str| {
+        let mut limits = levels().flatten();
+        limits.any(|limit| limit.groups.iter().any(|known| known == group))
+    };
+    kept.filter(named).or_else(|| chosen(levels(), groups))
 }
 
 fn chosen<'a>(mut levels: impl Iterator<Item = &'a [Limit]>, groups: &[String]) -> Option<&'a str> {

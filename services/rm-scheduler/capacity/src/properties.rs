@@ -251,7 +251,7 @@ fn the_live_checks_hold_in_every_cycle() {
     });
 }
 
-/// What `check` does not know: how many applications run, and what groups have.
+/// What `check` does not know: how many applications run, and whose the groups are.
 fn limits_hold(seed: u64, world: &World) {
     let mut apps: BTreeMap<&str, BTreeSet<(&str, &str)>> = BTreeMap::new();
     let mut groups: BTreeMap<(&str, &str), u64> = BTreeMap::new();

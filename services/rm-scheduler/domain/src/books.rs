@@ -452,6 +452,7 @@ impl<'a> Books<'a> {
                 size: share.size.clone(),
                 fixed: class.class.policy != Policy::FairShare,
                 gpus: share.gpus.clone(),
+                group: None,
             })
         }));
         grants

@@ -75,7 +75,8 @@ pub enum Fault {
         limit: u64,
     },
     #[error(
-        "queue {queue} would hold {would_hold} of {limit} {resource}, as a whole or of one user"
+        "queue {queue} would hold {would_hold} of {limit} {resource}, as a whole or of one user or \
+         group"
     )]
     OverQuota {
         queue: String,

@@ -59,6 +59,9 @@ pub struct Grant {
     /// The gpus it sits on, by number.
     #[serde(default)]
     pub gpus: Vec<u64>,
+    /// Of work in a queue: the group that was chosen for it (7.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
 }
 
 impl Grant {
@@ -80,6 +83,7 @@ impl Grant {
             investment_ms: None,
             item_ms: None,
             gpus: self.gpus.clone(),
+            group: self.group.clone(),
             leaving: false,
             purged: false,
         }

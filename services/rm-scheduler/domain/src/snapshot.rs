@@ -377,6 +377,10 @@ pub struct Allocation {
     /// The gpus it sits on, by number; a part of one gpu sits on one (D6).
     #[serde(default)]
     pub gpus: Vec<u64>,
+    /// Of what is in a queue: the group that was chosen for it, whose room it takes up also when
+    /// its work is gone (7.4).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
     /// Told to go; occupies its node until it is absent from the snapshot.
     #[serde(default)]
     pub leaving: bool,

@@ -6,10 +6,12 @@
 
 mod fluid;
 mod production;
+mod unsound;
 mod world;
 
 pub use fluid::Fluid;
 pub use production::{BadPolicy, Production};
+pub use unsound::Unsound;
 pub use world::World;
 
 use crate::{
@@ -23,15 +25,20 @@ const TICK_MS: u64 = 10_000;
 /// Who gives processes and takes them back.
 pub trait Sharing {
     /// One look at the world. Tells when it wants to look again if nothing happens until then.
-    fn round(&mut self, world: &mut World) -> Option<Moment>;
+    ///
+    /// # Errors
+    /// When what it decided cannot be: nothing of it is carried out.
+    fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound>;
 }
 
+/// # Errors
+/// When a round fails, which ends it there.
 pub fn simulate(
     case: &Case,
     sharing: &mut dyn Sharing,
     fairness: &Fairness,
     progress: Progress,
-) -> Books {
+) -> Result<Books, Unsound> {
     let mut world = World::new(case, fairness);
     let first = world.now();
     let next_tick = |at: Moment| first + (at - first).div_ceil(TICK_MS) * TICK_MS;
@@ -63,11 +70,11 @@ pub fn simulate(
             tick = Some(tick.map_or(next, |tick| tick.min(next)));
         }
         if tick == Some(now) {
-            let again = sharing.round(&mut world);
+            let again = sharing.round(&mut world)?;
             tick = again.map(|at| next_tick(at.max(now + 1)));
         }
     }
-    world.close()
+    Ok(world.close())
 }
 
 #[cfg(test)]

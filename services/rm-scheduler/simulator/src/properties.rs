@@ -131,7 +131,7 @@ proptest! {
         let case = Case::malleable(&workload, &nodes);
         let run = || {
             let mut fluid = Fluid::new(Fairness::Users, 1);
-            malleable::simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {})
+            malleable::simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {}).unwrap()
         };
         owed(&case, run, true)?;
     }
@@ -170,7 +170,7 @@ fn the_real_planner_shares_evenly_too() {
     let case = Case::malleable(&workload, &nodes);
     let run = || {
         let mut planner = Production::new(&case, &Production::even(&case)).unwrap();
-        malleable::simulate(&case, &mut planner, &Fairness::Users, &mut |_| {})
+        malleable::simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap()
     };
     owed(&case, run, true).unwrap();
     let summary = run().summary;

@@ -120,7 +120,7 @@ impl Yardstick {
             Model::Gang(preemption) => gang::simulate(case, preemption, &fairness, progress),
             Model::Fluid(patience) => {
                 let mut fluid = Fluid::new(fairness.clone(), patience);
-                malleable::simulate(case, &mut fluid, &fairness, progress)
+                malleable::simulate(case, &mut fluid, &fairness, progress)?
             }
             Model::Planner => {
                 let policy = match &fairness {
@@ -128,7 +128,7 @@ impl Yardstick {
                     Fairness::Classes(weights) => Production::weighted(case, weights),
                 };
                 let mut planner = Production::new(case, &policy)?;
-                malleable::simulate(case, &mut planner, &fairness, progress)
+                malleable::simulate(case, &mut planner, &fairness, progress)?
             }
         })
     }

@@ -69,7 +69,9 @@ fn gaia2014_is_shared_evenly() {
     };
     let case = Case::malleable(&workload, &nodes);
     let mut fluid = Fluid::new(Fairness::Users, 1);
-    let fluid = malleable::simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {}).summary;
+    let fluid = malleable::simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {})
+        .unwrap()
+        .summary;
     assert!(fluid.deviation <= 0.001 && fluid.jain >= 0.995, "{fluid:?}");
     assert!(
         fluid.flow_s.mean <= 19_600.0 && fluid.waste_percent <= 0.1,
@@ -78,7 +80,9 @@ fn gaia2014_is_shared_evenly() {
     // The planner of real fleets.
     let policy = Production::even(&case);
     let mut planner = Production::new(&case, &policy).expect("an even policy is a good one");
-    let even = malleable::simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).summary;
+    let even = malleable::simulate(&case, &mut planner, &Fairness::Users, &mut |_| {})
+        .unwrap()
+        .summary;
     assert!(even.deviation <= 0.001 && even.jain >= 0.995, "{even:?}");
     assert!(
         even.flow_s.mean <= 19_600.0 && even.waste_percent <= 0.1,

@@ -143,6 +143,7 @@ impl Fleet {
                 investment_ms: None,
                 item_ms: None,
                 gpus: grant.gpus.clone(),
+                group: grant.group.clone(),
                 leaving: false,
                 purged: false,
             };

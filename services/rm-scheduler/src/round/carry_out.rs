@@ -139,6 +139,7 @@ impl Ledger {
                 entry,
                 fixed: grant.fixed,
                 gpus: grant.gpus,
+                group: grant.group,
                 trial,
             },
             batch,

@@ -16,6 +16,8 @@ struct Beside {
     #[serde(default)]
     gpus: Vec<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    group: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     trial: Option<u64>,
 }
 
@@ -23,11 +25,12 @@ struct Beside {
 /// flatten, so the two objects are joined as text.
 fn body(held: &Held) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
-    if held.gpus.is_empty() && held.trial.is_none() {
+    if held.gpus.is_empty() && held.group.is_none() && held.trial.is_none() {
         return Ok(entry);
     }
     let beside = json(&Beside {
         gpus: held.gpus.clone(),
+        group: held.group.clone(),
         trial: held.trial,
     })?;
     Ok(format!("{},{}", &entry[..entry.len() - 1], &beside[1..]))
@@ -40,11 +43,12 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>,
         .into_iter()
         .map(|row| {
             let entry: AllocationEntry = read(&row.body)?;
-            let Beside { gpus, trial } = read(&row.body)?;
+            let Beside { gpus, group, trial } = read(&row.body)?;
             let held = Held {
                 entry,
                 fixed: row.fixed,
                 gpus,
+                group,
                 trial,
             };
             Ok((held.entry.id.clone(), held))
@@ -171,7 +175,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_body_is_an_entry_to_readers_of_entries_and_says_the_gpus_beside_it() {
+    fn a_body_is_an_entry_to_readers_of_entries_and_says_beside_it_what_they_need_not_know() {
         let entry = AllocationEntry {
             id: "alc_1".parse().unwrap(),
             work: "job_1".parse().unwrap(),
@@ -192,17 +196,25 @@ mod tests {
             exit: None,
             launch: None,
         };
-        for (gpus, trial) in [(vec![], None), (vec![0, 3], None), (vec![], Some(2))] {
+        let dev = Some("dev".to_owned());
+        for (gpus, group, trial) in [
+            (vec![], None, None),
+            (vec![0, 3], None, None),
+            (vec![], None, Some(2)),
+            (vec![], dev, None),
+        ] {
             let held = Held {
                 entry: entry.clone(),
                 fixed: false,
                 gpus,
+                group,
                 trial,
             };
             let text = body(&held).unwrap();
             assert_eq!(read::<AllocationEntry>(&text).unwrap(), held.entry);
             let beside: Beside = read(&text).unwrap();
             assert_eq!((beside.gpus, beside.trial), (held.gpus, held.trial));
+            assert_eq!(beside.group, held.group);
         }
     }
 }

@@ -211,13 +211,12 @@ impl Verifier {
         Ok(Arc::clone(&checked.principal))
     }
 
-    /// The groups that a token of ours names, also one that has expired.
+    /// Whom a token of ours names, also one that has expired.
     ///
     /// # Errors
     /// When it is none of ours.
-    pub fn groups_of(&self, token: &str) -> Result<Groups, Refusal> {
-        let checked = self.check_signature(token)?;
-        Ok(checked.principal.groups.clone())
+    pub fn named_by(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
+        Ok(self.check_signature(token)?.principal)
     }
 
     fn check_signature(&self, token: &str) -> Result<Checked, Refusal> {

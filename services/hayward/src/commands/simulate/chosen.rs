@@ -70,7 +70,12 @@ fn planned(
 ) -> anyhow::Result<Books> {
     let mut planner = Production::with_queue(case, policy, queue)?;
     let fairness = Production::fairness(policy);
-    Ok(malleable::simulate(case, &mut planner, &fairness, progress))
+    Ok(malleable::simulate(
+        case,
+        &mut planner,
+        &fairness,
+        progress,
+    )?)
 }
 
 #[cfg(test)]

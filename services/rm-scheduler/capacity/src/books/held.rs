@@ -71,12 +71,13 @@ impl Books<'_> {
         self.shrink();
     }
 
-    /// Its work is gone, and with it whose groups they were: the queue is charged, and the user.
+    /// Its work is gone, and takes up room still: of the queue, of the user, and of the group that
+    /// was chosen for it (7.4).
     fn charge_withdrawn(&mut self, held: usize) {
         let it = &self.held[held];
         let (queue, _) = self.tree.nearest(&it.allocation.class);
-        let user = it.allocation.user.as_str();
-        let gates = self.gates.of((&self.tree, &self.dims), queue, (user, &[]));
+        let who = (it.allocation.user.as_str(), it.allocation.group.as_deref());
+        let gates = self.gates.of((&self.tree, &self.dims), queue, who);
         for gate in gates {
             add(&mut self.gates.gates[gate].used, &it.vector);
         }

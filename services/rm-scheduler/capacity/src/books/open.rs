@@ -14,7 +14,7 @@ use hayward_vocabulary::{Quantum, Size, Timestamp, WorkId, WorkKind};
 use super::{App, Ask, Books};
 use crate::{
     dims::{Dims, add},
-    limits::Gates,
+    limits::{Gates, group_of},
     nodes::{Nodes, Shape},
     placement::{Refusal, Rules, Who, apply_tags},
     tree::{ROOT, Tagged, Tree},
@@ -95,6 +95,7 @@ impl<'a> Books<'a> {
                     queue: Ok(ROOT),
                     user,
                     groups: &queued.groups,
+                    group: None,
                     submitted: demand.submitted_at,
                     asks: Vec::new(),
                     next: 0,
@@ -155,8 +156,10 @@ impl<'a> Books<'a> {
             if let (Some(queue), Some(ask)) = (queue, held.ask)
                 && self.tree.spots[queue].leaf
             {
-                self.apps[self.asks[ask].app].queue = Ok(queue);
-                self.apps[self.asks[ask].app].running = true;
+                let app = &mut self.apps[self.asks[ask].app];
+                app.queue = Ok(queue);
+                app.running = true;
+                app.group = app.group.or(held.allocation.group.as_deref());
             }
         }
         let rules = Rules::of(self.queues);
@@ -188,7 +191,8 @@ impl<'a> Books<'a> {
         self.refuse_too_large(fresh);
         for app in &mut self.apps {
             if let Ok(queue) = app.queue {
-                let who = (app.user, app.groups);
+                app.group = group_of(&self.tree, queue, (app.group, app.groups));
+                let who = (app.user, app.group);
                 app.gates = self.gates.of((&self.tree, &self.dims), queue, who);
             }
         }

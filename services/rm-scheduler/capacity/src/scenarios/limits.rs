@@ -1,6 +1,6 @@
 //! Who may run how much: 7.2 to 7.5.
 
-use hayward_rm_scheduler_domain::Reason;
+use hayward_rm_scheduler_domain::{Fault, Reason, check};
 use serde_json::{Value, json};
 
 use super::VCORE;
@@ -155,4 +155,96 @@ fn s7_a_draining_queue_takes_nothing_new() {
     let plan = world.step();
     assert_eq!(placed(&plan), ["job_1"]);
     assert!(plan.verdicts["job_2"].detail.contains("draining"));
+}
+
+#[test]
+fn s7_4_what_is_withdrawn_takes_up_the_room_of_its_group_until_it_is_gone() {
+    let limits = json!([
+        {"groups": ["dev"], "max_resources": {"vcore": 3}},
+        {"groups": ["*"], "max_resources": {"vcore": 2}},
+    ]);
+    let mut world = world(&json!({"limits": limits}));
+    queued(world.asks("job_old", "root.a", (9, VCORE))).groups = vec!["dev".to_owned()];
+    assert_eq!(placed(&world.step()), ["job_old"; 3]);
+    world.snapshot.demand.remove("job_old");
+    queued(world.asks("job_new", "root.a", (9, VCORE))).groups = vec!["dev".to_owned()];
+    world.asks("job_bob", "root.a", (9, VCORE)).user = "bob".parse().unwrap();
+    // Its containers still stop, in this round and the next.
+    let plan = world.plan();
+    assert_eq!(plan.vacates.len(), 3);
+    assert_eq!(
+        placed(&plan),
+        ["job_bob"; 2],
+        "who is in no group pays nothing"
+    );
+    let verdict = &plan.verdicts["job_new"];
+    assert_eq!(verdict.reason, Reason::UserQuota);
+    assert!(verdict.detail.contains("group dev"), "{}", verdict.detail);
+    for vacate in &plan.vacates {
+        let held = world.snapshot.allocations.get_mut(&vacate.allocation);
+        held.unwrap().leaving = true;
+    }
+    assert_eq!(world.plan().grants.len(), 2);
+    world.settle();
+    assert_eq!((world.has("job_new"), world.has("job_bob")), (3, 2));
+}
+
+#[test]
+fn s7_4_the_group_that_was_chosen_is_kept_while_a_limit_names_it() {
+    let limit = |groups: &[&str]| json!({"groups": groups, "max_resources": {"vcore": 2}});
+    let document = |limits: &Value| {
+        let leaf = json!({"limits": limits});
+        let root = json!({"submit_acl": "*", "queues": {"a": leaf}});
+        json!({"queues": {"root": root}})
+    };
+    let mut world = world(&json!({"limits": [limit(&["ops"]), limit(&["dev"])]}));
+    let both = vec!["dev".to_owned(), "ops".to_owned()];
+    queued(world.asks("job_ann", "root.a", (1, VCORE))).groups = both;
+    let group = |world: &World| {
+        let mut held = world.snapshot.allocations.values();
+        held.next_back().unwrap().group.clone()
+    };
+    world.step();
+    assert_eq!(group(&world).as_deref(), Some("ops"));
+    let more = |world: &mut World, processes| {
+        let demand = world.snapshot.demand.get_mut("job_ann").unwrap();
+        demand.max_processes = processes;
+        world.step();
+    };
+    world.configure(&document(&json!([limit(&["dev"]), limit(&["ops"])])));
+    more(&mut world, 2);
+    assert_eq!(group(&world).as_deref(), Some("ops"), "kept");
+    world.configure(&document(&json!([limit(&["dev"])])));
+    more(&mut world, 3);
+    assert_eq!(world.has("job_ann"), 2, "all of it is the room of dev now");
+}
+
+#[test]
+fn s7_4_a_plan_over_the_limit_of_a_group_does_not_pass_its_check() {
+    let limits = json!([{"groups": ["dev"], "max_resources": {"vcore": 2}}]);
+    let mut world = world(&json!({"limits": limits}));
+    for id in ["job_ann", "job_bob"] {
+        let demand = world.asks(id, "root.a", (1, VCORE));
+        demand.user = id[4..].parse().unwrap();
+        queued(demand).groups = vec!["dev".to_owned()];
+    }
+    assert_eq!(placed(&world.step()).len(), 2);
+    world.asks("job_cyd", "root.a", (1, VCORE)).user = "cyd".parse().unwrap();
+    let mut plan = world.plan();
+    assert_eq!(placed(&plan), ["job_cyd"]);
+    plan.grants[0].group = Some("dev".to_owned());
+    let violations = check(&world.snapshot, &plan).unwrap_err();
+    let over = |fault: &Fault| {
+        matches!(
+            fault,
+            Fault::OverQuota {
+                would_hold: 3_000,
+                ..
+            }
+        )
+    };
+    assert!(
+        violations.iter().any(|it| over(&it.fault)),
+        "{violations:#?}"
+    );
 }

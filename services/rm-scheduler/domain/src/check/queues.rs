@@ -1,6 +1,7 @@
 //! Queues (application protocol, sections 6 and 7), looked at apart from the planner: a grant goes
 //! to a leaf of the tree its node stands in, no queue on its path comes to more than its maximum,
-//! and no user to more than the limits of that path.
+//! and no user or group to more than the limits of
+//! that path.
 
 use std::collections::BTreeMap;
 
@@ -55,6 +56,7 @@ pub struct Held<'a> {
     /// What leaves is in here. By tree, then by path.
     queues: BTreeMap<(&'a str, String), Size>,
     users: BTreeMap<(&'a str, String, &'a UserName), Size>,
+    groups: BTreeMap<(&'a str, String, &'a str), Size>,
 }
 
 /// `root`, `root.a`, `root.a.b`
@@ -64,12 +66,21 @@ fn paths(path: &str) -> impl Iterator<Item = &str> {
 }
 
 impl<'a> Held<'a> {
-    pub fn add(&mut self, tree: &'a str, path: &str, user: &'a UserName, size: &Size) {
+    pub fn add(
+        &mut self,
+        (tree, path): (&'a str, &str),
+        (user, group): (&'a UserName, Option<&'a str>),
+        size: &Size,
+    ) {
         for part in paths(path) {
             let queue = self.queues.entry((tree, part.to_owned())).or_default();
             queue.add(size);
             let mine = self.users.entry((tree, part.to_owned(), user)).or_default();
             mine.add(size);
+            if let Some(group) = group {
+                let ours = (tree, part.to_owned(), group);
+                self.groups.entry(ours).or_default().add(size);
+            }
         }
     }
 
@@ -87,12 +98,19 @@ impl<'a> Held<'a> {
             if part != "root" {
                 within(&queue.max, held, grant, part)?;
             }
-            let Some(limit) = limit_of(queue, grant.user.as_str()) else {
-                continue;
-            };
-            let key = (key.0, key.1, &grant.user);
-            let held = self.users.get(&key).unwrap_or(&nothing);
-            within(&limit.max, held, grant, part)?;
+            if let Some(limit) = limit_of(queue, grant.user.as_str()) {
+                let key = (tree, part.to_owned(), &grant.user);
+                let held = self.users.get(&key).unwrap_or(&nothing);
+                within(&limit.max, held, grant, part)?;
+            }
+            // Of the group that was chosen, whoever is in it (7.4).
+            let group = grant.group.as_deref();
+            let named = |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
+            if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(named)) {
+                let key = (tree, part.to_owned(), group);
+                let held = self.groups.get(&key).unwrap_or(&nothing);
+                within(&limit.max, held, grant, part)?;
+            }
         }
         Ok(())
     }

@@ -69,7 +69,8 @@ impl<'a> Tally<'a> {
         }
         let node = snapshot.nodes.get(&held.node);
         if let Some((tree, _)) = node.and_then(|node| queues::tree_of(snapshot, &node.pool)) {
-            self.queues.add(tree, &held.class, &held.user, &held.size);
+            let who = (&held.user, held.group.as_deref());
+            self.queues.add((tree, &held.class), who, &held.size);
         }
     }
 
@@ -114,8 +115,8 @@ impl<'a> Tally<'a> {
         let tree = queues::tree_of(snapshot, &node.pool).filter(|_| demand.queued.is_some());
         if let Some((tree, queues)) = tree {
             self.queues.allow(queues, tree, grant)?;
-            let (class, user) = (grant.class.as_str(), &grant.user);
-            self.queues.add(tree, class, user, &grant.size);
+            let who = (&grant.user, grant.group.as_deref());
+            self.queues.add((tree, &grant.class), who, &grant.size);
         }
         let bytes = bytes_of(snapshot, &grant.class, grant.order);
         if grant.fixed {

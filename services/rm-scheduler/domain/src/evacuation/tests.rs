@@ -270,5 +270,6 @@ fn grant(work: WorkId) -> Grant {
         size: hayward_vocabulary::Size::default(),
         fixed: true,
         gpus: Vec::new(),
+        group: None,
     }
 }

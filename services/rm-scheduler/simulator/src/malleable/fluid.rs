@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Sharing, World};
+use super::{Sharing, Unsound, World};
 use crate::{
     measure::{Fairness, Moment},
     share::{Claim, Member, Share, max_min, two_levels},
@@ -32,11 +32,11 @@ impl Fluid {
 }
 
 impl Sharing for Fluid {
-    fn round(&mut self, world: &mut World) -> Option<Moment> {
+    fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound> {
         let mut round = Round::open(world, &self.fairness, self.patience);
         round.divide();
         round.grow();
-        None
+        Ok(None)
     }
 }
 

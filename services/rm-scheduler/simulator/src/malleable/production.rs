@@ -26,7 +26,7 @@ use hayward_vocabulary::{
 
 use queueing::Queueing;
 
-use super::{Sharing, World};
+use super::{Sharing, Unsound, World};
 use crate::{
     case::Case,
     measure::{Fairness, Moment},
@@ -45,7 +45,7 @@ const ROUNDS_OF_QUEUES: usize = 64;
 /// Percent of a budget for taking back (B5).
 const NO_LIMIT: u64 = 1_000_000;
 
-/// Why a policy document cannot be simulated.
+/// Why a policy document cannot be simulated, or not to the end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadPolicy {
     #[error("{}", listed(.0))]
@@ -56,6 +56,12 @@ pub enum BadPolicy {
     NoClass { class: String },
     #[error("no pool of the policy has queues, so none can be the queue {0:?}")]
     NoQueues(String),
+    #[error(
+        "job {job} wants a share of each of {gpus} gpus, and a process has a share of one only"
+    )]
+    SharesOfMany { job: String, gpus: u64 },
+    #[error(transparent)]
+    Unsound(#[from] Unsound),
 }
 
 pub struct Production {
@@ -107,6 +113,7 @@ impl Production {
         if let Some(queue) = queue.filter(|_| rules.queues.is_empty()) {
             return Err(BadPolicy::NoQueues(queue.to_owned()));
         }
+        judge::gpus(case)?;
         let asked = case.jobs.iter();
         let asked = asked.map(|job| queueing::asked(case, &rules, (job, queue)));
         let asked = asked.collect::<Result<Vec<_>, _>>()?;
@@ -328,21 +335,29 @@ impl Production {
     }
 
     /// Before a plan is carried out: it is checked as every round of a fleet is.
-    fn mind_queues(&mut self, world: &mut World, (news, plan): (&News, &Plan)) {
-        let sound = check(&self.snapshot, plan);
-        assert_eq!(sound, Ok(()), "a plan passes its check");
-        self.settle_fresh(world);
+    fn mind_queues(
+        &mut self,
+        world: &mut World,
+        (news, plan): (&News, &Plan),
+    ) -> Result<(), Unsound> {
+        let round = self.snapshot.round;
+        let unsound = |violations| Unsound::Plan { round, violations };
+        check(&self.snapshot, plan).map_err(unsound)?;
+        self.settle_fresh(world)?;
         let happened = *news != News::default() || !plan.is_empty();
         let kept = &plan.carried.queues;
         self.queueing.note(world.now(), (happened, kept));
+        Ok(())
     }
 
     /// What was submitted has its queue by now, or is refused.
-    fn settle_fresh(&mut self, world: &mut World) {
+    fn settle_fresh(&mut self, world: &mut World) -> Result<(), Unsound> {
         for job in std::mem::take(&mut self.fresh) {
             let work = work_id(job);
-            let verdict = self.planner.verdict(&work);
-            let verdict = verdict.expect("a round says something of all queued work");
+            let Some(verdict) = self.planner.verdict(&work) else {
+                let round = self.snapshot.round;
+                return Err(Unsound::Unsaid { round, work });
+            };
             if let Some(refused) = queueing::refused(&verdict) {
                 self.snapshot.demand.remove(&work);
                 self.work_index.remove(&work);
@@ -352,11 +367,14 @@ impl Production {
                 world.enters(job, queue);
             }
         }
+        Ok(())
     }
 
     fn grant(&mut self, world: &mut World, grant: &Grant) {
         let job = self.work_index[&grant.work];
-        let process = world.start(job, self.node_index[&grant.node]);
+        let gpus = grant.gpus.iter();
+        let gpus = gpus.filter_map(|gpu| usize::try_from(*gpu).ok()).collect();
+        let process = world.start_on(job, self.node_index[&grant.node], gpus);
         self.first.entry(job).or_insert_with(|| world.now());
         self.serial += 1;
         let id = AllocationId::new(format!("alc_{:012}", self.serial)).expect("a good name");
@@ -394,7 +412,7 @@ impl Production {
 }
 
 impl Sharing for Production {
-    fn round(&mut self, world: &mut World) -> Option<Moment> {
+    fn round(&mut self, world: &mut World) -> Result<Option<Moment>, Unsound> {
         self.absorb(world);
         let mut quiet = false;
         let rounds = if self.queueing.exist() {
@@ -407,7 +425,7 @@ impl Sharing for Production {
             let news = std::mem::take(&mut self.news);
             let plan = self.planner.decide(&self.snapshot, &news).plan;
             if self.queueing.exist() {
-                self.mind_queues(world, (&news, &plan));
+                self.mind_queues(world, (&news, &plan))?;
             }
             quiet = plan.is_empty();
             self.apply(world, &plan);
@@ -428,7 +446,7 @@ impl Sharing for Production {
             .map(|end| end.ms_since(Timestamp::default()));
         let waits = self.planner.waits_for_time();
         let queues = self.queueing.wakes(waits);
-        next.into_iter().chain(ends).chain(queues).min()
+        Ok(next.into_iter().chain(ends).chain(queues).min())
     }
 }
 
@@ -489,3 +507,6 @@ fn user_name(case: &Case, job: &Job) -> UserName {
 fn moment(at: Moment) -> Timestamp {
     Timestamp::default().plus_ms(at)
 }
+
+#[cfg(test)]
+mod tests;

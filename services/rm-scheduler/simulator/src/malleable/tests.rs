@@ -10,7 +10,7 @@ fn run(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> Books {
     let (workload, nodes) = world(nodes, jobs);
     let case = Case::malleable(&workload, &nodes);
     let mut fluid = Fluid::new(Fairness::Users, 1);
-    simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {})
+    simulate(&case, &mut fluid, &Fairness::Users, &mut |_| {}).unwrap()
 }
 
 fn world(nodes: &[u64], jobs: &[(&str, u64, u64, u64)]) -> (Workload, Vec<Node>) {
@@ -101,6 +101,6 @@ fn a_weighted_class_that_has_the_name_of_the_default_one_still_serves_the_others
     let policy = Production::weighted(&case, &weights);
     let fairness = Production::fairness(&policy);
     let mut planner = Production::new(&case, &policy).expect("a good policy");
-    let books = simulate(&case, &mut planner, &fairness, &mut |_| {});
+    let books = simulate(&case, &mut planner, &fairness, &mut |_| {}).unwrap();
     assert_eq!(books.summary.completed, 2);
 }

@@ -160,10 +160,19 @@ impl<'a> World<'a> {
             .find(|node| self.fitting(*node, need) > 0)
     }
 
+    /// On the gpus of the node that suit it best.
     pub fn start(&mut self, job: usize, node: usize) -> usize {
+        let need = &self.job(job).need;
+        let gpus = self.cluster.rooms[node].clone().take(need, 1);
+        self.start_on(job, node, gpus)
+    }
+
+    /// On gpus that were chosen elsewhere: who chose goes on from there, and would find others
+    /// taken.
+    pub fn start_on(&mut self, job: usize, node: usize, gpus: Vec<usize>) -> usize {
         self.settle(job);
         let need = &self.job(job).need;
-        let gpus = self.change_room(node, |room| room.take(need, 1));
+        self.change_room(node, |room| room.take_these(need, 1, &gpus));
         let process = Process {
             job,
             node,

@@ -219,6 +219,7 @@ impl Fleet {
             investment_ms: Some(0),
             item_ms: None,
             gpus: grant.gpus,
+            group: grant.group,
             leaving: false,
             purged: false,
         };

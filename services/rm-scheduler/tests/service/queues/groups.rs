@@ -81,9 +81,35 @@ async fn a_limit_of_a_group_counts_what_its_members_have_together() {
     // There was room: the queue has eight quanta.
     let queue = queue(&world, "root.dev").await.unwrap();
     assert_eq!(queue.used["memory"], 3 * GIB);
-    // What one of them gives back another one may have.
+    // What one of them gives back another one may have, once it is free.
     world.around.demand.remove("job_ann");
+    world.let_go().await;
     running(&world, "job_ben", 3).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_stops_takes_up_the_room_of_its_group_also_over_a_restart() {
+    let mut world = World::new(&[4, 4, 4]).await;
+    put(&world, "", &policy(&by_group())).await.unwrap();
+    let dev = Some("root.dev");
+    world
+        .around
+        .ask(&asks("job_ann", ("ann", &["dev"]), dev, 3));
+    running(&world, "job_ann", 3).await;
+    world.around.demand.remove("job_ann");
+    let told = |all: &Allocations| of(all, "job_ann").iter().all(|it| it.vacate.is_some());
+    world.until("all are told to leave", told).await;
+    for (work, user, restarts) in [("job_ben", "ben", false), ("job_cat", "cat", true)] {
+        if restarts {
+            world.restart().await;
+        }
+        world.around.ask(&asks(work, (user, &["dev"]), dev, 3));
+        let waits = world.until_verdict(work, WaitReason::UserQuota).await;
+        assert!(waits.detail.contains("group dev"), "{}", waits.detail);
+    }
+    world.let_go().await;
+    let three = |all: &Allocations| held(all, "job_ben") + held(all, "job_cat") == 3;
+    world.until("the room is others'", three).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,10 +1,22 @@
-//! Whether a policy can serve the jobs of a trace.
+//! Whether a policy, and the planner at all, can serve the jobs of a trace.
 
-use hayward_rm_scheduler_domain::snapshot;
+use hayward_rm_scheduler_domain::snapshot::{self, GPU_MILLI};
 use hayward_rm_scheduler_policy::Rules;
 
 use super::BadPolicy;
 use crate::{case::Case, trace::Job};
+
+/// A process sits on whole gpus, or on a part of one.
+pub(super) fn gpus(case: &Case) -> Result<(), BadPolicy> {
+    let shares =
+        |job: &&&Job| job.need.gpu_count > 1 && !job.need.gpu_milli.is_multiple_of(GPU_MILLI);
+    case.jobs.iter().find(shares).map_or(Ok(()), |job| {
+        Err(BadPolicy::SharesOfMany {
+            job: job.id.clone(),
+            gpus: job.need.gpu_count,
+        })
+    })
+}
 
 /// The class that serves a job: its own, or a default one.
 pub(super) fn class_of<'a>(

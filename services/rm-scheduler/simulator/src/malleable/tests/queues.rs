@@ -39,7 +39,7 @@ fn try_run(
     let policy = policy(queues);
     let mut planner = Production::with_queue(&case, &policy, default)?;
     let fairness = Production::fairness(&policy);
-    Ok(simulate(&case, &mut planner, &fairness, &mut |_| {}))
+    Ok(simulate(&case, &mut planner, &fairness, &mut |_| {})?)
 }
 
 fn run(traced: &(Workload, Vec<Node>), queues: &Value) -> Books {
@@ -189,7 +189,7 @@ fn classes_and_queues_stand_side_by_side() {
     policy.classes = more.classes;
     let case = Case::malleable(&traced.0, &traced.1);
     let mut planner = Production::new(&case, &policy).unwrap();
-    let books = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {});
+    let books = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
     assert_eq!(books.summary.completed, 2);
     let started: Vec<_> = books.outcomes.iter().map(|it| it.started).collect();
     assert_eq!(started, [Some(0), Some(0)]);

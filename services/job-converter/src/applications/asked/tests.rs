@@ -1,0 +1,115 @@
+use std::collections::BTreeMap;
+
+use hayward_job_converter_applications::groups::TaskGroup;
+use hayward_job_converter_applications::ids::GroupName;
+use hayward_vocabulary::{Size, Timestamp};
+
+use super::*;
+use crate::config::Settings;
+use crate::store::applications::{HeadText, TaskText};
+
+fn settings() -> Settings {
+    Settings {
+        max_user_applications: 3,
+        max_user_application_tasks: 2,
+        ..Settings::default()
+    }
+}
+
+fn moment() -> Moment {
+    Moment {
+        now: Timestamp::from_unix_ms(1),
+        monotonic_ms: 1,
+        revision: 1,
+        epoch: 1,
+    }
+}
+
+fn id(name: &str) -> AppId {
+    AppId::new(name).unwrap()
+}
+
+/// Asked for in the batch that is open, which no `turn` has ended yet.
+fn add(all: &mut Applications, user: &str, name: &str, members: u32) -> Result<(), Refusal> {
+    let mut metadata = Metadata::of(user.parse().unwrap());
+    if members > 0 {
+        metadata.task_groups.push(TaskGroup {
+            name: GroupName::new("g").unwrap(),
+            min_member: members,
+            min_resource: Size::memory(1),
+            node_selector: BTreeMap::new(),
+            copied: BTreeMap::new(),
+        });
+    }
+    let uuid = Uuid::new_v4();
+    all.add(&id(name), (metadata, Vec::new()), uuid, &moment())
+        .map(drop)
+}
+
+fn add_task(all: &mut Applications, name: &str, task: &str) -> Result<(), Refusal> {
+    let program = Program {
+        command: vec!["/bin/true".to_owned()],
+        environment: BTreeMap::new(),
+        working_directory: None,
+        traceparent: None,
+    };
+    let task = TaskId::new(task).unwrap();
+    let what = (Wish::default(), program);
+    all.add_task((&id(name), &task), &None, what, &moment())
+        .map(drop)
+}
+
+#[test]
+fn i25_empty_applications_of_one_user_leave_room_for_others() {
+    let mut all = Applications::new(&settings());
+    for name in ["a-1", "a-2", "a-3"] {
+        add(&mut all, "ann", name, 0).unwrap();
+    }
+    let told = add(&mut all, "ann", "a-4", 0).unwrap_err();
+    assert!(
+        matches!(
+            &told,
+            Refusal::UserHasMost {
+                has: 3,
+                limit: 3,
+                ..
+            }
+        ),
+        "{told}"
+    );
+    assert_eq!(Problem::from(told).code, Code::TooManyRequests);
+    add(&mut all, "ann", "a-3", 0).expect("it is there");
+    add(&mut all, "bob", "b-1", 0).unwrap();
+    all.forget(&id("a-1"));
+    add(&mut all, "ann", "a-4", 0).expect("one went");
+}
+
+#[test]
+fn i25_requests_of_one_batch_are_counted_one_by_one() {
+    let full = |told: Result<(), Refusal>| matches!(told, Err(Refusal::UserFull { has: 2, .. }));
+    let mut all = Applications::new(&settings());
+    add(&mut all, "ann", "gang", 2).unwrap();
+    assert!(full(add(&mut all, "ann", "other", 1)));
+    add(&mut all, "bob", "bobs", 0).unwrap();
+    add_task(&mut all, "bobs", "t-1").unwrap();
+    add_task(&mut all, "bobs", "t-2").unwrap();
+    assert!(full(add_task(&mut all, "bobs", "t-3")));
+    add_task(&mut all, "bobs", "t-2").expect("it is there");
+}
+
+/// The first batch of a term knows what the terms before took in.
+#[test]
+fn i25_what_was_there_before_a_restart_is_counted_from_the_start() {
+    let mut before = Applications::new(&settings());
+    add(&mut before, "ann", "gang", 2).unwrap();
+    let mut batch = Batch::default();
+    before.turn(&BTreeMap::new(), &moment(), &mut batch);
+    let heads: Vec<HeadText> = batch.rows.applications;
+    assert_eq!(heads.len(), 1);
+    let tasks: Vec<TaskText> = batch.rows.application_tasks;
+    let mut all = Applications::restored(&settings(), heads, tasks).unwrap();
+    assert!(matches!(
+        add(&mut all, "ann", "other", 1),
+        Err(Refusal::UserFull { has: 2, .. })
+    ));
+}

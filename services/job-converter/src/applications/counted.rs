@@ -1,0 +1,129 @@
+//! How much there is of applications, in all and of each user (I25): nobody fills it alone.
+//!
+//! What is taken in is counted at once, so that many requests of one batch do not pass for one.
+
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::UserName;
+
+use super::asked::Refusal;
+use crate::config::Settings;
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Theirs {
+    /// Those that are over too, until they are removed or expire.
+    applications: usize,
+    /// Live tasks, and members of gangs that are still to be made.
+    tasks: usize,
+}
+
+#[derive(Debug)]
+pub struct Counted {
+    tasks: usize,
+    /// Of users who have some.
+    users: BTreeMap<UserName, Theirs>,
+    most_tasks: usize,
+    most_tasks_of_user: usize,
+    most_applications_of_user: usize,
+}
+
+impl Counted {
+    pub fn new(settings: &Settings) -> Self {
+        Self {
+            tasks: 0,
+            users: BTreeMap::new(),
+            most_tasks: settings.max_open_work,
+            most_tasks_of_user: settings.max_user_application_tasks,
+            most_applications_of_user: settings.max_user_applications,
+        }
+    }
+
+    /// Live tasks and members of all.
+    pub fn tasks(&self) -> usize {
+        self.tasks
+    }
+
+    /// Room for one more application of this user, with so many members.
+    pub fn has_room_for_application(&self, user: &UserName, members: usize) -> Result<(), Refusal> {
+        let (has, limit) = (self.of(user).applications, self.most_applications_of_user);
+        if has >= limit {
+            let user = user.clone();
+            return Err(Refusal::UserHasMost { user, has, limit });
+        }
+        self.has_room(user, members)
+    }
+
+    /// Room for so many more tasks of this user.
+    pub fn has_room(&self, user: &UserName, more: usize) -> Result<(), Refusal> {
+        let (has, limit) = (self.of(user).tasks, self.most_tasks_of_user);
+        if has.saturating_add(more) > limit {
+            let user = user.clone();
+            return Err(Refusal::UserFull { user, has, limit });
+        }
+        let most = self.most_tasks;
+        let fits = self.tasks.saturating_add(more) <= most;
+        fits.then_some(()).ok_or(Refusal::AllFull(most))
+    }
+
+    /// An application is there, with so many tasks.
+    pub fn enter(&mut self, user: &UserName, tasks: usize) {
+        self.change(user, |theirs| theirs.applications += 1);
+        self.recount(user, (0, tasks));
+    }
+
+    pub fn leave(&mut self, user: &UserName, tasks: usize) {
+        self.recount(user, (tasks, 0));
+        self.change(user, |theirs| {
+            theirs.applications = theirs.applications.saturating_sub(1);
+        });
+    }
+
+    /// One of them has so many tasks now, and had others before.
+    pub fn recount(&mut self, user: &UserName, (before, now): (usize, usize)) {
+        self.tasks = (self.tasks + now).saturating_sub(before);
+        self.change(user, |theirs| {
+            theirs.tasks = (theirs.tasks + now).saturating_sub(before);
+        });
+    }
+
+    fn of(&self, user: &UserName) -> Theirs {
+        self.users.get(user).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, user: &UserName, how: impl FnOnce(&mut Theirs)) {
+        let mut theirs = self.of(user);
+        how(&mut theirs);
+        if theirs == Theirs::default() {
+            self.users.remove(user);
+        } else {
+            self.users.insert(user.clone(), theirs);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_is_not_counted_and_nothing_stays_of_who_has_none() {
+        let settings = Settings {
+            max_user_applications: 1,
+            max_user_application_tasks: 3,
+            ..Settings::default()
+        };
+        let mut counted = Counted::new(&settings);
+        let (ann, bob): (UserName, UserName) = ("ann".parse().unwrap(), "bob".parse().unwrap());
+        counted.enter(&ann, 2);
+        let told = counted.has_room_for_application(&ann, 0).unwrap_err();
+        assert!(told.to_string().contains("max_user_applications"), "{told}");
+        assert!(counted.has_room_for_application(&bob, 3).is_ok());
+        assert!(counted.has_room(&ann, 1).is_ok());
+        assert!(counted.has_room(&ann, 2).is_err());
+        counted.recount(&ann, (2, 1));
+        assert!(counted.has_room(&ann, 2).is_ok());
+        counted.leave(&ann, 1);
+        assert!(counted.has_room_for_application(&ann, 3).is_ok());
+        assert!(counted.users.is_empty() && counted.tasks == 0);
+    }
+}

@@ -1,0 +1,140 @@
+use serde_json::json;
+
+use super::*;
+use crate::{
+    malleable::simulate,
+    trace::{Need, Workload},
+};
+
+fn job(workload: &mut Workload, user: &str, (submit, run, tasks): (u64, u64, u64), need: Need) {
+    let job = Job {
+        id: workload.jobs.len().to_string(),
+        user: workload.users.index(user),
+        class: workload.classes.index("c"),
+        queue: None,
+        submit_s: Some(submit),
+        runtime_s: Some(run),
+        limit_s: None,
+        tasks,
+        need,
+    };
+    workload.jobs.push(job);
+}
+
+fn node(gpu_count: u64) -> Node {
+    Node {
+        id: "n".to_owned(),
+        pool: "batch".to_owned(),
+        cpu_milli: 64_000,
+        memory_mib: 0,
+        gpu_count,
+        gpu_model: String::new(),
+    }
+}
+
+fn shares(gpu_count: u64, gpu_milli: u64) -> Need {
+    Need {
+        cpu_milli: 1_000,
+        gpu_count,
+        gpu_milli,
+        ..Need::default()
+    }
+}
+
+fn granted(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
+    Grant {
+        work: work_id(job),
+        kind: WorkKind::Job,
+        user: "ann".parse().unwrap(),
+        class: "root.a".to_owned(),
+        node: node_name(0, node),
+        order: 1,
+        size: Size::default(),
+        fixed: false,
+        gpus,
+        group: None,
+    }
+}
+
+/// The planner says on which gpus a process sits, and reckons with that from then on: a share that
+/// lay on another one would be in the way of what it grants next.
+#[test]
+fn shares_of_gpus_lie_where_the_planner_put_them() {
+    let mut workload = Workload::default();
+    for milli in [300, 300, 700, 700] {
+        job(&mut workload, "ann", (0, 10, 1), shares(1, milli));
+    }
+    let nodes = [node(2)];
+    let case = Case::malleable(&workload, &nodes);
+    let mut planner = Production::new(&case, &Production::even(&case)).unwrap();
+    let mut world = World::new(&case, &Fairness::Users);
+    for (job, gpu) in [(0, 0), (1, 1), (2, 0), (3, 1)] {
+        world.submit(job);
+        planner.work_index.insert(work_id(job), job);
+        planner.grant(&mut world, &granted(job, &nodes[0], vec![gpu]));
+    }
+    assert_eq!(world.fitting(0, &shares(1, 1)), 0, "both are full");
+}
+
+#[test]
+fn shares_of_gpus_are_served_by_users_and_by_queues() {
+    let mut workload = Workload::default();
+    let sizes = [300, 500, 700, 1_000, 200].into_iter().cycle();
+    for (at, milli) in (0..60_u64).zip(sizes) {
+        let user = format!("u{}", at % 4);
+        let when = (at * 3, 40 + at * 131 % 390, 1 + at * 7 % 9);
+        job(&mut workload, &user, when, shares(1, milli));
+    }
+    let nodes = [node(4), node(2), node(3)];
+    let case = Case::malleable(&workload, &nodes);
+    for (policy, queue) in [(Production::even(&case), None), (queues(), Some("root.a"))] {
+        let mut planner = Production::with_queue(&case, &policy, queue).unwrap();
+        let books = simulate(&case, &mut planner, &Fairness::Users, &mut |_| {}).unwrap();
+        assert_eq!(books.summary.completed, 60);
+    }
+}
+
+#[test]
+fn shares_of_several_gpus_at_once_are_refused() {
+    let mut workload = Workload::default();
+    job(&mut workload, "ann", (0, 10, 1), shares(2, 1_000));
+    job(&mut workload, "ann", (0, 10, 1), shares(2, 500));
+    let nodes = [node(2)];
+    let case = Case::malleable(&workload, &nodes);
+    let told = Production::new(&case, &Production::even(&case)).err();
+    let (job, gpus) = ("1".to_owned(), 2);
+    assert_eq!(told, Some(BadPolicy::SharesOfMany { job, gpus }));
+}
+
+fn queues() -> Policy {
+    let queues = json!({ "queues": { "a": { "submit_acl": "*" } } });
+    let policy = json!({ "pools": { "batch": { "queues": queues } }, "classes": {} });
+    serde_json::from_value(policy).unwrap()
+}
+
+/// A planner that goes wrong ends the simulation with words, and nobody sees its figures.
+#[test]
+fn a_plan_that_may_not_be_is_an_error_and_is_not_carried_out() {
+    let mut workload = Workload::default();
+    job(&mut workload, "ann", (0, 10, 1), shares(0, 0));
+    let nodes = [node(0)];
+    let case = Case::malleable(&workload, &nodes);
+    let mut planner = Production::with_queue(&case, &queues(), Some("root.a")).unwrap();
+    let mut world = World::new(&case, &Fairness::Users);
+    let plan = Plan {
+        grants: vec![granted(7, &nodes[0], Vec::new())],
+        ..Plan::default()
+    };
+    let told = planner.mind_queues(&mut world, (&News::default(), &plan));
+    let told = told.unwrap_err().to_string();
+    assert!(
+        told.contains("work job_000000007 asks for nothing"),
+        "{told}"
+    );
+
+    // It was submitted, and no round has come to it.
+    planner.fresh.push(0);
+    let told = planner.mind_queues(&mut world, (&News::default(), &Plan::default()));
+    let (round, work) = (0, work_id(0));
+    assert_eq!(told, Err(Unsound::Unsaid { round, work }));
+}

@@ -1,0 +1,22 @@
+//! What ends a simulation before its end.
+
+use hayward_rm_scheduler_domain::Violation;
+use hayward_vocabulary::WorkId;
+
+/// The planner did what it may not. That is a defect of it, and figures that follow from it would
+/// mean nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unsound {
+    #[error("the plan of round {round} breaks its rules: {}", listed(.violations))]
+    Plan {
+        round: u64,
+        violations: Vec<Violation>,
+    },
+    #[error("round {round} says nothing of {work}, which is to be in a queue")]
+    Unsaid { round: u64, work: WorkId },
+}
+
+fn listed(violations: &[Violation]) -> String {
+    let all: Vec<String> = violations.iter().map(ToString::to_string).collect();
+    all.join("; ")
+}
