@@ -93,6 +93,7 @@ impl Ledger {
             verdicts: &counted.verdicts,
             unplanned: self.snapshot.awaits_planning(),
             settled: !self.news,
+            sequence: self.snapshot.sequence(),
             round: self.round,
             now_ms: moment.monotonic_ms,
         };

@@ -210,6 +210,7 @@ fn the_live_checks_hold_in_every_cycle() {
         sequence.anew(&world.snapshot);
         for round in 0..8_u64 {
             let before = world.snapshot.clone();
+            sequence.planned();
             let plan = world.plan();
             world.carry_out(&plan);
             let after = &world.snapshot;
@@ -221,6 +222,8 @@ fn the_live_checks_hold_in_every_cycle() {
             for id in ids {
                 if before.allocations.get(id) != after.allocations.get(id) {
                     sequence.allocation(id, after.allocations.contains_key(id));
+                    let held = after.allocations.get(id).or(before.allocations.get(id));
+                    sequence.stirs(&held.unwrap().node);
                     unplanned.allocations.insert(id.clone());
                 }
             }
@@ -229,6 +232,7 @@ fn the_live_checks_hold_in_every_cycle() {
                 verdicts: &plan.verdicts,
                 unplanned: &unplanned,
                 settled: true,
+                sequence: &sequence,
                 round,
                 now_ms: round,
             };
