@@ -240,7 +240,7 @@ fn the_live_checks_hold_in_every_cycle() {
                 monitor::no_over_commit(after, &sequence),
                 monitor::explanations_are_true(&asked),
                 monitor::work_conserving(&asked, &mut memory),
-                monitor::gangs_are_whole(after, &mut memory, round),
+                monitor::gangs_are_whole(after, |_| 0, &mut memory, round),
             ] {
                 let broken = matches!(finding.outcome, Found::Violated { .. });
                 assert!(!broken, "seed {seed}, round {round}: {finding:#?}");

@@ -179,14 +179,20 @@ fn i13_a_gang_that_stays_torn() {
     let mut memory = Memory::default();
     world.of("job_1").queued = gang(1);
     assert!(
-        gangs_are_whole(&world.snapshot, &mut memory, 0).holds(),
+        gangs_are_whole(&world.snapshot, |_| 1, &mut memory, 0).holds(),
         "whole"
     );
     world.of("job_1").queued = gang(2);
-    let mut look = |world: &World, now| gangs_are_whole(&world.snapshot, &mut memory, now);
+    let granted = std::cell::Cell::new(1);
+    let mut look =
+        |world: &World, now| gangs_are_whole(&world.snapshot, |_| granted.get(), &mut memory, now);
     assert!(look(&world, 1_000).holds(), "it has its grace");
     let found = look(&world, 121_000);
     assert_eq!(blamed(&found), Some("job_1"));
+    // It had two once: how long its repair may take is not known here.
+    granted.set(2);
+    assert!(look(&world, 121_500).holds());
+    granted.set(1);
     // What is being released is not held back.
     world
         .snapshot
