@@ -20,6 +20,7 @@ mod view;
 use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_job_converter_applications::book::{Book, Limits};
+use hayward_job_converter_applications::core::Torn;
 use hayward_job_converter_applications::ids::AppId;
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Transit;
@@ -99,6 +100,14 @@ impl Applications {
             });
             own.into_iter().chain(tasks)
         })
+    }
+
+    /// Those that have a gang, and how it is torn, if it is (I13).
+    pub fn gangs(&self) -> impl Iterator<Item = (&AppId, Option<Torn>)> + '_ {
+        let cores = self.halves.iter();
+        let cores = cores.filter_map(|(id, half)| Some((id, half.core.as_ref()?)));
+        let gangs = cores.filter(|(_, core)| !core.head.submission.task_groups.is_empty());
+        gangs.map(|(id, core)| (id, core.torn()))
     }
 
     /// The timer of each that is due next, and how late it is.

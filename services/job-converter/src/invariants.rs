@@ -1,12 +1,16 @@
 //! The invariants that job-converter can see (section 1 of the reliability rules): that no task is
 //! lost or counted twice, that nothing outlives its deadline, and its limits.
 
+use std::collections::BTreeMap;
+
+use hayward_job_converter_applications::core::Torn;
+use hayward_job_converter_applications::ids::AppId;
 use hayward_job_converter_applications::{front, task};
 use hayward_publication::Handle;
 use hayward_publication::invariants::Look;
 use hayward_service::invariants::Watch;
-use hayward_vocabulary::WorkId;
-use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, Transit};
+use hayward_vocabulary::invariant::{Ages, Evidence, Finding, Inquiry, Rule, SWEEP_MS, Transit};
+use hayward_vocabulary::{Timestamp, WorkId};
 
 use crate::ledger::Command;
 
@@ -14,12 +18,18 @@ const TASKS: Rule = Rule {
     id: "I5",
     title: "no task of a job is lost or counted twice",
 };
+const GANGS: Rule = Rule {
+    id: "I13",
+    title: "a gang has its minimum, or holds nothing",
+};
 /// What is told to end, or waits for the core, is done with it sooner, also where its node has to
 /// be given up first.
 const SOON_MS: u64 = 600_000;
 
 /// How applications and tasks in transit are, from look to look.
 pub type Stages = Ages<(String, Option<String>), &'static str>;
+/// Gangs that are torn and have no end to that, from look to look.
+pub type Adrift = Ages<AppId, ()>;
 
 pub fn watch(handle: &Handle<Command>) -> Watch {
     let look = Look {
@@ -34,6 +44,43 @@ pub fn no_task_is_lost<'a>(jobs: impl Iterator<Item = (&'a WorkId, Option<String
     let mut inquiry = Inquiry::into(TASKS);
     for (job, fault) in jobs {
         inquiry.examine(fault.map(|fault| Evidence::new(job, fault)));
+    }
+    inquiry.end()
+}
+
+/// I13. A gang that lost a part has the time its policy gives it to be repaired, and is released
+/// then; one that was never whole and holds a part, or that nothing would release, is only in
+/// passing so. What is later than a sweep was forgotten.
+pub fn gangs_are_whole<'a>(
+    gangs: impl Iterator<Item = (&'a AppId, Option<Torn>)>,
+    adrift: &mut Adrift,
+    (now, now_ms): (Timestamp, u64),
+) -> Finding {
+    let gangs: Vec<_> = gangs.collect();
+    let endless = gangs.iter().filter_map(|(id, torn)| {
+        let torn = torn.as_ref()?;
+        let ends = torn.formed && torn.until.is_some();
+        (!ends).then(|| (AppId::clone(id), ()))
+    });
+    adrift.look(now_ms, endless);
+    let since: BTreeMap<&AppId, u64> = adrift.ages(now_ms).map(|(id, (), age)| (id, age)).collect();
+    let mut inquiry = Inquiry::into(GANGS);
+    for (id, torn) in &gangs {
+        let fault = torn.and_then(|torn| {
+            let late = torn.until.map_or(0, |until| now.ms_since(until));
+            let late = since.get(id).copied().unwrap_or(late);
+            let how = if torn.formed { "lost" } else { "never had" };
+            let (has, lacks) = (torn.has, torn.lacks);
+            let detail = format!(
+                "its gang has {has} members and {how} {lacks}, and is neither repaired nor released"
+            );
+            let evidence = Evidence::new(id.as_str(), detail)
+                .number("has_members", has)
+                .number("lacks_members", lacks)
+                .number("late_ms", late);
+            (late > SWEEP_MS).then_some(evidence)
+        });
+        inquiry.examine(fault);
     }
     inquiry.end()
 }
@@ -71,7 +118,7 @@ pub fn late(stages: &Stages, now_ms: u64, grace_ms: u64) -> impl Iterator<Item =
 
 #[cfg(test)]
 mod tests {
-    use hayward_vocabulary::invariant::{Outcome, SWEEP_MS, mortal};
+    use hayward_vocabulary::invariant::{Outcome, mortal};
 
     use super::*;
 
@@ -85,6 +132,37 @@ mod tests {
             panic!("a task is lost");
         };
         assert_eq!(evidence[0].subject, "job_2");
+    }
+
+    #[test]
+    fn i13_a_torn_gang_has_the_time_its_policy_gives_it() {
+        let id = AppId::new("app_1").unwrap();
+        let start = Timestamp::from_unix_ms(1_000_000);
+        let torn = |formed, until: Option<u64>| Torn {
+            has: 1,
+            lacks: 2,
+            formed,
+            until: until.map(|ms| start.plus_ms(ms)),
+        };
+        let mut adrift = Adrift::default();
+        let mut look = |torn, ms| {
+            let moment = (start.plus_ms(ms), ms);
+            gangs_are_whole([(&id, torn)].into_iter(), &mut adrift, moment)
+        };
+        // An hour to be repaired, and a sweep for who has to release it.
+        let patient = Some(torn(true, Some(3_600_000)));
+        assert!(look(patient, 200_000).holds() && look(patient, 3_660_000).holds());
+        let Outcome::Violated { evidence, .. } = look(patient, 3_660_001).outcome else {
+            panic!("nobody released it");
+        };
+        assert_eq!(evidence[0].subject, "app_1");
+        // Nothing would end these; what is so in passing is so at one look.
+        for endless in [torn(true, None), torn(false, None)] {
+            assert!(look(None, 4_000_000).holds(), "whole");
+            assert!(look(Some(endless), 4_000_001).holds());
+            assert!(look(Some(endless), 4_060_001).holds());
+            assert!(!look(Some(endless), 4_060_002).holds(), "{endless:?}");
+        }
     }
 
     #[test]

@@ -105,6 +105,7 @@ pub struct Ledger {
     pub applications: Applications,
     /// From look to look at the invariants.
     stages: Stages,
+    adrift: crate::invariants::Adrift,
 }
 
 impl Ledger {

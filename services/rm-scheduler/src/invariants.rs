@@ -31,7 +31,11 @@ impl Ledger {
         }));
         let memory = &mut self.memory;
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);
-        findings.push(timed(|| monitor::gangs_are_whole(snapshot, memory, now_ms)));
+        let ever = &self.incarnations;
+        let granted = |work: &WorkId| ever.get(work).copied().unwrap_or(0);
+        findings.push(timed(|| {
+            monitor::gangs_are_whole(snapshot, granted, memory, now_ms)
+        }));
         findings.extend(self.of_reasons(&view, moment));
         Findings {
             findings,
@@ -93,6 +97,7 @@ impl Ledger {
             verdicts: &counted.verdicts,
             unplanned: self.snapshot.awaits_planning(),
             settled: !self.news,
+            sequence: self.snapshot.sequence(),
             round: self.round,
             now_ms: moment.monotonic_ms,
         };

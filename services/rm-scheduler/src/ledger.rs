@@ -211,6 +211,7 @@ impl Ledger {
         self.stand(&held.entry);
         let seen = held.entry.holds().then(|| self.seen_allocation(&held));
         let before = self.snapshot.set_allocation(&id, seen.clone());
+        self.snapshot.stamp(&id, &held.entry.node);
         // That it came to run matters for who is taken back first, and asks for no new round.
         let meaning = |seen: Option<snapshot::Allocation>| {
             seen.map(|seen| snapshot::Allocation {
@@ -237,6 +238,7 @@ impl Ledger {
             if entry.holds() {
                 let seen = self.seen_allocation(&held);
                 self.snapshot.set_allocation(&entry.id, Some(seen));
+                self.snapshot.stamp(&entry.id, &entry.node);
             }
         }
     }

@@ -121,6 +121,7 @@ impl Tracked {
 
     /// What differs from the snapshot that was asked about last.
     pub fn unplanned(&mut self) -> News {
+        self.sequence.planned();
         std::mem::take(&mut self.unplanned)
     }
 
@@ -183,7 +184,8 @@ impl Tracked {
         self.snapshot.demand.remove(work);
     }
 
-    /// Sets an allocation, or takes one that has ended away; the one before is returned.
+    /// Sets an allocation, or takes one that has ended away; the one before is returned. It may be
+    /// a trial, which is taken back: see [`Tracked::stamp`].
     pub fn set_allocation(
         &mut self,
         id: &AllocationId,
@@ -191,11 +193,17 @@ impl Tracked {
     ) -> Option<Allocation> {
         self.changed.allocation(id);
         self.unplanned.allocations.insert(id.clone());
-        self.sequence.allocation(id, allocation.is_some());
         match allocation {
             Some(allocation) => self.snapshot.allocations.insert(id.clone(), allocation),
             None => self.snapshot.allocations.remove(id),
         }
+    }
+
+    /// What was set is no trial, it is so from now on: who looks at the invariants is told.
+    pub fn stamp(&mut self, id: &AllocationId, node: &NodeName) {
+        let holds = self.snapshot.allocations.contains_key(id);
+        self.sequence.allocation(id, holds);
+        self.sequence.stirs(node);
     }
 
     /// For what happens rarely and may touch anything, such as another policy: the next round is

@@ -6,17 +6,16 @@
 //! result of a rule changes, and not each time it is looked at.
 
 mod register;
+mod told;
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::State;
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::{Evidence, Finding};
-use opentelemetry::metrics::Gauge;
-use opentelemetry::{KeyValue, global};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Mutex;
 use utoipa::ToSchema;
@@ -137,6 +136,8 @@ pub struct Watch {
 struct Kept {
     register: Register,
     last: Option<(Instant, Duration, Invariants)>,
+    /// What was asked for is not taken back when patience ends, so the next waits for it as well.
+    failed: Option<(Instant, Duration, Problem)>,
 }
 
 impl Watch {
@@ -194,6 +195,11 @@ impl Watch {
         {
             return Ok(answer.clone());
         }
+        if let Some((taken, cost, problem)) = &kept.failed
+            && taken.elapsed() < (*cost * LOOKS_TAKE_ONE_IN).min(EACH)
+        {
+            return Err(problem.clone());
+        }
         let started = Instant::now();
         let seen = tokio::time::timeout(PATIENCE, self.looks.look()).await;
         let too_long = |_| {
@@ -201,7 +207,12 @@ impl Watch {
             Problem::new(Code::Unavailable, detail).retry_after_ms(5_000)
         };
         let seen = seen.map_err(too_long).and_then(|seen| seen);
-        let seen = seen.inspect_err(|_| kept.last = None)?;
+        let seen = seen.inspect_err(|problem| {
+            kept.last = None;
+            kept.failed = Some((Instant::now(), started.elapsed(), problem.clone()));
+            told::forget(self.service);
+        })?;
+        kept.failed = None;
         let now = self.clock.now();
         let turns = kept.register.take(&seen, now);
         let answer = Invariants {
@@ -219,21 +230,7 @@ impl Watch {
         for turn in turns {
             self.log(turn);
         }
-        for rule in &answer.rules {
-            let labels = [
-                KeyValue::new("hayward.service", self.service),
-                KeyValue::new("hayward.invariant.id", rule.id.clone()),
-            ];
-            GAUGES.violations.record(rule.violations, &labels);
-            if rule.result != RuleResult::NotChecked {
-                let holds = u64::from(rule.result == RuleResult::Holds);
-                GAUGES.holds.record(holds, &labels);
-            }
-            if let Some(good) = rule.last_good_at {
-                let age = answer.checked_at.ms_since(good) / 1_000;
-                GAUGES.since_good.record(age, &labels);
-            }
-        }
+        told::take(self.service, answer);
     }
 
     fn log(&self, turn: &Turn) {
@@ -257,38 +254,6 @@ impl Watch {
         }
     }
 }
-
-struct Gauges {
-    holds: Gauge<u64>,
-    violations: Gauge<u64>,
-    since_good: Gauge<u64>,
-}
-
-/// Made at the first look, when the process has its exporters (T6).
-static GAUGES: LazyLock<Gauges> = LazyLock::new(|| {
-    let meter = global::meter("hayward");
-    let gauge = |name: &'static str, unit: &'static str, what: &'static str| {
-        let gauge = meter.u64_gauge(name).with_unit(unit);
-        gauge.with_description(what).build()
-    };
-    Gauges {
-        holds: gauge(
-            "hayward.invariant.holds",
-            "1",
-            "one where the invariant holds",
-        ),
-        violations: gauge(
-            "hayward.invariant.violations",
-            "{violation}",
-            "how often the invariant is broken",
-        ),
-        since_good: gauge(
-            "hayward.invariant.since_good",
-            "s",
-            "time since the invariant was last seen to hold",
-        ),
-    }
-});
 
 /// How the invariants stand that this service can see: a look at live state.
 ///

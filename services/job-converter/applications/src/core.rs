@@ -12,7 +12,7 @@ mod timeouts;
 use serde::{Deserialize, Serialize};
 
 pub use application::{Allocation, Application, Effect, Head, Input, Moved, Step};
-pub use gang::Group;
+pub use gang::{Group, Torn};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum State {

@@ -85,6 +85,7 @@ impl Ledger {
             tell_progress_ms: 0,
             orchestrators: Orchestrators::default(),
             stages: crate::invariants::Stages::default(),
+            adrift: crate::invariants::Adrift::default(),
         };
         ledger.restore_homes(stored.localities)?;
         for row in stored.open {

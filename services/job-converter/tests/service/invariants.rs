@@ -36,6 +36,7 @@ async fn the_invariants_of_job_converter_hold() {
     let seen: Invariants = viewer.get(PATH).await.unwrap();
     let expected = [
         ("I5", Holds),
+        ("I13", Holds),
         ("I19", NotChecked),
         ("I24", Holds),
         ("I25", Holds),

@@ -213,6 +213,7 @@ fn the_live_checks_hold_in_every_cycle() {
         sequence.anew(&world.snapshot);
         for round in 0..8_u64 {
             let before = world.snapshot.clone();
+            sequence.planned();
             let plan = world.plan();
             world.carry_out(&plan);
             let after = &world.snapshot;
@@ -224,6 +225,8 @@ fn the_live_checks_hold_in_every_cycle() {
             for id in ids {
                 if before.allocations.get(id) != after.allocations.get(id) {
                     sequence.allocation(id, after.allocations.contains_key(id));
+                    let held = after.allocations.get(id).or(before.allocations.get(id));
+                    sequence.stirs(&held.unwrap().node);
                     unplanned.allocations.insert(id.clone());
                 }
             }
@@ -232,6 +235,7 @@ fn the_live_checks_hold_in_every_cycle() {
                 verdicts: &plan.verdicts,
                 unplanned: &unplanned,
                 settled: true,
+                sequence: &sequence,
                 round,
                 now_ms: round,
             };
@@ -239,7 +243,7 @@ fn the_live_checks_hold_in_every_cycle() {
                 monitor::no_over_commit(after, &sequence),
                 monitor::explanations_are_true(&asked),
                 monitor::work_conserving(&asked, &mut memory),
-                monitor::gangs_are_whole(after, &mut memory, round),
+                monitor::gangs_are_whole(after, |_| 0, &mut memory, round),
             ] {
                 let broken = matches!(finding.outcome, Found::Violated { .. });
                 assert!(!broken, "seed {seed}, round {round}: {finding:#?}");

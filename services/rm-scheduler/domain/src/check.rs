@@ -288,6 +288,15 @@ fn takes_back_named(class: Option<&Class>) -> bool {
 }
 
 fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
+    check_grant_of(snapshot, grant, |class| may_use(snapshot, grant, class))
+}
+
+/// With what is known of who may use a class.
+fn check_grant_of(
+    snapshot: &Snapshot,
+    grant: &Grant,
+    may_use: impl Fn(&Class) -> bool,
+) -> Result<(), Fault> {
     let Some(demand) = snapshot.demand.get(&grant.work) else {
         return Err(Fault::UnknownWork(grant.work.clone()));
     };
@@ -314,9 +323,7 @@ fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
     let class = snapshot
         .classes
         .get(&grant.class)
-        .filter(|class| {
-            class_suits(snapshot, demand, &grant.class, class) && may_use(snapshot, grant, class)
-        })
+        .filter(|class| class_suits(snapshot, demand, &grant.class, class) && may_use(class))
         .ok_or_else(|| Fault::WrongClass(grant.class.clone()))?;
     if grant.fixed == (class.policy == Policy::FairShare) {
         return Err(Fault::Misdescribed(grant.work.clone()));

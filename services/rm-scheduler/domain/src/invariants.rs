@@ -279,25 +279,43 @@ impl Watch {
 
     fn hear(&mut self, now: &Snapshot) {
         for (name, node) in &now.nodes {
-            self.sequence.node(name, self.known.nodes.get(name), node);
+            let before = self.known.nodes.get(name);
+            if before != Some(node) {
+                self.news.nodes.insert(name.clone());
+            }
+            self.sequence.node(name, before, node);
+        }
+        for work in self.known.demand.keys().chain(now.demand.keys()) {
+            if self.known.demand.get(work) != now.demand.get(work) {
+                self.news.work.insert(work.clone());
+            }
         }
         let ids = self.known.allocations.keys().chain(now.allocations.keys());
         for id in ids.collect::<std::collections::BTreeSet<_>>() {
             if self.known.allocations.get(id) != now.allocations.get(id) {
                 self.sequence
                     .allocation(id, now.allocations.contains_key(id));
+                let held = now.allocations.get(id).or(self.known.allocations.get(id));
+                self.sequence.stirs(&held.unwrap().node);
                 self.news.allocations.insert(id.clone());
             }
         }
         self.known = now.clone();
     }
 
-    fn look(&mut self, world: &World, plan: &Plan) -> Vec<Finding> {
+    /// A round reads everything as it is now.
+    fn planned(&mut self) {
+        self.sequence.planned();
+        self.news = crate::News::default();
+    }
+
+    fn look(&mut self, world: &World, plan: &Plan, settled: bool) -> Vec<Finding> {
         let asked = Asked {
             snapshot: &world.snapshot,
             verdicts: &plan.verdicts,
-            unplanned: &std::mem::take(&mut self.news),
-            settled: true,
+            unplanned: &self.news,
+            settled,
+            sequence: &self.sequence,
             round: plan.round,
             now_ms: plan.round * 1_000,
         };
@@ -350,12 +368,44 @@ proptest! {
         for (at, one) in news.iter().enumerate() {
             happen(&mut world, at, one);
             watch.hear(&world.snapshot);
+            watch.planned();
             let plan = world.step();
             watch.hear(&world.snapshot);
-            for finding in watch.look(&world, &plan) {
+            for finding in watch.look(&world, &plan, true) {
                 let found = !matches!(finding.outcome, Found::Violated { .. });
                 prop_assert!(found, "cycle {at}: {finding:#?}");
             }
+        }
+    }
+
+    /// Also where room has come free and no round has yet had a chance to give it to anybody: a
+    /// busy fleet with a backlog is looked at between any two rounds.
+    #[test]
+    fn the_live_checks_hold_before_a_round_has_seen_what_happened(
+        nodes in prop::collection::vec((1..9_u64, 0..5_u8), 1..8),
+        weights in prop::collection::vec(1..400_u64, 4),
+        news in news(),
+        freed in prop::collection::vec(0..40_usize, 24),
+    ) {
+        let mut world = fleet(&nodes, &weights, 1);
+        world.snapshot.tunables.settings = Settings::default();
+        let mut watch = Watch::of(&world.snapshot);
+        let mut plan = Plan::default();
+        for (at, one) in news.iter().enumerate() {
+            happen(&mut world, at, one);
+            // A process that has run to its end leaves room.
+            let ended = world.snapshot.allocations.keys().nth(freed[at]).cloned();
+            if let Some(id) = ended {
+                world.snapshot.allocations.remove(&id);
+            }
+            watch.hear(&world.snapshot);
+            for finding in watch.look(&world, &plan, false) {
+                let found = !matches!(finding.outcome, Found::Violated { .. });
+                prop_assert!(found, "before cycle {at}: {finding:#?}");
+            }
+            watch.planned();
+            plan = world.step();
+            watch.hear(&world.snapshot);
         }
     }
 

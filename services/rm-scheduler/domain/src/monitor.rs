@@ -13,8 +13,10 @@ mod room;
 mod sequence;
 mod waits;
 
-use hayward_vocabulary::WorkId;
+use std::collections::BTreeMap;
+
 use hayward_vocabulary::invariant::Ages;
+use hayward_vocabulary::{NodeName, WorkId};
 
 pub use accounts::{Book, accounts_balance};
 pub use gangs::gangs_are_whole;
@@ -29,9 +31,9 @@ pub struct Memory {
     /// Gangs that have some of what they need, and how much they lack.
     torn: Ages<(String, String), u64>,
     /// Work that waits although a node would take it.
-    overlooked: Ages<WorkId, ()>,
-    /// The round at which it was first seen so.
-    since_round: std::collections::BTreeMap<WorkId, u64>,
+    overlooked: BTreeMap<(WorkId, NodeName), waits::Suspicion>,
+    /// The last of those that were tried: the next look goes on behind it.
+    tried: Option<WorkId>,
 }
 
 #[cfg(test)]

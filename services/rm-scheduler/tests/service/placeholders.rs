@@ -1,12 +1,15 @@
 //! Tasks take the places of their placeholders (application protocol, 5.6).
 
+use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
 use hayward_job_converter_api::{DemandEntry, Part};
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VacateReason};
+use hayward_service::invariants::{Invariants, RuleResult};
+use hayward_testkit::until;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size};
 
-use super::neighbours::{job, node};
+use super::neighbours::{block, job, node};
 use super::world::{Allocations, World, of};
 
 const GROUP: &str = "app_1.g0";
@@ -231,4 +234,29 @@ async fn an_exchange_is_done_whole_or_not_at_all_through_a_crash() {
             standing(all, "app_1.0").len() == 1 && standing(all, GROUP).is_empty()
         })
         .await;
+}
+
+/// What an exchange that is refused puts back was there all along.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_placeholder_that_stays_on_a_blocked_node_breaks_no_invariant() {
+    let world = World::new(&[4]).await;
+    let held = world.held(1, 3).await;
+    let mut mark = block(BlockKind::Node, held[0].node.as_str(), None);
+    mark.action = BlockAction::Mark;
+    world.around.block(&mark);
+    world.settled().await;
+    world.around.ask(&task("app_1.0", 3, Some(&held[0].id)));
+    world.around.node("n2", 1);
+    world.another_round("job_p").await;
+    let all = world.allocations().await;
+    assert!(all[held[0].id.as_str()].holds(), "its place is kept");
+    assert!(standing(&all, "app_1.0").is_empty());
+    let viewer = world.client("viewer");
+    let seen = until("blocked nodes looked at", async || {
+        let all: Invariants = viewer.get("/v1/invariants").await.unwrap();
+        let rule = all.rules.into_iter().find(|it| it.id == "I16")?;
+        (rule.examined > 0).then_some(rule)
+    })
+    .await;
+    assert_eq!(seen.result, RuleResult::Holds, "{seen:#?}");
 }

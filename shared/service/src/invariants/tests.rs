@@ -108,3 +108,35 @@ async fn who_cannot_look_says_so() {
     let problem = watch.look().await.unwrap_err();
     assert_eq!(problem.status(), http::StatusCode::SERVICE_UNAVAILABLE);
 }
+
+/// Finds out something at first, and then for a while nothing.
+struct Failing(Arc<AtomicUsize>);
+
+impl Looks for Failing {
+    fn look(&self) -> Pin<Box<dyn Future<Output = Result<Seen, Problem>> + Send + '_>> {
+        let before = self.0.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async move {
+            if before == 0 {
+                return Ok(seen(vec![found(ROOM, false)]));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Err(Problem::standby())
+        })
+    }
+}
+
+#[tokio::test]
+async fn a_look_that_failed_is_remembered_and_ends_what_the_gauges_say() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let watch = Watch::new("test-failing", Failing(count.clone()));
+    watch.look().await.unwrap();
+    assert_eq!(told::held_of("test-failing"), [("I2".to_owned(), 1)]);
+    // The first look cost next to nothing, so there is soon another.
+    while watch.look().await.is_ok() {
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(count.load(Ordering::SeqCst), 2);
+    assert!(told::held_of("test-failing").is_empty());
+    watch.look().await.unwrap_err();
+    assert_eq!(count.load(Ordering::SeqCst), 2, "nobody looked again");
+}

@@ -19,6 +19,17 @@ use crate::policy::{Admission, WhenShort};
 use crate::reason::{Reason, Refused};
 use crate::timers::Timer;
 
+/// A gang that has some of its minimum and lacks some.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Torn {
+    pub has: u64,
+    pub lacks: u64,
+    /// It was whole, and lost what it lacks.
+    pub formed: bool,
+    /// When it is released, unless it is repaired by then.
+    pub until: Option<Timestamp>,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Group {
     pub minimum: u32,
@@ -97,6 +108,24 @@ impl Application {
             ..Wanted::from(group)
         });
         lost.filter(|wanted| wanted.count > 0).collect()
+    }
+
+    /// How it stands with I13. One that may hold a part before it is whole is judged from then on.
+    pub fn torn(&self) -> Option<Torn> {
+        let formed = self.head.formed;
+        let kept_up = matches!(self.head.state, State::Accepted | State::Running);
+        let atomic = self.head.submission.policy.admission == Admission::Atomic;
+        if !kept_up || !(formed || atomic) {
+            return None;
+        }
+        let groups = || self.head.submission.task_groups.iter();
+        let torn = Torn {
+            has: groups().map(|it| u64::from(self.live(&it.name))).sum(),
+            lacks: groups().map(|it| u64::from(self.lacks(it))).sum(),
+            formed,
+            until: self.head.timers.due(Timer::GangRepair),
+        };
+        (torn.has > 0 && torn.lacks > 0).then_some(torn)
     }
 
     /// What a gang that was not whole yet asks for: in the atomic mode nothing before all of its

@@ -14,7 +14,11 @@ use crate::trial::{app, at, id, room, size};
 #[test]
 fn i13_what_was_lost_is_repaired_first() {
     let mut trial = formed(policy(Style::Soft));
+    assert_eq!(trial.half().torn(), None, "it is whole");
     lose(&mut trial, "b");
+    let torn = trial.half().torn().unwrap();
+    assert_eq!((torn.has, torn.lacks, torn.formed), (1, 1, true));
+    assert_eq!(torn.until, Some(trial.now.plus_ms(60_000)));
     assert_eq!(trial.counters("g"), (2, 0, 1));
     let waiting = trial.half().in_line(Vec::new()).unwrap();
     assert!(waiting.repair);
@@ -40,6 +44,7 @@ fn i13_what_was_lost_is_repaired_first() {
     trial.pass(vec![room("c", size(2, 0))]);
     assert_eq!(trial.counters("g"), (3, 0, 1));
     assert_eq!(trial.half().used(), size(4, 0));
+    assert_eq!(trial.half().torn(), None, "it is whole again");
     assert_eq!(trial.half().in_line(Vec::new()).map(|it| it.app), None);
     let known = |key: &crate::ids::TaskId| trial.front.tasks[key].state == Task::Bound;
     assert!(
@@ -62,6 +67,7 @@ fn i13_a_gang_that_is_not_repaired_in_time_is_released_whole() {
     assert_eq!(trial.states(), (Front::Running, Core::Running));
     trial.after(1);
     assert_eq!(trial.states(), (Front::Failing, Core::Failing));
+    assert_eq!(trial.half().torn(), None, "it is being released");
     assert!(
         trial
             .half()

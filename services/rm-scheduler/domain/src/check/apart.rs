@@ -7,7 +7,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{plan::Grant, snapshot::Snapshot};
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Groups<'a>(BTreeMap<&'a WorkId, Vec<(&'a WorkId, &'a NodeName)>>);
 
 impl<'a> Groups<'a> {

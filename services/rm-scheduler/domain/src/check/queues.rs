@@ -51,7 +51,7 @@ pub fn check_grant(
     Err(Fault::WrongSize { granted, needed })
 }
 
-#[derive(Clone, Default)]
+#[derive(Default)]
 pub struct Held<'a> {
     /// What leaves is in here. By tree, then by path.
     queues: BTreeMap<(&'a str, String), Size>,
@@ -85,7 +85,7 @@ impl<'a> Held<'a> {
     }
 
     /// What the queues say of one more.
-    pub fn allow(&self, queues: &Queues, tree: &'a str, grant: &'a Grant) -> Result<(), Fault> {
+    pub fn allow(&self, queues: &Queues, tree: &str, grant: &Grant) -> Result<(), Fault> {
         let nothing = Size::default();
         for part in paths(&grant.class) {
             let key = (tree, part.to_owned());

@@ -18,7 +18,6 @@ use crate::{
 };
 
 /// Sums over everything that is held, to which grants are added one by one.
-#[derive(Clone)]
 pub(super) struct Tally<'a> {
     /// What leaves is in here: it occupies its node until it is gone.
     nodes: BTreeMap<&'a NodeName, Load>,
@@ -74,7 +73,34 @@ impl<'a> Tally<'a> {
         }
     }
 
+    /// Something of it is held, be it that it leaves.
+    pub fn knows(&self, work: &WorkId) -> bool {
+        self.work.contains_key(work)
+    }
+
     pub fn add(&mut self, snapshot: &'a Snapshot, grant: &'a Grant) -> Result<(), Fault> {
+        self.would_take(snapshot, grant)?;
+        let node = snapshot.nodes.get(&grant.node);
+        let queued = snapshot.demand.get(&grant.work);
+        let queued = queued.is_some_and(|it| it.queued.is_some());
+        let tree = node.and_then(|node| queues::tree_of(snapshot, &node.pool));
+        if let Some((tree, _)) = tree.filter(|_| queued) {
+            let who = (&grant.user, grant.group.as_deref());
+            self.queues.add((tree, &grant.class), who, &grant.size);
+        }
+        *self.work.entry(&grant.work).or_default() += 1;
+        let on_node = self.nodes.entry(&grant.node).or_default();
+        on_node.add(grant.order, &grant.size, &grant.gpus);
+        self.groups.join(snapshot, (&grant.work, &grant.node));
+        if grant.fixed {
+            let bytes = bytes_of(snapshot, &grant.class, grant.order);
+            *self.fixed.entry((&grant.user, &grant.class)).or_default() += bytes;
+        }
+        Ok(())
+    }
+
+    /// What speaks against this one beside all that is held; nothing is added.
+    pub fn would_take(&self, snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
         let (Some(node), Some(demand)) = (
             snapshot.nodes.get(&grant.node),
             snapshot.demand.get(&grant.work),
@@ -90,15 +116,13 @@ impl<'a> Tally<'a> {
         if !self.groups.are_apart(snapshot, grant) {
             return Err(Fault::NotApart(grant.node.clone()));
         }
-        let has = self.work.entry(&grant.work).or_default();
-        if *has >= most {
+        if self.work.get(&grant.work).copied().unwrap_or(0) >= most {
             return Err(Fault::TooMany {
                 work: grant.work.clone(),
                 most,
             });
         }
-        let on_node = self.nodes.entry(&grant.node).or_default();
-        let mut sum = on_node.clone();
+        let mut sum = self.nodes.get(&grant.node).cloned().unwrap_or_default();
         sum.add(grant.order, &grant.size, &grant.gpus);
         let holds = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
         if sum.order > holds || !sum.size.fits(&node.capacity) {
@@ -115,18 +139,10 @@ impl<'a> Tally<'a> {
         let tree = queues::tree_of(snapshot, &node.pool).filter(|_| demand.queued.is_some());
         if let Some((tree, queues)) = tree {
             self.queues.allow(queues, tree, grant)?;
-            let who = (&grant.user, grant.group.as_deref());
-            self.queues.add((tree, &grant.class), who, &grant.size);
         }
-        let bytes = bytes_of(snapshot, &grant.class, grant.order);
         if grant.fixed {
+            let bytes = bytes_of(snapshot, &grant.class, grant.order);
             check_allotment(snapshot, grant, bytes, &self.fixed)?;
-        }
-        *has += 1;
-        *on_node = sum;
-        self.groups.join(snapshot, (&grant.work, &grant.node));
-        if grant.fixed {
-            *self.fixed.entry((&grant.user, &grant.class)).or_default() += bytes;
         }
         Ok(())
     }

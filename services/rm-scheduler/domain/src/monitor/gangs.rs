@@ -1,7 +1,10 @@
-//! I13: a gang is at or above its minimum, or holds nothing.
+//! I13: a gang is at or above its minimum, or holds nothing. Here only those are judged that were
+//! never whole: who keeps applications knows what became of the others, and how long each may take
+//! to be repaired.
 
 use std::collections::BTreeMap;
 
+use hayward_vocabulary::WorkId;
 use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
 
 use super::Memory;
@@ -11,8 +14,7 @@ pub const GANGS: Rule = Rule {
     id: "I13",
     title: "a gang has its minimum, or holds nothing",
 };
-/// A gang that lost a part is repaired first in line, and given up after a minute unless it says
-/// otherwise; a minute more for what has to stop.
+/// What is granted at once may come to be seen apart, and what is not granted is given up.
 const GRACE_MS: u64 = 120_000;
 
 #[derive(Default)]
@@ -21,10 +23,19 @@ struct Parts {
     lacks: u64,
     /// Something of it leaves: it is being released.
     goes: bool,
+    /// It had more once, so it was whole.
+    formed: bool,
 }
 
 /// How long a gang may be torn is judged from look to look, by a monotonic clock.
-pub fn gangs_are_whole(snapshot: &Snapshot, memory: &mut Memory, now_ms: u64) -> Finding {
+///
+/// `granted` says how often room was ever granted to some work.
+pub fn gangs_are_whole(
+    snapshot: &Snapshot,
+    granted: impl Fn(&WorkId) -> u64,
+    memory: &mut Memory,
+    now_ms: u64,
+) -> Finding {
     let mut held: BTreeMap<&str, (u64, bool)> = BTreeMap::new();
     for allocation in snapshot.allocations.values() {
         let (has, goes) = held.entry(allocation.work.as_str()).or_default();
@@ -44,10 +55,11 @@ pub fn gangs_are_whole(snapshot: &Snapshot, memory: &mut Memory, now_ms: u64) ->
         parts.has += has;
         parts.lacks += gang.min.min(demand.max_processes).saturating_sub(has);
         parts.goes |= goes;
+        parts.formed |= granted(work) > has;
     }
     let torn = gangs.iter().filter(|(_, parts)| {
         let torn = parts.has > 0 && parts.lacks > 0;
-        torn && !parts.goes
+        torn && !parts.goes && !parts.formed
     });
     let torn = torn.map(|(key, parts)| (key.clone(), parts.lacks));
     memory.torn.look(now_ms, torn);

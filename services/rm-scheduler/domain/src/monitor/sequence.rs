@@ -17,6 +17,10 @@ pub struct Sequence {
     /// When a node that is blocked came to be so.
     blocked: BTreeMap<NodeName, u64>,
     granted: BTreeMap<AllocationId, u64>,
+    /// When a node, or anything that stands on it, last became another.
+    stirred: BTreeMap<NodeName, u64>,
+    /// When a round last read all of it.
+    planned: u64,
 }
 
 impl Sequence {
@@ -32,6 +36,9 @@ impl Sequence {
         if before.is_none_or(other) {
             self.sized.insert(name.clone(), tick);
         }
+        if before != Some(now) {
+            self.stirred.insert(name.clone(), tick);
+        }
         if now.block.is_none() {
             self.blocked.remove(name);
         } else {
@@ -41,6 +48,7 @@ impl Sequence {
 
     pub fn node_gone(&mut self, name: &NodeName) {
         self.sized.remove(name);
+        self.stirred.remove(name);
         self.blocked.remove(name);
     }
 
@@ -53,11 +61,31 @@ impl Sequence {
         }
     }
 
+    /// Something that stands on this node comes, goes or changes.
+    pub fn stirs(&mut self, name: &NodeName) {
+        let tick = self.next();
+        if let Some(stirred) = self.stirred.get_mut(name) {
+            *stirred = tick;
+        }
+    }
+
+    /// A round reads everything as it is now.
+    pub fn planned(&mut self) {
+        self.planned = self.tick;
+    }
+
+    /// When a node came to be as the last round saw it and as it still is.
+    pub(super) fn as_planned(&self, name: &NodeName) -> Option<u64> {
+        let stirred = self.stirred.get(name).copied();
+        stirred.filter(|tick| *tick <= self.planned)
+    }
+
     /// Anything may have changed, such as the quantum: nothing that stands is held against anybody.
     pub fn anew(&mut self, snapshot: &Snapshot) {
         let tick = self.next();
         let nodes = || snapshot.nodes.iter();
         self.sized = nodes().map(|(name, _)| (name.clone(), tick)).collect();
+        self.stirred = self.sized.clone();
         let blocked = nodes().filter(|(_, node)| node.block.is_some());
         self.blocked = blocked.map(|(name, _)| (name.clone(), tick)).collect();
     }

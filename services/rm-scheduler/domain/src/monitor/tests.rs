@@ -46,6 +46,7 @@ fn held(work: &str, node: &str, order: u64) -> Allocation {
         gpus: Vec::new(),
         leaving: false,
         purged: false,
+        group: None,
     }
 }
 
@@ -179,14 +180,20 @@ fn i13_a_gang_that_stays_torn() {
     let mut memory = Memory::default();
     world.of("job_1").queued = gang(1);
     assert!(
-        gangs_are_whole(&world.snapshot, &mut memory, 0).holds(),
+        gangs_are_whole(&world.snapshot, |_| 1, &mut memory, 0).holds(),
         "whole"
     );
     world.of("job_1").queued = gang(2);
-    let mut look = |world: &World, now| gangs_are_whole(&world.snapshot, &mut memory, now);
+    let granted = std::cell::Cell::new(1);
+    let mut look =
+        |world: &World, now| gangs_are_whole(&world.snapshot, |_| granted.get(), &mut memory, now);
     assert!(look(&world, 1_000).holds(), "it has its grace");
     let found = look(&world, 121_000);
     assert_eq!(blamed(&found), Some("job_1"));
+    // It had two once: how long its repair may take is not known here.
+    granted.set(2);
+    assert!(look(&world, 121_500).holds());
+    granted.set(1);
     // What is being released is not held back.
     world
         .snapshot
@@ -285,8 +292,13 @@ fn verdict(reason: Reason, current_processes: u64) -> Verdict {
 
 type Verdicts = BTreeMap<WorkId, Verdict>;
 
-fn asked<'a>(world: &'a World, verdicts: &'a Verdicts, news: &'a News) -> Asked<'a> {
+fn asked<'a>(
+    world: &'a World,
+    (verdicts, sequence): (&'a Verdicts, &'a Sequence),
+    news: &'a News,
+) -> Asked<'a> {
     Asked {
+        sequence,
         snapshot: &world.snapshot,
         verdicts,
         unplanned: news,
@@ -300,9 +312,11 @@ fn asked<'a>(world: &'a World, verdicts: &'a Verdicts, news: &'a News) -> Asked<
 fn i20_reasons_that_are_missing_or_wrong() {
     let world = fleet(&[("alc_1", 1)]);
     let (quiet, job) = (News::default(), work_id("job_1"));
+    let sequence = in_order(&world.snapshot);
     let said = |verdict| Verdicts::from([(job.clone(), verdict)]);
-    let look =
-        |verdicts: &Verdicts, news: &News| explanations_are_true(&asked(&world, verdicts, news));
+    let look = |verdicts: &Verdicts, news: &News| {
+        explanations_are_true(&asked(&world, (verdicts, &sequence), news))
+    };
     let right = said(verdict(Reason::AtFairShare, 1));
     let found = look(&right, &quiet);
     assert!(found.holds() && found.examined == 1);
@@ -313,7 +327,7 @@ fn i20_reasons_that_are_missing_or_wrong() {
     assert_eq!(blamed(&look(&nonsense, &quiet)), Some("job_1"));
     let hurried = Asked {
         settled: false,
-        ..asked(&world, &wrong, &quiet)
+        ..asked(&world, (&wrong, &sequence), &quiet)
     };
     assert!(explanations_are_true(&hurried).holds(), "a round is due");
     // What no round has seen cannot have been explained.
@@ -333,11 +347,13 @@ fn i21_work_that_waits_for_room_that_is_there() {
     let verdicts = |reason| Verdicts::from([(work_id("job_1"), verdict(reason, 0))]);
     let short = verdicts(Reason::InsufficientResources);
     let mut memory = Memory::default();
+    let mut sequence = in_order(&world.snapshot);
+    sequence.planned();
     let mut look = |world: &World, verdicts: &Verdicts, (round, now_ms)| {
         let asked = Asked {
             round,
             now_ms,
-            ..asked(world, verdicts, &quiet)
+            ..asked(world, (verdicts, &sequence), &quiet)
         };
         work_conserving(&asked, &mut memory)
     };
@@ -364,7 +380,10 @@ fn i21_work_that_waits_for_room_that_is_there() {
 fn i21_room_that_is_promised_or_being_made_is_not_free() {
     let mut world = fleet(&[]);
     let job = work_id("job_1");
-    let opening = |world: &World| crate::check::Openings::of(&world.snapshot).find(&job, "fair");
+    let opening = |world: &World| {
+        let mut openings = crate::check::Openings::of(&world.snapshot, |_| true);
+        openings.find(&job, "fair")
+    };
     assert_eq!(opening(&world), Some(node_name("n00")));
     let claims = BTreeMap::from([(work_id("job_2"), vec![node_name("n00")])]);
     world.snapshot.carried.claims = claims;
@@ -375,4 +394,101 @@ fn i21_room_that_is_promised_or_being_made_is_not_free() {
     };
     world.snapshot.allocations.insert(alc("alc_1"), leaving);
     assert_eq!(opening(&world), None);
+}
+
+/// One job that waits, said to be short of room, and one look after the other.
+struct Lookout {
+    world: World,
+    sequence: Sequence,
+    memory: Memory,
+    verdicts: Verdicts,
+}
+
+impl Lookout {
+    fn over(world: World) -> Self {
+        let sequence = in_order(&world.snapshot);
+        let short = |work: &hayward_vocabulary::WorkId| {
+            (work.clone(), verdict(Reason::InsufficientResources, 0))
+        };
+        Self {
+            verdicts: world.snapshot.demand.keys().map(short).collect(),
+            world,
+            sequence,
+            memory: Memory::default(),
+        }
+    }
+
+    fn look(&mut self, round: u64) -> Finding {
+        let quiet = News::default();
+        let said = (&self.verdicts, &self.sequence);
+        let asked = Asked {
+            round,
+            settled: false,
+            now_ms: round * 60_000,
+            ..asked(&self.world, said, &quiet)
+        };
+        work_conserving(&asked, &mut self.memory)
+    }
+}
+
+#[test]
+fn i21_room_that_no_round_has_seen_is_held_against_nobody() {
+    let mut lookout = Lookout::over(fleet(&[]));
+    // What stands on the nodes changes between any two rounds.
+    for round in 0..9 {
+        lookout.sequence.planned();
+        for node in ["n00", "n01"] {
+            lookout.sequence.stirs(&node_name(node));
+        }
+        assert!(lookout.look(round).holds(), "round {round}");
+    }
+    // The node of the first suspicion is taken and freed: it begins anew with another tick.
+    lookout.sequence.planned();
+    assert!(lookout.look(10).holds());
+    for node in ["n00", "n01"] {
+        lookout.sequence.stirs(&node_name(node));
+    }
+    lookout.sequence.planned();
+    assert!(lookout.look(20).holds());
+    assert_eq!(blamed(&lookout.look(23)), Some("job_1"));
+}
+
+#[test]
+fn i21_no_look_tries_more_than_so_many_and_in_the_end_each_is_tried() {
+    let mut world = fleet(&[]);
+    world.of("job_1").size = Size::memory(5 * GIB);
+    for at in 0..500 {
+        world.job(&format!("job_w{at:03}"), "ann", 5);
+    }
+    // The last in line would fit.
+    world.job("job_z", "ann", 1);
+    let mut lookout = Lookout::over(world);
+    lookout.sequence.planned();
+    assert_eq!(lookout.look(1).examined, 200);
+    assert!((2..5).all(|round| lookout.look(round).holds()));
+    assert_eq!(blamed(&lookout.look(8)), Some("job_z"));
+}
+
+#[test]
+fn i21_what_fits_nowhere_ends_in_time_on_a_large_fleet() {
+    let mut world = World::eager();
+    for at in 0..6_000 {
+        world.node_in("default", &format!("n{at:04}"), 4);
+    }
+    // Each of its own size, so that nothing that is remembered of one helps another.
+    let size = |at: u64| Size::memory(5 * GIB + at);
+    for at in 0..60 {
+        let id = format!("job_{at:02}");
+        world.job(&id, "ann", 5);
+        world.of(&id).size = size(at);
+    }
+    let mut openings = crate::check::Openings::of(&world.snapshot, |_| true);
+    let mut tried = 0;
+    while !openings.is_tired() {
+        let id = work_id(&format!("job_{tried:02}"));
+        assert_eq!(openings.find(&id, "fair"), None);
+        tried += 1;
+        assert!(tried < 60, "there is no end");
+    }
+    assert!(tried > 3, "one takes it all");
 }

@@ -1,11 +1,12 @@
 //! I20 and I21: who waits knows why, and nobody waits for room that is there.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
-use hayward_vocabulary::{AllocationId, WorkId};
+use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
-use super::Memory;
+use super::{Memory, Sequence};
 use crate::check::Openings;
 use crate::news::News;
 use crate::plan::{Reason, Verdict};
@@ -22,8 +23,10 @@ pub const CONSERVING: Rule = Rule {
 const ROUNDS: u64 = 3;
 /// With no news no rounds are made; then waiting for so long is as bad.
 const QUIET_MS: u64 = 10_000;
-/// Pieces of work that are looked at closely in one look.
-const CLOSELY: usize = 10;
+/// Pieces of work that are tried in one look.
+const TRIED: usize = 200;
+/// Pieces of work that are suspected to be overlooked at one time.
+const SUSPECTS: usize = 50;
 
 /// What the last round said, and what has happened since.
 #[derive(Debug, Clone, Copy)]
@@ -34,6 +37,8 @@ pub struct Asked<'a> {
     pub unplanned: &'a News,
     /// No round is due: what the last one planned was carried out, and nothing of it dropped.
     pub settled: bool,
+    /// Which nodes are as the last round saw them.
+    pub sequence: &'a Sequence,
     pub round: u64,
     pub now_ms: u64,
 }
@@ -124,50 +129,66 @@ fn wants_room(verdict: &Verdict) -> bool {
     verdict.waits && !verdict.refused && room && due
 }
 
+/// Since when a node as it is would take what waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Suspicion {
+    /// When the node became what it is.
+    tick: u64,
+    round: u64,
+    ms: u64,
+}
+
 /// I21. Whether something fits is asked of the check, which shares no code with planners.
+///
+/// Only nodes are looked at that are as the last round saw them: room that was freed since, no
+/// round could have given to anybody. For the same reason a node that changes begins anew. How
+/// much is tried in one look is bounded, and the next look goes on where this one ended.
 pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
     if asked.unplanned.everything {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
     }
     let held = asked.held();
-    let waiting: Vec<(&WorkId, &Verdict)> = asked
+    let waiting: BTreeMap<&WorkId, &Verdict> = asked
         .verdicts
         .iter()
         .filter(|(work, verdict)| wants_room(verdict) && asked.is_fresh(work, &held))
         .collect();
-    let openings = Openings::of(asked.snapshot);
-    // Where many wait, those suspected before go first, so that each is judged in the end.
-    let known = |work: &WorkId| memory.since_round.contains_key(work);
-    let (before, fresh): (Vec<_>, Vec<_>) = waiting.iter().partition(|(work, _)| known(work));
-    let mut found = BTreeMap::new();
-    for (work, verdict) in before.into_iter().chain(fresh) {
-        if found.len() >= CLOSELY {
+    let as_planned = |node: &NodeName| asked.sequence.as_planned(node);
+    let mut openings = Openings::of(asked.snapshot, |node| as_planned(node).is_some());
+    let mut inquiry = Inquiry::into(CONSERVING);
+    let mut suspects = std::mem::take(&mut memory.overlooked);
+    suspects.retain(|(work, node), suspicion| {
+        let class = waiting.get(work).map(|verdict| class_of(verdict));
+        let same = as_planned(node) == Some(suspicion.tick);
+        same && class.is_some_and(|class| openings.is_open(work, class, node))
+    });
+    let known: BTreeSet<WorkId> = suspects.keys().map(|(work, _)| work.clone()).collect();
+    let after = memory.tried.take();
+    for (work, verdict) in in_turn(&waiting, after.as_ref()).take(TRIED) {
+        if openings.is_tired() || suspects.len() >= SUSPECTS {
             break;
         }
-        let class = verdict.class.as_deref().unwrap_or_default();
-        if let Some(node) = openings.find(work, class) {
-            found.insert(WorkId::clone(work), node);
+        memory.tried = Some(work.clone());
+        if known.contains(work) {
+            continue;
         }
+        let Some(node) = openings.find(work, class_of(verdict)) else {
+            inquiry.examine(None);
+            continue;
+        };
+        let suspicion = Suspicion {
+            tick: as_planned(&node).unwrap_or_default(),
+            round: asked.round,
+            ms: asked.now_ms,
+        };
+        suspects.insert((work.clone(), node), suspicion);
     }
-    let names: BTreeSet<WorkId> = found.keys().cloned().collect();
-    memory.since_round.retain(|work, _| names.contains(work));
-    for work in &names {
-        let since = memory.since_round.entry(work.clone());
-        since.or_insert(asked.round);
-    }
-    let suspects = names.into_iter().map(|work| (work, ()));
-    memory.overlooked.look(asked.now_ms, suspects);
-    let mut inquiry = Inquiry::into(CONSERVING);
-    for _ in waiting.iter().skip(found.len()) {
-        inquiry.examine(None);
-    }
-    for (work, (), age) in memory.overlooked.ages(asked.now_ms) {
-        let since = memory.since_round.get(work).copied();
-        let rounds = asked.round.saturating_sub(since.unwrap_or(asked.round));
-        let late = rounds >= ROUNDS || age >= QUIET_MS;
+    for ((work, node), since) in &suspects {
+        let rounds = asked.round.saturating_sub(since.round);
+        let age = asked.now_ms.saturating_sub(since.ms);
+        let late = rounds >= ROUNDS || (asked.settled && age >= QUIET_MS);
         inquiry.examine(late.then(|| {
-            let node = &found[work];
-            let reason = asked.verdicts.get(work).map(|verdict| verdict.reason);
+            let reason = waiting.get(work).map(|verdict| verdict.reason);
             let detail =
                 format!("waits ({reason:?}), and {node} would take one more process of it");
             Evidence::new(work, detail)
@@ -175,5 +196,25 @@ pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
                 .number("seen_ms", age)
         }));
     }
+    memory.overlooked = suspects;
     inquiry.end()
+}
+
+fn class_of(verdict: &Verdict) -> &str {
+    verdict.class.as_deref().unwrap_or_default()
+}
+
+/// All of them, beginning behind the one that was tried last.
+fn in_turn<'a>(
+    all: &'a BTreeMap<&'a WorkId, &'a Verdict>,
+    after: Option<&'a WorkId>,
+) -> impl Iterator<Item = (&'a WorkId, &'a Verdict)> {
+    let behind = after
+        .as_ref()
+        .map_or(Bound::Unbounded, |it| Bound::Excluded(*it));
+    let before =
+        after.map(|after| all.range::<&WorkId, _>((Bound::Unbounded, Bound::Included(after))));
+    let rest = all.range::<&WorkId, _>((behind, Bound::Unbounded));
+    rest.chain(before.into_iter().flatten())
+        .map(|(work, verdict)| (*work, *verdict))
 }

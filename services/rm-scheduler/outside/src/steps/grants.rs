@@ -146,6 +146,8 @@ fn place_all<'a>(
             size: size.clone(),
             fixed: wish.class.policy != Policy::FairShare,
             gpus,
+            // There are no queues here.
+            group: None,
         };
         steps.grants.push((at, grant));
         wish.has += 1;
