@@ -128,6 +128,11 @@ impl Session {
         Client::from_list(&url, self.token(role)?)
     }
 
+    /// A client of one replica.
+    pub fn client_at(&self, url: &str, role: Role) -> anyhow::Result<Client> {
+        Client::new([url], self.token(role)?)
+    }
+
     pub fn url(&self, service: Service) -> anyhow::Result<String> {
         if let Some(url) = self.environment.get(service.variable()) {
             return Ok(url.clone());

@@ -1,5 +1,5 @@
-//! What the gauges say of the rules: how they stood at the last look, while looks succeed. A replica
-//! that leads no more knows nothing, and says nothing.
+//! What the gauges say of the rules: how they stood at the last look, while looks succeed. A
+//! replica that leads no more knows nothing, and says nothing.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;

@@ -28,10 +28,13 @@ pub struct Facts {
 #[derive(Debug, Clone, Serialize)]
 pub struct ServiceFacts {
     pub name: &'static str,
-    /// Where it was asked.
+    /// Where the one was asked that the rest is about.
     pub url: String,
+    /// Of the one that leads; where none does, of one that answers.
     #[serde(serialize_with = "heard")]
     pub status: Heard<Status>,
+    /// The others of its list of addresses.
+    pub replicas: Vec<Replica>,
     #[serde(serialize_with = "heard")]
     pub invariants: Heard<Invariants>,
     /// What its clock is ahead of that of this machine, in milliseconds, to within a second;
@@ -40,6 +43,14 @@ pub struct ServiceFacts {
     pub clock_ahead_ms: Option<i64>,
     /// How far it is behind those it follows.
     pub lags: Vec<Lag>,
+}
+
+/// Another address of a service.
+#[derive(Debug, Clone, Serialize)]
+pub struct Replica {
+    pub url: String,
+    #[serde(serialize_with = "heard")]
+    pub status: Heard<Status>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

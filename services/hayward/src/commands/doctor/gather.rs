@@ -8,13 +8,14 @@ use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_api::{Health, NodeView};
 use hayward_publication::Cursor;
 use hayward_service::health::Status;
-use hayward_service::{Clock as _, SystemClock};
+use hayward_service::invariants::Invariants;
+use hayward_service::{Client, Clock as _, SystemClock};
 use hayward_vocabulary::Timestamp;
 use http::Method;
 use serde::de::DeserializeOwned;
 
 use super::facts::{
-    Ailment, Blocked, Disk, Facts, Heard, Lag, NodeFacts, ServiceFacts, Unwell, Waiting,
+    Ailment, Blocked, Disk, Facts, Heard, Lag, NodeFacts, Replica, ServiceFacts, Unwell, Waiting,
 };
 use super::judge::{is_low, publisher};
 use crate::connection::pages::{self, Pages};
@@ -53,34 +54,86 @@ pub async fn all(session: &Session) -> Facts {
     }
 }
 
+/// One address, and what it says of itself.
+type Asked = (String, Heard<(Status, Option<i64>)>);
+
+/// Asks each of its addresses, and the one that leads for the rest.
 async fn one(session: &Session, service: Service) -> ServiceFacts {
-    let status = status(session, service);
-    let invariants = get(session, service, "/v1/invariants");
-    let (status, invariants) = tokio::join!(status, invariants);
+    let list = session.url(service).unwrap_or_default();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (at, url) in addresses(&list).into_iter().enumerate() {
+        let client = session.client_at(&url, Role::Reader);
+        tasks.spawn(async move { (at, url, status(client).await) });
+    }
+    let mut heard = tasks.join_all().await;
+    heard.sort_by_key(|(at, ..)| *at);
+    let heard = heard.into_iter().map(|(_, url, heard)| (url, heard));
+    let ((url, status), others) = chosen(heard.collect()).unwrap_or_else(|| {
+        let none = session.url(service).err();
+        let none = none.map_or_else(|| "it has no address".to_owned(), |it| first_line(&it));
+        ((list, Err(none)), Vec::new())
+    });
     let (status, clock_ahead_ms) = match status {
         Ok((status, ahead)) => (Ok(status), ahead),
         Err(error) => (Err(error), None),
     };
+    let invariants = match &status {
+        Ok(_) => rules(session.client_at(&url, Role::Reader)).await,
+        Err(error) => Err(error.clone()),
+    };
+    let replicas = others.into_iter().map(|(url, heard)| Replica {
+        url,
+        status: heard.map(|(status, _)| status),
+    });
     ServiceFacts {
         name: service.name(),
-        url: session.url(service).unwrap_or_default(),
+        url,
         status,
+        replicas: replicas.collect(),
         invariants,
         clock_ahead_ms,
         lags: Vec::new(),
     }
 }
 
+/// As settings have them.
+fn addresses(list: &str) -> Vec<String> {
+    let all = list.split(',').map(str::trim);
+    all.filter(|url| !url.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+/// Who leads, else who is ready, else who answers, else the first; and the others.
+fn chosen(mut all: Vec<Asked>) -> Option<(Asked, Vec<Asked>)> {
+    let rank = |(_, heard): &Asked| match heard {
+        Ok((status, _)) => (true, status.leader && status.ready, status.ready),
+        Err(_) => (false, false, false),
+    };
+    let best = all.iter().map(rank).max()?;
+    let at = all.iter().position(|it| rank(it) == best)?;
+    let chosen = all.remove(at);
+    Some((chosen, all))
+}
+
 /// How it stands, and what its clock is ahead of ours.
-async fn status(session: &Session, service: Service) -> Heard<(Status, Option<i64>)> {
+async fn status(client: anyhow::Result<Client>) -> Heard<(Status, Option<i64>)> {
     let answer = async {
-        let client = session.client(service, Role::Reader)?;
+        let client = client?;
         let (asked, started) = (SystemClock.now(), Instant::now());
         let call = client.call(Method::GET, "/v1/status").timeout(PATIENCE);
         let answer = call.answer::<Status>().await?;
         let took = u64::try_from(started.elapsed().as_millis()).unwrap_or(0);
         let date = answer.date();
         Ok((answer.body, date.map(|date| ahead_ms(date, asked, took))))
+    };
+    answer.await.map_err(|error| first_line(&error))
+}
+
+async fn rules(client: anyhow::Result<Client>) -> Heard<Invariants> {
+    let answer = async {
+        let client = client?;
+        anyhow::Ok(client.get_within("/v1/invariants", PATIENCE).await?)
     };
     answer.await.map_err(|error| first_line(&error))
 }
@@ -281,6 +334,34 @@ mod tests {
             expected,
             "n3 is off, and that is known"
         );
+    }
+
+    fn answers(url: &str, leader: bool) -> Asked {
+        let status = json!({
+            "name": "blocklist", "version": "0.1.0", "uptime_ms": 1, "ready": leader,
+            "not_ready": [], "leader": leader, "followers": [], "insecure_modes": [],
+        });
+        (
+            url.to_owned(),
+            Ok((serde_json::from_value(status).unwrap(), None)),
+        )
+    }
+
+    #[test]
+    fn of_all_addresses_the_one_that_leads_is_told_of() {
+        assert_eq!(addresses(" http://a, ,http://b"), ["http://a", "http://b"]);
+        let away = |url: &str| (url.to_owned(), Err("refused".to_owned()));
+        let urls = |all: Vec<Asked>| {
+            let (first, others) = chosen(all).unwrap();
+            let others: Vec<String> = others.into_iter().map(|it| it.0).collect();
+            (first.0, others.join(" "))
+        };
+        let all = vec![away("a"), answers("b", false), answers("c", true)];
+        assert_eq!(urls(all), ("c".to_owned(), "a b".to_owned()));
+        let none_leads = vec![away("a"), answers("b", false)];
+        assert_eq!(urls(none_leads), ("b".to_owned(), "a".to_owned()));
+        assert_eq!(urls(vec![away("a"), away("b")]).0, "a");
+        assert!(chosen(Vec::new()).is_none());
     }
 
     #[test]

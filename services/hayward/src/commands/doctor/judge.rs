@@ -22,6 +22,13 @@ const DISK_BYTES: u64 = 10 << 30;
 /// Work that waits for longer is worth a look, whatever it waits for.
 const LONG_MS: u64 = 24 * 3_600_000;
 
+/// A service that begins has heard all its neighbours after this long, and been looked at.
+const BEGINS_MS: u64 = 120_000;
+/// No service can look at it yet, and each says so.
+const NEVER_SEEN: &str = "I19";
+/// That it is switched off is somebody's will.
+const BLOCKLIST_OFF: &str = "the blocklist is switched off";
+
 /// Something that needs somebody.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Need {
@@ -82,10 +89,11 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
             return vec![need(Kind::Away, name, what, advice::for_away(name))];
         }
     };
-    let mut needs = Vec::new();
+    let mut needs = silent_replicas(service);
     if !status.ready {
         let what = format!("{name} is not ready: {}", status.not_ready.join("; "));
-        let action = "if another replica leads, nothing; if the database went back in time, see \
+        let action = "if a replica that is not in the list of addresses leads, add it; if the \
+                      database went back in time, see \
                       docs/operations.md; else look at its log and at Postgres";
         needs.push(need(Kind::NotReady, name, what, action));
     }
@@ -103,6 +111,41 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
     needs
 }
 
+/// One of several is away: the fleet goes on, and the next one that dies may end that.
+fn silent_replicas(service: &ServiceFacts) -> Vec<Need> {
+    let name = service.name;
+    let silent = service.replicas.iter();
+    let silent = silent.filter_map(|it| Some((&it.url, it.status.as_ref().err()?)));
+    silent
+        .map(|(url, error)| {
+            let what = format!("a replica of {name} does not answer at {url}: {error}");
+            let action = "start it again, or take its address off the list; until then nobody \
+                          may take over when another dies";
+            need(Kind::Away, name, what, action)
+        })
+        .collect()
+}
+
+/// A rule was not looked at for longer than it takes a service to begin.
+fn is_unseen(rule: &RuleStanding, uptime_ms: u64) -> bool {
+    let off = rule.why.as_deref() == Some(BLOCKLIST_OFF);
+    let lately = |good| rule.checked_at.ms_since(good) <= BEGINS_MS;
+    let just = uptime_ms <= BEGINS_MS || rule.last_good_at.is_some_and(lately);
+    match rule.result {
+        RuleResult::NotChecked => rule.id != NEVER_SEEN && !off && !just,
+        RuleResult::Unknown => true,
+        RuleResult::Holds | RuleResult::Violated => false,
+    }
+}
+
+fn of_unseen(service: &str, rule: &RuleStanding) -> Need {
+    let why = rule.why.as_deref().unwrap_or("this version does not know");
+    let what = format!("{} is not looked at in {service}: {why}", rule.id);
+    let action = "see to what it says is missing; where another replica took over just now, ask \
+                  again in two minutes; a newer service needs a newer `hayward`";
+    need(Kind::Unseen, &rule.id, what, action)
+}
+
 fn of_invariants(service: &ServiceFacts, ready: bool) -> Vec<Need> {
     let name = service.name;
     let all = match &service.invariants {
@@ -115,9 +158,12 @@ fn of_invariants(service: &ServiceFacts, ready: bool) -> Vec<Need> {
             return vec![need(Kind::Unseen, name, what, action)];
         }
     };
-    let broken = all.rules.iter();
-    let broken = broken.filter(|rule| rule.result == RuleResult::Violated);
-    broken.map(|rule| of_rule(name, rule)).collect()
+    let uptime_ms = service.status.as_ref().map_or(0, |status| status.uptime_ms);
+    let needs = all.rules.iter().filter_map(|rule| match rule.result {
+        RuleResult::Violated => Some(of_rule(name, rule)),
+        _ => is_unseen(rule, uptime_ms).then(|| of_unseen(name, rule)),
+    });
+    needs.collect()
 }
 
 fn of_rule(service: &str, rule: &RuleStanding) -> Need {
@@ -174,7 +220,10 @@ pub fn publisher(publication: &str) -> Option<&'static str> {
 
 /// Versions side by side are meant for the time of an upgrade (A15).
 fn of_versions(services: &[ServiceFacts]) -> Option<Need> {
-    let heard = services.iter().filter_map(|it| it.status.as_ref().ok());
+    let replicas = services.iter().flat_map(|it| &it.replicas);
+    let heard = services.iter().map(|it| &it.status);
+    let heard = heard.chain(replicas.map(|it| &it.status));
+    let heard = heard.filter_map(|it| it.as_ref().ok());
     let mut versions: Vec<&str> = heard.map(|it| it.version.as_str()).collect();
     versions.sort_unstable();
     versions.dedup();

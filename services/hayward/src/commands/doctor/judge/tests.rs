@@ -3,7 +3,7 @@ use hayward_service::invariants::{Invariants, RuleStanding};
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::invariant::Evidence;
 
-use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Unwell, Waiting};
+use super::super::facts::{Blocked, Disk, Lag, NodeFacts, Replica, Unwell, Waiting};
 use super::super::show;
 use super::*;
 use crate::output::Look;
@@ -52,6 +52,7 @@ fn service(name: &'static str) -> ServiceFacts {
         name,
         url: "http://127.0.0.1:1".to_owned(),
         status: Ok(status(name)),
+        replicas: Vec::new(),
         invariants: Ok(Invariants {
             service: name.to_owned(),
             revision: 10,
@@ -120,6 +121,22 @@ fn changed(change: impl FnOnce(&mut Facts)) -> Facts {
     facts
 }
 
+fn replica(facts: &mut Facts, status: Result<Status, String>) {
+    let url = "http://127.0.0.1:2".to_owned();
+    first(facts).replicas.push(Replica { url, status });
+}
+
+/// I2 was not looked at, by a service that began so long ago.
+fn unseen(uptime_ms: u64, change: impl FnOnce(&mut RuleStanding)) -> Facts {
+    changed(|it| {
+        first(it).status.as_mut().unwrap().uptime_ms = uptime_ms;
+        let rule = &mut first(it).invariants.as_mut().unwrap().rules[0];
+        rule.result = RuleResult::NotChecked;
+        rule.checked_at = Timestamp::from_unix_ms(500_000);
+        change(rule);
+    })
+}
+
 fn first(facts: &mut Facts) -> &mut ServiceFacts {
     &mut facts.services[0]
 }
@@ -148,6 +165,50 @@ fn each_fact_and_what_it_needs() {
                 status.not_ready = vec!["on standby".to_owned()];
             }),
             vec![(Kind::NotReady, "job-converter")],
+        ),
+        (
+            "a standby beside who leads",
+            changed(|it| {
+                let mut standby = status("job-converter");
+                (standby.ready, standby.leader) = (false, false);
+                replica(it, Ok(standby));
+            }),
+            vec![],
+        ),
+        (
+            "a standby that is dead",
+            changed(|it| replica(it, Err(gone()))),
+            vec![(Kind::Away, "job-converter")],
+        ),
+        ("a rule not looked at yet", unseen(120_000, |_| ()), vec![]),
+        (
+            "a rule that is never looked at",
+            unseen(120_001, |_| ()),
+            vec![(Kind::Unseen, "I2")],
+        ),
+        (
+            "one that was looked at lately",
+            unseen(900_000, |it| {
+                it.last_good_at = Some(Timestamp::from_unix_ms(380_000));
+            }),
+            vec![],
+        ),
+        (
+            "one that was looked at long ago",
+            unseen(900_000, |it| {
+                it.last_good_at = Some(Timestamp::from_unix_ms(379_999));
+            }),
+            vec![(Kind::Unseen, "I2")],
+        ),
+        (
+            "a blocklist that is switched off",
+            unseen(900_000, |it| it.why = Some(BLOCKLIST_OFF.to_owned())),
+            vec![],
+        ),
+        (
+            "a result of a later version",
+            unseen(1, |it| it.result = RuleResult::Unknown),
+            vec![(Kind::Unseen, "I2")],
         ),
         (
             "a rule is broken",
