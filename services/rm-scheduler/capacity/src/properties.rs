@@ -507,6 +507,9 @@ fn pairs_of_gangs_never_wait_for_each_other() {
 fn gangs_change_nothing_for_who_has_none() {
     let mut digest = 0xcbf2_9ce4_8422_2325_u64;
     each_pool(|_, world, draw| {
+        for queues in world.snapshot.queues.values_mut() {
+            without_groups(&mut queues.root);
+        }
         for round in 0..8 {
             for demand in world.snapshot.demand.values_mut() {
                 queued(demand).gang = None;
@@ -517,6 +520,7 @@ fn gangs_change_nothing_for_who_has_none() {
             let verdicts = told.verdicts.values_mut();
             let kept = verdicts.filter(|it| it.reason == Reason::NodesReserved);
             kept.for_each(|it| it.detail.clear());
+            told.grants.iter_mut().for_each(|it| it.group = None);
             for byte in serde_json::to_string(&told).unwrap().bytes() {
                 digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
             }
@@ -524,5 +528,11 @@ fn gangs_change_nothing_for_who_has_none() {
             happens(world, draw, round);
         }
     });
-    assert_eq!(format!("{digest:016x}"), "f56bb767f6ea98a5");
+    assert_eq!(format!("{digest:016x}"), "7343d90172279df3");
+}
+
+/// Limits of groups were charged otherwise then.
+fn without_groups(queue: &mut Queue) {
+    queue.limits.retain(|limit| limit.groups.is_empty());
+    queue.children.values_mut().for_each(without_groups);
 }

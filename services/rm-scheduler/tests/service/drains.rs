@@ -236,8 +236,8 @@ async fn scenario_30_an_item_that_is_removed_midway_moves_nothing_more() {
     world.around.blocks.remove("node/n1");
     world.until_gone("clearings", "node/n1").await;
     world.let_go().await;
-    let all = world.allocations().await;
-    assert_eq!(all.values().filter(|it| stays(it)).count(), 3);
+    let whole = |all: &Allocations| all.values().filter(|it| stays(it)).count() == 3;
+    let all = world.until("three again", whole).await;
     assert_eq!(all.len(), 4, "what had begun to move did, and nothing else");
 }
 

@@ -6,11 +6,12 @@
 //! followed at once by the one that gives it away.
 
 mod judge;
+mod policies;
 mod queueing;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_rm_scheduler_api::policy::{Policy, SharePolicy};
+use hayward_rm_scheduler_api::policy::Policy;
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::{
     News,
@@ -20,30 +21,24 @@ use hayward_rm_scheduler_domain::{
     snapshot::{self, Snapshot, queues::Queued},
 };
 use hayward_rm_scheduler_policy::{Fault, Identity, Rules, faults};
-use hayward_vocabulary::{
-    AllocationId, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
-};
+use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 
 use queueing::Queueing;
 
 use super::{Sharing, Unsound, World};
 use crate::{
     case::Case,
-    measure::{Fairness, Moment},
+    measure::Moment,
     trace::{Job, Node},
 };
 
 const MIB: u64 = 1 << 20;
 /// Memory of a node whose memory is not known.
 const PLENTY: u64 = 1 << 50;
-/// A divisor of a thousand. A finer quantum loses less to rounding and moves more processes.
-const QUANTA_OF_A_CORE: u64 = 20;
 /// Rounds at one moment: a round that evicts, the one that places, and some for what they stir.
 const ROUNDS: usize = 6;
 /// The same where there are queues, which clear a node for one process at a time.
 const ROUNDS_OF_QUEUES: usize = 64;
-/// Percent of a budget for taking back (B5).
-const NO_LIMIT: u64 = 1_000_000;
 
 /// Why a policy document cannot be simulated, or not to the end.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -157,78 +152,6 @@ impl Production {
     /// One class in which all users are equal, whose quantum is a part of a core with its part of
     /// the memory of a node; no caps on growth, for what runs here needs no time to start.
     ///
-    /// What is measured is how near everybody is to the due of the moment. So the quantum is fine,
-    /// for what an order is rounded up by is had by nobody; large processes get their due of the
-    /// holes (W-4); processes change places where what is due finds no room (W-3); and remainders
-    /// are not carried over, since paying them takes from others now.
-    pub fn even(case: &Case) -> Policy {
-        let part = |node: &Node| (node.memory_mib * 1000).checked_div(node.cpu_milli);
-        let memory = case
-            .nodes
-            .iter()
-            .filter_map(part)
-            .min()
-            .filter(|part| *part > 0);
-        let mut policy = Policy {
-            quantum: Quantum(Size {
-                memory_bytes: memory.map_or(1 << 30, |memory| memory * MIB) / QUANTA_OF_A_CORE,
-                cpu_milli: 1000 / QUANTA_OF_A_CORE,
-                ..Size::default()
-            }),
-            ..Policy::default()
-        };
-        policy
-            .classes
-            .retain(|_, class| class.default && class.policy == Some(SharePolicy::FairShare));
-        policy.tunables.initialization_cap = 0;
-        policy.tunables.expand_by_doubling = false;
-        policy.tunables.use_prediction = false;
-        policy.settings.holes_among_rivals = Some(true);
-        policy.settings.exchange = Some(true);
-        policy.settings.carry_remainders = Some(false);
-        // What counts is the due of the moment, and taking back costs nothing here.
-        policy.settings.preemption_pool_percent_per_hour = Some(NO_LIMIT);
-        policy.settings.preemption_user_percent_per_hour = Some(NO_LIMIT);
-        policy
-    }
-
-    /// The same with classes of these weights before the users. Work of other classes weighs 1.
-    pub fn weighted(case: &Case, weights: &BTreeMap<String, u64>) -> Policy {
-        let mut policy = Self::even(case);
-        let Some(mut plain) = policy.classes.values().next().cloned() else {
-            return policy;
-        };
-        for class in policy.classes.values_mut() {
-            class.weight = Some(1);
-        }
-        for (name, weight) in weights {
-            // One of them may have the name of the class that was there, which serves the others.
-            plain.default = policy.classes.get(name).is_some_and(|class| class.default);
-            plain.weight = Some(*weight);
-            policy.classes.insert(name.clone(), plain.clone());
-        }
-        policy
-    }
-
-    /// Among whom this policy divides: its FAIR_SHARE classes by their weights. What queues are to
-    /// have is theirs by guarantees, which no weight says; beside them stand users.
-    pub fn fairness(policy: &Policy) -> Fairness {
-        let rules = Rules::of(policy);
-        if !rules.queues.is_empty() {
-            return Fairness::Users;
-        }
-        let classes = rules.classes;
-        let fair = classes
-            .into_iter()
-            .filter(|(_, class)| class.policy == snapshot::Policy::FairShare);
-        let weights: BTreeMap<String, u64> =
-            fair.map(|(name, class)| (name, class.weight)).collect();
-        if weights.len() < 2 {
-            return Fairness::Users;
-        }
-        Fairness::Classes(weights)
-    }
-
     /// What ended and what came since the last round, and how far each job is.
     fn absorb(&mut self, world: &mut World) {
         for job in world.drain_ended() {
