@@ -84,6 +84,16 @@ impl Running {
     }
 }
 
+const PUBLISHED: &[&str] = &[
+    ALLOCATIONS,
+    VERDICTS,
+    PROCESSORS,
+    CLOSED,
+    FAILURES,
+    MACHINES,
+    CLEARINGS,
+];
+
 /// Starts the service: database, committer, followers, routes, in this order.
 ///
 /// # Errors
@@ -111,17 +121,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
     let office = committer::Settings::new(holder, lease);
-    let names = &[
-        ALLOCATIONS,
-        VERDICTS,
-        PROCESSORS,
-        CLOSED,
-        FAILURES,
-        MACHINES,
-        CLEARINGS,
-    ];
     let (committer, handle) =
-        Committer::start::<Ledger>(office, pool.clone(), names, clock, context.clone());
+        Committer::start::<Ledger>(office, pool.clone(), PUBLISHED, clock, context.clone());
 
     let token = TokenSource::file(keys.token_path(NAME));
     let neighbours = Neighbours {

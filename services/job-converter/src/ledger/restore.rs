@@ -21,7 +21,9 @@ use crate::orchestrators::Orchestrators;
 use crate::processors::{failover_of, over_of};
 use crate::room::{Owners, Room};
 use crate::store::applications::{HeadText, TaskText};
-use crate::store::load::{FinalRow, HeldRow, OpenRow, SlotRow, Stored};
+use crate::store::load::{
+    DoneRow, FailuresRow, FinalRow, HeldRow, OpenRow, SlotRow, Stored, SumRow,
+};
 use crate::store::processors::{KnownRow, LocalityRow};
 use crate::work::version::Version;
 use crate::work::{Job, Runner, Work, read_id};
@@ -94,23 +96,7 @@ impl Ledger {
         for row in stored.finals {
             ledger.restore_final(row)?;
         }
-        for row in stored.done {
-            if let Some(job) = ledger.job(row.job) {
-                job.book.restore_done(number(row.start), number(row.stop));
-            }
-        }
-        for row in stored.sums {
-            if let Some(job) = ledger.job(row.job) {
-                job.book
-                    .restore_sums(number(row.failed), number(row.spent_us));
-            }
-        }
-        for row in stored.failures {
-            if let Some(job) = ledger.job(row.job) {
-                let failures = u32::try_from(row.failures).unwrap_or(u32::MAX);
-                job.book.restore_failures(number(row.task), failures);
-            }
-        }
+        ledger.restore_books(stored.done, stored.sums, stored.failures);
         for row in &stored.leases {
             ledger.restore_lease(row, moment)?;
         }
@@ -120,6 +106,27 @@ impl Ledger {
         }
         ledger.restore_processors(&stored.processors, moment)?;
         Ok(ledger)
+    }
+
+    /// What became of the tasks of jobs.
+    fn restore_books(&mut self, done: Vec<DoneRow>, sums: Vec<SumRow>, failures: Vec<FailuresRow>) {
+        for row in done {
+            if let Some(job) = self.job(row.job) {
+                job.book.restore_done(number(row.start), number(row.stop));
+            }
+        }
+        for row in sums {
+            if let Some(job) = self.job(row.job) {
+                job.book
+                    .restore_sums(number(row.failed), number(row.spent_us));
+            }
+        }
+        for row in failures {
+            if let Some(job) = self.job(row.job) {
+                let failures = u32::try_from(row.failures).unwrap_or(u32::MAX);
+                job.book.restore_failures(number(row.task), failures);
+            }
+        }
     }
 
     fn restore_settled(&mut self, rows: Vec<SlotRow>) -> Result<(), sqlx::Error> {

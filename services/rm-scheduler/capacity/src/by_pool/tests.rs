@@ -298,7 +298,10 @@ fn answer_something(world: &mut World, draw: u64) {
     answer(world, &grants);
     let held: Vec<_> = world.snapshot.allocations.keys().cloned().collect();
     let known = world.snapshot.outside.get_mut(OUT).unwrap();
-    if let (Some(id), Some(answer)) = (held.get(draw as usize % 9), &mut known.answer) {
+    if let (Some(id), Some(answer)) = (
+        held.get(usize::try_from(draw % 9).unwrap()),
+        &mut known.answer,
+    ) {
         answer.vacates.push(Leave {
             allocation: id.to_string(),
             detail: String::new(),
