@@ -385,7 +385,8 @@ async fn a_gang_gets_in_behind_plain_work_that_takes_every_hole() {
         it.reason == WaitReason::GangIncomplete && it.detail.contains("room for all of it is kept")
     };
     let mut room = None;
-    for _ in 0..100 {
+    // As often as it takes until the gang has waited long enough.
+    for _ in 0..100_000 {
         let all = world.allocations().await;
         let mut plain = of(&all, "job_plain");
         plain.retain(stays);
@@ -420,9 +421,11 @@ async fn a_gang_gets_in_behind_plain_work_that_takes_every_hole() {
     for _ in 0..8 {
         let mut plain = of(&all, "job_plain");
         plain.retain(AllocationEntry::holds);
-        let one = plain.remove(0);
-        world.report(&one, ContainerState::Ended);
-        world.settled().await;
+        if let Some(one) = plain.first() {
+            world.report(one, ContainerState::Ended);
+            let ended = |all: &Allocations| all.get(one.id.as_str()).is_none_or(|it| !it.holds());
+            world.until("it has ended", ended).await;
+        }
         all = world.allocations().await;
         let members = held(&all, "job_gang");
         assert!(members == 0 || members == 3, "a gang was torn: {members}");
@@ -430,6 +433,8 @@ async fn a_gang_gets_in_behind_plain_work_that_takes_every_hole() {
             break;
         }
     }
+    let whole = |all: &Allocations| held(all, "job_gang") == 3;
+    all = world.until("the gang has started", whole).await;
     assert_eq!(held(&all, "job_gang"), 3);
     assert_eq!(kept(&world, ROOM).await, None);
     all_rounds_replay(&world).await;
