@@ -9,6 +9,7 @@
 //! stands in the body, the route says so with [`long_poll`].
 
 mod connection;
+mod crowd;
 mod pace;
 
 use std::any::Any;

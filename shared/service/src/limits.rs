@@ -8,6 +8,7 @@ use axum::body::{Body, HttpBody};
 use axum::extract::DefaultBodyLimit;
 use bytes::Bytes;
 use hyper::body::{Frame, SizeHint};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
 /// Deepest nesting of a JSON body.
 pub const DEPTH: usize = 32;
@@ -21,7 +22,8 @@ pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// The limits of one server. The defaults are those of the specification; tests shorten them.
 #[derive(Debug, Clone)]
 pub struct Limits {
-    /// Connections served at once; more wait in the kernel's queue.
+    /// Connections served at once, as far as the process may open descriptors; more wait in the
+    /// kernel's queue while idle ones are closed.
     pub connections: usize,
     /// Connections from one address that is not this machine's own.
     pub connections_per_address: usize,
@@ -46,7 +48,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 10_000,
+            connections: 65_536,
             connections_per_address: 256,
             working: 1_024,
             head_bytes: 16 * 1024,
@@ -58,6 +60,21 @@ impl Default for Limits {
             drain: Duration::from_secs(5),
         }
     }
+}
+
+/// Connections that the process has descriptors for, with some kept back for the database, files
+/// and calls of its own. Raises what it may open to what the system allows it.
+pub(crate) fn descriptors() -> usize {
+    const KEPT_BACK: u64 = 256;
+    let allowed = match getrlimit(Resource::RLIMIT_NOFILE) {
+        Ok((soft, hard)) if soft < hard => {
+            let raised = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
+            raised.map_or(soft, |()| hard)
+        }
+        Ok((soft, _)) => soft,
+        Err(_) => 1_024,
+    };
+    usize::try_from(allowed.saturating_sub(KEPT_BACK).max(64)).unwrap_or(usize::MAX)
 }
 
 /// A layer for bulk routes: bodies up to [`BULK_BODY`].

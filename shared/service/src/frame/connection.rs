@@ -15,10 +15,10 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tower::ServiceExt as _;
 
+use super::crowd::Crowd;
 use super::pace::{Pace, Paced, Phase};
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
@@ -32,7 +32,9 @@ pub(super) async fn serve(
     limits: &Arc<Limits>,
     shutdown: &Shutdown,
 ) {
-    let room = Arc::new(Semaphore::new(limits.connections));
+    let crowd = Arc::new(Crowd::new(
+        limits.connections.min(crate::limits::descriptors()),
+    ));
     let addresses = Arc::new(Addresses::default());
     let mut connections = JoinSet::new();
     loop {
@@ -40,7 +42,7 @@ pub(super) async fn serve(
         while connections.try_join_next().is_some() {}
         let accepted = tokio::select! {
             () = shutdown.wait() => break,
-            accepted = accept(&listener, &room) => accepted,
+            accepted = accept(&listener, &crowd) => accepted,
         };
         let Some((stream, peer, permit)) = accepted else {
             continue;
@@ -50,10 +52,10 @@ pub(super) async fn serve(
             continue;
         };
         let (router, limits) = (router.clone(), Arc::clone(limits));
-        let shutdown = shutdown.clone();
+        let (shutdown, crowd) = (shutdown.clone(), Arc::clone(&crowd));
         connections.spawn(async move {
             let _held = (permit, counted);
-            converse(router, (stream, peer), &limits, &shutdown).await;
+            converse(router, (stream, peer), (&limits, &crowd), &shutdown).await;
         });
     }
     drop(listener);
@@ -69,9 +71,9 @@ pub(super) async fn serve(
 
 type Accepted = (TcpStream, SocketAddr, tokio::sync::OwnedSemaphorePermit);
 
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<Accepted> {
+async fn accept(listener: &TcpListener, crowd: &Arc<Crowd>) -> Option<Accepted> {
     // The permit first: whoever finds no room waits in the kernel's queue.
-    let permit = Arc::clone(room).acquire_owned().await.ok()?;
+    let permit = crowd.enter().await?;
     match listener.accept().await {
         Ok((stream, peer)) => Some((stream, peer, permit)),
         Err(error) => {
@@ -85,7 +87,7 @@ async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> Option<Accepte
 async fn converse(
     router: Router,
     (stream, peer): (TcpStream, SocketAddr),
-    limits: &Limits,
+    (limits, crowd): (&Limits, &Crowd),
     shutdown: &Shutdown,
 ) {
     // Small answers go out at once; where this fails they go out a little later.
@@ -122,7 +124,7 @@ async fn converse(
                 }
                 return;
             }
-            () = pace.overstayed(limits) => {
+            () = pace.overstayed(limits, crowd) => {
                 tracing::debug!(%peer, "connection was too slow");
                 return;
             }

@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::crowd::Crowd;
 use crate::limits::Limits;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,10 +85,10 @@ impl Pace {
         self.changed.notify_one();
     }
 
-    fn deadline(&self, limits: &Limits) -> Option<Instant> {
+    fn deadline(&self, limits: &Limits, crowd: &Crowd) -> Option<Instant> {
         let state = self.state.lock();
         let phase = match state.phase {
-            Phase::Idle => Some(state.since + limits.idle),
+            Phase::Idle => Some(state.since + crowd.idle(limits)),
             Phase::Head => Some(state.since + limits.head),
             Phase::Busy => None,
         };
@@ -96,9 +97,11 @@ impl Pace {
     }
 
     /// Returns when a deadline passed.
-    pub(super) async fn overstayed(&self, limits: &Limits) {
+    pub(super) async fn overstayed(&self, limits: &Limits, crowd: &Crowd) {
         loop {
-            let deadline = self.deadline(limits);
+            // Asked for before the look, so that no change falls between the two.
+            let pressed = crowd.pressed();
+            let deadline = self.deadline(limits, crowd);
             if deadline.is_some_and(|deadline| deadline <= Instant::now()) {
                 return;
             }
@@ -111,6 +114,7 @@ impl Pace {
             tokio::select! {
                 biased;
                 () = self.changed.notified() => {}
+                () = pressed => {}
                 () = passed => {}
             }
         }
