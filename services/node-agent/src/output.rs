@@ -96,9 +96,11 @@ impl Shipper {
             }
             self.tell(sent);
             if !more {
+                // Where nothing can write there is nothing to look at before the board changes.
+                let writes = self.runtime.writes() && !self.board.borrow().containers.is_empty();
                 tokio::select! {
                     changed = self.board.changed() => if changed.is_err() { return },
-                    () = sleep_until(look_at) => {}
+                    () = sleep_until(look_at), if writes => {}
                 }
             }
         }

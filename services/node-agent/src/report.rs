@@ -4,7 +4,7 @@
 //! An end is told after the last of the container's output has arrived, or a little later: whoever
 //! hears of it takes the order back, and then nobody asks for that output any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hayward_container_manager_api::{ContainerReport, ContainerState, Report, ReportAnswer};
@@ -21,6 +21,9 @@ use crate::pause::Pause;
 /// A report that nobody asked for, in case one was lost on the other side.
 const ANYWAY: Duration = Duration::from_secs(10);
 const LAST: Duration = Duration::from_secs(2);
+/// A launch is told on its own only when it takes longer than this: most have started by then, and
+/// one report less for each start is one commit less for everybody who follows.
+const LAUNCH: Duration = Duration::from_millis(25);
 /// An end waits so long for its output: longer than the longest pause between two attempts to send
 /// it.
 const OUTPUT: Duration = Duration::from_secs(6);
@@ -58,8 +61,12 @@ impl Reporter {
     async fn report_on(&mut self, sequence: &mut u64) {
         let mut pause = Pause::default();
         let mut veil = Veil::default();
+        let mut launching = BTreeSet::new();
         loop {
+            let starts = |board: &Board| launches(board).all(|id| launching.contains(id));
+            let _ = timeout(LAUNCH, self.board.wait_for(starts)).await;
             let board = self.board.borrow_and_update().clone();
+            launching = launches(&board).cloned().collect();
             let drained = self.drained.borrow_and_update().clone();
             let (containers, lift_at) = veil.over(&board.containers, &drained, Instant::now());
             *sequence += 1;
@@ -118,6 +125,13 @@ impl Reporter {
             .put(&format!("/v1/nodes/{}/report", self.node), &report)
             .await
     }
+}
+
+/// What was told to start and has not said that it did.
+fn launches(board: &Board) -> impl Iterator<Item = &AllocationId> {
+    let containers = board.containers.iter();
+    let launching = containers.filter(|it| it.state == ContainerState::Launching);
+    launching.map(|it| &it.id)
 }
 
 /// Shows an end as what was before it until its output has arrived.

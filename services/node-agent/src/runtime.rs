@@ -98,4 +98,9 @@ pub trait Runtime: Send + Sync {
 
     /// Output from `offset` on, of the last `backlog` bytes at most, `most` bytes at most.
     fn output(&self, id: &AllocationId, offset: u64, most: u64, backlog: u64) -> Option<Piece>;
+
+    /// Whether there is ever any output.
+    fn writes(&self) -> bool {
+        true
+    }
 }

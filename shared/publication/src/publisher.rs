@@ -273,10 +273,22 @@ impl Publisher {
         });
     }
 
+    /// Every commit prolongs the lease, and that alone is no news: thousands of readers wait for
+    /// the end of a term, and waking all of them at each commit costs more than the commit.
     pub(crate) fn lead(&self, epoch: u64, until: Instant) {
-        self.standing.send_modify(|standing| {
-            if !matches!(standing, Standing::WentBack(_)) {
+        let now = Instant::now();
+        self.standing.send_if_modified(|standing| match standing {
+            Standing::WentBack(_) => false,
+            Standing::Leading {
+                epoch: held,
+                until: end,
+            } if *held == epoch && *end > now => {
+                *end = until;
+                false
+            }
+            _ => {
                 *standing = Standing::Leading { epoch, until };
+                true
             }
         });
     }

@@ -60,7 +60,7 @@ impl Applications {
                         moved.push((id.clone(), entry));
                     }
                 }
-                Heard::Left(allocation, _) => half.left(&allocation, slot),
+                Heard::Left(allocation, _) => half.buried(&allocation, slot),
             }
             apps.insert(id);
         }
@@ -90,6 +90,9 @@ impl Applications {
         let ids: Vec<AppId> = self.halves.keys().cloned().collect();
         for id in ids {
             self.touch(&id).all = true;
+            if let Some(half) = self.halves.get_mut(&id) {
+                half.vacated = half.beside.keys().cloned().collect();
+            }
             self.gone_places(&id, moment.now);
         }
     }
@@ -99,18 +102,17 @@ impl Applications {
         if !self.heard {
             return;
         }
-        let Some(half) = self.halves.get(id) else {
-            return;
-        };
-        let gone = half.beside.iter().filter_map(|(task, beside)| {
-            let place = beside.place.as_ref()?;
-            (!half.standing.contains_key(place)).then(|| task.clone())
-        });
-        let gone: Vec<TaskId> = gone.collect();
-        for task in gone {
-            if let Some(half) = self.halves.get_mut(id) {
-                half.leave(&task);
+        let half = self.halves.get_mut(id);
+        let vacated = half.map(|half| std::mem::take(&mut half.vacated));
+        for task in vacated.unwrap_or_default() {
+            let Some(half) = self.halves.get_mut(id) else {
+                return;
+            };
+            let place = half.place(&task);
+            if place.is_none_or(|place| half.standing.contains_key(place)) {
+                continue;
             }
+            half.leave(&task);
             self.touch(id).keys.insert(task.clone());
             self.no_longer(id, &task, (None, false), now);
         }
@@ -153,7 +155,7 @@ impl Applications {
         if let Slot::Group(group) = slot {
             let settled = half.settled.entry(group).or_default();
             if !settled.insert(entry.id.clone()) {
-                half.standing.remove(&entry.id);
+                half.left(&entry.id);
                 return;
             }
         }
@@ -259,7 +261,13 @@ impl Applications {
             }
             return;
         }
-        let waiting = core.pending.keys().filter(|key| half.place(key).is_none());
+        // A verdict that changed has touched its task, and so has an ask that is new.
+        let touched = self.touched.get(id);
+        let all = touched.filter(|it| it.all).map(|_| core.pending.keys());
+        let some = touched.filter(|it| !it.all).map(|it| it.keys.iter());
+        let (all, some) = (all.into_iter().flatten(), some.into_iter().flatten());
+        let asked = all.chain(some.filter(|key| core.pending.contains_key(*key)));
+        let waiting = asked.filter(|key| half.place(key).is_none());
         let refused = waiting.filter_map(|key| {
             let number = half.beside.get(key)?.number?;
             let verdict = said(&half.work(Slot::Task(number)))?;
@@ -308,8 +316,14 @@ impl Half {
         }
     }
 
-    fn left(&mut self, allocation: &AllocationId, slot: Slot) {
+    /// It stands no more; whose place it was is looked at once all news are heard.
+    fn left(&mut self, allocation: &AllocationId) {
         self.standing.remove(allocation);
+        self.vacated.extend(self.holders.get(allocation).cloned());
+    }
+
+    fn buried(&mut self, allocation: &AllocationId, slot: Slot) {
+        self.left(allocation);
         if let Slot::Group(group) = slot
             && let Some(settled) = self.settled.get_mut(&group)
         {

@@ -27,6 +27,8 @@ pub struct Half {
     pub standing: BTreeMap<AllocationId, Standing>,
     /// Whose place each of them is, also where that was read from rows.
     pub holders: BTreeMap<AllocationId, TaskId>,
+    /// Whose allocation is no more, to be looked at.
+    pub vacated: Vec<TaskId>,
     /// Ended placeholders that were taken note of, by the number of their group.
     pub settled: BTreeMap<u32, BTreeSet<AllocationId>>,
     pub warnings: Vec<Warning>,
@@ -147,6 +149,7 @@ impl Half {
             next_number: 0,
             standing: BTreeMap::new(),
             holders: BTreeMap::new(),
+            vacated: Vec::new(),
             settled: BTreeMap::new(),
             warnings: Vec::new(),
             counted: 0,

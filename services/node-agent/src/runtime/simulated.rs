@@ -111,6 +111,10 @@ impl Runtime for Simulated {
     fn output(&self, _: &AllocationId, _: u64, _: u64, _: u64) -> Option<Piece> {
         None
     }
+
+    fn writes(&self) -> bool {
+        false
+    }
 }
 
 /// Until it is over by itself, is asked to end, or must not go on.
