@@ -63,10 +63,7 @@ impl Reporter {
         let mut veil = Veil::default();
         let mut launching = BTreeSet::new();
         loop {
-            let starts = |board: &Board| launches(board).all(|id| launching.contains(id));
-            let _ = timeout(LAUNCH, self.board.wait_for(starts)).await;
-            let board = self.board.borrow_and_update().clone();
-            launching = launches(&board).cloned().collect();
+            let board = look(&mut self.board, &mut launching).await;
             let drained = self.drained.borrow_and_update().clone();
             let (containers, lift_at) = veil.over(&board.containers, &drained, Instant::now());
             *sequence += 1;
@@ -125,6 +122,15 @@ impl Reporter {
             .put(&format!("/v1/nodes/{}/report", self.node), &report)
             .await
     }
+}
+
+/// The board as it is to be told: what has just been told to start is given a moment to do so.
+async fn look(board: &mut watch::Receiver<Board>, launching: &mut BTreeSet<AllocationId>) -> Board {
+    let no_news = |board: &Board| launches(board).all(|id| launching.contains(id));
+    let _ = timeout(LAUNCH, board.wait_for(no_news)).await;
+    let board = board.borrow_and_update().clone();
+    *launching = launches(&board).cloned().collect();
+    board
 }
 
 /// What was told to start and has not said that it did.
@@ -213,6 +219,39 @@ mod tests {
             exit: ended.then(|| Exit::of(ExitCause::Success, "")),
             reason: None,
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_launch_is_told_on_its_own_only_when_it_lasts() {
+        use ContainerState::{Launching, Running};
+        let shown = |all: &[ContainerReport]| Board {
+            containers: Arc::new(all.to_vec()),
+            ..Board::default()
+        };
+        let states = |board: &Board| {
+            board
+                .containers
+                .iter()
+                .map(|it| it.state)
+                .collect::<Vec<_>>()
+        };
+        let (shows, mut board) = watch::channel(shown(&[report("a", Launching)]));
+        let (mut told, begun) = (BTreeSet::new(), Instant::now());
+        let runs = async {
+            tokio::time::sleep(LAUNCH / 5).await;
+            shows.send_replace(shown(&[report("a", Running)]));
+        };
+        let (seen, ()) = tokio::join!(look(&mut board, &mut told), runs);
+        assert_eq!(states(&seen), [Running]);
+        assert_eq!(begun.elapsed(), LAUNCH / 5);
+
+        shows.send_replace(shown(&[report("a", Running), report("b", Launching)]));
+        let seen = look(&mut board, &mut told).await;
+        assert_eq!(states(&seen), [Running, Launching]);
+        assert!(begun.elapsed() >= LAUNCH, "it had its moment");
+        let then = Instant::now();
+        look(&mut board, &mut told).await;
+        assert_eq!(then.elapsed(), Duration::ZERO, "it was told before");
     }
 
     #[test]

@@ -382,3 +382,37 @@ fn read<T: DeserializeOwned>(body: &RawValue) -> Option<T> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn a_lease_that_goes_on_wakes_nobody_and_a_new_term_wakes_all() {
+        let publisher = Publisher::new();
+        let mut terms = publisher.terms();
+        let now = Instant::now();
+        publisher.lead(1, now + LEASE);
+        assert!(terms.has_changed().unwrap());
+        terms.mark_unchanged();
+        publisher.lead(1, now + LEASE * 2);
+        assert!(!terms.has_changed().unwrap(), "only the lease is longer");
+        assert!(
+            matches!(publisher.standing(), Standing::Leading { until, .. } if until == now + LEASE * 2)
+        );
+        publisher.lead(2, now + LEASE);
+        assert!(terms.has_changed().unwrap());
+    }
+
+    #[test]
+    fn a_lease_that_had_run_out_is_news_again() {
+        let publisher = Publisher::new();
+        publisher.lead(1, Instant::now());
+        assert_eq!(publisher.leading().ok(), None);
+        let terms = publisher.terms();
+        publisher.lead(1, Instant::now() + LEASE);
+        assert!(terms.has_changed().unwrap());
+    }
+}
