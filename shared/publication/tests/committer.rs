@@ -349,7 +349,11 @@ async fn i19_every_commit_has_its_records_and_the_chain_goes_on_after_a_kill() {
     let (now, all) = (handle.publisher().revision(), records(&pool).await);
     assert_eq!((all[0].1.as_str(), all[0].2.as_str()), ("operator", "ann"));
     let of_fleet = all.iter().filter(|it| it.1 == "fleet");
-    assert_eq!(of_fleet.clone().map(|it| it.4).sum::<i64>(), 20, "all agents, {all:?}");
+    assert_eq!(
+        of_fleet.clone().map(|it| it.4).sum::<i64>(),
+        20,
+        "all agents, {all:?}"
+    );
     assert!(of_fleet.count() < 20, "gathered by commit");
     let mut revisions: Vec<_> = all.iter().map(|it| it.0).collect();
     revisions.dedup();
@@ -383,11 +387,18 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
         (refused.iter().map(|it| it.4).sum::<i64>() == 3).then_some(refused)
     })
     .await;
-    assert_eq!((refused[0].2.as_str(), handle.publisher().revision()), ("eve", at));
+    assert_eq!(
+        (refused[0].2.as_str(), handle.publisher().revision()),
+        ("eve", at)
+    );
     set_as(&handle, origin("ann", "operator"), "other").await;
     assert!(handle.auditor().look().await.holds());
 
-    for change in ["update audit set actor = 'x'", "delete from audit", "truncate audit"] {
+    for change in [
+        "update audit set actor = 'x'",
+        "delete from audit",
+        "truncate audit",
+    ] {
         let refused = sqlx::query(change).execute(&pool).await.expect_err("S25");
         let code = refused.as_database_error().and_then(|it| it.code());
         assert_eq!(code.as_deref(), Some("42501"), "{change}");
@@ -401,7 +412,10 @@ async fn s24_refusals_are_written_without_a_revision_and_records_cannot_be_chang
     let (again, handle) = start(&database, "again", Duration::from_secs(5)).await;
     leads(&handle).await;
     let seen = handle.auditor().look().await;
-    assert!(format!("{seen:?}").contains("record 1 is not what was written"), "{seen:?}");
+    assert!(
+        format!("{seen:?}").contains("record 1 is not what was written"),
+        "{seen:?}"
+    );
     again.stop().await;
 }
 
@@ -425,7 +439,11 @@ async fn i19_a_chain_that_was_cut_off_is_found_and_a_pruned_one_goes_on() {
         .await
         .expect("pruned");
     let left = records(&pool).await;
-    assert_eq!((pruned, left.len()), (2, 4), "none that is younger than 400 days");
+    assert_eq!(
+        (pruned, left.len()),
+        (2, 4),
+        "none that is younger than 400 days"
+    );
     assert!(handle.auditor().look().await.holds(), "from the anchor on");
     let none: i64 = sqlx::query_scalar("select prune_audit()")
         .fetch_one(&pool)

@@ -2,7 +2,7 @@
 //! table of every schema is tried, so that a new one is as closed as the others.
 
 use hayward::prepare::SERVICES;
-use hayward_testkit::{TestServer, TestDatabase};
+use hayward_testkit::{TestDatabase, TestServer};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
 
 /// The code of a refusal for want of rights.
@@ -84,7 +84,9 @@ fn of_own_definition((schema, table): &(String, String)) -> Vec<String> {
         all.push(format!("update {name} set number = 0"));
     }
     if table == "audit_anchor" {
-        all.push(format!("insert into {name} (number, revision, hash) values (1, 1, '')"));
+        all.push(format!(
+            "insert into {name} (number, revision, hash) values (1, 1, '')"
+        ));
     }
     all
 }
