@@ -1,5 +1,6 @@
 //! The routes of blocklist. Handlers check who asks, ask the ledger once, and wrap the answer.
 
+mod admission;
 mod changes;
 mod draft;
 mod evidence;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use hayward_publication::{Handle, Publisher};
+use hayward_service::admission::admit;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::Clock;
 use hayward_service::problem::Problem;
@@ -55,7 +57,7 @@ pub fn routes() -> OpenApiRouter<App> {
     let waiting = OpenApiRouter::new()
         .routes(routes!(changes::list_block_news))
         .layer(axum::middleware::from_fn(frame::long_poll));
-    OpenApiRouter::new()
+    let routes = OpenApiRouter::new()
         .routes(routes!(overview::show_blocks))
         .routes(routes!(
             single::show_node_block,
@@ -75,7 +77,8 @@ pub fn routes() -> OpenApiRouter<App> {
         .merge(bulk)
         .routes(routes!(items::show_block, items::remove_block))
         .routes(routes!(history::list_block_changes))
-        .routes(routes!(publication::follow_blocks))
+        .routes(routes!(publication::follow_blocks));
+    admit(routes, admission::TABLE)
 }
 
 /// A11: what to ask for to read one's own write.

@@ -28,9 +28,10 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use hayward_blocklist_api::BLOCKS;
-use hayward_publication::committer;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committed, Committer, Handle, Publisher, Reply, Update};
+use hayward_publication::{
+    Committed, Committer, Handle, Publisher, Reply, Update, audit, committer,
+};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
@@ -123,6 +124,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     follow_into(follow(CLEARINGS), Command::Clearings);
 
     let watch = invariants::watch(&handle);
+    let auditor = Arc::clone(handle.auditor());
+    let records = audit::routes(&handle, NAME);
     watch.keep(shutdown.clone());
     let app = App {
         handle,
@@ -139,9 +142,10 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         .insecure(frame::insecure_modes(address))
         .schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
-    let router = documented(routes.merge(watch.routes()), ABOUT);
+    let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
+        .witness(auditor)
         .serve(router, listener, shutdown);
     Ok(Running {
         address,
@@ -159,7 +163,8 @@ pub fn openapi() -> String {
     golden(
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
-            .merge(Watch::described(NAME).routes()),
+            .merge(Watch::described(NAME).routes())
+            .merge(audit::described(NAME)),
         ABOUT,
     )
 }

@@ -38,15 +38,19 @@ pub struct Rows {
 }
 
 impl Rows {
-    pub fn is_empty(&self) -> bool {
-        self.blocks.is_empty()
-            && self.changes.is_empty()
-            && self.spent.is_empty()
-            && self.facts.is_empty()
-            && self.forgotten.is_empty()
-            && self.past.is_empty()
-            && self.machines.is_empty()
-            && self.strategy.is_none()
+    /// Rows that are to be written.
+    pub fn weight(&self) -> usize {
+        let all = [
+            self.blocks.len(),
+            self.changes.len(),
+            self.spent.len(),
+            self.facts.len(),
+            self.forgotten.len(),
+            self.past.len(),
+            self.machines.len(),
+            usize::from(self.strategy.is_some()),
+        ];
+        all.into_iter().sum()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The routes of container-manager: a table of contents.
 
+mod admission;
 mod containers;
 mod logs;
 mod nodes;
@@ -9,7 +10,8 @@ mod work_logs;
 
 use std::sync::Arc;
 
-use hayward_publication::{Handle, Publisher};
+use hayward_publication::{Handle, Publisher, audit};
+use hayward_service::admission::admit;
 use hayward_service::health::Health;
 use hayward_service::invariants::Watch;
 use hayward_service::openapi::Description;
@@ -45,7 +47,7 @@ impl Api {
 }
 
 fn described() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
+    let routes = OpenApiRouter::new()
         .routes(routes!(containers::list_containers))
         .routes(routes!(containers::show_container))
         .routes(routes!(logs::read_logs))
@@ -55,10 +57,12 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_containers))
         .routes(routes!(publications::follow_desired))
         .routes(routes!(publications::follow_requests))
-        .merge(placements::routes())
+        .merge(placements::routes());
+    admit(routes, admission::TABLE)
 }
 
 pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
+    let records = audit::routes(&api.handle, crate::NAME);
     let publisher = api.handle.publisher().clone();
     let standing = move || hayward_publication::status::standing(&publisher);
     let health = Health::new(crate::NAME, Arc::new(standing))
@@ -67,6 +71,7 @@ pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
         .with_state(api)
         .merge(health.routes())
         .merge(watch.routes())
+        .merge(records)
 }
 
 /// The description of the routes, as it is kept in `openapi/container-manager.json`.
@@ -75,6 +80,7 @@ pub fn golden() -> String {
     let mut document = described().into_openapi();
     document.merge(health.routes().into_openapi());
     document.merge(Watch::described(crate::NAME).routes().into_openapi());
+    document.merge(audit::described(crate::NAME).into_openapi());
     hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }
 

@@ -210,13 +210,16 @@ impl hayward_publication::Ledger for Ledger {
         self.place(moment, batch)
     }
 
-    fn is_empty(rows: &Rows) -> bool {
-        rows.born.is_empty()
-            && rows.changed.is_empty()
-            && rows.placements.is_empty()
-            && rows.forgotten.is_empty()
-            && rows.deployments.is_empty()
-            && rows.forgotten_deployments.is_empty()
+    fn weight(rows: &Rows) -> usize {
+        let all = [
+            rows.born.len(),
+            rows.changed.len(),
+            rows.placements.len(),
+            rows.forgotten.len(),
+            rows.deployments.len(),
+            rows.forgotten_deployments.len(),
+        ];
+        all.into_iter().sum()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {

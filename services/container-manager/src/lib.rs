@@ -106,6 +106,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     ));
 
     let watch = invariants::watch(&handle);
+    let auditor = Arc::clone(handle.auditor());
     watch.keep(shutdown.clone());
     let api = Api {
         handle,
@@ -113,7 +114,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         bells: Arc::default(),
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
+    let frame = Frame::new(NAME, Some(verifier))
+        .allow_insecure(settings.frame.allow_insecure)
+        .witness(auditor);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {
         address,

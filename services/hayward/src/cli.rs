@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, apps, bench, block, blocks, cancel, completion, containers, demo, enrol,
+    allocations, apps, audit, bench, block, blocks, cancel, completion, containers, demo, enrol,
     healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, prepare, queues,
     replay, reserve, rounds, service, simulate, single, submit, tasks, up, watch, what_if, work,
 };
@@ -111,6 +111,8 @@ pub enum Asking {
     Status(As<Nothing>),
     /// Say whether the fleet is well, and if not, what to do
     Doctor(As<Nothing>),
+    /// Export the audit records of the fleet, and verify that they are whole
+    Audit(As<audit::Arguments>),
     /// List the machines
     Nodes(As<nodes::Arguments>),
     /// Show a machine, empty it, vary it off or on, forget it

@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod apps;
+pub mod audit;
 pub mod bench;
 pub mod block;
 pub mod blocks;

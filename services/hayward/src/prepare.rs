@@ -97,6 +97,15 @@ pub fn agent_token(keys: &Keys, node: &NodeName) -> anyhow::Result<PathBuf> {
     Ok(keys.token_path(&name))
 }
 
+/// A token for a person who reads the audit records, and nothing else.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn auditor_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
+    let file = format!("auditor-{name}");
+    write_token(keys, &file, name, &[Scope::Auditor]).map(drop)
+}
+
 /// A token for a person: submits work in their own name, and sees what everybody may see. They are
 /// in the groups that their token of before named, if there was one.
 ///

@@ -1,6 +1,7 @@
 //! The routes of job-converter. Handlers check who asks, ask the ledger once or read what is
 //! published, and wrap the answer.
 
+mod admission;
 mod amend;
 mod applications;
 mod explain;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::from_fn;
 use hayward_publication::{Handle, Publisher};
+use hayward_service::admission::admit;
 use hayward_service::clock::Clock;
 use hayward_service::{frame, limits};
 use sqlx::PgPool;
@@ -41,12 +43,13 @@ pub struct App {
 }
 
 pub fn routes(doors: &Doors) -> OpenApiRouter<App> {
-    OpenApiRouter::new()
+    let routes = OpenApiRouter::new()
         .merge(doors.jobs.guards(of_users()))
         .merge(doors.orchestrator.guards(of_orchestrators()))
         .merge(doors.applications.guards(applications()))
         .merge(of_runners())
-        .routes(routes!(publications::follow_demand))
+        .routes(routes!(publications::follow_demand));
+    admit(routes, admission::TABLE)
 }
 
 /// What the manager `jobs` is for: work that users submit, and what they see of it.

@@ -181,8 +181,8 @@ impl Kept for Ledger {
         self.take_turn(moment, batch)
     }
 
-    fn is_empty(rows: &Rows) -> bool {
-        rows.is_empty()
+    fn weight(rows: &Rows) -> usize {
+        rows.weight()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {

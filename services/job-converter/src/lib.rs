@@ -36,7 +36,7 @@ use hayward_job_converter_api::orchestrators::{ORCHESTRATED, ORCHESTRATORS};
 use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_job_converter_applications::managers::Managers;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, committer};
+use hayward_publication::{Committer, Handle, Publisher, audit, committer};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_service::auth::Keys;
 use hayward_service::client::{Client, TokenSource};
@@ -136,6 +136,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     ));
 
     let watch = invariants::watch(&handle);
+    let auditor = Arc::clone(handle.auditor());
+    let records = audit::routes(&handle, NAME);
     watch.keep(rest.clone());
     let app = App {
         handle,
@@ -153,10 +155,12 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         .insecure(frame::insecure_modes(address))
         .schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes(&doors).with_state(app);
-    let router = documented(routes.merge(health.routes()).merge(watch.routes()), ABOUT);
+    let routes = routes.merge(health.routes()).merge(watch.routes());
+    let router = documented(routes.merge(records), ABOUT);
     managers.start()?;
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
+        .witness(auditor)
         .serve(router, listener, shutdown);
     Ok(Running {
         address,
@@ -214,7 +218,8 @@ pub fn openapi() -> String {
     golden(
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
-            .merge(Watch::described(NAME).routes()),
+            .merge(Watch::described(NAME).routes())
+            .merge(audit::described(NAME)),
         ABOUT,
     )
 }

@@ -47,32 +47,36 @@ pub struct Rows {
 }
 
 impl Rows {
-    pub fn is_empty(&self) -> bool {
-        self.runners.is_empty()
-            && self.runners_gone.is_empty()
-            && self.submitted.rows.is_empty()
-            && self.amended.is_empty()
-            && self.cancelled.is_empty()
-            && self.ended.is_empty()
-            && self.forgotten.is_empty()
-            && self.outcomes.is_empty()
-            && self.attempts.is_empty()
-            && self.leases.is_empty()
-            && self.leases_gone.is_empty()
-            && self.settled.is_empty()
-            && self.settled_gone.is_empty()
-            && self.brakes.is_empty()
-            && self.processors.is_empty()
-            && self.localities.is_empty()
-            && self.localities_gone.is_empty()
-            && self.events.is_empty()
-            && self.keys.is_empty()
-            && self.keys_gone.is_empty()
-            && self.orchestrators.is_empty()
-            && self.applications.is_empty()
-            && self.applications_gone.is_empty()
-            && self.application_tasks.is_empty()
-            && self.application_tasks_gone.is_empty()
+    /// Rows that are to be written.
+    pub fn weight(&self) -> usize {
+        let all = [
+            self.runners.len(),
+            self.runners_gone.len(),
+            self.submitted.rows.len(),
+            self.amended.len(),
+            self.cancelled.len(),
+            self.ended.len(),
+            self.forgotten.len(),
+            self.outcomes.len(),
+            self.attempts.len(),
+            self.leases.len(),
+            self.leases_gone.len(),
+            self.settled.len(),
+            self.settled_gone.len(),
+            self.brakes.len(),
+            self.processors.len(),
+            self.localities.len(),
+            self.localities_gone.len(),
+            self.events.len(),
+            self.keys.len(),
+            self.keys_gone.len(),
+            self.orchestrators.weight(),
+            self.applications.len(),
+            self.applications_gone.len(),
+            self.application_tasks.len(),
+            self.application_tasks_gone.len(),
+        ];
+        all.into_iter().sum()
     }
 }
 

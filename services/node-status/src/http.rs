@@ -1,5 +1,6 @@
 //! The routes of node-status. Handlers check who asks, ask the ledger once, and wrap the answer.
 
+mod admission;
 mod credentials;
 mod drain;
 mod enrolments;
@@ -12,6 +13,7 @@ use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderValue};
 use hayward_publication::{Handle, Publisher};
+use hayward_service::admission::admit;
 use hayward_service::auth::Issuer;
 use hayward_service::idempotency::Memory;
 use sqlx::PgPool;
@@ -42,7 +44,7 @@ pub struct App {
 }
 
 pub fn routes() -> OpenApiRouter<App> {
-    OpenApiRouter::new()
+    let routes = OpenApiRouter::new()
         .routes(routes!(nodes::list_nodes))
         .routes(routes!(publication::follow_nodes))
         .routes(routes!(nodes::show_node, nodes::remove_node))
@@ -59,7 +61,8 @@ pub fn routes() -> OpenApiRouter<App> {
         .routes(routes!(
             credentials::redeem_enrolment,
             credentials::renew_credentials
-        ))
+        ));
+    admit(routes, admission::TABLE)
 }
 
 /// A11: what to ask for to read one's own write.

@@ -31,9 +31,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use axum::http::Method;
 use hayward_node_status_api::NODES;
-use hayward_publication::committer;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, Reply, Update};
+use hayward_publication::{Committer, Handle, Publisher, Reply, Update, audit, committer};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
 use hayward_service::Limits;
 use hayward_service::client::{Client, TokenSource};
@@ -137,6 +136,8 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
     let (told, patience) = (Arc::new(Memory::new(TOLD)), Arc::new(Patience::default()));
     let watch = invariants::watch(&handle);
+    let auditor = Arc::clone(handle.auditor());
+    let records = audit::routes(&handle, NAME);
     watch.keep(shutdown.clone());
     let app = App {
         handle,
@@ -155,9 +156,10 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         .insecure(frame::insecure_modes(address))
         .schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
-    let router = documented(routes.merge(watch.routes()), ABOUT);
+    let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
         .allow_insecure(settings.frame.allow_insecure)
+        .witness(auditor)
         .open(Method::POST, "/v1/nodes/{node}/credentials")
         .limits(Limits {
             connections: OPEN_TO_AGENTS,
@@ -180,7 +182,8 @@ pub fn openapi() -> String {
     golden(
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
-            .merge(Watch::described(NAME).routes()),
+            .merge(Watch::described(NAME).routes())
+            .merge(audit::described(NAME)),
         ABOUT,
     )
 }

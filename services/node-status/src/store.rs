@@ -35,13 +35,17 @@ pub struct Rows {
 }
 
 impl Rows {
-    pub fn is_empty(&self) -> bool {
-        self.nodes.is_empty()
-            && self.changes.is_empty()
-            && self.enrolments.is_empty()
-            && self.forgotten_enrolments.is_empty()
-            && self.limits.is_empty()
-            && self.drains.is_empty()
+    /// Rows that are to be written.
+    pub fn weight(&self) -> usize {
+        let all = [
+            self.nodes.len(),
+            self.changes.len(),
+            self.enrolments.len(),
+            self.forgotten_enrolments.len(),
+            self.limits.len(),
+            self.drains.len(),
+        ];
+        all.into_iter().sum()
     }
 }
 

@@ -1,5 +1,6 @@
 //! The routes of rm-scheduler: a table of contents.
 
+mod admission;
 mod allocations;
 mod inputs;
 mod load;
@@ -16,7 +17,8 @@ mod what_if;
 
 use std::sync::Arc;
 
-use hayward_publication::{Handle, Publisher};
+use hayward_publication::{Handle, Publisher, audit};
+use hayward_service::admission::admit;
 use hayward_service::auth::Issuer;
 use hayward_service::health::Health;
 use hayward_service::invariants::Watch;
@@ -49,16 +51,18 @@ impl Api {
 }
 
 pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
+    let records = audit::routes(&api.handle, crate::NAME);
     let publisher = api.handle.publisher().clone();
     let standing = move || hayward_publication::status::standing(&publisher);
     let health = Health::new(crate::NAME, Arc::new(standing))
         .schema(hayward_postgres::newest(&crate::MIGRATOR));
     let described = described().with_state(api);
-    described.merge(health.routes()).merge(watch.routes())
+    let routes = described.merge(health.routes()).merge(watch.routes());
+    routes.merge(records)
 }
 
 fn described() -> OpenApiRouter<Api> {
-    OpenApiRouter::new()
+    let routes = OpenApiRouter::new()
         .routes(routes!(policy::show_policy, policy::set_policy))
         .routes(routes!(policy_history::list_policies))
         .routes(routes!(policy_history::show_policy_version))
@@ -81,7 +85,8 @@ fn described() -> OpenApiRouter<Api> {
         .routes(routes!(publications::follow_clearings))
         .routes(routes!(publications::follow_processors))
         .routes(routes!(publications::follow_closed))
-        .merge(pools::routes())
+        .merge(pools::routes());
+    admit(routes, admission::TABLE)
 }
 
 /// The description of the routes, as it is kept in `openapi/rm-scheduler.json`.
@@ -90,5 +95,6 @@ pub fn golden() -> String {
     let mut document = described().into_openapi();
     document.merge(health.routes().into_openapi());
     document.merge(Watch::described(crate::NAME).routes().into_openapi());
+    document.merge(audit::described(crate::NAME).into_openapi());
     hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }

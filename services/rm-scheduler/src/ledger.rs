@@ -485,8 +485,8 @@ impl hayward_publication::Ledger for Ledger {
         self.wake_for_pools(wake, moment)
     }
 
-    fn is_empty(rows: &Rows) -> bool {
-        rows.is_empty()
+    fn weight(rows: &Rows) -> usize {
+        rows.weight()
     }
 
     async fn write(rows: Rows, tx: &mut PgConnection) -> Result<(), sqlx::Error> {

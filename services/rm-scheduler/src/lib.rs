@@ -147,6 +147,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     planners::start(handle.clone(), asked, shutdown.clone());
     let publisher = handle.publisher().clone();
     let watch = invariants::watch(&handle);
+    let auditor = Arc::clone(handle.auditor());
     watch.keep(shutdown.clone());
     let api = Api {
         handle,
@@ -155,7 +156,9 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         issuer,
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
+    let frame = Frame::new(NAME, Some(verifier))
+        .allow_insecure(settings.frame.allow_insecure)
+        .witness(auditor);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {
         address,

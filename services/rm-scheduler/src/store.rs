@@ -55,20 +55,26 @@ pub struct NewPolicy {
 }
 
 impl Rows {
-    pub fn is_empty(&self) -> bool {
-        self.allocations.is_empty()
-            && self.buried.is_empty()
-            && self.incarnations.is_empty()
-            && self.forgotten_work.is_empty()
-            && self.policy.is_none()
-            && self.rounds.is_empty()
-            && self.receipts.is_empty()
-            && self.inputs.is_none()
-            && self.usage.is_empty()
-            && self.carried.is_empty()
-            && self.forgotten.is_empty()
-            && self.clearings.is_empty()
-            && self.pools.is_empty()
+    /// Rows that are to be written.
+    pub fn weight(&self) -> usize {
+        let all = [
+            self.allocations.len(),
+            self.buried.len(),
+            self.incarnations.len(),
+            self.forgotten_work.len(),
+            self.policy
+                .as_ref()
+                .map_or(0, |it| usize::try_from(it.generation).unwrap_or(1)),
+            self.rounds.len(),
+            self.receipts.len(),
+            usize::from(self.inputs.is_some()),
+            self.usage.len(),
+            self.carried.len(),
+            self.forgotten.len(),
+            self.clearings.len(),
+            self.pools.weight(),
+        ];
+        all.into_iter().sum()
     }
 
     pub async fn write(self, tx: &mut sqlx::PgConnection) -> Result<(), sqlx::Error> {

@@ -10,6 +10,7 @@ declare
     owner  text := runner || '_owner';
     secret text := current_setting('hayward.password');
     role   text;
+    setting text[];
     member text := case when current_setting('server_version_num')::int >= 160000
                         then 'SET' else 'MEMBER' end;
 begin
@@ -32,6 +33,21 @@ begin
               and rolconfig @> array['search_path=' || quote_ident(runner)]
         ) then
             execute format('alter role %I set search_path to %I', role, runner);
+        end if;
+    end loop;
+
+    -- S25: whoever works as the runner waits within bounds, whatever its connection says first. As
+    -- long as those of our own pools.
+    foreach setting slice 1 in array array[
+        ['statement_timeout', '20000'],
+        ['lock_timeout', '5000'],
+        ['idle_in_transaction_session_timeout', '10000']
+    ] loop
+        if not exists (
+            select from pg_roles
+            where rolname = runner and rolconfig @> array[setting[1] || '=' || setting[2]]
+        ) then
+            execute format('alter role %I set %I to %L', runner, setting[1], setting[2]);
         end if;
     end loop;
 

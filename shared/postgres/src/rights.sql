@@ -1,5 +1,6 @@
 -- Run as the owner after the migrations: the runner may read and write every row of its schema,
--- and may read but not rewrite the record of the migrations.
+-- may read but not rewrite the record of the migrations, and may add to the audit records but
+-- never change or remove one (S24, S25): old ones go through a function of the owner.
 
 do $$
 declare
@@ -15,5 +16,11 @@ begin
     loop
         execute format('revoke insert, update, delete on %I.%I from %I', runner, ledger, runner);
     end loop;
+    if to_regclass(format('%I.audit', runner)) is not null then
+        execute format('revoke update, delete on %I.audit from %I', runner, runner);
+        execute format('revoke insert, update, delete on %I.audit_anchor from %I',
+            runner, runner);
+        execute format('grant execute on function %I.prune_audit() to %I', runner, runner);
+    end if;
 end
 $$;

@@ -15,11 +15,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_service::clock::Clock;
+use hayward_service::origin::{self, Asked};
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
 
 pub use self::batch::{Batch, Reply};
+use crate::audit::Auditor;
 use crate::{CommitError, Publisher};
 
 /// What a service keeps and how it changes. Everything here but `load` and `write` is pure: time
@@ -47,8 +49,9 @@ pub trait Ledger: Sized + Send + 'static {
     /// due.
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Self::Rows>) -> Wake;
 
-    /// True when there is nothing to write: then nothing is committed.
-    fn is_empty(rows: &Self::Rows) -> bool;
+    /// How much there is to write: with nothing, nothing is committed. A command that adds to it
+    /// has an audit record of its own.
+    fn weight(rows: &Self::Rows) -> usize;
 
     /// Writes the rows of one batch. The fence and the entries follow in the same transaction.
     fn write(
@@ -111,10 +114,17 @@ pub struct Committed<T> {
     pub revision: u64,
 }
 
+/// A command, and the request behind it.
+struct Sent<C> {
+    command: C,
+    asked: Option<Asked>,
+}
+
 /// Sends commands to the committer. Cheap to clone.
 pub struct Handle<C> {
-    queue: mpsc::Sender<C>,
+    queue: mpsc::Sender<Sent<C>>,
     publisher: Arc<Publisher>,
+    auditor: Arc<Auditor>,
 }
 
 impl<C> Clone for Handle<C> {
@@ -122,6 +132,7 @@ impl<C> Clone for Handle<C> {
         Self {
             queue: self.queue.clone(),
             publisher: self.publisher.clone(),
+            auditor: self.auditor.clone(),
         }
     }
 }
@@ -137,17 +148,24 @@ impl<C: Send + 'static> Handle<C> {
     ) -> Result<Committed<T>, CommitError> {
         self.publisher.leading()?;
         let (reply, answer) = oneshot::channel();
-        self.queue
-            .try_send(command(Reply::new(reply)))
-            .map_err(|refused| match refused {
-                mpsc::error::TrySendError::Full(_) => CommitError::Busy,
-                mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
-            })?;
+        let sent = Sent {
+            command: command(Reply::new(reply)),
+            asked: origin::current(),
+        };
+        self.queue.try_send(sent).map_err(|refused| match refused {
+            mpsc::error::TrySendError::Full(_) => CommitError::Busy,
+            mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
+        })?;
         answer.await.unwrap_or(Err(CommitError::Unavailable))
     }
 
     pub fn publisher(&self) -> &Arc<Publisher> {
         &self.publisher
+    }
+
+    /// The audit records: who is told of refusals, and what reads them.
+    pub fn auditor(&self) -> &Arc<Auditor> {
+        &self.auditor
     }
 
     /// Commands that wait, and how many may before more are refused (I25).
@@ -175,9 +193,11 @@ impl Committer {
         let publisher = Publisher::new();
         let (queue, commands) = mpsc::channel(settings.max_waiting);
         let (stop, stopped) = tokio::sync::watch::channel(false);
+        let auditor = Auditor::new(pool.clone(), clock.clone());
         let handle = Handle {
             queue,
             publisher: publisher.clone(),
+            auditor: auditor.clone(),
         };
         let office = term::Office {
             settings,
@@ -185,6 +205,7 @@ impl Committer {
             publications,
             clock,
             publisher,
+            auditor,
             context,
         };
         let task = tokio::spawn(term::stand::<L>(office, commands, stopped));

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use sqlx::PgPool;
+use sqlx::{PgExecutor, PgPool};
 use uuid::Uuid;
 
 /// A term of leadership.
@@ -47,14 +47,18 @@ pub async fn acquire(
 }
 
 /// Prolongs the lease; false when it is no longer ours.
-pub async fn renew(pool: &PgPool, epoch: i64, ttl: Duration) -> Result<bool, sqlx::Error> {
+pub async fn renew(
+    database: impl PgExecutor<'_>,
+    epoch: i64,
+    ttl: Duration,
+) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
         "update writer set expires_at = clock_timestamp() + $2 * interval '1 millisecond'
           where epoch = $1",
         epoch,
         millis(ttl)
     )
-    .execute(pool)
+    .execute(database)
     .await?;
     Ok(done.rows_affected() == 1)
 }

@@ -11,6 +11,7 @@
 //! pure code ([`published`], [`update`]) and property-tested: equal end state, whole transactions,
 //! never back, full ≡ delta.
 
+pub mod audit;
 pub mod committer;
 pub mod cursor;
 pub mod endpoint;

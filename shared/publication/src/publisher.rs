@@ -19,8 +19,11 @@ use crate::{CommitError, Cursor};
 /// Longest a reader may wait for news.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
+/// Publication, scope and key.
+pub(crate) type EntryKey = (&'static str, String, String);
+
 /// One changed entry of one commit.
-pub(crate) type Entry = ((&'static str, String, String), Body);
+pub(crate) type Entry = (EntryKey, Body);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
@@ -358,18 +361,10 @@ impl Publisher {
         }
     }
 
-    /// True when the entry already reads so: publishing it again would be no news.
-    pub(crate) fn holds(&self, (publication, scope, key): (&str, &str, &str), body: &Body) -> bool {
+    /// The entry as it is published.
+    pub(crate) fn body_of(&self, (publication, scope, key): &EntryKey) -> Body {
         let maps = self.maps.read();
-        let now = maps
-            .published
-            .get(publication)
-            .and_then(|map| map.get(scope, key));
-        match (now, body) {
-            (Some(now), Some(body)) => now.get() == body.get(),
-            (None, None) => true,
-            _ => false,
-        }
+        maps.published.get(publication)?.get(scope, key).cloned()
     }
 }
 

@@ -11,7 +11,7 @@ mod keys;
 mod scope;
 mod token;
 
-pub use caller::{Caller, OpenRoute, authenticate};
+pub use caller::{Caller, Door, OpenRoute, authenticate};
 pub use groups::{BadGroups, Groups};
 pub use keys::{Keys, TokenOrder};
 pub use scope::{BadScope, Scope};

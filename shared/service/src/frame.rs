@@ -28,8 +28,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::catch_panic::CatchPanicLayer;
 
-use crate::auth::{OpenRoute, Verifier, authenticate};
+use crate::auth::{Door, Verifier, authenticate};
 use crate::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
+use crate::origin::Witness;
 use crate::problem::{Code, Problem};
 use crate::request;
 use crate::settings::FrameSettings;
@@ -41,10 +42,9 @@ const REMIND: Duration = Duration::from_mins(1);
 /// A server before it serves.
 pub struct Frame {
     name: &'static str,
-    verifier: Option<Arc<Verifier>>,
+    door: Door,
     allow_insecure: bool,
     limits: Limits,
-    open: Vec<OpenRoute>,
 }
 
 impl Frame {
@@ -52,10 +52,12 @@ impl Frame {
     pub fn new(name: &'static str, verifier: Option<Arc<Verifier>>) -> Self {
         Self {
             name,
-            verifier,
+            door: Door {
+                verifier,
+                ..Door::default()
+            },
             allow_insecure: false,
             limits: Limits::default(),
-            open: Vec::new(),
         }
     }
 
@@ -63,7 +65,14 @@ impl Frame {
     /// handler checks. Its text is as in the router: `/v1/things/{thing}`.
     #[must_use]
     pub fn open(mut self, method: http::Method, route: &'static str) -> Self {
-        self.open.push((method, route));
+        self.door.open.push((method, route));
+        self
+    }
+
+    /// Who is told of refused requests (S24).
+    #[must_use]
+    pub fn witness(mut self, witness: Arc<dyn Witness>) -> Self {
+        self.door.witness = Some(witness);
         self
     }
 
@@ -96,7 +105,7 @@ impl Frame {
         let insecure = insecure_modes(address);
         tracing::info!(service = self.name, %address, "listening");
         let limits = Arc::new(self.limits);
-        let router = surrounded(router, (self.verifier, self.open), &limits, &shutdown);
+        let router = surrounded(router, self.door, &limits, &shutdown);
         tokio::select! {
             () = connection::serve(router, listener, &limits, &shutdown) => {}
             () = remind(self.name, &insecure) => {}
@@ -162,13 +171,8 @@ async fn remind(name: &str, insecure: &[String]) {
     }
 }
 
-fn surrounded(
-    router: Router,
-    (verifier, open): (Option<Arc<Verifier>>, Vec<OpenRoute>),
-    limits: &Arc<Limits>,
-    shutdown: &Shutdown,
-) -> Router {
-    let open: Arc<[OpenRoute]> = open.into();
+fn surrounded(router: Router, door: Door, limits: &Arc<Limits>, shutdown: &Shutdown) -> Router {
+    let door = Arc::new(door);
     let working = Arc::new(Semaphore::new(limits.working));
     let (limits, shutdown) = (Arc::clone(limits), shutdown.clone());
     router
@@ -188,7 +192,7 @@ fn surrounded(
             )
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
-            authenticate((verifier.clone(), Arc::clone(&open)), request, next)
+            authenticate(Arc::clone(&door), request, next)
         }))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(request::surround))

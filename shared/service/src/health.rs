@@ -11,9 +11,17 @@ use utoipa::ToSchema;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
+use crate::admission::{Table, Who, admit};
 use crate::auth::Caller;
 use crate::extract::Json;
 use crate::problem::Problem;
+
+/// S1: the two words are all that strangers are told.
+const TABLE: Table = &[
+    ("livez", &[Who::Anyone]),
+    ("readyz", &[Who::Anyone]),
+    ("show_status", &[Who::Known]),
+];
 
 /// How a service stands, as only the service can know.
 #[derive(Debug, Clone, Default)]
@@ -99,11 +107,11 @@ impl Health {
 
     /// The three routes, to be merged into those of the service.
     pub fn routes(self) -> OpenApiRouter {
-        OpenApiRouter::default()
+        let routes = OpenApiRouter::default()
             .routes(routes!(livez))
             .routes(routes!(readyz))
-            .routes(routes!(status))
-            .with_state(self)
+            .routes(routes!(status));
+        admit(routes, TABLE).with_state(self)
     }
 }
 

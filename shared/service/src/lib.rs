@@ -8,6 +8,7 @@
 //! A service reads its [`settings`], starts [`telemetry`], opens its [`auth::Keys`], describes its
 //! routes with [`openapi::documented`], and hands them to a [`frame::Frame`].
 
+pub mod admission;
 pub mod auth;
 pub mod client;
 pub mod clock;
@@ -19,6 +20,7 @@ pub mod invariants;
 pub mod lengthy;
 pub mod limits;
 pub mod openapi;
+pub mod origin;
 pub mod problem;
 pub mod refusal;
 pub mod request;

@@ -93,7 +93,7 @@ pub async fn surround(request: Request, next: Next) -> Response {
     response
 }
 
-fn trace_id_of(span: &tracing::Span) -> Option<String> {
+pub(crate) fn trace_id_of(span: &tracing::Span) -> Option<String> {
     let context = span.context();
     let span = context.span();
     let context = span.span_context();

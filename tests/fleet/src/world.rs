@@ -352,6 +352,12 @@ impl World {
         url
     }
 
+    /// Where the database is, as the role of a service.
+    pub fn database(&self, role: &str) -> &str {
+        let url = self.databases.get(role);
+        url.unwrap_or_else(|| panic!("no role {role}"))
+    }
+
     /// A client of one service with the token of that name.
     pub fn client(&self, service: &str, token: &str) -> Client {
         let token = TokenSource::file(self.keys.token_path(token));

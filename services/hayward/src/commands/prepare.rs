@@ -28,6 +28,9 @@ pub struct Arguments {
     /// Make a token for this person. May be repeated.
     #[arg(long = "user", value_name = "NAME")]
     pub users: Vec<UserName>,
+    /// Make a token for this person to read audit records, and nothing else. May be repeated.
+    #[arg(long = "auditor", value_name = "NAME")]
+    pub auditors: Vec<UserName>,
     /// These people are in this group: lists of who may submit, limits and placement rules of
     /// queues name it. May be repeated. Without it they stay in the groups of their last token.
     #[arg(
@@ -52,6 +55,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Some(groups) => prepare::user_token_in(&keys, user.as_str(), groups.clone())?,
             None => prepare::user_token(&keys, user.as_str())?,
         };
+    }
+    for name in &arguments.auditors {
+        prepare::auditor_token(&keys, name.as_str())?;
     }
     if let Some(url) = &arguments.admin_url {
         prepare::database(&keys, url, false).await?;

@@ -51,8 +51,8 @@ impl Changes {
         self.works.insert(id, None);
     }
 
-    pub fn is_empty(&self) -> bool {
-        self.kept.is_empty() && self.works.is_empty()
+    pub fn weight(&self) -> usize {
+        self.kept.len() + self.works.len()
     }
 }
 

@@ -4,7 +4,7 @@ use axum::extract::State;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry};
 use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Path, Query};
+use hayward_service::{Caller, Json, Path, Query, Scope};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -30,6 +30,12 @@ impl Filter {
     }
 }
 
+/// Users see their own (S12); what is somebody else's does not exist for them (S7).
+fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
+    let all = caller.has(&Scope::Operator) || caller.has(&Scope::Viewer);
+    all || entry.user.as_str() == caller.name
+}
+
 /// Who holds which room where.
 #[utoipa::path(
     get, path = "/v1/allocations", operation_id = "list_allocations", tag = "allocations",
@@ -44,7 +50,7 @@ impl Filter {
 )]
 pub async fn list_allocations(
     State(api): State<Api>,
-    _caller: Caller,
+    caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<AllocationList>, Problem> {
     api.publisher().leading()?;
@@ -54,7 +60,7 @@ pub async fn list_allocations(
     let through = entries
         .iter()
         .map(|(_, entry)| entry)
-        .filter(|entry| filter.lets_through(entry));
+        .filter(|entry| may_see(&caller, entry) && filter.lets_through(entry));
     let allocations = through.map(AllocationView::from).collect();
     Ok(Json(AllocationList {
         allocations,
@@ -79,11 +85,12 @@ pub async fn list_allocations(
 )]
 pub async fn show_allocation(
     State(api): State<Api>,
-    _caller: Caller,
+    caller: Caller,
     Path(allocation): Path<AllocationId>,
 ) -> Result<Json<AllocationView>, Problem> {
     api.publisher().leading()?;
     let entry: Option<AllocationEntry> = api.publisher().get(ALLOCATIONS, "", allocation.as_str());
+    let entry = entry.filter(|entry| may_see(&caller, entry));
     let entry = entry.ok_or_else(|| Problem::not_found(format!("allocation {allocation}")))?;
     Ok(Json(AllocationView::from(&entry)))
 }

@@ -47,11 +47,8 @@ impl PoolRow {
 }
 
 impl PoolRows {
-    pub fn is_empty(&self) -> bool {
-        self.pools.is_empty()
-            && self.workers.is_empty()
-            && self.events.is_empty()
-            && self.forgotten.is_empty()
+    pub fn weight(&self) -> usize {
+        self.pools.len() + self.workers.len() + self.events.len() + self.forgotten.len()
     }
 
     pub fn made(&mut self, about: &About, pool: &Pool) {

@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use hayward_service::origin::Asked;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 
 use super::Committed;
+use crate::audit::Deeds;
 use crate::published::Body;
-use crate::publisher::{Entry, Publisher};
+use crate::publisher::{Entry, EntryKey, Publisher};
 use crate::{CommitError, Cursor};
 
 /// Where the answer to one command goes. Answered through [`Batch::answer`], and only after the
@@ -25,10 +27,18 @@ impl<T> Reply<T> {
 
 type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
 
+/// An entry is to read so; `doer` wants it.
+struct Put {
+    key: EntryKey,
+    body: Body,
+    doer: usize,
+}
+
 /// Gathers rows, entries and answers until they are committed together.
 pub struct Batch<R> {
     pub rows: R,
-    entries: BTreeMap<(&'static str, String, String), Body>,
+    puts: Vec<Put>,
+    deeds: Deeds,
     followed: BTreeMap<&'static str, Cursor>,
     waiting: Vec<Waiting>,
 }
@@ -37,7 +47,8 @@ impl<R: Default> Default for Batch<R> {
     fn default() -> Self {
         Self {
             rows: R::default(),
-            entries: BTreeMap::new(),
+            puts: Vec::new(),
+            deeds: Deeds::default(),
             followed: BTreeMap::new(),
             waiting: Vec::new(),
         }
@@ -70,8 +81,11 @@ impl<R> Batch<R> {
         key: &str,
         body: Option<Arc<RawValue>>,
     ) {
-        self.entries
-            .insert((publication, scope.to_owned(), key.to_owned()), body);
+        self.puts.push(Put {
+            key: (publication, scope.to_owned(), key.to_owned()),
+            body,
+            doer: self.deeds.doer(),
+        });
     }
 
     /// Answers a command once this batch is committed.
@@ -103,18 +117,56 @@ impl<R> Batch<R> {
         }
     }
 
-    /// Entries that differ from what is published.
+    /// What follows is done because of this request.
+    pub(super) fn begin(&mut self, asked: Option<Asked>) {
+        self.deeds.begin(asked);
+    }
+
+    /// What follows is the service's own; `grew`: rows came since the beginning.
+    pub(super) fn end(&mut self, grew: bool) {
+        self.deeds.end(grew);
+    }
+
+    /// Entries that differ from what is published, each once; and who changed which.
     pub(super) fn news(&mut self, publisher: &Publisher) -> Vec<Entry> {
-        std::mem::take(&mut self.entries)
-            .into_iter()
-            .filter(|((publication, scope, key), body)| {
-                !publisher.holds((publication, scope, key), body)
-            })
-            .collect()
+        let mut puts = std::mem::take(&mut self.puts);
+        // Stable: of puts of one entry the last is what it will be.
+        puts.sort_by(|one, other| one.key.cmp(&other.key));
+        let mut news = Vec::with_capacity(puts.len());
+        let mut puts = puts.into_iter().peekable();
+        while let Some(mut put) = puts.next() {
+            let published = publisher.body_of(&put.key);
+            let mut before = published.clone();
+            loop {
+                if !same(&before, &put.body) {
+                    self.deeds.changed(put.doer, &put.key, &before, &put.body);
+                }
+                let Some(next) = puts.next_if(|next| next.key == put.key) else {
+                    break;
+                };
+                before = std::mem::replace(&mut put, next).body;
+            }
+            if !same(&published, &put.body) {
+                news.push((put.key, put.body));
+            }
+        }
+        news
+    }
+
+    pub(super) fn deeds(&mut self) -> Deeds {
+        std::mem::take(&mut self.deeds)
     }
 
     pub(super) fn into_parts(self) -> (R, BTreeMap<&'static str, Cursor>, Answers) {
         (self.rows, self.followed, Answers(self.waiting))
+    }
+}
+
+fn same(one: &Body, other: &Body) -> bool {
+    match (one, other) {
+        (Some(one), Some(other)) => one.get() == other.get(),
+        (None, None) => true,
+        _ => false,
     }
 }
 

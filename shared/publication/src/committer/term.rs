@@ -6,16 +6,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hayward_service::clock::Clock;
+use hayward_vocabulary::Timestamp;
 use serde_json::value::RawValue;
 use sqlx::PgPool;
 use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::batch::Answers;
-use super::{Batch, Ledger, Moment, Settings, Wake};
+use super::{Batch, Ledger, Moment, Sent, Settings, Wake};
+use crate::audit::{AuditRecord, Auditor, Link, rows as records};
 use crate::lease::{self, Term};
 use crate::publisher::{Entry, Publisher};
 use crate::{CommitError, Cursor, rows};
+
+/// How often old audit records are looked for, and how soon again while there are more.
+const PRUNE_EACH: Duration = Duration::from_hours(1);
+const PRUNE_SOON: Duration = Duration::from_secs(1);
 
 /// Everything a term needs besides the ledger.
 pub(super) struct Office<L: Ledger> {
@@ -24,6 +30,7 @@ pub(super) struct Office<L: Ledger> {
     pub publications: &'static [&'static str],
     pub clock: Arc<dyn Clock>,
     pub publisher: Arc<Publisher>,
+    pub auditor: Arc<Auditor>,
     pub context: Arc<L::Context>,
 }
 
@@ -38,7 +45,7 @@ enum End {
 /// Stands for leadership until told to stop.
 pub(super) async fn stand<L: Ledger>(
     office: Office<L>,
-    mut commands: mpsc::Receiver<L::Command>,
+    mut commands: mpsc::Receiver<Sent<L::Command>>,
     mut stop: watch::Receiver<bool>,
 ) {
     let pause = (office.settings.lease / 4).min(Duration::from_millis(500));
@@ -76,7 +83,7 @@ pub(super) async fn stand<L: Ledger>(
 async fn serve<L: Ledger>(
     office: &Office<L>,
     term: Term,
-    commands: &mut mpsc::Receiver<L::Command>,
+    commands: &mut mpsc::Receiver<Sent<L::Command>>,
     stop: &mut watch::Receiver<bool>,
 ) -> End {
     let started = Instant::now();
@@ -85,6 +92,8 @@ async fn serve<L: Ledger>(
         term,
         started,
         at: term.revision,
+        chain: Link::default(),
+        prune_at: started + PRUNE_EACH,
     };
     let mut ledger = match writer.load().await {
         Ok(ledger) => ledger,
@@ -121,8 +130,11 @@ async fn serve<L: Ledger>(
         let moment = writer.moment();
         let mut batch = Batch::default();
         let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
-            for command in gathered.drain(..) {
-                ledger.apply(command, &moment, &mut batch);
+            for sent in gathered.drain(..) {
+                let weight = L::weight(&batch.rows);
+                batch.begin(sent.asked);
+                ledger.apply(sent.command, &moment, &mut batch);
+                batch.end(L::weight(&batch.rows) > weight);
             }
             ledger.round(&moment, &mut batch)
         }));
@@ -133,7 +145,7 @@ async fn serve<L: Ledger>(
             return End::Uncertain(sqlx::Error::Protocol("a command panicked".into()));
         };
         wake = next;
-        match writer.commit(batch).await {
+        match writer.commit(batch, moment.now).await {
             Ok(true) => {}
             Ok(false) => return End::Deposed,
             Err(error) => return End::Uncertain(error),
@@ -148,6 +160,10 @@ struct Writer<'a, L: Ledger> {
     started: Instant,
     /// Revision of the last commit.
     at: i64,
+    /// The last audit record.
+    chain: Link,
+    /// When old audit records are looked for.
+    prune_at: Instant,
 }
 
 impl<L: Ledger> Writer<'_, L> {
@@ -169,6 +185,7 @@ impl<L: Ledger> Writer<'_, L> {
         let ledger = L::load(&mut tx, &self.moment(), &self.office.context).await?;
         let stored = rows::load_entries(&mut tx).await?;
         let positions = rows::load_followed(&mut tx).await?;
+        self.chain = records::head(&mut tx).await?;
         tx.commit().await?;
         self.office.publisher.remember(positions);
         let at = u64::try_from(self.at).unwrap_or(0);
@@ -198,14 +215,28 @@ impl<L: Ledger> Writer<'_, L> {
     }
 
     /// Commits a batch; `false` when the lease is no longer ours.
-    async fn commit(&mut self, mut batch: Batch<L::Rows>) -> Result<bool, sqlx::Error> {
+    async fn commit(
+        &mut self,
+        mut batch: Batch<L::Rows>,
+        now: Timestamp,
+    ) -> Result<bool, sqlx::Error> {
+        self.prune_when_due().await?;
         let news = batch.news(&self.office.publisher);
+        let deeds = batch.deeds();
         let (rows, followed, answers) = batch.into_parts();
-        if news.is_empty() && L::is_empty(&rows) {
+        let refusals = self.office.auditor.take_refusals();
+        if news.is_empty() && L::weight(&rows) == 0 {
             answers.give(&Ok(u64::try_from(self.at).unwrap_or(0)));
-            return self.renew_when_due().await;
+            return self.rest(refusals).await;
         }
-        match self.write(rows, &news, &followed).await {
+        let revision = u64::try_from(self.at + 1).unwrap_or(0);
+        let deeds = deeds.records(&self.office.settings.holder, revision, now);
+        let (records, chain) = self.chained(&refusals, deeds);
+        let done = self.write(rows, (&news, &records), &followed).await;
+        if !matches!(done, Ok(true)) {
+            self.office.auditor.give_back(refusals);
+        }
+        match done {
             Ok(true) => {}
             Ok(false) => {
                 answers.give(&Err(CommitError::Standby));
@@ -216,14 +247,68 @@ impl<L: Ledger> Writer<'_, L> {
                 return Err(error);
             }
         }
+        self.chain = chain;
         self.show(news, answers);
+        Ok(true)
+    }
+
+    /// Gives records their places, refusals of before this commit first, and says where the chain
+    /// goes on after them.
+    fn chained(
+        &self,
+        refusals: &[AuditRecord],
+        deeds: Vec<AuditRecord>,
+    ) -> (Vec<AuditRecord>, Link) {
+        let mut chain = self.chain;
+        let revision = u64::try_from(self.at).unwrap_or(0);
+        let refusals = refusals.iter().cloned();
+        let refusals = refusals.map(|record| AuditRecord { revision, ..record });
+        let records = refusals.chain(deeds).map(|record| chain.chain(record));
+        (records.collect(), chain)
+    }
+
+    async fn prune_when_due(&mut self) -> Result<(), sqlx::Error> {
+        if Instant::now() >= self.prune_at {
+            let mut connection = self.office.pool.acquire().await?;
+            let gone = records::prune(&mut connection).await?;
+            // As long as there are more, soon again.
+            self.prune_at = Instant::now() + if gone > 0 { PRUNE_SOON } else { PRUNE_EACH };
+        }
+        Ok(())
+    }
+
+    /// Nothing was changed: time for the lease, and for refusals. These have a transaction of
+    /// their own, which raises no revision.
+    async fn rest(&mut self, refusals: Vec<AuditRecord>) -> Result<bool, sqlx::Error> {
+        if refusals.is_empty() {
+            return self.renew_when_due().await;
+        }
+        let (records, chain) = self.chained(&refusals, Vec::new());
+        let done = self.append(&records).await;
+        match done {
+            Ok(true) => self.chain = chain,
+            _ => self.office.auditor.give_back(refusals),
+        }
+        done
+    }
+
+    async fn append(&mut self, records: &[AuditRecord]) -> Result<bool, sqlx::Error> {
+        let (asked, lease) = (Instant::now(), self.office.settings.lease);
+        let mut tx = self.office.pool.begin().await?;
+        records::append(&mut tx, records).await?;
+        if !lease::renew(&mut *tx, self.term.epoch, lease).await? {
+            tx.rollback().await?;
+            return Ok(false);
+        }
+        tx.commit().await?;
+        self.prolong(asked);
         Ok(true)
     }
 
     async fn write(
         &mut self,
         rows: L::Rows,
-        news: &[Entry],
+        (news, records): (&[Entry], &[AuditRecord]),
         followed: &BTreeMap<&'static str, Cursor>,
     ) -> Result<bool, sqlx::Error> {
         let asked = Instant::now();
@@ -233,6 +318,7 @@ impl<L: Ledger> Writer<'_, L> {
             rows::write_entries(&mut tx, self.at + 1, news).await?;
         }
         rows::write_followed(&mut tx, followed).await?;
+        records::append(&mut tx, records).await?;
         if let Some(revision) = self.trim_due() {
             rows::forget(&mut tx, i64::try_from(revision).unwrap_or(0)).await?;
         }

@@ -13,6 +13,7 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 
 use super::{Principal, Refusal, Verifier};
+use crate::origin::{Origin, Witness};
 use crate::problem::{Code, Problem};
 
 /// What anybody may read: the two status words, and the description of the API, which is the same
@@ -61,22 +62,37 @@ fn among(open: &[OpenRoute], request: &Request) -> bool {
     })
 }
 
+/// How the door of one service is kept.
+#[derive(Default)]
+pub struct Door {
+    /// Without it nobody has a good token.
+    pub verifier: Option<Arc<Verifier>>,
+    pub open: Vec<OpenRoute>,
+    /// Who is told of refusals (S24).
+    pub witness: Option<Arc<dyn Witness>>,
+}
+
 /// Middleware: gives the request its [`Caller`], or answers 401.
-pub async fn authenticate(
-    (verifier, open): (Option<Arc<Verifier>>, Arc<[OpenRoute]>),
-    mut request: Request,
-    next: Next,
-) -> Response {
-    if !open_to_all(request.uri().path()) && !among(&open, &request) {
-        match principal_of(verifier.as_deref(), &request) {
-            Ok(principal) => {
-                tracing::Span::current().record("caller", principal.name.as_str());
-                request.extensions_mut().insert(Caller(principal));
-            }
-            Err(refusal) => return Problem::from(refusal).into_response(),
+pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> Response {
+    let open = open_to_all(request.uri().path()) || among(&door.open, &request);
+    let known = (!open).then(|| principal_of(door.verifier.as_deref(), &request));
+    let principal = known.as_ref().and_then(|known| known.as_ref().ok());
+    let origin = Origin::of(&request, principal.cloned());
+    let response = match known {
+        Some(Err(refusal)) => Problem::from(refusal).into_response(),
+        Some(Ok(principal)) => {
+            tracing::Span::current().record("caller", principal.name.as_str());
+            request.extensions_mut().insert(Caller(principal));
+            Arc::clone(&origin).scope(next.run(request)).await
         }
+        None => Arc::clone(&origin).scope(next.run(request)).await,
+    };
+    if let Some(witness) = &door.witness
+        && origin.is_refusal(response.status())
+    {
+        witness.refused(origin.asked(), response.status().as_u16());
     }
-    next.run(request).await
+    response
 }
 
 fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Principal>, Refusal> {

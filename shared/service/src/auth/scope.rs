@@ -16,6 +16,8 @@ pub enum Scope {
     Operator,
     /// May read everything and change nothing.
     Viewer,
+    /// May read the audit records, and nothing else.
+    Auditor,
     /// The agent of one node.
     Agent(NodeName),
     /// One of the services of the fleet, by name.
@@ -39,6 +41,7 @@ impl fmt::Display for Scope {
             Self::Submitter => f.write_str("submitter"),
             Self::Operator => f.write_str("operator"),
             Self::Viewer => f.write_str("viewer"),
+            Self::Auditor => f.write_str("auditor"),
             Self::Agent(node) => write!(f, "agent:{node}"),
             Self::Service(name) => write!(f, "service:{name}"),
             Self::Runner(work) => write!(f, "runner:{work}"),
@@ -58,6 +61,7 @@ impl FromStr for Scope {
                 "submitter" => Ok(Self::Submitter),
                 "operator" => Ok(Self::Operator),
                 "viewer" => Ok(Self::Viewer),
+                "auditor" => Ok(Self::Auditor),
                 _ => Err(bad()),
             };
         };

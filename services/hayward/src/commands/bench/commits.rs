@@ -40,8 +40,8 @@ impl Ledger for Numbers {
         Wake::OnNews
     }
 
-    fn is_empty((): &()) -> bool {
-        true
+    fn weight((): &()) -> usize {
+        0
     }
 
     async fn write((): (), _tx: &mut PgConnection) -> Result<(), sqlx::Error> {

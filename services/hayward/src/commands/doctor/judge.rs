@@ -24,8 +24,6 @@ const LONG_MS: u64 = 24 * 3_600_000;
 
 /// A service that begins has heard all its neighbours after this long, and been looked at.
 const BEGINS_MS: u64 = 120_000;
-/// No service can look at it yet, and each says so.
-const NEVER_SEEN: &str = "I19";
 /// That it is switched off is somebody's will.
 const BLOCKLIST_OFF: &str = "the blocklist is switched off";
 
@@ -132,7 +130,7 @@ fn is_unseen(rule: &RuleStanding, uptime_ms: u64) -> bool {
     let lately = |good| rule.checked_at.ms_since(good) <= BEGINS_MS;
     let just = uptime_ms <= BEGINS_MS || rule.last_good_at.is_some_and(lately);
     match rule.result {
-        RuleResult::NotChecked => rule.id != NEVER_SEEN && !off && !just,
+        RuleResult::NotChecked => !off && !just,
         RuleResult::Unknown => true,
         RuleResult::Holds | RuleResult::Violated => false,
     }

@@ -59,7 +59,7 @@ fn service(name: &'static str) -> ServiceFacts {
             checked_at: Timestamp::default(),
             rules: vec![
                 rule("I2", RuleResult::Holds),
-                rule("I19", RuleResult::NotChecked),
+                rule("I19", RuleResult::Holds),
             ],
         }),
         clock_ahead_ms: Some(300),
@@ -372,7 +372,7 @@ fn one_page_says_it_all() {
         "rm-scheduler       leads  0.1.0",
         "allocations 0",
         "same",
-        "5 hold, 5 not checked (I19)",
+        "10 hold",
         "4 healthy, 1 varied off, 1 drained or draining",
         "50 GiB of 100 GiB left here",
     ] {

@@ -1,0 +1,84 @@
+//! Following the chains page by page. Pure.
+
+use hayward_publication::audit::{AuditOutcome, AuditPage, Break, Link};
+use serde::Serialize;
+
+/// The chains of all services that pages were seen of.
+#[derive(Debug, Default, Serialize)]
+pub struct Walk {
+    pub chains: Vec<Chain>,
+}
+
+/// How the chain of one service was found.
+#[derive(Debug, Serialize)]
+pub struct Chain {
+    pub service: String,
+    pub records: u64,
+    pub refused: u64,
+    /// Number of the last record that is as it should be.
+    pub last: u64,
+    /// The first that is not, in words.
+    pub broken: Option<String>,
+    /// And its number.
+    pub first_broken: Option<u64>,
+    #[serde(skip)]
+    at: Link,
+}
+
+impl Walk {
+    /// Pages of one service come in order.
+    pub fn take(&mut self, page: &AuditPage) {
+        let known = self.chains.iter().position(|it| it.service == page.service);
+        let place = known.unwrap_or_else(|| {
+            self.chains.push(Chain::from(page));
+            self.chains.len() - 1
+        });
+        if let Some(chain) = self.chains.get_mut(place)
+            && chain.broken.is_none()
+            && let Err(broken) = chain.follow(page)
+        {
+            chain.first_broken = Some(broken.record());
+            chain.broken = Some(broken.to_string());
+        }
+    }
+
+    pub fn whole(&self) -> bool {
+        self.chains.iter().all(|chain| chain.broken.is_none())
+    }
+}
+
+impl Chain {
+    fn from(page: &AuditPage) -> Self {
+        Self {
+            service: page.service.clone(),
+            records: 0,
+            refused: 0,
+            last: page.after.number,
+            broken: None,
+            first_broken: None,
+            at: page.after,
+        }
+    }
+
+    fn follow(&mut self, page: &AuditPage) -> Result<(), Break> {
+        if page.after != self.at {
+            return Err(match page.after.number {
+                same if same == self.at.number => Break::Altered(same),
+                other => Break::Gap {
+                    after: self.at.number,
+                    found: other + 1,
+                },
+            });
+        }
+        for record in &page.records {
+            self.at.follow(record)?;
+            self.records += 1;
+            self.refused += u64::from(record.outcome == AuditOutcome::Refused);
+            self.last = record.number;
+        }
+        match page.next_cursor {
+            Some(_) => Ok(()),
+            None => self.at.ends_at(page.revision),
+        }
+    }
+}

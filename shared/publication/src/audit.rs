@@ -1,0 +1,61 @@
+//! Audit records: who changed what, when, from where and on whose behalf (S24), written by the
+//! committer in the transaction of the change, so that no change is without one (I19).
+//!
+//! Records form a chain: each carries a digest of itself and of the one before, and revisions go on
+//! without a gap, so what is altered, left out or cut off is found ([`record`]). The role of the
+//! service may add and read records; it cannot change one. Refused requests are written as well,
+//! bounded ([`refusals`]). They are kept for 400 days; what is pruned leaves the place where the
+//! chain goes on.
+
+mod check;
+mod deeds;
+pub mod record;
+mod refusals;
+mod route;
+pub(crate) mod rows;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use hayward_service::clock::Clock;
+use hayward_service::origin::{Asked, Witness};
+use sqlx::PgPool;
+
+pub(crate) use self::deeds::Deeds;
+pub use self::record::{AuditOutcome, AuditRecord, Break, Digest, Link};
+use self::refusals::Refusals;
+pub use self::route::{AuditPage, described, routes};
+
+/// The audit records of one service, for those who do not write them.
+pub struct Auditor {
+    pool: PgPool,
+    clock: Arc<dyn Clock>,
+    refusals: Refusals,
+    checked: tokio::sync::Mutex<check::Checked>,
+}
+
+impl Auditor {
+    pub(crate) fn new(pool: PgPool, clock: Arc<dyn Clock>) -> Arc<Self> {
+        Arc::new(Self {
+            pool,
+            clock,
+            refusals: Refusals::new(Instant::now()),
+            checked: tokio::sync::Mutex::default(),
+        })
+    }
+
+    /// Those that may be written now.
+    pub(crate) fn take_refusals(&self) -> Vec<AuditRecord> {
+        self.refusals.take(Instant::now())
+    }
+
+    pub(crate) fn give_back(&self, refusals: Vec<AuditRecord>) {
+        self.refusals.give_back(refusals);
+    }
+}
+
+impl Witness for Auditor {
+    fn refused(&self, asked: Asked, status: u16) {
+        self.refusals.add(&asked, status, self.clock.now());
+    }
+}

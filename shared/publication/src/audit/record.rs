@@ -1,0 +1,288 @@
+//! One record, and the chain it is part of. Pure: whoever has an exported record can judge it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hayward_vocabulary::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use utoipa::ToSchema;
+
+/// A SHA-256, in hexadecimal digits.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(try_from = "String", into = "String")]
+#[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]
+pub struct Digest(pub [u8; 32]);
+
+impl Digest {
+    pub(crate) fn of_stored(bytes: &[u8]) -> Self {
+        // Other lengths are no digests of ours; they verify as wrong.
+        Self(bytes.try_into().unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A text that is no digest.
+#[derive(Debug, thiserror::Error)]
+#[error("a digest has 64 hexadecimal digits")]
+pub struct BadDigest;
+
+impl FromStr for Digest {
+    type Err = BadDigest;
+    fn from_str(text: &str) -> Result<Self, BadDigest> {
+        let digits = text.as_bytes();
+        let mut digest = [0; 32];
+        if digits.len() != 64 || !text.bytes().all(|it| it.is_ascii_hexdigit()) {
+            return Err(BadDigest);
+        }
+        for (byte, pair) in digest.iter_mut().zip(digits.chunks_exact(2)) {
+            let pair = std::str::from_utf8(pair).map_err(|_| BadDigest)?;
+            *byte = u8::from_str_radix(pair, 16).map_err(|_| BadDigest)?;
+        }
+        Ok(Self(digest))
+    }
+}
+
+impl TryFrom<String> for Digest {
+    type Error = BadDigest;
+    fn try_from(text: String) -> Result<Self, BadDigest> {
+        text.parse()
+    }
+}
+
+impl From<Digest> for String {
+    fn from(digest: Digest) -> Self {
+        digest.to_string()
+    }
+}
+
+/// What became of what was asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditOutcome {
+    /// The change is in the commit that the record names.
+    Committed,
+    /// Nothing was changed; `status` says how it was answered.
+    Refused,
+}
+
+impl AuditOutcome {
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Committed => "committed",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// Who changed what, or was not allowed to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditRecord {
+    /// Without gaps, from the first record of the service on.
+    pub number: u64,
+    /// The commit it belongs to; for a refusal the last one before it.
+    pub revision: u64,
+    pub at: Timestamp,
+    pub outcome: AuditOutcome,
+    /// How a refused request was answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Who asked; empty where nobody showed a good token. For a commit of the service's own
+    /// accord, or of reports of the fleet, the service.
+    pub actor: String,
+    /// For whom: the actor, unless it acted for somebody else.
+    pub subject: String,
+    /// What kind of party the actor is: `operator`, `submitter`, `stranger`, …; `fleet` where the
+    /// record sums up one commit.
+    pub kind: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub address: Option<String>,
+    pub method: String,
+    /// As in the description of the API.
+    pub route: String,
+    /// The path that was asked for; for `fleet` who reported how often.
+    pub object: String,
+    /// The first published entry that it changed: publication, scope and key.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entry: Option<String>,
+    /// Requests that this record stands for.
+    pub requests: u64,
+    /// How many published entries it changed.
+    pub changed: u64,
+    /// Of these entries before; absent where none was there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest_before: Option<Digest>,
+    /// And after; absent where none is left.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digest_after: Option<Digest>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub request_id: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trace_id: Option<String>,
+    /// Of the record before and of all of the above.
+    pub hash: Digest,
+}
+
+/// A place in the chain: after record `number`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Link {
+    /// 0: before the first record.
+    pub number: u64,
+    /// Of that record.
+    pub revision: u64,
+    pub hash: Digest,
+}
+
+/// Where a chain is broken.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Break {
+    #[error("after record {after} comes record {found}: what was between is gone")]
+    Gap { after: u64, found: u64 },
+    #[error("record {0} is not what was written, or the one before it is not")]
+    Altered(u64),
+    #[error(
+        "record {number} is of revision {found}, the one before it of {before}: a change has no record"
+    )]
+    Unrecorded {
+        number: u64,
+        before: u64,
+        found: u64,
+    },
+    #[error(
+        "the chain ends at record {last} of revision {recorded}, the state is of revision {state}: the last records are gone"
+    )]
+    CutOff {
+        last: u64,
+        recorded: u64,
+        state: u64,
+    },
+}
+
+impl Break {
+    /// The first record that is not as it should be.
+    pub fn record(&self) -> u64 {
+        match self {
+            Self::Gap { after, .. } => after + 1,
+            Self::Altered(number) | Self::Unrecorded { number, .. } => *number,
+            Self::CutOff { last, .. } => last + 1,
+        }
+    }
+}
+
+impl Link {
+    /// What the hash of the record after this place has to be.
+    pub fn hash_of(&self, record: &AuditRecord) -> Digest {
+        let mut hash = Sha256::new();
+        hash.update(self.hash.0);
+        for number in [
+            record.number,
+            record.revision,
+            record.requests,
+            record.changed,
+        ] {
+            hash.update(number.to_be_bytes());
+        }
+        hash.update(record.at.unix_ms().to_be_bytes());
+        hash.update(record.status.unwrap_or(0).to_be_bytes());
+        let texts = [
+            Some(record.outcome.word()),
+            Some(&record.actor),
+            Some(&record.subject),
+            Some(&record.kind),
+            record.address.as_deref(),
+            Some(&record.method),
+            Some(&record.route),
+            Some(&record.object),
+            record.entry.as_deref(),
+            record.request_id.as_deref(),
+            record.trace_id.as_deref(),
+        ];
+        for text in texts {
+            part(&mut hash, text.map(str::as_bytes));
+        }
+        for digest in [&record.digest_before, &record.digest_after] {
+            part(&mut hash, digest.as_ref().map(|it| it.0.as_slice()));
+        }
+        Digest(hash.finalize().into())
+    }
+
+    /// Gives a record its place after this one.
+    pub(crate) fn chain(&mut self, mut record: AuditRecord) -> AuditRecord {
+        record.number = self.number + 1;
+        record.hash = self.hash_of(&record);
+        *self = Self::after(&record);
+        record
+    }
+
+    pub fn after(record: &AuditRecord) -> Self {
+        Self {
+            number: record.number,
+            revision: record.revision,
+            hash: record.hash,
+        }
+    }
+
+    /// Goes on to the next record.
+    ///
+    /// # Errors
+    /// When the chain is broken there.
+    pub fn follow(&mut self, record: &AuditRecord) -> Result<(), Break> {
+        if record.number != self.number + 1 {
+            return Err(Break::Gap {
+                after: self.number,
+                found: record.number,
+            });
+        }
+        if record.hash != self.hash_of(record) {
+            return Err(Break::Altered(record.number));
+        }
+        // The first record of all may belong to any revision: a service may be older than its
+        // records.
+        let next = record.revision == self.revision || record.revision == self.revision + 1;
+        if self.number > 0 && !next {
+            return Err(Break::Unrecorded {
+                number: record.number,
+                before: self.revision,
+                found: record.revision,
+            });
+        }
+        *self = Self::after(record);
+        Ok(())
+    }
+
+    /// The chain ends here, and the state is of this revision.
+    ///
+    /// # Errors
+    /// When changes after the last record have none.
+    pub fn ends_at(&self, state: u64) -> Result<(), Break> {
+        if self.number == 0 || self.revision == state {
+            return Ok(());
+        }
+        Err(Break::CutOff {
+            last: self.number,
+            recorded: self.revision,
+            state,
+        })
+    }
+}
+
+/// Lengths go in, so that no part can lend bytes to the next; absent is not empty.
+fn part(hash: &mut Sha256, bytes: Option<&[u8]>) {
+    let length = bytes.map_or(u64::MAX, |it| u64::try_from(it.len()).unwrap_or(0));
+    hash.update(length.to_be_bytes());
+    hash.update(bytes.unwrap_or_default());
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,133 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn record(revision: u64, actor: &str) -> AuditRecord {
+    AuditRecord {
+        number: 0,
+        revision,
+        at: Timestamp::from_unix_ms(1_000),
+        outcome: AuditOutcome::Committed,
+        status: None,
+        actor: actor.to_owned(),
+        subject: actor.to_owned(),
+        kind: "operator".to_owned(),
+        address: Some("127.0.0.1".to_owned()),
+        method: "PUT".to_owned(),
+        route: "/v1/nodes/{node}/drain".to_owned(),
+        object: "/v1/nodes/n1/drain".to_owned(),
+        entry: None,
+        requests: 1,
+        changed: 1,
+        digest_before: None,
+        digest_after: Some(Digest([7; 32])),
+        request_id: None,
+        trace_id: None,
+        hash: Digest::default(),
+    }
+}
+
+fn chain(revisions: &[u64]) -> Vec<AuditRecord> {
+    let mut at = Link::default();
+    let records = revisions.iter();
+    records.map(|it| at.chain(record(*it, "ann"))).collect()
+}
+
+fn verify(records: &[AuditRecord]) -> Result<Link, Break> {
+    let mut at = Link::default();
+    records.iter().try_for_each(|it| at.follow(it))?;
+    Ok(at)
+}
+
+#[test]
+fn i19_a_chain_of_our_own_verifies_to_its_end() {
+    let records = chain(&[5, 5, 6, 7]);
+    let end = verify(&records).unwrap();
+    assert_eq!((end.number, end.revision), (4, 7));
+    assert_eq!(end.ends_at(7), Ok(()));
+    let cut = end.ends_at(8).unwrap_err();
+    assert_eq!(cut.record(), 5);
+}
+
+#[test]
+fn i19_the_first_record_that_is_not_as_it_should_be_is_named() {
+    let whole = chain(&[1, 2, 3, 4]);
+    let gap = [&whole[..1], &whole[2..]].concat();
+    assert_eq!(verify(&gap).unwrap_err().record(), 2);
+    let swapped = [whole[1].clone(), whole[0].clone()];
+    assert_eq!(verify(&swapped).unwrap_err().record(), 1);
+    // A change that was committed without a record leaves a hole in the revisions.
+    let unrecorded = chain(&[1, 2, 4]);
+    assert!(matches!(
+        verify(&unrecorded),
+        Err(Break::Unrecorded { number: 3, .. })
+    ));
+}
+
+type Change = fn(&mut AuditRecord);
+
+#[test]
+fn s24_no_field_can_be_altered_unseen() {
+    let changes: [Change; 18] = [
+        |it| it.number += 1,
+        |it| it.revision += 1,
+        |it| it.at = it.at.plus_ms(1),
+        |it| it.outcome = AuditOutcome::Refused,
+        |it| it.status = Some(403),
+        |it| it.actor.push('x'),
+        |it| it.subject.push('x'),
+        |it| it.kind.push('x'),
+        |it| it.address = None,
+        |it| it.method.push('x'),
+        |it| it.route.push('x'),
+        |it| it.object.push('x'),
+        |it| it.entry = Some(String::new()),
+        |it| it.requests += 1,
+        |it| it.changed += 1,
+        |it| it.digest_before = Some(Digest::default()),
+        |it| it.request_id = Some("r".to_owned()),
+        |it| it.trace_id = Some("t".to_owned()),
+    ];
+    for (at, change) in changes.iter().enumerate() {
+        let mut records = chain(&[1, 2, 3]);
+        change(&mut records[1]);
+        assert_eq!(verify(&records).unwrap_err().record(), 2, "change {at}");
+    }
+}
+
+#[test]
+fn s24_who_alters_a_record_and_its_hash_breaks_the_next() {
+    let mut records = chain(&[1, 2, 3]);
+    records[1].actor = "eve".to_owned();
+    records[1].hash = Link::after(&records[0]).hash_of(&records[1]);
+    assert_eq!(verify(&records), Err(Break::Altered(3)));
+}
+
+#[test]
+fn a_chain_goes_on_from_where_it_was_cut_by_pruning() {
+    let records = chain(&[1, 2, 3]);
+    let mut anchor = Link::after(&records[0]);
+    assert!(records[1..].iter().all(|it| anchor.follow(it).is_ok()));
+}
+
+proptest! {
+    #[test]
+    fn s24_a_record_is_the_same_after_it_was_exported(
+        number: u64, actor in ".{0,20}", digest: [u8; 32], status in proptest::option::of(400..500_u16),
+    ) {
+        let exported = AuditRecord {
+            number, status, hash: Digest(digest), digest_before: Some(Digest(digest)),
+            ..record(number, &actor)
+        };
+        let text = serde_json::to_string(&exported).unwrap();
+        prop_assert_eq!(serde_json::from_str::<AuditRecord>(&text).unwrap(), exported);
+    }
+}
+
+#[test]
+fn what_is_no_digest_is_refused() {
+    let signs = "+".repeat(64);
+    for bad in ["", "00", &"g".repeat(64), &signs, &"é".repeat(32)] {
+        assert!(bad.parse::<Digest>().is_err(), "{bad}");
+    }
+}

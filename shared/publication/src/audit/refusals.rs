@@ -1,0 +1,223 @@
+//! Refused requests that wait to be written down. A flood of them costs a bounded number of
+//! records: those alike are one with a count, and of those that differ only so many a second are
+//! told apart (S24, I25).
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use hayward_service::origin::Asked;
+use hayward_vocabulary::Timestamp;
+use parking_lot::Mutex;
+
+use super::deeds::of_request;
+use super::record::{AuditOutcome, AuditRecord};
+
+/// Kinds of refusals that wait at most; the others are counted together.
+const MOST_WAITING: usize = 64;
+/// Between two writings, so that a flood is gathered before it is written.
+const PAUSE: Duration = Duration::from_secs(1);
+/// Records that may be written at once after a quiet time, and how many a second come back. So a
+/// flood that lasts writes some sixty mebibytes a day.
+const BURST: u32 = 1_000;
+const A_SECOND: u32 = 2;
+
+/// Who was refused what. Equal ones are one record.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    actor: String,
+    address: Option<String>,
+    method: String,
+    route: String,
+    status: u16,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    kept: BTreeMap<Alike, AuditRecord>,
+    /// Refusals for which there was no room.
+    others: Option<AuditRecord>,
+    allowance: f64,
+    refilled: Instant,
+    written: Option<Instant>,
+}
+
+pub(super) struct Refusals(Mutex<Waiting>);
+
+impl Refusals {
+    pub fn new(now: Instant) -> Self {
+        Self(Mutex::new(Waiting {
+            kept: BTreeMap::new(),
+            others: None,
+            allowance: f64::from(BURST),
+            refilled: now,
+            written: None,
+        }))
+    }
+
+    pub fn add(&self, asked: &Asked, status: u16, at: Timestamp) {
+        let mut waiting = self.0.lock();
+        let origin = &asked.origin;
+        let alike = Alike {
+            actor: origin.actor().to_owned(),
+            address: origin.address(),
+            method: origin.method().to_owned(),
+            route: origin.route().to_owned(),
+            status,
+        };
+        if let Some(record) = waiting.kept.get_mut(&alike) {
+            record.requests += 1;
+            return;
+        }
+        let record = AuditRecord {
+            outcome: AuditOutcome::Refused,
+            status: Some(status),
+            ..of_request(asked, 0, at)
+        };
+        if waiting.kept.len() < MOST_WAITING {
+            waiting.kept.insert(alike, record);
+        } else {
+            waiting.count_among_others(record);
+        }
+    }
+
+    /// There is something to write, and it may be written.
+    fn due(&self, now: Instant) -> bool {
+        let mut waiting = self.0.lock();
+        waiting.refill(now);
+        let some = !waiting.kept.is_empty() || waiting.others.is_some();
+        let rested = waiting
+            .written
+            .is_none_or(|at| now.duration_since(at) >= PAUSE);
+        some && rested && waiting.allowance >= 1.0
+    }
+
+    /// What may be written now; what exceeds the allowance is one record.
+    pub fn take(&self, now: Instant) -> Vec<AuditRecord> {
+        if !self.due(now) {
+            return Vec::new();
+        }
+        let mut waiting = self.0.lock();
+        waiting.written = Some(now);
+        let mut records = Vec::new();
+        for (_, record) in std::mem::take(&mut waiting.kept) {
+            // The last of the allowance is for the others.
+            if waiting.allowance >= 2.0 {
+                waiting.allowance -= 1.0;
+                records.push(record);
+            } else {
+                waiting.count_among_others(record);
+            }
+        }
+        if let Some(others) = waiting.others.take() {
+            waiting.allowance -= 1.0;
+            records.push(others);
+        }
+        records
+    }
+
+    /// They could not be written.
+    pub fn give_back(&self, records: Vec<AuditRecord>) {
+        let mut waiting = self.0.lock();
+        for record in records {
+            waiting.count_among_others(record);
+        }
+    }
+}
+
+impl Waiting {
+    fn refill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.refilled).as_secs_f64();
+        let allowance = self.allowance + passed * f64::from(A_SECOND);
+        self.allowance = allowance.min(f64::from(BURST));
+        self.refilled = now;
+    }
+
+    fn count_among_others(&mut self, record: AuditRecord) {
+        match &mut self.others {
+            Some(others) => others.requests += record.requests,
+            None => {
+                self.others = Some(AuditRecord {
+                    actor: String::new(),
+                    subject: String::new(),
+                    kind: "many".to_owned(),
+                    status: None,
+                    address: None,
+                    method: String::new(),
+                    route: String::new(),
+                    object: String::new(),
+                    request_id: None,
+                    trace_id: None,
+                    ..record
+                });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::body::Body;
+    use axum::extract::Request;
+    use hayward_service::Principal;
+    use hayward_service::origin::Origin;
+
+    use super::*;
+
+    fn asked(actor: &str) -> Asked {
+        let request = Request::builder().uri("/v1/nodes").body(Body::empty());
+        let principal = Principal::new(actor, []);
+        Origin::of(&request.unwrap(), Some(principal.into())).asked()
+    }
+
+    fn add(refusals: &Refusals, actor: &str) {
+        refusals.add(&asked(actor), 403, Timestamp::from_unix_ms(5));
+    }
+
+    #[test]
+    fn s24_equal_refusals_are_one_record_with_a_count() {
+        let start = Instant::now();
+        let refusals = Refusals::new(start);
+        assert!(!refusals.due(start));
+        (0..1_000).for_each(|_| add(&refusals, "eve"));
+        add(&refusals, "ann");
+        let records = refusals.take(start);
+        let told: Vec<_> = records.iter().map(|it| (&*it.actor, it.requests)).collect();
+        assert_eq!(told, [("ann", 1), ("eve", 1_000)]);
+        assert_eq!(records[1].status, Some(403));
+        assert_eq!(records[1].outcome, AuditOutcome::Refused);
+        add(&refusals, "eve");
+        assert!(refusals.take(start).is_empty(), "not before a pause");
+        assert_eq!(refusals.take(start + PAUSE).len(), 1);
+    }
+
+    #[test]
+    fn s24_a_flood_of_different_refusals_is_bounded_and_counted() {
+        let start = Instant::now();
+        let refusals = Refusals::new(start);
+        let (mut written, mut requests) = (0, 0);
+        let seconds = 200;
+        for second in 0..seconds {
+            for number in 0..100 {
+                add(&refusals, &format!("eve-{second}-{number}"));
+            }
+            for record in refusals.take(start + PAUSE * second) {
+                written += 1;
+                requests += record.requests;
+            }
+        }
+        assert!(written <= BURST + A_SECOND * seconds, "{written}");
+        assert!(written > BURST, "{written}");
+        assert_eq!(requests, u64::from(seconds) * 100, "none is lost");
+    }
+
+    #[test]
+    fn what_could_not_be_written_is_counted_later() {
+        let start = Instant::now();
+        let refusals = Refusals::new(start);
+        (0..3).for_each(|_| add(&refusals, "eve"));
+        let records = refusals.take(start);
+        refusals.give_back(records);
+        let again = refusals.take(start + PAUSE);
+        assert_eq!((again.len(), again[0].requests), (1, 3));
+    }
+}

@@ -1,0 +1,162 @@
+//! `GET /v1/audit`: the records of one service, in order of the chain.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use hayward_service::admission::{Table, Who, admit};
+use hayward_service::extract::{Json, Query};
+use hayward_service::problem::{Code, Problem};
+use hayward_vocabulary::Timestamp;
+use serde::{Deserialize, Serialize};
+use sqlx::PgConnection;
+use utoipa::{IntoParams, ToSchema};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::{AuditRecord, Auditor, Link, rows};
+use crate::Handle;
+
+const DEFAULT_PAGE: u16 = 100;
+const LONGEST_PAGE: u16 = 1_000;
+
+/// S12: the records name everybody.
+const TABLE: Table = &[("list_audit", &[Who::Operator, Who::Auditor])];
+
+/// Records that follow each other, and what it takes to verify them.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AuditPage {
+    pub service: String,
+    /// Where the chain goes on after what was pruned.
+    pub anchor: Link,
+    /// The place in the chain that these records follow.
+    pub after: Link,
+    pub records: Vec<AuditRecord>,
+    /// Revision of the state; the last record of the service is of the same.
+    pub revision: u64,
+    /// For the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+}
+
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Which {
+    /// The `next_cursor` of the last page.
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
+    /// Begins with the first record since this instant; not together with a cursor.
+    #[param(required = false, nullable = false)]
+    since: Option<Timestamp>,
+    /// At most 1,000; 100 if absent.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    limit: Option<u16>,
+}
+
+#[derive(Clone)]
+struct Records {
+    service: &'static str,
+    /// Absent where the route is only described.
+    auditor: Option<Arc<Auditor>>,
+}
+
+/// The route, to be merged into those of the service.
+pub fn routes<C: Send + 'static>(handle: &Handle<C>, service: &'static str) -> OpenApiRouter {
+    let auditor = Some(Arc::clone(handle.auditor()));
+    of(Records { service, auditor })
+}
+
+/// One that is only described.
+pub fn described(service: &'static str) -> OpenApiRouter {
+    let auditor = None;
+    of(Records { service, auditor })
+}
+
+fn of(records: Records) -> OpenApiRouter {
+    let routes = OpenApiRouter::default().routes(routes!(list_audit));
+    admit(routes, TABLE).with_state(records)
+}
+
+/// Who changed what, and who was refused: the audit records of this service, oldest first.
+///
+/// Each record carries a digest of itself and of the one before; `hayward audit verify` follows
+/// them. Records are kept for 400 days.
+#[utoipa::path(
+    get, path = "/v1/audit", operation_id = "list_audit", tag = "audit", params(Which),
+    responses(
+        (status = 200, description = "records that follow each other", body = AuditPage),
+        (status = 400, description = "a query that cannot be understood", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 401, description = "no acceptable token", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 403, description = "this takes the scope operator or auditor", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 410, description = "records after this cursor were pruned", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "the database is away", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+async fn list_audit(
+    State(records): State<Records>,
+    Query(which): Query<Which>,
+) -> Result<Json<AuditPage>, Problem> {
+    let auditor = records.auditor.ok_or_else(Problem::standby)?;
+    let away = |error| Problem::unavailable("the records cannot be read", error);
+    let mut tx = auditor.pool.begin().await.map_err(away)?;
+    sqlx::query!("set transaction isolation level repeatable read")
+        .execute(&mut *tx)
+        .await
+        .map_err(away)?;
+    page(&mut tx, records.service, &which).await.map(Json)
+}
+
+async fn page(tx: &mut PgConnection, service: &str, which: &Which) -> Result<AuditPage, Problem> {
+    let away = |error| Problem::unavailable("the records cannot be read", error);
+    let limit = usize::from(which.limit.unwrap_or(DEFAULT_PAGE));
+    if !(1..=usize::from(LONGEST_PAGE)).contains(&limit) {
+        return Err(bad("limit", "takes 1 to 1000"));
+    }
+    let anchor = rows::anchor(tx).await.map_err(away)?;
+    let begin = match (which.cursor.as_deref(), which.since) {
+        (Some(_), Some(_)) => return Err(bad("since", "does not go together with a cursor")),
+        (Some(cursor), None) => {
+            let number = cursor.parse().ok();
+            number.ok_or_else(|| bad("cursor", "is none of ours"))?
+        }
+        (None, Some(since)) => match rows::before(tx, since).await.map_err(away)? {
+            Some(number) => number,
+            None => rows::head(tx).await.map_err(away)?.number,
+        },
+        (None, None) => anchor.number,
+    };
+    let after = match begin {
+        number if number == anchor.number => anchor,
+        number if number < anchor.number => {
+            let detail = "records after this cursor were pruned; begin without one";
+            return Err(Problem::new(Code::Gone, detail));
+        }
+        number => {
+            let place = rows::place(tx, number).await.map_err(away)?;
+            place.ok_or_else(|| bad("cursor", "names no record"))?
+        }
+    };
+    let wanted = i64::try_from(limit + 1).unwrap_or(i64::MAX);
+    let mut records = rows::after(tx, begin, wanted).await.map_err(away)?;
+    let more = records.len() > limit;
+    records.truncate(limit);
+    let last = records.last().filter(|_| more);
+    Ok(AuditPage {
+        service: service.to_owned(),
+        anchor,
+        after,
+        next_cursor: last.map(|record| record.number.to_string()),
+        revision: rows::revision(tx).await.map_err(away)?,
+        records,
+    })
+}
+
+fn bad(field: &str, detail: &str) -> Problem {
+    Problem::new(Code::BadRequest, "the query cannot be understood")
+        .at(format!("/query/{field}"), detail)
+}

@@ -1,0 +1,183 @@
+//! The rows of the records. They are added and read, and nothing else.
+
+use hayward_vocabulary::Timestamp;
+use sqlx::PgConnection;
+
+use super::record::{AuditOutcome, AuditRecord, Digest, Link};
+
+/// All at once, however many there are.
+pub async fn append(tx: &mut PgConnection, records: &[AuditRecord]) -> Result<(), sqlx::Error> {
+    if records.is_empty() {
+        return Ok(());
+    }
+    let text = |pick: fn(&AuditRecord) -> &str| -> Vec<String> {
+        records.iter().map(|it| pick(it).to_owned()).collect()
+    };
+    let some = |pick: fn(&AuditRecord) -> &Option<String>| -> Vec<Option<String>> {
+        records.iter().map(|it| pick(it).clone()).collect()
+    };
+    let number = |pick: fn(&AuditRecord) -> u64| -> Vec<i64> {
+        records.iter().map(|it| signed(pick(it))).collect()
+    };
+    let bytes = |pick: fn(&AuditRecord) -> Option<Digest>| -> Vec<Option<Vec<u8>>> {
+        let all = records.iter().map(pick);
+        all.map(|it| it.map(|digest| digest.0.to_vec())).collect()
+    };
+    let at_ms: Vec<i64> = records.iter().map(|it| it.at.unix_ms()).collect();
+    let status = records.iter().map(|it| it.status.map(u16::cast_signed));
+    let status: Vec<Option<i16>> = status.collect();
+    sqlx::query!(
+        "insert into audit (number, revision, at_ms, outcome, status, actor, subject, kind,
+             address, method, route, object, entry, requests, changed, digest_before,
+             digest_after, request_id, trace_id, hash)
+         select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[],
+             $5::smallint[], $6::text[], $7::text[], $8::text[], $9::text[], $10::text[],
+             $11::text[], $12::text[], $13::text[], $14::bigint[], $15::bigint[],
+             $16::bytea[], $17::bytea[], $18::text[], $19::text[], $20::bytea[])",
+        &number(|it| it.number),
+        &number(|it| it.revision),
+        &at_ms,
+        &text(|it| it.outcome.word()),
+        &status as &[Option<i16>],
+        &text(|it| &it.actor),
+        &text(|it| &it.subject),
+        &text(|it| &it.kind),
+        &some(|it| &it.address) as &[Option<String>],
+        &text(|it| &it.method),
+        &text(|it| &it.route),
+        &text(|it| &it.object),
+        &some(|it| &it.entry) as &[Option<String>],
+        &number(|it| it.requests),
+        &number(|it| it.changed),
+        &bytes(|it| it.digest_before) as &[Option<Vec<u8>>],
+        &bytes(|it| it.digest_after) as &[Option<Vec<u8>>],
+        &some(|it| &it.request_id) as &[Option<String>],
+        &some(|it| &it.trace_id) as &[Option<String>],
+        &bytes(|it| Some(it.hash)) as &[Option<Vec<u8>>]
+    )
+    .execute(tx)
+    .await
+    .map(drop)
+}
+
+/// Where the chain begins: after the last record that was pruned.
+pub async fn anchor(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
+    let row = sqlx::query!("select number, revision, hash from audit_anchor")
+        .fetch_optional(tx)
+        .await?;
+    Ok(row.map_or_else(Link::default, |row| Link {
+        number: unsigned(row.number),
+        revision: unsigned(row.revision),
+        hash: Digest::of_stored(&row.hash),
+    }))
+}
+
+/// The last record, or where the chain begins.
+pub async fn head(tx: &mut PgConnection) -> Result<Link, sqlx::Error> {
+    let last =
+        sqlx::query!("select number, revision, hash from audit order by number desc limit 1")
+            .fetch_optional(&mut *tx)
+            .await?;
+    match last {
+        Some(row) => Ok(Link {
+            number: unsigned(row.number),
+            revision: unsigned(row.revision),
+            hash: Digest::of_stored(&row.hash),
+        }),
+        None => anchor(tx).await,
+    }
+}
+
+/// The place after record `number`, which is there.
+pub async fn place(tx: &mut PgConnection, number: u64) -> Result<Option<Link>, sqlx::Error> {
+    let row = sqlx::query!(
+        "select number, revision, hash from audit where number = $1",
+        signed(number)
+    )
+    .fetch_optional(tx)
+    .await?;
+    Ok(row.map(|row| Link {
+        number: unsigned(row.number),
+        revision: unsigned(row.revision),
+        hash: Digest::of_stored(&row.hash),
+    }))
+}
+
+/// The last record before an instant, by time.
+pub async fn before(tx: &mut PgConnection, since: Timestamp) -> Result<Option<u64>, sqlx::Error> {
+    // Records are in order of time as well as clocks allow; found along the key, so that it needs
+    // no index of its own.
+    let first = sqlx::query_scalar!(
+        "select number from audit where at_ms >= $1 order by number limit 1",
+        since.unix_ms()
+    )
+    .fetch_optional(&mut *tx)
+    .await?;
+    Ok(first.map(|number| unsigned(number).saturating_sub(1)))
+}
+
+/// Up to `limit` records after `number`.
+pub async fn after(
+    tx: &mut PgConnection,
+    number: u64,
+    limit: i64,
+) -> Result<Vec<AuditRecord>, sqlx::Error> {
+    let rows = sqlx::query!(
+        "select * from audit where number > $1 order by number limit $2",
+        signed(number),
+        limit
+    )
+    .fetch_all(tx)
+    .await?;
+    let records = rows.into_iter().map(|row| AuditRecord {
+        number: unsigned(row.number),
+        revision: unsigned(row.revision),
+        at: Timestamp::from_unix_ms(row.at_ms),
+        outcome: match row.outcome.as_str() {
+            "refused" => AuditOutcome::Refused,
+            _ => AuditOutcome::Committed,
+        },
+        status: row.status.map(i16::cast_unsigned),
+        actor: row.actor,
+        subject: row.subject,
+        kind: row.kind,
+        address: row.address,
+        method: row.method,
+        route: row.route,
+        object: row.object,
+        entry: row.entry,
+        requests: unsigned(row.requests),
+        changed: unsigned(row.changed),
+        digest_before: row.digest_before.as_deref().map(Digest::of_stored),
+        digest_after: row.digest_after.as_deref().map(Digest::of_stored),
+        request_id: row.request_id,
+        trace_id: row.trace_id,
+        hash: Digest::of_stored(&row.hash),
+    });
+    Ok(records.collect())
+}
+
+/// The revision of the state that the records speak of.
+pub async fn revision(tx: &mut PgConnection) -> Result<u64, sqlx::Error> {
+    let revision = sqlx::query_scalar!("select revision from writer")
+        .fetch_one(tx)
+        .await?;
+    Ok(unsigned(revision))
+}
+
+/// Forgets some of what is older than 400 days; says how many went.
+pub async fn prune(tx: &mut PgConnection) -> Result<i64, sqlx::Error> {
+    let gone = sqlx::query_scalar!("select prune_audit()")
+        .fetch_one(tx)
+        .await?;
+    Ok(gone.unwrap_or(0))
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// A number that somebody made negative is none of ours: it verifies as wrong.
+fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}

@@ -1,0 +1,159 @@
+//! Audit records of a real fleet (S24, I19): services are killed while people submit, and each
+//! submission that is there has exactly one record in a chain that verifies; a record that somebody
+//! altered is named.
+
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use hayward_job_converter_api::WorkList;
+use hayward_publication::audit::{AuditOutcome, AuditPage, AuditRecord};
+use hayward_service::Client;
+use hayward_service::invariants::{Invariants, RuleResult};
+use hayward_testkit::until_within;
+use hayward_tests_fleet::{World, job, submit};
+use sqlx::Connection as _;
+
+const LIMIT: Duration = Duration::from_mins(1);
+
+/// As the operator would.
+fn audit(world: &World, words: &[&str]) -> Output {
+    let mut command = world.command("audit");
+    command
+        .arg("audit")
+        .args(words)
+        .env("HAYWARD_STATE", world.dir.path())
+        .stdout(Stdio::piped());
+    command.output().expect("the program runs")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+async fn records(client: &Client) -> Vec<AuditRecord> {
+    let (mut all, mut cursor) = (Vec::new(), None::<String>);
+    loop {
+        let call = client.call(http::Method::GET, "/v1/audit?limit=7");
+        let call = match &cursor {
+            Some(cursor) => call.query("cursor", cursor),
+            None => call,
+        };
+        let page: AuditPage = call.send().await.expect("a page");
+        all.extend(page.records);
+        cursor = page.next_cursor;
+        if cursor.is_none() {
+            return all;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn i19_each_submission_has_its_record_whatever_is_killed() {
+    let mut world = World::start().await;
+    let operator = world.client("job-converter", "operator");
+    let ada = world.client("job-converter", "user-ada");
+    for turn in 0..3 {
+        let crowd = (0..8).map(|_| {
+            let ada = ada.clone();
+            tokio::spawn(async move {
+                for _ in 0..10 {
+                    // The client asks again with its key, so that each is there once in the end.
+                    submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
+                }
+            })
+        });
+        let crowd: Vec<_> = crowd.collect();
+        until_within("some are there", LIMIT, async || {
+            let list = ada.get::<WorkList>("/v1/jobs?limit=1000").await.ok()?;
+            (list.items.len() > 80 * turn + 5).then_some(())
+        })
+        .await;
+        world.kill("job-converter");
+        world.start_service("job-converter");
+        for one in crowd {
+            one.await.expect("submitted");
+        }
+    }
+    world.services_are_ready().await;
+    let list: WorkList = ada.get("/v1/jobs?limit=1000").await.expect("jobs");
+    let all = records(&operator).await;
+    let submitted: Vec<_> = all
+        .iter()
+        .filter(|it| it.actor == "ada" && it.route == "/v1/jobs" && it.method == "POST")
+        .collect();
+    assert_eq!(list.items.len(), 240);
+    assert_eq!(submitted.len(), list.items.len(), "exactly one each");
+    for record in submitted {
+        assert_eq!(record.outcome, AuditOutcome::Committed);
+        assert_eq!(
+            (record.kind.as_str(), record.subject.as_str()),
+            ("submitter", "ada")
+        );
+        assert_eq!(record.address.as_deref(), Some("127.0.0.1"));
+        assert!(record.digest_before.is_none() && record.digest_after.is_some());
+        let entry = record.entry.as_deref().expect("an entry");
+        let mut jobs = list.items.iter();
+        assert!(jobs.any(|it| entry.contains(it.id.as_str())), "{entry}");
+        assert!(record.request_id.is_some());
+    }
+    let verified = audit(&world, &["verify"]);
+    assert_eq!(verified.status.code(), Some(0), "{}", said(&verified));
+    for (service, _) in hayward::prepare::SERVICES {
+        assert!(said(&verified).contains(service), "{}", said(&verified));
+        let client = world.client(service, "operator");
+        let all: Invariants = client.get("/v1/invariants").await.expect("an answer");
+        let rule = all.rules.iter().find(|rule| rule.id == "I19").expect("I19");
+        assert_eq!(rule.result, RuleResult::Holds, "{rule:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s24_a_refusal_is_kept_and_an_altered_record_is_named() {
+    let world = World::start().await;
+    let operator = world.client("job-converter", "operator");
+    let ada = world.client("job-converter", "user-ada");
+    for _ in 0..3 {
+        submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
+    }
+    for _ in 0..5 {
+        let refused = ada.get::<serde_json::Value>("/v1/audit").await;
+        assert!(refused.is_err(), "S12");
+    }
+    let kept = until_within("the refusals", LIMIT, async || {
+        let all = records(&operator).await.into_iter();
+        let mut refused = all.filter(|it| it.outcome == AuditOutcome::Refused);
+        refused.find(|it| it.actor == "ada" && it.route == "/v1/audit")
+    })
+    .await;
+    assert_eq!((kept.status, kept.method.as_str()), (Some(403), "GET"));
+
+    let before = said(&audit(&world, &["export"]));
+    let file = world.dir.path().join("export.jsonl");
+    std::fs::write(&file, &before).expect("written");
+    let name = file.to_str().expect("a name");
+    let verify = ["verify", "--file", name];
+    assert_eq!(audit(&world, &verify).status.code(), Some(0));
+    std::fs::write(&file, before.replacen("\"ada\"", "\"eve\"", 1)).expect("written");
+    assert_eq!(audit(&world, &verify).status.code(), Some(1));
+
+    // Only who may do everything can do this.
+    let all = records(&operator).await;
+    let victim = all
+        .iter()
+        .find(|it| it.actor == "ada")
+        .expect("hers")
+        .number;
+    let url = hayward_postgres::role_url(world.database("job_converter"), "postgres", None);
+    let mut root = sqlx::PgConnection::connect(&url.expect("an address"))
+        .await
+        .expect("a connection");
+    sqlx::query("update job_converter.audit set actor = 'eve' where number = $1")
+        .bind(i64::try_from(victim).expect("small"))
+        .execute(&mut root)
+        .await
+        .expect("altered");
+    let output = audit(&world, &["verify"]);
+    assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+    let named = format!("job-converter: record {victim} is not what was written");
+    assert!(said(&output).contains(&named), "{}", said(&output));
+}

@@ -1,0 +1,264 @@
+//! Every route of every service as every principal (S6), and what belongs to somebody else (S7,
+//! S12, S14, I18).
+//!
+//! The routes come from the descriptions that the services serve, with who may use each. A route
+//! without a decision fails here.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use hayward_container_manager_api::ContainerList;
+use hayward_job_converter_api::WorkList;
+use hayward_rm_scheduler_api::views::AllocationList;
+use hayward_service::admission::SCOPES;
+use hayward_service::{Client, ClientError, Issuer, Scope, SystemClock, TokenSource};
+use hayward_tests_fleet::{World, is_running, job, reaches, reservation, service, submit};
+use http::Method;
+use serde_json::{Value, json};
+
+/// Somebody, and the scopes of their token; none: no token at all.
+struct Principal {
+    name: &'static str,
+    scopes: Option<&'static [&'static str]>,
+}
+
+const fn of(name: &'static str, scopes: &'static [&'static str]) -> Principal {
+    let scopes = Some(scopes);
+    Principal { name, scopes }
+}
+
+/// Of each kind one, and one more where a name in the path has to be theirs.
+const PRINCIPALS: [Principal; 15] = [
+    Principal {
+        name: "a stranger",
+        scopes: None,
+    },
+    of("nobody in particular", &[]),
+    of("ada", &["submitter"]),
+    of("ben", &["submitter"]),
+    of("an operator", &["operator"]),
+    of("a viewer", &["viewer"]),
+    of("an auditor", &["auditor"]),
+    of("the agent", &["agent:n1"]),
+    of("the agent of another node", &["agent:n2"]),
+    of("a service", &["service:rm-scheduler"]),
+    of("a runner", &["runner:job_1"]),
+    of("the owner", &["owner:p1"]),
+    of("the owner of another pool", &["owner:p2"]),
+    of("the orchestrator", &["orchestrator:o1"]),
+    of("another orchestrator", &["orchestrator:o2"]),
+];
+
+/// What stands in paths: as in the tokens above, where it matters.
+fn filled(path: &str) -> String {
+    let parts = path.split('/').map(|part| match part {
+        "{node}" => "n1",
+        "{pool}" => "p1",
+        "{name}" => "o1",
+        "{type}" => "node",
+        other if other.starts_with('{') => "1",
+        other => other,
+    });
+    parts.collect::<Vec<_>>().join("/")
+}
+
+/// Whether the words of the description let these scopes in: written anew here, so that it is not
+/// the guard that says what the guard should do.
+fn may(words: &BTreeSet<String>, scopes: Option<&[&str]>) -> bool {
+    if words.contains("anyone") {
+        return true;
+    }
+    let Some(scopes) = scopes else {
+        return false;
+    };
+    let own = |word: &str| {
+        word.replace("{node}", "n1")
+            .replace("{pool}", "p1")
+            .replace("{name}", "o1")
+    };
+    words.contains("known")
+        || words.iter().any(|word| {
+            scopes.iter().any(|scope| {
+                let kind = scope.split(':').next().unwrap_or_default();
+                *scope == own(word) || (word == kind)
+            })
+        })
+}
+
+struct Route {
+    service: &'static str,
+    method: Method,
+    path: String,
+    words: BTreeSet<String>,
+}
+
+/// All of them, and those that nobody decided about.
+async fn routes(world: &World) -> (Vec<Route>, Vec<String>) {
+    let (mut routes, mut undecided) = (Vec::new(), Vec::new());
+    for (service, _) in hayward::prepare::SERVICES {
+        let client = world.client(service, "operator");
+        let document: Value = client.get("/v1/openapi.json").await.expect("a description");
+        for (path, item) in document["paths"].as_object().expect("paths") {
+            for (method, operation) in item.as_object().expect("operations") {
+                let Ok(method) = method.to_ascii_uppercase().parse::<Method>() else {
+                    continue;
+                };
+                let words: BTreeSet<String> =
+                    serde_json::from_value(operation[SCOPES].clone()).unwrap_or_default();
+                if words.is_empty() {
+                    undecided.push(format!("{service}: {method} {path}"));
+                }
+                let path = path.clone();
+                routes.push(Route {
+                    service,
+                    method,
+                    path,
+                    words,
+                });
+            }
+        }
+    }
+    (routes, undecided)
+}
+
+async fn status(client: &Client, method: Method, path: &str) -> u16 {
+    let call = client.call(method.clone(), path);
+    let call = match method {
+        Method::PUT | Method::POST => call.body(&json!({})).idempotency_key("once"),
+        _ => call,
+    };
+    match call.send::<Option<Value>>().await {
+        // What is no JSON is an answer nevertheless.
+        Ok(_) | Err(ClientError::Unreadable { .. }) => 200,
+        Err(ClientError::Problem(problem)) => problem.status().as_u16(),
+        Err(other) => panic!("{path}: {other:?}"),
+    }
+}
+
+fn clients(world: &World, issuer: &Issuer) -> BTreeMap<(&'static str, &'static str), Client> {
+    let mut clients = BTreeMap::new();
+    for principal in &PRINCIPALS {
+        let token = principal.scopes.map_or_else(TokenSource::none, |scopes| {
+            let scopes = scopes.iter().map(|it| it.parse().expect("a scope"));
+            let scopes: Vec<Scope> = scopes.collect();
+            let token = issuer.mint(principal.name, &scopes, 3_600_000);
+            TokenSource::fixed(token.expect("a token"))
+        });
+        for (service, _) in hayward::prepare::SERVICES {
+            let client = Client::new([world.url(service)], token.clone()).expect("a client");
+            clients.insert((principal.name, service), client);
+        }
+    }
+    clients
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s6_every_route_as_every_principal() {
+    let world = World::start().await;
+    let issuer = world.keys.issuer(Arc::new(SystemClock)).expect("the key");
+    let clients = clients(&world, &issuer);
+    let (routes, undecided) = routes(&world).await;
+    assert_eq!(undecided, [""; 0], "these routes name no scopes");
+    assert!(routes.len() > 130, "{}", routes.len());
+    let mut wrong = Vec::new();
+    for route in &routes {
+        let path = filled(&route.path);
+        for principal in &PRINCIPALS {
+            let client = &clients[&(principal.name, route.service)];
+            let status = status(client, route.method.clone(), &path).await;
+            let expected = match may(&route.words, principal.scopes) {
+                true => !matches!(status, 401 | 403) || proves_itself(route, status),
+                false if principal.scopes.is_none() => status == 401,
+                false => status == 403,
+            };
+            if !expected {
+                let (method, name) = (&route.method, principal.name);
+                wrong.push(format!("{method} {path} as {name}: {status}"));
+            }
+        }
+    }
+    assert_eq!(wrong, [""; 0], "of {} routes", routes.len());
+}
+
+/// An open route whose body has to carry the proof, which ours does not.
+fn proves_itself(route: &Route, status: u16) -> bool {
+    status == 401 && route.method == Method::POST && route.path.ends_with("/credentials")
+}
+
+/// The whole story of somebody else's work: it is not there.
+#[tokio::test(flavor = "multi_thread")]
+async fn s7_what_is_somebody_elses_is_not_there() {
+    let world = World::with_agents(1).await;
+    let ada = world.client("job-converter", "user-ada");
+    let ben = world.client("job-converter", "user-ben");
+    let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
+    reaches(&ada, &format!("/v1/services/{up}"), LIMIT, is_running).await;
+    let id = submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
+    let held = submit(&ada, "reservations", &reservation()).await;
+    let mut all = BTreeMap::from([
+        ("jobs", id.to_string()),
+        ("services", up.to_string()),
+        ("reservations", held.to_string()),
+    ]);
+    for (kind, id) in &all {
+        let list: WorkList = ben.get(&format!("/v1/{kind}")).await.expect("his own");
+        assert!(list.items.is_empty(), "{kind}: {list:?}");
+        for part in ["", "/explain", "/timeline"] {
+            let path = format!("/v1/{kind}/{id}{part}");
+            assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
+            assert_eq!(status(&ada, Method::GET, &path).await, 200, "{path}");
+        }
+        let path = format!("/v1/{kind}/{id}");
+        assert_eq!(status(&ben, Method::DELETE, &path).await, 404, "{path}");
+    }
+    for part in ["tasks", "logs"] {
+        let path = format!("/v1/jobs/{id}/{part}");
+        assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
+    }
+    // Asking for somebody else's list is refused: that there is an ada is no secret.
+    for path in ["/v1/jobs?user=ada", "/v1/jobs/publication?user=ada"] {
+        assert_eq!(status(&ben, Method::GET, path).await, 403, "{path}");
+    }
+    let path = format!(
+        "/v1/services/{}/submission",
+        all.remove("services").expect("one")
+    );
+    assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
+    of_containers(&world).await;
+    of_allocations(&world).await;
+}
+
+async fn of_containers(world: &World) {
+    let of = |user: &str| world.client("container-manager", user);
+    let (ada, ben) = (of("user-ada"), of("user-ben"));
+    let hers: ContainerList = ada.get("/v1/containers").await.expect("her own");
+    let his: ContainerList = ben.get("/v1/containers").await.expect("his own");
+    assert!(
+        !hers.containers.is_empty() && his.containers.is_empty(),
+        "{his:?}"
+    );
+    for container in &hers.containers {
+        let id = &container.entry.id;
+        for path in [
+            format!("/v1/containers/{id}"),
+            format!("/v1/containers/{id}/logs"),
+        ] {
+            assert_eq!(status(&ben, Method::GET, &path).await, 404, "{path}");
+        }
+    }
+}
+
+async fn of_allocations(world: &World) {
+    let of = |user: &str| world.client("rm-scheduler", user);
+    let (ada, ben) = (of("user-ada"), of("user-ben"));
+    let hers: AllocationList = ada.get("/v1/allocations").await.expect("her own");
+    let his: AllocationList = ben.get("/v1/allocations").await.expect("his own");
+    assert!(!hers.allocations.is_empty() && his.allocations.is_empty());
+    let path = format!("/v1/allocations/{}", hers.allocations[0].id);
+    assert_eq!(status(&ben, Method::GET, &path).await, 404);
+    assert_eq!(status(&ada, Method::GET, &path).await, 200);
+    let whole: AllocationList = of("operator").get("/v1/allocations").await.expect("all");
+    assert!(whole.allocations.len() >= hers.allocations.len());
+}
+
+const LIMIT: std::time::Duration = std::time::Duration::from_mins(1);
