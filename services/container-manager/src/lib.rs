@@ -113,7 +113,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         bells: Arc::default(),
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let frame = Frame::new(NAME, Some(verifier)).allow_insecure(settings.frame.allow_insecure);
+    let frame = Frame::new(NAME, Some(verifier)).set(&settings.frame)?;
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {
         address,

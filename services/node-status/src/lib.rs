@@ -151,13 +151,11 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);
-    let health = Health::new(NAME, Arc::new(standing))
-        .insecure(frame::insecure_modes(address))
-        .schema(hayward_postgres::newest(&MIGRATOR));
+    let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
-        .allow_insecure(settings.frame.allow_insecure)
+        .set(&settings.frame)?
         .open(Method::POST, "/v1/nodes/{node}/credentials")
         .limits(Limits {
             connections: OPEN_TO_AGENTS,

@@ -12,6 +12,7 @@ use http::Method;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
+use super::acting::wanted;
 use super::{Principal, Refusal, Verifier};
 use crate::problem::{Code, Problem};
 
@@ -68,15 +69,24 @@ pub async fn authenticate(
     next: Next,
 ) -> Response {
     if !open_to_all(request.uri().path()) && !among(&open, &request) {
-        match principal_of(verifier.as_deref(), &request) {
-            Ok(principal) => {
-                tracing::Span::current().record("caller", principal.name.as_str());
-                request.extensions_mut().insert(Caller(principal));
+        match caller_of(verifier.as_deref(), &request) {
+            Ok(caller) => {
+                tracing::Span::current().record("caller", caller.described());
+                request.extensions_mut().insert(caller);
             }
-            Err(refusal) => return Problem::from(refusal).into_response(),
+            Err(problem) => return problem.into_response(),
         }
     }
     next.run(request).await
+}
+
+/// Whom the token names, or whom they act for.
+fn caller_of(verifier: Option<&Verifier>, request: &Request) -> Result<Caller, Problem> {
+    let principal = principal_of(verifier, request)?;
+    match wanted(request.headers())? {
+        Some(user) => Ok(Caller(Arc::new(principal.acting_as(user)?))),
+        None => Ok(Caller(principal)),
+    }
 }
 
 fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Principal>, Refusal> {
