@@ -138,13 +138,11 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let shown = publisher.clone();
     let standing = move || hayward_publication::status::standing(&shown);
-    let health = Health::new(NAME, Arc::new(standing))
-        .insecure(frame::insecure_modes(address))
-        .schema(hayward_postgres::newest(&MIGRATOR));
+    let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
-        .allow_insecure(settings.frame.allow_insecure)
+        .set(&settings.frame)?
         .witness(auditor)
         .serve(router, listener, shutdown);
     Ok(Running {

@@ -115,7 +115,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
     let frame = Frame::new(NAME, Some(verifier))
-        .allow_insecure(settings.frame.allow_insecure)
+        .set(&settings.frame)?
         .witness(auditor);
     let server = tokio::spawn(frame.serve(router, listener, shutdown));
     Ok(Running {

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
+use hayward_service::client::{Authority, CA_IN_KEYS};
 use hayward_service::{Client, Keys, TokenSource};
 use hayward_vocabulary::UserName;
 
@@ -125,12 +126,12 @@ impl Session {
     /// A client of one service.
     pub fn client(&self, service: Service, role: Role) -> anyhow::Result<Client> {
         let url = self.url(service)?;
-        Client::from_list(&url, self.token(role)?)
+        Client::from_list(&url, self.shown(role)?)
     }
 
     /// A client of one replica.
     pub fn client_at(&self, url: &str, role: Role) -> anyhow::Result<Client> {
-        Client::new([url], self.token(role)?)
+        Client::new([url], self.shown(role)?)
     }
 
     pub fn url(&self, service: Service) -> anyhow::Result<String> {
@@ -153,6 +154,13 @@ impl Session {
             .find(|(name, _)| *name == service.name());
         let (_, url) = found.with_context(|| format!("the fleet has no {}", service.name()))?;
         Ok(url.to_owned())
+    }
+
+    /// A token, and the authority of the fleet to believe, where its keys are at hand.
+    fn shown(&self, role: Role) -> anyhow::Result<TokenSource> {
+        let authority = self.keys().join(CA_IN_KEYS);
+        let authority = authority.exists().then_some(Authority::File(authority));
+        Ok(self.token(role)?.believing(authority))
     }
 
     fn token(&self, role: Role) -> anyhow::Result<TokenSource> {

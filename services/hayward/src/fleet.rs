@@ -21,6 +21,19 @@ pub struct Addresses {
 }
 
 impl Addresses {
+    /// The same by TLS.
+    #[must_use]
+    pub fn over_tls(&self) -> Self {
+        let secure = |url: &String| url.replacen("http:", "https:", 1);
+        Self {
+            job_converter: secure(&self.job_converter),
+            rm_scheduler: secure(&self.rm_scheduler),
+            container_manager: secure(&self.container_manager),
+            node_status: secure(&self.node_status),
+            blocklist: secure(&self.blocklist),
+        }
+    }
+
     /// In the order of their ports.
     pub fn named(&self) -> [(&'static str, &str); 5] {
         [

@@ -1,5 +1,8 @@
 //! Makes what a fleet needs before its first start: keys, tokens, database roles, schemas. All of
-//! it idempotent: what is there stays, what is missing is made.
+//! it idempotent: what is there stays, what is missing is made. Tokens and certificates are made anew
+//! each time, and by [`renew`] before they end.
+
+pub mod authority;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,15 +12,10 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, bail};
 use hayward_postgres::{Schema, Shared, prepare as prepare_database, role_url};
-use hayward_service::auth::{Groups, TokenOrder};
+use hayward_service::auth::{Groups, TokenOrder, longest_life_ms};
 use hayward_service::clock::random_secret;
-use hayward_service::{Clock, Keys, Scope, SystemClock};
+use hayward_service::{Clock, Keys, Principal, Scope, SystemClock, Verifier};
 use hayward_vocabulary::NodeName;
-
-const DAY_MS: u64 = 24 * 60 * 60 * 1000;
-/// Tokens of services and of the local operator are made anew at each start of `hayward up`, and
-/// by `hayward prepare`; between two of those they have to last.
-const LIFE_MS: u64 = 30 * DAY_MS;
 
 const PUBLICATION: Shared<'static> = Shared {
     name: "publication",
@@ -160,12 +158,59 @@ fn write_token_in(
         subject: who,
         scopes,
         groups,
-        life_ms: LIFE_MS,
+        life_ms: longest_life_ms(scopes),
         clock,
     };
     keys.write_token(name, &order)
         .with_context(|| format!("cannot write the token of {name}"))
 }
+
+/// Makes every token anew that has lived a third of its life, with what it says: for its owner the
+/// keys directory is a place where a good token lies. A revoked one stays as it is, and what
+/// is no token of ours is passed over. Returns how many were made.
+///
+/// # Errors
+/// When the directory cannot be read, or a token cannot be written.
+pub fn renew(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<usize> {
+    renew_where(keys, clock, Verifier::due)
+}
+
+/// The same with all of them, whatever their age, as when another key signs.
+///
+/// # Errors
+/// As [`renew`].
+pub fn renew_all(keys: &Keys) -> anyhow::Result<usize> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    renew_where(keys, &clock, |verifier, token| verifier.verify(token).ok())
+}
+
+fn renew_where(
+    keys: &Keys,
+    clock: &Arc<dyn Clock>,
+    which: impl Fn(&Verifier, &str) -> Option<Arc<Principal>>,
+) -> anyhow::Result<usize> {
+    let verifier = keys.verifier(Arc::clone(clock))?;
+    let mut made = 0;
+    for name in keys.token_names()? {
+        let Ok(Some(due)) = keys.token(&name).map(|token| which(&verifier, &token)) else {
+            continue;
+        };
+        let order = TokenOrder {
+            subject: &due.name,
+            scopes: &due.scopes,
+            groups: due.groups.clone(),
+            life_ms: longest_life_ms(&due.scopes),
+            clock: Arc::clone(clock),
+        };
+        keys.write_token(&name, &order)
+            .with_context(|| format!("cannot renew the token of {name}"))?;
+        made += 1;
+    }
+    Ok(made)
+}
+
+/// How often somebody who keeps a fleet's keys looks whether something is due.
+pub const LOOK: std::time::Duration = std::time::Duration::from_mins(10);
 
 /// Roles, schemas and migrations. Returns the address each service uses, by role, and keeps it in
 /// `<keys>/database/<role>.url`, which only its owner can read.
@@ -238,6 +283,43 @@ mod tests {
         assert!(groups(user_token(&keys, "ben").unwrap()).is_empty());
         let none = user_token_in(&keys, "ann", Groups::NONE).unwrap();
         assert!(groups(none).is_empty());
+    }
+
+    #[test]
+    fn tokens_are_renewed_after_a_third_of_their_life_and_revoked_ones_never() {
+        const HOUR_MS: u64 = 3_600_000;
+        let dir = tempfile::tempdir().unwrap();
+        let made = keys(&dir.path().join("keys"), &["n1".parse().unwrap()]).unwrap();
+        let dev = Groups::new(vec!["dev".to_owned()]).unwrap();
+        let anns = user_token_in(&made, "ann", dev.clone()).unwrap();
+        user_token(&made, "ben").unwrap();
+        let verifier = made.verifier(Arc::new(SystemClock)).unwrap();
+        fs::write(
+            made.revoked_path(),
+            verifier.id_of(&made.token("user-ben").unwrap()).unwrap(),
+        )
+        .unwrap();
+        fs::write(made.token_path("stray"), "no token").unwrap();
+        let later = |hours: u64| -> Arc<dyn Clock> {
+            let at = SystemClock.now().plus_ms(hours * HOUR_MS);
+            Arc::new(hayward_service::ManualClock::at(at))
+        };
+        assert_eq!(renew(&made, &later(1)).unwrap(), 0);
+        // The operator's: eight hours.
+        assert_eq!(renew(&made, &later(3)).unwrap(), 1);
+        assert_eq!(made.token("user-ann").unwrap(), anns);
+        // After the end of all but the services' too, for the fleet may have been off.
+        assert_eq!(renew(&made, &later(30)).unwrap(), 3);
+        let bens = made.token("user-ben").unwrap();
+        assert!(
+            verifier
+                .id_of(&bens)
+                .is_some_and(|id| fs::read_to_string(made.revoked_path()).unwrap() == id)
+        );
+        let at = made.verifier(later(31)).unwrap();
+        let ann = at.verify(&made.token("user-ann").unwrap()).unwrap();
+        assert_eq!((ann.name.as_str(), &ann.groups), ("ann", &dev));
+        assert!(at.verify(&made.token("agent-n1").unwrap()).is_ok());
     }
 
     #[test]

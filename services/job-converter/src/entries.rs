@@ -224,6 +224,7 @@ fn seen(
         kind: work.kind(),
         name: work.name(),
         user: work.user.clone(),
+        submitted_by: work.actor.clone(),
         class: work.class(),
         state,
         reason,

@@ -91,6 +91,7 @@ fn of_users() -> OpenApiRouter<App> {
 /// What the manager `orchestrator` is for.
 fn of_orchestrators() -> OpenApiRouter<App> {
     let long = OpenApiRouter::new()
+        .routes(routes!(orchestrators::renew_orchestrator_credentials))
         .routes(routes!(orchestrators::put_work_map))
         .layer(limits::bulk());
     OpenApiRouter::new()

@@ -24,6 +24,8 @@ use crate::work::{DEFAULT_ATTEMPTS, Job, Runner, What, Work, kind_name, slots};
 /// Who submits, when, and under which trace.
 pub struct Origin {
     pub user: UserName,
+    /// Who submitted it for them (S11).
+    pub actor: Option<String>,
     pub groups: Groups,
     pub at: Timestamp,
     pub traceparent: Option<String>,
@@ -46,6 +48,7 @@ impl Work {
             id,
             uuid,
             user: origin.user.clone(),
+            actor: origin.actor.clone(),
             groups: origin.groups.clone(),
             submitted_at: origin.at,
             traceparent: origin.traceparent.clone(),
@@ -114,6 +117,7 @@ pub fn prepare(uuid: Uuid, origin: &Origin, what: What, text: String) -> Result<
         id: uuid,
         kind: kind_name(kind),
         user: origin.user.to_string(),
+        actor: origin.actor.clone(),
         submitted_at_ms: origin.at.unix_ms(),
         submission: text,
         traceparent: origin.traceparent.clone(),

@@ -151,15 +151,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);
-    let health = Health::new(NAME, Arc::new(standing))
-        .insecure(frame::insecure_modes(address))
-        .schema(hayward_postgres::newest(&MIGRATOR));
+    let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes(&doors).with_state(app);
     let routes = routes.merge(health.routes()).merge(watch.routes());
     let router = documented(routes.merge(records), ABOUT);
     managers.start()?;
     let server = Frame::new(NAME, Some(verifier))
-        .allow_insecure(settings.frame.allow_insecure)
+        .set(&settings.frame)?
         .witness(auditor)
         .serve(router, listener, shutdown);
     Ok(Running {

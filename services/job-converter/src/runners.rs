@@ -5,7 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hayward_service::auth::{Issuer, Scope};
+use hayward_service::auth::{ANYONE, Issuer, MOST_LISTED, Scope, longest_life_ms};
 use hayward_vocabulary::{UserName, WorkId};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -14,9 +14,13 @@ use crate::work::Runner;
 
 /// A process leases tasks as long as its job lasts, so a token outlives any job we mean to run.
 const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
-const ORCHESTRATOR_LIFE_MS: u64 = 365 * 24 * 3600 * 1000;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 const MOST_REMEMBERED: usize = 1_024;
+
+/// Whom a token of this orchestrator names.
+pub fn orchestrator_subject(name: &UserName) -> String {
+    format!("orchestrator-{name}")
+}
 
 pub struct Runners {
     issuer: Issuer,
@@ -31,14 +35,26 @@ impl Runners {
         }
     }
 
-    /// A token for an orchestrator.
+    /// A token for an orchestrator that may act for these users, or for anyone. Where there are
+    /// more than a token can carry it acts for none; its maps may still charge them all.
     ///
     /// # Errors
     /// When it cannot be signed.
-    pub fn for_orchestrator(&self, name: &UserName) -> anyhow::Result<String> {
+    pub fn for_orchestrator(
+        &self,
+        name: &UserName,
+        users: &[UserName],
+        anyone: bool,
+    ) -> anyhow::Result<String> {
         let scopes = [Scope::Orchestrator(name.clone())];
-        let subject = format!("orchestrator-{name}");
-        self.issuer.mint(&subject, &scopes, ORCHESTRATOR_LIFE_MS)
+        let listed = match users {
+            _ if anyone => vec![ANYONE.to_owned()],
+            users if users.len() > MOST_LISTED => Vec::new(),
+            users => users.iter().map(ToString::to_string).collect(),
+        };
+        let subject = orchestrator_subject(name);
+        let life_ms = longest_life_ms(&scopes);
+        self.issuer.mint_acting(&subject, &scopes, listed, life_ms)
     }
 
     /// A token for the runners of `job`.

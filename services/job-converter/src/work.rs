@@ -25,6 +25,8 @@ pub struct Work {
     pub id: WorkId,
     pub uuid: Uuid,
     pub user: UserName,
+    /// Who submitted it for them, where it was not they themselves.
+    pub actor: Option<String>,
     /// What they were in when they submitted it.
     pub groups: Groups,
     pub submitted_at: Timestamp,

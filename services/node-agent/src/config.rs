@@ -19,6 +19,9 @@ pub struct Settings {
     pub node: String,
     /// File with the agent's token. Default `tokens/agent-<node>.token` in the keys directory.
     pub token_file: Option<PathBuf>,
+    /// File with the secret of an enrolment, exchanged for the token where there is none yet.
+    /// Default none.
+    pub enrolment_secret_file: Option<PathBuf>,
     /// Directory with the keys and tokens, where the token is looked for. Default none.
     pub keys: Option<PathBuf>,
     /// Where the journal and the containers are. Needed by the `process` runtime: what is not
@@ -119,6 +122,7 @@ impl Default for Settings {
         Self {
             node: String::new(),
             token_file: None,
+            enrolment_secret_file: None,
             keys: None,
             state_dir: None,
             runtime: RuntimeKind::Process,
@@ -179,15 +183,19 @@ impl Settings {
         (1..=self.simulate).map(one).collect()
     }
 
-    pub fn token(&self) -> anyhow::Result<TokenSource> {
-        let file = match (&self.token_file, &self.keys) {
+    /// Where the token is, or will be once the agent is enrolled.
+    pub fn token_place(&self) -> anyhow::Result<PathBuf> {
+        Ok(match (&self.token_file, &self.keys) {
             (Some(file), _) => file.clone(),
             (None, Some(keys)) => keys
                 .join("tokens")
                 .join(format!("agent-{}.token", self.node)),
             (None, None) => anyhow::bail!("set `token_file` or `keys`, where the token is"),
-        };
-        Ok(TokenSource::file(file))
+        })
+    }
+
+    pub fn token(&self) -> anyhow::Result<TokenSource> {
+        self.token_place().map(TokenSource::file)
     }
 
     pub fn label_map(&self) -> anyhow::Result<BTreeMap<String, String>> {

@@ -14,6 +14,7 @@ mod accounts;
 mod agent;
 mod condition;
 mod config;
+mod credentials;
 #[cfg(feature = "fault-points")]
 pub mod fault;
 #[cfg(not(feature = "fault-points"))]
@@ -90,6 +91,7 @@ impl Running {
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let mut parts = Vec::new();
     if settings.simulate == 0 {
+        credentials::enrolled(&settings, &shutdown).await?;
         start_one(&settings, &shutdown, &mut parts)?;
     }
     for one in settings.simulated() {
@@ -120,11 +122,13 @@ fn start_one(
     let (empties, drained) = watch::channel(output::Drained::default());
     let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows, tenure)?;
     let (tells, updates) = mpsc::channel(4);
-    let to = |urls: &str| Client::from_list(urls, settings.token()?);
+    let token = settings.token()?;
+    let to = |urls: &str| Client::from_list(urls, token.clone());
     let container_manager = to(&settings.container_manager_url)?;
+    let node_status = to(&settings.node_status_url)?;
 
     let heart = heartbeat::Heart {
-        client: to(&settings.node_status_url)?,
+        client: node_status.clone(),
         node: node.clone(),
         condition: Condition {
             boot_id: boot_id.clone(),
@@ -148,6 +152,12 @@ fn start_one(
         obeyed,
         updates: tells,
     };
+    let renewal = credentials::Renewal {
+        client: node_status,
+        node: node.clone(),
+        token,
+        file: settings.token_place()?,
+    };
     let reporter = report::Reporter {
         client: container_manager.clone(),
         node: node.clone(),
@@ -165,6 +175,7 @@ fn start_one(
     };
 
     let speakers = Speakers {
+        renewal,
         heart,
         follower,
         reporter,
@@ -193,6 +204,7 @@ fn remembered(
 
 /// Everything of an agent that speaks to a service.
 struct Speakers {
+    renewal: credentials::Renewal,
     heart: heartbeat::Heart,
     follower: follow::Follower,
     reporter: report::Reporter,
@@ -209,6 +221,7 @@ impl Speakers {
     ) {
         // The others speak on until the agent has done its last deed.
         let over = Shutdown::new();
+        parts.push(tokio::spawn(self.renewal.keep(over.clone())));
         parts.push(tokio::spawn(self.heart.run(over.clone())));
         parts.push(tokio::spawn(self.follower.run(shutdown.clone())));
         parts.push(tokio::spawn(self.reporter.run(over.clone())));
@@ -233,7 +246,7 @@ fn machine_of(
 ) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
     if settings.runtime == RuntimeKind::Simulated {
         let behaviour = Behaviour {
-            job_converter_url: settings.job_converter_url.clone(),
+            lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?)?,
             container_ms: settings.simulated_container_ms,
             task_ms: settings.simulated_task_ms,
             failure_percent: settings.simulated_failure_percent,
@@ -262,7 +275,7 @@ fn machine_of(
     let boot_id = machine::boot_id();
     let conditions = Conditions {
         command: settings.command()?,
-        job_converter_url: settings.job_converter_url.clone(),
+        lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?)?,
         output_limit_bytes: settings.output_limit_bytes,
         processes_limit: settings.processes_limit,
         accounts,

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use hayward_service::client::Authority;
 use hayward_service::{Client, Shutdown, TokenSource};
 use hayward_vocabulary::{AllocationId, WorkId};
 
@@ -23,11 +24,33 @@ use lending::Lending;
 
 /// Variables of a task runner. The user's tasks do not inherit them.
 pub const PREFIX: &str = "HAYWARD_TASK_";
+const CA: &str = "CA";
+
+/// Where tasks are leased, and whose signature is believed there. The text and not the file: work
+/// runs under accounts that may not look into the agent's directories.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lender {
+    pub url: String,
+    pub authority: Option<Arc<str>>,
+}
+
+impl Lender {
+    /// # Errors
+    /// When an authority is named and cannot be read.
+    pub fn new(url: &str, token: &TokenSource) -> anyhow::Result<Self> {
+        let needed = url.contains("https:");
+        let authority = token.authority().filter(|_| needed);
+        Ok(Self {
+            url: url.to_owned(),
+            authority: authority.map(|authority| authority.pem()).transpose()?,
+        })
+    }
+}
 
 /// What a task runner is to work on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Assignment {
-    pub url: String,
+    pub lender: Lender,
     pub token: String,
     pub job: WorkId,
     pub allocation: AllocationId,
@@ -38,15 +61,17 @@ pub struct Assignment {
 impl Assignment {
     pub fn to_environment(&self) -> BTreeMap<String, String> {
         let values = [
-            ("URL", self.url.clone()),
+            ("URL", self.lender.url.clone()),
             ("TOKEN", self.token.clone()),
             ("JOB", self.job.to_string()),
             ("ALLOCATION", self.allocation.to_string()),
             ("THREADS", self.threads.to_string()),
             ("GRACE_MS", self.stop_grace_ms.to_string()),
         ];
+        let authority = self.lender.authority.as_deref();
         values
             .into_iter()
+            .chain(authority.map(|pem| (CA, pem.to_owned())))
             .map(|(name, value)| (format!("{PREFIX}{name}"), value))
             .collect()
     }
@@ -57,7 +82,10 @@ impl Assignment {
             std::env::var(&name).with_context(|| format!("{name} is not set"))
         };
         Ok(Self {
-            url: read("URL")?,
+            lender: Lender {
+                url: read("URL")?,
+                authority: read(CA).ok().map(Into::into),
+            },
             token: read("TOKEN")?,
             job: read("JOB")?.parse()?,
             allocation: read("ALLOCATION")?.parse()?,
@@ -67,7 +95,9 @@ impl Assignment {
     }
 
     pub fn lending(&self, desk: Arc<Desk>) -> anyhow::Result<Lending> {
-        let client = Client::from_list(&self.url, TokenSource::fixed(&self.token))?;
+        let authority = self.lender.authority.clone().map(Authority::Pem);
+        let token = TokenSource::fixed(&self.token).believing(authority);
+        let client = Client::from_list(&self.lender.url, token)?;
         Ok(Lending::new(
             client,
             &self.job,

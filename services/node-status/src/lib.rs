@@ -65,8 +65,6 @@ const ABOUT: Description = Description {
 };
 /// Connections to the database: one commits, the others read history.
 const CONNECTIONS: u32 = 4;
-/// One for each agent, which holds it from heartbeat to heartbeat, and some for everybody else.
-const OPEN_TO_AGENTS: usize = 32_768;
 /// Answers with a secret that are remembered at once.
 const TOLD: usize = 1024;
 
@@ -152,19 +150,13 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);
-    let health = Health::new(NAME, Arc::new(standing))
-        .insecure(frame::insecure_modes(address))
-        .schema(hayward_postgres::newest(&MIGRATOR));
+    let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
     let server = Frame::new(NAME, Some(verifier))
-        .allow_insecure(settings.frame.allow_insecure)
+        .set(&settings.frame)?
         .witness(auditor)
         .open(Method::POST, "/v1/nodes/{node}/credentials")
-        .limits(Limits {
-            connections: OPEN_TO_AGENTS,
-            ..Limits::default()
-        })
         .serve(router, listener, shutdown);
     Ok(Running {
         address,

@@ -5,15 +5,19 @@
 //! or missing scope means nothing (S4). Expiry and revocation are looked at on every request, also
 //! for a token whose signature was checked before.
 
+mod acting;
 mod caller;
 mod groups;
 mod keys;
+mod life;
 mod scope;
 mod token;
 
+pub use acting::{ACT_AS, ANYONE, MOST as MOST_LISTED};
 pub use caller::{Caller, Door, OpenRoute, authenticate};
 pub use groups::{BadGroups, Groups};
-pub use keys::{Keys, TokenOrder};
+pub use keys::{FreshIssuer, Keys, TokenOrder, read_secret, write_whole};
+pub use life::{TokenLife, longest_life_ms};
 pub use scope::{BadScope, Scope};
 pub use token::{Claims, Issuer, Refusal, Verifier};
 
@@ -29,6 +33,10 @@ pub struct Principal {
     pub scopes: Vec<Scope>,
     /// What they are in, as whoever made the token says.
     pub groups: Groups,
+    /// For whom they may act, when they are an orchestrator; see [`ACT_AS`].
+    pub act_as: Vec<String>,
+    /// Who really asks, where they do it for somebody else (S11).
+    pub actor: Option<String>,
 }
 
 impl Principal {
@@ -37,6 +45,8 @@ impl Principal {
             name: name.into(),
             scopes: scopes.into(),
             groups: Groups::NONE,
+            act_as: Vec::new(),
+            actor: None,
         }
     }
 

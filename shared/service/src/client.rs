@@ -7,6 +7,7 @@
 
 mod call;
 mod token;
+mod trust;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Once};
@@ -22,6 +23,7 @@ use crate::problem::Problem;
 
 pub use call::{Answer, Call};
 pub use token::TokenSource;
+pub use trust::{Authority, CA_FILE, CA_IN_KEYS};
 
 /// How long a call may take unless it says otherwise.
 pub const PATIENCE: Duration = Duration::from_secs(10);
@@ -88,7 +90,7 @@ impl ClientError {
 }
 
 struct Shared {
-    http: reqwest::Client,
+    http: trust::Http,
     urls: Vec<Url>,
     token: TokenSource,
     /// Which address answered last; any number, reduced to the length of the list.
@@ -124,21 +126,11 @@ impl Client {
             })
             .collect::<anyhow::Result<Vec<_>>>()?;
         ensure!(!urls.is_empty(), "a client needs at least one address");
-        let mut builder = reqwest::Client::builder();
-        if urls.iter().all(|url| url.scheme() == "http") {
-            // Reading the machine's trust store is hundreds of files: more than a task runner or
-            // a command does in all, and nothing here would be checked against it.
-            builder = builder.tls_certs_only([]);
-        }
-        let http = builder
-            .connect_timeout(CONNECT)
-            .pool_idle_timeout(IDLE)
-            .tcp_nodelay(true)
-            .redirect(reqwest::redirect::Policy::none())
-            .no_proxy()
-            .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
-            .build()
-            .context("cannot make an http client")?;
+        let http = if urls.iter().all(|url| url.scheme() == "http") {
+            trust::Http::plain()?
+        } else {
+            trust::Http::believing(token.authority())?
+        };
         Ok(Self(Arc::new(Shared {
             http,
             urls,

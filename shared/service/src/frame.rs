@@ -1,16 +1,20 @@
 //! The server every service runs in: a router, served within limits until the shutdown.
 //!
 //! In the order a request meets them: connection limits and deadlines ([`mod@connection`]), its id
-//! and span, panics turned into problems, the caller, load shedding, time to work, the route. Every
-//! refusal on the way is a problem document.
+//! and span, panics turned into problems, the caller, what one caller may ask for, load shedding,
+//! time to work, the queue of costly questions, the route. Every refusal on the way is a problem
+//! document.
 //!
 //! A request with `wait` in its query is a long poll: it is not counted as work, may take its
 //! wait longer, and is cut when the shutdown begins; everything else is finished. Where the wait
 //! stands in the body, the route says so with [`long_poll`].
 
+mod callers;
 mod connection;
+mod costly;
 mod crowd;
 mod pace;
+mod tls;
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -36,6 +40,10 @@ use crate::request;
 use crate::settings::FrameSettings;
 use crate::shutdown::Shutdown;
 
+use callers::Callers;
+use costly::Costly;
+use tls::Tls;
+
 /// Logged again this often while an insecure mode is on (S3).
 const REMIND: Duration = Duration::from_mins(1);
 
@@ -44,8 +52,13 @@ pub struct Frame {
     name: &'static str,
     door: Door,
     allow_insecure: bool,
+    tls: Option<Tls>,
     limits: Limits,
 }
+
+/// Modes that are less safe than the default, for `/v1/status` to name (S3).
+#[derive(Debug, Clone)]
+pub struct InsecureModes(pub Arc<[String]>);
 
 impl Frame {
     /// Without a verifier nobody has a good token, so only the open paths answer (S4).
@@ -57,6 +70,7 @@ impl Frame {
                 ..Door::default()
             },
             allow_insecure: false,
+            tls: None,
             limits: Limits::default(),
         }
     }
@@ -76,10 +90,21 @@ impl Frame {
         self
     }
 
-    #[must_use]
-    pub fn allow_insecure(mut self, allow: bool) -> Self {
-        self.allow_insecure = allow;
-        self
+    /// What the settings say of the door: how it is locked, and how often one may knock.
+    ///
+    /// # Errors
+    /// When certificate and key cannot be used.
+    pub fn set(mut self, settings: &FrameSettings) -> anyhow::Result<Self> {
+        self.allow_insecure = settings.allow_insecure;
+        self.tls = match (&settings.tls_certificate, &settings.tls_key) {
+            (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
+            (None, None) => None,
+            _ => bail!("`tls_certificate` and `tls_key` go together"),
+        };
+        self.limits.requests_per_second = settings.requests_per_second;
+        self.limits.requests_at_once = settings.requests_at_once;
+        self.limits.streams_at_once = settings.streams_at_once;
+        Ok(self)
     }
 
     #[must_use]
@@ -101,14 +126,19 @@ impl Frame {
         let address = listener
             .local_addr()
             .context("a listener without an address")?;
-        check_address(address, self.allow_insecure)?;
-        let insecure = insecure_modes(address);
-        tracing::info!(service = self.name, %address, "listening");
+        let tls = self.tls;
+        check_address(address, self.allow_insecure || tls.is_some())?;
+        let insecure = insecure_modes(address, tls.is_some());
+        tracing::info!(service = self.name, %address, tls = tls.is_some(), "listening");
         let limits = Arc::new(self.limits);
+        let modes = InsecureModes(insecure.clone().into());
+        let router = router.layer(axum::Extension(modes));
         let router = surrounded(router, self.door, &limits, &shutdown);
+        let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
         tokio::select! {
-            () = connection::serve(router, listener, &limits, &shutdown) => {}
+            () = connection::serve(router, (listener, acceptor), &limits, &shutdown) => {}
             () = remind(self.name, &insecure) => {}
+            () = keep(tls.as_ref()) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
         Ok(())
@@ -136,25 +166,27 @@ pub async fn serve(
 /// # Errors
 /// When it is not allowed, or taken.
 pub async fn bind(settings: &FrameSettings) -> anyhow::Result<TcpListener> {
-    check_address(settings.listen, settings.allow_insecure)?;
+    let locked = settings.tls_certificate.is_some();
+    check_address(settings.listen, settings.allow_insecure || locked)?;
     TcpListener::bind(settings.listen)
         .await
         .with_context(|| format!("cannot listen on {}", settings.listen))
 }
 
-fn check_address(address: SocketAddr, allow_insecure: bool) -> anyhow::Result<()> {
-    if address.ip().is_loopback() || allow_insecure {
+fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
+    if address.ip().is_loopback() || allowed {
         return Ok(());
     }
     bail!(
-        "{address} can be reached from other machines and there is no TLS; listen on 127.0.0.1, \
-         or set `allow_insecure` where something else protects the network"
+        "{address} can be reached from other machines and there is no TLS; set `tls_certificate` \
+         and `tls_key`, or listen on 127.0.0.1, or set `allow_insecure` where something else \
+         protects the network"
     )
 }
 
 /// What the status names and the log repeats each minute (S3).
-pub fn insecure_modes(address: SocketAddr) -> Vec<String> {
-    if address.ip().is_loopback() {
+fn insecure_modes(address: SocketAddr, tls: bool) -> Vec<String> {
+    if address.ip().is_loopback() || tls {
         return Vec::new();
     }
     vec![format!("plain_http_on_{}", address.ip())]
@@ -171,9 +203,18 @@ async fn remind(name: &str, insecure: &[String]) {
     }
 }
 
+async fn keep(tls: Option<&Tls>) {
+    match tls {
+        Some(tls) => tls.keep().await,
+        None => std::future::pending().await,
+    }
+}
+
 fn surrounded(router: Router, door: Door, limits: &Arc<Limits>, shutdown: &Shutdown) -> Router {
     let door = Arc::new(door);
     let working = Arc::new(Semaphore::new(limits.working));
+    let callers = Arc::new(Callers::new(limits));
+    let costly = Arc::new(Costly::new(limits));
     let (limits, shutdown) = (Arc::clone(limits), shutdown.clone());
     router
         .fallback(|| async { Problem::new(Code::NotFound, "there is no such route") })
@@ -185,11 +226,17 @@ fn surrounded(router: Router, door: Door, limits: &Arc<Limits>, shutdown: &Shutd
         })
         .layer(DefaultBodyLimit::max(BODY))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
+            costly::in_line(Arc::clone(&costly), request, next)
+        }))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
             bounded(
                 request,
                 next,
                 (Arc::clone(&limits), Arc::clone(&working), shutdown.clone()),
             )
+        }))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            callers::counted(Arc::clone(&callers), request, next)
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
             authenticate(Arc::clone(&door), request, next)
@@ -300,8 +347,9 @@ mod tests {
                 .contains("allow_insecure")
         );
         check_address(far, true).unwrap();
-        assert!(insecure_modes(near).is_empty());
-        assert_eq!(insecure_modes(far), ["plain_http_on_0.0.0.0"]);
+        assert!(insecure_modes(near, false).is_empty());
+        assert_eq!(insecure_modes(far, false), ["plain_http_on_0.0.0.0"]);
+        assert!(insecure_modes(far, true).is_empty());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::Extension;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -14,6 +15,7 @@ use utoipa_axum::routes;
 use crate::admission::{Table, Who, admit};
 use crate::auth::Caller;
 use crate::extract::Json;
+use crate::frame::InsecureModes;
 use crate::problem::Problem;
 
 /// S1: the two words are all that strangers are told.
@@ -75,8 +77,6 @@ pub struct Health {
     pub version: &'static str,
     pub started: Instant,
     pub source: Arc<dyn StatusSource>,
-    /// Named in the status, as S3 asks; see [`crate::frame::insecure_modes`].
-    pub insecure_modes: Vec<String>,
     /// The newest migration this version knows.
     pub schema: Option<u64>,
 }
@@ -88,7 +88,6 @@ impl Health {
             version: env!("CARGO_PKG_VERSION"),
             started: Instant::now(),
             source,
-            insecure_modes: Vec::new(),
             schema: None,
         }
     }
@@ -96,12 +95,6 @@ impl Health {
     #[must_use]
     pub fn schema(mut self, newest: Option<u64>) -> Self {
         self.schema = newest;
-        self
-    }
-
-    #[must_use]
-    pub fn insecure(mut self, modes: Vec<String>) -> Self {
-        self.insecure_modes = modes;
         self
     }
 
@@ -188,9 +181,13 @@ pub struct Status {
             content_type = "application/problem+json"),
     ),
 )]
-async fn status(State(health): State<Health>, _caller: Caller) -> Json<Status> {
+async fn status(
+    State(health): State<Health>,
+    _caller: Caller,
+    modes: Option<Extension<InsecureModes>>,
+) -> Json<Status> {
     let standing = health.source.standing();
-    let mut insecure_modes = health.insecure_modes.clone();
+    let mut insecure_modes = modes.map_or_else(Vec::new, |modes| modes.0.0.to_vec());
     insecure_modes.extend(standing.insecure_modes);
     Json(Status {
         name: health.name.to_owned(),

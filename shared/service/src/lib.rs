@@ -26,6 +26,7 @@ pub mod refusal;
 pub mod request;
 pub mod settings;
 pub mod shutdown;
+mod stamp;
 pub mod telemetry;
 
 pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};

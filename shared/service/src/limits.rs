@@ -29,6 +29,16 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Requests worked on at once, long polls not counted; more are answered 503.
     pub working: usize,
+    /// Requests a caller may make in a second, and twice as many at once; 0: no limit (S28).
+    pub requests_per_second: u32,
+    /// Requests, and long polls, of one caller at once; 0: no limit.
+    pub requests_at_once: u32,
+    pub streams_at_once: u32,
+    /// Costly questions worked on at once, those that wait for their turn, and how many of both
+    /// may be one caller's; more are answered 429.
+    pub costly_at_once: usize,
+    pub costly_waiting: usize,
+    pub costly_each: usize,
     /// Size of a request head, in bytes.
     pub head_bytes: usize,
     /// First byte of a head to its end.
@@ -51,6 +61,12 @@ impl Default for Limits {
             connections: 65_536,
             connections_per_address: 256,
             working: 1_024,
+            requests_per_second: 500,
+            requests_at_once: 64,
+            streams_at_once: 16,
+            costly_at_once: 8,
+            costly_waiting: 64,
+            costly_each: 24,
             head_bytes: 16 * 1024,
             head: Duration::from_secs(10),
             idle: Duration::from_mins(1),

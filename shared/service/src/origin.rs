@@ -95,7 +95,11 @@ impl Origin {
     pub fn of(request: &Request, principal: Option<Arc<Principal>>) -> Arc<Self> {
         let kind = principal
             .as_ref()
-            .map_or(Kind::Stranger, |principal| Kind::of(&principal.scopes));
+            .map_or(Kind::Stranger, |principal| match principal.actor {
+                // Whoever acts for somebody has that user's scopes, and is none.
+                Some(_) => Kind::Orchestrator,
+                None => Kind::of(&principal.scopes),
+            });
         let peer = request.extensions().get::<ConnectInfo<SocketAddr>>();
         Arc::new(Self {
             principal,
@@ -109,12 +113,12 @@ impl Origin {
 
     /// Who sent the request.
     pub fn actor(&self) -> &str {
-        self.principal.as_ref().map_or("", |it| it.name.as_str())
+        self.principal.as_ref().map_or("", |it| it.actor())
     }
 
-    /// For whom: the actor, unless it may act for somebody else (S10).
+    /// For whom: the actor, unless it acts for somebody else (S10).
     pub fn subject(&self) -> &str {
-        self.actor()
+        self.principal.as_ref().map_or("", |it| it.name.as_str())
     }
 
     pub fn kind(&self) -> Kind {

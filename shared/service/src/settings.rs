@@ -44,6 +44,17 @@ pub struct FrameSettings {
     pub keys: Option<PathBuf>,
     /// Allows an address others can reach without TLS. Default false (S3).
     pub allow_insecure: bool,
+    /// Certificate chain in PEM to serve TLS with, and its key. Default none: only an address of
+    /// this machine alone is served. Both are read again when they change.
+    pub tls_certificate: Option<PathBuf>,
+    pub tls_key: Option<PathBuf>,
+    /// Requests each caller may make in a second, and twice as many in one burst (S28). Services
+    /// and runners of tasks are not counted. Default 500; 0: no limit.
+    pub requests_per_second: u32,
+    /// Requests of one caller worked on at once, and long polls of one caller (S27). Default 64 and
+    /// 16; 0: no limit.
+    pub requests_at_once: u32,
+    pub streams_at_once: u32,
     /// Milliseconds the writer's lease lasts after its last renewal. Default 5,000: a standby takes
     /// over within the 10 s of G2, and a pause of a second or two loses nothing.
     pub lease_ms: u64,
@@ -62,6 +73,11 @@ impl Default for FrameSettings {
             database_url: None,
             keys: None,
             allow_insecure: false,
+            tls_certificate: None,
+            tls_key: None,
+            requests_per_second: 500,
+            requests_at_once: 64,
+            streams_at_once: 16,
             lease_ms: 5_000,
             otlp_endpoint: None,
             log_format: LogFormat::Auto,

@@ -2,11 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "frame/allowances.rs"]
+mod allowances;
+#[path = "frame/keys.rs"]
+mod keys;
 #[path = "frame/refusals.rs"]
 mod refusals;
 #[path = "frame/slow.rs"]
 mod slow;
 #[path = "frame/talking.rs"]
 mod talking;
+#[path = "frame/tls.rs"]
+mod tls;
 #[path = "frame/world.rs"]
 mod world;

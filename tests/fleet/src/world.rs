@@ -86,14 +86,23 @@ impl Pace {
     }
 }
 
+/// From where services can be reached.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Door {
+    Loopback,
+    /// From everywhere, islands too, without TLS.
+    Open,
+    /// From everywhere, by TLS.
+    Locked,
+}
+
 pub struct World {
     pub server: TestServer,
     pub addresses: Addresses,
     pub keys: Keys,
     pub dir: tempfile::TempDir,
     pace: Pace,
-    /// Services can be reached from islands.
-    open: bool,
+    door: Door,
     databases: BTreeMap<String, String>,
     processes: BTreeMap<String, Child>,
 }
@@ -106,15 +115,20 @@ impl World {
 
     /// The same with other times.
     pub async fn at(pace: Pace) -> Self {
-        Self::with(pace, false).await
+        Self::with(pace, Door::Loopback).await
     }
 
     /// The same with services that agents on islands can reach.
     pub async fn open() -> Self {
-        Self::with(Pace::default(), true).await
+        Self::with(Pace::default(), Door::Open).await
     }
 
-    async fn with(pace: Pace, open: bool) -> Self {
+    /// The same with services that others can reach by TLS alone.
+    pub async fn locked() -> Self {
+        Self::with(Pace::default(), Door::Locked).await
+    }
+
+    async fn with(pace: Pace, door: Door) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
         // Work runs as somebody else, who passes through to its marks.
@@ -130,7 +144,11 @@ impl World {
         let databases = roles
             .map(|role| (role.clone(), database.url(&role)))
             .collect();
-        let addresses = Ports::free().expect("free ports").addresses();
+        let mut addresses = Ports::free().expect("free ports").addresses();
+        if door == Door::Locked {
+            prepare::authority::certificates(&keys, &[]).expect("certificates");
+            addresses = addresses.over_tls();
+        }
         let processes = BTreeMap::new();
         let mut world = Self {
             server,
@@ -138,7 +156,7 @@ impl World {
             keys,
             dir,
             pace,
-            open,
+            door,
             databases,
             processes,
         };
@@ -187,10 +205,19 @@ impl World {
         command
             .args(["run", name])
             .env("HAYWARD_LISTEN", format!("{}:{port}", self.interface()))
-            .env("HAYWARD_ALLOW_INSECURE", self.open.to_string())
+            .env(
+                "HAYWARD_ALLOW_INSECURE",
+                (self.door == Door::Open).to_string(),
+            )
             .env("HAYWARD_DATABASE_URL", &self.databases[role])
             .env("HAYWARD_KEYS", self.keys.dir())
             .env("HAYWARD_LEASE_MS", self.pace.lease.to_string());
+        if self.door == Door::Locked {
+            let tls = self.keys.dir().join("tls");
+            command
+                .env("HAYWARD_TLS_CERTIFICATE", tls.join(format!("{name}.pem")))
+                .env("HAYWARD_TLS_KEY", tls.join(format!("{name}.key")));
+        }
         if name == "node-status" {
             command
                 .env("HAYWARD_HEARTBEAT_MS", self.pace.heartbeat.to_string())
@@ -204,10 +231,9 @@ impl World {
     }
 
     fn interface(&self) -> Ipv4Addr {
-        if self.open {
-            Ipv4Addr::UNSPECIFIED
-        } else {
-            Ipv4Addr::LOCALHOST
+        match self.door {
+            Door::Loopback => Ipv4Addr::LOCALHOST,
+            Door::Open | Door::Locked => Ipv4Addr::UNSPECIFIED,
         }
     }
 

@@ -1,12 +1,15 @@
-//! `hayward prepare`: keys, tokens, database roles and schemas for a fleet of separate processes.
+//! `hayward prepare`: keys, tokens, certificates, database roles and schemas for a fleet of separate processes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use hayward_service::auth::Groups;
+use hayward_service::{Clock, Keys, Shutdown, SystemClock};
 use hayward_vocabulary::{NodeName, UserName};
 
-use crate::prepare;
+use crate::prepare::{self, authority};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -43,13 +46,46 @@ pub struct Arguments {
     /// These people are in no group any more.
     #[arg(long, requires = "users")]
     pub no_groups: bool,
+    /// The services are also reached by this host name or address: it stands in their
+    /// certificates. May be repeated.
+    #[arg(long = "tls-name", value_name = "NAME")]
+    pub tls_names: Vec<String>,
+    /// Sign certificates with a new authority; that of before is still believed.
+    #[arg(long)]
+    pub new_authority: bool,
+    /// Sign tokens with a new key; what the one of before signed is still accepted, and what older
+    /// ones signed no more.
+    #[arg(long)]
+    pub new_issuer: bool,
+    /// Stay, and renew tokens and certificates before they end. Whatever runs takes them up by
+    /// itself.
+    #[arg(long)]
+    pub keep: bool,
 }
+
+/// Whoever runs reads a new authority, or a new public key, within this time.
+const READ_BY_THEN: Duration = Duration::from_secs(5);
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let given = arguments.no_groups || !arguments.groups.is_empty();
     let groups = given.then(|| Groups::new(arguments.groups));
     let groups = groups.transpose()?;
+    if arguments.new_issuer {
+        let keys = Keys::open(&arguments.keys)?;
+        let issuer = keys.announce_another()?;
+        tokio::time::sleep(READ_BY_THEN).await;
+        keys.install(&issuer)?;
+    }
     let keys = prepare::keys(&arguments.keys, &arguments.agents)?;
+    if arguments.new_authority {
+        authority::another(&keys)?;
+        tokio::time::sleep(READ_BY_THEN).await;
+    }
+    authority::certificates(&keys, &arguments.tls_names)?;
+    if arguments.new_issuer {
+        // Those of people who are not named here too.
+        prepare::renew_all(&keys)?;
+    }
     for user in &arguments.users {
         match &groups {
             Some(groups) => prepare::user_token_in(&keys, user.as_str(), groups.clone())?,
@@ -63,5 +99,26 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         prepare::database(&keys, url, false).await?;
     }
     println!("keys, tokens and roles are in {}", keys.dir().display());
+    if arguments.keep {
+        keep(&keys, &arguments.tls_names).await?;
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+async fn keep(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
+    let (end, clock): (_, Arc<dyn Clock>) = (Shutdown::on_signals()?, Arc::new(SystemClock));
+    loop {
+        tokio::select! {
+            () = end.wait() => return Ok(()),
+            () = tokio::time::sleep(prepare::LOOK) => {}
+        }
+        let made = prepare::renew(keys, &clock)?;
+        if authority::due(keys.dir()) {
+            authority::certificates(keys, names)?;
+            println!("certificates are renewed");
+        }
+        if made > 0 {
+            println!("{made} tokens are renewed");
+        }
+    }
 }

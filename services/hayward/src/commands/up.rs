@@ -3,11 +3,14 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use hayward_node_status_api::{Health, NodeList};
-use hayward_service::{Client, FrameSettings, Keys, Shutdown, TokenSource, telemetry};
+use hayward_service::{
+    Client, Clock, FrameSettings, Keys, Shutdown, SystemClock, TokenSource, telemetry,
+};
 use hayward_vocabulary::NodeName;
 
 use crate::agents::{self, Agent, Agents};
@@ -62,10 +65,24 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
     let ports = Ports::from(arguments.port);
     let up = Up::start(state, ports, &arguments, &shutdown).await?;
     println!("{}", greeting(&up));
-    word.wait().await;
+    tokio::select! {
+        () = word.wait() => {}
+        () = renewed(&up.keys) => {}
+    }
     println!("\nstopping; running work is ended");
     up.stop(&shutdown).await?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Tokens are short and a fleet may run for weeks.
+async fn renewed(keys: &Keys) {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    loop {
+        tokio::time::sleep(prepare::LOOK).await;
+        if let Err(error) = prepare::renew(keys, &clock) {
+            tracing::error!(error = format!("{error:#}"), "cannot renew tokens");
+        }
+    }
 }
 
 /// A person is at the terminal: only what goes wrong is worth a line there.

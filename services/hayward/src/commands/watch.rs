@@ -234,6 +234,7 @@ mod tests {
             id: WorkId::new("job_1").unwrap(),
             kind: WorkKind::Job,
             name: "n".into(),
+            submitted_by: None,
             user: UserName::new("ada").unwrap(),
             class: None,
             state,

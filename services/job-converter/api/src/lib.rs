@@ -101,6 +101,9 @@ pub struct WorkView {
     pub kind: WorkKind,
     pub name: String,
     pub user: UserName,
+    /// Who submitted it for its user; absent where they did it themselves.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted_by: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub class: Option<String>,
     pub state: WorkState,

@@ -44,11 +44,11 @@ pub async fn create_orchestrator(
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
     read::order(&order)?;
-    let name = order.name.clone();
+    let (name, users, anyone) = (order.name.clone(), order.users.clone(), order.anyone);
     let make = |reply| Command::Orchestrator(Box::new(Act::Create(order, reply)));
     let committed = app.handle.ask(make).await?;
     committed.value?;
-    let token = app.runners.for_orchestrator(&name);
+    let token = app.runners.for_orchestrator(&name, &users, anyone);
     let place = [(header::LOCATION, format!("/v1/orchestrators/{name}"))];
     let created = OrchestratorCreated {
         name,
@@ -56,6 +56,56 @@ pub async fn create_orchestrator(
         revision: committed.revision,
     };
     Ok((StatusCode::CREATED, place, Json(created)).into_response())
+}
+
+/// A fresh token for an orchestrator that still has a good one: it names whom it may act for now.
+#[utoipa::path(
+    put, path = "/v1/orchestrators/{name}/credentials",
+    operation_id = "renew_orchestrator_credentials", tag = "orchestrators",
+    params(("name" = UserName, Path, description = "name of the orchestrator")),
+    responses(
+        (status = 200, description = "its token is shown here alone", body = OrchestratorCreated),
+        (status = 403, description = "another orchestrator's", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 404, description = "there is no such orchestrator", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 503, description = "not the leader", body = Problem,
+            content_type = "application/problem+json"),
+    ),
+)]
+pub async fn renew_orchestrator_credentials(
+    State(app): State<App>,
+    caller: Caller,
+    Path(name): Path<UserName>,
+) -> Result<Json<OrchestratorCreated>, Problem> {
+    caller.require(&[Scope::Orchestrator(name.clone())])?;
+    app.publisher.leading()?;
+    let view = look(&app, &name)?;
+    let token = app
+        .runners
+        .for_orchestrator(&name, &view.users, view.anyone);
+    Ok(Json(OrchestratorCreated {
+        name,
+        token: token.map_err(Problem::internal)?,
+        revision: app.publisher.revision(),
+    }))
+}
+
+/// Whoever acts for a user is still listed for them, whatever its token says.
+pub fn still_listed(app: &App, caller: &Caller) -> Result<(), Problem> {
+    let Some(actor) = &caller.actor else {
+        return Ok(());
+    };
+    let name = actor.strip_prefix("orchestrator-").unwrap_or(actor);
+    let view: Option<OrchestratorView> = app.publisher.get(ORCHESTRATORS, "", name);
+    let listed = |view: OrchestratorView| {
+        view.anyone || view.users.iter().any(|user| user.as_str() == caller.name)
+    };
+    if view.is_some_and(listed) {
+        return Ok(());
+    }
+    let detail = format!("{actor} is not listed for {} any more", caller.name);
+    Err(Problem::forbidden(detail))
 }
 
 /// All orchestrators; for one of them, itself.

@@ -17,6 +17,7 @@ use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::orchestrators::still_listed;
 use super::{App, revision};
 use crate::intake::{Origin, Prepared, job_of, prepare};
 use crate::ledger::Command;
@@ -52,7 +53,7 @@ pub async fn submit_job(
     let origin = origin(&app, &caller, &headers)?;
     validate::job(&job).map_err(validate::problem)?;
     let text = written(&job)?;
-    let once = once(&origin.user, &key, "/v1/jobs", &text);
+    let once = once(&origin, &key, "/v1/jobs", &text);
     let prepared = prepared_job(&app, &origin, job, text)?;
     accept(&app, "/v1/jobs", (once, prepared)).await
 }
@@ -94,7 +95,7 @@ pub async fn submit_jobs(
         });
     }
     let whole = format!("{:x?}", hash.finalize());
-    let once = once(&origin.user, &key, "/v1/jobs/bulk", &whole);
+    let once = once(&origin, &key, "/v1/jobs/bulk", &whole);
     let submit = Box::new(Submit {
         once,
         items,
@@ -137,7 +138,7 @@ pub async fn submit_service(
     let origin = origin(&app, &caller, &headers)?;
     validate::service(&service).map_err(validate::problem)?;
     let text = written(&service)?;
-    let once = once(&origin.user, &key, "/v1/services", &text);
+    let once = once(&origin, &key, "/v1/services", &text);
     let what = What::Service(Box::new(service));
     let prepared = prepare(fresh_uuid(), &origin, what, text)?;
     accept(&app, "/v1/services", (once, prepared)).await
@@ -167,7 +168,7 @@ pub async fn submit_reservation(
     let origin = origin(&app, &caller, &headers)?;
     validate::reservation(&reservation).map_err(validate::problem)?;
     let text = written(&reservation)?;
-    let once = once(&origin.user, &key, "/v1/reservations", &text);
+    let once = once(&origin, &key, "/v1/reservations", &text);
     let what = What::Reservation(Box::new(reservation));
     let prepared = prepare(fresh_uuid(), &origin, what, text)?;
     accept(&app, "/v1/reservations", (once, prepared)).await
@@ -210,15 +211,17 @@ fn created(mut headers: HeaderMap, replayed: bool, body: String) -> Response {
     (StatusCode::CREATED, headers, body).into_response()
 }
 
-/// The user is whom the token names, and nobody else (D11).
+/// The user is whom the token names, or whom it may act for, and nobody else (D11, S10).
 fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Problem> {
     caller.require(&[Scope::Submitter])?;
+    still_listed(app, caller)?;
     let user = UserName::new(caller.name.as_str())
         .map_err(|error| Problem::forbidden(format!("this token names no user: {error}")))?;
     let traceparent = traceparent(headers);
     let stop_grace_ms = app.room.settings.stop_grace_ms;
     Ok(Origin {
         user,
+        actor: caller.actor.clone(),
         groups: caller.groups.clone(),
         at: app.clock.now(),
         traceparent,
@@ -250,8 +253,14 @@ pub fn written<T: Serialize>(submission: &T) -> Result<String, Problem> {
     serde_json::to_string(submission).map_err(Problem::internal)
 }
 
-fn once(user: &UserName, key: &Key, route: &str, text: &str) -> Once {
-    let whose = digest(&Method::POST, user.as_str(), key.as_str().as_bytes());
+/// A key is its caller's own: of the user, or of whoever acts for them.
+fn once(origin: &Origin, key: &Key, route: &str, text: &str) -> Once {
+    let user = &origin.user;
+    let caller = match &origin.actor {
+        Some(actor) => format!("{actor} for {user}"),
+        None => user.to_string(),
+    };
+    let whose = digest(&Method::POST, &caller, key.as_str().as_bytes());
     let request = digest(&Method::POST, route, text.as_bytes());
     Once {
         key: half(&whose),

@@ -283,7 +283,7 @@ pub async fn cancel(
     let order = Cancel {
         id: id.clone(),
         user,
-        by: caller.name.clone(),
+        by: caller.described(),
     };
     let committed = app
         .handle

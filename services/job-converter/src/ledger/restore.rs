@@ -206,6 +206,7 @@ impl Ledger {
         let groups = row.groups.as_deref().map(serde_json::from_str).transpose();
         let origin = Origin {
             user: UserName::new(row.user_name).map_err(named)?,
+            actor: row.actor,
             groups: groups
                 .map_err(|error| unreadable("groups", error))?
                 .unwrap_or_default(),

@@ -21,6 +21,7 @@ pub struct OpenRow {
     pub generation: i32,
     pub deployed: i32,
     pub groups: Option<String>,
+    pub actor: Option<String>,
 }
 
 pub struct FinalRow {
@@ -126,7 +127,7 @@ async fn open(tx: &mut PgConnection) -> Result<Vec<OpenRow>, sqlx::Error> {
         r#"select id, kind, user_name, submitted_at_ms, submission::text as "submission!",
                   traceparent, runner, cancelled_at_ms is not null as "cancelled!",
                   coalesce((select max(number) from event where work = work.id), 0) as "events!",
-                  generation, deployed, groups::text as groups
+                  generation, deployed, groups::text as groups, actor
              from work where ended_at_ms is null order by id"#
     )
     .fetch_all(tx)

@@ -14,6 +14,7 @@ pub struct WorkRow {
     pub id: Uuid,
     pub kind: &'static str,
     pub user: String,
+    pub actor: Option<String>,
     pub submitted_at_ms: i64,
     pub submission: String,
     pub traceparent: Option<String>,
@@ -90,15 +91,16 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
     let texts: Vec<String> = rows.iter().map(|row| row.submission.clone()).collect();
     let traces: Vec<Option<String>> = rows.iter().map(|row| row.traceparent.clone()).collect();
     let runners: Vec<Option<String>> = rows.iter().map(|row| row.runner.clone()).collect();
+    let actors: Vec<Option<String>> = rows.iter().map(|row| row.actor.clone()).collect();
     let groups: Vec<Option<String>> = rows.iter().map(|row| row.groups.clone()).collect();
     sqlx::query!(
         "insert into work (id, kind, user_name, submitted_at_ms, revision, submission,
-                           traceparent, runner, groups)
+                           traceparent, runner, groups, actor)
          select new.id, new.kind, new.user_name, new.at, $9, new.body::json, new.trace,
-                new.runner, new.groups::json
+                new.runner, new.groups::json, new.actor
            from unnest($1::uuid[], $2::text[], $3::text[], $4::bigint[], $5::text[], $6::text[],
-                       $7::text[], $8::text[])
-             as new (id, kind, user_name, at, body, trace, runner, groups)",
+                       $7::text[], $8::text[], $10::text[])
+             as new (id, kind, user_name, at, body, trace, runner, groups, actor)",
         &ids,
         &kinds,
         &users,
@@ -107,7 +109,8 @@ pub async fn insert(tx: &mut PgConnection, submitted: &Submitted) -> Result<(), 
         &traces as &[Option<String>],
         &runners as &[Option<String>],
         &groups as &[Option<String>],
-        submitted.revision
+        submitted.revision,
+        &actors as &[Option<String>]
     )
     .execute(tx)
     .await

@@ -47,7 +47,7 @@ pub struct Conditions {
     pub state_dir: PathBuf,
     /// How to start this program again; `supervise DIR` or `run-tasks` is appended.
     pub command: Vec<String>,
-    pub job_converter_url: String,
+    pub lender: tasks::Lender,
     pub output_limit_bytes: u64,
     pub processes_limit: u64,
     pub accounts: Accounts,
@@ -162,7 +162,7 @@ impl Processes {
             Program::Command { argv } => Ok((argv.clone(), extra)),
             Program::RunTasks { token, threads } => {
                 let assignment = tasks::Assignment {
-                    url: self.0.conditions.job_converter_url.clone(),
+                    lender: self.0.conditions.lender.clone(),
                     token: token.clone(),
                     job: container.work.clone(),
                     allocation: container.id.clone(),

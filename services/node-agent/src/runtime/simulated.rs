@@ -17,13 +17,13 @@ use tokio::time::sleep;
 
 use super::{Container, Event, Found, News, NewsSender, Piece, Runtime};
 use crate::lease::boottime_ms;
-use crate::tasks::Assignment;
 use crate::tasks::desk::Desk;
+use crate::tasks::{Assignment, Lender};
 
 /// How pretended programs behave.
 #[derive(Debug, Clone)]
 pub struct Behaviour {
-    pub job_converter_url: String,
+    pub lender: Lender,
     /// How long a command runs; 0 means until it is asked to end.
     pub container_ms: u64,
     pub task_ms: u64,
@@ -158,7 +158,7 @@ async fn pass(behaviour: &Arc<Behaviour>, container: &Container, stop: Shutdown)
         }
         Program::RunTasks { token, threads } => {
             let assignment = Assignment {
-                url: behaviour.job_converter_url.clone(),
+                lender: behaviour.lender.clone(),
                 token: token.clone(),
                 job: container.work.clone(),
                 allocation: container.id.clone(),

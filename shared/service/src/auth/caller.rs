@@ -12,6 +12,7 @@ use http::Method;
 use http::header::AUTHORIZATION;
 use http::request::Parts;
 
+use super::acting::wanted;
 use super::{Principal, Refusal, Verifier};
 use crate::origin::{Origin, Witness};
 use crate::problem::{Code, Problem};
@@ -72,17 +73,24 @@ pub struct Door {
     pub witness: Option<Arc<dyn Witness>>,
 }
 
-/// Middleware: gives the request its [`Caller`], or answers 401.
+/// Middleware: gives the request its [`Caller`], or answers 401, or 403 where it would act for
+/// somebody it may not.
 pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> Response {
     let open = open_to_all(request.uri().path()) || among(&door.open, &request);
     let known = (!open).then(|| principal_of(door.verifier.as_deref(), &request));
-    let principal = known.as_ref().and_then(|known| known.as_ref().ok());
-    let origin = Origin::of(&request, principal.cloned());
-    let response = match known {
-        Some(Err(refusal)) => Problem::from(refusal).into_response(),
-        Some(Ok(principal)) => {
-            tracing::Span::current().record("caller", principal.name.as_str());
-            request.extensions_mut().insert(Caller(principal));
+    let asks = known.as_ref().and_then(|known| known.as_ref().ok());
+    let asks = asks.cloned();
+    let caller = known.map(|known| caller_of(known?, &request));
+    let speaks = match &caller {
+        Some(Ok(caller)) => Some(Arc::clone(&caller.0)),
+        _ => asks,
+    };
+    let origin = Origin::of(&request, speaks);
+    let response = match caller {
+        Some(Err(problem)) => problem.into_response(),
+        Some(Ok(caller)) => {
+            tracing::Span::current().record("caller", caller.described());
+            request.extensions_mut().insert(caller);
             Arc::clone(&origin).scope(next.run(request)).await
         }
         None => Arc::clone(&origin).scope(next.run(request)).await,
@@ -93,6 +101,14 @@ pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> 
         witness.refused(origin.asked(), response.status().as_u16());
     }
     response
+}
+
+/// Whom the token names, or whom they act for.
+fn caller_of(principal: Arc<Principal>, request: &Request) -> Result<Caller, Problem> {
+    match wanted(request.headers())? {
+        Some(user) => Ok(Caller(Arc::new(principal.acting_as(user)?))),
+        None => Ok(Caller(principal)),
+    }
 }
 
 fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Principal>, Refusal> {

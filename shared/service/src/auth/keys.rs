@@ -13,6 +13,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, ensure};
 use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
+use ed25519_dalek::pkcs8::spki::der::zeroize::Zeroizing;
 use ed25519_dalek::pkcs8::{EncodePrivateKey as _, EncodePublicKey as _};
 
 use super::{Groups, Issuer, Scope, Verifier};
@@ -20,6 +21,26 @@ use crate::clock::{Clock, random_bytes};
 
 const PRIVATE: &str = "issuer.pem";
 const PUBLIC: &str = "issuer.pub.pem";
+
+const END: &str = "-----END PUBLIC KEY-----";
+
+/// An issuer's key that nobody signs with yet.
+pub struct FreshIssuer {
+    private: Zeroizing<String>,
+    public: String,
+}
+
+impl FreshIssuer {
+    fn make() -> anyhow::Result<Self> {
+        let key = SigningKey::from_bytes(&random_bytes());
+        let private = key.to_pkcs8_pem(LineEnding::LF).ok();
+        let public = key.verifying_key().to_public_key_pem(LineEnding::LF).ok();
+        Ok(Self {
+            private: private.context("cannot encode a key")?,
+            public: public.context("cannot encode a key")?,
+        })
+    }
+}
 
 /// A keys directory.
 #[derive(Debug, Clone)]
@@ -41,21 +62,40 @@ impl Keys {
             .create(&tokens)
             .with_context(|| format!("cannot make {}", tokens.display()))?;
         if !keys.dir.join(PRIVATE).exists() {
-            let key = SigningKey::from_bytes(&random_bytes());
-            let private = key
-                .to_pkcs8_pem(LineEnding::LF)
-                .ok()
-                .context("cannot encode a key")?;
-            let public = key
-                .verifying_key()
-                .to_public_key_pem(LineEnding::LF)
-                .ok()
-                .context("cannot encode a key")?;
+            let issuer = FreshIssuer::make()?;
             // The public half first: an issuer whose public half is missing would be of no use.
-            write(&keys.dir.join(PUBLIC), &public, 0o644)?;
-            write(&keys.dir.join(PRIVATE), &private, 0o600)?;
+            keys.announce(&issuer, "")?;
+            keys.install(&issuer)?;
         }
         Ok(keys)
+    }
+
+    /// Adds a public key before the newest of those that are there. What both sign is accepted by
+    /// whoever has read the file since, and what older keys signed no more.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn announce_another(&self) -> anyhow::Result<FreshIssuer> {
+        let file = self.dir.join(PUBLIC);
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let newest = text.split_inclusive(END).next().unwrap_or_default();
+        let issuer = FreshIssuer::make()?;
+        self.announce(&issuer, newest.trim_start())?;
+        Ok(issuer)
+    }
+
+    fn announce(&self, issuer: &FreshIssuer, before: &str) -> anyhow::Result<()> {
+        let text = format!("{}\n{before}", issuer.public.trim_end());
+        write_whole(&self.dir.join(PUBLIC), &text, 0o644)
+    }
+
+    /// Signs with this key from now on.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn install(&self, issuer: &FreshIssuer) -> anyhow::Result<()> {
+        write_whole(&self.dir.join(PRIVATE), &issuer.private, 0o600)
     }
 
     /// A directory made before. A service needs only the public half and its own token.
@@ -80,21 +120,34 @@ impl Keys {
     /// # Errors
     /// When the private key is missing, unreadable, or readable by others.
     pub fn issuer(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Issuer> {
-        Issuer::new(&read_secret(&self.dir.join(PRIVATE))?, clock)
+        Issuer::new(self.dir.join(PRIVATE), clock)
     }
 
     /// # Errors
     /// When the public key or the revocation list cannot be read.
     pub fn verifier(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Verifier> {
-        let path = self.dir.join(PUBLIC);
-        let pem =
-            fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        Verifier::new(&pem, Some(self.revoked_path()), clock)
+        Verifier::new(self.dir.join(PUBLIC), Some(self.revoked_path()), clock)
     }
 
     /// One `jti` a line; services read it again within a second or two.
     pub fn revoked_path(&self) -> PathBuf {
         self.dir.join("revoked")
+    }
+
+    /// Names of the tokens there are, in order.
+    ///
+    /// # Errors
+    /// When the directory cannot be read.
+    pub fn token_names(&self) -> anyhow::Result<Vec<String>> {
+        let dir = self.dir.join("tokens");
+        let files = fs::read_dir(&dir).with_context(|| format!("cannot read {}", dir.display()))?;
+        let named = |file: fs::DirEntry| {
+            let name = file.file_name().into_string().ok()?;
+            name.strip_suffix(".token").map(str::to_owned)
+        };
+        let mut names: Vec<_> = files.filter_map(Result::ok).filter_map(named).collect();
+        names.sort_unstable();
+        Ok(names)
     }
 
     pub fn token_path(&self, name: &str) -> PathBuf {
@@ -119,7 +172,7 @@ impl Keys {
             &order.groups,
             order.life_ms,
         )?;
-        write(&self.token_path(name), &token, 0o600)?;
+        write_whole(&self.token_path(name), &token, 0o600)?;
         Ok(token)
     }
 }
@@ -134,7 +187,10 @@ pub struct TokenOrder<'a> {
 }
 
 /// Written beside and renamed, so that a reader sees the old text or the new, never half of one.
-fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
+///
+/// # Errors
+/// When it cannot be written.
+pub fn write_whole(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     let fresh = path.with_extension("new");
     let attempt = || -> std::io::Result<()> {
         match fs::remove_file(&fresh) {
@@ -153,9 +209,12 @@ fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     attempt().with_context(|| format!("cannot write {}", path.display()))
 }
 
-fn read_secret(path: &Path) -> anyhow::Result<String> {
+/// What its owner alone can read.
+///
+/// # Errors
+/// When it is missing, unreadable, or readable by others.
+pub fn read_secret(path: &Path) -> anyhow::Result<String> {
     let metadata = fs::metadata(path).with_context(|| format!("cannot read {}", path.display()))?;
-    // The six bits of group and others are the lowest.
     // The bits of group and others are the lowest six.
     ensure!(
         metadata.permissions().mode().trailing_zeros() >= 6,

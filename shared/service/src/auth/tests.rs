@@ -93,6 +93,7 @@ fn other_keys_issuers_audiences_and_algorithms_are_refused() {
     let claims = Claims {
         sub: "ann".into(),
         scopes: vec![],
+        act_as: Vec::new(),
         groups: Groups::NONE,
         exp: now_s + 60,
         iat: now_s,

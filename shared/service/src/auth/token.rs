@@ -2,20 +2,25 @@
 //!
 //! A signature is checked once per token and process; what was learned is kept in a bounded cache.
 //! Time and revocation are not cached: they are looked at each time.
+//!
+//! The issuer's keys are read again when they change, so that they can be replaced under a running
+//! fleet: while the file of public keys names two of them, what either signed is accepted.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use ed25519_dalek::pkcs8::{DecodePrivateKey as _, DecodePublicKey as _, EncodePrivateKey as _};
 use ed25519_dalek::{SigningKey, VerifyingKey};
 use jsonwebtoken::{Algorithm, DecodingKey, EncodingKey, Header, Validation};
+use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Groups, Principal, Scope};
+use super::{Groups, Principal, Scope, longest_life_ms, read_secret};
 use crate::clock::{Clock, fresh_uuid};
 use crate::problem::{Code, Problem};
+use crate::stamp::Watched;
 
 mod revoked;
 mod seen;
@@ -40,6 +45,9 @@ pub struct Claims {
     /// Tokens of before carry none.
     #[serde(default, skip_serializing_if = "Groups::is_empty")]
     pub groups: Groups,
+    /// Users whom an orchestrator may act for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub act_as: Vec<String>,
     pub exp: i64,
     pub iat: i64,
     pub jti: String,
@@ -57,25 +65,18 @@ fn known_scopes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Scope>
 
 /// Signs tokens. Only who prepares a fleet, and job-converter for runners, holds one.
 pub struct Issuer {
-    key: EncodingKey,
+    key: Watched<EncodingKey>,
     clock: Arc<dyn Clock>,
 }
 
 impl Issuer {
+    /// `private` is a file with a PKCS#8 private key of Ed25519.
+    ///
     /// # Errors
-    /// When the text is not a PKCS#8 private key of Ed25519.
-    pub fn new(private_pem: &str, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
-        let key = SigningKey::from_pkcs8_pem(private_pem)
-            .ok()
-            .context("the issuer key is not an Ed25519 key in PKCS#8 PEM")?;
-        let der = key
-            .to_pkcs8_der()
-            .ok()
-            .context("the issuer key cannot be written as DER")?;
-        Ok(Self {
-            key: EncodingKey::from_ed_der(der.as_bytes()),
-            clock,
-        })
+    /// When it is missing, readable by others, or no such key.
+    pub fn new(private: PathBuf, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+        let key = Watched::open(private, private_key)?;
+        Ok(Self { key, clock })
     }
 
     /// A token for `name`, good for `life_ms` from now.
@@ -97,17 +98,40 @@ impl Issuer {
         groups: &Groups,
         life_ms: u64,
     ) -> anyhow::Result<String> {
+        let mut claims = self.claims(name, scopes, life_ms);
+        claims.groups = groups.clone();
+        self.sign(&claims)
+    }
+
+    /// A token for an orchestrator that may act for these users.
+    ///
+    /// # Errors
+    /// When signing fails, which a good key never does.
+    pub fn mint_acting(
+        &self,
+        name: &str,
+        scopes: &[Scope],
+        users: Vec<String>,
+        life_ms: u64,
+    ) -> anyhow::Result<String> {
+        let mut claims = self.claims(name, scopes, life_ms);
+        claims.act_as = users;
+        self.sign(&claims)
+    }
+
+    fn claims(&self, name: &str, scopes: &[Scope], life_ms: u64) -> Claims {
         let now = self.clock.now();
-        self.sign(&Claims {
+        Claims {
             sub: name.to_owned(),
             scopes: scopes.to_vec(),
-            groups: groups.clone(),
+            groups: Groups::NONE,
+            act_as: Vec::new(),
             exp: now.plus_ms(life_ms).unix_ms() / 1000,
             iat: now.unix_ms() / 1000,
             jti: fresh_uuid().simple().to_string(),
             iss: ISSUER.to_owned(),
             aud: AUDIENCE.to_owned(),
-        })
+        }
     }
 
     /// Signs exactly these claims.
@@ -115,9 +139,39 @@ impl Issuer {
     /// # Errors
     /// When signing fails, which a good key never does.
     pub fn sign(&self, claims: &Claims) -> anyhow::Result<String> {
-        jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), claims, &self.key)
+        jsonwebtoken::encode(&Header::new(Algorithm::EdDSA), claims, &self.key.now())
             .context("cannot sign a token")
     }
+}
+
+fn private_key(file: &Path) -> anyhow::Result<EncodingKey> {
+    let key = SigningKey::from_pkcs8_pem(&read_secret(file)?)
+        .ok()
+        .context("the issuer key is not an Ed25519 key in PKCS#8 PEM")?;
+    let der = key
+        .to_pkcs8_der()
+        .ok()
+        .context("the issuer key cannot be written as DER")?;
+    Ok(EncodingKey::from_ed_der(der.as_bytes()))
+}
+
+const BEGIN: &str = "-----BEGIN";
+
+/// One key after the other, newest first.
+fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
+    let text =
+        std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let pems = text.split(BEGIN).skip(1);
+    let keys = pems.map(|rest| {
+        let pem = format!("{BEGIN}{}\n", rest.trim_end());
+        let key = VerifyingKey::from_public_key_pem(&pem)
+            .ok()
+            .context("the public key of the issuer is not an Ed25519 key in PEM")?;
+        Ok(DecodingKey::from_ed_der(key.as_bytes()))
+    });
+    let keys = keys.collect::<anyhow::Result<Vec<_>>>()?;
+    ensure!(!keys.is_empty(), "there is no key in {}", file.display());
+    Ok(keys)
 }
 
 /// Why a token was not accepted.
@@ -133,6 +187,8 @@ pub enum Refusal {
     Early,
     #[error("this token was revoked")]
     Revoked,
+    #[error("this token is good for longer than one of its kind may be")]
+    Lasting,
 }
 
 impl From<Refusal> for Problem {
@@ -148,9 +204,35 @@ struct Checked {
     jti: String,
 }
 
-/// Checks tokens with the public key alone.
+impl Checked {
+    fn new(claims: Claims) -> Self {
+        Self {
+            principal: Arc::new(Principal {
+                name: claims.sub,
+                scopes: claims.scopes,
+                groups: claims.groups,
+                act_as: claims.act_as,
+                actor: None,
+            }),
+            exp: claims.exp,
+            iat: claims.iat,
+            jti: claims.jti,
+        }
+    }
+
+    /// One without any scope may do nothing for as long as it likes.
+    fn lasts_too_long(&self) -> bool {
+        let scopes = &self.principal.scopes;
+        let longest = i64::try_from(longest_life_ms(scopes) / 1000).unwrap_or(i64::MAX);
+        !scopes.is_empty() && self.exp - self.iat > longest
+    }
+}
+
+/// Checks tokens with public keys alone.
 pub struct Verifier {
-    key: DecodingKey,
+    keys: Watched<Vec<DecodingKey>>,
+    /// Those that what was seen was checked with.
+    trusted: Mutex<Arc<Vec<DecodingKey>>>,
     rules: Validation,
     clock: Arc<dyn Clock>,
     seen: Seen<Checked>,
@@ -158,18 +240,17 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// `revoked` is a file with one `jti` a line; it need not exist.
+    /// `public` is a file with Ed25519 public keys, `revoked` one with a `jti` a line, which need not
+    /// exist.
     ///
     /// # Errors
-    /// When the key is no Ed25519 public key, or the list is there and cannot be read.
+    /// When there is no good key, or the list is there and cannot be read.
     pub fn new(
-        public_pem: &str,
+        public: PathBuf,
         revoked: Option<PathBuf>,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
-        let key = VerifyingKey::from_public_key_pem(public_pem)
-            .ok()
-            .context("the public key of the issuer is not an Ed25519 key in PEM")?;
+        let keys = Watched::open(public, public_keys)?;
         let mut rules = Validation::new(Algorithm::EdDSA);
         rules.algorithms = vec![Algorithm::EdDSA];
         rules.set_issuer(&[ISSUER]);
@@ -178,7 +259,8 @@ impl Verifier {
         // Expiry is checked below with our own clock, for fresh and for cached tokens alike.
         rules.validate_exp = false;
         Ok(Self {
-            key: DecodingKey::from_ed_der(key.as_bytes()),
+            trusted: Mutex::new(keys.now()),
+            keys,
             rules,
             clock,
             seen: Seen::new(),
@@ -194,10 +276,15 @@ impl Verifier {
         }
         // The token itself is not kept, so that a dump of this process holds nothing to replay.
         let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let keys = self.trusted();
         let checked = match self.seen.get(&digest) {
             Some(checked) => checked,
-            None => self.seen.put(digest, self.check_signature(token)?),
+            None => self.seen.put(digest, self.check_signature(&keys, token)?),
         };
+        // First of all: a token that is revoked stays so, whatever else it is.
+        if self.revoked.contains(&checked.jti) {
+            return Err(Refusal::Revoked);
+        }
         let now_s = self.clock.now().unix_ms() / 1000;
         if now_s >= checked.exp {
             return Err(Refusal::Expired);
@@ -205,10 +292,22 @@ impl Verifier {
         if checked.iat > now_s + SKEW_S {
             return Err(Refusal::Early);
         }
-        if self.revoked.contains(&checked.jti) {
-            return Err(Refusal::Revoked);
+        if checked.lasts_too_long() {
+            return Err(Refusal::Lasting);
         }
         Ok(Arc::clone(&checked.principal))
+    }
+
+    /// The keys of now. What was checked with others is forgotten, so that a key that is gone is
+    /// worth nothing from then on.
+    fn trusted(&self) -> Arc<Vec<DecodingKey>> {
+        let now = self.keys.now();
+        let mut trusted = self.trusted.lock();
+        if !Arc::ptr_eq(&now, &trusted) {
+            *trusted = Arc::clone(&now);
+            self.seen.clear();
+        }
+        now
     }
 
     /// Whom a token of ours names, also one that has expired.
@@ -216,26 +315,32 @@ impl Verifier {
     /// # Errors
     /// When it is none of ours.
     pub fn named_by(&self, token: &str) -> Result<Arc<Principal>, Refusal> {
-        Ok(self.check_signature(token)?.principal)
+        Ok(self.check_signature(&self.trusted(), token)?.principal)
     }
 
-    fn check_signature(&self, token: &str) -> Result<Checked, Refusal> {
-        let claims = jsonwebtoken::decode::<Claims>(token, &self.key, &self.rules)
-            .map_err(|error| {
-                tracing::debug!(%error, "token refused");
-                Refusal::Forged
-            })?
-            .claims;
-        Ok(Checked {
-            principal: Arc::new(Principal {
-                name: claims.sub,
-                scopes: claims.scopes,
-                groups: claims.groups,
-            }),
-            exp: claims.exp,
-            iat: claims.iat,
-            jti: claims.jti,
-        })
+    /// By which name a token of ours is revoked.
+    pub fn id_of(&self, token: &str) -> Option<String> {
+        Some(self.check_signature(&self.trusted(), token).ok()?.jti)
+    }
+
+    /// Whom a token of ours names that has lived a third of its life, or all of it, or was made
+    /// longer than it may be; none for all others, and for one that was revoked.
+    pub fn due(&self, token: &str) -> Option<Arc<Principal>> {
+        let checked = self.check_signature(&self.trusted(), token).ok()?;
+        let third = checked.iat + (checked.exp - checked.iat) / 3;
+        let due = self.clock.now().unix_ms() / 1000 >= third || checked.lasts_too_long();
+        (due && !self.revoked.contains(&checked.jti)).then_some(checked.principal)
+    }
+
+    fn check_signature(&self, keys: &[DecodingKey], token: &str) -> Result<Checked, Refusal> {
+        let decode = |key| jsonwebtoken::decode::<Claims>(token, key, &self.rules);
+        for key in keys {
+            match decode(key) {
+                Ok(data) => return Ok(Checked::new(data.claims)),
+                Err(error) => tracing::debug!(%error, "token refused"),
+            }
+        }
+        Err(Refusal::Forged)
     }
 
     #[cfg(test)]

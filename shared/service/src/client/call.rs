@@ -185,6 +185,7 @@ impl Call {
         let name = format!("{} {url}", self.method);
         let mut request = shared
             .http
+            .now()
             .request(self.method.clone(), url)
             .headers(self.headers.clone())
             .timeout(self.patience);

@@ -7,10 +7,15 @@ use std::time::SystemTime;
 use anyhow::Context as _;
 use parking_lot::Mutex;
 
+use super::Authority;
+
 /// Where a client's token comes from. A file is read again when it changed, so that tokens can be
 /// renewed under a running process.
 #[derive(Clone)]
-pub struct TokenSource(Kind);
+pub struct TokenSource {
+    kind: Kind,
+    authority: Option<Authority>,
+}
 
 #[derive(Clone)]
 enum Kind {
@@ -25,25 +30,59 @@ struct TokenFile {
 }
 
 impl TokenSource {
+    fn of(kind: Kind) -> Self {
+        Self {
+            kind,
+            authority: None,
+        }
+    }
+
+    /// Whose signature under a certificate is believed by who shows this token, unless the
+    /// environment names another; see [`super::CA_FILE`]. A token that lies in a keys directory
+    /// comes with the authority that lies there.
+    #[must_use]
+    pub fn believing(mut self, authority: Option<Authority>) -> Self {
+        self.authority = authority;
+        self
+    }
+
+    /// Whom to believe, if anybody is named.
+    pub fn authority(&self) -> Option<Authority> {
+        let beside = || match &self.kind {
+            Kind::File(file) => super::trust::beside(&file.path).map(Authority::File),
+            Kind::None | Kind::Fixed(_) => None,
+        };
+        Authority::by_environment()
+            .or_else(|| self.authority.clone())
+            .or_else(beside)
+    }
+
     pub fn none() -> Self {
-        Self(Kind::None)
+        Self::of(Kind::None)
     }
 
     pub fn fixed(token: impl AsRef<str>) -> Self {
-        Self(Kind::Fixed(token.as_ref().trim().into()))
+        Self::of(Kind::Fixed(token.as_ref().trim().into()))
     }
 
     pub fn file(path: impl Into<PathBuf>) -> Self {
-        Self(Kind::File(Arc::new(TokenFile {
+        Self::of(Kind::File(Arc::new(TokenFile {
             path: path.into(),
             last: Mutex::new(None),
         })))
     }
 
+    /// Shows this token from now on, until its file changes.
+    pub fn replace(&self, token: &str) {
+        if let Kind::File(file) = &self.kind {
+            file.replace(token);
+        }
+    }
+
     /// # Errors
     /// When the file cannot be read and never could; a token read before is kept.
     pub fn current(&self) -> anyhow::Result<Option<Arc<str>>> {
-        match &self.0 {
+        match &self.kind {
             Kind::None => Ok(None),
             Kind::Fixed(token) => Ok(Some(Arc::clone(token))),
             Kind::File(file) => file.current().map(Some),
@@ -52,6 +91,12 @@ impl TokenSource {
 }
 
 impl TokenFile {
+    fn replace(&self, token: &str) {
+        let modified = std::fs::metadata(&self.path).and_then(|file| file.modified());
+        let modified = modified.unwrap_or(SystemTime::UNIX_EPOCH);
+        *self.last.lock() = Some((modified, token.into()));
+    }
+
     fn current(&self) -> anyhow::Result<Arc<str>> {
         let mut last = self.last.lock();
         let modified = std::fs::metadata(&self.path).and_then(|file| file.modified());

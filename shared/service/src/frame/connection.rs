@@ -14,8 +14,11 @@ use hyper::body::{Frame, Incoming, SizeHint};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 
 use super::crowd::Crowd;
@@ -28,7 +31,7 @@ const BREATH: Duration = Duration::from_millis(50);
 
 pub(super) async fn serve(
     router: Router,
-    listener: TcpListener,
+    (listener, tls): (TcpListener, Option<TlsAcceptor>),
     limits: &Arc<Limits>,
     shutdown: &Shutdown,
 ) {
@@ -53,9 +56,17 @@ pub(super) async fn serve(
         };
         let (router, limits) = (router.clone(), Arc::clone(limits));
         let (shutdown, crowd) = (shutdown.clone(), Arc::clone(&crowd));
+        let tls = tls.clone();
         connections.spawn(async move {
             let _held = (permit, counted);
-            converse(router, (stream, peer), (&limits, &crowd), &shutdown).await;
+            // Small answers go out at once; where this fails they go out a little later.
+            let _ = stream.set_nodelay(true);
+            let Some(tls) = tls else {
+                return converse(router, (stream, peer), (&limits, &crowd), &shutdown).await;
+            };
+            if let Some(stream) = shaken(&tls, (stream, peer), &limits, &shutdown).await {
+                converse(router, (stream, peer), (&limits, &crowd), &shutdown).await;
+            }
         });
     }
     drop(listener);
@@ -84,14 +95,32 @@ async fn accept(listener: &TcpListener, crowd: &Arc<Crowd>) -> Option<Accepted> 
     }
 }
 
-async fn converse(
-    router: Router,
+/// Shakes hands, in the connection's own task and within the time of a head, so that who is slow at
+/// it keeps nobody waiting.
+async fn shaken(
+    tls: &TlsAcceptor,
     (stream, peer): (TcpStream, SocketAddr),
+    limits: &Limits,
+    shutdown: &Shutdown,
+) -> Option<TlsStream<TcpStream>> {
+    let shaken = tokio::select! {
+        shaken = tokio::time::timeout(limits.head, tls.accept(stream)) => shaken,
+        () = shutdown.wait() => return None,
+    };
+    match shaken {
+        Ok(Ok(stream)) => return Some(stream),
+        Ok(Err(error)) => tracing::debug!(%error, %peer, "no handshake"),
+        Err(_) => tracing::debug!(%peer, "the handshake was too slow"),
+    }
+    None
+}
+
+async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
+    router: Router,
+    (stream, peer): (S, SocketAddr),
     (limits, crowd): (&Limits, &Crowd),
     shutdown: &Shutdown,
 ) {
-    // Small answers go out at once; where this fails they go out a little later.
-    let _ = stream.set_nodelay(true);
     let pace = Pace::new();
     let io = TokioIo::new(Paced {
         stream,

@@ -10,7 +10,6 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -122,12 +121,12 @@ impl Pace {
 }
 
 /// A stream that tells its pace.
-pub(super) struct Paced {
-    pub(super) stream: TcpStream,
+pub(super) struct Paced<S> {
+    pub(super) stream: S,
     pub(super) pace: Arc<Pace>,
 }
 
-impl AsyncRead for Paced {
+impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -142,7 +141,7 @@ impl AsyncRead for Paced {
     }
 }
 
-impl AsyncWrite for Paced {
+impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,

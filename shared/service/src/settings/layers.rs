@@ -31,7 +31,7 @@ const SERVICES: [&str; 7] = [
 
 /// Variables that belong to other programs of a fleet and may stand in the same environment: the
 /// agent, the command line, embedded Postgres, and the frame for whoever has none.
-const ELSEWHERE: [&str; 26] = [
+const ELSEWHERE: [&str; 33] = [
     "HAYWARD_CONFIG",
     "HAYWARD_URL",
     "HAYWARD_TOKEN",
@@ -54,6 +54,13 @@ const ELSEWHERE: [&str; 26] = [
     "HAYWARD_DATABASE_URL_FILE",
     "HAYWARD_KEYS",
     "HAYWARD_ALLOW_INSECURE",
+    "HAYWARD_CA_FILE",
+    "HAYWARD_TLS_CERTIFICATE",
+    "HAYWARD_TLS_KEY",
+    "HAYWARD_REQUESTS_PER_SECOND",
+    "HAYWARD_REQUESTS_AT_ONCE",
+    "HAYWARD_STREAMS_AT_ONCE",
+    "HAYWARD_ENROLMENT_SECRET_FILE",
     "HAYWARD_LEASE_MS",
     "HAYWARD_OTLP_ENDPOINT",
     "HAYWARD_LOG_FORMAT",

@@ -10,8 +10,8 @@ use hayward_service::auth::Scope;
 use hayward_service::extract::{Json, Query};
 use hayward_service::health::{Health, Standing};
 use hayward_service::{
-    Caller, Clock, Description, Frame, Issuer, Keys, Limits, Problem, Shutdown, SystemClock,
-    documented, frame, limits,
+    Caller, Clock, Description, Frame, FrameSettings, Issuer, Keys, Limits, Problem, Shutdown,
+    SystemClock, documented, frame, limits,
 };
 use hayward_vocabulary::Timestamp;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -109,6 +109,11 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
 }
 
 pub async fn world(limits: Limits) -> World {
+    world_behind(&FrameSettings::default(), limits).await
+}
+
+/// The same with a door as these settings say.
+pub async fn world_behind(settings: &FrameSettings, limits: Limits) -> World {
     let dir = tempfile::tempdir().unwrap();
     let keys = Keys::create(dir.path()).unwrap();
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
@@ -125,7 +130,8 @@ pub async fn world(limits: Limits) -> World {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();
-    let frame = Frame::new("test", Some(verifier)).limits(limits);
+    let frame = Frame::new("test", Some(verifier)).set(settings).unwrap();
+    let frame = frame.limits(limits);
     let served = tokio::spawn(frame.serve(router, listener, shutdown.clone()));
     World {
         address,
@@ -139,6 +145,10 @@ pub async fn world(limits: Limits) -> World {
 }
 
 impl World {
+    pub fn keys(&self) -> Keys {
+        Keys::open(self.dir.path()).unwrap()
+    }
+
     pub fn token(&self) -> String {
         self.issuer
             .mint("ann", &[Scope::Submitter], 60_000)
@@ -149,8 +159,8 @@ impl World {
     pub fn token_expired(&self) -> String {
         let past = SystemClock.now().unix_ms() - 120_000;
         let clock = hayward_service::ManualClock::at(Timestamp::from_unix_ms(past));
-        let keys = Keys::open(self.dir.path()).unwrap();
-        keys.issuer(Arc::new(clock))
+        self.keys()
+            .issuer(Arc::new(clock))
             .unwrap()
             .mint("ann", &[Scope::Submitter], 60_000)
             .unwrap()

@@ -19,6 +19,7 @@ fn job() -> WorkView {
         id: WorkId::new("job_0192").unwrap(),
         kind: WorkKind::Job,
         name: "hash everything\u{7} there is in this place".into(),
+        submitted_by: None,
         user: UserName::new("ada").unwrap(),
         class: Some("high".into()),
         state: WorkState::Running,

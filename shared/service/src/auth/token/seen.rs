@@ -48,6 +48,12 @@ impl<T> Seen<T> {
         value
     }
 
+    pub(super) fn clear(&self) {
+        let mut both = self.0.lock();
+        both.young.clear();
+        both.old.clear();
+    }
+
     #[cfg(test)]
     pub(super) fn misses(&self) -> u64 {
         self.0.lock().misses

@@ -1,0 +1,159 @@
+//! The fleet's own small authority, and the certificates it signs for the services (D11, S2).
+//!
+//! `tls/ca.pem` is for everybody: whoever holds it knows the services. `tls/ca.key` stays with who
+//! prepares the fleet. `tls/<service>.pem` and `.key` are one service's own. The authority is made
+//! once; certificates are made anew each time, and running services take them up by themselves.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Context as _;
+use hayward_service::Keys;
+use hayward_service::auth::{read_secret, write_whole};
+use hayward_service::client::CA_IN_KEYS;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PublicKeyData as _,
+};
+use sha2::{Digest as _, Sha256};
+
+use super::SERVICES;
+
+/// Days: an authority lives as long as a fleet; a certificate is renewed by `prepare --keep`.
+const AUTHORITY_DAYS: i64 = 3650;
+pub const CERTIFICATE_DAYS: i64 = 30;
+const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+/// Clocks of two machines may differ.
+const SKEW_DAYS: u32 = 1;
+
+const KEY: &str = "tls/ca.key";
+
+/// Makes what is missing of the authority, and a fresh certificate for each service. They are good
+/// for this machine, for the service's name, and for `names`: hosts or addresses.
+///
+/// # Errors
+/// When a name cannot stand in a certificate, or something cannot be read or written.
+pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
+    let issuer = authority(keys)?;
+    for (service, _) in SERVICES {
+        let mut all = vec![service.to_owned(), "localhost".to_owned()];
+        all.extend(["127.0.0.1", "::1"].map(str::to_owned));
+        all.extend(names.iter().cloned());
+        let mut params = CertificateParams::new(all).context("a name in a certificate")?;
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, service);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        lasting(&mut params, CERTIFICATE_DAYS);
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &issuer)?;
+        let file = |kind: &str| keys.dir().join(format!("tls/{service}.{kind}"));
+        // Between the two writes they do not fit, which a service that reads now sees and waits.
+        write_whole(&file("key"), &key.serialize_pem(), 0o600)?;
+        write_whole(&file("pem"), &certificate.pem(), 0o644)?;
+    }
+    Ok(())
+}
+
+/// Makes another authority, beside which the one of before is still believed. Certificates are
+/// signed by it from the next [`certificates`] on: give those who are running a moment to read it.
+///
+/// # Errors
+/// When something cannot be written.
+pub fn another(keys: &Keys) -> anyhow::Result<()> {
+    let bundle = keys.dir().join(CA_IN_KEYS);
+    let before = fs::read_to_string(&bundle).unwrap_or_default();
+    let newest = before.split_inclusive(END).next().unwrap_or_default();
+    make(keys, newest.trim_start()).map(drop)
+}
+
+const END: &str = "-----END CERTIFICATE-----";
+
+fn authority(keys: &Keys) -> anyhow::Result<Issuer<'static, KeyPair>> {
+    let file = keys.dir().join(KEY);
+    if !file.exists() {
+        return make(keys, "");
+    }
+    let key = KeyPair::from_pem(&read_secret(&file)?)
+        .with_context(|| format!("{} is no private key", file.display()))?;
+    Ok(Issuer::new(described(&key), key))
+}
+
+fn make(keys: &Keys, before: &str) -> anyhow::Result<Issuer<'static, KeyPair>> {
+    let dir = keys.dir().join("tls");
+    fs::create_dir_all(&dir).with_context(|| format!("cannot make {}", dir.display()))?;
+    let key = KeyPair::generate()?;
+    let params = described(&key);
+    let certificate = params.self_signed(&key)?.pem();
+    let bundle = format!("{}\n{before}", certificate.trim_end());
+    // The public half first: an authority that nobody can believe would be of no use.
+    write_whole(&keys.dir().join(CA_IN_KEYS), &bundle, 0o644)?;
+    write_whole(&keys.dir().join(KEY), &key.serialize_pem(), 0o600)?;
+    Ok(Issuer::new(params, key))
+}
+
+/// Named after its key, so that two of them are told apart and one is the same each time.
+fn described(key: &KeyPair) -> CertificateParams {
+    let digest = Sha256::digest(key.der_bytes());
+    let short: String = digest
+        .iter()
+        .take(4)
+        .map(|it| format!("{it:02x}"))
+        .collect();
+    let mut params = CertificateParams::default();
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    let name = format!("Hayward fleet {short}");
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    lasting(&mut params, AUTHORITY_DAYS);
+    params
+}
+
+fn lasting(params: &mut CertificateParams, days: i64) {
+    let now = std::time::SystemTime::now();
+    let days = u32::try_from(days).unwrap_or(1);
+    params.not_before = (now - DAY * SKEW_DAYS).into();
+    params.not_after = (now + DAY * days).into();
+}
+
+/// Whether the certificates have lived a third of their lives, or are not there.
+pub fn due(dir: &Path) -> bool {
+    SERVICES.iter().any(|(service, _)| {
+        let file = dir.join(format!("tls/{service}.pem"));
+        let written = fs::metadata(file).and_then(|file| file.modified());
+        let age = written.ok().and_then(|at| at.elapsed().ok());
+        age.is_none_or(|age| age > DAY * u32::try_from(CERTIFICATE_DAYS / 3).unwrap_or(1))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_authority_stays_and_another_is_believed_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::create(dir.path()).unwrap();
+        let bundle = || fs::read_to_string(dir.path().join(CA_IN_KEYS)).unwrap();
+        assert!(due(dir.path()));
+        certificates(&keys, &["fleet.example".to_owned(), "192.0.2.7".to_owned()]).unwrap();
+        assert!(!due(dir.path()));
+        let first = bundle();
+        let shown = fs::read_to_string(dir.path().join("tls/blocklist.pem")).unwrap();
+        certificates(&keys, &[]).unwrap();
+        assert_eq!(bundle(), first);
+        assert_ne!(
+            fs::read_to_string(dir.path().join("tls/blocklist.pem")).unwrap(),
+            shown
+        );
+        another(&keys).unwrap();
+        assert!(bundle().ends_with(first.trim_end()) && bundle().len() > first.len());
+        // The third drives out the first.
+        another(&keys).unwrap();
+        assert_eq!(bundle().matches(END).count(), 2);
+        assert!(!bundle().contains(first.trim_end()));
+        let told = certificates(&keys, &["ünlesbar".to_owned()]);
+        assert!(told.is_err());
+    }
+}

@@ -1,0 +1,48 @@
+//! How long a token may be good, by what it allows (the table of principals, section 4).
+//!
+//! Nobody can shorten a token that is out but by revoking it, so a long one is refused even where its
+//! signature is right: whoever made it, it was not made as we make them.
+
+use jsonwebtoken::dangerous::insecure_decode_claims;
+use serde::Deserialize;
+
+use super::Scope;
+
+const HOUR_MS: u64 = 60 * 60 * 1000;
+const DAY_MS: u64 = 24 * HOUR_MS;
+
+fn of(scope: &Scope) -> u64 {
+    match scope {
+        Scope::Operator => 8 * HOUR_MS,
+        Scope::Submitter => 12 * HOUR_MS,
+        Scope::Viewer | Scope::Agent(_) | Scope::Orchestrator(_) => DAY_MS,
+        Scope::Service(_) => 7 * DAY_MS,
+        // It reaches the tasks of one user alone, and has to last as long as the job.
+        Scope::Runner(_) => 90 * DAY_MS,
+        // A program of others, that is given its token once by an operator.
+        Scope::Owner(_) => 365 * DAY_MS,
+    }
+}
+
+/// As long as the most careful of its scopes allows.
+pub fn longest_life_ms(scopes: &[Scope]) -> u64 {
+    scopes.iter().map(of).min().unwrap_or(DAY_MS)
+}
+
+/// From when to when a token is good, as it says itself: for its owner, who trusts it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+pub struct TokenLife {
+    iat: i64,
+    exp: i64,
+}
+
+impl TokenLife {
+    pub fn of(token: &str) -> Option<Self> {
+        insecure_decode_claims(token).ok()
+    }
+
+    /// When its owner asks for another: at two thirds, in seconds since 1970.
+    pub fn renewed_s(self) -> i64 {
+        self.iat + (self.exp - self.iat) / 3 * 2
+    }
+}

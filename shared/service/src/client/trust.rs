@@ -1,0 +1,181 @@
+//! Whom a client believes to be a service.
+//!
+//! A fleet has a small authority of its own, whose certificate lies in the keys directory beside the
+//! tokens, or where `HAYWARD_CA_FILE` says. Only what it signed is believed then; a file with two
+//! authorities believes both, which is how one replaces another under running traffic (F46).
+//! Without one the machine's own trust store decides, for services behind a public name.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, ensure};
+use parking_lot::Mutex;
+use reqwest::{Certificate, ClientBuilder};
+
+use super::{CONNECT, IDLE};
+use crate::stamp::{Stamp, stamp_of};
+
+/// Names the file with the authorities to believe, before any that lies beside a token.
+pub const CA_FILE: &str = "HAYWARD_CA_FILE";
+/// Where the authority stands in a keys directory.
+pub const CA_IN_KEYS: &str = "tls/ca.pem";
+
+const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// Certificates of authorities.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authority {
+    /// In a file, which is read again when it changes.
+    File(PathBuf),
+    /// Handed over, for whoever may not read the file.
+    Pem(Arc<str>),
+}
+
+impl Authority {
+    /// The one that the environment names.
+    pub fn by_environment() -> Option<Self> {
+        let named = std::env::var_os(CA_FILE)?;
+        (!named.is_empty()).then(|| Self::File(named.into()))
+    }
+
+    /// To be handed over.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn pem(&self) -> anyhow::Result<Arc<str>> {
+        match self {
+            Self::Pem(pem) => Ok(Arc::clone(pem)),
+            Self::File(file) => std::fs::read_to_string(file)
+                .map(Into::into)
+                .with_context(|| format!("cannot read {}", file.display())),
+        }
+    }
+}
+
+/// The authority of the keys directory that a token of `<keys>/tokens/` lies in.
+pub(super) fn beside(token: &Path) -> Option<PathBuf> {
+    let tokens = token.parent()?;
+    let authority = tokens.parent()?.join(CA_IN_KEYS);
+    let is_keys = tokens.file_name().is_some_and(|name| name == "tokens");
+    (is_keys && authority.exists()).then_some(authority)
+}
+
+/// An http client that is made anew when its authorities change.
+pub(super) enum Http {
+    Fixed(reqwest::Client),
+    Believing(Box<Believing>),
+}
+
+pub(super) struct Believing {
+    authority: PathBuf,
+    last: Mutex<Last>,
+}
+
+struct Last {
+    client: reqwest::Client,
+    stamp: Stamp,
+    looked: Instant,
+}
+
+impl Http {
+    /// For addresses without TLS.
+    pub(super) fn plain() -> anyhow::Result<Self> {
+        // Reading the machine's trust store is hundreds of files: more than a task runner or
+        // a command does in all, and nothing here would be checked against it.
+        build(reqwest::Client::builder().tls_certs_only([])).map(Self::Fixed)
+    }
+
+    pub(super) fn believing(authority: Option<Authority>) -> anyhow::Result<Self> {
+        let authority = match authority {
+            None => return build(reqwest::Client::builder()).map(Self::Fixed),
+            Some(Authority::Pem(pem)) => {
+                return parsed(pem.as_bytes(), "the authority").map(Self::Fixed);
+            }
+            Some(Authority::File(file)) => file,
+        };
+        let stamp = stamp_of(&authority).context("cannot look at the authority")?;
+        let last = Last {
+            client: read(&authority)?,
+            stamp,
+            looked: Instant::now(),
+        };
+        let last = Mutex::new(last);
+        Ok(Self::Believing(Box::new(Believing { authority, last })))
+    }
+
+    pub(super) fn now(&self) -> reqwest::Client {
+        match self {
+            Self::Fixed(client) => client.clone(),
+            Self::Believing(believing) => believing.now(),
+        }
+    }
+}
+
+impl Believing {
+    /// A file that can no longer be used keeps its last content.
+    fn now(&self) -> reqwest::Client {
+        let mut last = self.last.lock();
+        if last.looked.elapsed() >= LOOK_AFTER {
+            last.looked = Instant::now();
+            let stamp = stamp_of(&self.authority).unwrap_or(last.stamp);
+            if stamp != last.stamp {
+                last.stamp = stamp;
+                match read(&self.authority) {
+                    Ok(client) => last.client = client,
+                    Err(error) => tracing::error!(
+                        error = format!("{error:#}"),
+                        "the new authority cannot be used; the one of before is believed"
+                    ),
+                }
+            }
+        }
+        last.client.clone()
+    }
+}
+
+fn read(authority: &Path) -> anyhow::Result<reqwest::Client> {
+    let place = authority.display().to_string();
+    let pem = std::fs::read(authority).with_context(|| format!("cannot read {place}"))?;
+    parsed(&pem, &place)
+}
+
+fn parsed(pem: &[u8], place: &str) -> anyhow::Result<reqwest::Client> {
+    let certificates =
+        Certificate::from_pem_bundle(pem).with_context(|| format!("{place} is not PEM"))?;
+    ensure!(
+        !certificates.is_empty(),
+        "there is no certificate in {place}"
+    );
+    build(reqwest::Client::builder().tls_certs_only(certificates))
+}
+
+fn build(builder: ClientBuilder) -> anyhow::Result<reqwest::Client> {
+    builder
+        .connect_timeout(CONNECT)
+        .pool_idle_timeout(IDLE)
+        .tcp_nodelay(true)
+        .redirect(reqwest::redirect::Policy::none())
+        .no_proxy()
+        .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
+        .build()
+        .context("cannot make an http client")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_authority_lies_beside_the_tokens() {
+        let keys = tempfile::tempdir().unwrap();
+        let token = keys.path().join("tokens/ann.token");
+        assert_eq!(beside(&token), None);
+        std::fs::create_dir(keys.path().join("tls")).unwrap();
+        let authority = keys.path().join(CA_IN_KEYS);
+        std::fs::write(&authority, "").unwrap();
+        assert_eq!(beside(&token), Some(authority));
+        assert_eq!(beside(&keys.path().join("elsewhere/ann.token")), None);
+        assert_eq!(beside(Path::new("ann.token")), None);
+    }
+}

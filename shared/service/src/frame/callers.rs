@@ -1,0 +1,275 @@
+//! How much one caller may ask for: requests in a second (S28), requests and long polls at once
+//! (S27). Whoever has a token acts under its subject, so that is who is counted; for whom they act
+//! makes no difference (S11).
+//!
+//! Services of the fleet and runners of tasks are not counted: their number of requests follows
+//! from the work there is, and one token of a runner serves all processes of a job.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+
+use axum::extract::Request;
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use governor::clock::{Clock, DefaultClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::HashMapStateStore;
+use governor::{Quota, RateLimiter};
+use parking_lot::Mutex;
+
+use super::asks_to_wait;
+use crate::auth::{Caller, Principal};
+use crate::limits::Limits;
+use crate::problem::{Code, Problem};
+
+/// Callers remembered one by one. Whoever comes when so many are busy shares one account with all
+/// others of that kind: the table stays bounded (I25).
+const MOST: usize = 64 * 1024;
+const CROWD: &str = "everybody else";
+
+type Rates<C> =
+    RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
+
+/// The account of every caller of one server.
+pub(super) struct Callers<C: Clock = DefaultClock> {
+    rates: Option<Rates<C>>,
+    clock: C,
+    most: [u32; 2],
+    busy: Mutex<HashMap<Arc<str>, [u32; 2]>>,
+    room: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Request = 0,
+    Stream = 1,
+}
+
+/// While this lives, one request of its caller is under way.
+pub(super) struct Held<C: Clock> {
+    callers: Arc<Callers<C>>,
+    who: Arc<str>,
+    kind: Kind,
+}
+
+impl Callers {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self::timed(limits, DefaultClock::default(), MOST)
+    }
+}
+
+impl<C: Clock + Clone> Callers<C> {
+    fn timed(limits: &Limits, clock: C, room: usize) -> Self {
+        let quota = NonZeroU32::new(limits.requests_per_second).map(|each| {
+            Quota::per_second(each)
+                .allow_burst(each.saturating_mul(NonZeroU32::MIN.saturating_add(1)))
+        });
+        Self {
+            rates: quota
+                .map(|quota| RateLimiter::new(quota, HashMapStateStore::default(), clock.clone())),
+            clock,
+            most: [limits.requests_at_once, limits.streams_at_once],
+            busy: Mutex::default(),
+            room,
+        }
+    }
+
+    /// # Errors
+    /// 429 with the time to wait, when it is too much.
+    fn admit(self: &Arc<Self>, who: &Arc<str>, kind: Kind) -> Result<Held<C>, Problem> {
+        self.spend(who)?;
+        let mut busy = self.busy.lock();
+        let at_once = busy.entry(Arc::clone(who)).or_default();
+        let (count, most) = (&mut at_once[kind as usize], self.most[kind as usize]);
+        if most != 0 && *count >= most {
+            let what = match kind {
+                Kind::Request => "requests",
+                Kind::Stream => "long polls",
+            };
+            return Err(too_many(format!(
+                "{most} {what} of this caller are under way"
+            )));
+        }
+        *count += 1;
+        drop(busy);
+        Ok(Held {
+            callers: Arc::clone(self),
+            who: Arc::clone(who),
+            kind,
+        })
+    }
+
+    fn spend(&self, who: &Arc<str>) -> Result<(), Problem> {
+        let Some(rates) = &self.rates else {
+            return Ok(());
+        };
+        if rates.len() >= self.room {
+            // Forgets whoever has their whole allowance again: nothing is lost by that.
+            rates.retain_recent();
+        }
+        let crowd = rates.len() >= self.room;
+        let spent = if crowd {
+            rates.check_key(&CROWD.into())
+        } else {
+            rates.check_key(who)
+        };
+        spent.map_err(|refused| {
+            let wait = refused.wait_time_from(self.clock.now());
+            let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
+            too_many("this caller asks more often than it may".to_owned()).retry_after_ms(ms)
+        })
+    }
+}
+
+fn too_many(detail: String) -> Problem {
+    Problem::new(Code::TooManyRequests, detail)
+}
+
+impl<C: Clock> Drop for Held<C> {
+    fn drop(&mut self) {
+        let mut busy = self.callers.busy.lock();
+        if let Some(at_once) = busy.get_mut(&self.who) {
+            at_once[self.kind as usize] -= 1;
+            if *at_once == [0, 0] {
+                busy.remove(&self.who);
+            }
+        }
+    }
+}
+
+/// Under which name a caller is counted; none, if not at all. An agent and a user of the same
+/// name are two.
+pub(super) fn account(principal: &Principal) -> Option<Arc<str>> {
+    if principal.service().is_some() || principal.runner().is_some() {
+        return None;
+    }
+    let kind = principal.agent().map_or("caller", |_| "agent");
+    Some(format!("{kind} {}", principal.actor()).into())
+}
+
+/// Middleware: after the caller is known, before anything is done for them.
+pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next) -> Response {
+    let caller = request.extensions().get::<Caller>();
+    let Some(who) = caller.and_then(|caller| account(caller)) else {
+        return next.run(request).await;
+    };
+    let kind = if asks_to_wait(request.uri().query()) {
+        Kind::Stream
+    } else {
+        Kind::Request
+    };
+    match callers.admit(&who, kind) {
+        Ok(held) => {
+            let answer = next.run(request).await;
+            drop(held);
+            answer
+        }
+        Err(problem) => problem.into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use governor::clock::FakeRelativeClock;
+
+    use super::*;
+    use crate::auth::Scope;
+
+    fn callers(
+        limits: &Limits,
+        room: usize,
+    ) -> (Arc<Callers<FakeRelativeClock>>, FakeRelativeClock) {
+        let clock = FakeRelativeClock::default();
+        (Arc::new(Callers::timed(limits, clock.clone(), room)), clock)
+    }
+
+    fn two_a_second() -> Limits {
+        Limits {
+            requests_per_second: 2,
+            ..Limits::default()
+        }
+    }
+
+    #[test]
+    fn s28_each_caller_has_an_allowance_that_grows_back() {
+        let (callers, clock) = callers(&two_a_second(), MOST);
+        let (ann, ben): (Arc<str>, Arc<str>) = ("ann".into(), "ben".into());
+        for _ in 0..4 {
+            callers.admit(&ann, Kind::Request).ok().unwrap();
+        }
+        let refused = callers.admit(&ann, Kind::Request).err().unwrap();
+        assert_eq!(
+            (refused.code, refused.retry_after_ms),
+            (Code::TooManyRequests, Some(500))
+        );
+        assert!(
+            callers.admit(&ben, Kind::Request).is_ok(),
+            "ben did nothing"
+        );
+        clock.advance(Duration::from_millis(500));
+        assert!(callers.admit(&ann, Kind::Request).is_ok());
+        assert!(callers.admit(&ann, Kind::Request).is_err());
+    }
+
+    #[test]
+    fn i25_the_table_is_bounded_and_forgets_only_who_has_everything_again() {
+        let (callers, clock) = callers(&two_a_second(), 2);
+        for who in ["ann", "ben"] {
+            callers.admit(&who.into(), Kind::Request).ok().unwrap();
+        }
+        for stranger in 0..4 {
+            callers
+                .admit(&format!("s{stranger}").into(), Kind::Request)
+                .ok()
+                .unwrap();
+        }
+        assert!(
+            callers.admit(&"s9".into(), Kind::Request).is_err(),
+            "they share one account"
+        );
+        assert!(
+            callers.admit(&"ann".into(), Kind::Request).is_err(),
+            "and ann is among them now"
+        );
+        assert!(callers.rates.as_ref().unwrap().len() <= 3);
+        clock.advance(Duration::from_secs(9));
+        assert!(callers.admit(&"s9".into(), Kind::Request).is_ok());
+        assert_eq!(callers.rates.as_ref().unwrap().len(), 1);
+    }
+
+    #[test]
+    fn s27_requests_and_streams_at_once_are_counted_apart_and_given_back() {
+        let limits = Limits {
+            requests_per_second: 0,
+            requests_at_once: 2,
+            streams_at_once: 1,
+            ..Limits::default()
+        };
+        let (callers, _) = callers(&limits, MOST);
+        let ann: Arc<str> = "ann".into();
+        let stream = callers.admit(&ann, Kind::Stream).ok().unwrap();
+        assert!(callers.admit(&ann, Kind::Stream).is_err());
+        let one = callers.admit(&ann, Kind::Request).ok().unwrap();
+        let two = callers.admit(&ann, Kind::Request).ok().unwrap();
+        assert!(callers.admit(&ann, Kind::Request).is_err());
+        drop(one);
+        assert!(callers.admit(&ann, Kind::Request).is_ok());
+        drop((two, stream));
+        assert!(
+            callers.busy.lock().is_empty(),
+            "nothing is kept of who asks for nothing"
+        );
+    }
+
+    #[test]
+    fn who_is_counted_and_who_is_not() {
+        let node = Scope::Agent("n1".parse().unwrap());
+        let of = |scope| account(&Principal::new("agent-n1", [scope]));
+        assert_ne!(of(Scope::Submitter), of(node));
+        assert!(of(Scope::Operator).is_some() && of(Scope::Viewer).is_some());
+        assert!(of(Scope::Service("blocklist".to_owned())).is_none());
+    }
+}

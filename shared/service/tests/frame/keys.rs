@@ -1,0 +1,85 @@
+//! Keys and tokens that change under a running server (S8).
+
+use std::fs;
+
+use hayward_service::auth::{Scope, longest_life_ms};
+use hayward_service::{Code, Limits};
+
+use crate::world::{PATIENCE, World, plain, problem, world};
+
+async fn status(world: &World, token: &str) -> u16 {
+    let request = plain().get(world.url("/v1/echo")).bearer_auth(token);
+    request.send().await.unwrap().status().as_u16()
+}
+
+/// How long it took until the server answered so.
+async fn becomes(world: &World, token: &str, wanted: u16) -> std::time::Duration {
+    let began = std::time::Instant::now();
+    while status(world, token).await != wanted {
+        assert!(began.elapsed() < PATIENCE, "it never answered {wanted}");
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    began.elapsed()
+}
+
+#[tokio::test]
+async fn s8_a_revoked_token_is_worth_nothing_within_seconds() {
+    let world = world(Limits::default()).await;
+    let (revoked, other) = (world.token(), world.token());
+    assert_eq!(status(&world, &revoked).await, 200);
+    let keys = world.keys();
+    let verifier = keys.verifier(std::sync::Arc::new(hayward_service::SystemClock));
+    let id = verifier.unwrap().id_of(&revoked).unwrap();
+    fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
+    let took = becomes(&world, &revoked, 401).await;
+    println!("revoked after {took:?}");
+    assert_eq!(status(&world, &other).await, 200);
+}
+
+#[tokio::test]
+async fn s8_the_issuers_key_is_replaced_under_a_running_server() {
+    let world = world(Limits::default()).await;
+    let keys = world.keys();
+    let first = world.token();
+    assert_eq!(status(&world, &first).await, 200);
+    let another = keys.announce_another().unwrap();
+    keys.install(&another).unwrap();
+    // The issuer that is running reads its key again as well.
+    let issuer = keys.issuer(std::sync::Arc::new(hayward_service::SystemClock));
+    let second = issuer
+        .unwrap()
+        .mint("ann", &[Scope::Submitter], 60_000)
+        .unwrap();
+    becomes(&world, &second, 200).await;
+    assert_eq!(status(&world, &first).await, 200, "both keys are accepted");
+    // The third drives out the first, and what it signed, also where that was seen before.
+    let another = keys.announce_another().unwrap();
+    keys.install(&another).unwrap();
+    becomes(&world, &first, 401).await;
+    assert_eq!(status(&world, &second).await, 200);
+    // A broken file changes nothing.
+    let broken = keys.dir().join("issuer.pub.pem");
+    let good = fs::read_to_string(&broken).unwrap();
+    fs::write(&broken, good.replace("MCow", "moth")).unwrap();
+    tokio::time::sleep(std::time::Duration::from_millis(1_500)).await;
+    assert_eq!(status(&world, &second).await, 200);
+}
+
+#[tokio::test]
+async fn a_token_that_lasts_longer_than_its_kind_may_is_refused() {
+    let world = world(Limits::default()).await;
+    for scope in [Scope::Submitter, Scope::Operator] {
+        let most = longest_life_ms(std::slice::from_ref(&scope));
+        let mint = |life| world.issuer.mint("ann", std::slice::from_ref(&scope), life);
+        assert_eq!(status(&world, &mint(most).unwrap()).await, 200);
+        let long = mint(most + 2_000).unwrap();
+        let request = plain().get(world.url("/v1/echo")).bearer_auth(long);
+        let (status, refused) = problem(request.send().await.unwrap()).await;
+        assert_eq!((status, refused.code), (401, Code::Unauthenticated));
+        assert!(
+            refused.detail.contains("good for longer"),
+            "{}",
+            refused.detail
+        );
+    }
+}

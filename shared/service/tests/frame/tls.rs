@@ -1,0 +1,242 @@
+//! TLS (S3), and certificates that change under running traffic (F46).
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use hayward_service::client::Authority;
+use hayward_service::{Client, FrameSettings, Limits, TokenSource};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::world::{PATIENCE, World, rest, say, world_behind};
+
+/// An authority, and the one certificate it keeps signing anew.
+struct Fleet {
+    dir: tempfile::TempDir,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Fleet {
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let fleet = Self {
+            issuer: authority(dir.path(), ""),
+            dir,
+        };
+        fleet.renew();
+        fleet
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// Returns the fresh certificate.
+    fn renew(&self) -> CertificateDer<'static> {
+        let key = KeyPair::generate().unwrap();
+        let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
+        let params = CertificateParams::new(names).unwrap();
+        let made = params.signed_by(&key, &self.issuer).unwrap();
+        fs::write(self.file("key"), key.serialize_pem()).unwrap();
+        fs::set_permissions(self.file("key"), fs::Permissions::from_mode(0o600)).unwrap();
+        fs::write(self.file("pem"), made.pem()).unwrap();
+        made.der().clone()
+    }
+
+    /// Another authority, believed beside the one of before.
+    fn succeed(&mut self) {
+        let before = fs::read_to_string(self.file("ca.pem")).unwrap();
+        self.issuer = authority(self.dir.path(), &before);
+    }
+
+    fn settings(&self) -> FrameSettings {
+        FrameSettings {
+            tls_certificate: Some(self.file("pem")),
+            tls_key: Some(self.file("key")),
+            ..FrameSettings::default()
+        }
+    }
+
+    async fn world(&self, limits: Limits) -> World {
+        world_behind(&self.settings(), limits).await
+    }
+
+    fn client(&self, world: &World) -> Client {
+        let authority = Authority::File(self.file("ca.pem"));
+        let token = TokenSource::fixed(world.token()).believing(Some(authority));
+        Client::new([secure(world)], token).unwrap()
+    }
+}
+
+fn authority(dir: &Path, before: &str) -> Issuer<'static, KeyPair> {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let name = format!("authority {}", before.len());
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params
+        .distinguished_name
+        .push(rcgen::DnType::CommonName, name);
+    let made = params.self_signed(&key).unwrap();
+    fs::write(dir.join("ca.pem"), made.pem() + before).unwrap();
+    Issuer::new(params, key)
+}
+
+fn secure(world: &World) -> String {
+    format!("https://{}", world.address)
+}
+
+/// What a connection that begins now is shown.
+async fn shown(fleet: &Fleet, world: &World) -> CertificateDer<'static> {
+    let mut roots = rustls::RootCertStore::empty();
+    for root in CertificateDer::pem_file_iter(fleet.file("ca.pem")).unwrap() {
+        roots.add(root.unwrap()).unwrap();
+    }
+    let config = rustls::ClientConfig::builder()
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let name = ServerName::try_from("localhost").unwrap();
+    let stream = connector.connect(name, stream).await.unwrap();
+    let chain = stream.get_ref().1.peer_certificates().unwrap();
+    chain[0].clone().into_owned()
+}
+
+async fn shows(fleet: &Fleet, world: &World, wanted: &CertificateDer<'static>) {
+    let began = Instant::now();
+    while shown(fleet, world).await != *wanted {
+        assert!(
+            began.elapsed() < PATIENCE,
+            "the new certificate is never shown"
+        );
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn s3_what_is_said_is_said_over_tls_and_to_nobody_else() {
+    let fleet = Fleet::new();
+    let world = fleet.world(Limits::default()).await;
+    let client = fleet.client(&world);
+    let status: serde_json::Value = client.get("/v1/status").await.unwrap();
+    assert_eq!(status["insecure_modes"], serde_json::json!([]));
+    // Plain text is no handshake.
+    let mut stream = world.raw().await;
+    say(&mut stream, &format!("{}\r\n", world.head("GET /v1/echo"))).await;
+    assert!(!rest(&mut stream).await.contains("HTTP/1.1"));
+    // Whoever believes another authority does not speak to us.
+    let other = Fleet::new();
+    let other = other.client(&world);
+    let doubts = other.get::<serde_json::Value>("/v1/status").await;
+    assert!(doubts.unwrap_err().retryable());
+    // Nor does whoever was told of none.
+    let naive = TokenSource::fixed(world.token());
+    let naive = Client::new([secure(&world)], naive).unwrap();
+    assert!(naive.get::<serde_json::Value>("/v1/status").await.is_err());
+}
+
+#[tokio::test]
+async fn s27_a_handshake_has_a_deadline_and_keeps_nobody_waiting() {
+    let fleet = Fleet::new();
+    let head = Duration::from_millis(500);
+    let limits = Limits {
+        head,
+        ..Limits::default()
+    };
+    let world = fleet.world(limits).await;
+    let mut silent = Vec::new();
+    for _ in 0..32 {
+        let mut stream = world.raw().await;
+        // The beginning of a handshake, and no more.
+        stream.write_all(&[22, 3, 1]).await.unwrap();
+        silent.push(stream);
+    }
+    let client = fleet.client(&world);
+    assert!(client.get::<serde_json::Value>("/v1/status").await.is_ok());
+    for mut stream in silent {
+        let mut left = Vec::new();
+        let read = stream.read_to_end(&mut left);
+        let _ = tokio::time::timeout(PATIENCE, read).await.expect("cut");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn f46_certificate_and_authority_change_under_load() {
+    let mut fleet = Fleet::new();
+    let world = fleet
+        .world(Limits {
+            requests_per_second: 0,
+            ..Limits::default()
+        })
+        .await;
+    let (over, good) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicU64::new(0)),
+    );
+    let mut load = Vec::new();
+    for number in 0..4 {
+        let (over, good) = (Arc::clone(&over), Arc::clone(&good));
+        let mut client = fleet.client(&world);
+        let (url, token, ca) = (secure(&world), world.token(), fleet.file("ca.pem"));
+        load.push(tokio::spawn(async move {
+            while !over.load(Ordering::Relaxed) {
+                // Half keep their connection, half begin one for each request.
+                if number % 2 == 0 {
+                    let token = TokenSource::fixed(&token);
+                    let token = token.believing(Some(Authority::File(ca.clone())));
+                    client = Client::new([&url], token).unwrap();
+                }
+                let status: serde_json::Value = client.get("/v1/status").await.unwrap();
+                assert_eq!(status["name"], "test");
+                good.fetch_add(1, Ordering::Relaxed);
+            }
+        }));
+    }
+    let first = shown(&fleet, &world).await;
+    let second = fleet.renew();
+    shows(&fleet, &world, &second).await;
+    assert_ne!(first, second);
+    // Half of a file, as while it is copied.
+    fs::write(fleet.file("pem"), "-----BEGIN CERTIFICATE-----\nMIIB").unwrap();
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    assert_eq!(
+        shown(&fleet, &world).await,
+        second,
+        "the broken one is not shown"
+    );
+    let third = fleet.renew();
+    shows(&fleet, &world, &third).await;
+    // A new authority: first it is believed, then it signs.
+    fleet.succeed();
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    let fourth = fleet.renew();
+    shows(&fleet, &world, &fourth).await;
+    let so_far = good.load(Ordering::Relaxed);
+    while good.load(Ordering::Relaxed) < so_far + 20 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(load.iter().all(|it| !it.is_finished()), "a request failed");
+    }
+    over.store(true, Ordering::Relaxed);
+    for it in load {
+        it.await.unwrap();
+    }
+    println!("{} requests, none failed", good.load(Ordering::Relaxed));
+}
+
+#[test]
+fn half_a_pair_is_a_wrong_setting() {
+    let settings = FrameSettings {
+        tls_certificate: Some("/nowhere".into()),
+        ..FrameSettings::default()
+    };
+    let frame = hayward_service::Frame::new("test", None);
+    assert!(frame.set(&settings).is_err());
+}

@@ -1,0 +1,210 @@
+//! S23: what must stay secret is looked for in everything a running fleet says: answers and their
+//! headers, logs, errors of programs. What telemetry sends is looked at where that is tested.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Stdio;
+
+use hayward::prepare::{self, authority};
+use hayward_job_converter_api::WorkView;
+use hayward_job_converter_api::submission::Submitted;
+use hayward_node_status_api::Enrolment;
+use hayward_testkit::until;
+use hayward_tests_fleet::{Agent, World};
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+/// Texts that nobody may hear, by what they are.
+struct Planted(BTreeMap<String, String>);
+
+impl Planted {
+    fn in_keys(dir: &Path) -> Self {
+        let mut planted = Self(BTreeMap::new());
+        planted.gather(dir);
+        planted
+    }
+
+    fn gather(&mut self, dir: &Path) {
+        for entry in std::fs::read_dir(dir).unwrap().flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                self.gather(&path);
+                continue;
+            }
+            let name = path.display().to_string();
+            let text = std::fs::read_to_string(&path).unwrap();
+            if name.ends_with(".token") {
+                // The signature is the part that no other text has.
+                let signature = text.trim().rsplit('.').next().unwrap();
+                self.add(&name, signature);
+            } else if name.ends_with("issuer.pem") || name.ends_with(".key") {
+                for line in text.lines().filter(|line| !line.starts_with('-')) {
+                    self.add(&name, line);
+                }
+            }
+        }
+    }
+
+    fn add(&mut self, what: &str, text: &str) {
+        assert!(
+            text.len() >= 12,
+            "{what} is too short to be told from others"
+        );
+        self.0.insert(text.to_owned(), what.to_owned());
+    }
+
+    fn absent_from(&self, place: &str, said: &str) {
+        for (text, what) in &self.0 {
+            assert!(
+                !said.contains(text.as_str()),
+                "{place} says {what}: {said:.2000}"
+            );
+        }
+    }
+}
+
+async fn raw(world: &World, service: &str, request: &str) -> String {
+    let host = world.url(service).trim_start_matches("http://");
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    stream.write_all(request.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said).await;
+    String::from_utf8_lossy(&said).into_owned()
+}
+
+/// Every route that can be read, as its description has it, with names that exist where we know one.
+async fn readable(world: &World, service: &str, known: &[(&str, String)]) -> Vec<String> {
+    let nobody = world.client(service, "operator");
+    let described: Value = nobody.get("/v1/openapi.json").await.unwrap();
+    let paths = described["paths"].as_object().unwrap();
+    let read = paths
+        .iter()
+        .filter(|(_, routes)| routes.get("get").is_some());
+    let named = read.map(|(path, _)| {
+        known.iter().fold(path.clone(), |path, (name, value)| {
+            path.replace(&format!("{{{name}}}"), value)
+        })
+    });
+    named.collect()
+}
+
+#[tokio::test]
+async fn s23_planted_secrets_are_in_no_answer_and_no_log() {
+    let mut world = World::start().await;
+    world.start_agent("node-1", &Agent::default());
+    world.nodes_take_work(1).await;
+    authority::certificates(&world.keys, &[]).unwrap();
+    let mut planted = Planted::in_keys(world.keys.dir());
+    assert!(planted.0.len() > 12, "there is something to look for");
+
+    let operator = world.client("node-status", "operator");
+    let order = json!({ "node": "new-1" });
+    let enrolled: Enrolment = operator
+        .post("/v1/enrolments", &order, Some("first"))
+        .await
+        .unwrap();
+    planted.add("the secret of an enrolment", &enrolled.secret);
+
+    let ada = world.client("job-converter", "user-ada");
+    let job = json!({ "command": ["true"], "tasks": { "count": 2 } });
+    let submitted: Submitted = ada.post("/v1/jobs", &job, Some("one")).await.unwrap();
+    let path = format!("/v1/jobs/{}", submitted.id);
+    until("the job to end", async || {
+        let view: WorkView = ada.get(&path).await.ok()?;
+        (view.tasks?.succeeded == 2).then_some(())
+    })
+    .await;
+
+    let known = [
+        ("id", submitted.id.to_string()),
+        ("work", submitted.id.to_string()),
+        ("node", "node-1".to_owned()),
+        ("name", "node-1".to_owned()),
+        ("user", "ada".to_owned()),
+    ];
+    let mut heard = 0;
+    for (service, _) in prepare::SERVICES {
+        let paths = readable(&world, service, &known).await;
+        for who in ["operator", "user-ada"] {
+            let token = world.keys.token(who).unwrap();
+            for path in &paths {
+                let head =
+                    format!("host: x\r\nauthorization: Bearer {token}\r\nconnection: close\r\n");
+                let ask = format!("GET {path} HTTP/1.1\r\n{head}\r\n");
+                let said = raw(&world, service, &ask).await;
+                heard += usize::from(said.starts_with("HTTP/1.1 200"));
+                planted.absent_from(&format!("{service} {path} to {who}"), &said);
+            }
+        }
+        odd_requests(&world, service, &planted).await;
+    }
+    assert!(heard > 30, "only {heard} answers were looked at");
+    errors_of_programs(&world, &mut planted);
+    let mut logs = 0;
+    for entry in std::fs::read_dir(world.dir.path()).unwrap().flatten() {
+        let path = entry.path();
+        if path.extension().is_some_and(|kind| kind == "log") {
+            let said = std::fs::read_to_string(&path).unwrap();
+            logs += usize::from(!said.is_empty());
+            planted.absent_from(&path.display().to_string(), &said);
+        }
+    }
+    assert!(logs >= 6, "only {logs} logs were looked at");
+}
+
+/// Secrets where they do not belong: in the address, in a body, in a header that is wrong.
+async fn odd_requests(world: &World, service: &str, planted: &Planted) {
+    let token = world.keys.token("operator").unwrap();
+    let head = "host: x\r\nconnection: close\r\n";
+    let requests = [
+        format!("GET /v1/status HTTP/1.1\r\n{head}authorization: Basic {token}\r\n\r\n"),
+        format!("GET /v1/status HTTP/1.1\r\n{head}authorization: Bearer x{token}\r\n\r\n"),
+        format!("GET /v1/status HTTP/1.1\r\n{head}authorization: Bearer {token}x\r\n\r\n"),
+        format!("GET /v1/status?token={token} HTTP/1.1\r\n{head}\r\n"),
+        format!(
+            "POST /v1/status HTTP/1.1\r\n{head}authorization: Bearer {token}\r\n\
+             content-type: application/json\r\ncontent-length: 3\r\n\r\n{{{{{{"
+        ),
+    ];
+    for request in requests {
+        let said = raw(world, service, &request).await;
+        assert!(said.starts_with("HTTP/1.1 4"), "{said}");
+        planted.absent_from(service, &said);
+    }
+}
+
+/// Programs that fail with secrets in their settings.
+fn errors_of_programs(world: &World, planted: &mut Planted) {
+    let password = "planted-password-of-a-role";
+    planted.add("a password", password);
+    let url = format!("postgres://role:{password}@127.0.0.1:1/none");
+    let mut service = world.command("failing");
+    service
+        .args(["run", "blocklist"])
+        .env("HAYWARD_KEYS", world.keys.dir())
+        .env("HAYWARD_DATABASE_URL", &url);
+    let mut unreadable = world.command("failing");
+    unreadable
+        .args(["run", "blocklist"])
+        .env("HAYWARD_KEYS", world.keys.dir())
+        .env(
+            "HAYWARD_DATABASE_URL",
+            format!("postgres://role:{password}@[/none"),
+        );
+    let mut prepare = world.command("failing");
+    let keys = world.dir.path().join("other-keys");
+    prepare
+        .args(["prepare", "--keys"])
+        .arg(keys)
+        .env("HAYWARD_ADMIN_URL", &url);
+    for mut command in [service, unreadable, prepare] {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = command.output().unwrap();
+        assert!(!output.status.success());
+        let said = [output.stdout, output.stderr].concat();
+        let said = String::from_utf8_lossy(&said);
+        assert!(!said.is_empty(), "it says why");
+        planted.absent_from("a program that fails", &said);
+    }
+}
