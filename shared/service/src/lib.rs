@@ -18,6 +18,7 @@ pub mod idempotency;
 pub mod invariants;
 pub mod lengthy;
 pub mod limits;
+pub mod metrics;
 pub mod openapi;
 pub mod problem;
 pub mod refusal;
