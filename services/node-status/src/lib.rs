@@ -124,7 +124,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let holder = format!("{NAME} {}", std::process::id());
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let (committer, handle) = Committer::start::<Ledger>(
-        committer::Settings::new(holder, lease),
+        committer::Settings::new(NAME, holder, lease),
         pool.clone(),
         &[NODES],
         clock,

@@ -29,9 +29,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::auth::{OpenRoute, Verifier, authenticate};
+use crate::metrics::board;
+use crate::metrics::catalogue::{INSECURE, SERVICE};
 use crate::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
 use crate::problem::{Code, Problem};
-use crate::request;
+use crate::request::{self, Waited};
 use crate::settings::FrameSettings;
 use crate::shutdown::Shutdown;
 
@@ -96,7 +98,9 @@ impl Frame {
         let insecure = insecure_modes(address);
         tracing::info!(service = self.name, %address, "listening");
         let limits = Arc::new(self.limits);
-        let router = surrounded(router, (self.verifier, self.open), &limits, &shutdown);
+        tell_insecure(self.name, &insecure);
+        let auth = (self.verifier, self.open);
+        let router = surrounded((self.name, router), auth, &limits, &shutdown);
         tokio::select! {
             () = connection::serve(router, listener, &limits, &shutdown) => {}
             () = remind(self.name, &insecure) => {}
@@ -162,8 +166,15 @@ async fn remind(name: &str, insecure: &[String]) {
     }
 }
 
+/// S3: whoever looks at a board sees it too.
+fn tell_insecure(name: &'static str, insecure: &[String]) {
+    let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
+    let reading = INSECURE.counts(modes, vec![SERVICE.is(name)]);
+    board::show(name, "frame", vec![reading]);
+}
+
 fn surrounded(
-    router: Router,
+    (name, router): (&'static str, Router),
     (verifier, open): (Option<Arc<Verifier>>, Vec<OpenRoute>),
     limits: &Arc<Limits>,
     shutdown: &Shutdown,
@@ -191,10 +202,9 @@ fn surrounded(
             authenticate((verifier.clone(), Arc::clone(&open)), request, next)
         }))
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(middleware::from_fn(request::surround))
-        .layer(tower_otel::metrics::HttpLayer::server(
-            &opentelemetry::global::meter("hayward"),
-        ))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            request::surround(name, request, next)
+        }))
 }
 
 #[expect(
@@ -266,12 +276,14 @@ pub async fn long_poll(mut request: Request, next: Next) -> Response {
         .get::<Shutdown>()
         .cloned()
         .unwrap_or_default();
-    tokio::select! {
+    let mut answer = tokio::select! {
         answer = next.run(request) => answer,
         () = shutdown.wait() => {
             Problem::new(Code::Unavailable, "this replica is shutting down").into_response()
         }
-    }
+    };
+    answer.extensions_mut().insert(Waited);
+    answer
 }
 
 fn asks_to_wait(query: Option<&str>) -> bool {

@@ -26,6 +26,7 @@ pub mod request;
 pub mod settings;
 pub mod shutdown;
 pub mod telemetry;
+pub mod trace;
 
 pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};
 pub use client::{Client, ClientError, TokenSource};

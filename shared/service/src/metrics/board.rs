@@ -2,7 +2,7 @@
 //! here; a replica that leads no more takes its own away, and then nothing is said.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use opentelemetry::metrics::ObservableGauge;
 use opentelemetry::{KeyValue, global};
@@ -19,20 +19,45 @@ pub struct Reading {
 }
 
 /// By service and by who of it speaks: one process may be several services.
-type Boards = BTreeMap<(&'static str, &'static str), Vec<Reading>>;
+type Boards = BTreeMap<(&'static str, &'static str), Board>;
+
+/// Asked whenever the exporter looks. It has to answer at once.
+type Asks = Arc<dyn Fn() -> Vec<Reading> + Send + Sync>;
+
+enum Board {
+    Shown(Vec<Reading>),
+    Live(Asks),
+}
 
 static BOARDS: Mutex<Boards> = Mutex::new(Boards::new());
 
 /// Replaces what `part` of `service` said before.
 pub fn show(service: &'static str, part: &'static str, readings: Vec<Reading>) {
-    if crate::telemetry::collected() {
-        BOARDS.lock().insert((service, part), readings);
-    }
+    let board = Board::Shown(readings);
+    BOARDS.lock().insert((service, part), board);
+}
+
+/// The same for what moves by itself, as ages do, also while its owner is stuck.
+pub fn ask(
+    service: &'static str,
+    part: &'static str,
+    readings: impl Fn() -> Vec<Reading> + Send + Sync + 'static,
+) {
+    let board = Board::Live(Arc::new(readings));
+    BOARDS.lock().insert((service, part), board);
 }
 
 /// Nothing is known any more.
 pub fn clear(service: &'static str, part: &'static str) {
     BOARDS.lock().remove(&(service, part));
+}
+
+#[cfg(test)]
+pub(crate) fn shown(service: &'static str, part: &'static str) -> Vec<Reading> {
+    match BOARDS.lock().get(&(service, part)) {
+        Some(Board::Shown(readings)) => readings.clone(),
+        _ => Vec::new(),
+    }
 }
 
 static GAUGES: OnceLock<Vec<ObservableGauge<f64>>> = OnceLock::new();
@@ -48,10 +73,20 @@ pub(crate) fn watch() {
                 .with_unit(metric.unit)
                 .with_description(metric.what)
                 .with_callback(move |observer| {
-                    let boards = BOARDS.lock();
-                    let all = boards.values().flatten();
-                    for reading in all.filter(|it| std::ptr::eq(it.metric, metric)) {
-                        observer.observe(reading.value, &reading.attributes);
+                    let tell = |reading: &Reading| {
+                        if std::ptr::eq(reading.metric, metric) {
+                            observer.observe(reading.value, &reading.attributes);
+                        }
+                    };
+                    let mut asks: Vec<Asks> = Vec::new();
+                    for board in BOARDS.lock().values() {
+                        match board {
+                            Board::Shown(readings) => readings.iter().for_each(&tell),
+                            Board::Live(ask) => asks.push(Arc::clone(ask)),
+                        }
+                    }
+                    for ask in asks {
+                        ask().iter().for_each(&tell);
                     }
                 })
                 .build()
