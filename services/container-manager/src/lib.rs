@@ -13,6 +13,7 @@ mod config;
 mod http;
 mod invariants;
 mod ledger;
+mod measured;
 mod placements;
 mod store;
 mod trim;

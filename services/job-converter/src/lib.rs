@@ -18,6 +18,7 @@ mod intake;
 mod invariants;
 mod ledger;
 mod managers;
+mod measured;
 mod orchestrators;
 mod processors;
 mod queued;

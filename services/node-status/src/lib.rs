@@ -18,6 +18,7 @@ mod error;
 mod http;
 mod invariants;
 mod ledger;
+mod measured;
 mod patience;
 mod pulses;
 mod round;

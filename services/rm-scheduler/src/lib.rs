@@ -18,6 +18,7 @@ mod invariants;
 mod ledger;
 mod load;
 mod looks;
+mod measured;
 mod moves;
 mod occupancy;
 mod orchestrated;
