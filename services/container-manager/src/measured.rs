@@ -85,9 +85,8 @@ pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
         }
     }
     let counts = counts.into_iter();
-    let counts = counts.map(|(state, count)| {
-        CONTAINER_COUNT.counts(count, vec![CONTAINER_STATE.is(state)])
-    });
+    let counts =
+        counts.map(|(state, count)| CONTAINER_COUNT.counts(count, vec![CONTAINER_STATE.is(state)]));
     let lag = AGENT_GENERATION_LAG.counts(oldest_ms, Vec::new());
     let lag = AGENT_GENERATION_LAG.reads(lag.value / 1_000.0, Vec::new());
     counts.chain([lag]).collect()

@@ -300,7 +300,8 @@ fn fairness(counted: &Counted, readings: &mut Vec<Reading>) {
     let mut wanted: BTreeMap<&UserName, u64> = BTreeMap::new();
     let wants = |user: &plan::UserShare| -> u64 {
         let work = user.work.values();
-        work.map(|work| work.wanted.saturating_mul(work.order)).sum()
+        work.map(|work| work.wanted.saturating_mul(work.order))
+            .sum()
     };
     for class in counted.shares.classes.values() {
         for (user, share) in &class.users {

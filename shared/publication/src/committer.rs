@@ -105,11 +105,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(
-        service: &'static str,
-        holder: impl Into<String>,
-        lease: Duration,
-    ) -> Self {
+    pub fn new(service: &'static str, holder: impl Into<String>, lease: Duration) -> Self {
         Self {
             service,
             holder: holder.into(),

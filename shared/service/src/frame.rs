@@ -29,9 +29,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::auth::{OpenRoute, Verifier, authenticate};
+use crate::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
 use crate::metrics::board;
 use crate::metrics::catalogue::{INSECURE, SERVICE};
-use crate::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
 use crate::problem::{Code, Problem};
 use crate::request::{self, Waited};
 use crate::settings::FrameSettings;

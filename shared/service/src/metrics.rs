@@ -168,7 +168,12 @@ impl Metric {
         Self::new((name, Kind::Counter, unit), group, what)
     }
 
-    const fn gauge(name: &'static str, unit: &'static str, group: Group, what: &'static str) -> Self {
+    const fn gauge(
+        name: &'static str,
+        unit: &'static str,
+        group: Group,
+        what: &'static str,
+    ) -> Self {
         Self::new((name, Kind::Gauge, unit), group, what)
     }
 

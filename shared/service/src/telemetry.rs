@@ -96,9 +96,8 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
             .with_filter(ours().with_target(CHATTER, LevelFilter::OFF))
     });
     let logs = exporters.map(|exporters| {
-        let bridge = opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(
-            &exporters.logs,
-        );
+        let bridge =
+            opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&exporters.logs);
         bridge.with_filter(ours())
     });
     let statements = exporters.map(|_| {

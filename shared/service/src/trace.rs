@@ -197,6 +197,9 @@ mod tests {
     #[test]
     fn where_nobody_collects_there_is_no_place() {
         assert_eq!(Place::here(), None);
-        assert_eq!(Beginning::new("rm-scheduler", "round").begin().place(), None);
+        assert_eq!(
+            Beginning::new("rm-scheduler", "round").begin().place(),
+            None
+        );
     }
 }

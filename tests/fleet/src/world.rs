@@ -95,6 +95,8 @@ pub struct World {
     /// Services can be reached from islands.
     open: bool,
     databases: BTreeMap<String, String>,
+    /// Settings of every process.
+    environment: Vec<(&'static str, String)>,
     processes: BTreeMap<String, Child>,
 }
 
@@ -106,15 +108,24 @@ impl World {
 
     /// The same with other times.
     pub async fn at(pace: Pace) -> Self {
-        Self::with(pace, false).await
+        Self::with(pace, false, Vec::new()).await
     }
 
     /// The same with services that agents on islands can reach.
     pub async fn open() -> Self {
-        Self::with(Pace::default(), true).await
+        Self::with(Pace::default(), true, Vec::new()).await
     }
 
-    async fn with(pace: Pace, open: bool) -> Self {
+    /// The same, and everything of it tells this collector, often.
+    pub async fn collected(endpoint: &str) -> Self {
+        let environment = vec![
+            ("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned()),
+            ("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()),
+        ];
+        Self::with(Pace::patient(), false, environment).await
+    }
+
+    async fn with(pace: Pace, open: bool, environment: Vec<(&'static str, String)>) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
         // Work runs as somebody else, who passes through to its marks.
@@ -140,6 +151,7 @@ impl World {
             pace,
             open,
             databases,
+            environment,
             processes,
         };
         for (service, _) in prepare::SERVICES {
@@ -277,6 +289,7 @@ impl World {
         command
             .env_clear()
             .envs(kept)
+            .envs(self.environment.iter().cloned())
             .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
             .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
             .env(

@@ -155,6 +155,7 @@ impl Up {
                 dir: &dir,
                 docker: arguments.docker.as_deref(),
                 docker_mountable: &arguments.docker_mountable,
+                otlp_endpoint: arguments.otlp_endpoint.as_deref(),
                 log,
             };
             self.agents.push(agents.start(node, share)?);

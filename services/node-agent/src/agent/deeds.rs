@@ -9,8 +9,8 @@ use hayward_container_manager_api::DesiredEntry;
 use hayward_node_agent_domain::{Action, Phase, Record, Stage, refusal};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::{Agent, Lives};
 use super::known::{Known, concluded};
+use super::{Agent, Lives};
 use crate::fault::{self, Point};
 use crate::runtime::Container;
 

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hayward_node_agent_domain::{Doubt, Past, Phase, Record, Story, Trace, Verdict, journal};
 use hayward_vocabulary::AllocationId;
 
-use super::{Agent, Lives};
 use super::known::Known;
+use super::{Agent, Lives};
 use crate::last_words;
 use crate::runtime::Found;
 

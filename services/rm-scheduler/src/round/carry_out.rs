@@ -107,7 +107,9 @@ impl Ledger {
         let id = AllocationId::fresh(fresh_uuid());
         let request = self.asked_by(&grant.work);
         // What is granted for a request is a place of the process itself.
-        let work = request.as_ref().map_or(grant.work.clone(), |it| it.work.clone());
+        let work = request
+            .as_ref()
+            .map_or(grant.work.clone(), |it| it.work.clone());
         let predecessor = match &request {
             Some(request) => request.predecessor.clone(),
             None => self.takes_over_from(&work),

@@ -36,9 +36,12 @@ const AGENT: &[&str] = &["node-agent"];
 
 /// One process may be several services.
 pub static SERVICE: Attribute = Attribute::listed("hayward.service", EVERYBODY);
-pub static POOL: Attribute = Attribute::bounded("hayward.pool", "names of pools, as the policy has them");
-pub static CLASS: Attribute =
-    Attribute::bounded("hayward.class", "names of classes and queues, as the policy has them");
+pub static POOL: Attribute =
+    Attribute::bounded("hayward.pool", "names of pools, as the policy has them");
+pub static CLASS: Attribute = Attribute::bounded(
+    "hayward.class",
+    "names of classes and queues, as the policy has them",
+);
 pub static KIND: Attribute =
     Attribute::listed("hayward.work.kind", &["job", "service", "reservation"]);
 pub static USER: Attribute = Attribute::bounded(
@@ -59,7 +62,10 @@ pub fn named(name: &str) -> Option<&'static Metric> {
 
 /// Each key once, by name.
 pub fn attributes() -> Vec<&'static Attribute> {
-    let mut keys: Vec<_> = all().flat_map(|metric| metric.attributes).copied().collect();
+    let mut keys: Vec<_> = all()
+        .flat_map(|metric| metric.attributes)
+        .copied()
+        .collect();
     keys.sort_by_key(|attribute| attribute.key);
     keys.dedup_by_key(|attribute| attribute.key);
     keys
@@ -80,17 +86,29 @@ mod tests {
         for metric in all() {
             let name = metric.name;
             let own = name.starts_with("hayward.");
-            let common = ["http.", "db.client."].iter().any(|it| name.starts_with(it));
+            let common = ["http.", "db.client."]
+                .iter()
+                .any(|it| name.starts_with(it));
             assert!(own || common, "{name}");
             let plain = |c: char| c.is_ascii_lowercase() || matches!(c, '.' | '_');
             assert!(name.chars().all(plain), "{name}");
             for banned in ["total", "seconds", "bytes", "count_"] {
-                assert!(!name.contains(banned), "{name}: no unit and no total in a name");
+                assert!(
+                    !name.contains(banned),
+                    "{name}: no unit and no total in a name"
+                );
             }
             let braced = metric.unit.starts_with('{') && metric.unit.ends_with('}');
-            assert!(braced || ["s", "By", "1"].contains(&metric.unit), "{name}: {}", metric.unit);
+            assert!(
+                braced || ["s", "By", "1"].contains(&metric.unit),
+                "{name}: {}",
+                metric.unit
+            );
             assert!(!metric.services.is_empty(), "{name}");
-            assert!(!metric.what.ends_with('.') && metric.what.len() > 10, "{name}");
+            assert!(
+                !metric.what.ends_with('.') && metric.what.len() > 10,
+                "{name}"
+            );
         }
     }
 
@@ -100,7 +118,11 @@ mod tests {
             for banned in ["job", "allocation", "node.name", "container.id", "request"] {
                 let allowed = ["hayward.invariant.id", "http.request.method"];
                 let named = attribute.key.contains(banned);
-                assert!(!named || allowed.contains(&attribute.key), "{}", attribute.key);
+                assert!(
+                    !named || allowed.contains(&attribute.key),
+                    "{}",
+                    attribute.key
+                );
             }
         }
     }
@@ -108,8 +130,14 @@ mod tests {
     #[test]
     fn prometheus_names_are_what_a_collector_makes_of_them() {
         let of = |name: &str| named(name).unwrap().prometheus();
-        assert_eq!(of("hayward.round.duration"), "hayward_round_duration_seconds");
-        assert_eq!(of("hayward.round.placements"), "hayward_round_placements_total");
+        assert_eq!(
+            of("hayward.round.duration"),
+            "hayward_round_duration_seconds"
+        );
+        assert_eq!(
+            of("hayward.round.placements"),
+            "hayward_round_placements_total"
+        );
         assert_eq!(of("hayward.leader.epoch"), "hayward_leader_epoch");
         assert_eq!(of("hayward.leader.leading"), "hayward_leader_leading_ratio");
         assert!(all().any(|metric| metric.kind == Kind::Gauge));

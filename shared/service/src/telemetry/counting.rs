@@ -29,18 +29,25 @@ pub(super) struct Waiting(Arc<AtomicUsize>);
 impl Waiting {
     fn enter(&self) -> bool {
         let one_more = |waiting| (waiting < QUEUE).then_some(waiting + 1);
-        let entered = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
+        let entered = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more);
         entered.is_ok()
     }
 
     fn leave(&self, count: usize) {
         let less = |waiting: usize| Some(waiting.saturating_sub(count));
-        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        let _ = self
+            .0
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
     }
 }
 
 fn dropped(signal: &'static str, count: usize) {
-    DROPPED.add(u64::try_from(count).unwrap_or(u64::MAX), &[SIGNAL.is(signal)]);
+    DROPPED.add(
+        u64::try_from(count).unwrap_or(u64::MAX),
+        &[SIGNAL.is(signal)],
+    );
 }
 
 /// So that it is seen that nothing was dropped.

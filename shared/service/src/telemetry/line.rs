@@ -58,9 +58,7 @@ where
     }
 }
 
-fn of_span<'a, S: LookupSpan<'a>>(
-    span: &tracing_subscriber::registry::SpanRef<'a, S>,
-) -> Value {
+fn of_span<'a, S: LookupSpan<'a>>(span: &tracing_subscriber::registry::SpanRef<'a, S>) -> Value {
     let extensions = span.extensions();
     let written = extensions.get::<FormattedFields<JsonFields>>();
     let fields = written.and_then(|it| serde_json::from_str::<Map<String, Value>>(it).ok());

@@ -121,7 +121,11 @@ mod tests {
         let (patience, now) = (Patience::default(), Instant::now());
         let passed = (0..100).filter(|_| patience.admits(kind(), now).is_some());
         assert_eq!(passed.count(), 20);
-        assert_eq!(patience.admits((site.clone(), 1), now), Some(0), "another line");
+        assert_eq!(
+            patience.admits((site.clone(), 1), now),
+            Some(0),
+            "another line"
+        );
         assert_eq!(patience.admits(kind(), now + WHILE), Some(80));
         assert_eq!(patience.admits(kind(), now + WHILE), Some(0));
     }

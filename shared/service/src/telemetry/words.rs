@@ -29,7 +29,9 @@ pub(super) fn named(sentence: &str) -> String {
 
 /// Gives a record its name where it has none.
 pub(super) fn event_name(record: &mut SdkLogRecord) {
-    let has = record.attributes_iter().any(|(key, _)| key.as_str() == EVENT);
+    let has = record
+        .attributes_iter()
+        .any(|(key, _)| key.as_str() == EVENT);
     let body = match record.body() {
         Some(AnyValue::String(text)) if !has => named(text.as_str()),
         _ => return,

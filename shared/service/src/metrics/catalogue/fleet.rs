@@ -6,7 +6,9 @@ use super::{AGENT, BLOCKS, CONTAINERS, JOBS, KIND, NODES, POOL, SCHEDULER};
 /// A node is counted for the first of these that is true of it, from the end.
 pub static NODE_STATE: Attribute = Attribute::listed(
     "hayward.node.state",
-    &["healthy", "quiesced", "offline", "draining", "suspect", "lost"],
+    &[
+        "healthy", "quiesced", "offline", "draining", "suspect", "lost",
+    ],
 );
 pub static LAUNCH_OUTCOME: Attribute =
     Attribute::listed("hayward.launch.outcome", &["started", "failed"]);
@@ -18,7 +20,14 @@ pub static BLOCK_CAUSE: Attribute =
     Attribute::listed("hayward.block.cause", &["ordered", "automatic"]);
 pub static CONTAINER_STATE: Attribute = Attribute::listed(
     "hayward.container.state",
-    &["held", "ordered", "launching", "running", "stopping", "ended"],
+    &[
+        "held",
+        "ordered",
+        "launching",
+        "running",
+        "stopping",
+        "ended",
+    ],
 );
 pub static EXIT_CAUSE: Attribute = Attribute::listed(
     "hayward.exit.cause",

@@ -14,12 +14,18 @@ pub static ROUTE: Attribute = Attribute::bounded(
 pub static STATUS: Attribute = Attribute::bounded("http.response.status_code", "100 to 599");
 /// A long poll takes as long as its wait, so it says nothing of how fast we are.
 pub static WAITS: Attribute = Attribute::listed("hayward.http.waits", &["true", "false"]);
-pub static ERROR: Attribute =
-    Attribute::listed("error.type", &["timeout", "connect", "broken", "unreadable"]);
-pub static SERVER: Attribute =
-    Attribute::bounded("server.address", "hosts of services as they are in the settings");
-pub static PORT: Attribute =
-    Attribute::bounded("server.port", "ports of services as they are in the settings");
+pub static ERROR: Attribute = Attribute::listed(
+    "error.type",
+    &["timeout", "connect", "broken", "unreadable"],
+);
+pub static SERVER: Attribute = Attribute::bounded(
+    "server.address",
+    "hosts of services as they are in the settings",
+);
+pub static PORT: Attribute = Attribute::bounded(
+    "server.port",
+    "ports of services as they are in the settings",
+);
 pub static SIGNAL: Attribute =
     Attribute::listed("hayward.telemetry.signal", &["spans", "logs", "metrics"]);
 

@@ -3,8 +3,10 @@
 use super::super::{Attribute, Group, Metric};
 use super::{ALL_SERVICES, SERVICE};
 
-pub static PUBLICATION: Attribute =
-    Attribute::bounded("hayward.publication", "names of publications, which are in the program");
+pub static PUBLICATION: Attribute = Attribute::bounded(
+    "hayward.publication",
+    "names of publications, which are in the program",
+);
 /// Why a reader that had a position got everything again: what it missed was forgotten, or its
 /// position is of another history.
 pub static CUT: Attribute =
