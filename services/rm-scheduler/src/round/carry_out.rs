@@ -6,11 +6,11 @@ use std::time::Instant;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Decided, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
 use hayward_service::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::{Made, Order};
+use super::{Made, Order, Traced, Watch};
 use crate::ledger::{Held, Ledger};
 use crate::measured;
 use crate::orchestrated;
@@ -28,11 +28,8 @@ impl Ledger {
         made: Made,
     ) {
         let Decided { plan, shares, gone } = decided;
-        let mut watch = made.watch;
-        let granted = plan.grants.iter().map(|grant| &grant.work);
-        let asked = granted.filter_map(|work| self.demand.get(work.as_str()));
-        let launches = asked.filter_map(|demand| demand.launch.as_ref());
-        self.recorder.traced = watch.trace(self.round, &plan, launches);
+        let watch = made.watch;
+        self.recorder.traced = self.traced(&watch, &plan);
         self.remember(plan.carried, moment, batch);
         let taken_off = made.taken_off.into_iter();
         let mut vacated: BTreeMap<String, String> = taken_off
@@ -55,10 +52,7 @@ impl Ledger {
                 grants.push(self.grant(grant, moment, batch));
             }
         }
-        if let Some(traced) = self.recorder.traced.take() {
-            let handed = Instant::now();
-            batch.once_committed(move |revision| traced.committed(revision, handed));
-        }
+        self.end_trace(batch);
         self.set_rates();
         let verdicts = plan.verdicts.clone();
         self.unsaid.extend(plan.verdicts);
@@ -94,8 +88,23 @@ impl Ledger {
             gone,
         };
         self.show(changed.then_some(view), news, moment, batch);
-        watch.mark("carry_out");
-        watch.measure();
+        watch.carried_out();
+    }
+
+    /// It ends with the commit.
+    fn end_trace(&mut self, batch: &mut Batch<Rows>) {
+        if let Some(traced) = self.recorder.traced.take() {
+            let handed = Instant::now();
+            batch.once_committed(move |revision| traced.committed(revision, handed));
+        }
+    }
+
+    /// The trace of a round that decided this.
+    fn traced(&self, watch: &Watch, plan: &Plan) -> Option<Traced> {
+        let granted = plan.grants.iter().map(|grant| &grant.work);
+        let asked = granted.filter_map(|work| self.demand.get(work.as_str()));
+        let launches = asked.filter_map(|demand| demand.launch.as_ref());
+        watch.trace(self.round, plan, launches)
     }
 
     pub(crate) fn grant(

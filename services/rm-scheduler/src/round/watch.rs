@@ -65,8 +65,9 @@ impl Watch {
         });
     }
 
-    /// Tells how long each phase took in all.
-    pub fn measure(&self) {
+    /// The round is over; tells how long each phase took in all.
+    pub fn carried_out(mut self) {
+        self.mark("carry_out");
         let mut sums: Vec<(&'static str, Duration)> = vec![("whole", self.last)];
         for (phase, from, to) in self.parts.iter().chain(&self.rest) {
             let took = to.saturating_sub(*from);
