@@ -126,7 +126,8 @@ fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow:
         .with(text.with_filter(filter(&settings.log_filter)?))
         .with(logs)
         .with(statements)
-        .with(patience::Patience::default())
+        // With a filter like all the others: then what nobody wants costs nothing.
+        .with(patience::Patience::default().with_filter(ours()))
         .try_init();
     // A test may have set its own subscriber; ours is then not needed.
     if let Err(error) = made {

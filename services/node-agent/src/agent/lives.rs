@@ -122,7 +122,8 @@ impl Lives {
             (Some(started), _) => ("running", started),
             // It never came to run, as far as anybody saw.
             (None, Some(launched)) => ("launch", launched),
-            (None, None) => return,
+            // It has outlived the agent that started it.
+            (None, None) => ("running", life.heard.unwrap_or(now)),
         };
         let whole = self.tell(id, name, &place).at(from);
         let whole = whole.with("hayward.exit.cause", cause);
