@@ -24,6 +24,7 @@ use hayward_blocklist_domain::{Action, Fact, Item, Record, Rule, What};
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry, MachineEntry};
+use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
@@ -33,6 +34,7 @@ use self::machines::Machines;
 pub use self::orders::STALE;
 use crate::config::Settings;
 use crate::error::Refusal;
+use crate::measured;
 use crate::store::{self, Rows};
 use crate::strategy;
 
@@ -240,6 +242,10 @@ impl hayward_publication::Ledger for Ledger {
         self.evacuate_next(moment, batch);
         self.trim_record(moment, batch);
         self.next_look(moment)
+    }
+
+    fn readings(&self, moment: &Moment) -> Vec<Reading> {
+        measured::readings(self, moment)
     }
 
     fn weight(rows: &Rows) -> usize {

@@ -18,6 +18,7 @@ mod error;
 mod http;
 mod invariants;
 mod ledger;
+mod measured;
 mod show;
 mod store;
 mod strategy;
@@ -109,7 +110,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let context = Arc::new(Context::new(settings.clone()));
     let (committer, handle) = Committer::start::<Ledger>(
-        committer::Settings::new(holder, lease),
+        committer::Settings::new(NAME, holder, lease),
         pool.clone(),
         &[BLOCKS],
         Arc::clone(&clock),

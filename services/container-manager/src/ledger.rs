@@ -17,12 +17,14 @@ use hayward_container_manager_placement::Placement;
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, ClosedEntry, ProcessorEntry};
+use hayward_service::metrics::Reading;
 use hayward_vocabulary::{
     AllocationId, Launch, NodeName, Size, Timestamp, UserName, WorkId, WorkKind,
 };
 use sqlx::PgConnection;
 
 use crate::invariants::Stages;
+use crate::measured;
 use crate::placements::{Deployment, Limits, Placements, asked};
 use crate::store;
 
@@ -210,6 +212,10 @@ impl hayward_publication::Ledger for Ledger {
         self.place(moment, batch)
     }
 
+    fn readings(&self, moment: &Moment) -> Vec<Reading> {
+        measured::readings(self, moment)
+    }
+
     fn weight(rows: &Rows) -> usize {
         let all = [
             rows.born.len(),
@@ -236,6 +242,7 @@ impl Ledger {
     /// Takes a container in that was not there before.
     pub(crate) fn bear(&mut self, container: Container, batch: &mut Batch<Rows>) {
         publish(&container, batch);
+        measured::ordered(&container, batch);
         batch
             .rows
             .born
@@ -274,6 +281,7 @@ impl Ledger {
             Step::Become(life) => (life, false),
             Step::Bury(life) => (life, true),
         };
+        measured::moves(container, &life, moment);
         // An order keeps its epoch until it changes: a new term alone wakes no agent.
         if life.desired() != container.life.desired() {
             container.epoch = moment.epoch;

@@ -13,6 +13,7 @@ mod config;
 mod http;
 mod invariants;
 mod ledger;
+mod measured;
 mod placements;
 mod store;
 mod trim;
@@ -78,7 +79,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
 
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
-    let office = committer::Settings::new(holder, lease);
+    let office = committer::Settings::new(NAME, holder, lease);
     let (committer, handle) = Committer::start::<Ledger>(
         office,
         pool.clone(),

@@ -29,6 +29,8 @@ pub struct Agents<'a> {
     pub docker: Option<&'a Path>,
     /// Directories below which its containers may be given what a pool lists.
     pub docker_mountable: &'a [String],
+    /// Where they tell how they are.
+    pub otlp_endpoint: Option<&'a str>,
     pub log: Stdio,
 }
 
@@ -67,6 +69,10 @@ impl Agents<'_> {
             .envs(
                 self.mountable()
                     .map(|dirs| ("HAYWARD_DOCKER_MOUNTABLE", dirs)),
+            )
+            .envs(
+                self.otlp_endpoint
+                    .map(|endpoint| ("HAYWARD_OTLP_ENDPOINT", endpoint)),
             )
             .env(END_WITH_PARENT, "1")
             .stdin(Stdio::null())

@@ -110,6 +110,22 @@ impl Applications {
         gangs.map(|(id, core)| (id, core.torn()))
     }
 
+    /// Gangs that wait to be whole, that are, and that lack a part of what they had.
+    pub fn gang_counts(&self) -> [u64; 3] {
+        let mut counts = [0; 3];
+        let cores = self.halves.values().filter_map(|half| half.core.as_ref());
+        for core in cores.filter(|core| !core.head.submission.task_groups.is_empty()) {
+            let lost = core.torn().is_some_and(|torn| torn.formed);
+            let at = match (core.head.formed, lost) {
+                (false, _) => 0,
+                (true, false) => 1,
+                (true, true) => 2,
+            };
+            counts[at] += 1;
+        }
+        counts
+    }
+
     /// The timer of each that is due next, and how late it is.
     pub fn timers(&self, now: Timestamp) -> impl Iterator<Item = Transit<String>> + '_ {
         self.due.iter().map(move |(at, id)| Transit {

@@ -136,6 +136,7 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             working_directory: None,
             stop_grace_ms,
             traceparent,
+            within: None,
         }),
         What::Service(service) => Some(Launch {
             program: program(
@@ -146,6 +147,7 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
             working_directory: service.working_directory.clone(),
             stop_grace_ms,
             traceparent,
+            within: None,
         }),
         What::Reservation(_) => None,
     }

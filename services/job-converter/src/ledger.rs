@@ -26,8 +26,8 @@ use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Wake}
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Followed, Update};
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
-use hayward_service::lengthy;
-use hayward_vocabulary::{AllocationId, UserName, WorkId};
+use hayward_service::{lengthy, metrics::Reading};
+use hayward_vocabulary::{AllocationId, UserName, WorkId, WorkKind};
 use rustc_hash::FxHashMap;
 use sqlx::PgConnection;
 use uuid::Uuid;
@@ -35,6 +35,7 @@ use uuid::Uuid;
 use crate::applications::{self, Act, Applications, Whose};
 use crate::error::Refusal;
 use crate::invariants::Stages;
+use crate::measured;
 use crate::orchestrators::Orchestrators;
 use crate::orchestrators::act::Act as OrchestratorAct;
 use crate::room::Room;
@@ -119,6 +120,14 @@ impl Ledger {
     }
 }
 
+impl Ledger {
+    /// How much of a kind is not over.
+    pub(crate) fn open(&self, kind: WorkKind) -> u64 {
+        let open = self.works.values().filter(|work| work.kind() == kind);
+        u64::try_from(open.count()).unwrap_or(u64::MAX)
+    }
+}
+
 impl Kept for Ledger {
     type Command = Command;
     type Rows = Rows;
@@ -179,6 +188,10 @@ impl Kept for Ledger {
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.take_turn(moment, batch)
+    }
+
+    fn readings(&self, _moment: &Moment) -> Vec<Reading> {
+        measured::readings(self)
     }
 
     fn weight(rows: &Rows) -> usize {

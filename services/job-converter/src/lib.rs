@@ -18,6 +18,7 @@ mod intake;
 mod invariants;
 mod ledger;
 mod managers;
+mod measured;
 mod orchestrators;
 mod processors;
 mod queued;
@@ -120,7 +121,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let room = Arc::new(Room::new(settings.clone()));
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let (committer, handle) = Committer::start::<Ledger>(
-        committer::Settings::new(format!("{NAME} {}", std::process::id()), lease),
+        committer::Settings::new(NAME, format!("{NAME} {}", std::process::id()), lease),
         pool.clone(),
         &[DEMAND, JOBS, ORCHESTRATED, ORCHESTRATORS],
         Arc::clone(&clock),

@@ -7,6 +7,7 @@
 
 mod deeds;
 mod known;
+mod lives;
 mod memory;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,7 @@ use crate::runtime::{Event, News, Runtime};
 use known::Known;
 
 pub use known::Board;
+pub use lives::Lives;
 
 /// After a refusal of the disk.
 const TRY_AGAIN: Duration = Duration::from_secs(1);
@@ -61,6 +63,7 @@ pub struct Agent {
     overtaken: BTreeSet<AllocationId>,
     /// Something is to be tried again.
     again: Option<Duration>,
+    lives: Lives,
 }
 
 /// Where the agent hears from.
@@ -75,7 +78,7 @@ impl Agent {
         opened: Opened,
         boot_id: String,
         board: watch::Sender<Board>,
-        tenure: watch::Receiver<Option<Tenure>>,
+        (tenure, lives): (watch::Receiver<Option<Tenure>>, Lives),
     ) -> anyhow::Result<Self> {
         let found = runtime.recover()?;
         let obeyed = opened.obeyed();
@@ -96,6 +99,7 @@ impl Agent {
             leased_since: None,
             overtaken: BTreeSet::new(),
             again: None,
+            lives,
         };
         agent.remember(opened.past, found)?;
         if let Some(doubt) = agent.doubt {
@@ -172,6 +176,7 @@ impl Agent {
             self.desired.remove(key.as_str());
         }
         for entry in update.changed.into_values() {
+            self.lives.heard(&entry);
             self.desired.insert(entry.id.clone(), entry);
         }
         if update.full {
@@ -191,6 +196,9 @@ impl Agent {
             }
         }
         self.cursor = Some(update.cursor);
+        let (desired, known) = (&self.desired, &self.known);
+        self.lives
+            .keep(|id| desired.contains_key(id) || known.contains_key(id));
     }
 
     /// After a gap between leases, what was ordered before it is not started any more.
@@ -248,6 +256,7 @@ impl Agent {
                 if known.actual.phase == Phase::Launching {
                     known.actual.phase = Phase::Running;
                 }
+                self.lives.started(&id);
                 Some(Record::Started {
                     id,
                     incarnation,
@@ -264,6 +273,8 @@ impl Agent {
             }
             Event::Ended(mut exit) => {
                 last_words::add(self.runtime.as_ref(), &id, &mut exit);
+                self.lives.ended(&id, &exit);
+                let _here = self.lives.place(&id).map(|place| place.enter());
                 tracing::info!(container = %id, cause = ?exit.cause, "ended");
                 known.actual.phase = Phase::Ended;
                 known.exit = Some(exit.clone());

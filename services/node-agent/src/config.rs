@@ -103,6 +103,8 @@ pub struct Settings {
     pub command: Vec<String>,
     /// Base address of an OTLP/HTTP collector. Default none.
     pub otlp_endpoint: Option<String>,
+    /// Milliseconds between two exports of metrics. Default 15,000.
+    pub otlp_interval_ms: u64,
     /// How logs are written. Default `auto`.
     pub log_format: LogFormat,
     /// Which events are logged. Default `info`.
@@ -158,6 +160,7 @@ impl Default for Settings {
             simulated_fault: None,
             command: Vec::new(),
             otlp_endpoint: None,
+            otlp_interval_ms: 15_000,
             log_format: LogFormat::Auto,
             log_filter: "info".into(),
         }
@@ -229,6 +232,7 @@ impl Settings {
     pub fn frame(&self) -> FrameSettings {
         FrameSettings {
             otlp_endpoint: self.otlp_endpoint.clone(),
+            otlp_interval_ms: self.otlp_interval_ms,
             log_format: self.log_format,
             log_filter: self.log_filter.clone(),
             ..FrameSettings::default()

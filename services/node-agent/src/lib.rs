@@ -54,7 +54,7 @@ use tokio::task::JoinHandle;
 pub use config::{RuntimeKind, Settings};
 
 use accounts::{Accounts, Own};
-use agent::{Agent, Board, Ears};
+use agent::{Agent, Board, Ears, Lives};
 use condition::{Condition, Machine};
 use journal::Journal;
 use lease::Keeper;
@@ -120,7 +120,13 @@ fn start_one(
     let obeyed = opened.obeyed();
     let (shows, board) = watch::channel(Board::default());
     let (empties, drained) = watch::channel(output::Drained::default());
-    let agent = Agent::new(Arc::clone(&runtime), opened, boot_id.clone(), shows, tenure)?;
+    let agent = Agent::new(
+        Arc::clone(&runtime),
+        opened,
+        boot_id.clone(),
+        shows,
+        (tenure, Lives::new(node.clone())),
+    )?;
     let (tells, updates) = mpsc::channel(4);
     let token = settings.token()?;
     let to = |urls: &str| Client::from_list(urls, token.clone());
@@ -353,7 +359,7 @@ fn serve_until_stopped(args: impl Iterator<Item = OsString>) -> anyhow::Result<(
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    let telemetry = telemetry::init("hayward-node-agent", &settings.frame())?;
+    let telemetry = telemetry::init("node-agent", &settings.frame())?;
     let ended = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
         start(settings, shutdown).await?.wait().await;

@@ -17,6 +17,7 @@ use hayward_node_status_domain::{Brake, Limits};
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
+use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use sqlx::PgConnection;
 
@@ -25,6 +26,7 @@ pub use self::enrolments::{Asked, Enrolment, Enrolments};
 pub use self::node::Node;
 use crate::config::Guards;
 use crate::error::Refusal;
+use crate::measured;
 use crate::pulses::Pulses;
 use crate::store::{self, Rows};
 
@@ -298,6 +300,10 @@ impl hayward_publication::Ledger for Ledger {
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {
         self.look_at_deadlines(moment, batch);
         self.judge_all_due(moment, batch)
+    }
+
+    fn readings(&self, _moment: &Moment) -> Vec<Reading> {
+        measured::readings(self)
     }
 
     fn weight(rows: &Rows) -> usize {

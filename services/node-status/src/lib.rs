@@ -18,6 +18,7 @@ mod error;
 mod http;
 mod invariants;
 mod ledger;
+mod measured;
 mod patience;
 mod pulses;
 mod round;
@@ -34,7 +35,6 @@ use hayward_node_status_api::NODES;
 use hayward_publication::follower::{Source, follow};
 use hayward_publication::{Committer, Handle, Publisher, Reply, Update, audit, committer};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
-use hayward_service::Limits;
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
 use hayward_service::frame::{self, Frame};
@@ -121,7 +121,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let holder = format!("{NAME} {}", std::process::id());
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let (committer, handle) = Committer::start::<Ledger>(
-        committer::Settings::new(holder, lease),
+        committer::Settings::new(NAME, holder, lease),
         pool.clone(),
         &[NODES],
         clock,

@@ -10,6 +10,7 @@ use hayward_vocabulary::{NodeName, Timestamp};
 
 use crate::commands::Cause;
 use crate::ledger::{Context, Ledger, Node};
+use crate::measured;
 use crate::store::{ChangeRow, NodeRow, Rows};
 use crate::words;
 
@@ -146,6 +147,7 @@ impl Ledger {
             now_ms,
         ) {
             node.flaps.went(now_ms);
+            measured::went_silent(&counted_in);
         }
         let record = node.record(pool.brake, &self.context, now_ms);
         let judged = judge(&record, now_ms);

@@ -339,6 +339,7 @@ impl Ledger {
         let mut held = held.clone();
         if state == AllocationState::Ended {
             self.note_end(&held, container.exit.as_ref(), moment, batch);
+            self.measure_end(&held, container.exit.as_ref(), batch);
         }
         if state == AllocationState::Ended {
             self.mark_moved(&mut held, moment);
@@ -348,6 +349,7 @@ impl Ledger {
         let id = held.entry.id.clone();
         if state == AllocationState::Running {
             held.entry.running_since.get_or_insert(moment.now);
+            self.measure_start(&held, moment);
             self.answer_receipts(&held.entry, moment, batch);
             self.note_running(&held, moment.monotonic_ms);
             // It may be what something that stands where it should not waited for.

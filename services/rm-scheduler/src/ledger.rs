@@ -26,7 +26,7 @@ use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEn
 use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::{Verdict, budget::Hour, monitor, snapshot};
 use hayward_rm_scheduler_policy::Rules;
-use hayward_service::lengthy;
+use hayward_service::{lengthy, metrics::Reading};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
 use parking_lot::RwLock;
 use sqlx::PgConnection;
@@ -38,6 +38,7 @@ use crate::error::Refusal;
 use crate::evidence::Evidence;
 use crate::load;
 use crate::looks::{Asked, Look, Looks, timed};
+use crate::measured;
 use crate::occupancy::{self, Wanted};
 use crate::planners::{self, Answered, Planners, Questions};
 use crate::pools::{self, Bell, Pools};
@@ -483,6 +484,10 @@ impl hayward_publication::Ledger for Ledger {
         let wake = self.take_round(moment, batch);
         self.tend_pools(moment, batch);
         self.wake_for_pools(wake, moment)
+    }
+
+    fn readings(&self, moment: &Moment) -> Vec<Reading> {
+        measured::readings(self, moment)
     }
 
     fn weight(rows: &Rows) -> usize {

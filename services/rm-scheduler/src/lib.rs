@@ -18,6 +18,7 @@ mod invariants;
 mod ledger;
 mod load;
 mod looks;
+mod measured;
 mod moves;
 mod occupancy;
 mod orchestrated;
@@ -120,7 +121,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     });
     let lease = Duration::from_millis(settings.frame.lease_ms);
     let holder = format!("{NAME} {address} {}", std::process::id());
-    let office = committer::Settings::new(holder, lease);
+    let office = committer::Settings::new(NAME, holder, lease);
     let (committer, handle) =
         Committer::start::<Ledger>(office, pool.clone(), PUBLISHED, clock, context.clone());
 

@@ -13,6 +13,7 @@ use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{NodeName, Outcome, Receipt, WorkId};
 
 use crate::ledger::Ledger;
+use crate::measured::GaveWay;
 use crate::store::Rows;
 use crate::store::receipts::KEPT;
 
@@ -21,6 +22,7 @@ use crate::store::receipts::KEPT;
 pub(crate) struct Receipts {
     last: u64,
     open: BTreeMap<u64, Receipt>,
+    gave_way: GaveWay,
 }
 
 impl Receipts {
@@ -31,6 +33,13 @@ impl Receipts {
         Self {
             last: kept.last_key_value().map_or(0, |(last, _)| *last),
             open: open.map(|(at, receipt)| (*at, receipt.clone())).collect(),
+            gave_way: GaveWay::of(kept.values()),
+        }
+    }
+
+    fn measure(&mut self, fresh: &[Receipt]) {
+        for receipt in fresh {
+            self.gave_way.note(receipt);
         }
     }
 
@@ -59,6 +68,7 @@ impl Ledger {
             .filter(|receipt| carried_out.contains_key(receipt.allocation.as_str()))
             .map(|receipt| self.receipt(receipt.clone(), moment))
             .collect();
+        self.receipts.measure(&fresh);
         self.spend(fresh.iter(), moment, batch);
         let numbered = fresh.into_iter().map(|it| (self.receipts.add(&it), it));
         let numbered = numbered.collect();

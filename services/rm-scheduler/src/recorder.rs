@@ -22,6 +22,7 @@ use hayward_rm_scheduler_domain::{Plan, Snapshot};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
+use crate::round::Traced;
 use crate::tracked::{Delta, Tracked};
 use planned::Planned;
 
@@ -50,6 +51,8 @@ pub struct Recorder {
     length: Arc<Mutex<Length>>,
     /// Rounds to wait before another chain is tried.
     rest: u64,
+    /// The trace of the round that is being carried out.
+    pub traced: Option<Traced>,
 }
 
 #[derive(Debug, Default)]
@@ -97,6 +100,7 @@ impl Recorder {
             chain: None,
             length: Arc::default(),
             rest: 0,
+            traced: None,
         }
     }
 

@@ -11,6 +11,7 @@ mod carry_out;
 mod seek;
 mod take_off;
 mod usage;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +25,13 @@ use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use crate::ledger::{JOB_CONVERTER, Ledger};
+use crate::measured;
 use crate::pools;
 use crate::store::Rows;
 use crate::tracked::Delta;
 
 pub(crate) use seek::Seeking;
+pub(crate) use watch::{Traced, Watch, life};
 
 /// The part of the time that rounds take at most, however long the queue.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;
@@ -42,6 +45,7 @@ pub(crate) struct Made {
     inputs: Result<(Delta, Arc<Plan>), String>,
     /// What was told to leave before it was planned.
     taken_off: Vec<Order>,
+    watch: Watch,
 }
 
 /// An order to leave.
@@ -85,6 +89,7 @@ impl Ledger {
         self.round += 1;
         self.snapshot.set_round(self.round);
         let started = Instant::now();
+        let mut watch = Watch::begin();
         lengthy(|| {
             let mut taken_off = self.take_off(moment, batch);
             taken_off.extend(self.exchange(moment, batch));
@@ -94,9 +99,11 @@ impl Ledger {
             self.sweep_queues();
             self.tell_closed(moment.now, batch);
             self.news = false;
-            let (mut decided, mut made) = self.plan();
+            watch.mark("prepare");
+            let (mut decided, mut made) = self.plan(watch);
             self.tend_planners(&mut decided.plan, moment, batch);
             let placed = self.take_places(&mut decided.plan, moment, batch);
+            made.watch.mark("check");
             made.taken_off = taken_off;
             made.taken_off.extend(placed);
             self.carry_out(decided, moment, batch, made);
@@ -114,10 +121,12 @@ impl Ledger {
         settings.round_min_ms.max(rest.min(settings.round_max_ms))
     }
 
-    fn plan(&mut self) -> (Decided, Made) {
+    fn plan(&mut self, mut watch: Watch) -> (Decided, Made) {
         let started = Instant::now();
         let news = self.snapshot.unplanned();
-        let mut decided = self.rounds.decide(&self.snapshot, &news);
+        let mut ended = |phase| watch.planned(phase);
+        let rounds = &mut self.rounds;
+        let mut decided = rounds.decide_watched(&self.snapshot, &news, &mut ended);
         // The plan is copied as a whole, as the planner made it, only where it may be kept.
         let says = !decided.plan.is_empty() || !decided.plan.verdicts.is_empty();
         let inputs = if says || decided.shares.is_none() {
@@ -151,6 +160,7 @@ impl Ledger {
                 refused,
                 inputs,
                 taken_off: Vec::new(),
+                watch,
             },
         )
     }
@@ -254,6 +264,7 @@ impl Ledger {
     fn refuse_faults(&self, plan: &mut Plan) -> Vec<String> {
         let (sound, violations) = prune(&self.snapshot, std::mem::take(plan));
         *plan = sound;
+        violations.iter().for_each(measured::refused);
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();
         if !told.is_empty() {
             tracing::error!(round = self.round, violations = ?told, "parts of a plan were refused");

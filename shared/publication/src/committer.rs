@@ -8,6 +8,7 @@
 //! of what is durable.
 
 mod batch;
+mod measured;
 mod term;
 
 use std::future::Future;
@@ -15,10 +16,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hayward_service::clock::Clock;
+use hayward_service::metrics::Reading;
 use hayward_service::origin::{self, Asked};
 use hayward_vocabulary::Timestamp;
 use sqlx::{PgConnection, PgPool};
 use tokio::sync::{mpsc, oneshot};
+use tracing::Instrument as _;
 
 pub use self::batch::{Batch, Reply};
 use crate::audit::Auditor;
@@ -48,6 +51,13 @@ pub trait Ledger: Sized + Send + 'static {
     /// Time to decide: called after each batch of commands and whenever the wake it asked for is
     /// due.
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Self::Rows>) -> Wake;
+
+    /// What gauges say of the working set as it was committed last (T6). Asked for now and then,
+    /// and only where somebody collects.
+    fn readings(&self, moment: &Moment) -> Vec<Reading> {
+        let _ = moment;
+        Vec::new()
+    }
 
     /// How much there is to write: with nothing, nothing is committed. A command that adds to it
     /// has an audit record of its own.
@@ -83,6 +93,8 @@ pub struct Moment {
 
 #[derive(Debug, Clone)]
 pub struct Settings {
+    /// Whose committer it is, for telemetry.
+    pub service: &'static str,
     /// Who leads, for people: service, host and process.
     pub holder: String,
     /// How long the lease lasts without renewal.
@@ -96,8 +108,9 @@ pub struct Settings {
 }
 
 impl Settings {
-    pub fn new(holder: impl Into<String>, lease: Duration) -> Self {
+    pub fn new(service: &'static str, holder: impl Into<String>, lease: Duration) -> Self {
         Self {
+            service,
             holder: holder.into(),
             lease,
             max_batch: 4096,
@@ -156,6 +169,7 @@ impl<C: Send + 'static> Handle<C> {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,
             mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
         })?;
+        let answer = answer.instrument(measured::commit_span());
         answer.await.unwrap_or(Err(CommitError::Unavailable))
     }
 
@@ -192,6 +206,7 @@ impl Committer {
     ) -> (Self, Handle<L::Command>) {
         let publisher = Publisher::new();
         let (queue, commands) = mpsc::channel(settings.max_waiting);
+        let backlog = queue.downgrade();
         let (stop, stopped) = tokio::sync::watch::channel(false);
         let auditor = Auditor::new(pool.clone(), clock.clone());
         let handle = Handle {
@@ -199,7 +214,12 @@ impl Committer {
             publisher: publisher.clone(),
             auditor: auditor.clone(),
         };
+        let pulse = measured::Pulse::new(settings.service, publisher.clone(), move || {
+            let queue = backlog.upgrade();
+            queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
+        });
         let office = term::Office {
+            pulse,
             settings,
             pool,
             publications,

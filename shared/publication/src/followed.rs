@@ -96,6 +96,11 @@ impl<T: PartialEq> Followed<T> {
             .is_none_or(|heard| monotonic_ms.saturating_sub(heard) > limit_ms)
     }
 
+    /// Milliseconds since it was heard, if it was in this term.
+    pub fn silence_ms(&self, monotonic_ms: u64) -> Option<u64> {
+        Some(monotonic_ms.saturating_sub(self.heard_ms?))
+    }
+
     pub fn cursor(&self) -> Option<Cursor> {
         self.cursor
     }

@@ -75,7 +75,14 @@ async fn follow_terms<T, F, A>(
             // A new term has an empty memory: it asks for everything.
             (epoch, cursor) = (Some(now), None);
         }
-        match poll::<T>(source, client, cursor.as_deref()).await {
+        publisher.note(source.name, |neighbour| {
+            neighbour.asked.get_or_insert_with(std::time::Instant::now);
+        });
+        let answer = poll::<T>(source, client, cursor.as_deref()).await;
+        publisher.note(source.name, |neighbour| {
+            neighbour.asked = neighbour.asked.filter(|_| answer.is_err());
+        });
+        match answer {
             Ok(update) => {
                 pause = Pause::default();
                 if went_back(source, publisher, &update) {

@@ -4,15 +4,20 @@
 //! process lives; a replica that does not lead answers nothing (its memory may be old).
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use hayward_service::metrics::Reading;
+use hayward_service::metrics::catalogue::{
+    CUT, CUT_READERS, FOLLOWER_LAG, PUBLICATION, SERVICE, SUBSCRIBERS,
+};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::watch;
 use uuid::Uuid;
 
+use crate::follower::WAIT_SECONDS;
 use crate::published::{Body, News, Published};
 use crate::{CommitError, Cursor};
 
@@ -49,14 +54,30 @@ pub struct Publisher {
     waiting: Mutex<HashMap<(&'static str, String), watch::Sender<u64>>>,
     positions: Mutex<BTreeMap<String, Cursor>>,
     neighbours: Mutex<BTreeMap<&'static str, Neighbour>>,
+    /// Whose it is, for telemetry.
+    service: OnceLock<&'static str>,
 }
 
 /// How a followed neighbour was last found.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Neighbour {
+    /// An answer is awaited since then, however often it was asked for.
+    pub asked: Option<Instant>,
     pub heard: Option<Instant>,
     pub cursor: Option<String>,
     pub fault: Option<String>,
+}
+
+impl Neighbour {
+    /// How long it owes an answer. While it keeps to the wait it was asked for, it owes none: what
+    /// happens there is told at once.
+    pub fn lag(&self) -> Duration {
+        let owes = self.asked.map_or(Duration::ZERO, |at| at.elapsed());
+        if self.fault.is_some() {
+            return owes;
+        }
+        owes.saturating_sub(Duration::from_secs(WAIT_SECONDS))
+    }
 }
 
 impl Publisher {
@@ -68,6 +89,7 @@ impl Publisher {
             waiting: Mutex::default(),
             positions: Mutex::default(),
             neighbours: Mutex::default(),
+            service: OnceLock::new(),
         })
     }
 
@@ -222,6 +244,11 @@ impl Publisher {
         let since = asked
             .map(|asked| asked.revision)
             .filter(|at| *at <= now.revision);
+        let cut = match (cursor, asked) {
+            (None, _) => None,
+            (Some(_), None) => Some("other_history"),
+            (Some(_), Some(_)) => Some("forgotten"),
+        };
         let news = match maps.published.get(publication) {
             Some(map) => map.since(scope, since),
             None => News {
@@ -229,7 +256,43 @@ impl Publisher {
                 ..News::default()
             },
         };
+        if let (true, Some(cut)) = (news.full, cut) {
+            self.cuts(publication, cut);
+        }
         Ok((news, now))
+    }
+
+    pub(crate) fn serves(&self, service: &'static str) {
+        let _ = self.service.set(service);
+    }
+
+    fn cuts(&self, publication: &'static str, cut: &'static str) {
+        let service = self.service.get().copied().unwrap_or("unnamed");
+        let attributes = [
+            SERVICE.is(service),
+            PUBLICATION.is(publication),
+            CUT.is(cut),
+        ];
+        CUT_READERS.add(1, &attributes);
+    }
+
+    /// Who waits for news, and which neighbours are waited for (T6).
+    pub(crate) fn readings(&self, service: &'static str) -> Vec<Reading> {
+        let attributes = |name: &'static str| vec![SERVICE.is(service), PUBLICATION.is(name)];
+        let mut readers: BTreeMap<&'static str, u64> = BTreeMap::new();
+        for ((publication, _), sender) in self.waiting.lock().iter() {
+            let count = u64::try_from(sender.receiver_count()).unwrap_or(u64::MAX);
+            *readers.entry(publication).or_default() += count;
+        }
+        let mut readings: Vec<Reading> = readers
+            .into_iter()
+            .map(|(name, count)| SUBSCRIBERS.counts(count, attributes(name)))
+            .collect();
+        for (name, neighbour) in self.neighbours() {
+            let lag = neighbour.lag().as_secs_f64();
+            readings.push(FOLLOWER_LAG.reads(lag, attributes(name)));
+        }
+        readings
     }
 
     fn wait_for(&self, publication: &'static str, scope: &str) -> watch::Receiver<u64> {

@@ -83,7 +83,7 @@ async fn start(
     holder: &str,
     lease: Duration,
 ) -> (Committer, Handle<Command>) {
-    let settings = committer::Settings::new(holder, lease);
+    let settings = committer::Settings::new("test", holder, lease);
     let clock = Arc::new(SystemClock);
     Committer::start::<Numbers>(
         settings,

@@ -34,9 +34,11 @@ use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::auth::{Door, Verifier, authenticate};
 use crate::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
+use crate::metrics::board;
+use crate::metrics::catalogue::{INSECURE, SERVICE};
 use crate::origin::Witness;
 use crate::problem::{Code, Problem};
-use crate::request;
+use crate::request::{self, Waited};
 use crate::settings::FrameSettings;
 use crate::shutdown::Shutdown;
 
@@ -131,9 +133,10 @@ impl Frame {
         let insecure = insecure_modes(address, tls.is_some());
         tracing::info!(service = self.name, %address, tls = tls.is_some(), "listening");
         let limits = Arc::new(self.limits);
+        tell_insecure(self.name, &insecure);
         let modes = InsecureModes(insecure.clone().into());
         let router = router.layer(axum::Extension(modes));
-        let router = surrounded(router, self.door, &limits, &shutdown);
+        let router = surrounded((self.name, router), self.door, &limits, &shutdown);
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
         tokio::select! {
             () = connection::serve(router, (listener, acceptor), &limits, &shutdown) => {}
@@ -210,7 +213,19 @@ async fn keep(tls: Option<&Tls>) {
     }
 }
 
-fn surrounded(router: Router, door: Door, limits: &Arc<Limits>, shutdown: &Shutdown) -> Router {
+/// S3: whoever looks at a board sees it too.
+fn tell_insecure(name: &'static str, insecure: &[String]) {
+    let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
+    let reading = INSECURE.counts(modes, vec![SERVICE.is(name)]);
+    board::show(name, "frame", vec![reading]);
+}
+
+fn surrounded(
+    (name, router): (&'static str, Router),
+    door: Door,
+    limits: &Arc<Limits>,
+    shutdown: &Shutdown,
+) -> Router {
     let door = Arc::new(door);
     let working = Arc::new(Semaphore::new(limits.working));
     let callers = Arc::new(Callers::new(limits));
@@ -242,10 +257,9 @@ fn surrounded(router: Router, door: Door, limits: &Arc<Limits>, shutdown: &Shutd
             authenticate(Arc::clone(&door), request, next)
         }))
         .layer(CatchPanicLayer::custom(panicked))
-        .layer(middleware::from_fn(request::surround))
-        .layer(tower_otel::metrics::HttpLayer::server(
-            &opentelemetry::global::meter("hayward"),
-        ))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            request::surround(name, request, next)
+        }))
 }
 
 #[expect(
@@ -317,12 +331,14 @@ pub async fn long_poll(mut request: Request, next: Next) -> Response {
         .get::<Shutdown>()
         .cloned()
         .unwrap_or_default();
-    tokio::select! {
+    let mut answer = tokio::select! {
         answer = next.run(request) => answer,
         () = shutdown.wait() => {
             Problem::new(Code::Unavailable, "this replica is shutting down").into_response()
         }
-    }
+    };
+    answer.extensions_mut().insert(Waited);
+    answer
 }
 
 fn asks_to_wait(query: Option<&str>) -> bool {

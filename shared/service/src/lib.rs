@@ -19,6 +19,7 @@ pub mod idempotency;
 pub mod invariants;
 pub mod lengthy;
 pub mod limits;
+pub mod metrics;
 pub mod openapi;
 pub mod origin;
 pub mod problem;
@@ -28,6 +29,7 @@ pub mod settings;
 pub mod shutdown;
 mod stamp;
 pub mod telemetry;
+pub mod trace;
 
 pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};
 pub use client::{Client, ClientError, TokenSource};

@@ -1,16 +1,20 @@
 //! What surrounds every request: its id, its span, and problems that carry both (A8, A13).
 
+use std::time::Instant;
+
 use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
-use http::{HeaderMap, HeaderName, HeaderValue};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use opentelemetry::propagation::{Extractor, Injector};
 use opentelemetry::trace::TraceContextExt as _;
-use tracing::Instrument as _;
+use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::clock::fresh_uuid;
+use crate::metrics::catalogue::{HTTP_SERVER, METHOD, ROUTE, SERVICE, STATUS, WAITS};
 use crate::problem::Problem;
+use crate::telemetry::CHATTER;
 
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
@@ -39,26 +43,92 @@ fn id_of(headers: &HeaderMap) -> String {
         .map_or_else(|| fresh_uuid().simple().to_string(), str::to_owned)
 }
 
+/// On an answer: it was waited for, so the time it took says nothing.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Waited;
+
+/// What comes from every node and every neighbour all the time: it is logged like any other, and
+/// makes no trace unless whoever asks has one.
+fn chatters(route: &str, headers: &HeaderMap) -> bool {
+    let ends = [
+        "/publication",
+        "/heartbeat",
+        "/report",
+        "/output",
+        "/leases",
+        "/reports",
+        "/livez",
+        "/readyz",
+    ];
+    ends.iter().any(|end| route.ends_with(end)) && !headers.contains_key("traceparent")
+}
+
+/// The span of a request, which of chatter the log alone sees.
+fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> Span {
+    macro_rules! span {
+        ($target:expr) => {
+            tracing::info_span!(
+                target: $target,
+                "request",
+                otel.name = format!("{} {route}", request.method()),
+                otel.kind = "server",
+                hayward.service = service,
+                http.request.method = %request.method(),
+                http.route = route,
+                http.response.status_code = tracing::field::Empty,
+                otel.status_code = tracing::field::Empty,
+                request_id = id,
+                caller = tracing::field::Empty,
+            )
+        };
+    }
+    if chatters(route, request.headers()) {
+        span!(CHATTER)
+    } else {
+        span!("hayward::request")
+    }
+}
+
+/// T2, T3: strangers choose methods and paths, so neither is a label as it came.
+fn measure(
+    service: &'static str,
+    (method, route): (Method, String),
+    response: &Response,
+    began: Instant,
+) {
+    let known = [
+        Method::GET,
+        Method::PUT,
+        Method::POST,
+        Method::DELETE,
+        Method::PATCH,
+        Method::HEAD,
+        Method::OPTIONS,
+    ];
+    let method = known.iter().find(|known| **known == method);
+    let method = method.map_or("_OTHER", Method::as_str).to_owned();
+    let waited = response.extensions().get::<Waited>().is_some();
+    let attributes = [
+        SERVICE.is(service),
+        METHOD.is(method),
+        ROUTE.is(route),
+        STATUS.is(i64::from(response.status().as_u16())),
+        WAITS.is(if waited { "true" } else { "false" }),
+    ];
+    HTTP_SERVER.took(began.elapsed(), &attributes);
+}
+
 /// Middleware, outermost: the span with its parent from `traceparent`, the id in both directions,
 /// and ids written into problems on their way out.
-pub async fn surround(request: Request, next: Next) -> Response {
+pub async fn surround(service: &'static str, request: Request, next: Next) -> Response {
+    let began = Instant::now();
     let id = id_of(request.headers());
     let route = request
         .extensions()
         .get::<MatchedPath>()
-        .map_or("unmatched", MatchedPath::as_str);
-    let span = tracing::info_span!(
-        target: "hayward::request",
-        "request",
-        otel.name = format!("{} {route}", request.method()),
-        otel.kind = "server",
-        http.request.method = %request.method(),
-        http.route = route,
-        http.response.status_code = tracing::field::Empty,
-        otel.status_code = tracing::field::Empty,
-        request_id = id,
-        caller = tracing::field::Empty,
-    );
+        .map_or("unmatched", MatchedPath::as_str)
+        .to_owned();
+    let span = span_of(service, &request, &route, &id);
     let parent = opentelemetry::global::get_text_map_propagator(|propagator| {
         propagator.extract(&Carrier(request.headers()))
     });
@@ -66,6 +136,7 @@ pub async fn surround(request: Request, next: Next) -> Response {
     let _ = span.set_parent(parent);
     let trace_id = trace_id_of(&span);
     let path = request.uri().path().to_owned();
+    let what = (request.method().clone(), route);
 
     let answer = CURRENT.scope(id.clone().into_boxed_str(), next.run(request));
     let mut response = answer.instrument(span.clone()).await;
@@ -90,10 +161,11 @@ pub async fn surround(request: Request, next: Next) -> Response {
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
+    measure(service, what, &response, began);
     response
 }
 
-pub(crate) fn trace_id_of(span: &tracing::Span) -> Option<String> {
+pub(crate) fn trace_id_of(span: &Span) -> Option<String> {
     let context = span.context();
     let span = context.span();
     let context = span.span_context();
@@ -102,7 +174,7 @@ pub(crate) fn trace_id_of(span: &tracing::Span) -> Option<String> {
 
 /// Adds `traceparent` of the current span.
 pub(crate) fn inject_trace(headers: &mut HeaderMap) {
-    inject(&tracing::Span::current().context(), headers);
+    inject(&Span::current().context(), headers);
 }
 
 fn inject(context: &opentelemetry::Context, headers: &mut HeaderMap) {

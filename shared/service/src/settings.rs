@@ -60,6 +60,12 @@ pub struct FrameSettings {
     pub lease_ms: u64,
     /// Base address of an OTLP/HTTP collector. Default none: nothing is exported.
     pub otlp_endpoint: Option<String>,
+    /// Milliseconds between two exports of metrics; spans and logs are sent as often, and at least
+    /// each 2,000. Default 15,000.
+    pub otlp_interval_ms: u64,
+    /// Percent of the traces that begin here and are kept: requests that come without a trace, and
+    /// rounds. What comes with one does as that one does. Default 100.
+    pub otlp_trace_percent: u8,
     /// How logs are written. Default `auto`: text on a terminal, JSON elsewhere.
     pub log_format: LogFormat,
     /// Which events are logged, as `tracing` filters have it. Default `info`.
@@ -80,6 +86,8 @@ impl Default for FrameSettings {
             streams_at_once: 16,
             lease_ms: 5_000,
             otlp_endpoint: None,
+            otlp_interval_ms: 15_000,
+            otlp_trace_percent: 100,
             log_format: LogFormat::Auto,
             log_filter: "info".to_owned(),
         }

@@ -2,21 +2,34 @@
 //!
 //! Logs go to standard error, as text on a terminal and as JSON elsewhere. Everything goes to a
 //! collector too when one is set; when it is down, data is dropped and counted, and nothing waits.
-//! A process has one subscriber, however many services run in it: the first to ask makes it.
+//! A process has one subscriber, however many services run in it: the first to ask makes it. What
+//! several services of one process tell has the attribute `hayward.service`.
+//!
+//! The log has its own filter; what a collector is sent does not depend on it.
 
+mod counting;
 mod export;
+mod line;
+mod patience;
+mod statements;
+mod words;
 
 use std::io::IsTerminal as _;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::Context as _;
 use opentelemetry::trace::TracerProvider as _;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use parking_lot::Mutex;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::filter::Targets;
+use tracing_subscriber::fmt::format::JsonFields;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{EnvFilter, Layer as _, fmt};
 
+use crate::metrics::board;
 use crate::settings::{FrameSettings, LogFormat};
 use export::Exporters;
 
@@ -32,9 +45,17 @@ const QUIET: [&str; 8] = [
     "tower",
     "sqlx",
 ];
+/// Spans of requests that come all the time and say nothing: for the log only.
+pub(crate) const CHATTER: &str = "hayward::chatter";
 
 static MADE: OnceLock<()> = OnceLock::new();
 static MAKING: Mutex<()> = Mutex::new(());
+static COLLECTED: AtomicBool = AtomicBool::new(false);
+
+/// Whether anybody collects. Where nobody does, nothing is measured and no trace is kept.
+pub fn collected() -> bool {
+    COLLECTED.load(Ordering::Relaxed)
+}
 
 /// Holds what must be flushed at the end. Dropping it flushes; it is empty for whoever came second.
 #[must_use = "telemetry ends when this is dropped"]
@@ -54,47 +75,71 @@ pub fn init(service: &str, settings: &FrameSettings) -> anyhow::Result<Telemetry
     }
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
     let exporters = match &settings.otlp_endpoint {
-        Some(endpoint) => Some(Exporters::new(service, endpoint)?),
+        Some(endpoint) => Some(Exporters::new(service, endpoint, settings)?),
         None => None,
     };
-    let spans = exporters.as_ref().map(|exporters| {
+    if let Some(exporters) = &exporters {
+        exporters.make_global();
+        COLLECTED.store(true, Ordering::Relaxed);
+        board::watch();
+        counting::nothing_yet();
+    }
+    subscribe(exporters.as_ref(), settings)?;
+    let _ = MADE.set(());
+    Ok(Telemetry { exporters })
+}
+
+fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow::Result<()> {
+    let spans = exporters.map(|exporters| {
         tracing_opentelemetry::layer()
             .with_tracer(exporters.tracer.tracer("hayward"))
-            .with_filter(tracing_subscriber::filter::LevelFilter::INFO)
+            .with_filter(ours().with_target(CHATTER, LevelFilter::OFF))
     });
-    let logs = exporters.as_ref().map(|exporters| {
-        opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&exporters.logs)
+    let logs = exporters.map(|exporters| {
+        let bridge =
+            opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&exporters.logs);
+        bridge.with_filter(ours())
+    });
+    let statements = exporters.map(|_| {
+        let told = Targets::new().with_target(statements::TARGET, LevelFilter::DEBUG);
+        statements::Statements.with_filter(told)
     });
     let json = match settings.log_format {
         LogFormat::Json => true,
         LogFormat::Text => false,
         LogFormat::Auto => !std::io::stderr().is_terminal(),
     };
+    let lines = json.then(|| {
+        fmt::layer()
+            .fmt_fields(JsonFields::new())
+            .event_format(line::Line)
+            .with_writer(std::io::stderr)
+    });
+    let text = (!json).then(|| {
+        fmt::layer()
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(std::io::stderr)
+    });
     let made = tracing_subscriber::registry()
-        .with(filter(&settings.log_filter)?)
-        .with(json.then(|| {
-            fmt::layer()
-                .json()
-                .flatten_event(true)
-                .with_writer(std::io::stderr)
-        }))
-        .with((!json).then(|| {
-            fmt::layer()
-                .with_ansi(std::io::stderr().is_terminal())
-                .with_writer(std::io::stderr)
-        }))
         .with(spans)
+        .with(lines.with_filter(filter(&settings.log_filter)?))
+        .with(text.with_filter(filter(&settings.log_filter)?))
         .with(logs)
+        .with(statements)
+        // With a filter like all the others: then what nobody wants costs nothing.
+        .with(patience::Patience::default().with_filter(ours()))
         .try_init();
     // A test may have set its own subscriber; ours is then not needed.
     if let Err(error) = made {
         tracing::debug!(%error, "logs go where somebody else decided");
     }
-    if let Some(exporters) = &exporters {
-        exporters.make_global();
-    }
-    let _ = MADE.set(());
-    Ok(Telemetry { exporters })
+    Ok(())
+}
+
+/// What a collector is sent.
+fn ours() -> Targets {
+    let all = Targets::new().with_default(LevelFilter::INFO);
+    all.with_targets(QUIET.map(|library| (library, LevelFilter::WARN)))
 }
 
 fn filter(directives: &str) -> anyhow::Result<EnvFilter> {

@@ -103,6 +103,10 @@ pub struct Launch {
     /// W3C trace context of the submission, so that the container's spans can link to it (T5).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub traceparent: Option<String>,
+    /// The same of the allocation, within which its life is told (T5). rm-scheduler says it when it
+    /// grants, and only where the trace is kept: a fleet whose traces nobody collects carries none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub within: Option<String>,
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! A [`World`] ends everything it started when it is dropped, whatever happened to the test.
 //! Failures here panic: a test without its world has nothing to say.
 
+mod collector;
 mod echo;
 mod island;
 mod marks;
@@ -12,6 +13,7 @@ mod program;
 mod work;
 mod world;
 
+pub use collector::{Collector, Measured, Span, text_of};
 pub use echo::{Echo, Seen};
 pub use island::{Island, Loss};
 pub use marks::Marks;

@@ -104,6 +104,8 @@ pub struct World {
     pace: Pace,
     door: Door,
     databases: BTreeMap<String, String>,
+    /// Settings of every process.
+    environment: Vec<(&'static str, String)>,
     processes: BTreeMap<String, Child>,
 }
 
@@ -115,20 +117,29 @@ impl World {
 
     /// The same with other times.
     pub async fn at(pace: Pace) -> Self {
-        Self::with(pace, Door::Loopback).await
+        Self::with(pace, Door::Loopback, Vec::new()).await
     }
 
     /// The same with services that agents on islands can reach.
     pub async fn open() -> Self {
-        Self::with(Pace::default(), Door::Open).await
+        Self::with(Pace::default(), Door::Open, Vec::new()).await
     }
 
     /// The same with services that others can reach by TLS alone.
     pub async fn locked() -> Self {
-        Self::with(Pace::default(), Door::Locked).await
+        Self::with(Pace::default(), Door::Locked, Vec::new()).await
     }
 
-    async fn with(pace: Pace, door: Door) -> Self {
+    /// The same, and everything of it tells this collector, often.
+    pub async fn collected(endpoint: &str) -> Self {
+        let environment = vec![
+            ("HAYWARD_OTLP_ENDPOINT", endpoint.to_owned()),
+            ("HAYWARD_OTLP_INTERVAL_MS", "300".to_owned()),
+        ];
+        Self::with(Pace::patient(), Door::Loopback, environment).await
+    }
+
+    async fn with(pace: Pace, door: Door, environment: Vec<(&'static str, String)>) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
         // Work runs as somebody else, who passes through to its marks.
@@ -158,6 +169,7 @@ impl World {
             pace,
             door,
             databases,
+            environment,
             processes,
         };
         for (service, _) in prepare::SERVICES {
@@ -303,6 +315,7 @@ impl World {
         command
             .env_clear()
             .envs(kept)
+            .envs(self.environment.iter().cloned())
             .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
             .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
             .env(

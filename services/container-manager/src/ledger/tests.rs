@@ -41,6 +41,7 @@ fn allocation(number: usize) -> AllocationEntry {
             working_directory: None,
             stop_grace_ms: 1000,
             traceparent: None,
+            within: None,
         }),
     }
 }

@@ -211,6 +211,7 @@ pub fn allocation(id: &str, node: &str) -> AllocationEntry {
             working_directory: None,
             stop_grace_ms: 1000,
             traceparent: None,
+            within: None,
         }),
     }
 }

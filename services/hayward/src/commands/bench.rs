@@ -82,7 +82,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::init("hayward-bench", &up::quiet(None))?;
+    let _telemetry = telemetry::init("bench", &up::quiet(None))?;
     let which = if arguments.which.is_empty() {
         ALL.to_vec()
     } else {

@@ -33,7 +33,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let shutdown = Shutdown::on_signals()?;
-    let _telemetry = telemetry::init("hayward-demo", &up::quiet(None))?;
+    let _telemetry = telemetry::init("demo", &up::quiet(None))?;
     let files = files::below(arguments.dir.as_deref())?;
     if files.is_empty() {
         bail!("there is no regular file to hash");

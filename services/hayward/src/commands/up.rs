@@ -60,7 +60,7 @@ fn directory(text: &str) -> Result<String, String> {
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // The services outlast the word, so that agents are heard when they end: see `Up::stop`.
     let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
-    let _telemetry = telemetry::init("hayward-up", &quiet(arguments.otlp_endpoint.clone()))?;
+    let _telemetry = telemetry::init("up", &quiet(arguments.otlp_endpoint.clone()))?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
     let ports = Ports::from(arguments.port);
     let up = Up::start(state, ports, &arguments, &shutdown).await?;
@@ -172,6 +172,7 @@ impl Up {
                 dir: &dir,
                 docker: arguments.docker.as_deref(),
                 docker_mountable: &arguments.docker_mountable,
+                otlp_endpoint: arguments.otlp_endpoint.as_deref(),
                 log,
             };
             self.agents.push(agents.start(node, share)?);

@@ -194,5 +194,6 @@ fn launch(
         working_directory: program.working_directory.clone(),
         stop_grace_ms,
         traceparent: program.traceparent.clone(),
+        within: None,
     })
 }

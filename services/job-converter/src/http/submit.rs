@@ -12,6 +12,7 @@ use hayward_service::clock::fresh_uuid;
 use hayward_service::extract::Json;
 use hayward_service::idempotency::{Key, REPLAYED, digest};
 use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::trace::Place;
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::Serialize;
 use sha2::{Digest as _, Sha256};
@@ -51,7 +52,7 @@ pub async fn submit_job(
     Json(job): Json<JobSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
-    validate::job(&job).map_err(validate::problem)?;
+    checked(|| validate::job(&job)).map_err(validate::problem)?;
     let text = written(&job)?;
     let once = once(&origin, &key, "/v1/jobs", &text);
     let prepared = prepared_job(&app, &origin, job, text)?;
@@ -136,7 +137,7 @@ pub async fn submit_service(
     Json(service): Json<ServiceSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
-    validate::service(&service).map_err(validate::problem)?;
+    checked(|| validate::service(&service)).map_err(validate::problem)?;
     let text = written(&service)?;
     let once = once(&origin, &key, "/v1/services", &text);
     let what = What::Service(Box::new(service));
@@ -166,7 +167,7 @@ pub async fn submit_reservation(
     Json(reservation): Json<ReservationSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
-    validate::reservation(&reservation).map_err(validate::problem)?;
+    checked(|| validate::reservation(&reservation)).map_err(validate::problem)?;
     let text = written(&reservation)?;
     let once = once(&origin, &key, "/v1/reservations", &text);
     let what = What::Reservation(Box::new(reservation));
@@ -229,7 +230,16 @@ fn origin(app: &App, caller: &Caller, headers: &HeaderMap) -> Result<Origin, Pro
     })
 }
 
+/// T5: the check as a part of the trace of its submission.
+fn checked<T>(check: impl FnOnce() -> T) -> T {
+    tracing::info_span!("validate").in_scope(check)
+}
+
+/// Where this request is traced; where nobody keeps that, what its sender says of a trace.
 pub fn traceparent(headers: &HeaderMap) -> Option<String> {
+    if let Some(here) = Place::here() {
+        return Some(here.to_string());
+    }
     let given = headers.get("traceparent");
     given
         .and_then(|value| value.to_str().ok())

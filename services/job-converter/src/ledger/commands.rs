@@ -11,6 +11,7 @@ use super::keys::{Known, Once};
 use super::{Ledger, Shared};
 use crate::error::Refusal;
 use crate::intake::Prepared;
+use crate::measured;
 use crate::store::Rows;
 use crate::store::work::{CancelledRow, RunnerRow};
 use crate::work::{Runner, read_id};
@@ -95,6 +96,7 @@ impl Ledger {
             view,
             demand,
         } = prepared;
+        measured::accepted(work.kind());
         batch.publish(JOBS, work.user.as_str(), work.id.as_str(), &view);
         for (id, entry) in demand {
             batch.publish(DEMAND, "", id.as_str(), &entry);

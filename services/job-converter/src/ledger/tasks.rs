@@ -15,6 +15,7 @@ use uuid::Uuid;
 use super::Ledger;
 use super::life::storable;
 use crate::error::Refusal;
+use crate::measured;
 use crate::store::Rows;
 use crate::store::slots::BrakeRow;
 use crate::store::tasks::{AttemptRow, LeaseRow, OutcomeRow};
@@ -235,6 +236,9 @@ fn record(
     let (recorded, robbed) = job.book.finish(holder, given, ending, report.duration_us);
     changed.lease |= job.book.leased() != before || recorded == Recorded::Outcome;
     changed.robbed.extend(robbed);
+    if matches!(recorded, Recorded::Outcome | Recorded::Attempt) {
+        measured::reported(&ending);
+    }
     match recorded {
         Recorded::Outcome => {
             job.counted += 1;

@@ -99,6 +99,7 @@ fn launch(work: &Work, entry: &Entry, stop_grace_ms: u64) -> Option<Launch> {
         working_directory: order.working_directory.clone(),
         stop_grace_ms,
         traceparent: None,
+        within: None,
     })
 }
 

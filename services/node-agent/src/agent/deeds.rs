@@ -9,8 +9,8 @@ use hayward_container_manager_api::DesiredEntry;
 use hayward_node_agent_domain::{Action, Phase, Record, Stage, refusal};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::Agent;
 use super::known::{Known, concluded};
+use super::{Agent, Lives};
 use crate::fault::{self, Point};
 use crate::runtime::Container;
 
@@ -62,12 +62,14 @@ impl Agent {
                     known.actual.phase = Phase::Stopping;
                     known.actual.epoch = known.actual.epoch.max(epoch(&self.desired, &id));
                 }
+                self.lives.stops(&id);
                 fault::pass(Point::StopBefore);
                 self.runtime.stop(&id);
                 fault::pass(Point::StopAfter);
             }
             Action::Forget { id } => {
                 self.known.remove(&id);
+                self.lives.forget(&id);
                 fault::pass(Point::ForgetBefore);
                 self.runtime.forget(&id);
                 fault::pass(Point::ForgetAfter);
@@ -115,6 +117,8 @@ impl Agent {
         let Some(entry) = self.desired.get(&id) else {
             return;
         };
+        self.lives.launches(&id);
+        let _here = self.lives.place(&id).map(|place| place.enter());
         tracing::info!(container = %id, work = %entry.work, incarnation, "starting");
         let container = Container {
             id: id.clone(),
@@ -150,6 +154,9 @@ impl Agent {
             writing.await
         };
         let written = written.unwrap_or_else(|error| Err(io::Error::other(error)));
+        if written.is_err() {
+            Lives::journal_error();
+        }
         let trouble = written.as_ref().err().map(|error| {
             // Without running numbers: it is news for the whole fleet.
             format!("its journal cannot be written: {error}")

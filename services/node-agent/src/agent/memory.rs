@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use hayward_node_agent_domain::{Doubt, Past, Phase, Record, Story, Trace, Verdict, journal};
 use hayward_vocabulary::AllocationId;
 
-use super::Agent;
 use super::known::Known;
+use super::{Agent, Lives};
 use crate::last_words;
 use crate::runtime::Found;
 
@@ -27,6 +27,7 @@ impl Agent {
             if self.doubt.is_none() {
                 self.doubt = Some(Doubt::Damaged);
             }
+            Lives::orphan();
             let boot_id = found.boot_id.clone();
             let story = Story {
                 boot_id: boot_id.unwrap_or_else(|| self.boot_id.clone()),

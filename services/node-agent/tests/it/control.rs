@@ -270,6 +270,7 @@ pub fn wanted(name: &str, program: Program, stop_grace_ms: u64) -> DesiredEntry 
             working_directory: None,
             stop_grace_ms,
             traceparent: None,
+            within: None,
         },
     }
 }

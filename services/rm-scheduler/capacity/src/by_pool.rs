@@ -15,7 +15,8 @@ mod rest;
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::{
-    Decided, FairShare, News, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict, plan::Shares,
+    Decided, FairShare, News, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict,
+    plan::Shares,
 };
 use hayward_rm_scheduler_outside as outside;
 use hayward_vocabulary::WorkId;
@@ -64,6 +65,16 @@ impl Rounds {
 
     /// `news` names all that differs between this snapshot and the one before.
     pub fn decide(&mut self, snapshot: &Snapshot, news: &News) -> Decided {
+        self.decide_watched(snapshot, news, &mut |_| {})
+    }
+
+    /// The same, saying when each part ends.
+    pub fn decide_watched(
+        &mut self,
+        snapshot: &Snapshot,
+        news: &News,
+        ended: &mut dyn FnMut(Phase),
+    ) -> Decided {
         let began = self.rest.is_none();
         if news.everything || (began && Rest::begins(snapshot, news)) {
             self.rest = Rest::is_needed(snapshot).then(|| Rest::of(snapshot));
@@ -72,14 +83,14 @@ impl Rounds {
         let Some(rest) = &mut self.rest else {
             self.elsewhere.clear();
             self.waits_for_time = false;
-            return self.fair.decide(snapshot, news);
+            return self.fair.decide_watched(snapshot, news, ended);
         };
         let news = if began || news.everything {
             News::everything()
         } else {
             rest.absorb(snapshot, news)
         };
-        let mut decided = self.fair.decide(rest.snapshot(), &news);
+        let mut decided = self.fair.decide_watched(rest.snapshot(), &news, ended);
         self.divided.explain_all(&mut decided.plan.verdicts);
         let mut plan = Capacity.schedule(snapshot);
         let mut said = std::mem::take(&mut plan.verdicts);
@@ -88,6 +99,7 @@ impl Rounds {
         merge(&mut decided.plan, plan);
         let fair = std::mem::take(&mut decided.plan.verdicts);
         outside::plan(snapshot, &mut decided.plan);
+        ended(Phase::Place);
         said.append(&mut decided.plan.verdicts);
         decided.plan.verdicts = fair;
         let gone = self

@@ -118,6 +118,7 @@ impl Pools {
             working_directory: spec.working_directory.clone(),
             stop_grace_ms: spec.stop_grace_ms.unwrap_or(STOP_GRACE_MS),
             traceparent: None,
+            within: None,
         })
     }
 }

@@ -1,16 +1,18 @@
 //! From a checked plan to rows and publications. Nothing is left to choose.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
-use hayward_rm_scheduler_domain::{Decided, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
 use hayward_service::clock::fresh_uuid;
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
-use super::{Made, Order};
+use super::{Made, Order, Traced, Watch};
 use crate::ledger::{Held, Ledger};
+use crate::measured;
 use crate::orchestrated;
 use crate::requests;
 use crate::store::{Rows, rounds};
@@ -26,6 +28,8 @@ impl Ledger {
         made: Made,
     ) {
         let Decided { plan, shares, gone } = decided;
+        let watch = made.watch;
+        self.recorder.traced = self.traced(&watch, &plan);
         self.remember(plan.carried, moment, batch);
         let taken_off = made.taken_off.into_iter();
         let mut vacated: BTreeMap<String, String> = taken_off
@@ -48,6 +52,7 @@ impl Ledger {
                 grants.push(self.grant(grant, moment, batch));
             }
         }
+        self.end_trace(batch);
         self.set_rates();
         let verdicts = plan.verdicts.clone();
         self.unsaid.extend(plan.verdicts);
@@ -83,6 +88,23 @@ impl Ledger {
             gone,
         };
         self.show(changed.then_some(view), news, moment, batch);
+        watch.carried_out();
+    }
+
+    /// It ends with the commit.
+    fn end_trace(&mut self, batch: &mut Batch<Rows>) {
+        if let Some(traced) = self.recorder.traced.take() {
+            let handed = Instant::now();
+            batch.once_committed(move |revision| traced.committed(revision, handed));
+        }
+    }
+
+    /// The trace of a round that decided this.
+    fn traced(&self, watch: &Watch, plan: &Plan) -> Option<Traced> {
+        let granted = plan.grants.iter().map(|grant| &grant.work);
+        let asked = granted.filter_map(|work| self.demand.get(work.as_str()));
+        let launches = asked.filter_map(|demand| demand.launch.as_ref());
+        watch.trace(self.round, plan, launches)
     }
 
     pub(crate) fn grant(
@@ -94,14 +116,16 @@ impl Ledger {
         let id = AllocationId::fresh(fresh_uuid());
         let request = self.asked_by(&grant.work);
         // What is granted for a request is a place of the process itself.
-        let work = request.as_ref().map_or(grant.work, |it| it.work.clone());
+        let work = request
+            .as_ref()
+            .map_or(grant.work.clone(), |it| it.work.clone());
         let predecessor = match &request {
             Some(request) => request.predecessor.clone(),
             None => self.takes_over_from(&work),
         };
         let demand = self.demand.get(work.as_str());
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
-        let launch = demand
+        let mut launch = demand
             .and_then(|demand| demand.launch.clone())
             .or_else(|| self.pools.launch(&work, &id));
         let trial = self.trials.of(&grant.node);
@@ -111,6 +135,12 @@ impl Ledger {
             None if !started_outside => AllocationState::Running,
             _ => AllocationState::Assigned,
         };
+        measured::granted(&self.snapshot, &grant);
+        if let (Some(traced), Some(launch)) = (&mut self.recorder.traced, &mut launch) {
+            let described = measured::allocation(&id, &work, &grant);
+            let place = traced.grant(described, launch);
+            launch.within = place.map(|place| place.to_string());
+        }
         let entry = AllocationEntry {
             id: id.clone(),
             incarnation: self.next_incarnation(&work, batch),
@@ -152,6 +182,7 @@ impl Ledger {
             return;
         };
         let (mut held, waits) = (held.clone(), self.ends_outside(&held.entry));
+        measured::told_to_leave(order.reason);
         let entry = &mut held.entry;
         entry.vacate = Some(Vacate {
             reason: order.reason,

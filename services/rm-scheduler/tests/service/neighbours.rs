@@ -88,6 +88,7 @@ fn demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry {
         working_directory: None,
         stop_grace_ms: 1_000,
         traceparent: None,
+        within: None,
     };
     let single = kind != WorkKind::Job;
     DemandEntry {

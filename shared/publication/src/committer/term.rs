@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, watch};
 use tracing::{info, warn};
 
 use super::batch::Answers;
+use super::measured::Pulse;
 use super::{Batch, Ledger, Moment, Sent, Settings, Wake};
 use crate::audit::{AuditRecord, Auditor, Link, rows as records};
 use crate::lease::{self, Term};
@@ -25,6 +26,7 @@ const PRUNE_SOON: Duration = Duration::from_secs(1);
 
 /// Everything a term needs besides the ledger.
 pub(super) struct Office<L: Ledger> {
+    pub pulse: Pulse,
     pub settings: Settings,
     pub pool: PgPool,
     pub publications: &'static [&'static str],
@@ -49,9 +51,13 @@ pub(super) async fn stand<L: Ledger>(
     mut stop: watch::Receiver<bool>,
 ) {
     let pause = (office.settings.lease / 4).min(Duration::from_millis(500));
+    let pulse = &office.pulse;
     loop {
-        match lease::acquire(&office.pool, &office.settings.holder, office.settings.lease).await {
+        let lease = office.settings.lease;
+        let asked = lease::acquire(&office.pool, &office.settings.holder, lease);
+        match pulse.operation("acquire lease", asked).await {
             Ok(Some(term)) => {
+                pulse.leads(term.epoch);
                 info!(
                     holder = office.settings.holder,
                     epoch = term.epoch,
@@ -59,19 +65,31 @@ pub(super) async fn stand<L: Ledger>(
                 );
                 let end = serve::<L>(&office, term, &mut commands, &mut stop).await;
                 office.publisher.stand_by();
+                pulse.stands_by();
                 // Nobody may wait for an answer that this term can no longer give.
                 while commands.try_recv().is_ok() {}
                 let released = lease::release(&office.pool, term.epoch).await;
                 match end {
                     End::Stopped => return,
-                    End::Deposed => warn!(epoch = term.epoch, "deposed"),
+                    End::Deposed => {
+                        pulse.fenced();
+                        warn!(epoch = term.epoch, "deposed");
+                    }
                     End::Uncertain(error) => {
+                        pulse.retries(if matches!(error, sqlx::Error::Protocol(_)) {
+                            "panic"
+                        } else {
+                            "failed"
+                        });
                         warn!(%error, ?released, "the database failed; reading everything again");
                     }
                 }
             }
             Ok(None) => {}
-            Err(error) => warn!(%error, "cannot ask for the lease"),
+            Err(error) => {
+                pulse.retries("lease_unknown");
+                warn!(%error, "cannot ask for the lease");
+            }
         }
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
@@ -95,7 +113,8 @@ async fn serve<L: Ledger>(
         chain: Link::default(),
         prune_at: started + PRUNE_EACH,
     };
-    let mut ledger = match writer.load().await {
+    let loading = office.pulse.operation("load working set", writer.load());
+    let mut ledger = match loading.await {
         Ok(ledger) => ledger,
         Err(error) => return End::Uncertain(error),
     };
@@ -129,6 +148,7 @@ async fn serve<L: Ledger>(
         }
         let moment = writer.moment();
         let mut batch = Batch::default();
+        office.pulse.batch(gathered.len());
         let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
             for sent in gathered.drain(..) {
                 let weight = L::weight(&batch.rows);
@@ -150,6 +170,7 @@ async fn serve<L: Ledger>(
             Ok(false) => return End::Deposed,
             Err(error) => return End::Uncertain(error),
         }
+        office.pulse.read(|| ledger.readings(&moment));
     }
 }
 
@@ -232,7 +253,9 @@ impl<L: Ledger> Writer<'_, L> {
         let revision = u64::try_from(self.at + 1).unwrap_or(0);
         let deeds = deeds.records(&self.office.settings.holder, revision, now);
         let (records, chain) = self.chained(&refusals, deeds);
-        let done = self.write(rows, (&news, &records), &followed).await;
+        let pulse = &self.office.pulse;
+        let writing = self.write(rows, (&news, &records), &followed);
+        let done = pulse.transaction(writing).await;
         if !matches!(done, Ok(true)) {
             self.office.auditor.give_back(refusals);
         }
@@ -313,6 +336,7 @@ impl<L: Ledger> Writer<'_, L> {
     ) -> Result<bool, sqlx::Error> {
         let asked = Instant::now();
         let mut tx = self.office.pool.begin().await?;
+        self.office.pulse.waited(asked.elapsed());
         L::write(rows, &mut tx).await?;
         if !news.is_empty() {
             rows::write_entries(&mut tx, self.at + 1, news).await?;
@@ -328,6 +352,7 @@ impl<L: Ledger> Writer<'_, L> {
             return Ok(false);
         }
         tx.commit().await?;
+        self.office.pulse.committed();
         self.prolong(asked);
         Ok(true)
     }
@@ -353,7 +378,8 @@ impl<L: Ledger> Writer<'_, L> {
         if self.term.until.saturating_duration_since(asked) > lease * 2 / 3 {
             return Ok(true);
         }
-        let ours = lease::renew(&self.office.pool, self.term.epoch, lease).await?;
+        let renewing = lease::renew(&self.office.pool, self.term.epoch, lease);
+        let ours = self.office.pulse.operation("renew lease", renewing).await?;
         if ours {
             self.prolong(asked);
         }

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use super::{Client, ClientError, PATIENCE};
 use crate::clock::fresh_uuid;
+use crate::metrics::catalogue::{ERROR, HTTP_CLIENT, METHOD, PORT, SERVER, STATUS, WAITS};
 use crate::problem::{Code, Problem};
 use crate::request::{REQUEST_ID, current_id, inject_trace};
 
@@ -126,7 +127,10 @@ impl Call {
         loop {
             tried += 1;
             let at = self.client.now_at();
-            match self.attempt(at).await {
+            let began = Instant::now();
+            let attempt = self.attempt(at).await;
+            self.measure(at, began, &attempt);
+            match attempt {
                 Ok(answer) => return decoded(answer),
                 Err(error) => {
                     let (elsewhere, again) = self.judge(&error);
@@ -166,6 +170,34 @@ impl Call {
             }
             ClientError::Unreadable { .. } | ClientError::Unmade(_) => (false, false),
         }
+    }
+
+    /// T2. The path holds ids, so it is no label.
+    fn measure(&self, at: usize, began: Instant, attempt: &Result<Arrived, ClientError>) {
+        let urls = &self.client.0.urls;
+        let url = &urls[at % urls.len()];
+        let waits = self.path.contains("wait=") && !self.path.contains("wait=0");
+        let host = url.host_str().unwrap_or_default().to_owned();
+        let outcome = match attempt {
+            Ok(arrived) => STATUS.is(i64::from(arrived.status.as_u16())),
+            Err(ClientError::Problem(problem)) => STATUS.is(i64::from(problem.status().as_u16())),
+            Err(ClientError::Unreachable { source, .. }) if source.is_timeout() => {
+                ERROR.is("timeout")
+            }
+            Err(ClientError::Unreachable { source, .. }) if source.is_connect() => {
+                ERROR.is("connect")
+            }
+            Err(ClientError::Unreadable { .. }) => ERROR.is("unreadable"),
+            Err(_) => ERROR.is("broken"),
+        };
+        let attributes = [
+            METHOD.is(self.method.as_str().to_owned()),
+            SERVER.is(host),
+            PORT.is(i64::from(url.port_or_known_default().unwrap_or(0))),
+            WAITS.is(if waits { "true" } else { "false" }),
+            outcome,
+        ];
+        HTTP_CLIENT.took(began.elapsed(), &attributes);
     }
 
     fn surround(&mut self) {

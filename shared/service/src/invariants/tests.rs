@@ -130,7 +130,7 @@ async fn a_look_that_failed_is_remembered_and_ends_what_the_gauges_say() {
     let count = Arc::new(AtomicUsize::new(0));
     let watch = Watch::new("test-failing", Failing(count.clone()));
     watch.look().await.unwrap();
-    assert_eq!(told::held_of("test-failing"), [("I2".to_owned(), 1)]);
+    assert_eq!(told::held_of("test-failing"), [("I2".to_owned(), 1.0)]);
     // The first look cost next to nothing, so there is soon another.
     while watch.look().await.is_ok() {
         tokio::task::yield_now().await;

@@ -1,27 +1,37 @@
 //! What the gauges say of the rules: how they stood at the last look, while looks succeed. A
 //! replica that leads no more knows nothing, and says nothing.
 
-use std::collections::BTreeMap;
-use std::sync::LazyLock;
-
-use opentelemetry::metrics::{AsyncInstrument, ObservableGauge};
-use opentelemetry::{KeyValue, global};
-use parking_lot::Mutex;
-
 use super::{Invariants, RuleResult};
+use crate::metrics::catalogue::{
+    INVARIANT, INVARIANT_HOLDS, INVARIANT_SINCE_GOOD, INVARIANT_VIOLATIONS, SERVICE,
+};
+use crate::metrics::{Metric, Reading, board};
 
-type Standings = BTreeMap<&'static str, Invariants>;
-
-/// By service: one process may be several.
-static LAST: Mutex<Standings> = Mutex::new(Standings::new());
+const PART: &str = "invariants";
 
 pub(super) fn take(service: &'static str, answer: &Invariants) {
-    LazyLock::force(&GAUGES);
-    LAST.lock().insert(service, answer.clone());
+    board::show(service, PART, readings(service, answer));
 }
 
 pub(super) fn forget(service: &'static str) {
-    LAST.lock().remove(service);
+    board::clear(service, PART);
+}
+
+fn readings(service: &'static str, all: &Invariants) -> Vec<Reading> {
+    let gauges: [(&'static Metric, Value); 3] = [
+        (&INVARIANT_HOLDS, holds),
+        (&INVARIANT_VIOLATIONS, violations),
+        (&INVARIANT_SINCE_GOOD, since_good),
+    ];
+    let mut readings = Vec::with_capacity(3 * all.rules.len());
+    for (at, rule) in all.rules.iter().enumerate() {
+        let attributes = || vec![SERVICE.is(service), INVARIANT.is(rule.id.clone())];
+        let known = gauges
+            .iter()
+            .filter_map(|(gauge, value)| Some(gauge.counts(value(all, at)?, attributes())));
+        readings.extend(known);
+    }
+    readings
 }
 
 /// What a gauge says of one rule, if it says anything.
@@ -43,59 +53,10 @@ fn since_good(all: &Invariants, at: usize) -> Option<u64> {
     Some(all.checked_at.ms_since(good) / 1_000)
 }
 
-/// Service, rule, value.
-fn values(value: Value) -> Vec<(&'static str, String, u64)> {
-    let last = LAST.lock();
-    let all = last.iter().flat_map(|(service, all)| {
-        let rules = all.rules.iter().enumerate();
-        rules.filter_map(move |(at, rule)| Some((*service, rule.id.clone(), value(all, at)?)))
-    });
-    all.collect()
-}
-
-fn observe(observer: &dyn AsyncInstrument<u64>, value: Value) {
-    for (service, rule, value) in values(value) {
-        let labels = [
-            KeyValue::new("hayward.service", service),
-            KeyValue::new("hayward.invariant.id", rule),
-        ];
-        observer.observe(value, &labels);
-    }
-}
-
-/// Made at the first look, when the process has its exporters (T6).
-static GAUGES: LazyLock<[ObservableGauge<u64>; 3]> = LazyLock::new(|| {
-    let meter = global::meter("hayward");
-    let gauge = |name: &'static str, unit: &'static str, what: &'static str, value: Value| {
-        let gauge = meter.u64_observable_gauge(name).with_unit(unit);
-        let gauge = gauge.with_description(what);
-        gauge.with_callback(move |to| observe(to, value)).build()
-    };
-    [
-        gauge(
-            "hayward.invariant.holds",
-            "1",
-            "one where the invariant holds",
-            holds,
-        ),
-        gauge(
-            "hayward.invariant.violations",
-            "{violation}",
-            "how often the invariant is broken",
-            violations,
-        ),
-        gauge(
-            "hayward.invariant.since_good",
-            "s",
-            "time since the invariant was last seen to hold",
-            since_good,
-        ),
-    ]
-});
-
 #[cfg(test)]
-pub(super) fn held_of(service: &str) -> Vec<(String, u64)> {
-    let all = values(holds).into_iter();
-    let mine = all.filter(|(of, ..)| *of == service);
-    mine.map(|(_, rule, value)| (rule, value)).collect()
+pub(super) fn held_of(service: &'static str) -> Vec<(String, f64)> {
+    let shown = board::shown(service, PART).into_iter();
+    let held = shown.filter(|it| std::ptr::eq(it.metric, &raw const INVARIANT_HOLDS));
+    held.map(|it| (it.attributes[1].value.to_string(), it.value))
+        .collect()
 }

@@ -1,5 +1,6 @@
 //! The exporters to a collector, OTLP over HTTP. Each batches on a thread of its own.
 
+use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -8,14 +9,21 @@ use opentelemetry_otlp::{
     LogExporter, MetricExporter, Protocol, SpanExporter, WithExportConfig as _,
 };
 use opentelemetry_sdk::Resource;
-use opentelemetry_sdk::logs::SdkLoggerProvider;
+use opentelemetry_sdk::logs::{self, BatchLogProcessor, SdkLoggerProvider};
 use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, Stream};
-use opentelemetry_sdk::trace::SdkTracerProvider;
+use opentelemetry_sdk::trace::{self, BatchSpanProcessor, Sampler, SdkTracerProvider};
 
+use super::counting::{Counted, QUEUE, Waiting};
 use crate::clock::fresh_uuid;
+use crate::metrics::catalogue;
+use crate::settings::FrameSettings;
 
+/// One attempt to send a batch.
 const PATIENCE: Duration = Duration::from_secs(3);
-const INTERVAL: Duration = Duration::from_secs(15);
+/// All that is left at the end.
+const FAREWELL: Duration = Duration::from_secs(4);
+/// Spans and logs wait no longer for company.
+const COMPANY: Duration = Duration::from_secs(2);
 
 pub(super) struct Exporters {
     pub(super) tracer: SdkTracerProvider,
@@ -23,53 +31,59 @@ pub(super) struct Exporters {
     meter: SdkMeterProvider,
 }
 
+/// What exporting takes from the settings.
+#[derive(Clone)]
+struct Terms {
+    base: String,
+    interval: Duration,
+    /// Of the traces that begin here.
+    part: f64,
+    resource: Resource,
+}
+
 impl Exporters {
-    pub(super) fn new(service: &str, endpoint: &str) -> anyhow::Result<Self> {
+    pub(super) fn new(
+        service: &str,
+        endpoint: &str,
+        settings: &FrameSettings,
+    ) -> anyhow::Result<Self> {
         crate::client::install_crypto();
-        let base = endpoint.trim_end_matches('/').to_owned();
-        let resource = resource(service);
+        let terms = Terms {
+            base: endpoint.trim_end_matches('/').to_owned(),
+            interval: Duration::from_millis(settings.otlp_interval_ms.max(10)),
+            part: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
+            resource: resource(service),
+        };
         // The blocking client refuses to be made on a thread of the runtime.
-        let made = std::thread::spawn(move || Self::build(&base, &resource)).join();
+        let made = std::thread::spawn(move || Self::build(&terms)).join();
         made.unwrap_or_else(|_| Err(anyhow::anyhow!("making the exporters panicked")))
             .with_context(|| format!("cannot export to {endpoint:?}"))
     }
 
-    fn build(base: &str, resource: &Resource) -> anyhow::Result<Self> {
-        let spans = SpanExporter::builder()
-            .with_http()
-            .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(format!("{base}/v1/traces"))
-            .with_timeout(PATIENCE)
-            .build()?;
+    fn build(terms: &Terms) -> anyhow::Result<Self> {
+        let Terms { base, resource, .. } = terms;
         let metrics = MetricExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{base}/v1/metrics"))
             .with_timeout(PATIENCE)
             .build()?;
-        let logs = LogExporter::builder()
-            .with_http()
-            .with_protocol(Protocol::HttpBinary)
-            .with_endpoint(format!("{base}/v1/logs"))
-            .with_timeout(PATIENCE)
-            .build()?;
+        let metrics = Counted {
+            inner: metrics,
+            waiting: Waiting::default(),
+        };
         let reader = PeriodicReader::builder(metrics)
-            .with_interval(INTERVAL)
+            .with_interval(terms.interval)
+            .build();
+        let meter = SdkMeterProvider::builder()
+            .with_resource(resource.clone())
+            .with_reader(reader)
+            .with_view(bounded)
             .build();
         Ok(Self {
-            tracer: SdkTracerProvider::builder()
-                .with_resource(resource.clone())
-                .with_batch_exporter(spans)
-                .build(),
-            logs: SdkLoggerProvider::builder()
-                .with_resource(resource.clone())
-                .with_batch_exporter(logs)
-                .build(),
-            meter: SdkMeterProvider::builder()
-                .with_resource(resource.clone())
-                .with_reader(reader)
-                .with_view(bounded)
-                .build(),
+            tracer: spans(terms)?,
+            logs: records(terms)?,
+            meter,
         })
     }
 
@@ -78,12 +92,88 @@ impl Exporters {
         global::set_meter_provider(self.meter.clone());
     }
 
+    /// F47: a collector that is away, or takes what it is sent and never answers, delays the end
+    /// by a few seconds at most. Whatever is not sent by then is lost with the process.
     pub(super) fn shutdown(self) {
-        // Each is tried whatever became of the others; a collector that is away is no news by now.
-        let _ = self.tracer.shutdown();
-        let _ = self.meter.shutdown();
-        let _ = self.logs.shutdown();
+        let (says, over) = mpsc::channel();
+        let Self {
+            tracer,
+            logs,
+            meter,
+        } = self;
+        let ends: [Box<dyn FnOnce() + Send>; 3] = [
+            Box::new(move || drop(tracer.shutdown_with_timeout(FAREWELL))),
+            Box::new(move || drop(logs.shutdown_with_timeout(FAREWELL))),
+            Box::new(move || drop(meter.shutdown_with_timeout(FAREWELL))),
+        ];
+        for end in ends {
+            let says = says.clone();
+            std::thread::spawn(move || {
+                end();
+                let _ = says.send(());
+            });
+        }
+        drop(says);
+        let until = std::time::Instant::now() + FAREWELL;
+        for _ in 0..3 {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            if over.recv_timeout(left).is_err() {
+                return;
+            }
+        }
     }
+}
+
+fn spans(terms: &Terms) -> anyhow::Result<SdkTracerProvider> {
+    let waiting = Waiting::default();
+    let inner = SpanExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}/v1/traces", terms.base))
+        .with_timeout(PATIENCE)
+        .build()?;
+    let exporter = Counted {
+        inner,
+        waiting: waiting.clone(),
+    };
+    let config = trace::BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE)
+        .with_scheduled_delay(terms.interval.min(COMPANY))
+        .build();
+    let inner = BatchSpanProcessor::builder(exporter)
+        .with_batch_config(config)
+        .build();
+    let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(terms.part)));
+    Ok(SdkTracerProvider::builder()
+        .with_resource(terms.resource.clone())
+        .with_sampler(sampler)
+        .with_span_processor(Counted { inner, waiting })
+        .build())
+}
+
+fn records(terms: &Terms) -> anyhow::Result<SdkLoggerProvider> {
+    let waiting = Waiting::default();
+    let inner = LogExporter::builder()
+        .with_http()
+        .with_protocol(Protocol::HttpBinary)
+        .with_endpoint(format!("{}/v1/logs", terms.base))
+        .with_timeout(PATIENCE)
+        .build()?;
+    let exporter = Counted {
+        inner,
+        waiting: waiting.clone(),
+    };
+    let config = logs::BatchConfigBuilder::default()
+        .with_max_queue_size(QUEUE)
+        .with_scheduled_delay(terms.interval.min(COMPANY))
+        .build();
+    let inner = BatchLogProcessor::builder(exporter)
+        .with_batch_config(config)
+        .build();
+    Ok(SdkLoggerProvider::builder()
+        .with_resource(terms.resource.clone())
+        .with_log_processor(Counted { inner, waiting })
+        .build())
 }
 
 fn resource(service: &str) -> Resource {
@@ -99,18 +189,12 @@ fn resource(service: &str) -> Resource {
         .build()
 }
 
-/// T3: a client chooses the `Host` header, so it may not become a label of its own.
+/// T3: what is not in the catalogue is no label, whoever measured it.
 fn bounded(instrument: &Instrument) -> Option<Stream> {
-    if !instrument.name().starts_with("http.server.") {
-        return None;
-    }
-    let allowed = [
-        "http.request.method",
-        "http.route",
-        "http.response.status_code",
-    ];
+    let known = catalogue::named(instrument.name())?;
+    let keys = known.attributes.iter();
     Stream::builder()
-        .with_allowed_attribute_keys(allowed.map(Key::from_static_str))
+        .with_allowed_attribute_keys(keys.map(|it| Key::from_static_str(it.key)))
         .build()
         .ok()
 }

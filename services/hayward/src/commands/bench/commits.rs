@@ -66,7 +66,7 @@ async fn rate(bench: &BenchFleet, max_batch: usize, seconds: u64) -> anyhow::Res
     let lease = Duration::from_secs(10);
     let settings = committer::Settings {
         max_batch,
-        ..committer::Settings::new("bench", lease)
+        ..committer::Settings::new("bench", "bench", lease)
     };
     let clock = Arc::new(SystemClock);
     let (committer, handle) =

@@ -245,6 +245,7 @@ async fn readopted(
         dir: &bench.up.state.dir().join("agents"),
         docker: engine.then(|| Path::new(SOCKET)),
         docker_mountable: &[],
+        otlp_endpoint: None,
         log: Stdio::null(),
     };
     let reborn = SystemClock.now();

@@ -241,6 +241,7 @@ mod tests {
                 working_directory: None,
                 stop_grace_ms: 1,
                 traceparent: None,
+                within: None,
             },
         }
     }

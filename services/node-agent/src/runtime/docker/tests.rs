@@ -107,6 +107,7 @@ impl Bench {
                 working_directory: None,
                 stop_grace_ms: 1,
                 traceparent: None,
+                within: None,
             },
         };
         let _entered = self.agent.as_ref().unwrap().enter();

@@ -1,0 +1,48 @@
+//! What blocklist tells a collector of what it blocks (T6).
+
+use std::collections::BTreeMap;
+
+use hayward_blocklist_api::BlockKind;
+use hayward_publication::Moment;
+use hayward_service::metrics::Reading;
+use hayward_service::metrics::catalogue::{BLOCK_CAUSE, BLOCK_COUNT, BLOCK_KIND, BLOCK_STATE};
+
+use crate::ledger::Ledger;
+
+/// Every combination is told, so that none is missing before something is blocked.
+pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
+    let mut counts: BTreeMap<(&str, &str, &str), u64> = BTreeMap::new();
+    for kind in ["node", "worker"] {
+        for state in ["in_force", "on_trial"] {
+            for cause in ["ordered", "automatic"] {
+                counts.insert((kind, state, cause), 0);
+            }
+        }
+    }
+    for (key, block) in &ledger.blocks {
+        let entry = block.entry(key);
+        let Some(entry) = entry.filter(|entry| entry.in_force(moment.now)) else {
+            continue;
+        };
+        let kind = match entry.kind {
+            BlockKind::Node => "node",
+            _ => "worker",
+        };
+        let state = if entry.canary { "on_trial" } else { "in_force" };
+        let cause = if entry.automatic {
+            "automatic"
+        } else {
+            "ordered"
+        };
+        *counts.entry((kind, state, cause)).or_default() += 1;
+    }
+    let all = counts.into_iter().map(|((kind, state, cause), count)| {
+        let attributes = vec![
+            BLOCK_KIND.is(kind),
+            BLOCK_STATE.is(state),
+            BLOCK_CAUSE.is(cause),
+        ];
+        BLOCK_COUNT.counts(count, attributes)
+    });
+    all.collect()
+}

@@ -1,0 +1,110 @@
+//! What container-manager tells a collector: containers by state, how they end, how long agents
+//! owe an answer (T6), and its part of the life of an allocation (T5).
+
+use std::collections::BTreeMap;
+
+use hayward_container_manager_domain::{Life, State};
+use hayward_publication::{Batch, Moment};
+use hayward_service::metrics::Reading;
+use hayward_service::metrics::catalogue::{
+    AGENT_GENERATION_LAG, CONTAINER_COUNT, CONTAINER_EXITS, CONTAINER_STATE, EXIT_CAUSE,
+};
+use hayward_service::trace::{self, Beginning, Place};
+use hayward_vocabulary::{Exit, ExitCause, Launch};
+
+use crate::NAME;
+use crate::ledger::{Container, Ledger, Rows};
+
+const HELD: &str = "held";
+
+/// Every state is told, so that none is missing before something is in it.
+fn states() -> impl Iterator<Item = &'static str> {
+    std::iter::once(HELD).chain(State::ALL.map(State::as_str))
+}
+
+fn cause(exit: Option<&Exit>) -> &'static str {
+    match exit.map(|exit| exit.cause) {
+        Some(ExitCause::Success) => "success",
+        Some(ExitCause::UserError) => "user_error",
+        Some(ExitCause::UserLimit) => "user_limit",
+        Some(ExitCause::LaunchFailed) => "launch_failed",
+        Some(ExitCause::Node) => "node",
+        Some(ExitCause::Intended) => "intended",
+        Some(ExitCause::LaunchUnknown) => "launch_unknown",
+        Some(ExitCause::Unknown) | None => "unknown",
+    }
+}
+
+fn life(launch: Option<&Launch>) -> Option<Place> {
+    Place::parse(launch?.within.as_deref()?)
+}
+
+fn described(container: &Container, name: &'static str, life: &Place) -> Beginning {
+    Beginning::new(NAME, name)
+        .within(life)
+        .with("hayward.allocation.id", container.id.to_string())
+        .with("hayward.node.name", container.node.to_string())
+}
+
+/// An order was taken in; its node is told once that is committed.
+pub(crate) fn ordered(container: &Container, batch: &mut Batch<Rows>) {
+    if let Some(life) = life(container.launch.as_deref()) {
+        let order = described(container, "order", &life).begin();
+        batch.once_committed(move |_| drop(order));
+    }
+}
+
+/// A container goes on in its life; it is still as it was before.
+pub(crate) fn moves(container: &Container, next: &Life, moment: &Moment) {
+    let before = &container.life;
+    if next.has_ended() && !before.has_ended() {
+        CONTAINER_EXITS.add(1, &[EXIT_CAUSE.is(cause(next.exit.as_ref()))]);
+    }
+    if before.launched.is_none()
+        && next.launched.is_some()
+        && let Some(life) = life(container.launch.as_deref())
+    {
+        // By one clock: from the order until its agent was heard of it.
+        let since = moment.now.ms_since(container.ordered_at);
+        let heard = described(container, "first heartbeat", &life);
+        let began = trace::ago(std::time::Duration::from_millis(since));
+        heard.at(began).end_at(trace::now());
+    }
+}
+
+pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
+    let mut counts: BTreeMap<&'static str, u64> = states().map(|state| (state, 0)).collect();
+    let mut oldest_ms = 0;
+    for container in ledger.containers.values() {
+        let life = &container.life;
+        let waits = life.held && !life.has_ended();
+        let state = if waits { HELD } else { life.state.as_str() };
+        *counts.entry(state).or_default() += 1;
+        if !waits && life.state == State::Ordered {
+            oldest_ms = oldest_ms.max(moment.now.ms_since(container.ordered_at));
+        }
+    }
+    let counts = counts.into_iter();
+    let counts =
+        counts.map(|(state, count)| CONTAINER_COUNT.counts(count, vec![CONTAINER_STATE.is(state)]));
+    let lag = AGENT_GENERATION_LAG.counts(oldest_ms, Vec::new());
+    let lag = AGENT_GENERATION_LAG.reads(lag.value / 1_000.0, Vec::new());
+    counts.chain([lag]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t3_words_are_those_of_the_catalogue() {
+        assert!(states().all(|state| CONTAINER_STATE.allows(state)));
+        for one in [
+            ExitCause::Success,
+            ExitCause::UserLimit,
+            ExitCause::LaunchUnknown,
+        ] {
+            assert!(EXIT_CAUSE.allows(cause(Some(&Exit::of(one, "")))));
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What node-status tells a collector of its nodes (T6).
+
+use std::collections::BTreeMap;
+
+use hayward_node_status_domain::Health;
+use hayward_service::metrics::Reading;
+use hayward_service::metrics::catalogue::{
+    NODE_BRAKE, NODE_COUNT, NODE_FLAPS, NODE_HEARTBEAT_AGE, NODE_STATE, POOL,
+};
+
+use crate::ledger::{Ledger, Node};
+
+/// As the catalogue has them.
+const STATES: [&str; 6] = [
+    "healthy", "quiesced", "offline", "draining", "suspect", "lost",
+];
+
+/// A node that was well fell silent.
+pub(crate) fn went_silent(pool: &str) {
+    NODE_FLAPS.add(1, &[POOL.is(pool.to_owned())]);
+}
+
+/// What matters most about a node.
+fn state(node: &Node, drains: bool) -> &'static str {
+    match node.health {
+        Health::Lost => "lost",
+        Health::Suspect => "suspect",
+        _ if drains => "draining",
+        _ if !node.schedulable => "offline",
+        Health::Quiesced => "quiesced",
+        Health::Healthy => "healthy",
+    }
+}
+
+#[derive(Default)]
+struct Sum {
+    states: BTreeMap<&'static str, u64>,
+    silent_ms: u32,
+}
+
+pub(crate) fn readings(ledger: &Ledger) -> Vec<Reading> {
+    let pulses = &ledger.context.pulses;
+    let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
+    for node in ledger.nodes.values() {
+        let drain = ledger.drains.get(&node.name);
+        let drains = drain.is_some_and(|drain| drain.lasts());
+        let sum = sums.entry(node.counted_in()).or_default();
+        *sum.states.entry(state(node, drains)).or_default() += 1;
+        if node.health != Health::Lost {
+            let silent_ms = u32::try_from(pulses.silence_ms(&node.pulse)).unwrap_or(u32::MAX);
+            sum.silent_ms = sum.silent_ms.max(silent_ms);
+        }
+    }
+    let mut readings = Vec::new();
+    for (pool, sum) in sums {
+        let of_pool = || vec![POOL.is(pool.to_owned())];
+        for state in STATES {
+            let count = sum.states.get(state).copied().unwrap_or(0);
+            let mut attributes = of_pool();
+            attributes.push(NODE_STATE.is(state));
+            readings.push(NODE_COUNT.counts(count, attributes));
+        }
+        let silent = f64::from(sum.silent_ms) / 1_000.0;
+        readings.push(NODE_HEARTBEAT_AGE.reads(silent, of_pool()));
+        let brake = ledger.pools.get(pool).is_some_and(|it| it.brake.is_on());
+        readings.push(NODE_BRAKE.counts(u64::from(brake), of_pool()));
+    }
+    readings
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn t3_states_are_those_of_the_catalogue() {
+        assert!(STATES.iter().all(|state| NODE_STATE.allows(state)));
+    }
+}

@@ -1,0 +1,184 @@
+//! What is measured of a committer, and when its service's gauges are read (T6).
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use hayward_service::metrics::catalogue::{
+    COMMITTER_BATCH, COMMITTER_WAITING, DB_DURATION, DB_POOL, DB_RETRIES, DB_SUMMARY, DB_SYSTEM,
+    DB_WAIT, EPOCH, FENCED_WRITES, LEADER_CHANGES, LEADING, RETRY, SERVICE, SINCE_COMMIT,
+    TRANSACTION_AGE,
+};
+use hayward_service::metrics::{Reading, board};
+use hayward_service::telemetry::collected;
+use opentelemetry::KeyValue;
+use parking_lot::Mutex;
+
+use crate::publisher::Publisher;
+
+/// Gauges are read so often, and less often where reading them takes long.
+const EVERY: Duration = Duration::from_millis(500);
+/// Reading them takes one part in so many of a committer's time.
+const ONE_IN: u32 = 100;
+/// What a committer says, and what its ledger says.
+const OWN: &str = "committer";
+const LEDGER: &str = "ledger";
+
+/// Child of a request that changes something; where there is no request, none.
+pub(super) fn commit_span() -> tracing::Span {
+    if collected() && !tracing::Span::current().is_none() {
+        tracing::info_span!("commit")
+    } else {
+        tracing::Span::none()
+    }
+}
+
+#[derive(Default)]
+struct Clocks {
+    /// While it leads.
+    epoch: Option<u64>,
+    committed: Option<Instant>,
+    /// A transaction is in flight.
+    since: Option<Instant>,
+    read: Option<Instant>,
+    /// Reading the gauges of the ledger took so long.
+    cost: Duration,
+}
+
+struct Own {
+    service: &'static str,
+    publisher: Arc<Publisher>,
+    backlog: Box<dyn Fn() -> usize + Send + Sync>,
+    clocks: Mutex<Clocks>,
+}
+
+impl Own {
+    /// Asked by the exporter, so that ages grow also while the committer hangs.
+    fn readings(&self) -> Vec<Reading> {
+        let whose = || vec![SERVICE.is(self.service)];
+        let seconds = |since: Option<Instant>| since.map_or(0.0, |it| it.elapsed().as_secs_f64());
+        let (epoch, committed, since) = {
+            let clocks = self.clocks.lock();
+            (
+                clocks.epoch,
+                seconds(clocks.committed),
+                seconds(clocks.since),
+            )
+        };
+        let Some(epoch) = epoch else {
+            return vec![LEADING.counts(0, whose())];
+        };
+        let waiting = u64::try_from((self.backlog)()).unwrap_or(u64::MAX);
+        let mut readings = vec![
+            LEADING.counts(1, whose()),
+            EPOCH.counts(epoch, whose()),
+            SINCE_COMMIT.reads(committed, whose()),
+            TRANSACTION_AGE.reads(since, whose()),
+            COMMITTER_WAITING.counts(waiting, whose()),
+        ];
+        readings.extend(self.publisher.readings(self.service));
+        readings
+    }
+}
+
+/// What one committer tells.
+pub(super) struct Pulse(Arc<Own>);
+
+impl Pulse {
+    pub fn new(
+        service: &'static str,
+        publisher: Arc<Publisher>,
+        backlog: impl Fn() -> usize + Send + Sync + 'static,
+    ) -> Self {
+        publisher.serves(service);
+        let own = Arc::new(Own {
+            service,
+            publisher,
+            backlog: Box::new(backlog),
+            clocks: Mutex::default(),
+        });
+        // A committer that is gone says nothing.
+        let asked = Arc::downgrade(&own);
+        board::ask(service, OWN, move || {
+            asked.upgrade().map_or_else(Vec::new, |own| own.readings())
+        });
+        Self(own)
+    }
+
+    fn whose(&self) -> KeyValue {
+        SERVICE.is(self.0.service)
+    }
+
+    /// A term begins.
+    pub fn leads(&self, epoch: i64) {
+        LEADER_CHANGES.add(1, &[self.whose()]);
+        FENCED_WRITES.add(0, &[self.whose()]);
+        *self.0.clocks.lock() = Clocks {
+            epoch: u64::try_from(epoch).ok(),
+            committed: Some(Instant::now()),
+            ..Clocks::default()
+        };
+    }
+
+    /// A term is over.
+    pub fn stands_by(&self) {
+        *self.0.clocks.lock() = Clocks::default();
+        board::clear(self.0.service, LEDGER);
+    }
+
+    pub fn fenced(&self) {
+        FENCED_WRITES.add(1, &[self.whose()]);
+    }
+
+    pub fn retries(&self, cause: &'static str) {
+        DB_RETRIES.add(1, &[self.whose(), RETRY.is(cause)]);
+    }
+
+    pub fn batch(&self, commands: usize) {
+        let commands = u32::try_from(commands).unwrap_or(u32::MAX);
+        if commands > 0 {
+            COMMITTER_BATCH.record(f64::from(commands), &[self.whose()]);
+        }
+    }
+
+    pub fn waited(&self, time: Duration) {
+        DB_WAIT.took(time, &[DB_POOL.is(self.0.service)]);
+    }
+
+    pub fn committed(&self) {
+        self.0.clocks.lock().committed = Some(Instant::now());
+    }
+
+    /// One thing that is done with the database.
+    pub async fn operation<T>(&self, summary: &'static str, work: impl Future<Output = T>) -> T {
+        let began = Instant::now();
+        let done = work.await;
+        let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
+        DB_DURATION.took(began.elapsed(), &attributes);
+        done
+    }
+
+    pub async fn transaction<T>(&self, work: impl Future<Output = T>) -> T {
+        self.0.clocks.lock().since = Some(Instant::now());
+        let done = self.operation("commit batch", work).await;
+        self.0.clocks.lock().since = None;
+        done
+    }
+
+    /// Reads the gauges of the ledger, unless that was done just now.
+    pub fn read(&self, ledger: impl FnOnce() -> Vec<Reading>) {
+        if !collected() {
+            return;
+        }
+        {
+            let mut clocks = self.0.clocks.lock();
+            let pause = EVERY.max(clocks.cost * ONE_IN);
+            if clocks.read.is_some_and(|read| read.elapsed() < pause) {
+                return;
+            }
+            clocks.read = Some(Instant::now());
+        }
+        let began = Instant::now();
+        board::show(self.0.service, LEDGER, ledger());
+        self.0.clocks.lock().cost = began.elapsed();
+    }
+}

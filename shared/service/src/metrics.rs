@@ -1,0 +1,295 @@
+//! What Hayward measures (T2, T3, T6): every metric is described once, in [`catalogue`], and its
+//! instrument is made from that description, so that name, unit and attributes cannot drift apart.
+//!
+//! Counters and histograms are told of where something happens. Gauges are told as [`Reading`]s,
+//! now and then, by whoever leads: see [`board`]. Nothing is measured while nobody collects.
+
+pub mod board;
+pub mod catalogue;
+mod text;
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use opentelemetry::metrics::{Counter, Histogram};
+use opentelemetry::{KeyValue, Value, global};
+
+pub use board::Reading;
+pub use text::document;
+
+/// Instruments of Hayward's own have this scope.
+pub const SCOPE: &str = "hayward";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Kind {
+    /// Only grows.
+    Counter,
+    /// What it is at the moment.
+    Gauge,
+    /// How often which amounts came.
+    Histogram,
+}
+
+impl Kind {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Counter => "counter",
+            Self::Gauge => "gauge",
+            Self::Histogram => "histogram",
+        }
+    }
+}
+
+/// The groups of T6, and what HTTP and processes have besides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    Waiting,
+    Rounds,
+    Fairness,
+    Preemption,
+    Gangs,
+    Nodes,
+    Agents,
+    Leadership,
+    Database,
+    Stream,
+    Invariants,
+    Work,
+    Placements,
+    Http,
+    Process,
+}
+
+/// What an attribute may be: T3 allows no ids and nothing that strangers choose.
+#[derive(Debug, Clone, Copy)]
+pub enum Values {
+    /// One of these words.
+    Listed(&'static [&'static str]),
+    /// Bounded by what is said here.
+    Bounded(&'static str),
+}
+
+/// A key that some metrics have.
+#[derive(Debug)]
+pub struct Attribute {
+    pub key: &'static str,
+    pub values: Values,
+}
+
+impl Attribute {
+    pub const fn listed(key: &'static str, words: &'static [&'static str]) -> Self {
+        Self {
+            key,
+            values: Values::Listed(words),
+        }
+    }
+
+    pub const fn bounded(key: &'static str, by: &'static str) -> Self {
+        Self {
+            key,
+            values: Values::Bounded(by),
+        }
+    }
+
+    /// The key with a value.
+    pub fn is(&'static self, value: impl Into<Value>) -> KeyValue {
+        KeyValue::new(self.key, value)
+    }
+
+    /// Whether it may have this value. What the program writes itself is not looked at again.
+    pub fn allows(&self, value: &str) -> bool {
+        match self.values {
+            Values::Listed(words) => words.contains(&value),
+            Values::Bounded(_) => true,
+        }
+    }
+}
+
+/// One metric: its description, and its instrument once it was used.
+#[derive(Debug)]
+pub struct Metric {
+    pub name: &'static str,
+    pub kind: Kind,
+    /// UCUM, or what is counted in braces.
+    pub unit: &'static str,
+    /// For people: one sentence without a full stop.
+    pub what: &'static str,
+    pub group: Group,
+    pub attributes: &'static [&'static Attribute],
+    /// Which services tell it; agents are one of them.
+    pub services: &'static [&'static str],
+    /// A fleet that runs one job and has no trouble tells it too.
+    pub quiet: bool,
+    boundaries: &'static [f64],
+    made: OnceLock<Made>,
+}
+
+#[derive(Debug)]
+enum Made {
+    Counter(Counter<u64>),
+    Histogram(Histogram<f64>),
+    Gauge,
+}
+
+/// Where histograms of seconds are cut unless something else is said: from what is done in memory
+/// to what takes hours.
+pub const SECONDS: &[f64] = &[
+    0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0,
+    60.0, 300.0, 1_800.0, 7_200.0,
+];
+
+impl Metric {
+    const fn new(
+        (name, kind, unit): (&'static str, Kind, &'static str),
+        group: Group,
+        what: &'static str,
+    ) -> Self {
+        Self {
+            name,
+            kind,
+            unit,
+            what,
+            group,
+            attributes: &[],
+            services: &[],
+            quiet: true,
+            boundaries: SECONDS,
+            made: OnceLock::new(),
+        }
+    }
+
+    const fn counter(
+        name: &'static str,
+        unit: &'static str,
+        group: Group,
+        what: &'static str,
+    ) -> Self {
+        Self::new((name, Kind::Counter, unit), group, what)
+    }
+
+    const fn gauge(
+        name: &'static str,
+        unit: &'static str,
+        group: Group,
+        what: &'static str,
+    ) -> Self {
+        Self::new((name, Kind::Gauge, unit), group, what)
+    }
+
+    const fn histogram(
+        name: &'static str,
+        unit: &'static str,
+        group: Group,
+        what: &'static str,
+    ) -> Self {
+        Self::new((name, Kind::Histogram, unit), group, what)
+    }
+
+    const fn by(mut self, attributes: &'static [&'static Attribute]) -> Self {
+        self.attributes = attributes;
+        self
+    }
+
+    const fn of(mut self, services: &'static [&'static str]) -> Self {
+        self.services = services;
+        self
+    }
+
+    const fn cut(mut self, boundaries: &'static [f64]) -> Self {
+        self.boundaries = boundaries;
+        self
+    }
+
+    /// Only where something out of the ordinary happens.
+    const fn rare(mut self) -> Self {
+        self.quiet = false;
+        self
+    }
+
+    /// Made at the first use, when the process has its exporters.
+    fn made(&'static self) -> &'static Made {
+        self.made.get_or_init(|| {
+            let meter = global::meter(SCOPE);
+            match self.kind {
+                Kind::Counter => Made::Counter(
+                    meter
+                        .u64_counter(self.name)
+                        .with_unit(self.unit)
+                        .with_description(self.what)
+                        .build(),
+                ),
+                Kind::Histogram => Made::Histogram(
+                    meter
+                        .f64_histogram(self.name)
+                        .with_unit(self.unit)
+                        .with_description(self.what)
+                        .with_boundaries(self.boundaries.to_vec())
+                        .build(),
+                ),
+                Kind::Gauge => Made::Gauge,
+            }
+        })
+    }
+
+    /// Of a counter: so many more. Zero makes it known before anything was counted.
+    pub fn add(&'static self, count: u64, attributes: &[KeyValue]) {
+        if !crate::telemetry::collected() {
+            return;
+        }
+        if let Made::Counter(counter) = self.made() {
+            counter.add(count, attributes);
+        }
+    }
+
+    /// Of a histogram: an amount.
+    pub fn record(&'static self, amount: f64, attributes: &[KeyValue]) {
+        if !crate::telemetry::collected() {
+            return;
+        }
+        if let Made::Histogram(histogram) = self.made() {
+            histogram.record(amount, attributes);
+        }
+    }
+
+    /// Of a histogram of seconds.
+    pub fn took(&'static self, time: Duration, attributes: &[KeyValue]) {
+        self.record(time.as_secs_f64(), attributes);
+    }
+
+    /// Of a gauge: what it is now.
+    pub fn reads(&'static self, value: f64, attributes: Vec<KeyValue>) -> Reading {
+        Reading {
+            metric: self,
+            attributes,
+            value,
+        }
+    }
+
+    /// The same of a number of things.
+    #[expect(
+        clippy::cast_precision_loss,
+        reason = "nobody counts beyond 2^53 of anything"
+    )]
+    pub fn counts(&'static self, count: u64, attributes: Vec<KeyValue>) -> Reading {
+        self.reads(count as f64, attributes)
+    }
+
+    /// As a Prometheus behind a collector has it.
+    pub fn prometheus(&self) -> String {
+        let mut name = self.name.replace('.', "_");
+        let unit: Cow<'static, str> = match self.unit {
+            "s" => "_seconds".into(),
+            "By" => "_bytes".into(),
+            "1" if self.kind == Kind::Gauge => "_ratio".into(),
+            _ => "".into(),
+        };
+        if !name.ends_with(unit.as_ref()) {
+            name.push_str(&unit);
+        }
+        if self.kind == Kind::Counter {
+            name.push_str("_total");
+        }
+        name
+    }
+}

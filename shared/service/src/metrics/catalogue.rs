@@ -1,0 +1,156 @@
+//! Every metric there is: by area a file, and here what they share and the list of all.
+
+mod fleet;
+mod frame;
+mod keeping;
+mod scheduling;
+
+pub use fleet::*;
+pub use frame::*;
+pub use keeping::*;
+pub use scheduling::*;
+
+use super::{Attribute, Metric};
+
+const ALL_SERVICES: &[&str] = &[
+    "job-converter",
+    "rm-scheduler",
+    "container-manager",
+    "node-status",
+    "blocklist",
+];
+const EVERYBODY: &[&str] = &[
+    "job-converter",
+    "rm-scheduler",
+    "container-manager",
+    "node-status",
+    "blocklist",
+    "node-agent",
+];
+const SCHEDULER: &[&str] = &["rm-scheduler"];
+const CONTAINERS: &[&str] = &["container-manager"];
+const JOBS: &[&str] = &["job-converter"];
+const NODES: &[&str] = &["node-status"];
+const BLOCKS: &[&str] = &["blocklist"];
+const AGENT: &[&str] = &["node-agent"];
+
+/// One process may be several services.
+pub static SERVICE: Attribute = Attribute::listed("hayward.service", EVERYBODY);
+pub static POOL: Attribute =
+    Attribute::bounded("hayward.pool", "names of pools, as the policy has them");
+pub static CLASS: Attribute = Attribute::bounded(
+    "hayward.class",
+    "names of classes and queues, as the policy has them",
+);
+pub static KIND: Attribute =
+    Attribute::listed("hayward.work.kind", &["job", "service", "reservation"]);
+pub static USER: Attribute = Attribute::bounded(
+    "hayward.user",
+    "the 50 users that ask for most, and `other` for all the rest; in the fairness set only",
+);
+
+/// All of them, in the order of the page.
+pub fn all() -> impl Iterator<Item = &'static Metric> {
+    let lists = [scheduling::ALL, fleet::ALL, keeping::ALL, frame::ALL];
+    lists.into_iter().flatten().copied()
+}
+
+/// The one of this name.
+pub fn named(name: &str) -> Option<&'static Metric> {
+    all().find(|metric| metric.name == name)
+}
+
+/// Each key once, by name.
+pub fn attributes() -> Vec<&'static Attribute> {
+    let mut keys: Vec<_> = all()
+        .flat_map(|metric| metric.attributes)
+        .copied()
+        .collect();
+    keys.sort_by_key(|attribute| attribute.key);
+    keys.dedup_by_key(|attribute| attribute.key);
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Kind, document};
+
+    #[test]
+    fn t2_names_and_units_are_as_the_conventions_have_them() {
+        let mut names: Vec<&str> = all().map(|metric| metric.name).collect();
+        names.sort_unstable();
+        for pair in names.windows(2) {
+            assert_ne!(pair[0], pair[1], "a name has one meaning");
+        }
+        for metric in all() {
+            let name = metric.name;
+            let own = name.starts_with("hayward.");
+            let common = ["http.", "db.client."]
+                .iter()
+                .any(|it| name.starts_with(it));
+            assert!(own || common, "{name}");
+            let plain = |c: char| c.is_ascii_lowercase() || matches!(c, '.' | '_');
+            assert!(name.chars().all(plain), "{name}");
+            for banned in ["total", "seconds", "bytes", "count_"] {
+                assert!(
+                    !name.contains(banned),
+                    "{name}: no unit and no total in a name"
+                );
+            }
+            let braced = metric.unit.starts_with('{') && metric.unit.ends_with('}');
+            assert!(
+                braced || ["s", "By", "1"].contains(&metric.unit),
+                "{name}: {}",
+                metric.unit
+            );
+            assert!(!metric.services.is_empty(), "{name}");
+            assert!(
+                !metric.what.ends_with('.') && metric.what.len() > 10,
+                "{name}"
+            );
+        }
+    }
+
+    #[test]
+    fn t3_no_attribute_holds_an_id() {
+        for attribute in attributes() {
+            for banned in ["job", "allocation", "node.name", "container.id", "request"] {
+                let allowed = ["hayward.invariant.id", "http.request.method"];
+                let named = attribute.key.contains(banned);
+                assert!(
+                    !named || allowed.contains(&attribute.key),
+                    "{}",
+                    attribute.key
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn prometheus_names_are_what_a_collector_makes_of_them() {
+        let of = |name: &str| named(name).unwrap().prometheus();
+        assert_eq!(
+            of("hayward.round.duration"),
+            "hayward_round_duration_seconds"
+        );
+        assert_eq!(
+            of("hayward.round.placements"),
+            "hayward_round_placements_total"
+        );
+        assert_eq!(of("hayward.leader.epoch"), "hayward_leader_epoch");
+        assert_eq!(of("hayward.leader.leading"), "hayward_leader_leading_ratio");
+        assert!(all().any(|metric| metric.kind == Kind::Gauge));
+    }
+
+    #[test]
+    fn the_page_for_people_is_in_step() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        let page = document();
+        if std::env::var_os("BLESS").is_some() {
+            std::fs::write(path, &page).unwrap();
+        }
+        let there = std::fs::read_to_string(path).unwrap_or_default();
+        assert_eq!(there, page, "docs/metrics.md is old: run this with BLESS=1");
+    }
+}

@@ -1,0 +1,254 @@
+//! Nodes, blocks, agents, containers and work.
+
+use super::super::{Attribute, Group, Metric};
+use super::{AGENT, BLOCKS, CONTAINERS, JOBS, KIND, NODES, POOL, SCHEDULER};
+
+/// A node is counted for the first of these that is true of it, from the end.
+pub static NODE_STATE: Attribute = Attribute::listed(
+    "hayward.node.state",
+    &[
+        "healthy", "quiesced", "offline", "draining", "suspect", "lost",
+    ],
+);
+pub static LAUNCH_OUTCOME: Attribute =
+    Attribute::listed("hayward.launch.outcome", &["started", "failed"]);
+pub static BLOCK_KIND: Attribute = Attribute::listed("hayward.block.kind", &["node", "worker"]);
+pub static BLOCK_STATE: Attribute =
+    Attribute::listed("hayward.block.state", &["in_force", "on_trial"]);
+/// Who asked: people, or a strategy that looked at failures.
+pub static BLOCK_CAUSE: Attribute =
+    Attribute::listed("hayward.block.cause", &["ordered", "automatic"]);
+pub static CONTAINER_STATE: Attribute = Attribute::listed(
+    "hayward.container.state",
+    &[
+        "held",
+        "ordered",
+        "launching",
+        "running",
+        "stopping",
+        "ended",
+    ],
+);
+pub static EXIT_CAUSE: Attribute = Attribute::listed(
+    "hayward.exit.cause",
+    &[
+        "success",
+        "user_error",
+        "user_limit",
+        "launch_failed",
+        "node",
+        "intended",
+        "launch_unknown",
+        "unknown",
+    ],
+);
+pub static TASK_OUTCOME: Attribute =
+    Attribute::listed("hayward.task.outcome", &["succeeded", "failed"]);
+pub static PLACEMENT_HOST: Attribute =
+    Attribute::listed("hayward.placement.host", &["preferred", "any"]);
+pub static PLACEMENT_REASON: Attribute = Attribute::listed(
+    "hayward.placement.reason",
+    &[
+        "REQUEST_EXPIRED",
+        "STOP_FAILED",
+        "LAUNCH_FAILED",
+        "CONSTRAINT_AT_LAUNCH",
+        "DESTINATION_BLOCKED",
+        "MANAGER_RESTARTED",
+        "JOB_ENDED",
+        "UNKNOWN_PROCESSOR",
+        "STALE_DEPLOYMENT",
+        "STANDBY_CONSTRAINT",
+        "NOT_RUNNING",
+        "NO_STANDBY",
+        "POOL_MANAGED",
+    ],
+);
+
+pub static NODE_COUNT: Metric = Metric::gauge(
+    "hayward.node.count",
+    "{node}",
+    Group::Nodes,
+    "nodes of a pool by state",
+)
+.by(&[&POOL, &NODE_STATE])
+.of(NODES);
+pub static NODE_HEARTBEAT_AGE: Metric = Metric::gauge(
+    "hayward.node.heartbeat_age",
+    "s",
+    Group::Nodes,
+    "since when the node of a pool that is silent longest, and not given up, has not been heard",
+)
+.by(&[&POOL])
+.of(NODES);
+pub static NODE_FLAPS: Metric = Metric::counter(
+    "hayward.node.flaps",
+    "{flap}",
+    Group::Nodes,
+    "times that a node of a pool fell silent after it had been well",
+)
+.by(&[&POOL])
+.of(NODES)
+.rare();
+pub static NODE_BRAKE: Metric = Metric::gauge(
+    "hayward.node.brake",
+    "1",
+    Group::Nodes,
+    "one while the brake of a pool is on and nobody there is given up (B1)",
+)
+.by(&[&POOL])
+.of(NODES);
+pub static LAUNCH_COUNT: Metric = Metric::counter(
+    "hayward.launch.attempts",
+    "{launch}",
+    Group::Nodes,
+    "processes of a pool that came to run, and that could not be launched",
+)
+.by(&[&POOL, &LAUNCH_OUTCOME])
+.of(SCHEDULER);
+pub static BLOCK_COUNT: Metric = Metric::gauge(
+    "hayward.block.count",
+    "{block}",
+    Group::Nodes,
+    "nodes and workers in quarantine or on trial after it",
+)
+.by(&[&BLOCK_KIND, &BLOCK_STATE, &BLOCK_CAUSE])
+.of(BLOCKS);
+
+pub static AGENT_GENERATION_LAG: Metric = Metric::gauge(
+    "hayward.agent.generation_lag",
+    "s",
+    Group::Agents,
+    "age of the oldest order to run something that its agent has not answered; 0 where all have",
+)
+.of(CONTAINERS);
+pub static AGENT_JOURNAL_ERRORS: Metric = Metric::counter(
+    "hayward.agent.journal_errors",
+    "{error}",
+    Group::Agents,
+    "writes to the journal of an agent that failed",
+)
+.of(AGENT);
+pub static AGENT_ORPHANS: Metric = Metric::counter(
+    "hayward.agent.orphans",
+    "{container}",
+    Group::Agents,
+    "containers an agent found on its machine that its journal did not know",
+)
+.of(AGENT);
+
+pub static CONTAINER_COUNT: Metric = Metric::gauge(
+    "hayward.container.count",
+    "{container}",
+    Group::Work,
+    "containers that are not buried, by state",
+)
+.by(&[&CONTAINER_STATE])
+.of(CONTAINERS);
+pub static CONTAINER_EXITS: Metric = Metric::counter(
+    "hayward.container.exits",
+    "{container}",
+    Group::Work,
+    "containers that ended, by whose doing it was",
+)
+.by(&[&EXIT_CAUSE])
+.of(CONTAINERS);
+pub static CONTAINER_LAUNCH_DURATION: Metric = Metric::histogram(
+    "hayward.container.launch_duration",
+    "s",
+    Group::Work,
+    "from the intent to start a container until its program runs, by the clock of its agent",
+)
+.of(AGENT);
+pub static WORK_SUBMITTED: Metric = Metric::counter(
+    "hayward.work.submitted",
+    "{work}",
+    Group::Work,
+    "jobs, services and reservations that were accepted",
+)
+.by(&[&KIND])
+.of(JOBS);
+pub static WORK_OPEN: Metric = Metric::gauge(
+    "hayward.work.open",
+    "{work}",
+    Group::Work,
+    "jobs, services and reservations that are not over",
+)
+.by(&[&KIND])
+.of(JOBS);
+pub static TASKS: Metric = Metric::counter(
+    "hayward.task.outcomes",
+    "{task}",
+    Group::Work,
+    "attempts at tasks that were reported, by outcome",
+)
+.by(&[&TASK_OUTCOME])
+.of(JOBS);
+
+pub static PLACEMENT_REQUESTS: Metric = Metric::counter(
+    "hayward.placement.requests",
+    "{request}",
+    Group::Placements,
+    "places asked for by placement actions",
+)
+.by(&[&PLACEMENT_HOST])
+.of(CONTAINERS)
+.rare();
+pub static PLACEMENT_MATCHES: Metric = Metric::counter(
+    "hayward.placement.matches",
+    "{request}",
+    Group::Placements,
+    "requests that were granted a place",
+)
+.by(&[&PLACEMENT_HOST])
+.of(CONTAINERS)
+.rare();
+pub static PLACEMENT_EXPIRATIONS: Metric = Metric::counter(
+    "hayward.placement.expirations",
+    "{request}",
+    Group::Placements,
+    "requests that were granted none in their time",
+)
+.by(&[&PLACEMENT_HOST])
+.of(CONTAINERS)
+.rare();
+pub static PLACEMENT_FAILURES: Metric = Metric::counter(
+    "hayward.placement.failures",
+    "{action}",
+    Group::Placements,
+    "placement actions that failed",
+)
+.by(&[&PLACEMENT_REASON])
+.of(CONTAINERS)
+.rare();
+pub static PLACEMENT_FORCED_STOP_FAILURES: Metric = Metric::counter(
+    "hayward.placement.forced_stop_failures",
+    "{process}",
+    Group::Placements,
+    "processes that did not end when a forced restart told them to",
+)
+.of(CONTAINERS)
+.rare();
+
+pub(super) static ALL: &[&Metric] = &[
+    &NODE_COUNT,
+    &NODE_HEARTBEAT_AGE,
+    &NODE_FLAPS,
+    &NODE_BRAKE,
+    &LAUNCH_COUNT,
+    &BLOCK_COUNT,
+    &AGENT_GENERATION_LAG,
+    &AGENT_JOURNAL_ERRORS,
+    &AGENT_ORPHANS,
+    &WORK_SUBMITTED,
+    &WORK_OPEN,
+    &TASKS,
+    &CONTAINER_COUNT,
+    &CONTAINER_EXITS,
+    &CONTAINER_LAUNCH_DURATION,
+    &PLACEMENT_REQUESTS,
+    &PLACEMENT_MATCHES,
+    &PLACEMENT_EXPIRATIONS,
+    &PLACEMENT_FAILURES,
+    &PLACEMENT_FORCED_STOP_FAILURES,
+];

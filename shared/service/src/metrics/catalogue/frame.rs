@@ -1,0 +1,79 @@
+//! HTTP on both sides, and the process itself.
+
+use super::super::{Attribute, Group, Metric};
+use super::{ALL_SERVICES, EVERYBODY, SERVICE};
+
+pub static METHOD: Attribute = Attribute::bounded(
+    "http.request.method",
+    "methods that HTTP knows, and `_OTHER` for what it does not",
+);
+pub static ROUTE: Attribute = Attribute::bounded(
+    "http.route",
+    "templates of routes as in the OpenAPI documents, and `unmatched`",
+);
+pub static STATUS: Attribute = Attribute::bounded("http.response.status_code", "100 to 599");
+/// A long poll takes as long as its wait, so it says nothing of how fast we are.
+pub static WAITS: Attribute = Attribute::listed("hayward.http.waits", &["true", "false"]);
+pub static ERROR: Attribute = Attribute::listed(
+    "error.type",
+    &["timeout", "connect", "broken", "unreadable"],
+);
+pub static SERVER: Attribute = Attribute::bounded(
+    "server.address",
+    "hosts of services as they are in the settings",
+);
+pub static PORT: Attribute = Attribute::bounded(
+    "server.port",
+    "ports of services as they are in the settings",
+);
+pub static SIGNAL: Attribute =
+    Attribute::listed("hayward.telemetry.signal", &["spans", "logs", "metrics"]);
+
+pub static HTTP_SERVER: Metric = Metric::histogram(
+    "http.server.request.duration",
+    "s",
+    Group::Http,
+    "requests that were answered",
+)
+.by(&[&SERVICE, &METHOD, &ROUTE, &STATUS, &WAITS])
+.of(ALL_SERVICES);
+pub static HTTP_CLIENT: Metric = Metric::histogram(
+    "http.client.request.duration",
+    "s",
+    Group::Http,
+    "requests that services and agents sent to services",
+)
+.by(&[&METHOD, &STATUS, &ERROR, &SERVER, &PORT, &WAITS])
+.of(EVERYBODY);
+pub static INSECURE: Metric = Metric::gauge(
+    "hayward.service.insecure_modes",
+    "{mode}",
+    Group::Process,
+    "insecure modes that are on (S3); 0 is well",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static DROPPED: Metric = Metric::counter(
+    "hayward.telemetry.dropped",
+    "{item}",
+    Group::Process,
+    "spans, log records and collections of metrics that no collector took (F47)",
+)
+.by(&[&SIGNAL])
+.of(EVERYBODY);
+pub static LINES_WITHHELD: Metric = Metric::counter(
+    "hayward.log.withheld",
+    "{line}",
+    Group::Process,
+    "lines of the log that were left out because the same had been said just before (T4)",
+)
+.of(EVERYBODY)
+.rare();
+
+pub(super) static ALL: &[&Metric] = &[
+    &HTTP_SERVER,
+    &HTTP_CLIENT,
+    &INSECURE,
+    &DROPPED,
+    &LINES_WITHHELD,
+];

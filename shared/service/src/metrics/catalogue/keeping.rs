@@ -1,0 +1,196 @@
+//! Leadership, the database, publications and invariants: what all five services have.
+
+use super::super::{Attribute, Group, Metric};
+use super::{ALL_SERVICES, SERVICE};
+
+pub static PUBLICATION: Attribute = Attribute::bounded(
+    "hayward.publication",
+    "names of publications, which are in the program",
+);
+/// Why a reader that had a position got everything again: what it missed was forgotten, or its
+/// position is of another history.
+pub static CUT: Attribute =
+    Attribute::listed("hayward.publication.cut", &["forgotten", "other_history"]);
+pub static RETRY: Attribute = Attribute::listed(
+    "hayward.database.retry.cause",
+    &["failed", "panic", "lease_unknown"],
+);
+pub static INVARIANT: Attribute =
+    Attribute::bounded("hayward.invariant.id", "numbers of rules, `I1` to `I28`");
+/// Of the connection pool.
+pub static DB_POOL: Attribute = Attribute::listed("db.client.connection.pool.name", ALL_SERVICES);
+pub static DB_SYSTEM: Attribute = Attribute::listed("db.system.name", &["postgresql"]);
+pub static DB_SUMMARY: Attribute = Attribute::bounded(
+    "db.query.summary",
+    "`commit batch`, `load working set`, `acquire lease`, `renew lease`, and of single \
+     statements their first words as they are in the program, without parameters",
+);
+
+/// Where numbers of things are cut.
+const COUNTS: &[f64] = &[
+    1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_000.0, 2_500.0, 5_000.0,
+];
+
+pub static LEADING: Metric = Metric::gauge(
+    "hayward.leader.leading",
+    "1",
+    Group::Leadership,
+    "one while this replica leads, zero while it stands by",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static EPOCH: Metric = Metric::gauge(
+    "hayward.leader.epoch",
+    "{term}",
+    Group::Leadership,
+    "number of the term of the leader; told by the leader",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static LEADER_CHANGES: Metric = Metric::counter(
+    "hayward.leader.changes",
+    "{term}",
+    Group::Leadership,
+    "terms of leadership that this replica began",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static FENCED_WRITES: Metric = Metric::counter(
+    "hayward.leader.fenced_writes",
+    "{write}",
+    Group::Leadership,
+    "commits that were rolled back because another replica had taken over (I7)",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static SINCE_COMMIT: Metric = Metric::gauge(
+    "hayward.leader.since_commit",
+    "s",
+    Group::Leadership,
+    "since the leader last committed something, or began its term; grows while nothing happens",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+
+pub static DB_DURATION: Metric = Metric::histogram(
+    "db.client.operation.duration",
+    "s",
+    Group::Database,
+    "transactions of the committer, and single statements",
+)
+.by(&[&DB_SYSTEM, &DB_SUMMARY])
+.of(ALL_SERVICES);
+pub static DB_WAIT: Metric = Metric::histogram(
+    "db.client.connection.wait_time",
+    "s",
+    Group::Database,
+    "how long the committer waits for a connection and the beginning of its transaction",
+)
+.by(&[&DB_POOL])
+.of(ALL_SERVICES);
+pub static DB_RETRIES: Metric = Metric::counter(
+    "hayward.database.retries",
+    "{retry}",
+    Group::Database,
+    "times that a leader threw its memory away and read everything again, and that a replica \
+     could not ask for the lease",
+)
+.by(&[&SERVICE, &RETRY])
+.of(ALL_SERVICES)
+.rare();
+pub static TRANSACTION_AGE: Metric = Metric::gauge(
+    "hayward.database.transaction_age",
+    "s",
+    Group::Database,
+    "age of the transaction in flight; 0 where there is none",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static COMMITTER_WAITING: Metric = Metric::gauge(
+    "hayward.committer.waiting",
+    "{command}",
+    Group::Database,
+    "commands that wait to be committed (I25)",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static COMMITTER_BATCH: Metric = Metric::histogram(
+    "hayward.committer.batch",
+    "{command}",
+    Group::Database,
+    "commands applied together",
+)
+.by(&[&SERVICE])
+.cut(COUNTS)
+.of(ALL_SERVICES);
+
+pub static SUBSCRIBERS: Metric = Metric::gauge(
+    "hayward.publication.subscribers",
+    "{reader}",
+    Group::Stream,
+    "readers that wait for news of a publication at the moment",
+)
+.by(&[&SERVICE, &PUBLICATION])
+.of(ALL_SERVICES);
+pub static FOLLOWER_LAG: Metric = Metric::gauge(
+    "hayward.follower.lag",
+    "s",
+    Group::Stream,
+    "for how long a neighbour owes an answer: 0 while it keeps to the wait it was asked for",
+)
+.by(&[&SERVICE, &PUBLICATION])
+.of(ALL_SERVICES);
+pub static CUT_READERS: Metric = Metric::counter(
+    "hayward.publication.cut_readers",
+    "{reader}",
+    Group::Stream,
+    "answers that had to tell a reader everything although it had a position",
+)
+.by(&[&SERVICE, &PUBLICATION, &CUT])
+.of(ALL_SERVICES)
+.rare();
+
+pub static INVARIANT_HOLDS: Metric = Metric::gauge(
+    "hayward.invariant.holds",
+    "1",
+    Group::Invariants,
+    "one where the invariant holds, zero where it is broken; nothing where it is not checked",
+)
+.by(&[&SERVICE, &INVARIANT])
+.of(ALL_SERVICES);
+pub static INVARIANT_VIOLATIONS: Metric = Metric::gauge(
+    "hayward.invariant.violations",
+    "{violation}",
+    Group::Invariants,
+    "how often the invariant is broken",
+)
+.by(&[&SERVICE, &INVARIANT])
+.of(ALL_SERVICES);
+pub static INVARIANT_SINCE_GOOD: Metric = Metric::gauge(
+    "hayward.invariant.since_good",
+    "s",
+    Group::Invariants,
+    "time since the invariant was last seen to hold",
+)
+.by(&[&SERVICE, &INVARIANT])
+.of(ALL_SERVICES);
+
+pub(super) static ALL: &[&Metric] = &[
+    &LEADING,
+    &EPOCH,
+    &LEADER_CHANGES,
+    &FENCED_WRITES,
+    &SINCE_COMMIT,
+    &DB_DURATION,
+    &DB_WAIT,
+    &DB_RETRIES,
+    &TRANSACTION_AGE,
+    &COMMITTER_WAITING,
+    &COMMITTER_BATCH,
+    &SUBSCRIBERS,
+    &FOLLOWER_LAG,
+    &CUT_READERS,
+    &INVARIANT_HOLDS,
+    &INVARIANT_VIOLATIONS,
+    &INVARIANT_SINCE_GOOD,
+];

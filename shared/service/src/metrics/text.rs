@@ -1,0 +1,105 @@
+//! The catalogue as a page for people, `docs/metrics.md`: a test keeps both in step.
+
+use std::fmt::Write as _;
+
+use super::{Group, Metric, Values, catalogue};
+
+const HEAD: &str = "# Metrics
+
+What Hayward tells an OpenTelemetry collector (T2, T3, T6). This page is made from
+`shared/service/src/metrics/catalogue*`; a test keeps both in step (`BLESS=1 cargo test --locked -p
+hayward-service --lib catalogue` writes it anew), and the fleet test `telemetry` compares it with
+what a fleet really sends.
+
+Names and units are those of OpenTelemetry; the second column is what Prometheus makes of them
+behind a collector, where a histogram has `_bucket`, `_sum` and `_count` at its end and dots in
+attributes become underscores (`hayward.service` is the label `hayward_service`). No attribute holds
+an id of a job, an allocation or a node. A metric that says *rare* is told only once something out
+of the ordinary has happened. The resource has `service.name` (`hayward-rm-scheduler`; of a process
+that is several services `hayward-up`), `service.version`, `service.instance.id` and
+`deployment.environment.name`.
+";
+
+/// Which part of T6 a group is.
+fn title(group: Group) -> &'static str {
+    match group {
+        Group::Waiting => "Waiting",
+        Group::Rounds => "Rounds",
+        Group::Fairness => "Fairness",
+        Group::Preemption => "Preemption",
+        Group::Gangs => "Gangs",
+        Group::Nodes => "Nodes, pools and quarantine",
+        Group::Agents => "Agents",
+        Group::Leadership => "Leadership",
+        Group::Database => "Database",
+        Group::Stream => "Stream (publications and their followers)",
+        Group::Invariants => "Invariants",
+        Group::Work => "Work and containers",
+        Group::Placements => "Placements (moves of processes)",
+        Group::Http => "HTTP",
+        Group::Process => "The process and its telemetry",
+    }
+}
+
+fn row(page: &mut String, metric: &Metric) {
+    let keys: Vec<String> = metric
+        .attributes
+        .iter()
+        .map(|attribute| format!("`{}`", attribute.key))
+        .collect();
+    let rare = if metric.quiet { "" } else { " (rare)" };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        page,
+        "| `{}` | `{}` | {} | `{}` | {} | {} | {}{rare} |",
+        metric.name,
+        metric.prometheus(),
+        metric.kind.as_str(),
+        metric.unit,
+        keys.join(", "),
+        metric.services.join(", "),
+        metric.what,
+    );
+}
+
+/// The whole page.
+pub fn document() -> String {
+    let mut page = HEAD.to_owned();
+    let mut groups: Vec<Group> = catalogue::all().map(|metric| metric.group).collect();
+    groups.sort_unstable();
+    groups.dedup();
+    for group in groups {
+        let _ = write!(
+            page,
+            "\n## {}\n\n| Name | In Prometheus | Kind | Unit | Attributes | Told by | What |\n\
+             |---|---|---|---|---|---|---|\n",
+            title(group)
+        );
+        for metric in catalogue::all().filter(|metric| metric.group == group) {
+            row(&mut page, metric);
+        }
+    }
+    page.push_str("\n## Attributes\n\n| Key | Values |\n|---|---|\n");
+    for attribute in catalogue::attributes() {
+        let values = match attribute.values {
+            Values::Listed(words) => {
+                let words: Vec<String> = words.iter().map(|word| format!("`{word}`")).collect();
+                words.join(", ")
+            }
+            Values::Bounded(by) => by.to_owned(),
+        };
+        let _ = writeln!(page, "| `{}` | {values} |", attribute.key);
+    }
+    page.push_str(AFTER);
+    page
+}
+
+const AFTER: &str = "
+## What is not told
+
+* Audit records: told by nobody yet.
+* An outbox and its lag: there is none. What a transaction committed is in memory, and visible, the
+  moment its commit returns (decision 0004); `hayward.committer.waiting` says what waits before it.
+* Parked records: there are none. A command that panics fails its batch, which is counted in
+  `hayward.database.retries` with the cause `panic`.
+";

@@ -1,0 +1,132 @@
+//! Repeated lines are left out, and counted (T4). What goes wrong goes wrong again, often a
+//! thousand times a second: of one kind of warning a few lines are let through in a while, of other
+//! lines those that do not say exactly the same. The next line of the kind says how many were left
+//! out.
+
+use std::cell::Cell;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tracing::field::{Field, Visit};
+use tracing::{Event, Level, Subscriber, callsite::Identifier};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use crate::metrics::catalogue::LINES_WITHHELD;
+
+/// Lines of one kind let through in a while.
+const LET_THROUGH: u64 = 20;
+const WHILE: Duration = Duration::from_secs(10);
+/// Kinds remembered.
+const KINDS: usize = 4_096;
+
+thread_local! {
+    /// What the line that is being written has to say of those before it.
+    static WITHHELD: Cell<u64> = const { Cell::new(0) };
+}
+
+/// How many lines of this kind were left out before the one that is being written.
+pub(super) fn withheld() -> u64 {
+    WITHHELD.get()
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    since: Instant,
+    passed: u64,
+    withheld: u64,
+}
+
+#[derive(Default)]
+pub(super) struct Patience(Mutex<HashMap<(Identifier, u64), Seen>>);
+
+impl Patience {
+    /// `None` leaves the line out; else it says how many were left out before it.
+    fn admits(&self, kind: (Identifier, u64), now: Instant) -> Option<u64> {
+        let mut kinds = self.0.lock();
+        if kinds.len() >= KINDS {
+            kinds.retain(|_, seen| now.duration_since(seen.since) < WHILE);
+        }
+        if kinds.len() >= KINDS && !kinds.contains_key(&kind) {
+            return Some(0);
+        }
+        let seen = kinds.entry(kind).or_insert(Seen {
+            since: now,
+            passed: 0,
+            withheld: 0,
+        });
+        if now.duration_since(seen.since) >= WHILE {
+            (seen.since, seen.passed) = (now, 0);
+        }
+        if seen.passed >= LET_THROUGH {
+            seen.withheld += 1;
+            return None;
+        }
+        seen.passed += 1;
+        Some(std::mem::take(&mut seen.withheld))
+    }
+}
+
+impl<S: Subscriber> Layer<S> for Patience {
+    fn event_enabled(&self, event: &Event<'_>, _context: Context<'_, S>) -> bool {
+        let metadata = event.metadata();
+        WITHHELD.set(0);
+        let content = match *metadata.level() {
+            Level::ERROR | Level::WARN => 0,
+            Level::INFO => {
+                let mut content = Content(DefaultHasher::new());
+                event.record(&mut content);
+                content.0.finish()
+            }
+            // Whoever asked for these wants all of them.
+            _ => return true,
+        };
+        let admitted = self.admits((metadata.callsite(), content), Instant::now());
+        if admitted.is_none() {
+            LINES_WITHHELD.add(1, &[]);
+        }
+        WITHHELD.set(admitted.unwrap_or(0));
+        admitted.is_some()
+    }
+}
+
+/// All that a line says.
+struct Content(DefaultHasher);
+
+impl Visit for Content {
+    fn record_str(&mut self, field: &Field, value: &str) {
+        (field.index(), value).hash(&mut self.0);
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        (field.index(), format!("{value:?}")).hash(&mut self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tracing::Callsite as _;
+
+    #[test]
+    fn t4_repeated_lines_are_left_out_and_counted() {
+        let site = tracing::callsite! {
+            name: "a line", kind: tracing::metadata::Kind::EVENT, fields: a
+        };
+        let site = site.metadata().callsite();
+        let kind = || (site.clone(), 0);
+        let (patience, now) = (Patience::default(), Instant::now());
+        let passed = (0..100).filter(|_| patience.admits(kind(), now).is_some());
+        assert_eq!(passed.count(), 20);
+        assert_eq!(
+            patience.admits((site.clone(), 1), now),
+            Some(0),
+            "another line"
+        );
+        assert_eq!(patience.admits(kind(), now + WHILE), Some(80));
+        assert_eq!(patience.admits(kind(), now + WHILE), Some(0));
+    }
+}

@@ -1,0 +1,49 @@
+//! How long single statements take (T2), as the database library tells it: with the first words of
+//! the statement as it stands in the program. Parameters are never part of it.
+
+use std::fmt;
+
+use tracing::field::{Field, Visit};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use crate::metrics::catalogue::{DB_DURATION, DB_SUMMARY, DB_SYSTEM};
+
+/// Where the library tells it.
+pub(super) const TARGET: &str = "sqlx::query";
+
+pub(super) struct Statements;
+
+impl<S: Subscriber> Layer<S> for Statements {
+    fn on_event(&self, event: &Event<'_>, _context: Context<'_, S>) {
+        let mut told = Told::default();
+        event.record(&mut told);
+        if let (Some(summary), Some(seconds)) = (told.summary, told.seconds) {
+            let attributes = [DB_SYSTEM.is("postgresql"), DB_SUMMARY.is(summary)];
+            DB_DURATION.record(seconds, &attributes);
+        }
+    }
+}
+
+#[derive(Default)]
+struct Told {
+    summary: Option<String>,
+    seconds: Option<f64>,
+}
+
+impl Visit for Told {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        if field.name() == "elapsed_secs" {
+            self.seconds = Some(value);
+        }
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        if field.name() == "summary" {
+            self.summary = Some(value.trim_end_matches(" …").to_owned());
+        }
+    }
+
+    fn record_debug(&mut self, _field: &Field, _value: &dyn fmt::Debug) {}
+}

@@ -1,0 +1,205 @@
+//! Places in traces that outlive a request (T5): they are written down with what they belong to,
+//! as W3C has them (`traceparent`), and told of later, by whoever knows what became of it.
+//!
+//! Nothing is written down unless it is kept by a collector: a fleet without one carries no bytes
+//! for it.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::time::{Duration, SystemTime};
+
+use opentelemetry::global::{self, BoxedSpan};
+use opentelemetry::trace::{
+    Link, Span as _, SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceId,
+    TraceState, Tracer as _,
+};
+use opentelemetry::{Context, ContextGuard, KeyValue};
+use tracing_opentelemetry::OpenTelemetrySpanExt as _;
+
+use crate::metrics::catalogue::SERVICE;
+use crate::telemetry::collected;
+
+/// Links of one span at most; the first are as good as any.
+pub const MOST_LINKS: usize = 64;
+
+/// A place in a trace that is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place(SpanContext);
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "00-{}-{}-01", self.0.trace_id(), self.0.span_id())
+    }
+}
+
+impl Place {
+    /// What cannot be read, or is not kept, is no place.
+    pub fn parse(text: &str) -> Option<Self> {
+        let mut parts = text.split('-');
+        let version = parts.next()?;
+        let (trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?);
+        if version.len() != 2 || trace.len() != 32 || span.len() != 16 || flags.len() != 2 {
+            return None;
+        }
+        let context = SpanContext::new(
+            TraceId::from_hex(trace).ok()?,
+            SpanId::from_hex(span).ok()?,
+            TraceFlags::new(u8::from_str_radix(flags, 16).ok()?),
+            true,
+            TraceState::default(),
+        );
+        Self::of(context)
+    }
+
+    fn of(context: SpanContext) -> Option<Self> {
+        (context.is_valid() && context.is_sampled()).then_some(Self(context))
+    }
+
+    /// Where this task is, if that is kept.
+    pub fn here() -> Option<Self> {
+        if !collected() {
+            return None;
+        }
+        let context = tracing::Span::current().context();
+        Self::of(context.span().span_context().clone())
+    }
+
+    /// What is logged until the guard is dropped belongs here.
+    pub fn enter(&self) -> ContextGuard {
+        self.context().attach()
+    }
+
+    fn context(&self) -> Context {
+        Context::new().with_remote_span_context(self.0.clone())
+    }
+}
+
+/// Now, for beginnings and ends of spans, which people compare and nothing else does.
+pub fn now() -> SystemTime {
+    opentelemetry::time::now()
+}
+
+/// So long ago.
+pub fn ago(time: Duration) -> SystemTime {
+    now().checked_sub(time).unwrap_or_else(now)
+}
+
+/// A span that is being described.
+pub struct Beginning {
+    name: Cow<'static, str>,
+    at: SystemTime,
+    parent: Option<Place>,
+    links: Vec<Link>,
+    attributes: Vec<KeyValue>,
+}
+
+impl Beginning {
+    /// Of a service: one process may be several.
+    pub fn new(service: &'static str, name: &'static str) -> Self {
+        Self {
+            name: name.into(),
+            at: now(),
+            parent: None,
+            links: Vec::new(),
+            attributes: vec![SERVICE.is(service)],
+        }
+    }
+
+    #[must_use]
+    pub fn at(mut self, at: SystemTime) -> Self {
+        self.at = at;
+        self
+    }
+
+    #[must_use]
+    pub fn within(mut self, parent: &Place) -> Self {
+        self.parent = Some(parent.clone());
+        self
+    }
+
+    #[must_use]
+    pub fn link(mut self, to: Place) -> Self {
+        if self.links.len() < MOST_LINKS {
+            self.links.push(Link::with_context(to.0));
+        }
+        self
+    }
+
+    /// Spans may hold ids; metrics may not (T3).
+    #[must_use]
+    pub fn with(mut self, key: &'static str, value: impl Into<opentelemetry::Value>) -> Self {
+        self.attributes.push(KeyValue::new(key, value));
+        self
+    }
+
+    pub fn begin(self) -> Open {
+        let parent = self.parent.as_ref().map(Place::context).unwrap_or_default();
+        let tracer = global::tracer("hayward");
+        let builder = tracer
+            .span_builder(self.name)
+            .with_start_time(self.at)
+            .with_links(self.links)
+            .with_attributes(self.attributes);
+        Open(tracer.build_with_context(builder, &parent))
+    }
+
+    /// Of what is over already.
+    pub fn end_at(self, at: SystemTime) {
+        self.begin().end_at(at);
+    }
+}
+
+/// A span that has begun. It ends when it is dropped.
+pub struct Open(BoxedSpan);
+
+impl Open {
+    /// Where it is, if it is kept.
+    pub fn place(&self) -> Option<Place> {
+        Place::of(self.0.span_context().clone())
+    }
+
+    pub fn end_at(mut self, at: SystemTime) {
+        self.0.end_with_timestamp(at);
+    }
+
+    /// What it was about did not come about.
+    pub fn failed(&mut self, why: &'static str) {
+        self.0.set_status(Status::error(why));
+    }
+
+    pub fn note(&mut self, key: &'static str, value: impl Into<opentelemetry::Value>) {
+        self.0.set_attribute(KeyValue::new(key, value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+    #[test]
+    fn t5_a_place_reads_as_it_is_written() {
+        let place = Place::parse(TEXT).unwrap();
+        assert_eq!(place.to_string(), TEXT);
+        for not in [
+            "",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331",
+            "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00",
+            "00-00000000000000000000000000000000-b7ad6b7169203331-01",
+            "00-0af7651916cd43dd8448eb211c80319c-0000000000000000-01",
+            "00-xyz-b7ad6b7169203331-01",
+        ] {
+            assert_eq!(Place::parse(not), None, "{not:?}");
+        }
+    }
+
+    #[test]
+    fn where_nobody_collects_there_is_no_place() {
+        assert_eq!(Place::here(), None);
+        assert_eq!(
+            Beginning::new("rm-scheduler", "round").begin().place(),
+            None
+        );
+    }
+}

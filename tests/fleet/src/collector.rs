@@ -1,0 +1,225 @@
+//! A collector of telemetry as the fleet sees one: it takes OTLP over HTTP, and keeps all of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use axum::extract::{Path, State};
+use bytes::Bytes;
+use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue};
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_data_point};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use parking_lot::Mutex;
+
+type Attributes = BTreeMap<String, String>;
+
+#[derive(Default)]
+struct Kept {
+    bodies: Mutex<BTreeMap<String, Vec<Bytes>>>,
+    hangs: AtomicBool,
+}
+
+/// A collector on a port of its own. It ends with the test.
+pub struct Collector {
+    pub endpoint: String,
+    kept: Arc<Kept>,
+}
+
+/// A span, and who told it.
+#[derive(Debug, Clone)]
+pub struct Span {
+    /// `service.name` of the process.
+    pub process: String,
+    pub name: String,
+    pub trace: Vec<u8>,
+    pub id: Vec<u8>,
+    pub parent: Vec<u8>,
+    /// Traces of the links.
+    pub links: Vec<Vec<u8>>,
+    pub attributes: Attributes,
+    pub failed: bool,
+}
+
+/// One series of a metric, and who told it.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    pub process: String,
+    pub name: String,
+    pub unit: String,
+    pub kind: &'static str,
+    pub attributes: Attributes,
+    /// Of a histogram how many there were.
+    pub value: f64,
+}
+
+async fn receive(State(kept): State<Arc<Kept>>, Path(kind): Path<String>, body: Bytes) {
+    if kept.hangs.load(Ordering::SeqCst) {
+        // Taken, and never answered.
+        return std::future::pending().await;
+    }
+    kept.bodies.lock().entry(kind).or_default().push(body);
+}
+
+impl Collector {
+    pub async fn start() -> Self {
+        let kept = Arc::new(Kept::default());
+        let router = axum::Router::new()
+            .route("/v1/{kind}", axum::routing::post(receive))
+            .with_state(Arc::clone(&kept));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await;
+        let listener = listener.expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        tokio::spawn(async move { axum::serve(listener, router).await });
+        Self {
+            endpoint: format!("http://{address}"),
+            kept,
+        }
+    }
+
+    /// From now on it takes what it is sent and never answers, or answers again.
+    pub fn hang(&self, hangs: bool) {
+        self.kept.hangs.store(hangs, Ordering::SeqCst);
+    }
+
+    /// Every byte it was sent, as text where it is text.
+    pub fn everything(&self) -> String {
+        let bodies = self.kept.bodies.lock();
+        let all = bodies.values().flatten();
+        all.map(|body| String::from_utf8_lossy(body).into_owned())
+            .collect()
+    }
+
+    fn all<M: prost::Message + Default>(&self, kind: &str) -> Vec<M> {
+        let bodies = self.kept.bodies.lock();
+        let bodies = bodies.get(kind).map(Vec::as_slice).unwrap_or_default();
+        let read = |body: &Bytes| M::decode(body.clone()).expect("what OTLP says it is");
+        bodies.iter().map(read).collect()
+    }
+
+    pub fn spans(&self) -> Vec<Span> {
+        let mut spans = Vec::new();
+        for request in self.all::<ExportTraceServiceRequest>("traces") {
+            for resource in request.resource_spans {
+                let process = name_of(resource.resource.as_ref());
+                for span in resource.scope_spans.into_iter().flat_map(|it| it.spans) {
+                    let links = span.links.into_iter().map(|link| link.trace_id);
+                    spans.push(Span {
+                        process: process.clone(),
+                        name: span.name,
+                        trace: span.trace_id,
+                        id: span.span_id,
+                        parent: span.parent_span_id,
+                        links: links.collect(),
+                        attributes: text_of(&span.attributes),
+                        failed: span.status.is_some_and(|status| status.code == 2),
+                    });
+                }
+            }
+        }
+        spans
+    }
+
+    /// Records of the log, each with the process that wrote it.
+    pub fn logs(&self) -> Vec<(String, LogRecord)> {
+        let mut logs = Vec::new();
+        for request in self.all::<ExportLogsServiceRequest>("logs") {
+            for resource in request.resource_logs {
+                let process = name_of(resource.resource.as_ref());
+                let records = resource.scope_logs.into_iter();
+                let records = records.flat_map(|scope| scope.log_records);
+                logs.extend(records.map(|record| (process.clone(), record)));
+            }
+        }
+        logs
+    }
+
+    /// Every series there ever was, as it was told last.
+    pub fn metrics(&self) -> Vec<Measured> {
+        let mut last: BTreeMap<(String, String, Attributes), Measured> = BTreeMap::new();
+        for request in self.all::<ExportMetricsServiceRequest>("metrics") {
+            for resource in request.resource_metrics {
+                let process = name_of(resource.resource.as_ref());
+                let metrics = resource.scope_metrics.into_iter();
+                for metric in metrics.flat_map(|scope| scope.metrics) {
+                    for one in measured(&process, metric) {
+                        let key = (process.clone(), one.name.clone(), one.attributes.clone());
+                        last.insert(key, one);
+                    }
+                }
+            }
+        }
+        last.into_values().collect()
+    }
+}
+
+fn measured(process: &str, metric: Metric) -> Vec<Measured> {
+    let (name, unit) = (metric.name, metric.unit);
+    let one = |kind, attributes: &[KeyValue], value| Measured {
+        process: process.to_owned(),
+        name: name.clone(),
+        unit: unit.clone(),
+        kind,
+        attributes: text_of(attributes),
+        value,
+    };
+    let number = |kind, point: &NumberDataPoint| one(kind, &point.attributes, value_of(point));
+    match metric.data {
+        Some(Data::Gauge(gauge)) => {
+            let points = gauge.data_points.iter();
+            points.map(|point| number("gauge", point)).collect()
+        }
+        Some(Data::Sum(sum)) => {
+            let kind = if sum.is_monotonic { "counter" } else { "sum" };
+            let points = sum.data_points.iter();
+            points.map(|point| number(kind, point)).collect()
+        }
+        Some(Data::Histogram(histogram)) => {
+            let points = histogram.data_points.iter();
+            let count = |count: u64| u32::try_from(count).map_or(f64::MAX, f64::from);
+            points
+                .map(|point| one("histogram", &point.attributes, count(point.count)))
+                .collect()
+        }
+        _ => vec![one("unknown", &[], 0.0)],
+    }
+}
+
+fn value_of(point: &NumberDataPoint) -> f64 {
+    match point.value {
+        Some(number_data_point::Value::AsDouble(value)) => value,
+        Some(number_data_point::Value::AsInt(value)) => {
+            i32::try_from(value).map_or(f64::MAX, f64::from)
+        }
+        None => f64::NAN,
+    }
+}
+
+/// Attributes as text.
+pub fn text_of(attributes: &[KeyValue]) -> Attributes {
+    let pairs = attributes.iter();
+    pairs
+        .map(|pair| (pair.key.clone(), written(pair.value.as_ref())))
+        .collect()
+}
+
+fn written(value: Option<&AnyValue>) -> String {
+    match value.and_then(|value| value.value.as_ref()) {
+        Some(Value::StringValue(text)) => text.clone(),
+        Some(Value::IntValue(number)) => number.to_string(),
+        Some(Value::BoolValue(yes)) => yes.to_string(),
+        Some(Value::DoubleValue(number)) => number.to_string(),
+        other => format!("{other:?}"),
+    }
+}
+
+fn name_of(resource: Option<&Resource>) -> String {
+    let attributes = resource.map(|it| text_of(&it.attributes));
+    let mut attributes = attributes.unwrap_or_default();
+    attributes.remove("service.name").unwrap_or_default()
+}

@@ -1,0 +1,288 @@
+//! What a collector receives of a real fleet (T1–T6): a submission can be followed to its running
+//! process across all services, every metric is as the catalogue says, no secret is anywhere in
+//! it; and a collector that hangs changes nothing (F47).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use hayward_job_converter_api::submission::Submitted;
+use hayward_job_converter_api::{Timeline, WorkState};
+use hayward_service::metrics::catalogue;
+use hayward_service::{Client, clock};
+use hayward_testkit::until_within;
+use hayward_tests_fleet::{
+    Agent, Collector, Measured, Span, World, ends, is_running, job, reaches, service, submit,
+    text_of,
+};
+use hayward_vocabulary::WorkId;
+use http::{HeaderName, Method};
+
+const LIMIT: Duration = Duration::from_mins(2);
+const SECRET: &str = "sesame-that-nobody-may-see";
+const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
+
+fn bytes(hex: &str) -> Vec<u8> {
+    let digit = |at: usize| u8::from_str_radix(&hex[at..at + 2], 16).expect("hex");
+    (0..hex.len()).step_by(2).map(digit).collect()
+}
+
+/// Submits a service under a trace of its own.
+async fn submit_traced(client: &Client) -> WorkId {
+    let mut wanted = service(&["sleep", "600"], 1);
+    wanted.environment = BTreeMap::from([("TOKEN".to_owned(), SECRET.to_owned())]);
+    let call = client
+        .call(Method::POST, "/v1/services")
+        .body(&wanted)
+        .idempotency_key(&clock::fresh_uuid().to_string())
+        .header(
+            HeaderName::from_static("traceparent"),
+            &format!("00-{TRACE}-00f067aa0ba902b7-01"),
+        );
+    let answer: Submitted = call.send().await.expect("accepted");
+    answer.id
+}
+
+fn named<'a>(spans: &'a [Span], name: &str) -> impl Iterator<Item = &'a Span> {
+    let name = name.to_owned();
+    spans.iter().filter(move |span| span.name == name)
+}
+
+/// Names of the children of a span, with the process that told each.
+fn children(spans: &[Span], of: &Span) -> BTreeSet<(String, String)> {
+    let children = spans
+        .iter()
+        .filter(|span| span.trace == of.trace && span.parent == of.id);
+    children
+        .map(|span| (span.process.clone(), span.name.clone()))
+        .collect()
+}
+
+fn holds(all: &BTreeSet<(String, String)>, process: &str, names: &[&str]) -> bool {
+    let told = |name: &&str| all.contains(&(format!("hayward-{process}"), (*name).to_owned()));
+    names.iter().all(told)
+}
+
+/// Traces 1, 2 and 3 of T5, and how they hang together; what is missing, where something is.
+fn followed(spans: &[Span]) -> Result<(), String> {
+    let trace = bytes(TRACE);
+    let mut requests = named(spans, "POST /v1/services");
+    let request = requests
+        .find(|span| span.trace == trace)
+        .ok_or("no request")?;
+    let parts = children(spans, request);
+    if !holds(&parts, "job-converter", &["validate", "commit"]) {
+        return Err(format!("the request has only {parts:?}"));
+    }
+    let mut rounds = named(spans, "round");
+    let round = rounds
+        .find(|span| span.links.contains(&trace))
+        .ok_or("no round is linked to the submission")?;
+    if !round.parent.is_empty() || round.failed || round.trace == trace {
+        return Err(format!("a round is a trace of its own: {round:?}"));
+    }
+    let phases = children(spans, round);
+    let wanted = ["snapshot", "how_much", "what_of", "defragment", "commit"];
+    if !holds(&phases, "rm-scheduler", &wanted) {
+        return Err(format!("the round has only {phases:?}"));
+    }
+    let commit = named(spans, "commit").find(|span| span.parent == round.id);
+    let commit = commit.ok_or("no commit")?;
+    let mut lives = named(spans, "allocation").filter(|span| span.parent == commit.id);
+    let life = lives
+        .find(|span| span.links.contains(&trace))
+        .ok_or("no allocation is linked to the submission")?;
+    let stages = children(spans, life);
+    let whole = holds(&stages, "container-manager", &["order", "first heartbeat"])
+        && holds(
+            &stages,
+            "node-agent",
+            &["fetch", "launch", "running", "stop"],
+        )
+        && holds(&stages, "rm-scheduler", &["release"]);
+    if !whole {
+        return Err(format!("the life of the allocation has only {stages:?}"));
+    }
+    Ok(())
+}
+
+/// What is wrong with one series.
+fn fault(one: &Measured) -> Option<String> {
+    let Some(known) = catalogue::named(&one.name) else {
+        return Some(format!("{} is not in the catalogue", one.name));
+    };
+    if known.unit != one.unit || known.kind.as_str() != one.kind {
+        return Some(format!("{} is a {} in {:?}", one.name, one.kind, one.unit));
+    }
+    let service = one.process.strip_prefix("hayward-").unwrap_or("");
+    if !known.services.contains(&service) {
+        return Some(format!("{} comes from {}", one.name, one.process));
+    }
+    one.attributes.iter().find_map(|(key, value)| {
+        let mut attributes = known.attributes.iter();
+        let attribute = attributes.find(|attribute| attribute.key == key);
+        match attribute {
+            None => Some(format!("{} has {key}", one.name)),
+            Some(it) if !it.allows(value) => Some(format!("{} has {key}={value}", one.name)),
+            Some(_) => None,
+        }
+    })
+}
+
+/// What the catalogue promises of a quiet fleet and nobody has told.
+fn missing(metrics: &[Measured]) -> Vec<String> {
+    let told: BTreeSet<(&str, &str)> = metrics
+        .iter()
+        .map(|one| (one.process.as_str(), one.name.as_str()))
+        .collect();
+    let promised = catalogue::all().filter(|metric| metric.quiet);
+    let promised = promised.flat_map(|metric| {
+        let services = metric.services.iter();
+        services.map(move |service| (format!("hayward-{service}"), metric.name))
+    });
+    promised
+        .filter(|(process, name)| !told.contains(&(process.as_str(), *name)))
+        .map(|(process, name)| format!("{process}: {name}"))
+        .collect()
+}
+
+/// Every secret of the fleet, and ours.
+fn secrets(world: &World) -> Vec<String> {
+    let mut secrets = vec![SECRET.to_owned()];
+    let mut folders = vec![world.keys.dir().to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("keys").flatten() {
+            let path = entry.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if let Ok(text) = std::fs::read_to_string(&path) {
+                let public =
+                    path.extension().is_some_and(|it| it == "pub") || text.contains("PUBLIC");
+                // Of a key its first line of secret; a token is one line.
+                let lines = text.lines().filter(|line| line.len() > 20);
+                let secret = lines.filter(|line| !line.starts_with("-----"));
+                secrets.extend(secret.filter(|_| !public).map(str::to_owned));
+            }
+        }
+    }
+    secrets
+}
+
+fn logged(world: &World) -> String {
+    let entries = std::fs::read_dir(world.dir.path()).expect("logs").flatten();
+    let logs = entries.map(|entry| entry.path());
+    let logs = logs.filter(|path| path.extension().is_some_and(|it| it == "log"));
+    logs.map(|path| std::fs::read_to_string(path).unwrap_or_default())
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
+    let collector = Collector::start().await;
+    let mut world = World::collected(&collector.endpoint).await;
+    world.start_agent("node-1", &Agent::default());
+    world.nodes_take_work(1).await;
+    let ada = world.client("job-converter", "user-ada");
+    let id = submit_traced(&ada).await;
+    let path = format!("/v1/services/{id}");
+    reaches(&ada, &path, LIMIT, is_running).await;
+    let tasks = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
+    assert_eq!(ends(&ada, &tasks, LIMIT).await.state, WorkState::Completed);
+    ada.delete::<()>(&path).await.expect("cancelled");
+    reaches(&ada, &path, LIMIT, |view| view.state.is_final()).await;
+
+    // T5
+    until_within("the whole story of the submission", LIMIT, async || {
+        let story = followed(&collector.spans());
+        story.inspect_err(|gap| eprintln!("{gap}")).ok()
+    })
+    .await;
+    let spans = collector.spans();
+    for span in &spans {
+        let said = span.attributes.get("hayward.service");
+        let inner = ["validate", "commit"].contains(&span.name.as_str());
+        assert!(said.is_some() || inner, "which service? {span:?}");
+    }
+    // The same from the database, when traces are sampled away.
+    let timeline: Timeline = ada.get(&format!("{path}/timeline")).await.expect("told");
+    let events: Vec<&str> = timeline.events.iter().map(|it| it.event.as_str()).collect();
+    eprintln!("{events:#?}");
+
+    // T2, T3, T6
+    until_within("every metric of a quiet fleet", LIMIT, async || {
+        let missing = missing(&collector.metrics());
+        if !missing.is_empty() {
+            eprintln!("{missing:?}");
+        }
+        missing.is_empty().then_some(())
+    })
+    .await;
+    let faults: BTreeSet<String> = collector.metrics().iter().filter_map(fault).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+
+    // T4
+    let logs = collector.logs();
+    let life = named(&spans, "allocation").find(|span| span.links.contains(&bytes(TRACE)));
+    let life = life.expect("followed above");
+    let of_agent = logs.iter().filter(|(from, _)| from == "hayward-node-agent");
+    let mut traced = of_agent.filter(|(_, record)| record.trace_id == life.trace);
+    assert!(traced.next().is_some(), "the agent's lines name the trace");
+    for (from, record) in &logs {
+        let attributes = text_of(&record.attributes);
+        assert!(attributes.contains_key("event"), "{from}: {record:?}");
+    }
+    let lines = logged(&world);
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+        let event = line["event"].as_str();
+        assert!(event.is_some_and(|event| !event.is_empty()), "{line}");
+    }
+
+    // S23
+    let everything = collector.everything();
+    for secret in secrets(&world) {
+        assert!(
+            !everything.contains(&secret),
+            "a collector was told {secret}"
+        );
+        assert!(!lines.contains(&secret), "the log holds {secret}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn f47_a_collector_that_hangs_changes_nothing_and_what_is_lost_is_counted() {
+    let collector = Collector::start().await;
+    collector.hang(true);
+    let mut world = World::collected(&collector.endpoint).await;
+    world.start_agent("node-1", &Agent::default());
+    world.nodes_take_work(1).await;
+    let ada = world.client("job-converter", "user-ada");
+    for _ in 0..10 {
+        // One attempt, within the patience of a client: nobody waits for the collector.
+        let wanted = job(&["/bin/true"], 1);
+        let key = clock::fresh_uuid().to_string();
+        let answer: Result<Submitted, _> = ada.post("/v1/jobs", &wanted, Some(&key)).await;
+        let id = answer.expect("accepted").id;
+        assert_eq!(ends(&ada, &id, LIMIT).await.state, WorkState::Completed);
+    }
+    // Four seconds for what is left, and what an orderly end takes besides.
+    let began = Instant::now();
+    world.terminate("blocklist");
+    let took = began.elapsed();
+    assert!(took < Duration::from_secs(20), "it ended after {took:?}");
+
+    collector.hang(false);
+    until_within("what was dropped to be told", LIMIT, async || {
+        let metrics = collector.metrics();
+        let dropped = |signal: &str| {
+            let mut metrics = metrics.iter();
+            metrics.any(|one| {
+                one.name == "hayward.telemetry.dropped"
+                    && one.attributes["hayward.telemetry.signal"] == signal
+                    && one.value > 0.0
+            })
+        };
+        let all = dropped("spans") && dropped("logs") && dropped("metrics");
+        all.then_some(())
+    })
+    .await;
+}
