@@ -23,7 +23,9 @@ impl Resolve for InTurn {
             let found = tokio::net::lookup_host((name.as_str(), 0)).await?;
             let found: Vec<_> = found.collect();
             if found.is_empty() {
-                return Err(io::Error::new(io::ErrorKind::NotFound, "a name without address").into());
+                return Err(
+                    io::Error::new(io::ErrorKind::NotFound, "a name without address").into(),
+                );
             }
             let turn = turn.fetch_add(1, Ordering::Relaxed);
             Ok(Box::new(in_turn(found, turn).into_iter()) as Addrs)
@@ -57,7 +59,10 @@ mod tests {
 
     #[test]
     fn each_turn_begins_with_another_of_the_preferred_family() {
-        let (one, two) = (["10.0.0.1:0", "10.0.0.2:0", "[::1]:0"], ["10.0.0.2:0", "10.0.0.1:0"]);
+        let (one, two) = (
+            ["10.0.0.1:0", "10.0.0.2:0", "[::1]:0"],
+            ["10.0.0.2:0", "10.0.0.1:0"],
+        );
         let begins = |found: &[&str], turn| in_turn(addresses(found), turn)[0];
         // Whatever the resolver's own order is.
         assert_eq!(begins(&one, 0), begins(&two, 0));
@@ -74,6 +79,11 @@ mod tests {
         let names = InTurn::default();
         let found = names.resolve("localhost".parse().unwrap()).await;
         assert!(found.unwrap().all(|address| address.ip().is_loopback()));
-        assert!(names.resolve("no-such-name.invalid".parse().unwrap()).await.is_err());
+        assert!(
+            names
+                .resolve("no-such-name.invalid".parse().unwrap())
+                .await
+                .is_err()
+        );
     }
 }
