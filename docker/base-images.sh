@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Makes local stand-ins for the three official base images, under their official names, on a
+# Makes local stand-ins for the official base images, under their official names, on a
 # machine that reaches Debian's mirror but no image registry. Where a registry answers, nobody
 # needs this: `docker-compose build` pulls the real ones.
 #
-#   docker/base-images.sh [--force] [debian] [rust] [postgres]
+#   docker/base-images.sh [--force] [debian] [rust] [postgres] [prometheus]
 #
 # An image that is already there is left alone unless `--force` is given, so a real one is never
 # replaced by accident. Needs root, debootstrap, and for `rust` a rustup toolchain to copy.
@@ -14,12 +14,13 @@ suite=bookworm
 mirror=${DEBIAN_MIRROR:-http://deb.debian.org/debian}
 rust_version=1.95
 postgres_major=15
+prometheus_version=2.42.0
 force=no
 wanted=()
 for argument in "$@"; do
   case $argument in
     --force) force=yes ;;
-    debian | rust | postgres) wanted+=("$argument") ;;
+    debian | rust | postgres | prometheus) wanted+=("$argument") ;;
     *) echo "unknown argument: $argument" >&2; exit 2 ;;
   esac
 done
@@ -129,6 +130,25 @@ make_postgres() {
   # to leave, until it is killed.
   printf 'FROM postgres:%s\nSTOPSIGNAL SIGINT\n' "$postgres_major" \
     | docker build -q -t "postgres:$postgres_major" - >/dev/null
+}
+
+# The version is Debian's and so is the tag: PROMETHEUS_VERSION=v2.42.0 makes the stack take it.
+make_prometheus() {
+  needed "prom/prometheus:v$prometheus_version" || return 0
+  docker build -q -t "prom/prometheus:v$prometheus_version" - >/dev/null <<DOCKERFILE
+FROM debian:$suite-slim
+RUN apt-get update -qq \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus \
+    && rm -rf /var/lib/apt/lists/* && install -d -o nobody -g nogroup /prometheus
+RUN prometheus --version 2>&1 | grep -q 'version $prometheus_version'
+USER nobody
+WORKDIR /prometheus
+VOLUME /prometheus
+EXPOSE 9090
+ENTRYPOINT ["/bin/prometheus"]
+CMD ["--config.file=/etc/prometheus/prometheus.yml", "--storage.tsdb.path=/prometheus"]
+DOCKERFILE
+  echo "prom/prometheus:v$prometheus_version made"
 }
 
 for image in "${wanted[@]}"; do "make_$image"; done

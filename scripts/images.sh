@@ -3,10 +3,13 @@
 # container: quicker, and the only way where containers do not reach the crate registry.
 #
 # The result bears the name that docker-compose.yml uses, so `docker-compose up` takes it as it is.
+#
+#   scripts/images.sh [DIRECTORY]    with a directory, takes the programs that are there already
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 profile=${PROFILE:-release}
+built=${1:-}
 newest=2.36 # the C library of Debian bookworm, on which the image stands
 here=$(ldd --version | sed -n '1s/.* //p')
 if [ "$(printf '%s\n%s\n' "$here" "$newest" | sort -V | tail -n 1)" != "$newest" ]; then
@@ -15,8 +18,11 @@ if [ "$(printf '%s\n%s\n' "$here" "$newest" | sort -V | tail -n 1)" != "$newest"
   exit 1
 fi
 
-SQLX_OFFLINE=true cargo build --profile "$profile" --locked --workspace --bins
-built=${CARGO_TARGET_DIR:-target}/$profile
+if [ -z "$built" ]; then
+  SQLX_OFFLINE=true cargo build --profile "$profile" --locked --workspace --bins
+  built=${CARGO_TARGET_DIR:-target}/$profile
+fi
+[ -x "$built/hayward" ] || { echo "$built has no programs" >&2; exit 1; }
 
 image=hayward:${HAYWARD_VERSION:-latest}
 docker build --target runtime -t hayward-runtime:latest .

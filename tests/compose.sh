@@ -8,83 +8,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-patience=${HAYWARD_TEST_SECONDS:-120}
-project=hayward-test-$$
-# Empty means any free port.
-export HAYWARD_JOB_CONVERTER_PORT='' HAYWARD_RM_SCHEDULER_PORT='' HAYWARD_CONTAINER_MANAGER_PORT=''
-export HAYWARD_NODE_STATUS_PORT='' HAYWARD_BLOCKLIST_PORT=''
-scratch=$(mktemp -d)
-stack() { docker-compose --ansi never -p "$project" "$@" </dev/null; }
+. tests/compose/common.sh
 
-leave() {
-  local status=$?
-  trap - EXIT INT TERM
-  if [ $status -ne 0 ]; then
-    echo "--- the stack when it failed"
-    stack ps || true
-    stack logs --no-color --tail 40 || true
-  fi
-  echo "taking the stack down"
-  stack down --volumes --remove-orphans --timeout 10 >/dev/null 2>&1 || true
-  rm -rf "$scratch"
-  exit $status
-}
-trap leave EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
-
-fail() { echo "FAILED: $*" >&2; exit 1; }
-
-# Looks again and again until the command says yes, for a bounded time.
-until_true() { # what command...
-  local what=$1 begun=$SECONDS
-  shift
-  until "$@"; do
-    [ $((SECONDS - begun)) -lt "$patience" ] || fail "$what: not within $patience s"
-    sleep 0.5
-  done
-  echo "$what: after $((SECONDS - begun)) s"
-}
-
-url() { # service port
-  echo "http://$(stack port "$1" "$2")"
-}
-
-ready() { curl -fsS -m 5 -o /dev/null "$1/readyz" 2>/dev/null; }
-
-cli() { stack run --rm -T cli "$@"; }
-
-# Tokens go to curl in a header file, so that they do not show among its arguments.
-as() { # who, curl arguments...
-  local who=$1
-  shift
-  curl -fsS -m 20 -H "@$scratch/$who" -H 'Content-Type: application/json' "$@"
-}
-
-# The value of the first field of that name in a JSON text on one line.
-field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
-
-echo "bringing up $project"
-timeout 1800 docker-compose --ansi never -p "$project" up -d </dev/null >"$scratch/up.log" 2>&1 ||
-  { tail -n 40 "$scratch/up.log"; fail "docker-compose up"; }
-
-jobs=$(url job-converter 7400)
-nodes=$(url node-status 7403)
-for service in job-converter:7400 rm-scheduler:7401 container-manager:7402 node-status:7403 \
-  blocklist:7404; do
-  until_true "${service%:*} ready" ready "$(url "${service%:*}" "${service#*:}")"
-done
-
-umask 077
-for who in operator user-ada; do
-  token=$(cli cat "tokens/$who.token" | tr -d '\r\n')
-  printf 'Authorization: Bearer %s' "$token" >"$scratch/$who"
-done
-
-healthy_nodes() {
-  [ "$(as operator "$nodes/v1/nodes" | grep -o '"health":"healthy"' | wc -l)" -eq 3 ]
-}
-until_true "three nodes healthy" healthy_nodes
+bring_up
 
 echo "refuses strangers"
 status=$(curl -s -m 10 -o /dev/null -w '%{http_code}' "$jobs/v1/jobs")

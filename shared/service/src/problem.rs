@@ -155,6 +155,10 @@ impl Problem {
         if let Some(seconds) = retry_after {
             headers.insert(header::RETRY_AFTER, HeaderValue::from(seconds));
         }
+        if self.code == Code::Standby {
+            // Another replica may have the same name: the next connection finds it.
+            headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
         if status == http::StatusCode::UNAUTHORIZED {
             headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }

@@ -157,6 +157,7 @@ fn build(builder: ClientBuilder) -> anyhow::Result<reqwest::Client> {
         .tcp_nodelay(true)
         .redirect(reqwest::redirect::Policy::none())
         .no_proxy()
+        .dns_resolver(super::names::InTurn::default())
         .user_agent(concat!("hayward/", env!("CARGO_PKG_VERSION")))
         .build()
         .context("cannot make an http client")

@@ -37,6 +37,9 @@ fn answers_say_how_to_go_on() {
     assert_eq!(response.headers()["content-type"], CONTENT_TYPE);
     let who = Problem::new(Code::Unauthenticated, "who are you").into_response();
     assert_eq!(who.headers()["www-authenticate"], "Bearer");
+    // Or the next request would come to the same replica, by the same connection.
+    let standby = Problem::standby().into_response();
+    assert_eq!(standby.headers()["connection"], "close");
 }
 
 #[test]

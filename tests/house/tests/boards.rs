@@ -1,0 +1,485 @@
+//! Boards and alerts use what is told (T7, T8): every metric, label and listed value is in the
+//! catalogue, which the fleet test of telemetry compares with what a fleet sends; every alert has a
+//! page and examples; files are as Grafana and Prometheus take them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
+
+use hayward_tests_house::promql::{Matcher, Used, used};
+use hayward_tests_house::{assert_none, files, read, root};
+use serde_json::Value;
+
+const HOME: &str = "docker/observability";
+const CATALOGUE: &str = "docs/metrics.md";
+const PAGES: &str = "docs/runbooks";
+
+/// What T8 asks for, and the alert that answers it. There is no metric of certificates yet, and so
+/// no alert of theirs.
+const T8: [(&str, &str); 15] = [
+    ("any invariant false", "HaywardInvariantBroken"),
+    (
+        "no effective commit for 30 s with demand",
+        "HaywardNoCommit",
+    ),
+    ("fenced writes", "HaywardFencedWrites"),
+    ("oldest wait over class target", "HaywardLongWait"),
+    ("preemption budget spent", "HaywardPreemptionBudgetSpent"),
+    ("brake engaged", "HaywardBrakeOn"),
+    ("pool under floor", "HaywardPoolUnderFloor"),
+    (
+        "more than 2 % of launches failing in a pool",
+        "HaywardLaunchesFail",
+    ),
+    ("stream or outbox lag", "HaywardFollowerLags"),
+    ("parked records", "HaywardPoisonedCommand"),
+    ("burn of G8 and G10, fast", "HaywardObjectiveBurnsFast"),
+    ("burn of G8 and G10, slow", "HaywardObjectiveBurnsSlowly"),
+    ("audit chain broken", "HaywardAuditBroken"),
+    ("insecure mode on", "HaywardInsecureMode"),
+    ("ping-pong must be 0 (T6)", "HaywardPreemptionInTurn"),
+];
+/// T7.
+const BOARDS: [&str; 8] = [
+    "1-fleet-health",
+    "2-waiting",
+    "3-fairness",
+    "4-preemption-and-churn",
+    "5-nodes-quarantine-and-drains",
+    "6-scheduler-internals",
+    "7-api-and-database",
+    "8-invariants-and-recovery",
+];
+/// The resource, which the collector makes labels of all series.
+const RESOURCE: [&str; 6] = [
+    "job",
+    "instance",
+    "service_name",
+    "service_version",
+    "service_instance_id",
+    "deployment_environment_name",
+];
+
+/// What series of a metric may have, and which values where these are a closed list.
+#[derive(Debug, Clone, Default)]
+struct Labels(BTreeMap<String, Option<BTreeSet<String>>>);
+
+/// By its name in Prometheus.
+type Known = BTreeMap<String, Labels>;
+
+fn text(path: &str) -> String {
+    read(Path::new(path)).unwrap_or_else(|| panic!("{path} is not there"))
+}
+
+fn yaml(path: &str) -> Value {
+    yaml_serde::from_str(&text(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn word<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// What stands between backticks.
+fn ticked(cell: &str) -> Vec<String> {
+    cell.split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect()
+}
+
+fn label(attribute: &str) -> String {
+    attribute.replace('.', "_")
+}
+
+fn catalogue(page: &str) -> Known {
+    let cells = |line: &str| -> Option<Vec<String>> {
+        let row = line.strip_prefix("| `")?.strip_suffix(" |")?;
+        Some(format!("`{row}").split(" | ").map(str::to_owned).collect())
+    };
+    let rows: Vec<Vec<String>> = page.lines().filter_map(cells).collect();
+    // A closed list is words in backticks and commas, and nothing else.
+    let listed = |cell: &str| {
+        let outside: String = cell.split('`').step_by(2).collect();
+        let closed = outside.chars().all(|c| matches!(c, ',' | ' '));
+        closed.then(|| ticked(cell).into_iter().collect::<BTreeSet<_>>())
+    };
+    let pairs = rows.iter().filter(|cells| cells.len() == 2);
+    let values: BTreeMap<String, Option<BTreeSet<String>>> = pairs
+        .map(|cells| (ticked(&cells[0])[0].clone(), listed(&cells[1])))
+        .collect();
+    let mut known = Known::new();
+    for cells in rows.iter().filter(|cells| cells.len() == 7) {
+        let attributes = ticked(&cells[4]);
+        let mut labels = Labels::default();
+        for attribute in &attributes {
+            let closed = values.get(attribute).cloned().flatten();
+            labels.0.insert(label(attribute), closed);
+        }
+        labels
+            .0
+            .extend(RESOURCE.map(|name| (name.to_owned(), None)));
+        let name = ticked(&cells[1])[0].clone();
+        if cells[2] == "histogram" {
+            known.insert(format!("{name}_sum"), labels.clone());
+            known.insert(format!("{name}_count"), labels.clone());
+            labels.0.insert("le".to_owned(), None);
+            known.insert(format!("{name}_bucket"), labels);
+        } else {
+            known.insert(name, labels);
+        }
+    }
+    known
+}
+
+fn rules() -> Vec<Value> {
+    let file = yaml(&format!("{HOME}/alerts.yml"));
+    let groups = list(&file, "groups").iter();
+    groups
+        .flat_map(|group| list(group, "rules").to_vec())
+        .collect()
+}
+
+fn alerts() -> Vec<Value> {
+    let all = rules().into_iter();
+    all.filter(|rule| rule["alert"].is_string()).collect()
+}
+
+/// With what rules make: their own series, and those that Prometheus keeps of alerts.
+fn known() -> Known {
+    let mut known = catalogue(&text(CATALOGUE));
+    assert!(known.len() > 50, "{CATALOGUE} is read");
+    for rule in rules() {
+        let name = word(&rule, "record");
+        if !name.is_empty() {
+            let more = rule["labels"].as_object().into_iter().flatten();
+            let labels = known.entry(name.to_owned()).or_default();
+            labels.0.extend(more.map(|(key, _)| (key.clone(), None)));
+        }
+    }
+    let of_alerts = ["alertname", "alertstate", "severity", "hayward_service"];
+    let of_alerts = of_alerts.map(|name| (name.to_owned(), None));
+    known.insert("ALERTS".to_owned(), Labels(of_alerts.into()));
+    known
+}
+
+fn boards() -> Vec<(String, Value)> {
+    let here = Path::new(HOME).join("boards");
+    let all = files().into_iter().filter(|path| path.starts_with(&here));
+    let read = all.map(|path| {
+        let name = path
+            .file_stem()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let board = serde_json::from_str(&text(&path.display().to_string()));
+        (
+            name.clone(),
+            board.unwrap_or_else(|error| panic!("{name}: {error}")),
+        )
+    });
+    read.collect()
+}
+
+/// Every expression of a board, and where it stands.
+fn asked(board: &Value) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for panel in list(board, "panels") {
+        for target in list(panel, "targets") {
+            all.push((
+                word(panel, "title").to_owned(),
+                word(target, "expr").to_owned(),
+            ));
+        }
+    }
+    for variable in list(&board["templating"], "list") {
+        all.push((
+            word(variable, "name").to_owned(),
+            word(&variable["query"], "query").to_owned(),
+        ));
+    }
+    for note in list(&board["annotations"], "list") {
+        all.push((word(note, "name").to_owned(), word(note, "expr").to_owned()));
+    }
+    all
+}
+
+fn every_expression() -> Vec<(String, String)> {
+    let of_rules = rules().into_iter().map(|rule| {
+        let name = format!("{}{}", word(&rule, "alert"), word(&rule, "record"));
+        (name, word(&rule, "expr").to_owned())
+    });
+    let of_boards = boards().into_iter().flat_map(|(name, board)| {
+        let all = asked(&board).into_iter();
+        all.map(move |(place, expression)| (format!("{name}: {place}"), expression))
+    });
+    of_rules.chain(of_boards).collect()
+}
+
+/// Values that no series can have.
+fn never(matcher: &Matcher, closed: Option<&BTreeSet<String>>) -> Vec<String> {
+    // A variable of Grafana, or a pattern that is no list of words.
+    let words = matcher.value.split('|');
+    let plain = words.filter(|word| {
+        word.chars()
+            .all(|c| c.is_ascii_alphanumeric() || "_-".contains(c))
+            && !word.is_empty()
+    });
+    let Some(closed) = closed else {
+        return Vec::new();
+    };
+    let lost = plain.filter(|word| !closed.contains(*word));
+    lost.map(str::to_owned).collect()
+}
+
+/// What an expression uses that nobody tells.
+fn untold(known: &Known, read: &Used) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut labels = BTreeSet::new();
+    for selector in &read.selectors {
+        let metric = &selector.metric;
+        let Some(of_it) = known.get(metric) else {
+            found.push(format!("no metric {metric}"));
+            continue;
+        };
+        labels.extend(of_it.0.keys());
+        for matcher in &selector.matchers {
+            match of_it.0.get(&matcher.label) {
+                None => found.push(format!("no label {} of {metric}", matcher.label)),
+                Some(closed) => {
+                    let lost = never(matcher, closed.as_ref()).into_iter();
+                    found.extend(lost.map(|it| format!("{} is never {it}", matcher.label)));
+                }
+            }
+        }
+    }
+    let lost = read.labels.iter().filter(|label| !labels.contains(label));
+    found.extend(lost.map(|label| format!("no label {label}")));
+    found
+}
+
+#[test]
+fn what_boards_and_alerts_use_is_told() {
+    let known = known();
+    let mut found = Vec::new();
+    let mut count = 0;
+    for (place, expression) in every_expression() {
+        match used(&expression) {
+            Ok(read) => {
+                count += read.selectors.len();
+                let lost = untold(&known, &read).into_iter();
+                found.extend(lost.map(|it| format!("{place}: {it}")));
+            }
+            Err(error) => found.push(format!("{place}: {error}: {expression}")),
+        }
+    }
+    assert!(count > 100, "only {count} metrics were looked at");
+    assert_none("boards and alerts use what is told", &found);
+}
+
+#[test]
+fn what_is_told_is_on_a_board() {
+    let expressions = every_expression().into_iter();
+    let read = expressions.filter_map(|(_, expression)| used(&expression).ok());
+    let used: BTreeSet<String> = read
+        .flat_map(|read| read.selectors)
+        .map(|selector| selector.metric)
+        .collect();
+    let shown = |name: &str| {
+        let ends = ["", "_bucket", "_sum", "_count"];
+        ends.iter()
+            .any(|end| used.contains(&format!("{name}{end}")))
+    };
+    let names = catalogue(&text(CATALOGUE));
+    let names = names
+        .keys()
+        .filter(|name| !name.ends_with("_sum") && !name.ends_with("_count"));
+    let found: Vec<String> = names
+        .map(|name| name.trim_end_matches("_bucket"))
+        .filter(|name| !shown(name))
+        .map(str::to_owned)
+        .collect();
+    assert_none("a metric that nobody looks at", &found);
+}
+
+#[test]
+fn t8_every_alert_there_should_be_has_a_page() {
+    let mut found = Vec::new();
+    let all = alerts();
+    let names: BTreeSet<&str> = all.iter().map(|alert| word(alert, "alert")).collect();
+    assert_eq!(names.len(), all.len(), "an alert has a name of its own");
+    let lost = T8.iter().filter(|(_, alert)| !names.contains(alert));
+    found.extend(lost.map(|(what, _)| format!("no alert for: {what}")));
+    let index = text(&format!("{PAGES}/README.md"));
+    let mut pages = BTreeSet::from([Path::new(PAGES).join("README.md")]);
+    for alert in &all {
+        let name = word(alert, "alert");
+        let path = word(&alert["annotations"], "runbook");
+        let page = read(Path::new(path)).unwrap_or_default();
+        let told = |page: &str| page.contains(&format!("`{name}`"));
+        if !told(&page) || !page.contains("**Do.**") || !told(&index) {
+            found.push(format!("{name}: {path} does not say what to do"));
+        }
+        if !["page", "ticket", "info"].contains(&word(&alert["labels"], "severity")) {
+            found.push(format!("{name}: for whom?"));
+        }
+        if word(&alert["annotations"], "summary").is_empty() {
+            found.push(format!("{name}: what is it?"));
+        }
+        pages.insert(path.into());
+    }
+    let written = files().into_iter().filter(|path| path.starts_with(PAGES));
+    let lost = written.filter(|path| !pages.contains(path));
+    found.extend(lost.map(|path| format!("{}: no alert leads here", path.display())));
+    assert_none("an alert has a page", &found);
+}
+
+#[test]
+fn every_alert_is_seen_to_fire_and_not_to() {
+    let file = yaml(&format!("{HOME}/alerts-test.yml"));
+    let groups = list(&file, "tests").iter();
+    let tries: Vec<&Value> = groups
+        .flat_map(|group| list(group, "alert_rule_test"))
+        .collect();
+    let tried = |name: &str, fires: bool| {
+        tries.iter().any(|one| {
+            word(one, "alertname") == name && fires != list(one, "exp_alerts").is_empty()
+        })
+    };
+    let all = alerts();
+    let names = all.iter().map(|alert| word(alert, "alert"));
+    let found: Vec<String> = names
+        .filter(|name| !tried(name, true) || !tried(name, false))
+        .map(str::to_owned)
+        .collect();
+    assert_none("an alert without an example of both", &found);
+}
+
+#[test]
+fn t7_boards_are_as_grafana_takes_them() {
+    let sources = yaml(&format!("{HOME}/grafana/datasources/hayward.yaml"));
+    let sources: BTreeSet<&str> = list(&sources, "datasources")
+        .iter()
+        .map(|source| word(source, "uid"))
+        .collect();
+    let boards = boards();
+    let names: Vec<&str> = boards.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, BOARDS);
+    let mut found = Vec::new();
+    let mut ids = BTreeSet::new();
+    for (name, board) in &boards {
+        if !ids.insert(word(board, "uid")) || word(board, "title").is_empty() {
+            found.push(format!("{name} is not told from others"));
+        }
+        found.extend(faults(board, &sources).map(|fault| format!("{name}: {fault}")));
+    }
+    assert_none("a board is as Grafana takes it", &found);
+}
+
+fn faults<'a>(board: &'a Value, sources: &BTreeSet<&str>) -> impl Iterator<Item = String> + 'a {
+    let mut found = Vec::new();
+    let mut places: Vec<(u64, u64, u64, u64)> = Vec::new();
+    let mut ids = BTreeSet::new();
+    for panel in list(board, "panels") {
+        let title = word(panel, "title");
+        let grid = |key: &str| panel["gridPos"][key].as_u64().unwrap_or_default();
+        let (x, y, w, h) = (grid("x"), grid("y"), grid("w"), grid("h"));
+        let apart = |&(left, top, wide, high): &(u64, u64, u64, u64)| {
+            left + wide <= x || x + w <= left || top + high <= y || y + h <= top
+        };
+        if w == 0 || h == 0 || x + w > 24 || !places.iter().all(apart) {
+            found.push(format!("{title} lies badly"));
+        }
+        places.push((x, y, w, h));
+        if title.is_empty() || !ids.insert(panel["id"].as_u64()) {
+            found.push(format!(
+                "{title}: a panel has a title and a number of its own"
+            ));
+        }
+        if !sources.contains(word(&panel["datasource"], "uid")) {
+            found.push(format!("{title} asks nobody"));
+        }
+        if list(panel, "targets").is_empty() {
+            found.push(format!("{title} asks nothing"));
+        }
+    }
+    let variables: BTreeSet<&str> = list(&board["templating"], "list")
+        .iter()
+        .map(|variable| word(variable, "name"))
+        .collect();
+    for (place, expression) in asked(board) {
+        for part in expression.split('$').skip(1) {
+            let end = part.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+            let name = &part[..end.unwrap_or(part.len())];
+            if name != "__rate_interval" && !variables.contains(name) {
+                found.push(format!("{place}: ${name} is no variable"));
+            }
+        }
+    }
+    found.into_iter()
+}
+
+/// Where promtool is installed, as it is where all checks run.
+#[test]
+fn promtool_accepts_rules_examples_and_boards() {
+    let home = root().join(HOME);
+    let Ok(version) = Command::new("promtool").arg("--version").output() else {
+        return;
+    };
+    assert!(version.status.success());
+    let run = |arguments: &[&str]| {
+        let said = Command::new("promtool")
+            .args(arguments)
+            .current_dir(&home)
+            .output()
+            .expect("promtool runs, for it did before");
+        assert!(
+            said.status.success(),
+            "promtool {arguments:?}\n{}{}",
+            String::from_utf8_lossy(&said.stdout),
+            String::from_utf8_lossy(&said.stderr)
+        );
+    };
+    run(&["check", "config", "prometheus.yml"]);
+    run(&["test", "rules", "alerts-test.yml"]);
+    // Expressions of boards as if they were rules.
+    let expressions = every_expression().into_iter();
+    let asked = expressions.filter(|(_, expression)| !expression.starts_with("label_values("));
+    let rules: Vec<Value> = asked
+        .enumerate()
+        .map(|(number, (_, expression))| {
+            let expression = expression.replace("$__rate_interval", "5m");
+            serde_json::json!({"record": format!("board:{number}"), "expr": expression})
+        })
+        .collect();
+    let file = serde_json::json!({"groups": [{"name": "boards", "rules": rules}]});
+    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("boards.json");
+    std::fs::write(&path, file.to_string()).expect("a file of ours");
+    run(&["check", "rules", &path.display().to_string()]);
+}
+
+#[test]
+fn the_checks_see_what_they_should() {
+    let page = "| `a.b` | `a_b_seconds` | histogram | `s` | `c.d`, `e` | x | what |\n\
+                | `f` | `f_total` | counter | `{g}` |  | x | what |\n\
+                | `c.d` | `one`, `two` |\n| `e` | what the policy names |\n";
+    let known = catalogue(page);
+    let lost = |expression: &str| untold(&known, &used(expression).unwrap()).join("; ");
+    assert_eq!(
+        lost("sum by (le, e) (a_b_seconds_bucket{c_d=\"one\", e=\"any\"})"),
+        ""
+    );
+    assert_eq!(lost("f_total{job=\"x\"}"), "");
+    assert_eq!(lost("a_b_seconds"), "no metric a_b_seconds");
+    assert_eq!(lost("f_total{c_d=\"one\"}"), "no label c_d of f_total");
+    assert_eq!(lost("sum by (le) (a_b_seconds_sum)"), "no label le");
+    assert_eq!(
+        lost("a_b_seconds_sum{c_d=~\"two|three\"}"),
+        "c_d is never three"
+    );
+    assert_eq!(lost("a_b_seconds_sum{c_d=~\"$variable\"}"), "");
+}

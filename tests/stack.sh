@@ -1,0 +1,262 @@
+#!/usr/bin/env bash
+# The compose stack under harm, by the engine of this machine: while a client submits jobs all the
+# time, each service is replaced, each is killed, Postgres is restarted, and leaders die whose
+# replicas take over. Says how long each took, that no submission failed and no job was lost; and
+# looks at what confines the containers and at what the roles of the database may.
+#
+#   tests/stack.sh              HAYWARD_TEST_SECONDS bounds each wait (default 120),
+#                               HAYWARD_TEST_GOAL the goals of G2 and G3 (default 10 s)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+. tests/compose/common.sh
+
+goal=${HAYWARD_TEST_GOAL:-10}
+submitter=
+leave_more() { [ -z "$submitter" ] || kill "$submitter" 2>/dev/null || true; }
+
+now() { date +%s.%3N; }
+took() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
+within_goal() { # what begun
+  local seconds
+  seconds=$(took "$2")
+  echo "$1: after $seconds s"
+  awk -v s="$seconds" -v g="$goal" 'BEGIN { exit !(s <= g) }' || fail "$1: goal is $goal s"
+}
+
+containers() { stack ps -q "$1"; }
+port_of() { docker port "$1" "$2/tcp" | head -n 1; }
+leads() { curl -fsS -m 2 -o /dev/null "http://$1/readyz" 2>/dev/null; }
+alive() { curl -fsS -m 2 -o /dev/null "http://$1/livez" 2>/dev/null; }
+
+# Where the submitter finds job-converter. In one piece, for it may read at any moment.
+tell_submitter() {
+  local id
+  for id in $(containers job-converter); do port_of "$id" 7400; done >"$scratch/addresses.new"
+  mv "$scratch/addresses.new" "$scratch/addresses"
+}
+
+# The number of replicas is kept whatever else is replaced.
+replicas=()
+bring() { stack up -d --no-deps "${replicas[@]}" "$@" >/dev/null 2>&1 || fail "up $*"; }
+
+# A job that was submitted now ends: orders go down the whole ladder and news comes up.
+works() { # what begun
+  local id state
+  id=$(as user-ada --retry 30 --retry-all-errors --retry-delay 1 -H "Idempotency-Key: $2-$1" \
+    "http://$(head -n 1 "$scratch/addresses")/v1/jobs" -d '{"command": ["true"],
+    "tasks": {"count": 3}, "max_attempts": 10}' 2>/dev/null | field id)
+  [ -n "$id" ] || fail "$1: not submitted"
+  state=$(as user-ada --retry 30 --retry-all-errors --retry-delay 1 2>/dev/null \
+    "http://$(head -n 1 "$scratch/addresses")/v1/jobs/$id?wait=20&until=final" | field state)
+  [ "$state" = completed ] || fail "$1: the job is $state"
+  echo "$1, work goes on: after $(took "$2") s"
+}
+
+confined() {
+  echo "--- what confines the containers"
+  local id name is
+  for id in $(stack ps -q); do
+    name=$(docker inspect -f '{{.Name}}' "$id")
+    [ "$(docker inspect -f '{{.State.Running}}' "$id")" = true ] || continue
+    is=$(docker inspect -f '{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}
+      {{.HostConfig.CapAdd}} {{.HostConfig.SecurityOpt}} {{.HostConfig.RestartPolicy.Name}}
+      {{gt .HostConfig.Memory 0}} {{gt .HostConfig.NanoCpus 0}}
+      {{.State.Health}}' "$id" | tr -s ' \n' ' ')
+    case $is in
+      "true [ALL] [] [no-new-privileges:true] unless-stopped true true "*) ;;
+      *) fail "$name is not confined: $is" ;;
+    esac
+    [ "$(docker inspect -f '{{.HostConfig.PidsLimit}}' "$id")" -gt 0 ] || fail "$name: no limit"
+    [ "$(docker exec "$id" id -u)" -ge 999 ] || fail "$name runs as root"
+    ! docker inspect -f '{{json .Config.Env}}' "$id" | grep -Ei 'postgres://|eyJ|password=' ||
+      fail "$name has a secret in its environment"
+    ! docker exec "$id" touch /etc/changed 2>/dev/null || fail "$name may change its image"
+  done
+  local service
+  for service in "${services[@]}"; do
+    id=$(containers "${service%:*}")
+    is=$(docker exec "$id" sh -c 'cat /proc/[0-9]*/comm' | grep -vxE 'sh|cat' | sort | tr '\n' ' ')
+    case $is in
+      "docker-init hayward-"[a-z-]*" " | "tini hayward-"[a-z-]*" ") ;;
+      *) fail "${service%:*} runs: $is" ;;
+    esac
+    # The public key, its own token, its own address; the key that signs for those that sign.
+    is=$(docker exec "$id" sh -c 'cd /keys && find . -type f ! -name issuer.pem' | sort)
+    is=$(echo "$is" | tr '\n' ' ')
+    [ "$is" = "./database/$(echo "${service%:*}" | tr - _).url ./issuer.pub.pem \
+./tokens/${service%:*}.token " ] || fail "${service%:*} sees $is"
+  done
+  echo "every container is unprivileged, read-only and limited; a service sees its own secrets"
+}
+
+# Each service's role tries what belongs to another, and what no runner may (S25).
+crossing() {
+  echo "--- roles of the database"
+  local service role other address said postgres
+  postgres=$(containers postgres)
+  for service in "${services[@]}"; do
+    role=$(echo "${service%:*}" | tr - _)
+    other=blocklist
+    [ "$role" != blocklist ] || other=rm_scheduler
+    address=$(docker exec "$(containers "${service%:*}")" cat "/keys/database/$role.url")
+    ask() { # statement; the address by the environment, for arguments can be read
+      ADDRESS=$address docker exec -e ADDRESS "$postgres" \
+        sh -c 'psql -XtA -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -c "$1" "$ADDRESS" 2>&1' - "$1"
+    }
+    ask "select count(*) from $role.writer" >/dev/null || fail "$role cannot read its own table"
+    for statement in "select * from $other.writer" "update $other.writer set epoch = epoch + 1" \
+      "delete from $other.writer" "create table $role.mine (a int)" \
+      "create table public.mine (a int)" "create schema mine" "create role mine" \
+      "drop table $role.writer" \
+      "set role $other" "set role ${other}_owner" "set role ${role}_owner" "set role postgres" \
+      "alter role $role superuser" "copy $role.writer to program 'true'"; do
+      ! said=$(ask "$statement") || fail "$role may: $statement"
+      case $said in
+        *42501:* | *42704:*) ;; # insufficient privilege; no such role
+        *) fail "$role: $statement: $said" ;;
+      esac
+    done
+  done
+  echo "no service's role reads or changes what is another's, makes tables or becomes somebody else"
+}
+
+roll() {
+  echo "--- rolling"
+  local service begun old
+  for service in "${services[@]}"; do
+    [ "$service" != job-converter:7400 ] || continue
+    begun=$(now)
+    old=$(containers "${service%:*}")
+    bring --force-recreate "${service%:*}"
+    [ "$(containers "${service%:*}")" != "$old" ] || fail "${service%:*} was not replaced"
+    until_true "${service%:*} replaced and ready, it" leads \
+      "$(port_of "$(containers "${service%:*}")" "${service#*:}")" >/dev/null
+    echo "${service%:*} replaced: ready after $(took "$begun") s"
+  done
+  # The one that takes the submissions: a second replica first, then the older ones go one by one.
+  replicas=(--scale job-converter=2)
+  begun=$(now)
+  old=$(containers job-converter)
+  bring --no-recreate job-converter
+  tell_submitter
+  for old in $(containers job-converter); do
+    until_true "both alive" alive "$(port_of "$old" 7400)" >/dev/null
+  done
+  for old in $(containers job-converter); do
+    docker stop -t 20 "$old" >/dev/null
+    docker rm "$old" >/dev/null
+    tell_submitter
+    until_true "the other one leads" somebody_leads >/dev/null
+    bring --no-recreate job-converter
+    tell_submitter
+    for id in $(containers job-converter); do
+      until_true "both alive" alive "$(port_of "$id" 7400)" >/dev/null
+    done
+  done
+  echo "job-converter replaced, both replicas: after $(took "$begun") s"
+  works "after rolling" "$(now)"
+}
+
+somebody_leads() {
+  local address
+  while read -r address; do leads "$address" && return 0; done <"$scratch/addresses"
+  return 1
+}
+
+# From inside, as a crash would end it: `docker kill` counts as a wish, and nothing starts it again.
+crash() { # container comm
+  docker exec "$1" sh -c 'for each in /proc/[0-9]*; do
+    case $(cat "$each/comm" 2>/dev/null) in "$1"*) kill -9 "${each#/proc/}"; exit ;; esac
+  done; exit 1' - "$2" || fail "$2 was not killed"
+}
+
+restarted() { # container count
+  [ "$(docker inspect -f '{{.RestartCount}} {{.State.Running}}' "$1")" = "$2 true" ]
+}
+
+kill_each() {
+  echo "--- killing"
+  local service begun id
+  for service in rm-scheduler:7401 container-manager:7402 node-status:7403 blocklist:7404; do
+    id=$(containers "${service%:*}")
+    begun=$(now)
+    # The kernel cuts names at 15 characters.
+    crash "$id" "$(printf 'hayward-%s' "${service%:*}" | cut -c 1-15)"
+    until_true "${service%:*} restarted" restarted "$id" 1 >/dev/null
+    until_true "${service%:*} ready" leads "$(port_of "$id" "${service#*:}")" >/dev/null
+    within_goal "${service%:*} killed, restarted and ready" "$begun"
+  done
+  begun=$(now)
+  id=$(containers node-1)
+  crash "$id" hayward-node-ag
+  until_true "node-1 restarted" restarted "$id" 1 >/dev/null
+  works "node-1 killed" "$begun"
+  works "all killed once" "$(now)"
+}
+
+restart_postgres() {
+  echo "--- restarting Postgres"
+  local begun accepting id
+  id=$(containers postgres)
+  begun=$(now)
+  docker restart -t 60 "$id" >/dev/null
+  until docker exec "$id" pg_isready -q -h 127.0.0.1 -U postgres; do
+    awk -v s="$(took "$begun")" -v p="$patience" 'BEGIN { exit !(s < p) }' || fail "Postgres"
+  done
+  accepting=$(now)
+  echo "Postgres accepts connections: after $(took "$begun") s"
+  written() {
+    awk -v t="$accepting" '$2 >= t && $4 != "failed" { found = 1 } END { exit !found }' \
+      "$scratch/log"
+  }
+  until_true "the first write" written >/dev/null
+  within_goal "first successful write since it accepts connections (G3)" "$accepting"
+  works "Postgres restarted" "$(now)"
+}
+
+take_over() { # service port
+  echo "--- two replicas of $1"
+  local begun id leader='' other=''
+  replicas+=(--scale "$1=2")
+  bring --no-recreate "$1"
+  for id in $(containers "$1"); do
+    until_true "alive" alive "$(port_of "$id" "$2")" >/dev/null
+    if leads "$(port_of "$id" "$2")"; then leader+=$id; else other+=$id; fi
+  done
+  if [ ${#leader} -ne ${#other} ] || [ -z "$leader" ]; then fail "$1: not one leads, one waits"; fi
+  echo "$1: one leads, the other stands by"
+  begun=$(now)
+  docker kill "$leader" >/dev/null
+  until leads "$(port_of "$other" "$2")"; do
+    awk -v s="$(took "$begun")" -v p="$patience" 'BEGIN { exit !(s < p) }' || fail "no takeover"
+  done
+  within_goal "$1: leader killed, the other leads (G2)" "$begun"
+  works "$1: leader killed" "$begun"
+  docker start "$leader" >/dev/null
+  until_true "the killed one is back" alive "$(port_of "$leader" "$2")" >/dev/null
+  ! leads "$(port_of "$leader" "$2")" || fail "$1: two lead"
+  leads "$(port_of "$other" "$2")" || fail "$1: the other does not lead any more"
+  echo "$1: the killed one is back and stands by"
+}
+
+bring_up
+confined
+crossing
+tell_submitter
+python3 tests/compose/submit.py "$scratch/user-ada" "$scratch/addresses" "$scratch/log" \
+  >"$scratch/summary" &
+submitter=$!
+roll
+kill_each
+restart_postgres
+take_over rm-scheduler 7401
+take_over container-manager 7402
+until_true "three nodes healthy" healthy_nodes
+kill "$submitter"
+status=0
+wait "$submitter" || status=$?
+submitter=
+cat "$scratch/summary"
+[ "$status" -eq 0 ] || fail "submissions failed, or acknowledged jobs are lost"
+echo "the stack stands what it should, in $SECONDS s"
