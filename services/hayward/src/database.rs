@@ -10,7 +10,7 @@ use hayward_service::Keys;
 use crate::prepare;
 
 /// The name of the database in a private server.
-const NAME: &str = "hayward";
+pub const NAME: &str = "hayward";
 
 /// A prepared database, and the server when it is ours to end.
 pub struct Database {
