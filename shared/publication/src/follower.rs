@@ -30,6 +30,10 @@ pub struct Source {
     pub path: String,
 }
 
+/// Stands among the positions where an operator has begun another history: those of before are
+/// gone, and whoever speaks of them may not have heard of it yet (R9).
+pub const DECIDED: &str = "decided";
+
 /// Follows `source` while `publisher` leads, until shutdown. `absorb` commits one update.
 pub async fn follow<T, F, A>(
     source: Source,
@@ -164,8 +168,13 @@ fn told(
 ) -> Option<WentBack> {
     let found = WentBack::told(error.problem()?)?;
     let read = cursor.and_then(Cursor::parse);
-    let read = read.or_else(|| publisher.position(source.name))?;
-    (read.lineage == found.lineage).then(|| WentBack {
+    let read = read.or_else(|| publisher.read_of(source.name));
+    let believed = match read {
+        Some(read) => read.lineage == found.lineage,
+        // Whoever never read anything has no reason to doubt, unless a decision took it away.
+        None => publisher.position(DECIDED).is_none(),
+    };
+    believed.then(|| WentBack {
         lineage: publisher.lineage(),
         evidence: format!("{} are not told any more: {found}", source.name),
     })

@@ -244,6 +244,14 @@ impl Publisher {
         self.positions.lock().get(source).copied()
     }
 
+    /// How far a neighbour has been read of this history of ours, in this process or before.
+    pub(crate) fn read_of(&self, source: &str) -> Option<Cursor> {
+        let noted = self.neighbours.lock();
+        let noted = noted.get(source).and_then(|it| it.cursor.as_deref());
+        let noted = noted.and_then(Cursor::parse);
+        noted.or_else(|| self.position(source))
+    }
+
     pub(crate) fn note(&self, source: &'static str, neighbour: impl FnOnce(&mut Neighbour)) {
         neighbour(self.neighbours.lock().entry(source).or_default());
     }
@@ -314,6 +322,11 @@ impl Publisher {
         }
         for map in published.values_mut() {
             map.forget(forgotten);
+        }
+        if self.lineage() != at.lineage {
+            for neighbour in self.neighbours.lock().values_mut() {
+                neighbour.cursor = None;
+            }
         }
         {
             let mut maps = self.maps.write();

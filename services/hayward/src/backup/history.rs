@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use hayward_publication::follower::DECIDED;
 use serde::{Deserialize, Serialize};
 use sqlx::{AssertSqlSafe, PgConnection, Row as _};
 
@@ -123,7 +124,7 @@ pub async fn writers(connection: &mut PgConnection) -> Result<Writers, sqlx::Err
 }
 
 /// The rows of this schema are another history from now on, and its terms later than all before.
-pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 2] {
+pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 3] {
     [
         format!(
             "update {schema}.writer
@@ -132,6 +133,10 @@ pub fn begin_another(schema: &str, highest_epoch: i64) -> [String; 2] {
         ),
         // How far neighbours were read is of the histories of before.
         format!("delete from {schema}.followed"),
+        format!(
+            "insert into {schema}.followed (source, lineage, revision)
+             values ('{DECIDED}', gen_random_uuid(), 0)"
+        ),
     ]
 }
 

@@ -7,7 +7,7 @@ use hayward_service::health::Status;
 use hayward_service::{Clock as _, SystemClock};
 use hayward_vocabulary::Timestamp;
 use sqlx::migrate::Migrator;
-use sqlx::{AssertSqlSafe, Connection as _, PgConnection};
+use sqlx::{AssertSqlSafe, PgConnection};
 
 use super::Arguments;
 use super::facts::{Database, Facts, Heard, Pending, Schema};

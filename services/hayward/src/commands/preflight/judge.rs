@@ -146,7 +146,10 @@ fn of_migrations(schemas: &[Schema]) -> Check {
         .filter(|it| it.is_there)
         .flat_map(|it| it.pending.iter().map(move |pending| (it.name, pending)))
         .filter(|(_, pending)| !pending.contractions.is_empty())
-        .map(|(name, it)| format!("{name} {}: {}", it.version, it.contractions.join(", ")))
+        .map(|(name, it)| {
+            let what = it.contractions.join(", ");
+            format!("{name} {} ({}): {what}", it.version, it.description)
+        })
         .collect();
     if !contractions.is_empty() {
         let found = format!("there is no way back from {}", contractions.join("; "));
