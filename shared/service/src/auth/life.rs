@@ -13,7 +13,7 @@ const DAY_MS: u64 = 24 * HOUR_MS;
 
 fn of(scope: &Scope) -> u64 {
     match scope {
-        Scope::Operator => 8 * HOUR_MS,
+        Scope::Operator | Scope::Auditor => 8 * HOUR_MS,
         Scope::Submitter => 12 * HOUR_MS,
         Scope::Viewer | Scope::Agent(_) | Scope::Orchestrator(_) => DAY_MS,
         Scope::Service(_) => 7 * DAY_MS,
