@@ -20,7 +20,7 @@ deny() {
   cargo deny check --hide-inclusion-graph bans licenses sources
 }
 
-# The database of advisories is a repository on GitHub: where that cannot be reached nobody can know.
+# The database of advisories is a repository on GitHub: where that cannot be reached, nobody knows.
 advisories() {
   if ! command -v cargo-deny >/dev/null; then
     skipped "cargo-deny is not installed (cargo install cargo-deny)"
