@@ -20,10 +20,24 @@ deny() {
   cargo deny check --hide-inclusion-graph bans licenses sources
 }
 
+# The database of advisories is a repository on GitHub: where that cannot be reached, nobody knows.
+advisories() {
+  if ! command -v cargo-deny >/dev/null; then
+    skipped "cargo-deny is not installed (cargo install cargo-deny)"
+    return 0
+  fi
+  if ! timeout 60 cargo deny fetch db >/dev/null 2>&1; then
+    skipped "the database of advisories cannot be fetched from here"
+    return 0
+  fi
+  cargo deny check --hide-inclusion-graph advisories
+}
+
 step "format" cargo fmt --all --check
 step "clippy, with the checked-in query data" \
   cargo clippy --workspace --all-targets --locked -- -D warnings
 step "bans, licences, sources" deny
+step "advisories" advisories
 step "the house: arrows, sizes, documents, commands" \
   cargo test --locked -p hayward-tests-house --no-fail-fast
 verdict

@@ -104,6 +104,8 @@ pub struct Plan {
     pub suspect_ms: u64,
     pub lost_ms: u64,
     pub otlp_endpoint: Option<String>,
+    /// Callers are not held back.
+    pub unlimited: bool,
 }
 
 /// A started fleet.
@@ -170,7 +172,12 @@ impl Fleet {
 impl Plan {
     fn frame(&self, port: u16, role: &str) -> anyhow::Result<FrameSettings> {
         let url = self.databases.get(role);
+        let usual = FrameSettings::default();
+        let most = |usual: u32| if self.unlimited { 0 } else { usual };
         Ok(FrameSettings {
+            requests_per_second: most(usual.requests_per_second),
+            requests_at_once: most(usual.requests_at_once),
+            streams_at_once: most(usual.streams_at_once),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             database_url: Some(
                 url.with_context(|| format!("no database for {role}"))?
@@ -179,7 +186,7 @@ impl Plan {
             keys: Some(self.keys.clone()),
             lease_ms: self.lease_ms,
             otlp_endpoint: self.otlp_endpoint.clone(),
-            ..FrameSettings::default()
+            ..usual
         })
     }
 }

@@ -1,6 +1,6 @@
 //! Makes what a fleet needs before its first start: keys, tokens, database roles, schemas. All of
-//! it idempotent: what is there stays, what is missing is made. Tokens and certificates are made anew
-//! each time, and by [`renew`] before they end.
+//! it idempotent: what is there stays, what is missing is made. Tokens and certificates are made
+//! anew each time, and by [`renew`] before they end.
 
 pub mod authority;
 

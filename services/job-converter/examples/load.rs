@@ -59,6 +59,8 @@ async fn main() -> anyhow::Result<()> {
     let frame = FrameSettings {
         database_url: Some(database.url(SCHEMA)),
         keys: Some(keys.dir().to_owned()),
+        requests_per_second: 0,
+        requests_at_once: 0,
         ..FrameSettings::default()
     };
     // Nobody schedules: the address answers nothing.

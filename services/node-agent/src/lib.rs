@@ -252,7 +252,7 @@ fn machine_of(
 ) -> anyhow::Result<(Arc<dyn Runtime>, String)> {
     if settings.runtime == RuntimeKind::Simulated {
         let behaviour = Behaviour {
-            lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?)?,
+            lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?),
             container_ms: settings.simulated_container_ms,
             task_ms: settings.simulated_task_ms,
             failure_percent: settings.simulated_failure_percent,
@@ -281,7 +281,7 @@ fn machine_of(
     let boot_id = machine::boot_id();
     let conditions = Conditions {
         command: settings.command()?,
-        lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?)?,
+        lender: tasks::Lender::new(&settings.job_converter_url, &settings.token()?),
         output_limit_bytes: settings.output_limit_bytes,
         processes_limit: settings.processes_limit,
         accounts,

@@ -26,24 +26,27 @@ use lending::Lending;
 pub const PREFIX: &str = "HAYWARD_TASK_";
 const CA: &str = "CA";
 
-/// Where tasks are leased, and whose signature is believed there. The text and not the file: work
-/// runs under accounts that may not look into the agent's directories.
+/// Where tasks are leased, and whose signature is believed there.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lender {
     pub url: String,
-    pub authority: Option<Arc<str>>,
+    pub authority: Option<Authority>,
 }
 
 impl Lender {
-    /// # Errors
-    /// When an authority is named and cannot be read.
-    pub fn new(url: &str, token: &TokenSource) -> anyhow::Result<Self> {
-        let needed = url.contains("https:");
-        let authority = token.authority().filter(|_| needed);
-        Ok(Self {
+    pub fn new(url: &str, token: &TokenSource) -> Self {
+        Self {
             url: url.to_owned(),
-            authority: authority.map(|authority| authority.pem()).transpose()?,
-        })
+            authority: token.authority().filter(|_| url.contains("https:")),
+        }
+    }
+
+    /// The authority of this moment as a text: work runs under accounts that may not look into the
+    /// agent's directories.
+    fn authority_now(&self) -> Option<Arc<str>> {
+        let pem = self.authority.as_ref()?.pem();
+        pem.inspect_err(|error| tracing::error!(error = format!("{error:#}"), "no authority"))
+            .ok()
     }
 }
 
@@ -68,10 +71,10 @@ impl Assignment {
             ("THREADS", self.threads.to_string()),
             ("GRACE_MS", self.stop_grace_ms.to_string()),
         ];
-        let authority = self.lender.authority.as_deref();
+        let authority = self.lender.authority_now();
         values
             .into_iter()
-            .chain(authority.map(|pem| (CA, pem.to_owned())))
+            .chain(authority.map(|pem| (CA, pem.to_string())))
             .map(|(name, value)| (format!("{PREFIX}{name}"), value))
             .collect()
     }
@@ -84,7 +87,7 @@ impl Assignment {
         Ok(Self {
             lender: Lender {
                 url: read("URL")?,
-                authority: read(CA).ok().map(Into::into),
+                authority: read(CA).ok().map(|pem| Authority::Pem(pem.into())),
             },
             token: read("TOKEN")?,
             job: read("JOB")?.parse()?,
@@ -95,7 +98,7 @@ impl Assignment {
     }
 
     pub fn lending(&self, desk: Arc<Desk>) -> anyhow::Result<Lending> {
-        let authority = self.lender.authority.clone().map(Authority::Pem);
+        let authority = self.lender.authority.clone();
         let token = TokenSource::fixed(&self.token).believing(authority);
         let client = Client::from_list(&self.lender.url, token)?;
         Ok(Lending::new(

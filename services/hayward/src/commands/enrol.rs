@@ -47,7 +47,8 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let node = &request.node;
     if !session.out.json {
         note(&format!(
-            "Shown this once, and good for one use. On {node}:\n\n  \
+            "Shown this once, and good for one use. On {node}: put it into a file that \
+             HAYWARD_ENROLMENT_SECRET_FILE names for the agent (mode 600), or\n\n  \
              curl -sd '{{\"secret\":\"…\"}}' -H 'Content-Type: application/json' \
              {url}/v1/nodes/{node}/credentials\n\nanswers with the agent's token, which \
              HAYWARD_TOKEN_FILE names for it.\n"

@@ -46,6 +46,9 @@ pub struct Arguments {
     /// Where to send traces, metrics and logs (OTLP over HTTP).
     #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
+    /// Callers are not held back: for benchmarks, which ask as fast as they are answered.
+    #[arg(skip)]
+    pub unlimited: bool,
 }
 
 /// Where it really is, as agents want it.
@@ -131,6 +134,7 @@ impl Up {
             suspect_ms: 3_000,
             lost_ms: 8_000,
             otlp_endpoint: arguments.otlp_endpoint.clone(),
+            unlimited: arguments.unlimited,
         };
         let fleet = match Fleet::start(&plan, shutdown).await {
             Ok(fleet) => fleet,

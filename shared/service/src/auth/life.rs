@@ -1,7 +1,7 @@
 //! How long a token may be good, by what it allows (the table of principals, section 4).
 //!
-//! Nobody can shorten a token that is out but by revoking it, so a long one is refused even where its
-//! signature is right: whoever made it, it was not made as we make them.
+//! Nobody can shorten a token that is out but by revoking it, so a long one is refused even where
+//! its signature is right: whoever made it, it was not made as we make them.
 
 use jsonwebtoken::dangerous::insecure_decode_claims;
 use serde::Deserialize;

@@ -240,8 +240,8 @@ pub struct Verifier {
 }
 
 impl Verifier {
-    /// `public` is a file with Ed25519 public keys, `revoked` one with a `jti` a line, which need not
-    /// exist.
+    /// `public` is a file with Ed25519 public keys, `revoked` one with a `jti` a line, which need
+    /// not exist.
     ///
     /// # Errors
     /// When there is no good key, or the list is there and cannot be read.

@@ -73,7 +73,7 @@ async fn raw(world: &World, service: &str, request: &str) -> String {
     String::from_utf8_lossy(&said).into_owned()
 }
 
-/// Every route that can be read, as its description has it, with names that exist where we know one.
+/// Every route that can be read, as its description has it, with names that exist where known.
 async fn readable(world: &World, service: &str, known: &[(&str, String)]) -> Vec<String> {
     let nobody = world.client(service, "operator");
     let described: Value = nobody.get("/v1/openapi.json").await.unwrap();

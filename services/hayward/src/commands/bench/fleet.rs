@@ -40,6 +40,7 @@ impl BenchFleet {
             agents,
             database_url: None,
             otlp_endpoint: None,
+            unlimited: true,
         };
         let up = Up::start(state, Ports::free()?, &arguments, shutdown).await?;
         Ok(Self { up, _home: home })

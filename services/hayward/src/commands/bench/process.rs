@@ -14,6 +14,13 @@ use tokio::process::{Child, Command};
 const TICKS: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// Settings by which callers are held back.
+const UNLIMITED: [&str; 3] = [
+    "HAYWARD_REQUESTS_PER_SECOND",
+    "HAYWARD_REQUESTS_AT_ONCE",
+    "HAYWARD_STREAMS_AT_ONCE",
+];
+
 pub struct Process {
     pub address: SocketAddr,
     child: Child,
@@ -38,6 +45,8 @@ impl Process {
             .env("HAYWARD_LISTEN", address.to_string())
             .env("HAYWARD_KEYS", keys)
             .env("HAYWARD_LOG_FILTER", "error")
+            // What a benchmark measures is not how it would be held back.
+            .envs(UNLIMITED.map(|name| (name, "0")))
             .envs(settings.iter().map(|(name, value)| (*name, value.as_str())))
             .stdin(Stdio::null())
             .stdout(Stdio::null())

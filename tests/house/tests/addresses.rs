@@ -1,0 +1,68 @@
+//! S22: who may give an address. Nothing that a user writes may make a service call somebody, so
+//! every field of an API that looks like an address is listed here with what becomes of it.
+
+use std::path::Path;
+
+use hayward_tests_house::{assert_none, read};
+use serde_json::Value;
+
+/// By document, schema and field.
+const KNOWN: [&str; 4] = [
+    // Set by the operator's policy; called without redirects, its answers checked (0025).
+    "rm-scheduler PoolPlanner url",
+    "rm-scheduler OutsidePlanner url",
+    // Handed to the workers of the pool, called by no service.
+    "rm-scheduler OwnerOrder address",
+    "rm-scheduler OwnerView address",
+];
+const SERVICES: [&str; 5] = [
+    "blocklist",
+    "container-manager",
+    "job-converter",
+    "node-status",
+    "rm-scheduler",
+];
+const ADDRESSES: [&str; 6] = ["url", "uri", "callback", "webhook", "endpoint", "address"];
+
+fn gather(value: &Value, place: &str, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            let properties = fields.get("properties").and_then(Value::as_object);
+            for name in properties.into_iter().flatten().map(|(name, _)| name) {
+                let lower = name.to_lowercase();
+                if ADDRESSES.iter().any(|word| lower.contains(word)) {
+                    found.push(format!("{place} {name}"));
+                }
+            }
+            for inner in fields.values() {
+                gather(inner, place, found);
+            }
+        }
+        Value::Array(items) => items.iter().for_each(|it| gather(it, place, found)),
+        _ => {}
+    }
+}
+
+#[test]
+fn s22_no_field_is_an_address_that_a_service_would_call() {
+    let (mut found, mut faults) = (Vec::new(), Vec::new());
+    for service in SERVICES {
+        let path = format!("openapi/{service}.json");
+        let text = read(Path::new(&path)).unwrap_or_default();
+        let document: Value = serde_json::from_str(&text).unwrap_or_default();
+        let schemas = document["components"]["schemas"].as_object();
+        if schemas.is_none_or(serde_json::Map::is_empty) {
+            faults.push(format!("{path} has no schemas"));
+        }
+        for (name, schema) in schemas.into_iter().flatten() {
+            gather(schema, &format!("{service} {name}"), &mut found);
+        }
+    }
+    let unknown = found.iter().filter(|it| !KNOWN.contains(&it.as_str()));
+    faults.extend(unknown.map(|it| format!("{it}: who calls it? say so in KNOWN")));
+    let gone = KNOWN
+        .iter()
+        .filter(|it| !found.iter().any(|found| found == *it));
+    faults.extend(gone.map(|it| format!("{it} is not there any more")));
+    assert_none("addresses", &faults);
+}
