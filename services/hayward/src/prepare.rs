@@ -17,8 +17,7 @@ use hayward_service::clock::random_secret;
 use hayward_service::{Clock, Keys, Principal, Scope, SystemClock, Verifier};
 use hayward_vocabulary::NodeName;
 
-/// What all five have in common.
-pub const PUBLICATION: Shared<'static> = Shared {
+const PUBLICATION: Shared<'static> = Shared {
     name: "publication",
     migrator: &hayward_publication::MIGRATOR,
 };

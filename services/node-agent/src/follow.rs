@@ -63,8 +63,7 @@ impl Follower {
                             cursor = %update.cursor,
                             "container-manager went back in time; the agent changes nothing"
                         );
-                        // It is told what was seen here: then the whole fleet stops (R9).
-                        cursor = seen.as_ref().map(ToString::to_string);
+                        cursor = None;
                         pause.wait().await;
                         continue;
                     }
