@@ -14,8 +14,8 @@ use tracing::{info, warn};
 use super::batch::Answers;
 use super::{Batch, Ledger, Moment, Settings, Wake};
 use crate::lease::{self, Term};
-use crate::publisher::{Entry, Publisher};
-use crate::{CommitError, Cursor, rows};
+use crate::publisher::{Entry, Publisher, Standing};
+use crate::{CommitError, Cursor, WentBack, rows};
 
 /// Everything a term needs besides the ledger.
 pub(super) struct Office<L: Ledger> {
@@ -31,6 +31,8 @@ pub(super) struct Office<L: Ledger> {
 enum End {
     Stopped,
     Deposed,
+    /// The database went back in time (R9).
+    WentBack,
     /// The database failed us; the working set has to be read again.
     Uncertain(sqlx::Error),
 }
@@ -42,8 +44,9 @@ pub(super) async fn stand<L: Ledger>(
     mut stop: watch::Receiver<bool>,
 ) {
     let pause = (office.settings.lease / 4).min(Duration::from_millis(500));
+    let mut last = None;
     loop {
-        match lease::acquire(&office.pool, &office.settings.holder, office.settings.lease).await {
+        match stand_once(&office, &mut last).await {
             Ok(Some(term)) => {
                 info!(
                     holder = office.settings.holder,
@@ -57,6 +60,7 @@ pub(super) async fn stand<L: Ledger>(
                 let released = lease::release(&office.pool, term.epoch).await;
                 match end {
                     End::Stopped => return,
+                    End::WentBack => continue,
                     End::Deposed => warn!(epoch = term.epoch, "deposed"),
                     End::Uncertain(error) => {
                         warn!(%error, ?released, "the database failed; reading everything again");
@@ -71,6 +75,58 @@ pub(super) async fn stand<L: Ledger>(
             _ = stop.wait_for(|stop| *stop) => return,
         }
     }
+}
+
+/// Asks for the lease; a term of a history that went back is none (R9).
+async fn stand_once<L: Ledger>(
+    office: &Office<L>,
+    last: &mut Option<Term>,
+) -> Result<Option<Term>, sqlx::Error> {
+    if let Standing::WentBack(found) = office.publisher.standing() {
+        let now = lease::verdict(&office.pool).await?;
+        if now.lineage != found.lineage {
+            office.publisher.forgive();
+        } else if now.went_back.is_none() {
+            lease::hold(&office.pool, found.lineage, &found.evidence).await?;
+        }
+        return Ok(None);
+    }
+    let settings = &office.settings;
+    let Some(term) = lease::acquire(&office.pool, &settings.holder, settings.lease).await? else {
+        let now = lease::verdict(&office.pool).await?;
+        if let Some(evidence) = now.went_back {
+            let lineage = now.lineage;
+            office.publisher.went_back(WentBack { lineage, evidence });
+        }
+        return Ok(None);
+    };
+    let seen = i64::try_from(office.publisher.revision()).unwrap_or(i64::MAX);
+    if let Some(found) = older(&term, last.as_ref(), seen) {
+        office.publisher.went_back(found);
+        return Ok(None);
+    }
+    *last = Some(term);
+    Ok(Some(term))
+}
+
+/// R9: rows of the history of our last term, from before what we saw of it.
+fn older(term: &Term, last: Option<&Term>, seen: i64) -> Option<WentBack> {
+    let last = last.filter(|last| last.lineage == term.lineage)?;
+    let evidence = if term.revision < seen {
+        format!(
+            "this service has seen revision {seen}, the database holds {}",
+            term.revision
+        )
+    } else if term.epoch <= last.epoch {
+        format!(
+            "this service has led in term {}, the database gives out {} once more",
+            last.epoch, term.epoch
+        )
+    } else {
+        return None;
+    };
+    let lineage = term.lineage;
+    Some(WentBack { lineage, evidence })
 }
 
 async fn serve<L: Ledger>(
@@ -113,10 +169,8 @@ async fn serve<L: Ledger>(
             }
             () = tokio::time::sleep(due) => {}
         }
-        if office.publisher.leading().is_err() && Instant::now() < writer.term.until {
-            // The database was found to have gone back in time: refuse everything until restarted.
-            gathered.clear();
-            continue;
+        if matches!(office.publisher.standing(), Standing::WentBack(_)) {
+            return End::WentBack;
         }
         let moment = writer.moment();
         let mut batch = Batch::default();
@@ -267,7 +321,7 @@ impl<L: Ledger> Writer<'_, L> {
         if self.term.until.saturating_duration_since(asked) > lease * 2 / 3 {
             return Ok(true);
         }
-        let ours = lease::renew(&self.office.pool, self.term.epoch, lease).await?;
+        let ours = lease::renew(&self.office.pool, self.term.epoch, self.at, lease).await?;
         if ours {
             self.prolong(asked);
         }
