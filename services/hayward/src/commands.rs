@@ -2,6 +2,7 @@
 
 pub mod allocations;
 pub mod apps;
+pub mod backup;
 pub mod bench;
 pub mod block;
 pub mod blocks;
@@ -26,10 +27,12 @@ pub mod plan;
 pub mod planners;
 pub mod policy;
 pub mod pool;
+pub mod preflight;
 pub mod prepare;
 pub mod queues;
 pub mod replay;
 pub mod reserve;
+pub mod restore;
 pub mod rounds;
 pub mod service;
 pub mod shares;

@@ -19,7 +19,8 @@ const DAY_MS: u64 = 24 * 60 * 60 * 1000;
 /// by `hayward prepare`; between two of those they have to last.
 const LIFE_MS: u64 = 30 * DAY_MS;
 
-const PUBLICATION: Shared<'static> = Shared {
+/// What all five have in common.
+pub const PUBLICATION: Shared<'static> = Shared {
     name: "publication",
     migrator: &hayward_publication::MIGRATOR,
 };
