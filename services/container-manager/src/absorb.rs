@@ -19,6 +19,7 @@ impl Ledger {
     ) {
         batch.followed(ALLOCATIONS, Cursor::parse(&update.cursor));
         self.placements.allocations_heard();
+        self.note_unreachable(&update);
         // Burials first: they need nothing of what is new.
         let gone: Vec<String> = if update.full {
             let known = self.containers.keys().map(AllocationId::as_str);
@@ -43,6 +44,23 @@ impl Ledger {
                 if let Some(container) = born(entry, (standing, held), moment) {
                     self.bear(container, batch);
                 }
+            }
+        }
+    }
+}
+
+impl Ledger {
+    fn note_unreachable(&mut self, update: &Update<AllocationEntry>) {
+        if update.full {
+            self.unreachable.clear();
+        }
+        self.unreachable
+            .retain(|id| !update.removed.iter().any(|gone| gone == id.as_str()));
+        for entry in update.changed.values() {
+            if entry.state == AllocationState::Unreachable {
+                self.unreachable.insert(entry.id.clone());
+            } else {
+                self.unreachable.remove(&entry.id);
             }
         }
     }

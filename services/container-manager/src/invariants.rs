@@ -58,7 +58,9 @@ impl Ledger {
     pub(crate) fn report(&mut self, moment: &Moment) -> Findings {
         let now_ms = moment.monotonic_ms;
         let transit = self.containers.values();
-        let transit = transit.filter(|container| limit_ms(container).is_some());
+        // Whoever is waited for as long as it takes has no deadline (W7).
+        let awaited = |it: &Container| self.unreachable.contains(&it.id);
+        let transit = transit.filter(|it| limit_ms(it).is_some() && !awaited(it));
         let transit = transit.map(|it| (it.id.clone(), it.life.state));
         self.stages.look(now_ms, transit);
         let containers = self.stages.ages(now_ms).filter_map(|(id, _, age)| {

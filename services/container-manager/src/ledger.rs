@@ -138,6 +138,8 @@ pub struct Ledger {
     pub(crate) placements: Placements,
     /// From look to look at the invariants.
     pub(crate) stages: Stages,
+    /// Those whose nodes cannot answer, and that are waited for all the same (W7).
+    pub(crate) unreachable: BTreeSet<AllocationId>,
 }
 
 impl Ledger {
@@ -152,6 +154,7 @@ impl Ledger {
             witnesses: HashMap::new(),
             placements,
             stages: Stages::default(),
+            unreachable: BTreeSet::new(),
         }
     }
 }

@@ -5,9 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, apps, audit, bench, block, blocks, cancel, completion, containers, demo, enrol,
-    healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, prepare, queues,
-    replay, reserve, rounds, service, simulate, single, submit, tasks, up, watch, what_if, work,
+    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo, enrol,
+    healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, preflight, prepare,
+    queues, replay, reserve, restore, rounds, service, simulate, single, submit, tasks, up, watch,
+    what_if, work,
 };
 use crate::connection::Access;
 
@@ -54,6 +55,10 @@ pub enum Command {
     Simulate(simulate::Arguments),
     /// Make keys, tokens and database schemas for services that run as processes of their own
     Prepare(prepare::Arguments),
+    /// Save the database and the keys in a folder
+    Backup(backup::Arguments),
+    /// Put a backup back, or accept what a database holds that went back in time
+    Restore(restore::Arguments),
     #[command(flatten)]
     Asking(Box<Asking>),
     /// Drive the planner through a scenario, cycle by cycle, without a fleet
@@ -113,6 +118,8 @@ pub enum Asking {
     Doctor(As<Nothing>),
     /// Export the audit records of the fleet, and verify that they are whole
     Audit(As<audit::Arguments>),
+    /// Say whether this version may be put in the place of the one that runs
+    Preflight(As<preflight::Arguments>),
     /// List the machines
     Nodes(As<nodes::Arguments>),
     /// Show a machine, empty it, vary it off or on, forget it

@@ -3,14 +3,35 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use hayward_postgres::{Embedded, Settings};
+use hayward_publication::WENT_BACK;
 use hayward_service::Keys;
+use sqlx::{Connection as _, PgConnection};
 
+use crate::backup::history::histories;
 use crate::prepare;
 
 /// The name of the database in a private server.
-const NAME: &str = "hayward";
+pub const NAME: &str = "hayward";
+
+/// R9: nobody would lead there, and nothing come up.
+async fn writable(url: &str) -> anyhow::Result<()> {
+    let mut connection = PgConnection::connect(url).await?;
+    let histories = histories(&mut connection).await?;
+    connection.close().await?;
+    let held = histories
+        .into_iter()
+        .find_map(|(schema, it)| Some((schema, it.went_back?)));
+    if let Some((schema, why)) = held {
+        bail!(
+            "{WENT_BACK}, and nothing is written in {schema}: {why}; put a newer backup back \
+             (`hayward restore BACKUP`), or go on with what is left (`hayward restore \
+             --accept-loss`)"
+        );
+    }
+    Ok(())
+}
 
 /// A prepared database, and the server when it is ours to end.
 pub struct Database {
@@ -26,10 +47,12 @@ impl Database {
             let urls = prepare::database(keys, url, false)
                 .await
                 .context("cannot prepare the database that DATABASE_URL names")?;
+            writable(url).await?;
             return Ok(Self { urls, server: None });
         }
         let server = Embedded::start(Settings::new(home)).await?;
         let urls = prepare::database(keys, &server.url(NAME), true).await?;
+        writable(&server.url(NAME)).await?;
         Ok(Self {
             urls,
             server: Some(server),

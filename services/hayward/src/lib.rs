@@ -5,6 +5,7 @@
 
 pub mod agents;
 pub mod amounts;
+pub mod backup;
 pub mod cli;
 pub mod commands;
 pub mod connection;

@@ -5,10 +5,11 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
-    allocations, apps, audit, bench, block, blocks, cancel, completion, containers, demo, doctor,
+    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo, doctor,
     enrol, explain, healthcheck, job, jobs, load, logs, moves, node, node_agent, nodes,
-    orchestrators, plan, planners, policy, pool, prepare, queues, replay, reserve, rounds, service,
-    shares, simulate, single, status, submit, tasks, timeline, up, watch, what_if,
+    orchestrators, plan, planners, policy, pool, preflight, prepare, queues, replay, reserve,
+    restore, rounds, service, shares, simulate, single, status, submit, tasks, timeline, up, watch,
+    what_if,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -57,6 +58,8 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bench(arguments) => return bench::run(arguments).await,
         Command::Simulate(arguments) => simulate::run(out, &arguments)?,
         Command::Prepare(arguments) => return prepare::run(arguments).await,
+        Command::Backup(arguments) => backup::run(out, cli.state, arguments).await?,
+        Command::Restore(arguments) => restore::run(out, cli.state, arguments).await?,
         Command::Plan(arguments) => return plan::run(&arguments),
         Command::Asking(asking) => {
             return ask(*asking, |access| {
@@ -84,6 +87,7 @@ async fn ask(asking: Asking, session: impl Fn(Access) -> Session) -> anyhow::Res
         Asking::Status(it) => return status::run(session(it.access)).await,
         Asking::Doctor(it) => return doctor::run(session(it.access)).await,
         Asking::Audit(it) => return audit::run(session(it.access), it.arguments).await,
+        Asking::Preflight(it) => return preflight::run(session(it.access), it.arguments).await,
         Asking::Apps(it) => apps::list(session(it.access), it.arguments).await?,
         Asking::App(it) => apps::one(session(it.access), it.arguments).await?,
         Asking::Jobs(it) => jobs::run(session(it.access), it.arguments).await?,

@@ -17,7 +17,8 @@ use hayward_service::clock::random_secret;
 use hayward_service::{Clock, Keys, Principal, Scope, SystemClock, Verifier};
 use hayward_vocabulary::NodeName;
 
-const PUBLICATION: Shared<'static> = Shared {
+/// What all five have in common.
+pub const PUBLICATION: Shared<'static> = Shared {
     name: "publication",
     migrator: &hayward_publication::MIGRATOR,
 };

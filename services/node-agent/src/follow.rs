@@ -63,7 +63,8 @@ impl Follower {
                             cursor = %update.cursor,
                             "container-manager went back in time; the agent changes nothing"
                         );
-                        cursor = None;
+                        // It is told what was seen here: then the whole fleet stops (R9).
+                        cursor = seen.as_ref().map(ToString::to_string);
                         pause.wait().await;
                         continue;
                     }

@@ -5,8 +5,8 @@ use hayward_publication::invariants::{Findings, Look};
 use hayward_publication::{Handle, Moment};
 use hayward_rm_scheduler_domain::monitor::{self, Asked, Book};
 use hayward_service::invariants::{Timed, Watch, timed};
-use hayward_vocabulary::WorkId;
 use hayward_vocabulary::invariant::{Bound, Finding};
+use hayward_vocabulary::{Receipt, WorkId};
 
 use crate::ledger::{Command, Ledger};
 use crate::store::{receipts, rounds};
@@ -27,7 +27,9 @@ impl Ledger {
         let mut findings = self.of_allocations();
         findings.push(timed(|| {
             let wanted = |work: &WorkId| self.snapshot.demand.contains_key(work);
-            monitor::preemption_is_justified(view.receipts.values(), wanted, moment.now)
+            let awaited = |it: &Receipt| self.unreachable.keeps(&it.node, &it.allocation);
+            let receipts = view.receipts.values();
+            monitor::preemption_is_justified(receipts, wanted, awaited, moment.now)
         }));
         let memory = &mut self.memory;
         let (snapshot, now_ms) = (&*self.snapshot, moment.monotonic_ms);

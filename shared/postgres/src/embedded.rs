@@ -26,7 +26,7 @@ use sqlx::postgres::PgConnection;
 use tokio::time::sleep;
 
 use account::Account;
-pub use binaries::binaries;
+pub use binaries::{binaries, program};
 use child::Ended;
 use pidfile::Postmaster;
 
@@ -63,6 +63,11 @@ impl Settings {
         account::default_home()
     }
 
+    /// Whether there is a server's data in this folder already.
+    pub fn is_there(&self) -> bool {
+        self.data().join("PG_VERSION").exists()
+    }
+
     /// Whether a server can live in this folder at all; nothing is made.
     pub fn check(&self) -> Result<(), EmbeddedError> {
         if self.run().as_os_str().len() > SOCKET_PATH_LIMIT {
@@ -87,6 +92,11 @@ pub enum EmbeddedError {
     NotInstalled(&'static str),
     #[error("HAYWARD_PG_BIN is {0}, where there is no initdb and postgres")]
     Told(PathBuf),
+    #[error(
+        "no {0} on this machine: install the client programs of Postgres, of the version of the \
+         server or a newer one, or say where they are with HAYWARD_PG_BIN"
+    )]
+    NoProgram(&'static str),
     #[error("Postgres does not run as root, and there is no account `postgres` or `nobody`")]
     NoAccount,
     #[error("the account of Postgres cannot pass {closed} to reach {home}")]
@@ -172,7 +182,7 @@ impl Embedded {
         let programs = binaries()?;
         end_orphan(&settings, deadline).await?;
         account.own_directory(&settings.run())?;
-        if !settings.data().join("PG_VERSION").exists() {
+        if !settings.is_there() {
             init(&settings, account, &programs).await?;
         }
         let log = settings.home.join("server.log");

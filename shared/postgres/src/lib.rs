@@ -9,9 +9,11 @@
 //! time: it must compile before there is a database to check against.
 
 mod embedded;
+mod expand;
 mod pool;
 mod prepare;
 
-pub use embedded::{Embedded, EmbeddedError, Settings, binaries};
+pub use embedded::{Embedded, EmbeddedError, Settings, binaries, program};
+pub use expand::contractions;
 pub use pool::connect;
 pub use prepare::{PrepareError, Schema, Shared, create_database, newest, prepare, role_url};

@@ -254,6 +254,8 @@ async fn apply(
 ) -> Result<(), PrepareError> {
     let mut own = Migrator::with_migrations(migrator.iter().cloned().collect());
     own.dangerous_set_table_name(table.clone());
+    // A version before works on what the next one has expanded, so that one may go back (A17).
+    own.set_ignore_missing(true);
     own.run_direct(None, connection, false)
         .await
         .map_err(|source| PrepareError::Migrate {

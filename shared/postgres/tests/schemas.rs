@@ -201,3 +201,60 @@ async fn a_pool_bounds_every_wait_and_says_whose_it_is() {
     assert_eq!(unbounded, 0);
     server.stop().await;
 }
+
+/// F48: a migration that fails half way leaves what was there, and its repair goes through.
+#[tokio::test]
+async fn f48_an_aborted_migration_leaves_a_usable_system() {
+    let (server, home) = server().await;
+    let admin = server.url("halves");
+    let folder = home.path().join("migrations");
+    std::fs::create_dir(&folder).unwrap();
+    std::fs::write(
+        folder.join("0001_whole.sql"),
+        "create table whole (id int);",
+    )
+    .unwrap();
+    let second = folder.join("0002_half.sql");
+    let half = "alter table whole add column more int; create table half (id int);";
+    std::fs::write(&second, format!("{half} select 1 / 0;")).unwrap();
+    let prepared = async || {
+        let own = Migrator::new(folder.as_path()).await.unwrap();
+        let schemas = [Schema {
+            name: "halves",
+            migrator: &own,
+            shared: SHARED,
+        }];
+        prepare(&admin, &schemas, &BTreeMap::new()).await
+    };
+    let refused = prepared().await;
+    assert!(
+        matches!(refused, Err(PrepareError::Migrate { .. })),
+        "{refused:?}"
+    );
+    let mut owner = open(&admin).await;
+    let count = "select (select count(*) from halves._migrations)
+                      + (select count(*) from pg_class where relname = 'half')
+                      + (select count(*) from pg_attribute
+                          where attrelid = 'halves.whole'::regclass and attname = 'more')";
+    let count: i64 = sqlx::query_scalar(count)
+        .fetch_one(&mut owner)
+        .await
+        .unwrap();
+    assert_eq!(count, 1, "the first is there, and nothing of the second");
+    // The service of before goes on with its rows as soon as it has its rights.
+    std::fs::remove_file(&second).unwrap();
+    prepared().await.unwrap();
+    let mut runner = open(&server.role_url("halves", "halves")).await;
+    let insert = sqlx::raw_sql("insert into whole (id) values (1)");
+    insert.execute(&mut runner).await.unwrap();
+
+    std::fs::write(&second, half).unwrap();
+    prepared().await.unwrap();
+    let kept: i64 = sqlx::query_scalar("select count(*) from whole where more is null")
+        .fetch_one(&mut runner)
+        .await
+        .unwrap();
+    assert_eq!(kept, 1);
+    drop((owner, runner));
+    server.stop().await;
+}

@@ -1,6 +1,41 @@
 //! What can go wrong between a command and its commit.
 
+use std::fmt;
+
 use hayward_service::problem::{Code, Problem};
+use uuid::Uuid;
+
+/// Somebody has seen more of a history than the database holds (R9).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WentBack {
+    /// Of which history. Another one is another matter.
+    pub lineage: Uuid,
+    /// Who has seen what.
+    pub evidence: String,
+}
+
+impl fmt::Display for WentBack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.evidence)
+    }
+}
+
+/// How every sentence about it begins, for whoever reads a status.
+pub const WENT_BACK: &str = "the database went back in time";
+
+/// What a problem of this kind says beside its detail: for followers.
+const LINEAGE: &str = "lineage";
+const EVIDENCE: &str = "evidence";
+
+impl WentBack {
+    /// What another service answered, where it answered this.
+    pub fn told(problem: &Problem) -> Option<Self> {
+        let text = |name| problem.beside(name)?.as_str();
+        let lineage = Uuid::try_parse(text(LINEAGE)?).ok()?;
+        let evidence = text(EVIDENCE)?.to_owned();
+        (problem.code == Code::WentBack).then_some(Self { lineage, evidence })
+    }
+}
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CommitError {
@@ -15,17 +50,20 @@ pub enum CommitError {
     Busy,
     /// The database answers from before something that was already seen (R9): nothing is written
     /// until an operator has looked.
-    #[error("the database went back in time: {0}")]
-    WentBack(String),
+    #[error("{WENT_BACK}, and nothing is written: {0}")]
+    WentBack(WentBack),
 }
 
 impl From<CommitError> for Problem {
     fn from(error: CommitError) -> Self {
-        let code = match error {
-            CommitError::Standby => Code::Standby,
-            CommitError::Unavailable | CommitError::WentBack(_) => Code::Unavailable,
-            CommitError::Busy => Code::TooManyRequests,
-        };
-        Problem::new(code, error.to_string())
+        let text = error.to_string();
+        match error {
+            CommitError::Standby => Problem::new(Code::Standby, text),
+            CommitError::Unavailable => Problem::new(Code::Unavailable, text),
+            CommitError::Busy => Problem::new(Code::TooManyRequests, text),
+            CommitError::WentBack(found) => Problem::new(Code::WentBack, text)
+                .with(LINEAGE, found.lineage.to_string())
+                .with(EVIDENCE, found.evidence),
+        }
     }
 }

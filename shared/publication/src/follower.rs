@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use tokio::time::Instant;
 
 use crate::publisher::{Publisher, Standing};
-use crate::{CommitError, Committed, Cursor, Update};
+use crate::{CommitError, Committed, Cursor, Update, WentBack};
 
 /// Seconds one poll waits for news. Two waits of silence make a follower stale.
 pub const WAIT_SECONDS: u64 = 10;
@@ -29,6 +29,10 @@ pub struct Source {
     /// Path of the publication, as in `/v1/nodes/publication`.
     pub path: String,
 }
+
+/// Stands among the positions where an operator has begun another history: those of before are
+/// gone, and whoever speaks of them may not have heard of it yet (R9).
+pub const DECIDED: &str = "decided";
 
 /// Follows `source` while `publisher` leads, until shutdown. `absorb` commits one update.
 pub async fn follow<T, F, A>(
@@ -101,6 +105,10 @@ async fn follow_terms<T, F, A>(
                 }
             }
             Err(error) => {
+                if let Some(found) = told(source, publisher, cursor.as_deref(), &error) {
+                    publisher.went_back(found);
+                    continue;
+                }
                 let fault = said(&error);
                 publisher.note(source.name, |neighbour| {
                     neighbour.fault = Some(fault.clone());
@@ -146,12 +154,37 @@ fn went_back<T>(source: &Source, publisher: &Publisher, update: &Update<T>) -> b
     };
     let back = known.lineage == now.lineage && now.revision < known.revision;
     if back {
-        publisher.went_back(format!(
+        let lineage = publisher.lineage();
+        let evidence = format!(
             "{} answers with revision {}, {} was read before",
             source.name, now.revision, known.revision
-        ));
+        );
+        publisher.went_back(WentBack { lineage, evidence });
     }
     back
+}
+
+/// R9: the whole fleet stops, not only who noticed. A neighbour is believed when it speaks of the
+/// history we have read from it: one that has not yet heard of an operator's decision speaks of
+/// another.
+fn told(
+    source: &Source,
+    publisher: &Publisher,
+    cursor: Option<&str>,
+    error: &ClientError,
+) -> Option<WentBack> {
+    let found = WentBack::told(error.problem()?)?;
+    let read = cursor.and_then(Cursor::parse);
+    let read = read.or_else(|| publisher.read_of(source.name));
+    let believed = match read {
+        Some(read) => read.lineage == found.lineage,
+        // Whoever never read anything has no reason to doubt, unless a decision took it away.
+        None => publisher.position(DECIDED).is_none(),
+    };
+    believed.then(|| WentBack {
+        lineage: publisher.lineage(),
+        evidence: format!("{} are not told any more: {found}", source.name),
+    })
 }
 
 /// Waits longer after each failure in a row, a little differently each time, and says so once in a

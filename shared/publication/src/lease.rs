@@ -20,7 +20,7 @@ fn millis(ttl: Duration) -> f64 {
     ttl.as_secs_f64() * 1000.0
 }
 
-/// Takes the lease when it is free or ran out; `None` while somebody else holds it.
+/// Takes the lease when it is free or ran out; `None` while somebody else holds it, or nobody may.
 pub async fn acquire(
     pool: &PgPool,
     holder: &str,
@@ -31,7 +31,7 @@ pub async fn acquire(
         "update writer
             set epoch = epoch + 1, holder = $1,
                 expires_at = clock_timestamp() + $2 * interval '1 millisecond'
-          where expires_at < clock_timestamp()
+          where expires_at < clock_timestamp() and went_back is null
          returning epoch, lineage, revision",
         holder,
         millis(ttl)
@@ -46,17 +46,20 @@ pub async fn acquire(
     }))
 }
 
-/// Prolongs the lease; false when it is no longer ours.
+/// Prolongs the lease; false when it is no longer ours, or the rows are not those of our last
+/// commit (R9).
 pub async fn renew(
     database: impl PgExecutor<'_>,
     epoch: i64,
+    revision: i64,
     ttl: Duration,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query!(
         "update writer set expires_at = clock_timestamp() + $2 * interval '1 millisecond'
-          where epoch = $1",
+          where epoch = $1 and revision = $3",
         epoch,
-        millis(ttl)
+        millis(ttl),
+        revision
     )
     .execute(database)
     .await?;
@@ -93,4 +96,30 @@ pub async fn fence(
     .execute(connection)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Which history the rows are of, and why nobody writes it on, where that was found (R9).
+#[derive(Debug)]
+pub struct Verdict {
+    pub lineage: Uuid,
+    pub went_back: Option<String>,
+}
+
+pub async fn verdict(pool: &PgPool) -> Result<Verdict, sqlx::Error> {
+    sqlx::query_as!(Verdict, "select lineage, went_back from writer")
+        .fetch_one(pool)
+        .await
+}
+
+/// Nobody leads this history any more, in no process and after no restart (R9).
+pub async fn hold(pool: &PgPool, lineage: Uuid, evidence: &str) -> Result<(), sqlx::Error> {
+    sqlx::query!(
+        "update writer set went_back = $2, expires_at = '-infinity'
+          where lineage = $1 and went_back is null",
+        lineage,
+        evidence
+    )
+    .execute(pool)
+    .await
+    .map(drop)
 }

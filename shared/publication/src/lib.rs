@@ -28,7 +28,7 @@ pub mod update;
 
 pub use committer::{Batch, Committed, Committer, Handle, Ledger, Moment, Reply, Wake};
 pub use cursor::Cursor;
-pub use error::CommitError;
+pub use error::{CommitError, WENT_BACK, WentBack};
 pub use followed::{Change, Followed};
 pub use publisher::Publisher;
 pub use update::Update;

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::follower::WAIT_SECONDS;
 use crate::published::{Body, News, Published};
-use crate::{CommitError, Cursor};
+use crate::{CommitError, Cursor, WentBack};
 
 /// Longest a reader may wait for news.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(25);
@@ -37,7 +37,7 @@ pub enum Standing {
     /// The lease is ours until then, by the monotonic clock of this machine.
     Leading { epoch: u64, until: Instant },
     /// The database went back in time; nothing is written, and this says why (R9).
-    WentBack(String),
+    WentBack(WentBack),
 }
 
 #[derive(Default)]
@@ -108,7 +108,19 @@ impl Publisher {
         match self.standing() {
             Standing::Leading { epoch, .. } => Ok(epoch),
             Standing::Standby => Err(CommitError::Standby),
-            Standing::WentBack(evidence) => Err(CommitError::WentBack(evidence)),
+            Standing::WentBack(found) => Err(CommitError::WentBack(found)),
+        }
+    }
+
+    /// Whether what is in memory may be shown: while this replica leads, and after the database was
+    /// found to have gone back in time (R9). Then it is as this replica committed it last.
+    ///
+    /// # Errors
+    /// `Standby`, or `WentBack` where this process has never led that history.
+    pub fn readable(&self) -> Result<(), CommitError> {
+        match self.leading() {
+            Err(CommitError::WentBack(found)) if found.lineage == self.lineage() => Ok(()),
+            other => other.map(drop),
         }
     }
 
@@ -238,8 +250,10 @@ impl Publisher {
                 asked.revision, now.revision
             );
             drop(maps);
-            self.went_back(evidence.clone());
-            return Err(CommitError::WentBack(evidence));
+            let lineage = now.lineage;
+            let found = WentBack { lineage, evidence };
+            self.went_back(found.clone());
+            return Err(CommitError::WentBack(found));
         }
         let since = asked
             .map(|asked| asked.revision)
@@ -308,6 +322,14 @@ impl Publisher {
         self.positions.lock().get(source).copied()
     }
 
+    /// How far a neighbour has been read of this history of ours, in this process or before.
+    pub(crate) fn read_of(&self, source: &str) -> Option<Cursor> {
+        let noted = self.neighbours.lock();
+        let noted = noted.get(source).and_then(|it| it.cursor.as_deref());
+        let noted = noted.and_then(Cursor::parse);
+        noted.or_else(|| self.position(source))
+    }
+
     pub(crate) fn note(&self, source: &'static str, neighbour: impl FnOnce(&mut Neighbour)) {
         neighbour(self.neighbours.lock().entry(source).or_default());
     }
@@ -320,13 +342,28 @@ impl Publisher {
         *self.positions.lock() = positions;
     }
 
-    /// Stops all writing until an operator has looked.
-    pub fn went_back(&self, evidence: String) {
-        tracing::error!(
-            evidence,
-            "the database went back in time; this service stops writing"
-        );
-        self.standing.send_replace(Standing::WentBack(evidence));
+    /// Stops all writing of this history, until an operator has given it another lineage.
+    pub fn went_back(&self, found: WentBack) {
+        let news = self.standing.send_if_modified(|standing| {
+            let news = !matches!(standing, Standing::WentBack(_));
+            if news {
+                *standing = Standing::WentBack(found.clone());
+            }
+            news
+        });
+        if news {
+            let evidence = found.evidence;
+            tracing::error!(
+                evidence,
+                "the database went back in time; this service stops writing"
+            );
+        }
+    }
+
+    /// An operator has decided: what is in the database counts from now on.
+    pub(crate) fn forgive(&self) {
+        tracing::warn!("the database has another lineage now; this service may lead again");
+        self.standing.send_replace(Standing::Standby);
     }
 
     pub(crate) fn stand_by(&self) {
@@ -375,6 +412,11 @@ impl Publisher {
         }
         for map in published.values_mut() {
             map.forget(forgotten);
+        }
+        if self.lineage() != at.lineage {
+            for neighbour in self.neighbours.lock().values_mut() {
+                neighbour.cursor = None;
+            }
         }
         {
             let mut maps = self.maps.write();

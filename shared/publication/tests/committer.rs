@@ -250,6 +250,70 @@ async fn r9_a_cursor_from_the_future_stops_all_writing() {
     committer.stop().await;
 }
 
+async fn stops(handle: &Handle<Command>) -> String {
+    let mut terms = handle.publisher().terms();
+    let found = terms.wait_for(|_| {
+        let leading = handle.publisher().leading();
+        matches!(leading, Err(CommitError::WentBack(_)))
+    });
+    let found = tokio::time::timeout(PATIENCE, found).await;
+    drop(found.expect("noticed in time").expect("still there"));
+    handle.publisher().leading().unwrap_err().to_string()
+}
+
+async fn run(pool: &PgPool, sql: &'static str) {
+    let done = sqlx::raw_sql(sql).execute(pool).await;
+    assert_eq!(done.expect(sql).rows_affected(), 1);
+}
+
+/// R9: who wrote more than the database holds notices it, also while it has nothing to write; no
+/// restart and no other replica goes on, until the rows are of another lineage.
+#[tokio::test(flavor = "multi_thread")]
+async fn r9_older_rows_stop_everybody_until_they_have_another_lineage() {
+    let database = database(&[SCHEMA]).await;
+    let lease = Duration::from_millis(500);
+    for older in [
+        "update writer set revision = revision - 1",
+        "update writer set epoch = epoch - 1, expires_at = '-infinity'",
+    ] {
+        let (committer, handle) = start(&database, "one", lease).await;
+        leads(&handle).await;
+        set_at_last(&handle, "a", 1).await;
+        set_at_last(&handle, "a", 2).await;
+        let pool = pool(&database).await;
+        run(&pool, older).await;
+        let why = stops(&handle).await;
+        assert!(why.starts_with(hayward_publication::WENT_BACK), "{why}");
+        let (standby, second) = start(&database, "two", lease).await;
+        assert_eq!(stops(&second).await, why);
+        assert_eq!(get(&handle, "a"), Some(2), "reading goes on");
+        assert!(handle.publisher().readable().is_ok());
+        assert!(
+            second.publisher().readable().is_err(),
+            "it has nothing to show"
+        );
+        committer.stop().await;
+        let (again, handle) = start(&database, "one", lease).await;
+        assert_eq!(stops(&handle).await, why);
+        assert!(set(&handle, "b", 1).await.is_err());
+        assert_eq!(get(&handle, "b"), None);
+
+        let decision = "update writer
+                           set lineage = gen_random_uuid(), epoch = epoch + 1000, went_back = null";
+        run(&pool, decision).await;
+        let leader = async {
+            tokio::select! {
+                () = leads(&handle) => handle.clone(),
+                () = leads(&second) => second.clone(),
+            }
+        };
+        let leader = leader.await;
+        set_at_last(&leader, "b", 2).await;
+        standby.stop().await;
+        again.stop().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn f4_a_command_that_panics_ends_neither_the_service_nor_what_was_committed() {
     let database = database(&[SCHEMA]).await;

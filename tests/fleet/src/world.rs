@@ -384,6 +384,12 @@ impl World {
         child.try_wait().expect("a process of ours")
     }
 
+    /// The address of its database as the administrator.
+    pub fn admin_url(&self) -> String {
+        let role = prepare::SERVICES[0].1.name;
+        self.databases[role].replacen(&format!("//{role}@"), "//postgres@", 1)
+    }
+
     pub fn url(&self, service: &str) -> &str {
         let named = self.addresses.named();
         let found = named.iter().find(|(name, _)| *name == service);

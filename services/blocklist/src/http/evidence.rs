@@ -57,7 +57,7 @@ pub async fn show_evacuation(
     _caller: Caller,
     Path(id): Path<String>,
 ) -> Result<Json<EvacuationProgress>, Problem> {
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     let key = BlockKind::Node.key(&id);
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
     let evacuates = |entry: &BlockEntry| {

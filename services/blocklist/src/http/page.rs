@@ -39,7 +39,7 @@ impl Page {
 }
 
 pub async fn wait_for(publisher: &Publisher, least: Option<u64>) -> Result<(), Problem> {
-    publisher.leading()?;
+    publisher.readable()?;
     match least {
         Some(least) if !publisher.reached(least, PATIENCE).await => {
             let detail = format!("revision {least} is not visible here yet");

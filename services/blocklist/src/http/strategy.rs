@@ -25,7 +25,7 @@ pub async fn show_strategy(
     State(app): State<App>,
     _caller: Caller,
 ) -> Result<Json<StrategyView>, Problem> {
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     Ok(Json(app.context.strategy.read().clone()))
 }
 

@@ -109,12 +109,24 @@ impl Ledger {
             return (marked, None);
         }
         if moment.monotonic_ms < self.next_evacuation_ms {
-            let owed = item.action;
-            self.owed.push_back((key.clone(), item));
-            return (marked, Some(owed));
+            return (marked, Some(self.put_off(key, item)));
         }
         self.next_evacuation_ms = moment.monotonic_ms + BETWEEN_EVACUATIONS_MS;
         (item, None)
+    }
+
+    /// Each key waits once, for the most that was said of it.
+    fn put_off(&mut self, key: &Key, item: Item) -> Action {
+        let waits = self.owed.iter_mut().find(|(waits, _)| waits == key);
+        let Some((_, waits)) = waits else {
+            let owed = item.action;
+            self.owed.push_back((key.clone(), item));
+            return owed;
+        };
+        if waits.action < item.action {
+            *waits = item;
+        }
+        waits.action
     }
 
     /// A term goes on where the one before ended: what is owed has its turn, and none of it sooner
@@ -390,5 +402,32 @@ fn event(outcome: Outcome) -> BlockEvent {
         Outcome::Added => BlockEvent::Added,
         Outcome::Upgraded => BlockEvent::Upgraded,
         _ => BlockEvent::Merged,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::ledger::Context;
+
+    #[test]
+    fn b3_each_machine_waits_for_its_turn_once() {
+        let mut ledger = Ledger::empty(Arc::new(Context::new(crate::Settings::default())));
+        let key = Key::node(&NodeName::new("n1").unwrap());
+        let item = |action| Item {
+            action,
+            causes: ["disk".to_owned()].into(),
+            start: Timestamp::default(),
+            end: None,
+            sources: ["auto".to_owned()].into(),
+        };
+        let (low, high) = (Action::Mark, Action::Evacuate);
+        assert!(low < high);
+        assert_eq!(ledger.put_off(&key, item(low)), low);
+        assert_eq!(ledger.put_off(&key, item(high)), high);
+        assert_eq!(ledger.put_off(&key, item(low)), high, "it is owed the most");
+        assert_eq!(ledger.owed.len(), 1);
     }
 }

@@ -179,3 +179,38 @@ fn the_buried_leave_nothing_behind() {
     absorb(&mut ledger, update(true, &[], &[]), 3);
     assert!(ledger.containers.is_empty() && ledger.by_node.is_empty());
 }
+
+/// W7, I24: whoever is waited for on a silent node is in no transit that could be late.
+#[test]
+fn i24_what_is_awaited_on_a_silent_node_has_no_deadline() {
+    let late = |ledger: &mut Ledger| {
+        let look = |ledger: &mut Ledger, monotonic_ms| {
+            let at = Moment {
+                monotonic_ms,
+                ..moment(9)
+            };
+            ledger
+                .report(&at)
+                .findings
+                .iter()
+                .all(|it| it.finding.holds())
+        };
+        look(ledger, 10);
+        !look(ledger, 10_000_000)
+    };
+    let mut ledger = empty();
+    let ordered = allocation(1);
+    let awaited = AllocationEntry {
+        state: AllocationState::Unreachable,
+        ..ordered.clone()
+    };
+    absorb(&mut ledger, update(true, &[ordered.clone()], &[]), 1);
+    assert!(late(&mut ledger), "nobody took it up");
+    absorb(&mut ledger, update(false, &[awaited.clone()], &[]), 2);
+    assert!(!late(&mut ledger));
+    absorb(&mut ledger, update(true, &[awaited], &[]), 3);
+    assert!(!late(&mut ledger));
+    // It is heard again.
+    absorb(&mut ledger, update(false, &[ordered], &[]), 4);
+    assert!(late(&mut ledger));
+}

@@ -17,7 +17,9 @@ use crate::connection::{Service, Session};
 use crate::output::print;
 
 use facts::Facts;
+pub use gather::room;
 use judge::Need;
+pub use judge::{CLOCK_MS, is_low};
 
 /// It could not be looked at all.
 const BLIND: u8 = 2;

@@ -17,7 +17,7 @@ fn explain(
     caller: &Caller,
     (kind, id): (WorkKind, &WorkId),
 ) -> Result<Json<Explanation>, Problem> {
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     let (_, user) = work::owner(app, caller, (kind, id))?;
     let view = work::look(app, &user, id)?;
     let verdict = if view.state.is_final() {

@@ -124,7 +124,7 @@ pub async fn list_orchestrators(
     caller: Caller,
 ) -> Result<Json<OrchestratorList>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     let (found, revision) = app.publisher.page(ORCHESTRATORS, "", None, MOST);
     let views = found.into_iter().map(|(_, view)| as_of_now(&app, view));
     Ok(Json(OrchestratorList {
@@ -155,7 +155,7 @@ pub async fn show_orchestrator(
 ) -> Result<Json<OrchestratorView>, Problem> {
     let itself = Scope::Orchestrator(name.clone());
     caller.require(&[Scope::Operator, Scope::Viewer, itself])?;
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     Ok(Json(as_of_now(&app, look(&app, &name)?)))
 }
 

@@ -78,7 +78,7 @@ pub struct Wait {
 }
 
 pub async fn visible(app: &App, least: Option<u64>) -> Result<(), Problem> {
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     match least {
         Some(least) if !app.publisher.reached(least, PATIENCE).await => {
             let detail = format!("revision {least} is not visible here yet");
@@ -144,7 +144,7 @@ pub async fn show(
     // in flight, so that one is waited for too.
     let next = app.publisher.revision() + 1;
     loop {
-        app.publisher.leading()?;
+        app.publisher.readable()?;
         // Before the look: a commit between the two must not go unseen.
         let in_flight = app.publisher.revision() < next;
         let view = look(app, &user, &id)?;

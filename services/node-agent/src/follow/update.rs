@@ -2,6 +2,7 @@
 //! half and its database.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use hayward_container_manager_api::DesiredEntry;
 use serde::Deserialize;
@@ -28,6 +29,12 @@ impl Update {
 pub struct Position {
     lineage: String,
     revision: u64,
+}
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}-{}", self.lineage, self.revision)
+    }
 }
 
 impl Position {

@@ -61,7 +61,7 @@ pub struct Since {
 }
 
 async fn wait_for(app: &App, least: Option<u64>) -> Result<(), Problem> {
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     match least {
         Some(least) if !app.publisher.reached(least, PATIENCE).await => {
             let detail = format!("revision {least} is not visible here yet");

@@ -53,7 +53,7 @@ pub async fn list_allocations(
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<AllocationList>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let (entries, revision) =
         api.publisher()
             .page::<AllocationEntry>(ALLOCATIONS, "", None, usize::MAX);
@@ -88,7 +88,7 @@ pub async fn show_allocation(
     caller: Caller,
     Path(allocation): Path<AllocationId>,
 ) -> Result<Json<AllocationView>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let entry: Option<AllocationEntry> = api.publisher().get(ALLOCATIONS, "", allocation.as_str());
     let entry = entry.filter(|entry| may_see(&caller, entry));
     let entry = entry.ok_or_else(|| Problem::not_found(format!("allocation {allocation}")))?;

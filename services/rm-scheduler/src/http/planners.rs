@@ -27,7 +27,7 @@ pub async fn list_planners(
     caller: Caller,
 ) -> Result<Json<Planners>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let found = api.handle.ask(Command::Planners).await?.value;
     found.map(Json).ok_or_else(no_round)
 }

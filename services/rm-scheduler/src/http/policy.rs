@@ -36,7 +36,7 @@ pub async fn show_policy(
     State(api): State<Api>,
     _caller: Caller,
 ) -> Result<([(HeaderName, String); 1], Json<PolicyView>), Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let policy = api.context.view.read().policy.clone();
     Ok((
         [(header::ETAG, format!("\"{}\"", policy.generation))],

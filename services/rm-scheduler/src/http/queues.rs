@@ -41,7 +41,7 @@ pub async fn list_queues(
     _caller: Caller,
     Query(wanted): Query<Pool>,
 ) -> Result<Json<Queues>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let pool = wanted.pool.clone();
     let ask = |reply| Command::Queues(pool, reply);
     let found = api.handle.ask(ask).await?.value.ok_or_else(no_round)?;

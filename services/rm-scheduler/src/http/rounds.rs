@@ -35,7 +35,7 @@ pub async fn list_rounds(
     _caller: Caller,
     Query(page): Query<Page>,
 ) -> Result<Json<RoundList>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let limit = page.limit.unwrap_or(20).clamp(1, 1_000);
     let view = api.context.view.read();
     let rounds = view.newest_rounds(limit);
@@ -61,7 +61,7 @@ pub async fn show_round(
     _caller: Caller,
     Path(round): Path<u64>,
 ) -> Result<Json<RoundView>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let found = api.context.view.read().round(round);
     found
         .map(Json)

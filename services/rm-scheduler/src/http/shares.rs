@@ -23,7 +23,7 @@ use crate::translate;
     ),
 )]
 pub async fn show_shares(State(api): State<Api>, _caller: Caller) -> Result<Json<Shares>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let view = api.context.view.read();
     let counted = view.counted.as_ref();
     let shares = counted.map(|it| translate::shares(it, elsewhere(&view.policy.policy)));

@@ -28,7 +28,7 @@ pub async fn show_verdict(
     _caller: Caller,
     Path(work): Path<WorkId>,
 ) -> Result<Json<VerdictEntry>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().readable()?;
     let said: Option<VerdictEntry> = api.publisher().get(VERDICTS, "", work.as_str());
     let said = said.ok_or_else(|| Problem::not_found(format!("a verdict on {work}")))?;
     let view = api.context.view.read();

@@ -15,34 +15,50 @@ const VERSIONED: [(&str, &str, &str); 4] = [
     ("/usr/local/opt", "postgresql@", "bin"),
 ];
 
+const SERVER: [&str; 2] = ["initdb", "postgres"];
+
 /// The directory that holds `initdb` and `postgres`.
 ///
 /// `HAYWARD_PG_BIN` decides alone when it is set; otherwise the newest installed version wins,
 /// and `PATH` is asked last.
 pub fn binaries() -> Result<PathBuf, EmbeddedError> {
     if let Some(told) = env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
-        return if complete(&told) {
+        return if has(&told, &SERVER) {
             Ok(told)
         } else {
             Err(EmbeddedError::Told(told))
         };
     }
-    for (root, prefix, tail) in VERSIONED {
-        if let Some(found) = newest(Path::new(root), prefix, tail) {
-            return Ok(found);
-        }
-    }
-    let path = env::var_os("PATH").unwrap_or_default();
-    env::split_paths(&path)
-        .find(|directory| complete(directory))
-        .ok_or_else(|| EmbeddedError::NotInstalled(install_line()))
+    installed(&SERVER).ok_or_else(|| EmbeddedError::NotInstalled(install_line()))
 }
 
-fn complete(directory: &Path) -> bool {
-    directory.join("initdb").is_file() && directory.join("postgres").is_file()
+/// A program for clients, as `pg_dump`, found as [`binaries`] are: a machine may have it without a
+/// server.
+pub fn program(name: &'static str) -> Result<PathBuf, EmbeddedError> {
+    let found = match env::var_os("HAYWARD_PG_BIN").map(PathBuf::from) {
+        Some(told) => Some(told).filter(|told| has(told, &[name])),
+        None => installed(&[name]),
+    };
+    let directory = found.ok_or(EmbeddedError::NoProgram(name))?;
+    Ok(directory.join(name))
 }
 
-fn newest(root: &Path, prefix: &str, tail: &str) -> Option<PathBuf> {
+fn installed(programs: &[&str]) -> Option<PathBuf> {
+    let mut versioned = VERSIONED.iter();
+    let found = versioned
+        .find_map(|(root, prefix, tail)| newest(Path::new(root), (prefix, tail), programs));
+    found.or_else(|| {
+        let path = env::var_os("PATH").unwrap_or_default();
+        env::split_paths(&path).find(|directory| has(directory, programs))
+    })
+}
+
+fn has(directory: &Path, programs: &[&str]) -> bool {
+    let mut programs = programs.iter();
+    programs.all(|program| directory.join(program).is_file())
+}
+
+fn newest(root: &Path, (prefix, tail): (&str, &str), programs: &[&str]) -> Option<PathBuf> {
     let mut found: Vec<(u32, PathBuf)> = std::fs::read_dir(root)
         .ok()?
         .flatten()
@@ -56,7 +72,7 @@ fn newest(root: &Path, prefix: &str, tail: &str) -> Option<PathBuf> {
     found
         .into_iter()
         .map(|(_, directory)| directory)
-        .find(|directory| complete(directory))
+        .find(|directory| has(directory, programs))
 }
 
 /// The command that installs Postgres here, told by the package tool that is present.
@@ -82,7 +98,7 @@ fn install_line() -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use super::newest;
+    use super::{SERVER, newest};
     use std::fs;
 
     #[test]
@@ -97,8 +113,12 @@ mod tests {
             }
         }
         // 17 is a client package without a server; as text, 9 would sort above 15.
-        let found = newest(root.path(), "", "bin").unwrap();
+        let found = newest(root.path(), ("", "bin"), &SERVER).unwrap();
         assert_eq!(found, root.path().join("15/bin"));
-        assert_eq!(newest(root.path(), "pgsql-", "bin"), None);
+        assert_eq!(newest(root.path(), ("pgsql-", "bin"), &SERVER), None);
+        // A client alone is enough for who asks for no more.
+        fs::write(root.path().join("17/bin/pg_dump"), "").unwrap();
+        let client = newest(root.path(), ("", "bin"), &["pg_dump"]).unwrap();
+        assert_eq!(client, root.path().join("17/bin"));
     }
 }

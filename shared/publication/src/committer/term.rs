@@ -17,8 +17,8 @@ use super::measured::Pulse;
 use super::{Batch, Ledger, Moment, Sent, Settings, Wake};
 use crate::audit::{AuditRecord, Auditor, Link, rows as records};
 use crate::lease::{self, Term};
-use crate::publisher::{Entry, Publisher};
-use crate::{CommitError, Cursor, rows};
+use crate::publisher::{Entry, Publisher, Standing};
+use crate::{CommitError, Cursor, WentBack, rows};
 
 /// How often old audit records are looked for, and how soon again while there are more.
 const PRUNE_EACH: Duration = Duration::from_hours(1);
@@ -40,6 +40,8 @@ pub(super) struct Office<L: Ledger> {
 enum End {
     Stopped,
     Deposed,
+    /// The database went back in time (R9).
+    WentBack,
     /// The database failed us; the working set has to be read again.
     Uncertain(sqlx::Error),
 }
@@ -52,10 +54,9 @@ pub(super) async fn stand<L: Ledger>(
 ) {
     let pause = (office.settings.lease / 4).min(Duration::from_millis(500));
     let pulse = &office.pulse;
+    let mut last = None;
     loop {
-        let lease = office.settings.lease;
-        let asked = lease::acquire(&office.pool, &office.settings.holder, lease);
-        match pulse.operation("acquire lease", asked).await {
+        match stand_once(&office, &mut last).await {
             Ok(Some(term)) => {
                 pulse.leads(term.epoch);
                 info!(
@@ -71,6 +72,7 @@ pub(super) async fn stand<L: Ledger>(
                 let released = lease::release(&office.pool, term.epoch).await;
                 match end {
                     End::Stopped => return,
+                    End::WentBack => continue,
                     End::Deposed => {
                         pulse.fenced();
                         warn!(epoch = term.epoch, "deposed");
@@ -96,6 +98,59 @@ pub(super) async fn stand<L: Ledger>(
             _ = stop.wait_for(|stop| *stop) => return,
         }
     }
+}
+
+/// Asks for the lease; a term of a history that went back is none (R9).
+async fn stand_once<L: Ledger>(
+    office: &Office<L>,
+    last: &mut Option<Term>,
+) -> Result<Option<Term>, sqlx::Error> {
+    if let Standing::WentBack(found) = office.publisher.standing() {
+        let now = lease::verdict(&office.pool).await?;
+        if now.lineage != found.lineage {
+            office.publisher.forgive();
+        } else if now.went_back.is_none() {
+            lease::hold(&office.pool, found.lineage, &found.evidence).await?;
+        }
+        return Ok(None);
+    }
+    let settings = &office.settings;
+    let asked = lease::acquire(&office.pool, &settings.holder, settings.lease);
+    let Some(term) = office.pulse.operation("acquire lease", asked).await? else {
+        let now = lease::verdict(&office.pool).await?;
+        if let Some(evidence) = now.went_back {
+            let lineage = now.lineage;
+            office.publisher.went_back(WentBack { lineage, evidence });
+        }
+        return Ok(None);
+    };
+    let seen = i64::try_from(office.publisher.revision()).unwrap_or(i64::MAX);
+    if let Some(found) = older(&term, last.as_ref(), seen) {
+        office.publisher.went_back(found);
+        return Ok(None);
+    }
+    *last = Some(term);
+    Ok(Some(term))
+}
+
+/// R9: rows of the history of our last term, from before what we saw of it.
+fn older(term: &Term, last: Option<&Term>, seen: i64) -> Option<WentBack> {
+    let last = last.filter(|last| last.lineage == term.lineage)?;
+    let evidence = if term.revision < seen {
+        format!(
+            "this service has seen revision {seen}, the database holds {}",
+            term.revision
+        )
+    } else if term.epoch <= last.epoch {
+        format!(
+            "this service has led in term {}, the database gives out {} once more",
+            last.epoch, term.epoch
+        )
+    } else {
+        return None;
+    };
+    let lineage = term.lineage;
+    Some(WentBack { lineage, evidence })
 }
 
 async fn serve<L: Ledger>(
@@ -141,10 +196,8 @@ async fn serve<L: Ledger>(
             }
             () = tokio::time::sleep(due) => {}
         }
-        if office.publisher.leading().is_err() && Instant::now() < writer.term.until {
-            // The database was found to have gone back in time: refuse everything until restarted.
-            gathered.clear();
-            continue;
+        if matches!(office.publisher.standing(), Standing::WentBack(_)) {
+            return End::WentBack;
         }
         let moment = writer.moment();
         let mut batch = Batch::default();
@@ -319,7 +372,7 @@ impl<L: Ledger> Writer<'_, L> {
         let (asked, lease) = (Instant::now(), self.office.settings.lease);
         let mut tx = self.office.pool.begin().await?;
         records::append(&mut tx, records).await?;
-        if !lease::renew(&mut *tx, self.term.epoch, lease).await? {
+        if !lease::renew(&mut *tx, self.term.epoch, self.at, lease).await? {
             tx.rollback().await?;
             return Ok(false);
         }
@@ -378,7 +431,7 @@ impl<L: Ledger> Writer<'_, L> {
         if self.term.until.saturating_duration_since(asked) > lease * 2 / 3 {
             return Ok(true);
         }
-        let renewing = lease::renew(&self.office.pool, self.term.epoch, lease);
+        let renewing = lease::renew(&self.office.pool, self.term.epoch, self.at, lease);
         let ours = self.office.pulse.operation("renew lease", renewing).await?;
         if ours {
             self.prolong(asked);

@@ -91,6 +91,9 @@ codes! {
     Internal = "internal", INTERNAL_SERVER_ERROR, "Internal error";
     /// Something this service needs is away, or it is too busy.
     Unavailable = "unavailable", SERVICE_UNAVAILABLE, "Unavailable";
+    /// The database holds less than somebody has seen: nothing is written until an operator has
+    /// decided (R9). Reading goes on.
+    WentBack = "went_back", SERVICE_UNAVAILABLE, "Read only";
     /// This replica does not lead.
     Standby = "standby", SERVICE_UNAVAILABLE, "On standby";
 }
@@ -104,6 +107,7 @@ impl Code {
                 | Self::TooManyRequests
                 | Self::Unavailable
                 | Self::Standby
+                | Self::WentBack
                 | Self::Internal
         )
     }
@@ -112,7 +116,7 @@ impl Code {
     pub(super) fn retry_after_ms(self) -> Option<u64> {
         matches!(
             self,
-            Self::TooManyRequests | Self::Unavailable | Self::Standby
+            Self::TooManyRequests | Self::Unavailable | Self::Standby | Self::WentBack
         )
         .then_some(1000)
     }

@@ -1,9 +1,10 @@
 //! Asks everybody at the same time, and gives up soon on who does not answer.
 
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hayward_blocklist_api::BlockOverview;
-use hayward_job_converter_api::{WorkList, WorkView};
+use hayward_job_converter_api::{Explanation, WorkList, WorkView};
 use hayward_node_status_api::drain::DrainState;
 use hayward_node_status_api::{Health, NodeView};
 use hayward_publication::Cursor;
@@ -29,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(5);
 const LISTS: Duration = Duration::from_secs(15);
 /// What waits longest that is shown.
 const WAITING: usize = 5;
+/// Work that is looked at for it, the oldest first.
+const LOOKED_AT: usize = 100;
 const NODES: Pages = Pages {
     list: "nodes",
     next: "next_cursor",
@@ -256,39 +259,71 @@ async fn blocked(session: &Session) -> Heard<Vec<Blocked>> {
     Ok(nodes.collect())
 }
 
-/// Ids sort by age, so a first page has what waits longest.
+/// Work waits from its submission, or from the verdict that holds it back now: what ran for days
+/// and waits since a minute waits for a minute.
 async fn waiting(session: &Session, now: Timestamp) -> Heard<Vec<Waiting>> {
     let list = |route: &str| {
-        let path = format!("/v1/{route}?state=waiting&limit={WAITING}");
+        let path = format!("/v1/{route}?state=waiting&limit={LOOKED_AT}");
         async move { get::<WorkList>(session, Service::JobConverter, &path).await }
     };
     let (jobs, services, reservations) =
         tokio::join!(list("jobs"), list("services"), list("reservations"));
     let all = [jobs?, services?, reservations?];
-    let all = all.into_iter().flat_map(|list| list.items);
-    let mut all: Vec<Waiting> = all.map(|view| of_work(view, now)).collect();
-    all.sort_by_key(|it| it.since);
-    all.truncate(WAITING);
-    Ok(all)
+    let mut all: Vec<WorkView> = all.into_iter().flat_map(|list| list.items).collect();
+    // Nothing waits for longer than it has been there: the oldest first, and once enough wait for
+    // longer than the next one is old, nobody else is asked.
+    all.sort_by_key(|view| view.submitted_at);
+    let mut longest = Vec::new();
+    for view in all.into_iter().take(LOOKED_AT) {
+        if is_enough(&longest, view.submitted_at) {
+            break;
+        }
+        let since = verdict_since(session, &view).await;
+        longest.push(of_work(view, since, now));
+        longest.sort_by_key(|it| it.since);
+        longest.truncate(WAITING);
+    }
+    Ok(longest)
 }
 
-fn of_work(view: WorkView, now: Timestamp) -> Waiting {
+/// Nobody who came at that instant can wait for longer than all of these.
+fn is_enough(longest: &[Waiting], submitted_at: Timestamp) -> bool {
+    let last = longest.get(WAITING - 1);
+    last.is_some_and(|last| last.since <= submitted_at)
+}
+
+/// Since when its verdict is what it is; none where nobody has one.
+async fn verdict_since(session: &Session, view: &WorkView) -> Option<Timestamp> {
+    let path = format!("{}/explain", pages::route_of(&view.id).ok()?);
+    let explained = get::<Explanation>(session, Service::JobConverter, &path).await;
+    explained.ok()?.since
+}
+
+fn of_work(view: WorkView, verdict: Option<Timestamp>, now: Timestamp) -> Waiting {
+    let since = verdict.map_or(view.submitted_at, |since| since.max(view.submitted_at));
     Waiting {
         work: view.id.to_string(),
         user: view.user.to_string(),
-        since: view.submitted_at,
-        waits_ms: now.ms_since(view.submitted_at),
+        since,
+        waits_ms: now.ms_since(since),
         reason: view.reason,
     }
 }
 
 fn disk(session: &Session) -> Option<Disk> {
-    let found = nix::sys::statvfs::statvfs(session.state()).ok()?;
-    let block = found.fragment_size();
+    let (free_bytes, total_bytes) = room(session.state())?;
     Some(Disk {
-        free_bytes: block.saturating_mul(found.blocks_available()),
-        total_bytes: block.saturating_mul(found.blocks()),
+        free_bytes,
+        total_bytes,
     })
+}
+
+/// Free and whole bytes of the disk of a directory; none where there is no such directory.
+pub fn room(dir: &Path) -> Option<(u64, u64)> {
+    let found = nix::sys::statvfs::statvfs(dir).ok()?;
+    let block = found.fragment_size();
+    let free = block.saturating_mul(found.blocks_available());
+    Some((free, block.saturating_mul(found.blocks())))
 }
 
 #[cfg(test)]
@@ -362,6 +397,22 @@ mod tests {
         assert_eq!(urls(none_leads), ("b".to_owned(), "a".to_owned()));
         assert_eq!(urls(vec![away("a"), away("b")]).0, "a");
         assert!(chosen(Vec::new()).is_none());
+    }
+
+    #[test]
+    fn who_came_later_than_all_have_waited_is_not_asked() {
+        let at = |ms| Timestamp::from_unix_ms(ms);
+        let waits = |ms| Waiting {
+            work: "job_1".to_owned(),
+            user: "ann".to_owned(),
+            since: at(ms),
+            waits_ms: 0,
+            reason: None,
+        };
+        let five: Vec<Waiting> = [1, 2, 3, 4, 50].map(waits).into();
+        assert!(!is_enough(&five, at(49)), "it may have waited for longer");
+        assert!(is_enough(&five, at(50)));
+        assert!(!is_enough(&five[..4], at(99)), "there is room for it");
     }
 
     #[test]

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use hayward_publication::WENT_BACK;
+use hayward_service::health::Status;
 use hayward_service::invariants::{RuleResult, RuleStanding};
 use serde::Serialize;
 
@@ -42,6 +44,8 @@ pub struct Need {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
+    /// The database holds less than somebody has seen (R9).
+    WentBack,
     Away,
     NotReady,
     Invariant,
@@ -68,6 +72,7 @@ fn need(kind: Kind, subject: &str, what: impl Into<String>, action: impl Into<St
 /// The gravest first.
 pub fn needs(facts: &Facts) -> Vec<Need> {
     let mut needs: Vec<Need> = facts.services.iter().flat_map(of_service).collect();
+    needs.extend(of_history(&facts.services));
     needs.extend(of_versions(&facts.services));
     needs.extend(of_modes(&facts.services));
     needs.extend(of_nodes(facts));
@@ -88,11 +93,10 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
         }
     };
     let mut needs = silent_replicas(service);
-    if !status.ready {
+    if !status.ready && went_back(status).is_none() {
         let what = format!("{name} is not ready: {}", status.not_ready.join("; "));
-        let action = "if a replica that is not in the list of addresses leads, add it; if the \
-                      database went back in time, see \
-                      docs/operations.md; else look at its log and at Postgres";
+        let action = "if a replica that is not in the list of addresses leads, add it; else look \
+                      at its log and at Postgres";
         needs.push(need(Kind::NotReady, name, what, action));
     }
     needs.extend(of_invariants(service, status.ready));
@@ -107,6 +111,26 @@ fn of_service(service: &ServiceFacts) -> Vec<Need> {
         needs.push(need(Kind::Clock, name, what, action));
     }
     needs
+}
+
+/// Why it writes nothing, where that is because of R9.
+fn went_back(status: &Status) -> Option<&str> {
+    let mut why = status.not_ready.iter().map(String::as_str);
+    why.find(|why| why.starts_with(WENT_BACK))
+}
+
+/// R9: one decision for the whole fleet, however many services wait for it.
+fn of_history(services: &[ServiceFacts]) -> Option<Need> {
+    let heard = services.iter();
+    let heard = heard.filter_map(|it| Some((it.name, went_back(it.status.as_ref().ok()?)?)));
+    let held: Vec<(&str, &str)> = heard.collect();
+    let (_, first) = held.first()?;
+    let names: Vec<&str> = held.iter().map(|(name, _)| *name).collect();
+    let what = format!("{} write nothing: {first}", names.join(", "));
+    let action = "find out what became of the newer rows; if there is a newer backup or another \
+                  replica of the database, stop the fleet and use that (`hayward restore BACKUP`); \
+                  else go on with what is left: `hayward restore --accept-loss`";
+    Some(need(Kind::WentBack, "database", what, action))
 }
 
 /// One of several is away: the fleet goes on, and the next one that dies may end that.

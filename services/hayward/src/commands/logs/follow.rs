@@ -13,7 +13,7 @@ use hayward_container_manager_api::{ContainerEntry, WorkLogs, WorkPiece};
 use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted};
 use hayward_rm_scheduler_api::pools::{PoolStatus, PoolView};
-use hayward_service::Client;
+use hayward_service::{Client, ClientError, Code};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde_json::Value;
 
@@ -117,7 +117,7 @@ pub async fn run(
     // Also to say that there is no such work.
     let mut over = is_over((session, jobs), &source).await?;
     let mut path = first(arguments, &source.work);
-    let (mut wait, mut quiet) = (0, 0);
+    let (mut wait, mut quiet, mut unknown, mut seen) = (0, 0, 0, false);
     let mut lines = Lines {
         names: source.names.clone(),
         ..Lines::default()
@@ -152,6 +152,16 @@ pub async fn run(
         if !news || logs.live == 0 {
             over = over || is_over((session, jobs), &source).await?;
         }
+        seen = seen || news || logs.live > 0;
+        unknown = match over || seen || is_known(session, &source).await? {
+            true => 0,
+            false => unknown + 1,
+        };
+        anyhow::ensure!(
+            unknown <= PATIENCE,
+            "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",
+            source.work
+        );
         wait = if over {
             LAST_WORDS
         } else if logs.live == 0 {
@@ -171,6 +181,19 @@ fn first(arguments: &Arguments, work: &WorkId) -> String {
     let since = arguments.since.map(|at| format!("since={at}&"));
     let parts = [tail, since].map(Option::unwrap_or_default).concat();
     format!("/v1/logs/{work}?{parts}")
+}
+
+/// Whether the scheduler knows of it: what is followed by its processes alone may never have any.
+async fn is_known(session: &Session, source: &Source) -> anyhow::Result<bool> {
+    // An application as a whole has no verdict of its own.
+    if !matches!(source.over, Over::Ended) || source.work == source.work.whole() {
+        return Ok(true);
+    }
+    let rounds = session.client(Service::RmScheduler, Role::User)?;
+    let path = format!("/v1/verdicts/{}", source.work);
+    let verdict = rounds.get::<Value>(&path).await;
+    let fault = verdict.as_ref().err().and_then(ClientError::problem);
+    Ok(fault.is_none_or(|fault| fault.code != Code::NotFound))
 }
 
 /// Of a pool's workers the pool decides, which is the scheduler's.

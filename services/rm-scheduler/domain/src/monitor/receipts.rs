@@ -23,10 +23,12 @@ const MANY: u64 = 10;
 const TURNS: u64 = 3;
 
 /// The receipts that are kept, oldest first. Work that is not wanted any more is an outside event:
-/// that it did not start, or asked in turn, is held against nobody.
+/// that it did not start, or asked in turn, is held against nobody. Nor is room on a node that
+/// cannot answer, where what is to give it up is waited for (W7).
 pub fn preemption_is_justified<'a>(
     receipts: impl Iterator<Item = &'a Receipt>,
     wanted: impl Fn(&WorkId) -> bool,
+    awaited: impl Fn(&Receipt) -> bool,
     now: Timestamp,
 ) -> Finding {
     let mut inquiry = Inquiry::into(JUSTIFIED);
@@ -34,7 +36,7 @@ pub fn preemption_is_justified<'a>(
     let mut turns: BTreeMap<(&WorkId, &WorkId), (&WorkId, u64)> = BTreeMap::new();
     for receipt in receipts.filter(|it| now.ms_since(it.at) < LATELY_MS) {
         let age = now.ms_since(receipt.at);
-        let open = receipt.outcome == Outcome::Open && age >= OPEN_MS;
+        let open = receipt.outcome == Outcome::Open && age >= OPEN_MS && !awaited(receipt);
         inquiry.examine(open.then(|| {
             let detail = format!(
                 "{} gave it up on {} and nobody has used the room, nor was it given up",

@@ -232,12 +232,20 @@ fn started() -> Outcome {
 #[test]
 fn i14_room_that_is_taken_back_in_vain_or_in_turn() {
     let look = |all: &[Receipt], now| {
-        preemption_is_justified(all.iter(), |_| true, Timestamp::from_unix_ms(now))
+        preemption_is_justified(
+            all.iter(),
+            |_| true,
+            |_| false,
+            Timestamp::from_unix_ms(now),
+        )
     };
     let open = [receipt(1, ("job_a", "job_b"), Outcome::Open)];
     assert!(look(&open, 1_100_000).holds());
     assert_eq!(blamed(&look(&open, 3_000_000)), Some("alc_1"));
     assert!(look(&open, 9_000_000).holds(), "that is history");
+    // Its node is silent, and its submitter wants to wait.
+    let late = Timestamp::from_unix_ms(3_000_000);
+    assert!(preemption_is_justified(open.iter(), |_| true, |_| true, late).holds());
 
     let turns: Vec<Receipt> = (0..4)
         .map(|at| {
@@ -268,8 +276,8 @@ fn i14_room_that_is_taken_back_in_vain_or_in_turn() {
     assert_eq!(blamed(&look(&many(7), 1_100_000)), Some("preemptions"));
     // Who asked was withdrawn meanwhile: that is no fault of the planner's.
     let now = Timestamp::from_unix_ms(1_100_000);
-    assert!(preemption_is_justified(many(7).iter(), |_| false, now).holds());
-    assert!(preemption_is_justified(turns.iter(), |_| false, now).holds());
+    assert!(preemption_is_justified(many(7).iter(), |_| false, |_| false, now).holds());
+    assert!(preemption_is_justified(turns.iter(), |_| false, |_| false, now).holds());
 }
 
 fn verdict(reason: Reason, current_processes: u64) -> Verdict {

@@ -176,6 +176,18 @@ fn each_fact_and_what_it_needs() {
             vec![],
         ),
         (
+            "R9: all of them wait for one decision",
+            changed(|it| {
+                for service in &mut it.services {
+                    let status = service.status.as_mut().unwrap();
+                    (status.ready, status.leader) = (false, false);
+                    status.not_ready = vec![format!("{WENT_BACK}, and nothing is written: x")];
+                    service.invariants = Err("read only".to_owned());
+                }
+            }),
+            vec![(Kind::WentBack, "database")],
+        ),
+        (
             "a standby that is dead",
             changed(|it| replica(it, Err(gone()))),
             vec![(Kind::Away, "job-converter")],

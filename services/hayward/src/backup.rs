@@ -1,0 +1,48 @@
+//! Backups: what they hold, where they come from, and how one becomes the database again.
+//!
+//! The work is done by the client programs of Postgres. What is added is what a dump alone does
+//! not give: the keys, a page that says what is in it, the check that it is whole, and a restore
+//! that happens as a whole or not at all, as another history (R9).
+
+pub mod database;
+pub mod history;
+pub mod manifest;
+pub mod put_back;
+pub mod tool;
+
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+
+/// The dump in the folder of a backup.
+pub const DUMP: &str = "database.dump";
+/// The keys in it.
+pub const KEYS: &str = "keys";
+
+/// A folder for its owner alone.
+pub fn closed_folder(dir: &Path) -> anyhow::Result<()> {
+    let mut builder = fs::DirBuilder::new();
+    let made = builder.recursive(true).mode(0o700).create(dir);
+    made.with_context(|| format!("cannot make {}", dir.display()))
+}
+
+/// Everything in `from`, with its rights, in a new folder.
+pub fn copy_keys(from: &Path, to: &Path) -> anyhow::Result<()> {
+    closed_folder(to)?;
+    let listed = fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))?;
+    for entry in listed {
+        let entry = entry?;
+        let (from, to) = (entry.path(), to.join(entry.file_name()));
+        if entry.file_type()?.is_dir() {
+            copy_keys(&from, &to)?;
+            continue;
+        }
+        let text = fs::read(&from).with_context(|| format!("cannot read {}", from.display()))?;
+        fs::write(&to, text).with_context(|| format!("cannot write {}", to.display()))?;
+        let rights = fs::metadata(&from)?.permissions().mode();
+        fs::set_permissions(&to, fs::Permissions::from_mode(rights))?;
+    }
+    Ok(())
+}

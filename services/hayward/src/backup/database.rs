@@ -1,0 +1,94 @@
+//! The database that is saved or put back, as its administrator: the one that is named, or the
+//! private one of the state directory.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use hayward_postgres::{Embedded, Settings};
+use sqlx::{Connection as _, PgConnection};
+
+use crate::database::NAME;
+
+/// Which database, and which keys belong to it.
+#[derive(Debug, Clone, clap::Args)]
+pub struct Which {
+    /// Address of the database as its administrator. Default: `DATABASE_URL`, else the private
+    /// Postgres of the state directory.
+    #[arg(
+        long,
+        env = "HAYWARD_ADMIN_URL",
+        value_name = "URL",
+        hide_env_values = true
+    )]
+    pub admin_url: Option<String>,
+    /// The keys directory. Default: that of the state directory.
+    #[arg(long, env = "HAYWARD_KEYS", value_name = "DIR")]
+    pub keys: Option<PathBuf>,
+}
+
+/// A database one can reach.
+pub struct Admin {
+    pub url: String,
+    /// It is the private one.
+    pub private: bool,
+    server: Option<Embedded>,
+}
+
+impl Which {
+    pub fn keys(&self, state: &Path) -> PathBuf {
+        self.keys.clone().unwrap_or_else(|| state.join("keys"))
+    }
+
+    /// The address that was given.
+    pub fn given(&self) -> Option<String> {
+        let variable = || std::env::var("DATABASE_URL").ok();
+        let given = self.admin_url.clone().or_else(variable);
+        given.filter(|url| !url.is_empty())
+    }
+
+    /// Starts the private server when nobody runs it, and attaches to it when somebody does.
+    pub async fn open(&self, state: &Path) -> anyhow::Result<Admin> {
+        if let Some(url) = self.given() {
+            return Ok(Admin {
+                url,
+                private: false,
+                server: None,
+            });
+        }
+        let settings = Settings::new(state.join("pg"));
+        if !settings.is_there() {
+            bail!(
+                "there is no private Postgres in {}: say which state directory with --state, or \
+                 which database with --admin-url",
+                state.display()
+            );
+        }
+        let server = Embedded::start(settings).await?;
+        Ok(Admin {
+            url: server.url(NAME),
+            private: true,
+            server: Some(server),
+        })
+    }
+}
+
+impl Admin {
+    pub async fn connect(&self) -> anyhow::Result<PgConnection> {
+        let connected = PgConnection::connect(&self.url).await;
+        connected.context("cannot reach the database as its administrator")
+    }
+
+    /// Ends the private server if this started it.
+    pub async fn close(self) {
+        if let Some(server) = self.server {
+            server.stop().await;
+        }
+    }
+}
+
+/// The major version of the server.
+pub async fn version(connection: &mut PgConnection) -> anyhow::Result<u32> {
+    let number = "select current_setting('server_version_num')::int4";
+    let number: i32 = sqlx::query_scalar(number).fetch_one(connection).await?;
+    Ok(u32::try_from(number).unwrap_or(0) / 10_000)
+}

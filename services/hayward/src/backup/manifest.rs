@@ -1,0 +1,185 @@
+//! The page in a backup that says what is in it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use hayward_vocabulary::Timestamp;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+
+use super::history::History;
+use super::{DUMP, KEYS};
+
+const FILE: &str = "manifest.json";
+/// What this version writes and reads.
+const FORM: u32 = 1;
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    pub form: u32,
+    pub made_at: Timestamp,
+    /// Version of the program that made it.
+    pub hayward: String,
+    /// Major version of the server it was taken from.
+    pub postgres: u32,
+    pub bytes: u64,
+    pub sha256: String,
+    /// The keys directory is in it.
+    pub keys: bool,
+    /// How far each service had written, by schema.
+    pub histories: BTreeMap<String, History>,
+}
+
+impl Manifest {
+    pub fn about(
+        dump: &Path,
+        made_at: Timestamp,
+        (postgres, keys): (u32, bool),
+        histories: BTreeMap<String, History>,
+    ) -> anyhow::Result<Self> {
+        let (bytes, sha256) = digest(dump)?;
+        Ok(Self {
+            form: FORM,
+            made_at,
+            hayward: env!("CARGO_PKG_VERSION").to_owned(),
+            postgres,
+            bytes,
+            sha256,
+            keys,
+            histories,
+        })
+    }
+
+    pub fn write(&self, dir: &Path) -> anyhow::Result<()> {
+        let path = dir.join(FILE);
+        let text = serde_json::to_string_pretty(self)?;
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))
+    }
+
+    pub fn read(dir: &Path) -> anyhow::Result<Self> {
+        let path = dir.join(FILE);
+        let text = fs::read_to_string(&path)
+            .with_context(|| format!("{} is no backup: cannot read its page", dir.display()))?;
+        let manifest: Self = serde_json::from_str(&text)
+            .with_context(|| format!("{} is damaged", path.display()))?;
+        if manifest.form != FORM {
+            bail!(
+                "{} is of a form that hayward {} does not know; it was made by {}",
+                dir.display(),
+                env!("CARGO_PKG_VERSION"),
+                manifest.hayward
+            );
+        }
+        Ok(manifest)
+    }
+}
+
+/// What is to be put back: a backup of ours, or a plain dump.
+#[derive(Debug, Clone)]
+pub struct Saved {
+    pub dump: PathBuf,
+    pub keys: Option<PathBuf>,
+    /// A plain dump has none.
+    pub manifest: Option<Manifest>,
+}
+
+impl Saved {
+    /// Opens a backup and sees that its dump is the one that was written.
+    pub fn open(path: &Path) -> anyhow::Result<Self> {
+        if path.is_file() {
+            return Ok(Self {
+                dump: path.to_owned(),
+                keys: None,
+                manifest: None,
+            });
+        }
+        let manifest = Manifest::read(path)?;
+        let dump = path.join(DUMP);
+        let (bytes, sha256) = digest(&dump)?;
+        if (bytes, &sha256) != (manifest.bytes, &manifest.sha256) {
+            bail!(
+                "{} is not the file that was written: it has {bytes} bytes and {} were, or its \
+                 digest differs; take another backup",
+                dump.display(),
+                manifest.bytes
+            );
+        }
+        Ok(Self {
+            dump,
+            keys: manifest.keys.then(|| path.join(KEYS)),
+            manifest: Some(manifest),
+        })
+    }
+}
+
+/// The newest backup in a folder of backups; none where there is none that can be read.
+pub fn newest(dir: &Path) -> Option<(PathBuf, Manifest)> {
+    let listed = fs::read_dir(dir).ok()?.flatten();
+    let backups = listed.filter_map(|entry| {
+        let path = entry.path();
+        let manifest = Manifest::read(&path).ok()?;
+        Some((path, manifest))
+    });
+    backups.max_by_key(|(_, manifest)| manifest.made_at)
+}
+
+fn digest(file: &Path) -> anyhow::Result<(u64, String)> {
+    let failed = || format!("cannot read {}", file.display());
+    let mut opened = fs::File::open(file).with_context(failed)?;
+    let (mut sum, mut bytes) = (Sha256::new(), 0_u64);
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        let read = opened.read(&mut piece).with_context(failed)?;
+        if read == 0 {
+            break;
+        }
+        sum.update(&piece[..read]);
+        bytes += read as u64;
+    }
+    let sum = sum.finalize();
+    let sum: String = sum.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok((bytes, sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backup(dir: &Path, at: i64) -> PathBuf {
+        let dir = dir.join(at.to_string());
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(DUMP), "rows").unwrap();
+        let made_at = Timestamp::from_unix_ms(at);
+        let about = Manifest::about(&dir.join(DUMP), made_at, (15, false), BTreeMap::new());
+        about.unwrap().write(&dir).unwrap();
+        dir
+    }
+
+    #[test]
+    fn a_dump_that_is_not_the_one_written_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = backup(dir.path(), 1);
+        assert!(Saved::open(&one).unwrap().manifest.is_some());
+        for other in ["row", "sowr"] {
+            fs::write(one.join(DUMP), other).unwrap();
+            let told = Saved::open(&one).unwrap_err().to_string();
+            assert!(told.contains("not the file that was written"), "{told}");
+        }
+        assert!(Saved::open(dir.path()).is_err());
+        // A plain dump says nothing of itself.
+        assert!(Saved::open(&one.join(DUMP)).unwrap().manifest.is_none());
+    }
+
+    #[test]
+    fn the_newest_of_several() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(newest(dir.path()).is_none());
+        backup(dir.path(), 5);
+        let last = backup(dir.path(), 7);
+        fs::create_dir(dir.path().join("9.partial")).unwrap();
+        assert_eq!(newest(dir.path()).unwrap().0, last);
+    }
+}

@@ -1,0 +1,152 @@
+//! The client programs of Postgres: found, of a version that fits, and pointed at a database
+//! without a password on any command line.
+
+use std::path::PathBuf;
+use std::process::Stdio;
+
+use anyhow::{Context as _, bail};
+use percent_encoding::percent_decode_str;
+use tokio::process::Command;
+
+/// One of `pg_dump`, `pg_restore`, `psql`.
+#[derive(Debug, Clone)]
+pub struct Tool {
+    name: &'static str,
+    path: PathBuf,
+    /// Major version.
+    pub version: u32,
+}
+
+impl Tool {
+    /// # Errors
+    /// When this machine has none, or it does not run.
+    pub async fn find(name: &'static str) -> anyhow::Result<Self> {
+        let path = hayward_postgres::program(name)?;
+        let mut command = Command::new(&path);
+        command.arg("--version").stdin(Stdio::null());
+        let said = command.output().await;
+        let said = said.with_context(|| format!("cannot run {}", path.display()))?;
+        let said = String::from_utf8_lossy(&said.stdout).into_owned();
+        let version = major(&said);
+        let version = version
+            .with_context(|| format!("{} does not say its version: {said}", path.display()))?;
+        Ok(Self {
+            name,
+            path,
+            version,
+        })
+    }
+
+    /// # Errors
+    /// When it is older than the server: it would refuse, or leave out what it does not know.
+    pub fn fits(&self, server: u32) -> anyhow::Result<()> {
+        if self.version < server {
+            bail!(
+                "{} is of version {}, and the server of version {server}: install the client \
+                 programs of Postgres {server} or newer, or say where they are with HAYWARD_PG_BIN",
+                self.path.display(),
+                self.version
+            );
+        }
+        Ok(())
+    }
+
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.path);
+        command.stdin(Stdio::null()).kill_on_drop(true);
+        command
+    }
+
+    /// The same, connected to a database.
+    pub fn on(&self, url: &str) -> Command {
+        let (url, password) = parted(url);
+        let mut command = self.command();
+        command.arg(format!("--dbname={url}"));
+        if let Some(password) = password {
+            command.env("PGPASSWORD", password);
+        }
+        command
+    }
+
+    /// Runs it to its end; its output.
+    pub async fn run(&self, mut command: Command) -> anyhow::Result<String> {
+        let said = command.output().await;
+        let said = said.with_context(|| format!("cannot run {}", self.path.display()))?;
+        if !said.status.success() {
+            bail!("{} failed: {}", self.name, first_lines(&said.stderr));
+        }
+        Ok(String::from_utf8_lossy(&said.stdout).into_owned())
+    }
+}
+
+/// What a program said went wrong, on one line.
+pub fn first_lines(said: &[u8]) -> String {
+    let said = String::from_utf8_lossy(said);
+    let lines: Vec<&str> = said.lines().map(str::trim).take(4).collect();
+    lines.join("; ")
+}
+
+/// `pg_dump (PostgreSQL) 15.8 (Debian …)`
+fn major(said: &str) -> Option<u32> {
+    let (_, version) = said.split_once("(PostgreSQL) ")?;
+    let digits = version.split(|it: char| !it.is_ascii_digit()).next()?;
+    digits.parse().ok()
+}
+
+/// The address without its password, which others on this machine could read, and the password.
+fn parted(url: &str) -> (String, Option<String>) {
+    let whole = || (url.to_owned(), None);
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return whole();
+    };
+    let end = rest.find(['/', '?']).unwrap_or(rest.len());
+    let (authority, tail) = rest.split_at(end);
+    let Some((login, host)) = authority.rsplit_once('@') else {
+        return whole();
+    };
+    let Some((user, password)) = login.split_once(':') else {
+        return whole();
+    };
+    let password = percent_decode_str(password).decode_utf8_lossy();
+    (
+        format!("{scheme}://{user}@{host}{tail}"),
+        Some(password.into_owned()),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_never_stands_on_a_command_line() {
+        let (url, password) = parted("postgres://ada:p%40s%3As@db:5432/hayward?sslmode=require");
+        assert_eq!(url, "postgres://ada@db:5432/hayward?sslmode=require");
+        assert_eq!(password.as_deref(), Some("p@s:s"));
+        for url in [
+            "postgres://postgres@localhost/hayward?host=/a/b:c@d",
+            "postgres://localhost/hayward",
+            "hayward",
+        ] {
+            assert_eq!(parted(url), (url.to_owned(), None));
+        }
+    }
+
+    #[test]
+    fn an_older_program_is_refused_by_its_version() {
+        assert_eq!(major("pg_dump (PostgreSQL) 15.8 (Debian 15.8-0)"), Some(15));
+        assert_eq!(major("psql (PostgreSQL) 17beta1"), Some(17));
+        assert_eq!(major("nothing"), None);
+        let tool = |version| Tool {
+            name: "pg_dump",
+            path: "/x/pg_dump".into(),
+            version,
+        };
+        assert!(tool(15).fits(15).is_ok() && tool(17).fits(15).is_ok());
+        let told = tool(14).fits(15).unwrap_err().to_string();
+        assert!(
+            told.contains("version 14") && told.contains("HAYWARD_PG_BIN"),
+            "{told}"
+        );
+    }
+}

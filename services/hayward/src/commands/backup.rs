@@ -1,0 +1,196 @@
+//! `hayward backup`: the database and the keys in one folder, as of one instant, looked through
+//! once more before it is called a backup. The fleet may be up meanwhile.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use hayward_service::{Clock as _, SystemClock};
+use hayward_vocabulary::Timestamp;
+use serde_json::json;
+use sqlx::{Connection as _, PgConnection};
+
+use crate::backup::database::{Admin, Which, version};
+use crate::backup::history::{History, histories};
+use crate::backup::manifest::Manifest;
+use crate::backup::put_back::check;
+use crate::backup::tool::Tool;
+use crate::backup::{DUMP, KEYS, closed_folder, copy_keys};
+use crate::output::words::bytes;
+use crate::output::{Output, note, print};
+use crate::prepare::SERVICES;
+use crate::state;
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The folder to make. Default: one with this instant as its name in `backups` of the state
+    /// directory.
+    #[arg(value_name = "DIR")]
+    pub to: Option<PathBuf>,
+    #[command(flatten)]
+    pub which: Which,
+    /// Leave the keys out: they are kept somewhere else. Without them nobody's token is good after
+    /// a restore on another machine.
+    #[arg(long)]
+    pub without_keys: bool,
+}
+
+pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
+    let state = state.unwrap_or_else(state::default_dir);
+    let now = SystemClock.now();
+    let to = arguments.to.clone().unwrap_or_else(|| place(&state, now));
+    if to.exists() {
+        bail!(
+            "{} is there already: name a folder that is not",
+            to.display()
+        );
+    }
+    let keys = keys(&arguments, &state)?;
+    let admin = arguments.which.open(&state).await?;
+    let made = make(&admin, keys.as_deref(), &to, now).await;
+    admin.close().await;
+    let manifest = made?;
+    if out.json {
+        return out.json(&json!({ "backup": to, "manifest": manifest }));
+    }
+    for (schema, history) in &manifest.histories {
+        if let Some(why) = &history.went_back {
+            note(&format!(
+                "{schema} writes nothing, and the backup is of that: {why}"
+            ));
+        }
+    }
+    print(&said(&to, &manifest))
+}
+
+/// `backups/2026-11-22T221500.123Z`
+fn place(state: &Path, now: Timestamp) -> PathBuf {
+    state.join("backups").join(now.to_string().replace(':', ""))
+}
+
+/// The folder of the keys that go with it; none where they are left out.
+fn keys(arguments: &Arguments, state: &Path) -> anyhow::Result<Option<PathBuf>> {
+    let keys = arguments.which.keys(state);
+    if arguments.without_keys {
+        return Ok(None);
+    }
+    if !keys.join("issuer.pem").is_file() {
+        bail!(
+            "there are no keys in {}: name their folder with --keys, or say --without-keys and \
+             keep them elsewhere",
+            keys.display()
+        );
+    }
+    Ok(Some(keys))
+}
+
+/// Made beside its place, and moved there when it is whole.
+async fn make(
+    admin: &Admin,
+    keys: Option<&Path>,
+    to: &Path,
+    now: Timestamp,
+) -> anyhow::Result<Manifest> {
+    let mut name = to.file_name().context("a folder has a name")?.to_owned();
+    name.push(".partial");
+    let partial = to.with_file_name(name);
+    if partial.exists() {
+        fs::remove_dir_all(&partial)
+            .with_context(|| format!("cannot remove {}", partial.display()))?;
+    }
+    closed_folder(&partial)?;
+    let made = fill(admin, keys, &partial, now).await;
+    let moved = made.and_then(|manifest| {
+        fs::rename(&partial, to).with_context(|| format!("cannot make {}", to.display()))?;
+        Ok(manifest)
+    });
+    if moved.is_err() {
+        // What is left of it is no backup; the reason for the failure is what counts.
+        drop(fs::remove_dir_all(&partial));
+    }
+    moved
+}
+
+async fn fill(
+    admin: &Admin,
+    keys: Option<&Path>,
+    dir: &Path,
+    now: Timestamp,
+) -> anyhow::Result<Manifest> {
+    let mut connection = admin.connect().await?;
+    let server = version(&mut connection).await?;
+    let (pg_dump, pg_restore) = (
+        Tool::find("pg_dump").await?,
+        Tool::find("pg_restore").await?,
+    );
+    pg_dump.fits(server)?;
+    let dump = dir.join(DUMP);
+    let histories = dumped(&mut connection, &pg_dump, &admin.url, &dump).await?;
+    connection.close().await?;
+    check(&pg_restore, &dump).await?;
+    fs::set_permissions(&dump, fs::Permissions::from_mode(0o600))?;
+    fs::File::open(&dump)?.sync_all()?;
+    if let Some(keys) = keys {
+        copy_keys(keys, &dir.join(KEYS))?;
+    }
+    let manifest = Manifest::about(&dump, now, (server, keys.is_some()), histories)?;
+    manifest.write(dir)?;
+    Ok(manifest)
+}
+
+/// Dumps the five schemas; how far they were at that very instant.
+async fn dumped(
+    connection: &mut PgConnection,
+    pg_dump: &Tool,
+    url: &str,
+    dump: &Path,
+) -> anyhow::Result<BTreeMap<String, History>> {
+    let mut tx = connection
+        .begin_with("begin isolation level repeatable read read only")
+        .await?;
+    let snapshot: String = sqlx::query_scalar("select pg_export_snapshot()")
+        .fetch_one(&mut *tx)
+        .await?;
+    let histories = histories(&mut tx).await?;
+    let missing = SERVICES
+        .iter()
+        .find(|(_, it)| !histories.contains_key(it.name));
+    if let Some((service, schema)) = missing {
+        bail!(
+            "the database has no schema {} of {service}: this is not the database of a fleet",
+            schema.name
+        );
+    }
+    let mut command = pg_dump.on(url);
+    command.arg("--format=custom").arg("--no-password");
+    command.arg(format!("--snapshot={snapshot}"));
+    for (_, schema) in SERVICES {
+        command.arg(format!("--schema={}", schema.name));
+    }
+    command.arg("--file").arg(dump);
+    pg_dump.run(command).await?;
+    tx.rollback().await?;
+    Ok(histories)
+}
+
+fn said(to: &Path, manifest: &Manifest) -> String {
+    let revisions: Vec<String> = manifest
+        .histories
+        .iter()
+        .map(|(schema, history)| format!("{schema} {}", history.revision))
+        .collect();
+    let keys = if manifest.keys {
+        "with the keys: whoever reads it may do everything"
+    } else {
+        "without the keys: keep those elsewhere"
+    };
+    format!(
+        "{}\n{} of rows, {keys}; revisions: {}\nto put it back: hayward restore {}\n",
+        to.display(),
+        bytes(manifest.bytes),
+        revisions.join(", "),
+        to.display(),
+    )
+}

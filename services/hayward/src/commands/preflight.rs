@@ -1,0 +1,66 @@
+//! `hayward preflight`: may this version be put in the place of the one that runs? Yes or no, with
+//! the reasons (W17). It reads and changes nothing.
+
+mod facts;
+mod gather;
+mod judge;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use serde_json::json;
+
+use crate::backup::database::Which;
+use crate::connection::Session;
+use crate::output::{Look, Table, Tone, print, toned};
+use judge::{Check, Verdict};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub which: Which,
+    /// Where backups are kept. Default: `backups` of the state directory.
+    #[arg(long, value_name = "DIR")]
+    pub backups: Option<PathBuf>,
+    /// Hours after which the newest backup is too old to change the tables without another one.
+    #[arg(long, default_value_t = 24, value_name = "HOURS")]
+    pub backup_hours: u32,
+}
+
+/// Success for a yes, failure for a no.
+pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<ExitCode> {
+    let facts = Box::pin(gather::all(&session, &arguments)).await;
+    let checks = judge::checks(&facts);
+    let go = checks.iter().all(|check| check.verdict != Verdict::No);
+    if session.out.json {
+        session.out.json(&json!({ "go": go, "checks": checks }))?;
+    } else {
+        print(&page(&checks, go, &session.out.look()))?;
+    }
+    Ok(if go {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn page(checks: &[Check], go: bool, look: &Look) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let mut table = Table::new(["check", "", "found"]);
+    for check in checks {
+        let mark = match check.verdict {
+            Verdict::Yes => toned("yes", Tone::Good),
+            Verdict::Look => toned("look", Tone::Warning),
+            Verdict::No => toned("no", Tone::Bad),
+        };
+        table.row([check.what.into(), mark, (&check.found).into()]);
+    }
+    let first = if go {
+        format!("yes: hayward {version} may take over here")
+    } else {
+        format!("no: hayward {version} is not to be started here before this is mended")
+    };
+    let todo = checks.iter().filter_map(|check| check.action.as_ref());
+    let todo: String = todo.map(|action| format!("do: {action}\n")).collect();
+    format!("{first}\n\n{}{todo}", table.text(look))
+}

@@ -1,0 +1,147 @@
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::Timestamp;
+use serde_json::json;
+
+use super::super::facts::Pending;
+use super::*;
+
+fn facts() -> Facts {
+    let at = Timestamp::from_unix_ms(1_000_000_000);
+    let status = json!({
+        "name": "x", "version": env!("CARGO_PKG_VERSION"), "uptime_ms": 1, "ready": true,
+        "not_ready": [], "leader": true, "insecure_modes": [], "followers": [],
+    });
+    let status = serde_json::from_value(status).unwrap();
+    let schema = Schema {
+        name: "blocklist",
+        is_there: true,
+        ..Schema::default()
+    };
+    Facts {
+        at,
+        database: Ok(Database {
+            version: 16,
+            schemas: vec![schema],
+            ..Database::default()
+        }),
+        services: vec![("blocklist", Ok(status))],
+        disk: Some((50 << 30, 100 << 30)),
+        backup: Some(at.minus_ms(3_600_000)),
+        backup_hours: 24,
+    }
+}
+
+fn database(facts: &mut Facts) -> &mut Database {
+    facts.database.as_mut().unwrap()
+}
+
+/// What is not a plain yes.
+fn told(facts: &Facts) -> BTreeMap<&'static str, Verdict> {
+    let checks = checks(facts);
+    let told = checks.iter().filter(|check| check.verdict != Verdict::Yes);
+    told.map(|check| {
+        assert!(check.action.is_some(), "{check:?}");
+        (check.what, check.verdict)
+    })
+    .collect()
+}
+
+fn pending(contractions: &[&str]) -> Pending {
+    Pending {
+        version: 7,
+        description: "more".to_owned(),
+        contractions: contractions.iter().map(|it| (*it).to_owned()).collect(),
+    }
+}
+
+#[test]
+fn w17_all_is_well() {
+    assert_eq!(told(&facts()), BTreeMap::new());
+}
+
+#[test]
+fn w17_each_reason_for_a_no() {
+    let cases: [(&str, fn(&mut Facts)); 11] = [
+        ("database", |it| it.database = Err("away".to_owned())),
+        ("database", |it| database(it).version = 12),
+        ("database", |it| database(it).read_only = true),
+        ("rights", |it| database(it).lacks = vec!["lacks".to_owned()]),
+        ("history", |it| {
+            database(it).schemas[0].went_back = Some("older".to_owned())
+        }),
+        ("tables", |it| database(it).schemas[0].broken = vec![3]),
+        ("tables", |it| database(it).schemas[0].changed = vec![3]),
+        ("backup", |it| {
+            it.backup = None;
+            database(it).schemas[0].pending.push(pending(&[]));
+        }),
+        ("backup", |it| {
+            it.backup = Some(it.at.minus_ms(25 * 3_600_000));
+            database(it).schemas[0].pending.push(pending(&[]));
+        }),
+        ("versions", |it| {
+            it.services[0].1.as_mut().unwrap().version = "7.9.0".to_owned()
+        }),
+        ("disk", |it| it.disk = Some((1 << 20, 100 << 30))),
+    ];
+    for (what, change) in cases {
+        let mut facts = facts();
+        change(&mut facts);
+        assert_eq!(
+            told(&facts),
+            BTreeMap::from([(what, Verdict::No)]),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn w17_what_somebody_should_know() {
+    let cases: [(&str, fn(&mut Facts)); 5] = [
+        ("tables", |it| {
+            database(it).schemas[0]
+                .pending
+                .push(pending(&["drop table"]));
+        }),
+        ("tables", |it| database(it).schemas[0].unknown = 1),
+        ("backup", |it| it.backup = None),
+        ("clock", |it| database(it).ahead_ms = -6_000),
+        ("versions", |it| {
+            it.services.push(("node-status", Err("away".to_owned())))
+        }),
+    ];
+    for (what, change) in cases {
+        let mut facts = facts();
+        change(&mut facts);
+        assert_eq!(
+            told(&facts),
+            BTreeMap::from([(what, Verdict::Look)]),
+            "{what}"
+        );
+    }
+}
+
+#[test]
+fn nothing_is_there_yet() {
+    let mut facts = facts();
+    facts.backup = None;
+    facts.services[0].1 = Err("away".to_owned());
+    let schema = &mut database(&mut facts).schemas[0];
+    // All of them are to be applied, and there is nothing they could take away.
+    (schema.is_there, schema.pending) = (false, vec![pending(&["drop table"])]);
+    assert_eq!(told(&facts), BTreeMap::new());
+}
+
+#[test]
+fn a15_one_version_apart_is_near_enough() {
+    for (other, near) in [
+        ("0.1.0", true),
+        ("0.2.9", true),
+        ("0.3.0", false),
+        ("1.1.0", false),
+    ] {
+        assert_eq!(neighbours("0.1.3", other), near, "{other}");
+    }
+    assert!(!neighbours("0.1.0", "unknown"));
+}

@@ -1,0 +1,172 @@
+//! `hayward restore`: a backup becomes the database, or what is in the database is accepted as it
+//! is after it went back in time (R9).
+
+mod accept;
+mod plan;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, bail};
+use hayward_service::Keys;
+use serde_json::json;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+use crate::backup::copy_keys;
+use crate::backup::database::{Admin, Which, version};
+use crate::backup::history::{History, forgive, histories, writers};
+use crate::backup::manifest::Saved;
+use crate::backup::put_back::Tools;
+use crate::output::{Output, note, print};
+use crate::prepare::{self, SERVICES};
+use crate::state::{self, State};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// A folder that `hayward backup` made, or a file of `pg_dump -Fc`.
+    #[arg(
+        value_name = "BACKUP",
+        required_unless_present = "accept_loss",
+        conflicts_with = "accept_loss"
+    )]
+    pub from: Option<PathBuf>,
+    #[command(flatten)]
+    pub which: Which,
+    /// Check everything and say what would be lost; change nothing.
+    #[arg(long)]
+    pub dry_run: bool,
+    /// The database went back in time and the fleet is read-only: go on with what it holds. What
+    /// was written after that is lost, and what was started for it is ended.
+    #[arg(long)]
+    pub accept_loss: bool,
+}
+
+pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
+    let state = state.unwrap_or_else(state::default_dir);
+    let Some(from) = &arguments.from else {
+        return accept::run(out, &state, &arguments).await;
+    };
+    let saved = Saved::open(from)?;
+    // Nobody starts a fleet here meanwhile.
+    let _lock = match arguments.which.given() {
+        Some(_) => None,
+        None => Some(State::open(&state).context("a restore is for a fleet that is stopped")?),
+    };
+    let keys = arguments.which.keys(&state);
+    let admin = arguments.which.open(&state).await?;
+    let done = restore(&admin, &saved, &keys, arguments.dry_run).await;
+    admin.close().await;
+    let (before, after) = done?;
+    let plan = plan::Plan {
+        saved: &saved,
+        before: &before,
+    };
+    if out.json {
+        return out.json(&json!({
+            "done": !arguments.dry_run,
+            "before": before,
+            "backup": saved.manifest,
+            "after": after,
+        }));
+    }
+    print(&plan.text(&out.look(), arguments.dry_run))
+}
+
+type Histories = BTreeMap<String, History>;
+
+/// What was there before and is there after; nothing of the second for a rehearsal.
+async fn restore(
+    admin: &Admin,
+    saved: &Saved,
+    keys: &Path,
+    dry_run: bool,
+) -> anyhow::Result<(Histories, Option<Histories>)> {
+    let mut connection = admin.connect().await?;
+    let tools = Tools::find(version(&mut connection).await?).await?;
+    tools.check(&saved.dump).await?;
+    if let Some(why) = writers(&mut connection).await?.refusal() {
+        bail!("nothing was changed: {why}");
+    }
+    let before = histories(&mut connection).await?;
+    let keys = keys_for(saved, keys, dry_run)?;
+    if dry_run {
+        return Ok((before, None));
+    }
+    let keys = Keys::open(keys)?;
+    // Roles are not in a dump, and whoever restores has to be a member of the owners.
+    prepare::database(&keys, &admin.url, admin.private).await?;
+    tools.put_back(&saved.dump, &admin.url, &before).await?;
+    // An older dump is brought to this version, and the roles get their rights again.
+    let migrated = prepare::database(&keys, &admin.url, admin.private).await;
+    migrated.context(
+        "the rows are back, but this version cannot migrate them: use the version that made the \
+         backup, or a newer one",
+    )?;
+    for (_, schema) in SERVICES {
+        connection
+            .execute(AssertSqlSafe(forgive(schema.name)))
+            .await?;
+    }
+    let after = histories(&mut connection).await?;
+    verify(saved, &before, &after)?;
+    connection.close().await?;
+    Ok((before, Some(after)))
+}
+
+/// The keys that are there stay: tokens were given out with them. Missing ones come from the
+/// backup.
+fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
+    let issuer = |dir: &Path| std::fs::read(dir.join("issuer.pub.pem")).ok();
+    match (issuer(keys), &saved.keys) {
+        (Some(here), Some(kept)) if issuer(kept).is_some_and(|kept| kept != here) => {
+            note(&format!(
+                "the keys in {} are not those of the backup, and stay: tokens of then are not good \
+             here",
+                keys.display()
+            ))
+        }
+        (Some(_), _) => {}
+        (None, Some(kept)) if !dry_run => copy_keys(kept, keys)?,
+        (None, Some(_)) => {}
+        (None, None) => bail!(
+            "there are no keys in {}, and none in the backup: say where they are with --keys",
+            keys.display()
+        ),
+    }
+    Ok(keys)
+}
+
+/// What came back is what was saved, and is another history.
+fn verify(saved: &Saved, before: &Histories, after: &Histories) -> anyhow::Result<()> {
+    for (_, schema) in SERVICES {
+        let name = schema.name;
+        let now = after
+            .get(name)
+            .with_context(|| format!("{name} is missing"))?;
+        let saved = saved
+            .manifest
+            .as_ref()
+            .and_then(|it| it.histories.get(name));
+        if let Some(saved) = saved
+            && (saved.revision != now.revision || saved.lineage == now.lineage)
+        {
+            bail!("{name} is not what was saved: {now:?}, and {saved:?} was");
+        }
+        if before
+            .get(name)
+            .is_some_and(|before| before.epoch >= now.epoch)
+        {
+            bail!("{name} has terms of before: {now:?}");
+        }
+    }
+    Ok(())
+}
+
+/// Runs what changes several schemas as one.
+async fn at_once(connection: &mut PgConnection, statements: &[String]) -> anyhow::Result<()> {
+    let mut tx = connection.begin().await?;
+    for statement in statements {
+        tx.execute(AssertSqlSafe(statement.clone())).await?;
+    }
+    Ok(tx.commit().await?)
+}

@@ -1,0 +1,99 @@
+//! `hayward restore --accept-loss`: the operator's decision that R9 waits for. The services may
+//! run: they write nothing, and go on by themselves once it is made.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+use anyhow::bail;
+use serde_json::json;
+use sqlx::Connection as _;
+
+use super::{Arguments, at_once};
+use crate::backup::database::Admin;
+use crate::backup::history::{History, Writers, begin_another, forgive, histories, writers};
+use crate::output::{Output, print};
+use crate::prepare::SERVICES;
+
+pub async fn run(out: Output, state: &Path, arguments: &Arguments) -> anyhow::Result<()> {
+    let admin = arguments.which.open(state).await?;
+    let done = accept(&admin, arguments.dry_run).await;
+    admin.close().await;
+    let before = done?;
+    if out.json {
+        return out.json(&json!({ "done": !arguments.dry_run, "before": before }));
+    }
+    let mut text = String::new();
+    for (schema, history) in &before {
+        let why = history.went_back.as_deref();
+        let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+        // Writing to a string never fails.
+        let _ = writeln!(text, "{schema} at revision {}{why}", history.revision);
+    }
+    text.push_str(if arguments.dry_run {
+        "would count from now on, as it is: nothing was changed\n"
+    } else {
+        "counts from now on, as it is; services that run go on by themselves, and what was \
+         started for what is lost is ended\n"
+    });
+    print(&text)
+}
+
+async fn accept(admin: &Admin, dry_run: bool) -> anyhow::Result<BTreeMap<String, History>> {
+    let mut connection = admin.connect().await?;
+    let before = histories(&mut connection).await?;
+    if before.len() < SERVICES.len() {
+        bail!("this is not the database of a fleet: schemas are missing");
+    }
+    if let Some(why) = refusal(&before, &writers(&mut connection).await?) {
+        bail!("nothing was changed: {why}");
+    }
+    if !dry_run {
+        let statements: Vec<String> = SERVICES
+            .iter()
+            .flat_map(|(_, schema)| {
+                let another = begin_another(schema.name, 0).into_iter();
+                another.chain([forgive(schema.name)])
+            })
+            .collect();
+        at_once(&mut connection, &statements).await?;
+    }
+    connection.close().await?;
+    Ok(before)
+}
+
+/// A fleet that writes has nothing to accept.
+fn refusal(before: &BTreeMap<String, History>, writers: &Writers) -> Option<String> {
+    let held = before.values().any(|history| history.went_back.is_some());
+    let leads = writers.leases.iter().next();
+    let (schema, holder) = leads.filter(|_| !held)?;
+    Some(format!(
+        "the database did not go back in time for anybody: {schema} is led by {holder} and writes"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fleet_that_writes_is_left_alone() {
+        let history = |went_back: Option<&str>| {
+            let history = History {
+                lineage: "a".to_owned(),
+                revision: 3,
+                epoch: 1,
+                went_back: went_back.map(str::to_owned),
+            };
+            BTreeMap::from([("blocklist".to_owned(), history)])
+        };
+        let leads = Writers {
+            leases: BTreeMap::from([("node_status".to_owned(), "host".to_owned())]),
+            connections: 3,
+        };
+        assert!(refusal(&history(None), &leads).is_some());
+        // Some have noticed and others not yet: that is what the decision is for.
+        assert_eq!(refusal(&history(Some("older")), &leads), None);
+        assert_eq!(refusal(&history(None), &Writers::default()), None);
+    }
+}

@@ -1,0 +1,205 @@
+//! Tables between two versions (A17, W17, F5): migrations only add, rows survive them, and the
+//! queries of the version before run on what they leave behind.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use hayward::prepare::{PUBLICATION, SERVICES};
+use hayward_postgres::{Schema, Shared, contractions, prepare};
+use hayward_testkit::{TestServer, database};
+use serde::{Deserialize, Serialize};
+use sqlx::migrate::Migrator;
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _, PgConnection};
+
+/// Migrations that take something away, and the version they came with: the one before it had
+/// already stopped to use that. Those of 0.1.0 have no version before them.
+const CONTRACTIONS: [(&str, i64, &str); 1] = [("blocklist", 2, "0.1.0")];
+
+/// The queries of the version that was released last. A release writes it anew:
+/// `BLESS=.sqlx cargo test -p hayward --test upgrades`.
+const QUERIES: &str = "tests/upgrades/queries.json";
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Query {
+    /// Where it can be asked.
+    schemas: BTreeSet<String>,
+    query: String,
+}
+
+#[test]
+fn a17_migrations_take_nothing_away() {
+    let shared = PUBLICATION.migrator.iter().map(|it| (PUBLICATION.name, it));
+    let own = SERVICES
+        .iter()
+        .flat_map(|(_, schema)| schema.migrator.iter().map(|it| (schema.name, it)));
+    for (owner, migration) in shared.chain(own) {
+        let allowed = CONTRACTIONS
+            .iter()
+            .any(|(name, version, _)| (*name, *version) == (owner, migration.version));
+        let found = contractions(migration.sql.as_str());
+        assert_eq!(
+            !found.is_empty(),
+            allowed,
+            "{owner} {}: {found:?}; what takes something away comes a version after the one that \
+             stopped to use it, and is listed here",
+            migration.version
+        );
+    }
+}
+
+fn crate_file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+async fn as_role(database: &hayward_testkit::TestDatabase, role: &str) -> PgConnection {
+    let url = database.url(role);
+    PgConnection::connect(&url).await.expect("a connection")
+}
+
+/// Whether the server can plan it, by the rights and with the tables of this role.
+async fn is_understood(connection: &mut PgConnection, query: &str) -> Result<(), String> {
+    let prepare = format!("prepare it as {query}");
+    let prepared = connection.execute(AssertSqlSafe(prepare)).await;
+    let dropped = connection.execute("deallocate all").await;
+    dropped.expect("the connection goes on");
+    prepared.map(drop).map_err(|error| error.to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_queries_of_the_version_before_run_on_these_tables() {
+    let schemas = SERVICES.map(|(_, schema)| schema);
+    let database = database(&schemas).await;
+    let mut roles = BTreeMap::new();
+    for schema in schemas {
+        roles.insert(schema.name, as_role(&database, schema.name).await);
+    }
+    if let Ok(from) = std::env::var("BLESS") {
+        record(Path::new(&from), &mut roles).await;
+    }
+    let text = std::fs::read_to_string(crate_file(QUERIES)).expect("the queries of before");
+    let queries: Vec<Query> = serde_json::from_str(&text).expect("a list");
+    assert!(queries.len() > 100, "{} are not all", queries.len());
+    let mut lost = Vec::new();
+    for Query { schemas, query } in &queries {
+        for schema in schemas {
+            let connection = roles.get_mut(schema.as_str()).expect("a schema of ours");
+            if let Err(error) = is_understood(connection, query).await {
+                lost.push(format!("{schema}: {error}: {query}"));
+            }
+        }
+    }
+    assert!(lost.is_empty(), "{}", lost.join("\n"));
+}
+
+/// Writes down each query with the schemas it can be asked in, from a folder of sqlx.
+async fn record(from: &Path, roles: &mut BTreeMap<&str, PgConnection>) {
+    let listed = std::fs::read_dir(crate_file("../..").join(from)).expect("a folder of queries");
+    let mut all = BTreeMap::new();
+    for file in listed.flatten() {
+        let text = std::fs::read_to_string(file.path()).expect("a file");
+        let read: serde_json::Value = serde_json::from_str(&text).expect("of sqlx");
+        let query = read["query"].as_str().expect("a query").to_owned();
+        let mut schemas = BTreeSet::new();
+        for (schema, connection) in &mut *roles {
+            if is_understood(connection, &query).await.is_ok() {
+                schemas.insert((*schema).to_owned());
+            }
+        }
+        // Tests have some about tables of their own.
+        if !schemas.is_empty() {
+            all.insert(query, schemas);
+        }
+    }
+    let all: Vec<Query> = all
+        .into_iter()
+        .map(|(query, schemas)| Query { schemas, query })
+        .collect();
+    let text = serde_json::to_string_pretty(&all).expect("json") + "\n";
+    std::fs::write(crate_file(QUERIES), text).expect("written");
+}
+
+/// All but the last.
+fn before(migrator: &Migrator) -> Migrator {
+    let mut all: Vec<_> = migrator.iter().cloned().collect();
+    all.sort();
+    all.pop();
+    Migrator::with_migrations(all)
+}
+
+/// A row of the version before, where the last migration changes a table, and what it reads as
+/// afterwards.
+const ROWS: [(&str, &str, &str); 9] = [
+    (
+        "job_converter",
+        "insert into work (id, kind, user_name, submitted_at_ms, revision, submission)
+         values (gen_random_uuid(), 'job', 'ada', 1, 1, '{}')",
+        "select user_name = 'ada' and groups is null from work",
+    ),
+    (
+        "rm_scheduler",
+        "insert into pool_worker (pool_id, resource_id, state, ordered)
+         values ('wp_1', 'r1', 'STARTED', false)",
+        "select resource_id = 'r1' and not idle from pool_worker",
+    ),
+    (
+        "container_manager",
+        "insert into container (id, work, kind, user_name, node, incarnation, size, state, epoch,
+                                ordered_at_ms)
+         values ('alc_1', 'job_1', 'job', 'ada', 'n1', 1, '{}', 'running', 1, 1)",
+        "select state = 'running' and reason is null from container",
+    ),
+    (
+        "node_status",
+        "insert into node (node, pool, inventory, boot_id, agent_instance, quiesced, health,
+                           health_reason, schedulable, off_reason, since_ms)
+         values ('n1', 'default', '{}', 'b', 'a', false, 'healthy', '', true, '', 1)",
+        "select health = 'healthy' and rivals = '{}' from node",
+    ),
+    ("job_converter", WRITER, WRITTEN),
+    ("rm_scheduler", WRITER, WRITTEN),
+    ("container_manager", WRITER, WRITTEN),
+    ("node_status", WRITER, WRITTEN),
+    ("blocklist", WRITER, WRITTEN),
+];
+const WRITER: &str = "update writer set revision = 7, epoch = 3, holder = 'before'";
+const WRITTEN: &str = "select revision = 7 and epoch = 3 and went_back is null from writer";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a17_rows_of_the_version_before_survive_and_its_program_may_come_back() {
+    let server = TestServer::start().await;
+    let shared = before(PUBLICATION.migrator);
+    let shared = [Shared {
+        name: PUBLICATION.name,
+        migrator: &shared,
+    }];
+    let own = SERVICES.map(|(_, schema)| before(schema.migrator));
+    let old: Vec<Schema<'_>> = SERVICES
+        .iter()
+        .zip(&own)
+        .map(|((_, schema), migrator)| Schema {
+            name: schema.name,
+            migrator,
+            shared: &shared,
+        })
+        .collect();
+    let database = server.database(&old).await;
+    for (schema, insert, _) in ROWS {
+        let mut connection = as_role(&database, schema).await;
+        let done = connection.execute(insert).await;
+        assert_eq!(done.expect(schema).rows_affected(), 1);
+    }
+    let (admin, new) = (database.url("postgres"), SERVICES.map(|(_, it)| it));
+    // Forward, once more, and back: nothing is done twice, and nothing undone.
+    for schemas in [&new[..], &new, &old, &new] {
+        let prepared = prepare(&admin, schemas, &BTreeMap::new()).await;
+        prepared.expect("it may be prepared by either version");
+        for (schema, _, reads) in ROWS {
+            let mut connection = as_role(&database, schema).await;
+            let kept: bool = sqlx::query_scalar(reads)
+                .fetch_one(&mut connection)
+                .await
+                .expect(reads);
+            assert!(kept, "{schema}: {reads}");
+        }
+    }
+}

@@ -1,0 +1,182 @@
+//! Whether a migration only expands (A17): then the version before works on the tables of after,
+//! and there is a way back. What takes away or narrows is a contraction, and belongs into a later
+//! version than the one that no longer needs it.
+
+/// What in this migration may break the version before, each in a few words; empty when it only
+/// expands. It reads words, not SQL: what it does not know it lets pass.
+pub fn contractions(sql: &str) -> Vec<String> {
+    let statements = bare(sql);
+    statements
+        .split(';')
+        .flat_map(|statement| {
+            let words: Vec<&str> = statement.split_whitespace().collect();
+            of_statement(&words)
+        })
+        .collect()
+}
+
+fn of_statement(words: &[&str]) -> Vec<String> {
+    match words {
+        // Nobody reads an index, but dropping one that keeps doubles out is no harm either.
+        ["drop", "index", ..] => Vec::new(),
+        ["drop" | "truncate", what, ..] => vec![format!("{} {what}", words[0])],
+        ["alter", "table", rest @ ..] => of_table(rest),
+        ["alter", "type", rest @ ..] if !rest.windows(2).any(|it| it == ["add", "value"]) => {
+            vec!["alter type".to_owned()]
+        }
+        ["revoke", ..] => vec!["revoke".to_owned()],
+        ["delete", "from", table, ..] => vec![format!("delete from {table}")],
+        _ => Vec::new(),
+    }
+}
+
+fn of_table(words: &[&str]) -> Vec<String> {
+    let table = words
+        .iter()
+        .find(|it| !matches!(**it, "if" | "exists" | "only"));
+    let table = table.copied().unwrap_or_default();
+    let text = words.join(" ");
+    let mut found = Vec::new();
+    for action in split_actions(&text) {
+        let action: Vec<&str> = action.split_whitespace().collect();
+        let said = |what: &str| format!("{what} in {table}");
+        if action.contains(&"rename") {
+            found.push(said("rename"));
+        } else if action.contains(&"drop") && !is_loosened(&action) {
+            found.push(said("drop"));
+        } else if action.windows(2).any(|it| it == ["set", "not"]) {
+            found.push(said("set not null"));
+        } else if action.contains(&"alter") && action.contains(&"type") {
+            found.push(said("change of type"));
+        } else if is_column_without_default(&action) {
+            found.push(said("new column that is not null and has no default"));
+        } else if action.contains(&"add") && narrows(&action) {
+            found.push(said("new constraint"));
+        }
+    }
+    found
+}
+
+/// `drop not null` and `drop default` of a column let more pass than before.
+fn is_loosened(action: &[&str]) -> bool {
+    let pairs = action.windows(2);
+    let mut pairs = pairs.filter(|it| it[0] == "drop");
+    pairs.any(|it| it[1] == "not")
+}
+
+fn is_column_without_default(action: &[&str]) -> bool {
+    let has = |word| action.contains(&word);
+    let adds = has("add") && !has("constraint");
+    let not_null = action.windows(2).any(|it| it == ["not", "null"]);
+    adds && not_null && !has("default") && !has("generated")
+}
+
+/// A constraint on a column that is new in the same breath binds nobody who does not know it.
+fn narrows(action: &[&str]) -> bool {
+    let at = action.iter().position(|it| *it == "add");
+    let next = at.and_then(|at| action.get(at + 1)).copied();
+    matches!(
+        next,
+        Some("constraint" | "check" | "unique" | "primary" | "foreign" | "exclude")
+    )
+}
+
+/// Splits at commas that stand in no brackets.
+fn split_actions(text: &str) -> Vec<&str> {
+    let (mut depth, mut from, mut parts) = (0_i32, 0, Vec::new());
+    for (at, letter) in text.char_indices() {
+        match letter {
+            '(' | '[' => depth += 1,
+            ')' | ']' => depth -= 1,
+            ',' if depth == 0 => {
+                parts.push(&text[from..at]);
+                from = at + 1;
+            }
+            _ => {}
+        }
+    }
+    parts.push(&text[from..]);
+    parts
+}
+
+/// In small letters, without comments and without what stands in quotes.
+fn bare(sql: &str) -> String {
+    let lines = sql
+        .lines()
+        .map(|line| line.split("--").next().unwrap_or(""));
+    let text = lines.collect::<Vec<_>>().join(" ").to_lowercase();
+    let quoted = text.split('\'').enumerate();
+    let kept = quoted.filter(|(at, _)| at % 2 == 0).map(|(_, part)| part);
+    kept.collect::<Vec<_>>()
+        .join(" ")
+        .replace('(', " ( ")
+        .replace(')', " ) ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::contractions;
+
+    #[test]
+    fn a17_what_only_adds_is_no_contraction() {
+        for sql in [
+            "create table a (b text not null check (b in ('drop', 'rename')));",
+            "alter table a add column b bigint not null default 0;",
+            "alter table a add column b text; create index c on a (b);",
+            "-- drop table a;\nalter table a add column b text not null\n default '';",
+            "alter table a add column b json, add column c text[] not null default '{}';",
+            "alter table a alter column b drop not null;",
+            "drop index c;",
+            "update a set b = 1; insert into a values (1);",
+            "alter type kind add value 'new';",
+            "alter table a add column b text check (b <> '') ;",
+        ] {
+            assert_eq!(contractions(sql), Vec::<String>::new(), "{sql}");
+        }
+    }
+
+    #[test]
+    fn a17_what_takes_away_or_narrows_is_one() {
+        for (sql, said) in [
+            ("drop table a;", "drop table"),
+            ("truncate a;", "truncate a"),
+            ("alter table a drop column b;", "drop in a"),
+            (
+                "ALTER TABLE a DROP CONSTRAINT b, ADD PRIMARY KEY (c)",
+                "drop in a",
+            ),
+            ("alter table a rename column b to c", "rename in a"),
+            (
+                "alter table a alter column b type bigint",
+                "change of type in a",
+            ),
+            (
+                "alter table a alter column b set data type bigint",
+                "change of type in a",
+            ),
+            ("alter table a alter b set not null", "set not null in a"),
+            ("alter table a alter column b drop default", "drop in a"),
+            (
+                "alter table a add column b text not null",
+                "new column that is not null and has no default in a",
+            ),
+            (
+                "alter table only a add constraint c check (b > 0)",
+                "new constraint in a",
+            ),
+            (
+                "alter table if exists a add unique (b)",
+                "new constraint in a",
+            ),
+            ("revoke select on a from b", "revoke"),
+            ("delete from a where b", "delete from a"),
+            ("drop schema a cascade", "drop schema"),
+        ] {
+            assert_eq!(
+                contractions(sql).first().map(String::as_str),
+                Some(said),
+                "{sql}"
+            );
+        }
+    }
+}

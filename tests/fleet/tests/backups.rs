@@ -1,0 +1,270 @@
+//! Backups, restores, and a database that went back in time unnoticed (R9, I8, F9): nothing is
+//! written, nothing is ended, and everybody says why until an operator has decided.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use hayward::prepare::SERVICES;
+use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_service::Code;
+use hayward_service::health::Status;
+use hayward_testkit::until_within;
+use hayward_tests_fleet::{Agent, Pace, World, ends, is_running, job, reaches, service, submit};
+
+const LIMIT: Duration = Duration::from_mins(2);
+
+/// As the operator would, on the machine with the keys and the database's administrator.
+fn hayward(world: &World, words: &[&str]) -> Output {
+    let mut command = world.command("operator");
+    command
+        .args(words)
+        .env("HAYWARD_STATE", world.dir.path())
+        .env("HAYWARD_ADMIN_URL", world.admin_url())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    command.output().expect("the program runs")
+}
+
+fn said(output: &Output) -> String {
+    let text = [&output.stdout[..], &output.stderr[..]].concat();
+    String::from_utf8_lossy(&text).into_owned()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a path of letters")
+}
+
+async fn status(world: &World, service: &str) -> Option<Status> {
+    let client = world.client(service, "operator");
+    client.get("/v1/status").await.ok()
+}
+
+fn kill_services(world: &mut World) {
+    for (service, _) in SERVICES {
+        world.kill(service);
+    }
+}
+
+async fn start_services(world: &mut World) {
+    for (service, _) in SERVICES {
+        world.start_service(service);
+    }
+    world.services_are_ready().await;
+}
+
+async fn world() -> World {
+    let mut world = World::at(Pace::patient()).await;
+    for node in ["node-1", "node-2"] {
+        world.start_agent(node, &Agent::default());
+    }
+    world.nodes_take_work(2).await;
+    world
+}
+
+async fn keeps_up(world: &World, seconds: &str) -> String {
+    let ada = world.client("job-converter", "user-ada");
+    let work = submit(&ada, "services", &service(&["sleep", seconds], 1)).await;
+    let path = format!("/v1/services/{work}");
+    reaches(&ada, &path, LIMIT, is_running).await;
+    runs(world, &format!("sleep {seconds}"), 1).await;
+    path
+}
+
+/// Until so many processes of this kind are there.
+async fn runs(world: &World, word: &str, count: usize) {
+    let what = format!("{count} of {word}");
+    until_within(&what, LIMIT, async || {
+        (world.alive_anywhere(word) == count).then_some(())
+    })
+    .await;
+}
+
+async fn works_again(world: &World) {
+    let ada = world.client("job-converter", "user-ada");
+    let after = submit(&ada, "jobs", &job(&["true"], 3)).await;
+    assert_eq!(ends(&ada, &after, LIMIT).await.state, WorkState::Completed);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_backup_is_put_back_and_what_came_after_it_is_gone() {
+    let mut world = world().await;
+    let ada = world.client("job-converter", "user-ada");
+    let kept = keeps_up(&world, "10001").await;
+    let before: WorkView = ada.get(&kept).await.expect("it is there");
+    let done = submit(&ada, "jobs", &job(&["true"], 2)).await;
+    ends(&ada, &done, LIMIT).await;
+
+    let folder = world.dir.path().join("saved");
+    let made = hayward(&world, &["backup", text(&folder)]);
+    assert!(made.status.success(), "{}", said(&made));
+    assert!(folder.join("keys/issuer.pem").is_file());
+
+    let later = keeps_up(&world, "10002").await;
+    let lost = submit(&ada, "jobs", &job(&["true"], 2)).await;
+    ends(&ada, &lost, LIMIT).await;
+
+    let early = hayward(&world, &["restore", text(&folder)]);
+    assert!(!early.status.success());
+    assert!(
+        said(&early).contains("stop all services"),
+        "{}",
+        said(&early)
+    );
+
+    kill_services(&mut world);
+    until_within("the leases to have run out", LIMIT, async || {
+        let tried = hayward(&world, &["restore", text(&folder), "--dry-run"]);
+        let said = said(&tried);
+        (tried.status.success() && said.contains("nothing was changed")).then_some(())
+    })
+    .await;
+    let restored = hayward(&world, &["restore", text(&folder)]);
+    assert!(restored.status.success(), "{}", said(&restored));
+    start_services(&mut world).await;
+
+    // What was in the backup was never touched; what came after it is unknown and ended.
+    runs(&world, "sleep 10002", 0).await;
+    assert_eq!(world.alive_anywhere("sleep 10001"), 1);
+    let after = reaches(&ada, &kept, LIMIT, is_running).await;
+    assert_eq!(
+        before.processes[0].allocation,
+        after.processes[0].allocation
+    );
+    let old: WorkView = ada.get(&format!("/v1/jobs/{done}")).await.expect("kept");
+    assert_eq!(old.state, WorkState::Completed);
+    for gone in [later, format!("/v1/jobs/{lost}")] {
+        assert!(ada.get::<WorkView>(&gone).await.is_err(), "{gone}");
+    }
+    works_again(&world).await;
+    for (service, _) in SERVICES {
+        let status = status(&world, service).await.expect("it answers");
+        assert!(status.ready, "{service}: {:?}", status.not_ready);
+    }
+}
+
+/// A dump by the program of Postgres alone, and its return without another lineage: what a
+/// hypervisor's snapshot or an unsynchronised standby would do.
+struct Older(std::path::PathBuf);
+
+impl Older {
+    fn take(world: &World) -> Self {
+        let file = world.dir.path().join("older.dump");
+        let url = world.admin_url();
+        let dumped = run("pg_dump", &["-Fc", "--file", text(&file), &url]);
+        assert!(dumped.status.success(), "{}", said(&dumped));
+        Self(file)
+    }
+
+    /// As often as it takes: services that run may be in its way.
+    async fn put(&self, world: &World) {
+        let url = world.admin_url();
+        let words = ["--clean", "--if-exists", "--single-transaction", "--dbname"];
+        let words = words.into_iter().chain([url.as_str(), text(&self.0)]);
+        let words: Vec<&str> = words.collect();
+        until_within("the older rows to be in place", LIMIT, async || {
+            let restored = run("pg_restore", &words);
+            let done = restored.status.success();
+            if !done {
+                eprintln!("{}", said(&restored));
+            }
+            done.then_some(())
+        })
+        .await;
+    }
+}
+
+fn run(program: &'static str, words: &[&str]) -> Output {
+    let program = hayward_postgres::program(program).expect("a client of Postgres");
+    let output = Command::new(&program).args(words).output();
+    output.expect("it runs")
+}
+
+async fn read_only(world: &World, service: &str) {
+    until_within(&format!("{service} to be read-only"), LIMIT, async || {
+        let status = status(world, service).await?;
+        let told = status.not_ready.iter();
+        let mut told = told.filter(|why| why.contains("went back in time"));
+        (!status.ready && told.next().is_some()).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides() {
+    let mut world = world().await;
+    let ada = world.client("job-converter", "user-ada");
+    let kept = keeps_up(&world, "10003").await;
+    let older = Older::take(&world);
+    let later = keeps_up(&world, "10004").await;
+    let written = hayward(&world, &["restore", "--accept-loss"]);
+    assert!(!written.status.success(), "there is nothing to accept yet");
+
+    older.put(&world).await;
+    for (service, _) in SERVICES {
+        read_only(&world, service).await;
+    }
+    let key = hayward_service::clock::fresh_uuid().to_string();
+    let refused = ada
+        .post::<_, serde_json::Value>("/v1/jobs", &job(&["true"], 1), Some(&key))
+        .await
+        .expect_err("nothing is written");
+    let problem = refused.problem().expect("a document").clone();
+    assert_eq!(problem.code, Code::WentBack, "{problem}");
+    assert!(problem.detail.contains("went back in time"), "{problem}");
+    ada.get::<WorkView>(&kept).await.expect("reading goes on");
+
+    // A restart is no decision.
+    world.kill("job-converter");
+    world.start_service("job-converter");
+    read_only(&world, "job-converter").await;
+    let page = hayward(&world, &["doctor"]);
+    assert_eq!(page.status.code(), Some(1));
+    let page = said(&page);
+    assert!(page.contains("hayward restore --accept-loss"), "{page}");
+    let no = hayward(&world, &["preflight"]);
+    assert_eq!(no.status.code(), Some(1), "{}", said(&no));
+    assert!(said(&no).contains("went back in time"), "{}", said(&no));
+    // Nobody ended anything on the word of the older rows.
+    assert_eq!(world.alive_anywhere("sleep 10003"), 1);
+    assert_eq!(world.alive_anywhere("sleep 10004"), 1);
+
+    let decided = hayward(&world, &["restore", "--accept-loss"]);
+    assert!(decided.status.success(), "{}", said(&decided));
+    world.services_are_ready().await;
+    runs(&world, "sleep 10004", 0).await;
+    assert_eq!(world.alive_anywhere("sleep 10003"), 1);
+    reaches(&ada, &kept, LIMIT, is_running).await;
+    assert!(ada.get::<WorkView>(&later).await.is_err());
+    works_again(&world).await;
+}
+
+/// The services were down too, so that only the machines remember.
+#[tokio::test(flavor = "multi_thread")]
+async fn r9_an_agent_that_has_seen_more_is_enough() {
+    let mut world = world().await;
+    keeps_up(&world, "10005").await;
+    let older = Older::take(&world);
+    keeps_up(&world, "10006").await;
+    kill_services(&mut world);
+    for node in ["node-1", "node-2"] {
+        world.kill(node);
+    }
+    older.put(&world).await;
+    for (service, _) in SERVICES {
+        world.start_service(service);
+    }
+    for node in ["node-1", "node-2"] {
+        world.start_agent(node, &Agent::default());
+    }
+    for (service, _) in SERVICES {
+        read_only(&world, service).await;
+    }
+    assert_eq!(world.alive_anywhere("sleep 10006"), 1);
+    let decided = hayward(&world, &["restore", "--accept-loss"]);
+    assert!(decided.status.success(), "{}", said(&decided));
+    world.services_are_ready().await;
+    runs(&world, "sleep 10006", 0).await;
+    assert_eq!(world.alive_anywhere("sleep 10005"), 1);
+    works_again(&world).await;
+}
