@@ -53,21 +53,36 @@ works() { # what begun
   echo "$1, work goes on: after $(took "$2") s"
 }
 
+# The one part of the observers that this machine can have, under its official name and version.
+observed() {
+  export PROMETHEUS_VERSION=v2.42.0
+  if ! docker image inspect prom/prometheus:$PROMETHEUS_VERSION >/dev/null 2>&1; then
+    echo "SKIPPED: no image of Prometheus (docker/base-images.sh prometheus)"
+    return 0
+  fi
+  stack --profile observability up -d --no-deps prometheus >/dev/null 2>&1 || fail "prometheus"
+  local at wanted
+  at=$(port_of "$(stack --profile observability ps -q prometheus)" 9090)
+  wanted=$(grep -cE '^ +- (alert|record):' docker/observability/alerts.yml)
+  judged() {
+    [ "$(curl -fsS -m 5 "http://$at/api/v1/rules" | grep -o '"health":"ok"' | wc -l)" -eq "$wanted" ]
+  }
+  until_true "Prometheus judges all $wanted rules" judged
+}
+
 confined() {
   echo "--- what confines the containers"
   local id name is
-  for id in $(stack ps -q); do
+  for id in $(stack --profile observability ps -q); do
     name=$(docker inspect -f '{{.Name}}' "$id")
     [ "$(docker inspect -f '{{.State.Running}}' "$id")" = true ] || continue
-    is=$(docker inspect -f '{{.HostConfig.ReadonlyRootfs}} {{.HostConfig.CapDrop}}
-      {{.HostConfig.CapAdd}} {{.HostConfig.SecurityOpt}} {{.HostConfig.RestartPolicy.Name}}
-      {{gt .HostConfig.Memory 0}} {{gt .HostConfig.NanoCpus 0}}
-      {{.State.Health}}' "$id" | tr -s ' \n' ' ')
-    case $is in
-      "true [ALL] [] [no-new-privileges:true] unless-stopped true true "*) ;;
-      *) fail "$name is not confined: $is" ;;
-    esac
-    [ "$(docker inspect -f '{{.HostConfig.PidsLimit}}' "$id")" -gt 0 ] || fail "$name: no limit"
+    is=$(docker inspect -f '{{with .HostConfig}}{{.ReadonlyRootfs}} {{.CapDrop}} {{.CapAdd}}
+      {{.SecurityOpt}} {{.RestartPolicy.Name}}{{end}}' "$id" | tr -s ' \n' ' ')
+    [ "$is" = "true [ALL] [] [no-new-privileges:true] unless-stopped " ] ||
+      fail "$name is not confined: $is"
+    for is in Memory NanoCpus PidsLimit; do
+      [ "$(docker inspect -f "{{.HostConfig.$is}}" "$id")" -gt 0 ] || fail "$name: no $is"
+    done
     [ "$(docker exec "$id" id -u)" -ge 999 ] || fail "$name runs as root"
     ! docker inspect -f '{{json .Config.Env}}' "$id" | grep -Ei 'postgres://|eyJ|password=' ||
       fail "$name has a secret in its environment"
@@ -76,7 +91,9 @@ confined() {
   local service
   for service in "${services[@]}"; do
     id=$(containers "${service%:*}")
-    is=$(docker exec "$id" sh -c 'cat /proc/[0-9]*/comm' | grep -vxE 'sh|cat' | sort | tr '\n' ' ')
+    # Besides this look and, now and then, the one of the health check.
+    is=$(docker exec "$id" sh -c 'cat /proc/[0-9]*/comm 2>/dev/null' | grep -vxE 'sh|cat|hayward' |
+      sort -u | tr '\n' ' ')
     case $is in
       "docker-init hayward-"[a-z-]*" " | "tini hayward-"[a-z-]*" ") ;;
       *) fail "${service%:*} runs: $is" ;;
@@ -93,30 +110,38 @@ confined() {
 # Each service's role tries what belongs to another, and what no runner may (S25).
 crossing() {
   echo "--- roles of the database"
-  local service role other address said postgres
+  local service role other address said postgres refused
   postgres=$(containers postgres)
   for service in "${services[@]}"; do
     role=$(echo "${service%:*}" | tr - _)
     other=blocklist
     [ "$role" != blocklist ] || other=rm_scheduler
     address=$(docker exec "$(containers "${service%:*}")" cat "/keys/database/$role.url")
-    ask() { # statement; the address by the environment, for arguments can be read
-      ADDRESS=$address docker exec -e ADDRESS "$postgres" \
-        sh -c 'psql -XtA -v ON_ERROR_STOP=1 -v VERBOSITY=verbose -c "$1" "$ADDRESS" 2>&1' - "$1"
-    }
-    ask "select count(*) from $role.writer" >/dev/null || fail "$role cannot read its own table"
-    for statement in "select * from $other.writer" "update $other.writer set epoch = epoch + 1" \
-      "delete from $other.writer" "create table $role.mine (a int)" \
-      "create table public.mine (a int)" "create schema mine" "create role mine" \
-      "drop table $role.writer" \
-      "set role $other" "set role ${other}_owner" "set role ${role}_owner" "set role postgres" \
-      "alter role $role superuser" "copy $role.writer to program 'true'"; do
-      ! said=$(ask "$statement") || fail "$role may: $statement"
-      case $said in
-        *42501:* | *42704:*) ;; # insufficient privilege; no such role
-        *) fail "$role: $statement: $said" ;;
-      esac
-    done
+    address=${address%%\?*} # what follows is for the services' own driver
+    cat >"$scratch/crossing" <<SQL
+select * from $other.writer;
+update $other.writer set epoch = epoch + 1;
+delete from $other.writer;
+drop table $role.writer;
+create table $role.mine (a int);
+create table public.mine (a int);
+create schema mine;
+create role mine;
+set role $other;
+set role ${other}_owner;
+set role ${role}_owner;
+set role postgres;
+alter role $role superuser;
+copy $role.writer to program 'true';
+select 'may read its own: ' || count(*) from $role.writer;
+SQL
+    # The address by the environment, for arguments can be read.
+    said=$(ADDRESS=$address docker exec -i -e ADDRESS "$postgres" \
+      sh -c 'psql -XtA -v VERBOSITY=verbose "$ADDRESS" 2>&1' <"$scratch/crossing")
+    # Insufficient privilege; no such role.
+    refused=$(echo "$said" | grep -cE 'ERROR: +(42501|42704):') || true
+    [ "$refused" -eq 14 ] || fail "$role: of 14 statements $refused were refused: $said"
+    case $said in *"may read its own: 1"*) ;; *) fail "$role: $said" ;; esac
   done
   echo "no service's role reads or changes what is another's, makes tables or becomes somebody else"
 }
@@ -241,6 +266,7 @@ take_over() { # service port
 }
 
 bring_up
+observed
 confined
 crossing
 tell_submitter
