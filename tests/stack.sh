@@ -40,16 +40,24 @@ tell_submitter() {
 replicas=()
 bring() { stack up -d --no-deps "${replicas[@]}" "$@" >/dev/null 2>&1 || fail "up $*"; }
 
+somebody_leads() {
+  while read -r leading; do leads "$leading" && return 0; done <"$scratch/addresses"
+  return 1
+}
+
 # A job that was submitted now ends: orders go down the whole ladder and news comes up.
 works() { # what begun
-  local id state
-  id=$(as user-ada --retry 30 --retry-all-errors --retry-delay 1 -H "Idempotency-Key: $2-$1" \
-    "http://$(head -n 1 "$scratch/addresses")/v1/jobs" -d '{"command": ["true"],
-    "tasks": {"count": 3}, "max_attempts": 10}' 2>/dev/null | field id)
-  [ -n "$id" ] || fail "$1: not submitted"
-  state=$(as user-ada --retry 30 --retry-all-errors --retry-delay 1 2>/dev/null \
-    "http://$(head -n 1 "$scratch/addresses")/v1/jobs/$id?wait=20&until=final" | field state)
-  [ "$state" = completed ] || fail "$1: the job is $state"
+  local id='' leading
+  submitted() {
+    somebody_leads && id=$(as user-ada -H "Idempotency-Key: $2-$1" "http://$leading/v1/jobs" \
+      -d '{"command": ["true"], "tasks": {"count": 3}, "max_attempts": 10}' 2>/dev/null | field id)
+  }
+  completed() {
+    somebody_leads && as user-ada 2>/dev/null "http://$leading/v1/jobs/$id?wait=5&until=final" |
+      grep -q '"state":"completed"'
+  }
+  until_true "$1: submitted" submitted "$1" "$2" >/dev/null
+  until_true "$1: completed" completed >/dev/null
   echo "$1, work goes on: after $(took "$2") s"
 }
 
@@ -65,7 +73,9 @@ observed() {
   at=$(port_of "$(stack --profile observability ps -q prometheus)" 9090)
   wanted=$(grep -cE '^ +- (alert|record):' docker/observability/alerts.yml)
   judged() {
-    [ "$(curl -fsS -m 5 "http://$at/api/v1/rules" | grep -o '"health":"ok"' | wc -l)" -eq "$wanted" ]
+    local good
+    good=$(curl -fsS -m 5 "http://$at/api/v1/rules" | grep -o '"health":"ok"' | wc -l)
+    [ "$good" -eq "$wanted" ]
   }
   until_true "Prometheus judges all $wanted rules" judged
 }
@@ -181,12 +191,6 @@ roll() {
   done
   echo "job-converter replaced, both replicas: after $(took "$begun") s"
   works "after rolling" "$(now)"
-}
-
-somebody_leads() {
-  local address
-  while read -r address; do leads "$address" && return 0; done <"$scratch/addresses"
-  return 1
 }
 
 # From inside, as a crash would end it: `docker kill` counts as a wish, and nothing starts it again.
