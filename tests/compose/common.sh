@@ -73,7 +73,7 @@ healthy_nodes() {
 }
 
 # Until every service is ready and every node healthy; leaves `jobs`, `nodes` and the tokens of an
-# operator and a user for `as`.
+# operator and two users for `as`.
 bring_up() {
   echo "bringing up $project"
   timeout 1800 docker-compose --ansi never -p "$project" up -d </dev/null >"$scratch/up.log" 2>&1 ||
@@ -85,7 +85,7 @@ bring_up() {
     until_true "${service%:*} ready" ready "$(url "${service%:*}" "${service#*:}")"
   done
   umask 077
-  for who in operator user-ada; do
+  for who in operator user-ada user-ben; do
     token=$(cli cat "tokens/$who.token" | tr -d '\r\n')
     printf 'Authorization: Bearer %s' "$token" >"$scratch/$who"
   done

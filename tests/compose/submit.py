@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Submits small jobs, ten a second, while somebody does harm to the stack, and says what came of it.
+"""Submits small jobs, five a second, while somebody does harm to the stack, and says what came of it.
 
 usage: submit.py TOKEN ADDRESSES LOG
 
@@ -17,9 +17,9 @@ import signal
 import sys
 import time
 
-PACE = 0.1
+PACE = 0.2
 PATIENCE = 10.0
-# How long the last job may take to end.
+# How long a job may take to end, since the one before it was seen to have ended.
 END = 60.0
 BODY = json.dumps({"name": "load", "command": ["true"], "tasks": {"count": 1}, "max_attempts": 10})
 
@@ -72,8 +72,8 @@ def submit(replicas, key):
 
 def lost(replicas, ids):
     """Acknowledged jobs that are not there or did not end well."""
-    until = time.time() + END
     for job in ids:
+        until = time.time() + END
         state = None
         while time.time() < until:
             answer = replicas.ask("GET", f"/v1/jobs/{job}?wait=5&until=final")

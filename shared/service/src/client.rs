@@ -1,9 +1,9 @@
 //! Asking other services, and only these: one client for JSON over HTTP.
 //!
 //! It knows several addresses of one service and stays with the one that answered; a connection
-//! that fails or a 503 moves it to the next, and so it does among replicas behind one name. A request that may have been done is sent again only
-//! where that does no harm: its method says so, or it bears an idempotency key. Redirects and
-//! proxies are never followed (S22), every wait has an end.
+//! that fails or a 503 moves it to the next, among replicas behind one name too. A request that may
+//! have been done is sent again only where that does no harm: its method says so, or it bears an
+//! idempotency key. Redirects and proxies are never followed (S22), every wait has an end.
 
 mod call;
 mod names;

@@ -50,6 +50,8 @@ const BOARDS: [&str; 8] = [
     "7-api-and-database",
     "8-invariants-and-recovery",
 ];
+/// What is told and shown on no board: how often old routes are used is asked once a release.
+const NOT_SHOWN: [&str; 1] = ["hayward_api_deprecated_total"];
 /// The resource, which the collector makes labels of all series.
 const RESOURCE: [&str; 6] = [
     "job",
@@ -300,7 +302,7 @@ fn what_is_told_is_on_a_board() {
         .filter(|name| !name.ends_with("_sum") && !name.ends_with("_count"));
     let found: Vec<String> = names
         .map(|name| name.trim_end_matches("_bucket"))
-        .filter(|name| !shown(name))
+        .filter(|name| !shown(name) && !NOT_SHOWN.contains(name))
         .map(str::to_owned)
         .collect();
     assert_none("a metric that nobody looks at", &found);
