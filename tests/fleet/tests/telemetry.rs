@@ -187,7 +187,8 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     reaches(&ada, &path, LIMIT, is_running).await;
     let tasks = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
     assert_eq!(ends(&ada, &tasks, LIMIT).await.state, WorkState::Completed);
-    ada.delete::<()>(&path).await.expect("cancelled");
+    let cancelled: serde_json::Value = ada.delete(&path).await.expect("cancelled");
+    eprintln!("{cancelled}");
     reaches(&ada, &path, LIMIT, |view| view.state.is_final()).await;
 
     // T5
