@@ -187,7 +187,8 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     reaches(&ada, &path, LIMIT, is_running).await;
     let tasks = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
     assert_eq!(ends(&ada, &tasks, LIMIT).await.state, WorkState::Completed);
-    ada.delete::<()>(&path).await.expect("cancelled");
+    let cancelled: Result<serde_json::Value, _> = ada.delete(&path).await;
+    cancelled.expect("cancelled");
     reaches(&ada, &path, LIMIT, |view| view.state.is_final()).await;
 
     // T5
@@ -205,9 +206,23 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     // The same from the database, when traces are sampled away.
     let timeline: Timeline = ada.get(&format!("{path}/timeline")).await.expect("told");
     let events: Vec<&str> = timeline.events.iter().map(|it| it.event.as_str()).collect();
-    eprintln!("{events:#?}");
+    for stage in [
+        "submitted",
+        "granted on node-1",
+        "runs on node-1",
+        "cancelled",
+    ] {
+        let told = events.iter().any(|event| event.ends_with(stage));
+        assert!(told, "{stage}: {events:#?}");
+    }
 
     // T2, T3, T6
+    // Looks at the invariants are taken each minute, and whenever somebody asks.
+    for (name, _) in hayward::prepare::SERVICES {
+        let client = world.client(name, "operator");
+        let look: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
+        look.expect("a look");
+    }
     until_within("every metric of a quiet fleet", LIMIT, async || {
         let missing = missing(&collector.metrics());
         if !missing.is_empty() {

@@ -35,8 +35,9 @@ where
         line.insert(EVENT.into(), Value::Null);
         event.record(&mut Fields(&mut line));
         if line[EVENT].is_null() {
-            let sentence = line.get("message").and_then(Value::as_str);
-            line[EVENT] = sentence.map_or_else(String::new, named).into();
+            let said = sentence(&line).unwrap_or(event.metadata().target());
+            let said = named(said);
+            line[EVENT] = said.into();
         }
         line.insert("target".into(), event.metadata().target().into());
         let withheld = patience::withheld();
@@ -56,6 +57,13 @@ where
         let text = serde_json::to_string(&line).map_err(|_| fmt::Error)?;
         writeln!(writer, "{text}")
     }
+}
+
+/// Some libraries say none, and give a name instead.
+fn sentence(line: &Map<String, Value>) -> Option<&str> {
+    let said = ["message", "name"].into_iter();
+    let mut said = said.filter_map(|field| line.get(field).and_then(Value::as_str));
+    said.find(|text| !text.is_empty())
 }
 
 fn of_span<'a, S: LookupSpan<'a>>(span: &tracing_subscriber::registry::SpanRef<'a, S>) -> Value {

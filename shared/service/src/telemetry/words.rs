@@ -33,8 +33,10 @@ pub(super) fn event_name(record: &mut SdkLogRecord) {
         .attributes_iter()
         .any(|(key, _)| key.as_str() == EVENT);
     let body = match record.body() {
-        Some(AnyValue::String(text)) if !has => named(text.as_str()),
-        _ => return,
+        _ if has => return,
+        Some(AnyValue::String(text)) if !text.as_str().is_empty() => named(text.as_str()),
+        // Some libraries say no sentence.
+        _ => named(record.target().map_or("unnamed", |target| target.as_ref())),
     };
     record.add_attribute(EVENT, body);
 }
