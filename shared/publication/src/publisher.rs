@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hayward_service::problem::{Code, Problem};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -106,6 +107,23 @@ impl Publisher {
         tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
             .await
             .is_ok_and(|seen| seen.is_ok())
+    }
+
+    /// Waits until a reader sees its own write (A11). The one that writes answers, so a revision
+    /// that it does not reach in time is one that it has not given out.
+    ///
+    /// # Errors
+    /// 503 on standby; 409 when it was not reached.
+    pub async fn visible(&self, least: Option<u64>) -> Result<(), Problem> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        self.leading()?;
+        match least {
+            Some(least) if !self.reached(least, PATIENCE).await => {
+                let detail = format!("revision {least} has not been reached yet");
+                Err(Problem::new(Code::Conflict, detail).retry_after_ms(1_000))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One entry, read into its type; `None` also when it does not read (a defect, reported).

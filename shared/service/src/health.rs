@@ -13,7 +13,6 @@ use utoipa_axum::routes;
 
 use crate::auth::Caller;
 use crate::extract::Json;
-use crate::problem::Problem;
 
 /// How a service stands, as only the service can know.
 #[derive(Debug, Clone, Default)]
@@ -176,8 +175,6 @@ pub struct Status {
     get, path = "/v1/status", operation_id = "show_status", tag = "health",
     responses(
         (status = 200, description = "how this replica is", body = Status),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 async fn status(State(health): State<Health>, _caller: Caller) -> Json<Status> {

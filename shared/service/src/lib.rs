@@ -11,6 +11,8 @@
 pub mod auth;
 pub mod client;
 pub mod clock;
+pub mod cursor;
+pub mod deprecation;
 pub mod extract;
 pub mod frame;
 pub mod health;
@@ -29,6 +31,7 @@ pub mod telemetry;
 pub use auth::{Caller, Claims, Issuer, Keys, Principal, Scope, TokenOrder, Verifier};
 pub use client::{Client, ClientError, TokenSource};
 pub use clock::{Clock, ManualClock, SystemClock};
+pub use cursor::Listing;
 pub use extract::{Json, Path, Query};
 pub use frame::{Frame, serve};
 pub use health::{FollowerStanding, Health, Standing, StatusSource};

@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+#[path = "frame/bad_input.rs"]
+mod bad_input;
 #[path = "frame/refusals.rs"]
 mod refusals;
 #[path = "frame/slow.rs"]

@@ -6,6 +6,8 @@
 //! quick, need no server, and say the same on every machine. They depend on no other crate of
 //! the house: a house that does not compile can still be inspected.
 
+pub mod contract;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
