@@ -88,7 +88,8 @@ def a_service(jobs, containers):
     until = models.ShowServiceUntil.RUNNING
     up = jobs.ask("services", "show_service", made.id, wait=20, until=until)
     assert str(up.state) == "running", up
-    running = containers.ask("containers", "list_containers", state="running")
+    state = containers.models.ListContainersState.RUNNING
+    running = containers.ask("containers", "list_containers", state=state)
     mine = [one.id for one in running.containers if one.work.startswith(made.id)]
     assert mine, running
     containers.ask("containers", "show_container", mine[0])
@@ -110,7 +111,7 @@ def the_machines(nodes, blocks, names):
     nodes.ask("nodes", "cancel_drain", "node-2")
     models = blocks.models
     order = models.BlockOrder(
-        action=models.BlockAction.MARK_BLOCKED, cause="the fan is loud", duration_ms=60_000
+        action=models.BlockAction.MARK_BLOCKLISTED, cause="the fan is loud", duration_ms=60_000
     )
     blocks.ask("blocks", "block_node", "node-1", body=order, status=201)
     blocks.ask("blocks", "show_node_block", "node-1")
