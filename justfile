@@ -38,3 +38,8 @@ images:
 # the figures, as ratios measured in one run
 bench *ARGS:
     cargo run --release -p hayward -- bench {{ ARGS }}
+
+# a fleet tried by programs that are not ours: schemathesis, and generated clients
+strangers:
+    tests/schemathesis.sh
+    tests/generated-clients.sh

@@ -32,7 +32,6 @@ hayward_service::refusals! {
     NotBlocked = 404, "not blocked";
     SwitchedOff = 409, "the blocklist is switched off";
     NoItem = 422, "an item that means nothing, or a brake holds";
-    NoHistory = 503, "not the leader, or the database is away";
 }
 
 /// What handlers need.

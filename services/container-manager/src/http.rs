@@ -24,13 +24,9 @@ use crate::bells::Bells;
 use crate::ledger::Command;
 
 pub const ABOUT: Description = Description {
-    title: "container-manager",
+    title: "Hayward container-manager",
     text: "Owns containers: tells each node what to run, and everybody else what runs.",
 };
-
-hayward_service::refusals! {
-    NotNow = 503, "not now";
-}
 
 /// What handlers are given.
 #[derive(Clone)]

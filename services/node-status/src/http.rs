@@ -26,7 +26,6 @@ use crate::patience::Patience;
 hayward_service::refusals! {
     NotItsAgent = 403, "not the agent of this node";
     NoNode = 404, "no such node";
-    NoHistory = 503, "not the leader, or the database is away";
 }
 
 /// What handlers need.

@@ -30,7 +30,7 @@ use utoipa_axum::routes;
 use crate::ledger::{Command, Context};
 
 pub const ABOUT: Description = Description {
-    title: "rm-scheduler",
+    title: "Hayward rm-scheduler",
     text: "Decides who gets which room on which node, and says why.",
 };
 

@@ -11,6 +11,7 @@ use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
     CUT, CUT_READERS, FOLLOWER_LAG, PUBLICATION, SERVICE, SUBSCRIBERS,
 };
+use hayward_service::problem::{Code, Problem};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -143,6 +144,23 @@ impl Publisher {
         tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
             .await
             .is_ok_and(|seen| seen.is_ok())
+    }
+
+    /// Waits until a reader sees its own write (A11). The one that writes answers, so a revision
+    /// that it does not reach in time is one that it has not given out.
+    ///
+    /// # Errors
+    /// 503 on standby; 409 when it was not reached.
+    pub async fn visible(&self, least: Option<u64>) -> Result<(), Problem> {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        self.readable()?;
+        match least {
+            Some(least) if !self.reached(least, PATIENCE).await => {
+                let detail = format!("revision {least} has not been reached yet");
+                Err(Problem::new(Code::Conflict, detail).retry_after_ms(1_000))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// One entry, read into its type; `None` also when it does not read (a defect, reported).

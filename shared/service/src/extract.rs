@@ -2,6 +2,8 @@
 //!
 //! Bodies are bounded before they are parsed: in bytes and time by the frame, in depth here (S27).
 
+mod keys;
+
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};
@@ -144,6 +146,10 @@ fn has_source<E: std::error::Error + 'static>(error: &(dyn std::error::Error + '
 pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     if too_deep(body) {
         let detail = format!("the body is nested deeper than {DEPTH} levels");
+        return Err(Problem::new(Code::MalformedJson, detail));
+    }
+    if let Some(key) = keys::repeated(body) {
+        let detail = format!("the key {key:?} stands twice in one object");
         return Err(Problem::new(Code::MalformedJson, detail));
     }
     let mut reader = serde_json::Deserializer::from_slice(body);

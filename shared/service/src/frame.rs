@@ -345,7 +345,7 @@ fn asks_to_wait(query: Option<&str>) -> bool {
     let parts = query.unwrap_or("").split('&');
     parts
         .map(|part| part.split_once('=').unwrap_or((part, "")))
-        .any(|(name, wait)| name == "wait" && wait != "0")
+        .any(|(name, wait)| matches!(name, "wait" | "wait_ms") && wait != "0")
 }
 
 #[cfg(test)]

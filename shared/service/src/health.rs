@@ -16,7 +16,6 @@ use crate::admission::{Table, Who, admit};
 use crate::auth::Caller;
 use crate::extract::Json;
 use crate::frame::InsecureModes;
-use crate::problem::Problem;
 
 /// S1: the two words are all that strangers are told.
 const TABLE: Table = &[
@@ -177,8 +176,6 @@ pub struct Status {
     get, path = "/v1/status", operation_id = "show_status", tag = "health",
     responses(
         (status = 200, description = "how this replica is", body = Status),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 async fn status(

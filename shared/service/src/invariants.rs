@@ -265,11 +265,7 @@ impl Watch {
     get, path = "/v1/invariants", operation_id = "list_invariants", tag = "health",
     responses(
         (status = 200, description = "how the rules stand", body = Invariants),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "this takes the scope operator or viewer", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader, or nothing to look at yet", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

@@ -2,6 +2,12 @@
 //!
 //! The page at `/docs` is built into the binary and asks no other server for anything.
 
+mod answers;
+mod bounds;
+mod merge;
+
+pub(crate) use answers::operations;
+
 use axum::Router;
 use axum::routing::get;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
@@ -18,6 +24,11 @@ pub struct Description {
 
 const DOCUMENT: &str = "/v1/openapi.json";
 const SCHEME: &str = "token";
+/// What holds for every route of every service, and what a client has to expect of v1 (A1).
+const CUSTOMS: &str = "Inside v1 there are only additions. Enumerations of answers are open: a \
+    client takes a value it does not know for one it has nothing to do with. Fields that a client \
+    does not know are to be passed over; a request with a field that we do not know is refused. \
+    Refusals are problem documents (RFC 9457) with a closed list of codes.";
 
 /// The routes, with their description at `/v1/openapi.json` and readable at `/docs`.
 pub fn documented(router: OpenApiRouter, about: Description) -> Router {
@@ -50,7 +61,7 @@ fn pretty(document: &OpenApi) -> String {
 /// Every route takes a bearer token unless it says otherwise itself (S1).
 fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     about.title.clone_into(&mut document.info.title);
-    document.info.description = Some(about.text.to_owned());
+    document.info.description = Some(format!("{}\n\n{CUSTOMS}", about.text));
     env!("CARGO_PKG_VERSION").clone_into(&mut document.info.version);
     let scheme = HttpBuilder::new()
         .scheme(HttpAuthScheme::Bearer)
@@ -62,6 +73,9 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
         .get_or_insert_with(Components::new)
         .add_security_scheme(SCHEME, SecurityScheme::Http(scheme));
     document.security = Some(vec![SecurityRequirement::new(SCHEME, Vec::<String>::new())]);
+    merge::alternatives(&mut document);
+    answers::add(&mut document);
+    bounds::add(&mut document);
     document
 }
 

@@ -40,11 +40,7 @@ macro_rules! refusals {
 }
 
 refusals! {
-    NotReadable = 400, "not readable";
-    BadQuery = 400, "a query that cannot be understood";
-    NoToken = 401, "no acceptable token";
     NotOperator = 403, "not an operator";
     ServicesOnly = 403, "for services only";
     NotAService = 403, "not a service";
-    NotLeader = 503, "not the leader";
 }

@@ -4,6 +4,8 @@
 
 #[path = "frame/allowances.rs"]
 mod allowances;
+#[path = "frame/bad_input.rs"]
+mod bad_input;
 #[path = "frame/keys.rs"]
 mod keys;
 #[path = "frame/refusals.rs"]

@@ -48,7 +48,12 @@ macro_rules! text_id {
             Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema,
         )]
         #[serde(try_from = "String", into = "String")]
-        #[schema(value_type = String)]
+        #[schema(
+            value_type = String,
+            min_length = 1,
+            max_length = 128,
+            pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"
+        )]
         pub struct $name(Arc<str>);
 
         impl $name {

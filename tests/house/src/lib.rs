@@ -6,6 +6,7 @@
 //! quick, need no server, and say the same on every machine. They depend on no other crate of
 //! the house: a house that does not compile can still be inspected.
 
+pub mod contract;
 pub mod promql;
 
 use std::collections::BTreeMap;

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hayward_tests_house::{assert_none, read};
+use hayward_tests_house::contract::{breaks, promises};
+use hayward_tests_house::{assert_none, read, root};
 use serde_json::Value;
 
 const SERVICES: [&str; 5] = [
@@ -100,4 +101,61 @@ fn operations_are_named_grouped_and_answered() {
         "a client generated from the document must be able to name everything",
         &found,
     );
+}
+
+/// Every `$ref` in the text, as a pointer.
+fn references(text: &str) -> impl Iterator<Item = String> {
+    let parts = text.split("\"$ref\"").skip(1);
+    parts.filter_map(|part| Some(part.split('"').nth(1)?.strip_prefix('#')?.to_owned()))
+}
+
+#[test]
+fn every_reference_leads_somewhere() {
+    let mut found = Vec::new();
+    for service in SERVICES {
+        let Ok(document) = document(service) else {
+            continue;
+        };
+        let text = document.to_string();
+        let missing = references(&text).filter(|pointer| document.pointer(pointer).is_none());
+        found.extend(missing.map(|pointer| format!("{service}: {pointer}")));
+    }
+    found.sort();
+    found.dedup();
+    assert_none("a reference to nothing stops every generator", &found);
+}
+
+/// A1: `openapi/v1/` holds what v1 has promised. With `BLESS=1` additions are written down there,
+/// and nothing else: a promise is taken back only by deleting its file.
+#[test]
+fn a1_nothing_that_v1_promised_is_broken() {
+    let mut found = Vec::new();
+    for service in SERVICES {
+        let Ok(document) = document(service) else {
+            continue;
+        };
+        let path = format!("openapi/v1/{service}.json");
+        let text = promises(&document);
+        let kept = read(Path::new(&path));
+        let broken = match &kept {
+            None => Vec::new(),
+            Some(kept) => match serde_json::from_str(kept) {
+                Ok(before) => breaks(&before, &document),
+                Err(error) => vec![format!("{path}: {error}")],
+            },
+        };
+        let whole = broken.is_empty();
+        found.extend(broken.iter().map(|what| format!("{service}: {what}")));
+        if whole && kept.as_deref() != Some(&text) {
+            if std::env::var_os("BLESS").is_some() {
+                std::fs::create_dir_all(root().join("openapi/v1")).unwrap();
+                std::fs::write(root().join(&path), text).unwrap();
+            } else {
+                found.push(format!(
+                    "{path} lacks the newest additions: BLESS=1 adds them"
+                ));
+            }
+        }
+    }
+    assert_none("v1 keeps what it promised", &found);
 }

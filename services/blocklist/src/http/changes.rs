@@ -9,12 +9,11 @@ use hayward_blocklist_api::{
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Query};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::BadQuery;
 use serde::Deserialize;
 use tokio::time::Instant;
 use utoipa::IntoParams;
 
-use super::{App, NoHistory};
+use super::App;
 use crate::store;
 
 /// Changes of one answer, or as many more as belong to the version of the last of them.
@@ -30,7 +29,7 @@ pub struct After {
     after: u64,
     /// Waits so many milliseconds for news, 25,000 at most.
     #[serde(default)]
-    #[param(required = false, nullable = false)]
+    #[param(required = false, nullable = false, maximum = 25000)]
     wait_ms: u64,
 }
 
@@ -69,10 +68,8 @@ fn told((version, change): (u64, BlockChange)) -> FeedChange {
     params(After),
     responses(
         (status = 200, description = "changes, or none after the wait", body = FeedChanges),
-        BadQuery,
         (status = 410, description = "the log does not reach back so far: begin anew",
             body = Problem, content_type = "application/problem+json"),
-        NoHistory,
     ),
 )]
 pub async fn list_block_news(
@@ -80,7 +77,11 @@ pub async fn list_block_news(
     _caller: Caller,
     Query(After { after, wait_ms }): Query<After>,
 ) -> Result<Json<FeedChanges>, Problem> {
-    let until = Instant::now() + Duration::from_millis(wait_ms.min(LONGEST_MS));
+    if wait_ms > LONGEST_MS {
+        let detail = format!("at most {LONGEST_MS}");
+        return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait_ms", detail));
+    }
+    let until = Instant::now() + Duration::from_millis(wait_ms);
     loop {
         app.publisher.leading()?;
         let seen = app.publisher.revision();

@@ -7,7 +7,6 @@ use hayward_blocklist_api::{
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::Problem;
-use hayward_service::refusal::NotLeader;
 
 use super::App;
 use crate::ledger::Command;
@@ -23,7 +22,6 @@ use crate::show::{clearing, progress};
         (status = 200, description = "the record", body = Evidence),
         (status = 404, description = "nobody has heard of this node", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn show_evidence(
@@ -49,7 +47,6 @@ pub async fn show_evidence(
         (status = 200, description = "the progress", body = EvacuationProgress),
         (status = 404, description = "nothing is taken off there", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn show_evacuation(

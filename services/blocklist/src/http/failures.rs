@@ -7,7 +7,6 @@ use hayward_blocklist_domain::{Attempt, Fact, What};
 use hayward_service::auth::Caller;
 use hayward_service::extract::Json;
 use hayward_service::problem::{Code, FieldFault, Problem};
-use hayward_service::refusal::NotLeader;
 use hayward_vocabulary::{ExitCause, NodeName, Timestamp, UserName, WorkId};
 use serde::Deserialize;
 
@@ -145,13 +144,10 @@ fn meaning(code: Option<&str>) -> (What, ExitCause, Option<String>) {
     responses(
         (status = 202, description = "taken note of", body = FailureAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "not a report", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "neither operator, owner nor service", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "a report that means nothing", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn report_failures(

@@ -6,15 +6,16 @@ use hayward_blocklist_api::{
     BLOCKS, BlockAnswer, BlockBatch, BlockBatchAnswer, BlockEntry, BlockList, BlockOutcome,
     BlockRequest,
 };
+use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::{BadQuery, NotLeader, NotOperator};
+use hayward_service::refusal::NotOperator;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::draft::{Draft, Drafts};
-use super::page::{Page, wait_for};
+use super::page::Page;
 use super::{App, NoItem, NotBlocked, SwitchedOff, reporter, revision};
 use crate::error::of_one;
 use crate::ledger::{Command, Done, Key, Orders, Removal, STALE, kind};
@@ -77,9 +78,7 @@ fn key(kind_text: &str, identifier: String) -> Result<Key, Problem> {
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 202, description = "merged into what was there", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "not an item", body = Problem,
-            content_type = "application/problem+json"),
-        NotOperator, SwitchedOff, NoItem, NotLeader,
+        NotOperator, SwitchedOff, NoItem,
     ),
 )]
 pub async fn add_block(
@@ -108,9 +107,7 @@ pub async fn add_block(
     responses(
         (status = 200, description = "one result per key, in order", body = BlockBatchAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "not a list of items", body = Problem,
-            content_type = "application/problem+json"),
-        NotOperator, SwitchedOff, NoItem, NotLeader,
+        NotOperator, SwitchedOff, NoItem,
     ),
 )]
 pub async fn add_blocks(
@@ -155,7 +152,6 @@ pub async fn add_blocks(
     params(Page),
     responses(
         (status = 200, description = "a page of items", body = BlockList),
-        BadQuery, NotLeader,
     ),
 )]
 pub async fn list_blocks(
@@ -164,13 +160,16 @@ pub async fn list_blocks(
     Query(page): Query<Page>,
 ) -> Result<Json<BlockList>, Problem> {
     let limit = page.limit()?;
-    wait_for(&app.publisher, page.min_revision).await?;
+    app.publisher.visible(page.min_revision).await?;
+    let listing = Listing::of("/v1/blocklist/items");
+    let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
     let (mut found, revision) =
         app.publisher
-            .page::<BlockEntry>(BLOCKS, "", page.cursor.as_deref(), limit + 1);
+            .page::<BlockEntry>(BLOCKS, "", after.transpose()?.as_deref(), limit + 1);
     let more = found.len() > limit;
     found.truncate(limit);
-    let next_cursor = found.last().filter(|_| more).map(|(key, _)| key.clone());
+    let last = found.last().filter(|_| more);
+    let next_cursor = last.map(|(key, _)| listing.cursor(key));
     let now = app.clock.now();
     let items = found
         .into_iter()
@@ -197,15 +196,13 @@ pub struct Since {
     get, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "show_block",
     tag = "blocks",
     params(
-        ("type" = String, Path, description = "`node` or `worker`"),
+        ("type" = String, Path, description = "`node` or `worker`", pattern = "^(node|worker)$"),
         ("identifier" = String, Path, description = "name of the node, or id of the worker"),
         Since,
     ),
     responses(
         (status = 200, description = "the item", body = BlockEntry),
-        (status = 400, description = "an unknown type", body = Problem,
-            content_type = "application/problem+json"),
-        NotBlocked, NotLeader,
+        NotBlocked,
     ),
 )]
 pub async fn show_block(
@@ -215,7 +212,7 @@ pub async fn show_block(
     Query(since): Query<Since>,
 ) -> Result<Json<BlockEntry>, Problem> {
     let kind = key(&kind, identifier)?;
-    wait_for(&app.publisher, since.min_revision).await?;
+    app.publisher.visible(since.min_revision).await?;
     let key = kind.published();
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
     let entry = entry.filter(|entry| entry.in_force(app.clock.now()));
@@ -238,16 +235,14 @@ pub struct Why {
     delete, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "remove_block",
     tag = "blocks",
     params(
-        ("type" = String, Path, description = "`node` or `worker`"),
+        ("type" = String, Path, description = "`node` or `worker`", pattern = "^(node|worker)$"),
         ("identifier" = String, Path, description = "name of the node, or id of the worker"),
         Why,
     ),
     responses(
         (status = 204, description = "taken away",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "an unknown type", body = Problem,
-            content_type = "application/problem+json"),
-        NotOperator, NotBlocked, NotLeader,
+        NotOperator, NotBlocked,
     ),
 )]
 pub async fn remove_block(

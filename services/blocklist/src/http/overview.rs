@@ -5,14 +5,12 @@ use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, BlockOve
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Query};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::{BadQuery, NotLeader};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::App;
 use super::draft::scope;
-use super::page::wait_for;
 use crate::ledger::kind;
 use crate::show::{Clearings, clearing, view};
 
@@ -28,10 +26,14 @@ pub struct Filter {
     #[param(required = false, nullable = false)]
     action: Option<String>,
     /// `CLUSTER` or `JOB:<id>`.
-    #[param(required = false, nullable = false)]
+    #[param(
+        required = false,
+        nullable = false,
+        pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
+    )]
     scope: Option<String>,
     /// `workers`: nodes list the workers that are known to be on them.
-    #[param(required = false, nullable = false)]
+    #[param(required = false, nullable = false, pattern = "^workers$")]
     include: Option<String>,
     /// Waits up to 5 seconds until this revision is visible.
     #[param(required = false, nullable = false)]
@@ -122,7 +124,6 @@ impl Wanted {
     params(Filter),
     responses(
         (status = 200, description = "nodes and workers", body = BlockOverview),
-        BadQuery, NotLeader,
     ),
 )]
 pub async fn show_blocks(
@@ -131,7 +132,7 @@ pub async fn show_blocks(
     Query(filter): Query<Filter>,
 ) -> Result<Json<BlockOverview>, Problem> {
     let wanted = filter.read()?;
-    wait_for(&app.publisher, filter.min_revision).await?;
+    app.publisher.visible(filter.min_revision).await?;
     let (found, version) = app
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);

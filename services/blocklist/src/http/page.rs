@@ -1,14 +1,9 @@
-//! Pages of lists, and waiting for one's own write.
+//! Pages of lists.
 
-use std::time::Duration;
-
-use hayward_publication::Publisher;
 use hayward_service::problem::{Code, Problem};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-/// A11: how long a reader waits for its own write.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// A6: entries of one page at most.
 const LARGEST_PAGE: usize = 1000;
 
@@ -35,16 +30,5 @@ impl Page {
         }
         let detail = format!("takes 1 to {LARGEST_PAGE}");
         Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail))
-    }
-}
-
-pub async fn wait_for(publisher: &Publisher, least: Option<u64>) -> Result<(), Problem> {
-    publisher.readable()?;
-    match least {
-        Some(least) if !publisher.reached(least, PATIENCE).await => {
-            let detail = format!("revision {least} is not visible here yet");
-            Err(Problem::new(Code::Unavailable, detail))
-        }
-        _ => Ok(()),
     }
 }

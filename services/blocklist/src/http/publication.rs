@@ -6,7 +6,7 @@ use hayward_blocklist_api::{BLOCKS, BlockEntry};
 use hayward_publication::Update;
 use hayward_publication::endpoint::{Reader, Since};
 use hayward_service::problem::Problem;
-use hayward_service::refusal::{NotAService, NotLeader};
+use hayward_service::refusal::NotAService;
 
 use super::App;
 
@@ -16,7 +16,7 @@ use super::App;
     params(Since),
     responses(
         (status = 200, description = "news, or nothing after the wait", body = Update<BlockEntry>),
-        NotAService, NotLeader,
+        NotAService,
     ),
 )]
 pub async fn follow_blocks(State(app): State<App>, reader: Reader) -> Result<Response, Problem> {

@@ -10,19 +10,17 @@ use hayward_blocklist_api::{
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::{BadQuery, NotLeader, NotOperator};
+use hayward_service::refusal::NotOperator;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::draft::{OrderDraft, scope};
 use super::items::{check_reason, put_one};
-use super::page::wait_for;
 use super::{App, NotBlocked, revision};
 use crate::ledger::{Command, Key, Orders, Removal, etag};
 use crate::show::{clearing, view};
 
 hayward_service::refusals! {
-    NotAnOrder = 400, "not an order";
     Otherwise = 409, "blocked otherwise, or the blocklist is switched off";
     Changed = 412, "it changed since it was read";
 }
@@ -32,7 +30,11 @@ hayward_service::refusals! {
 #[into_params(parameter_in = Query)]
 pub struct Which {
     /// `CLUSTER`, the default, or `JOB:<id>`.
-    #[param(required = false, nullable = false)]
+    #[param(
+        required = false,
+        nullable = false,
+        pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
+    )]
     scope: Option<String>,
     /// Waits up to 5 seconds until this revision is visible.
     #[param(required = false, nullable = false)]
@@ -44,7 +46,11 @@ pub struct Which {
 #[into_params(parameter_in = Query)]
 pub struct WhichWorker {
     /// `CLUSTER`, the default, or `JOB:<id>`.
-    #[param(required = false, nullable = false)]
+    #[param(
+        required = false,
+        nullable = false,
+        pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
+    )]
     scope: Option<String>,
     /// True: an item on the worker or on its node, and whether it is blocked by that.
     #[serde(default)]
@@ -60,7 +66,11 @@ pub struct WhichWorker {
 #[into_params(parameter_in = Query)]
 pub struct Going {
     /// `CLUSTER`, the default, or `JOB:<id>`.
-    #[param(required = false, nullable = false)]
+    #[param(
+        required = false,
+        nullable = false,
+        pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
+    )]
     scope: Option<String>,
     /// Kept in the history; up to 1,024 bytes.
     #[param(required = false, nullable = false)]
@@ -152,7 +162,7 @@ async fn remove(
     responses(
         (status = 200, description = "the item", body = BlockView,
             headers(("ETag" = String, description = "for If-Match"))),
-        BadQuery, NotBlocked, NotLeader,
+        NotBlocked,
     ),
 )]
 pub async fn show_node_block(
@@ -162,7 +172,7 @@ pub async fn show_node_block(
     Query(which): Query<Which>,
 ) -> Result<(HeaderMap, Json<BlockView>), Problem> {
     let key = key(BlockKind::Node, id, which.scope.as_deref())?;
-    wait_for(&app.publisher, which.min_revision).await?;
+    app.publisher.visible(which.min_revision).await?;
     show(&app, &key)
 }
 
@@ -178,10 +188,9 @@ pub async fn show_node_block(
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 202, description = "merged into what was there", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotAnOrder, NotOperator, Otherwise,
+        NotOperator, Otherwise,
         (status = 422, description = "an order that means nothing, or no such node",
             body = Problem, content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn block_node(
@@ -200,7 +209,7 @@ pub async fn block_node(
     responses(
         (status = 204, description = "taken away",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        BadQuery, NotOperator, NotBlocked, Changed, NotLeader,
+        NotOperator, NotBlocked, Changed,
     ),
 )]
 pub async fn unblock_node(
@@ -221,7 +230,7 @@ pub async fn unblock_node(
     responses(
         (status = 200, description = "the item; with `effective`, an `EffectiveBlock`",
             body = BlockView, headers(("ETag" = String, description = "for If-Match"))),
-        BadQuery, NotBlocked, NotLeader,
+        NotBlocked,
     ),
 )]
 pub async fn show_worker_block(
@@ -231,7 +240,7 @@ pub async fn show_worker_block(
     Query(which): Query<WhichWorker>,
 ) -> Result<Response, Problem> {
     let key = key(BlockKind::Worker, id, which.scope.as_deref())?;
-    wait_for(&app.publisher, which.min_revision).await?;
+    app.publisher.visible(which.min_revision).await?;
     if which.effective {
         return Ok(Json(effective(&app, &key)).into_response());
     }
@@ -300,10 +309,9 @@ fn effective(app: &App, key: &Key) -> EffectiveBlock {
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         (status = 202, description = "merged into what was there", body = BlockAnswer,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        NotAnOrder, NotOperator, Otherwise,
+        NotOperator, Otherwise,
         (status = 422, description = "an order that means nothing", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn block_worker(
@@ -322,7 +330,7 @@ pub async fn block_worker(
     responses(
         (status = 204, description = "taken away",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        BadQuery, NotOperator, NotBlocked, Changed, NotLeader,
+        NotOperator, NotBlocked, Changed,
     ),
 )]
 pub async fn unblock_worker(

@@ -6,7 +6,7 @@ use hayward_blocklist_api::{StrategyOrder, StrategyView};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::Json;
 use hayward_service::problem::Problem;
-use hayward_service::refusal::{NotLeader, NotOperator};
+use hayward_service::refusal::NotOperator;
 
 use super::{App, SwitchedOff, revision};
 use crate::error::Refusal;
@@ -18,7 +18,6 @@ use crate::strategy::read;
     get, path = "/v1/blocklist/strategy", operation_id = "show_strategy", tag = "strategy",
     responses(
         (status = 200, description = "the strategy", body = StrategyView),
-        NotLeader,
     ),
 )]
 pub async fn show_strategy(
@@ -37,12 +36,9 @@ pub async fn show_strategy(
     responses(
         (status = 200, description = "in force", body = StrategyView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "not a strategy", body = Problem,
-            content_type = "application/problem+json"),
         NotOperator, SwitchedOff,
         (status = 422, description = "a strategy that cannot be used, with all its faults",
             body = Problem, content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn choose_strategy(

@@ -172,7 +172,7 @@ pub struct ContainerList {
     pub revision: u64,
     /// The `cursor` of the next page, where there may be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub next: Option<AllocationId>,
+    pub next: Option<String>,
 }
 
 /// `GET /v1/containers/{id}/logs`

@@ -1,12 +1,10 @@
 //! `/v1/containers`: what runs, and for a while what ran.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
 use hayward_container_manager_domain::State as LifeState;
 use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Path, Query};
+use hayward_service::{Caller, Json, Listing, Path, Query};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -14,8 +12,6 @@ use utoipa::IntoParams;
 use super::{Api, seen_by, unread};
 use crate::store::container::{self, Filter};
 
-/// Longest a read waits for the revision it asks for (A11).
-const PATIENCE: Duration = Duration::from_secs(5);
 const PAGE: u32 = 100;
 const LARGEST_PAGE: u32 = 1000;
 
@@ -24,10 +20,10 @@ const LARGEST_PAGE: u32 = 1000;
 #[into_params(parameter_in = Query)]
 pub struct Which {
     /// Only on this node.
-    #[param(value_type = Option<String>, nullable = false, required = false)]
+    #[param(nullable = false, required = false)]
     node: Option<NodeName>,
     /// Only of this work.
-    #[param(value_type = Option<String>, nullable = false, required = false)]
+    #[param(nullable = false, required = false)]
     work: Option<WorkId>,
     /// Only in this state.
     #[param(nullable = false, required = false, inline)]
@@ -35,16 +31,28 @@ pub struct Which {
     /// At most so many; 100 when absent.
     #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before.
-    #[param(value_type = Option<String>, nullable = false, required = false)]
-    cursor: Option<AllocationId>,
+    /// The `next` of the page before, which had the same filters.
+    #[param(nullable = false, required = false)]
+    cursor: Option<String>,
     /// Wait until this revision is visible.
     #[param(nullable = false, required = false)]
     min_revision: Option<u64>,
 }
 
 impl Which {
+    fn listing(&self) -> Listing {
+        let state = self.state.map(|state| format!("{state:?}"));
+        Listing::of("/v1/containers")
+            .with("node", &self.node)
+            .with("work", &self.work)
+            .with("state", &state)
+    }
+
     fn filter(self, user: Option<String>) -> Result<Filter, Problem> {
+        let after = self.cursor.as_deref();
+        let after = after
+            .map(|cursor| self.listing().last(cursor))
+            .transpose()?;
         let limit = self.limit.unwrap_or(PAGE);
         if !(1..=LARGEST_PAGE).contains(&limit) {
             let problem = Problem::new(Code::Invalid, "a page cannot be of that size");
@@ -64,7 +72,7 @@ impl Which {
             node: self.node.map(Into::into),
             work: self.work.map(Into::into),
             state: state.and_then(|state| state.as_str().map(str::to_owned)),
-            after: self.cursor.map(Into::into),
+            after,
             limit,
         })
     }
@@ -76,15 +84,9 @@ impl Which {
     params(Which),
     responses(
         (status = 200, description = "in order of id", body = ContainerList),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "a limit or state that there is not", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -94,7 +96,8 @@ pub async fn list_containers(
     Query(which): Query<Which>,
 ) -> Result<Json<ContainerList>, Problem> {
     let user = seen_by(&caller)?;
-    wait_for(&api, which.min_revision).await?;
+    api.publisher().visible(which.min_revision).await?;
+    let listing = which.listing();
     let filter = which.filter(user)?;
     // Taken first: what is read is at least as new.
     let revision = api.publisher().revision();
@@ -103,7 +106,7 @@ pub async fn list_containers(
     let next = containers
         .last()
         .filter(|_| full)
-        .map(|last| last.entry.id.clone());
+        .map(|last| listing.cursor(&last.entry.id));
     Ok(Json(ContainerList {
         containers,
         revision,
@@ -123,18 +126,12 @@ pub struct Least {
 /// One container.
 #[utoipa::path(
     get, path = "/v1/containers/{container}", operation_id = "show_container", tag = "containers",
-    params(("container" = String, Path, description = "the id of its allocation"), Least),
+    params(("container" = AllocationId, Path, description = "the id of its allocation"), Least),
     responses(
         (status = 200, description = "as it is now", body = ContainerView),
-        (status = 400, description = "not an id", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "no such container, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -144,7 +141,7 @@ pub async fn show_container(
     Path(id): Path<AllocationId>,
     Query(least): Query<Least>,
 ) -> Result<Json<ContainerView>, Problem> {
-    wait_for(&api, least.min_revision).await?;
+    api.publisher().visible(least.min_revision).await?;
     find(&api, &caller, &id).await.map(Json)
 }
 
@@ -163,15 +160,4 @@ pub async fn find(api: &Api, caller: &Caller, id: &AllocationId) -> Result<Conta
         .into_iter()
         .next()
         .ok_or_else(|| Problem::not_found(format!("container {id}")))
-}
-
-async fn wait_for(api: &Api, revision: Option<u64>) -> Result<(), Problem> {
-    api.publisher().leading()?;
-    match revision {
-        Some(least) if !api.publisher().reached(least, PATIENCE).await => {
-            let detail = format!("revision {least} is not visible here yet");
-            Err(Problem::new(Code::Unavailable, detail))
-        }
-        _ => Ok(()),
-    }
 }

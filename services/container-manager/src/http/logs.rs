@@ -41,18 +41,12 @@ pub struct From {
 /// Read the output of a container, and wait for more of it.
 #[utoipa::path(
     get, path = "/v1/containers/{container}/logs", operation_id = "read_logs", tag = "containers",
-    params(("container" = String, Path, description = "its id"), From),
+    params(("container" = AllocationId, Path, description = "its id"), From),
     responses(
         (status = 200, description = "the oldest that is kept from there on", body = Logs),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "no such container, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

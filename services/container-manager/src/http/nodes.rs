@@ -31,20 +31,14 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 /// Report all containers of a node. Repeats, and reports that come late, change nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/report", operation_id = "report_containers", tag = "nodes",
-    params(("node" = String, Path, description = "the agent's own node")),
+    params(("node" = NodeName, Path, description = "the agent's own node")),
     request_body = Report,
     responses(
         (status = 200, description = "taken in; visible at this revision", body = ReportAnswer,
             headers(("Hayward-Revision" = u64, description = "the same number"))),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "for the agent of that node only", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "more than one report may hold", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -96,19 +90,13 @@ fn check_report(report: &Report) -> Result<(), Problem> {
 /// Add to the output of containers of a node. Repeats add nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/output", operation_id = "report_output", tag = "nodes",
-    params(("node" = String, Path, description = "the agent's own node")),
+    params(("node" = NodeName, Path, description = "the agent's own node")),
     request_body = OutputReport,
     responses(
         (status = 204, description = "kept"),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "for the agent of that node only", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "more than one report may hold", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

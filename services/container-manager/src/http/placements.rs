@@ -11,7 +11,6 @@ use hayward_container_manager_api::placements::{
 };
 use hayward_publication::{Batch, Committed, Moment};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::NotReadable;
 use hayward_service::{Caller, Json, Path, Query, Scope};
 use hayward_vocabulary::AllocationId;
 use serde::Deserialize;
@@ -19,7 +18,7 @@ use utoipa::IntoParams;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
 
-use super::{Api, NotNow, seen_by};
+use super::{Api, seen_by};
 use crate::ledger::{Command, Ledger, Rows};
 use crate::placements::asked::{Only, Posted, Refusal};
 
@@ -115,7 +114,7 @@ fn acts_for(caller: &Caller) -> Result<Only, Problem> {
             asked for", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "no such destination, or the uuid stands for another order",
             body = Problem, content_type = "application/problem+json"),
-        NotReadable, OwnersOnly, NoDeployment, NotNow,
+        OwnersOnly, NoDeployment,
     ),
 )]
 pub async fn submit_placement(
@@ -132,7 +131,7 @@ pub async fn submit_placement(
 #[utoipa::path(
     post, path = "/v1/containers/{container}/moves", operation_id = "move_container",
     tag = "placements",
-    params(("container" = String, Path, description = "the id of its allocation")),
+    params(("container" = AllocationId, Path, description = "the id of its allocation")),
     request_body = MoveOrder,
     responses(
         (status = 202, description = "taken in, as it stands now", body = PlacementView, headers(
@@ -144,7 +143,7 @@ pub async fn submit_placement(
             content_type = "application/problem+json"),
         (status = 422, description = "no such destination, or no container of a service",
             body = Problem, content_type = "application/problem+json"),
-        NotReadable, OwnersOnly, NoContainer, NotNow,
+        OwnersOnly, NoContainer,
     ),
 )]
 pub async fn move_container(
@@ -195,7 +194,7 @@ async fn post(api: &Api, posted: Posted, only: Only) -> Result<Response, Problem
     responses(
         (status = 200, description = "as it is now", body = PlacementView,
             headers(("ETag" = String, description = "counts its changes"))),
-        NoReader, NoOrder, Over, NotNow,
+        NoReader, NoOrder, Over,
     ),
 )]
 pub async fn show_placement(
@@ -220,7 +219,7 @@ pub async fn show_placement(
         (status = 204, description = "it is gone"),
         (status = 409, description = "it has begun", body = Problem,
             content_type = "application/problem+json"),
-        OwnersOnly, NoOrder, Over, Changed, NotNow,
+        OwnersOnly, NoOrder, Over, Changed,
     ),
 )]
 pub async fn withdraw_placement(
@@ -264,7 +263,7 @@ pub struct Which {
         (status = 200, description = "in the order in which they came", body = PlacementList),
         (status = 422, description = "a page cannot be of that size", body = Problem,
             content_type = "application/problem+json"),
-        NotReadable, NoReader, NoDeployment, Over, NotNow,
+        NoReader, NoDeployment, Over,
     ),
 )]
 pub async fn list_placements(
@@ -296,7 +295,7 @@ pub async fn list_placements(
     params(("deployment" = String, Path, description = "its id, or that of its service")),
     responses(
         (status = 200, description = "in order of id", body = ProcessorList),
-        NoReader, NoDeployment, Over, NotNow,
+        NoReader, NoDeployment, Over,
     ),
 )]
 pub async fn list_processors(
@@ -323,7 +322,7 @@ pub async fn list_processors(
         ("processor" = String, Path, description = "`svc_….N`, or what follows the dot")),
     responses(
         (status = 200, description = "as it is now", body = ProcessorView),
-        NoReader, NoProcess, Over, NotNow,
+        NoReader, NoProcess, Over,
     ),
 )]
 pub async fn show_processor(
@@ -351,7 +350,7 @@ pub async fn show_processor(
     params(("deployment" = String, Path, description = "its id, or that of its service")),
     responses(
         (status = 200, description = "what is open", body = ResourceRequestList),
-        NoReader, NoDeployment, Over, NotNow,
+        NoReader, NoDeployment, Over,
     ),
 )]
 pub async fn list_resource_requests(

@@ -8,11 +8,11 @@ use hayward_container_manager_api::{
 use hayward_publication::Update;
 use hayward_publication::endpoint::{Since, answer};
 use hayward_service::problem::Problem;
-use hayward_service::refusal::{NoToken, NotReadable, ServicesOnly};
+use hayward_service::refusal::ServicesOnly;
 use hayward_service::{Caller, Path, Query};
 use hayward_vocabulary::NodeName;
 
-use super::{Api, NotNow};
+use super::Api;
 
 /// Follow the containers.
 #[utoipa::path(
@@ -20,7 +20,7 @@ use super::{Api, NotNow};
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<ContainerEntry>),
-        NotReadable, NoToken, ServicesOnly, NotNow,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_containers(
@@ -36,12 +36,11 @@ pub async fn follow_containers(
 #[utoipa::path(
     get, path = "/v1/desired/{node}/publication", operation_id = "follow_desired",
     tag = "publications",
-    params(("node" = String, Path, description = "an agent names its own"), Since),
+    params(("node" = NodeName, Path, description = "an agent names its own"), Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<DesiredEntry>),
         (status = 403, description = "for the agent of that node, and services", body = Problem,
             content_type = "application/problem+json"),
-        NotReadable, NoToken, NotNow,
     ),
 )]
 pub async fn follow_desired(
@@ -62,7 +61,7 @@ pub async fn follow_desired(
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<RequestEntry>),
-        NotReadable, NoToken, ServicesOnly, NotNow,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_requests(

@@ -46,7 +46,7 @@ pub struct From {
     #[param(nullable = false, required = false, maximum = 1000)]
     tail: Option<u32>,
     /// Without a cursor: begin with what arrived at this instant.
-    #[param(value_type = Option<String>, nullable = false, required = false)]
+    #[param(value_type = Option<String>, format = DateTime, nullable = false, required = false)]
     since: Option<Timestamp>,
 }
 
@@ -60,16 +60,10 @@ pub struct From {
     responses(
         (status = 200, description = "in the order it arrived; empty for what never started",
             body = WorkLogs),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "no cursor of this service, or too many lines",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not now", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn read_work_logs(

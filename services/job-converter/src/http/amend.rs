@@ -24,8 +24,6 @@ use crate::{store, validate};
     responses(
         (status = 200, description = "accepted and durable, or as it was already",
             body = ServiceChanged, headers(("ETag" = String, description = "for If-Match"))),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there, or not yours", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "it is over", body = Problem,
@@ -35,8 +33,6 @@ use crate::{store, validate};
         (status = 422, description = "it means nothing that can be done", body = Problem,
             content_type = "application/problem+json"),
         (status = 428, description = "no If-Match", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -86,11 +82,7 @@ pub async fn change_service(
     responses(
         (status = 200, description = "the submission", body = ServiceSubmission,
             headers(("ETag" = String, description = "for If-Match"))),
-        (status = 403, description = "not for this caller", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

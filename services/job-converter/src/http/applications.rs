@@ -79,15 +79,11 @@ pub struct Strictness {
     responses(
         (status = 201, description = "new", body = ApplicationView),
         (status = 200, description = "it is there already", body = ApplicationView),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 409, description = "somebody else has this id", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "it means nothing that can be done; all faults of its task \
             groups", body = Problem, content_type = "application/problem+json"),
         (status = 429, description = "there are too many", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -131,12 +127,12 @@ fn user(caller: &Caller) -> Result<UserName, Problem> {
 /// One application, with its tasks, groups, placeholders and both state logs.
 #[utoipa::path(
     get, path = "/v1/applications/{id}", operation_id = "show_application", tag = "applications",
-    params(("id" = String, Path, description = "id of the application")),
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     responses(
         (status = 200, description = "the application", body = ApplicationView),
         (status = 404, description = "not there, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -171,18 +167,20 @@ pub struct Listing {
     cursor: Option<String>,
 }
 
+impl Listing {
+    fn bound(&self) -> hayward_service::Listing {
+        hayward_service::Listing::of("/v1/applications")
+            .with("state", &self.state)
+            .with("user", &self.user)
+    }
+}
+
 /// Applications in order of their ids: one's own, or everybody's for operators and viewers.
 #[utoipa::path(
     get, path = "/v1/applications", operation_id = "list_applications", tag = "applications",
     params(Listing),
     responses(
         (status = 200, description = "a page", body = ApplicationList),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not for this caller", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_applications(
@@ -190,11 +188,14 @@ pub async fn list_applications(
     caller: Caller,
     Query(asked): Query<Listing>,
 ) -> Result<Json<ApplicationList>, Problem> {
+    let bound = asked.bound();
     let filter = filter(&caller, asked)?;
     let list = ask(&app, move |ledger, _, _| {
         Ok(ledger.applications.list(&filter))
     });
-    Ok(Json(list.await?.value))
+    let mut list = list.await?.value;
+    list.next_cursor = list.next_cursor.map(|last| bound.cursor(last));
+    Ok(Json(list))
 }
 
 fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter, Problem> {
@@ -205,7 +206,12 @@ fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter
     if !(1..=LARGEST_PAGE).contains(&limit) {
         return Err(wrong("limit", "takes 1 to 1000"));
     }
-    let after = asked.cursor.map(AppId::new).transpose();
+    let after = asked
+        .cursor
+        .as_deref()
+        .map(|cursor| asked.bound().last(cursor));
+    let after = after.transpose()?;
+    let after = after.map(AppId::new).transpose();
     let after = after.map_err(|_| wrong("cursor", "take it from `nextCursor`"))?;
     let user = match (readable(caller)?, asked.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
@@ -235,15 +241,15 @@ pub struct Force {
 #[utoipa::path(
     delete, path = "/v1/applications/{id}", operation_id = "remove_application",
     tag = "applications",
-    params(("id" = String, Path, description = "id of the application"), Force),
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Force),
     responses(
         (status = 204, description = "removed"),
         (status = 404, description = "not there, or not yours", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "tasks are alive; `blockingTasks` names them",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn remove_application(
@@ -268,17 +274,15 @@ pub async fn remove_application(
 #[utoipa::path(
     post, path = "/v1/applications/{id}/transitions", operation_id = "tell_application",
     tag = "applications",
-    params(("id" = String, Path, description = "id of the application")),
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     request_body = Transition,
     responses(
         (status = 202, description = "whether it was done, and why not", body = Told),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there, or not yours", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "the reason is too long", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -320,16 +324,14 @@ pub async fn tell_application(
 #[utoipa::path(
     post, path = "/v1/allocations/{key}/confirmations", operation_id = "confirm_release",
     tag = "applications",
-    params(("key" = String, Path, description = "id of the task")),
+    params(("key" = String, Path, description = "id of the task",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     request_body = Confirmation,
     responses(
         (status = 200, description = "whether it was done, and why not", body = Told),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there, not yours, or removed before a restart",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn confirm_release(
@@ -338,7 +340,10 @@ pub async fn confirm_release(
     Path(key): Path<String>,
     Json(given): Json<Confirmation>,
 ) -> Result<(HeaderMap, Json<Told>), Problem> {
-    let (id, whose) = (app_id(&given.application_id)?, changeable(&caller)?);
+    let id = AppId::new(given.application_id).map_err(|bad| {
+        Problem::new(Code::Invalid, "this is no id").at("/applicationId", bad.to_string())
+    })?;
+    let whose = changeable(&caller)?;
     let task = tasks::task_id(&key)?;
     let done = ask(&app, move |ledger, moment, _| {
         let which: (&AppId, &TaskId) = (&id, &task);

@@ -17,12 +17,6 @@ use super::work::{self, Filter, Wait};
     params(Filter),
     responses(
         (status = 200, description = "a page", body = WorkList),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not for this caller", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_jobs(
@@ -40,8 +34,6 @@ pub async fn list_jobs(
     responses(
         (status = 200, description = "the job", body = WorkView),
         (status = 404, description = "not there, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -62,8 +54,6 @@ pub async fn show_job(
         (status = 200, description = "it is over", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
         (status = 404, description = "not there, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

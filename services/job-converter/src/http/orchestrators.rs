@@ -33,8 +33,6 @@ use crate::orchestrators::{MOST, read};
             body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "it means nothing that can be done", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn create_orchestrator(
@@ -113,10 +111,6 @@ pub fn still_listed(app: &App, caller: &Caller) -> Result<(), Problem> {
     get, path = "/v1/orchestrators", operation_id = "list_orchestrators", tag = "orchestrators",
     responses(
         (status = 200, description = "all there are", body = OrchestratorList),
-        (status = 403, description = "not for this caller", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_orchestrators(
@@ -140,11 +134,7 @@ pub async fn list_orchestrators(
     params(("name" = UserName, Path, description = "name of the orchestrator")),
     responses(
         (status = 200, description = "the orchestrator", body = OrchestratorView),
-        (status = 403, description = "not for this caller", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -167,11 +157,7 @@ pub async fn show_orchestrator(
     params(("name" = UserName, Path, description = "name of the orchestrator")),
     responses(
         (status = 204, description = "all its work ends"),
-        (status = 403, description = "not for this caller", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -199,17 +185,11 @@ pub async fn remove_orchestrator(
     responses(
         (status = 200, description = "what became of it, also where it was not applied",
             body = MapAnswer),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "another orchestrator's", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "there is no such orchestrator", body = Problem,
             content_type = "application/problem+json"),
-        (status = 413, description = "larger than 16 MiB", body = Problem,
-            content_type = "application/problem+json"),
         (status = 422, description = "no map", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -251,8 +231,6 @@ pub async fn put_work_map(
         (status = 403, description = "another orchestrator's", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "there is no such orchestrator", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

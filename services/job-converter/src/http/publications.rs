@@ -22,8 +22,6 @@ use super::{App, work};
             body = Update<DemandEntry>),
         (status = 403, description = "not a service", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn follow_demand(
@@ -58,8 +56,6 @@ pub struct Whose {
     responses(
         (status = 200, description = "news, or nothing after the wait", body = Update<WorkView>),
         (status = 403, description = "somebody else's", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

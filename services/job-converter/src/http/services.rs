@@ -17,12 +17,6 @@ use super::{App, amend};
     params(Filter),
     responses(
         (status = 200, description = "a page", body = WorkList),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not for this caller", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_services(
@@ -41,8 +35,6 @@ pub async fn list_services(
         (status = 200, description = "the service", body = WorkView,
             headers(("ETag" = String, description = "for If-Match"))),
         (status = 404, description = "not there, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -69,8 +61,6 @@ pub async fn show_service(
         (status = 200, description = "it is over", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
         (status = 404, description = "not there, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

@@ -3,26 +3,28 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::response::{IntoResponse as _, Response};
+use hayward_job_converter_api::WorkView;
 use hayward_job_converter_api::submission::{
     BulkSubmission, BulkSubmitted, JobSubmission, ReservationSubmission, ServiceSubmission,
     Submitted,
 };
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::fresh_uuid;
-use hayward_service::extract::Json;
+use hayward_service::extract::{Json, Query};
 use hayward_service::idempotency::{Key, REPLAYED, digest};
 use hayward_service::problem::{Code, FieldFault, Problem};
 use hayward_service::trace::Place;
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+use utoipa::IntoParams;
 use uuid::Uuid;
 
 use super::orchestrators::still_listed;
 use super::{App, revision};
 use crate::intake::{Origin, Prepared, job_of, prepare};
 use crate::ledger::Command;
-use crate::ledger::commands::Submit;
+use crate::ledger::commands::{Accepted, Submit};
 use crate::ledger::keys::Once;
 use crate::validate;
 use crate::work::What;
@@ -30,25 +32,49 @@ use crate::work::What;
 /// Jobs in one bulk request at most.
 const MOST_IN_BULK: usize = 1_000;
 
+/// How a submission is meant.
+#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct How {
+    /// Checks everything, answers with what would be there, and changes nothing (A10).
+    #[serde(default)]
+    #[param(required = false)]
+    dry_run: bool,
+}
+
+/// The same for many.
+#[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct HowMany {
+    /// Checks everything and changes nothing (A10). Results without an error would be accepted.
+    #[serde(default)]
+    #[param(required = false)]
+    dry_run: bool,
+    /// All or nothing (A16): one job that cannot be accepted refuses them all, with its faults.
+    #[serde(default)]
+    #[param(required = false)]
+    atomic: bool,
+}
+
 /// Submits a job: tasks to run.
 #[utoipa::path(
     post, path = "/v1/jobs", operation_id = "submit_job", tag = "jobs",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same job")),
+    params(("Idempotency-Key" = String, Header, description = "the same key, the same job"), How),
     request_body = JobSubmission,
     responses(
+        (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
             headers(("Location" = String, description = "where the job is"))),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 422, description = "it means nothing that can be done, or the key was used \
             for something else", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn submit_job(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
+    Query(how): Query<How>,
     Json(job): Json<JobSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
@@ -56,84 +82,111 @@ pub async fn submit_job(
     let text = written(&job)?;
     let once = once(&origin, &key, "/v1/jobs", &text);
     let prepared = prepared_job(&app, &origin, job, text)?;
-    accept(&app, "/v1/jobs", (once, prepared)).await
+    accept(&app, "/v1/jobs", (once, prepared), how).await
 }
 
 /// Submits up to 1,000 jobs; each is accepted or not for itself.
 #[utoipa::path(
     post, path = "/v1/jobs/bulk", operation_id = "submit_jobs", tag = "jobs",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same jobs")),
+    params(("Idempotency-Key" = String, Header, description = "the same key, the same jobs"),
+        HowMany),
     request_body = BulkSubmission,
     responses(
+        (status = 200, description = "with `dry_run`: the same, and nothing is accepted",
+            body = BulkSubmitted),
         (status = 201, description = "one result per job, in order", body = BulkSubmitted),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 422, description = "too many, or the key was used for something else",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn submit_jobs(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
+    Query(how): Query<HowMany>,
     Json(bulk): Json<BulkSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
-    if !(1..=MOST_IN_BULK).contains(&bulk.jobs.len()) {
-        let detail = format!("must be 1 to {MOST_IN_BULK} jobs");
-        return Err(Problem::new(Code::Invalid, "this is no bulk").at("/jobs", detail));
-    }
-    let mut hash = Sha256::new();
-    let mut items = Vec::with_capacity(bulk.jobs.len());
-    for job in bulk.jobs {
-        let text = written(&job)?;
-        hash.update(&text);
-        hash.update([0]);
-        items.push(match validate::job(&job) {
-            Ok(()) => Ok(Box::new(prepared_job(&app, &origin, job, text)?)),
-            Err(faults) => Err(in_words(&faults)),
-        });
-    }
-    let whole = format!("{:x?}", hash.finalize());
-    let once = once(&origin, &key, "/v1/jobs/bulk", &whole);
+    let (items, whole) = prepared_jobs(&app, &origin, bulk, how.atomic)?;
+    // Whoever asks for all or nothing asks for something else.
+    let route = if how.atomic {
+        "/v1/jobs/bulk?atomic"
+    } else {
+        "/v1/jobs/bulk"
+    };
     let submit = Box::new(Submit {
-        once,
+        once: once(&origin, &key, route, &whole),
         items,
         bulk: true,
+        dry_run: how.dry_run,
     });
     let committed = app
         .handle
         .ask(|reply| Command::Submit(submit, reply))
         .await?;
     let accepted = committed.value?;
-    let body = accepted.answer.to_string();
-    Ok(created(
-        revision(committed.revision),
-        accepted.replayed,
-        body,
-    ))
+    let status = if how.dry_run {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    };
+    let headers = revision(committed.revision);
+    Ok(told(status, headers, &accepted))
+}
+
+type Items = Vec<Result<Box<Prepared>, String>>;
+
+/// The jobs of a bulk, each with its own faults, and what tells the bulk from others.
+fn prepared_jobs(
+    app: &App,
+    origin: &Origin,
+    bulk: BulkSubmission,
+    atomic: bool,
+) -> Result<(Items, String), Problem> {
+    if !(1..=MOST_IN_BULK).contains(&bulk.jobs.len()) {
+        let detail = format!("must be 1 to {MOST_IN_BULK} jobs");
+        return Err(Problem::new(Code::Invalid, "this is no bulk").at("/jobs", detail));
+    }
+    let mut refusal = Problem::new(Code::Invalid, "not all of them can be accepted");
+    let mut hash = Sha256::new();
+    let mut items = Vec::with_capacity(bulk.jobs.len());
+    for (number, job) in bulk.jobs.into_iter().enumerate() {
+        let text = written(&job)?;
+        hash.update(&text);
+        hash.update([0]);
+        items.push(match validate::job(&job) {
+            Ok(()) => Ok(Box::new(prepared_job(app, origin, job, text)?)),
+            Err(faults) => {
+                for fault in &faults {
+                    let pointer = format!("/jobs/{number}{}", fault.pointer);
+                    refusal = refusal.at(pointer, &*fault.detail);
+                }
+                Err(in_words(&faults))
+            }
+        });
+    }
+    if atomic && !refusal.errors.is_empty() {
+        return Err(refusal);
+    }
+    Ok((items, format!("{:x?}", hash.finalize())))
 }
 
 /// Submits a service: instances of a program to keep up.
 #[utoipa::path(
     post, path = "/v1/services", operation_id = "submit_service", tag = "services",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same service")),
+    params(("Idempotency-Key" = String, Header, description = "the same key, the same service"), How),
     request_body = ServiceSubmission,
     responses(
+        (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
             headers(("Location" = String, description = "where the service is"))),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 422, description = "it means nothing that can be done, or the key was used \
             for something else", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn submit_service(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
+    Query(how): Query<How>,
     Json(service): Json<ServiceSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
@@ -142,28 +195,26 @@ pub async fn submit_service(
     let once = once(&origin, &key, "/v1/services", &text);
     let what = What::Service(Box::new(service));
     let prepared = prepare(fresh_uuid(), &origin, what, text)?;
-    accept(&app, "/v1/services", (once, prepared)).await
+    accept(&app, "/v1/services", (once, prepared), how).await
 }
 
 /// Submits a reservation: a machine to hold.
 #[utoipa::path(
     post, path = "/v1/reservations", operation_id = "submit_reservation", tag = "reservations",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same one")),
+    params(("Idempotency-Key" = String, Header, description = "the same key, the same one"), How),
     request_body = ReservationSubmission,
     responses(
+        (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
             headers(("Location" = String, description = "where the reservation is"))),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 422, description = "it means nothing that can be done, or the key was used \
             for something else", body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn submit_reservation(
     State(app): State<App>,
     (caller, key, headers): (Caller, Key, HeaderMap),
+    Query(how): Query<How>,
     Json(reservation): Json<ReservationSubmission>,
 ) -> Result<Response, Problem> {
     let origin = origin(&app, &caller, &headers)?;
@@ -172,44 +223,47 @@ pub async fn submit_reservation(
     let once = once(&origin, &key, "/v1/reservations", &text);
     let what = What::Reservation(Box::new(reservation));
     let prepared = prepare(fresh_uuid(), &origin, what, text)?;
-    accept(&app, "/v1/reservations", (once, prepared)).await
+    accept(&app, "/v1/reservations", (once, prepared), how).await
 }
 
 async fn accept(
     app: &App,
     route: &str,
     (once, prepared): (Once, Prepared),
+    how: How,
 ) -> Result<Response, Problem> {
+    let view = how.dry_run.then(|| prepared.view.clone());
     let submit = Box::new(Submit {
         once,
         items: vec![Ok(Box::new(prepared))],
         bulk: false,
+        dry_run: how.dry_run,
     });
     let committed = app
         .handle
         .ask(|reply| Command::Submit(submit, reply))
         .await?;
     let accepted = committed.value?;
-    let told: Submitted = serde_json::from_str(&accepted.answer).map_err(Problem::internal)?;
     let mut headers = revision(committed.revision);
-    let place = HeaderValue::try_from(format!("{route}/{}", told.id)).map_err(Problem::internal)?;
+    if let Some(view) = view {
+        return Ok((StatusCode::OK, headers, Json(view)).into_response());
+    }
+    let told_of: Submitted = serde_json::from_str(&accepted.answer).map_err(Problem::internal)?;
+    let place = format!("{route}/{}", told_of.id);
+    let place = HeaderValue::try_from(place).map_err(Problem::internal)?;
     headers.insert(header::LOCATION, place);
-    Ok(created(
-        headers,
-        accepted.replayed,
-        accepted.answer.to_string(),
-    ))
+    Ok(told(StatusCode::CREATED, headers, &accepted))
 }
 
-fn created(mut headers: HeaderMap, replayed: bool, body: String) -> Response {
+fn told(status: StatusCode, mut headers: HeaderMap, accepted: &Accepted) -> Response {
     headers.insert(
         header::CONTENT_TYPE,
         HeaderValue::from_static("application/json"),
     );
-    if replayed {
+    if accepted.replayed {
         headers.insert(REPLAYED, HeaderValue::from_static("true"));
     }
-    (StatusCode::CREATED, headers, body).into_response()
+    (status, headers, accepted.answer.to_string()).into_response()
 }
 
 /// The user is whom the token names, or whom it may act for, and nobody else (D11, S10).

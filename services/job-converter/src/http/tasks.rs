@@ -42,8 +42,6 @@ const MOST_REPORTS: usize = 10_000;
             content_type = "application/problem+json"),
         (status = 422, description = "a task the job does not have", body = Problem,
             content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn lease_tasks(
@@ -84,8 +82,6 @@ pub async fn lease_tasks(
         (status = 404, description = "no such job", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "a task the job does not have", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -210,9 +206,12 @@ async fn page(
     let from = match page.cursor.as_deref().map(str::parse::<i64>) {
         None => 0,
         Some(Ok(from)) if from >= 0 => from,
-        Some(_) => return Err(wrong("cursor", "take it from `next_cursor`")),
+        Some(_) => {
+            let problem = Problem::new(Code::Invalid, "this is no cursor of this list");
+            return Err(problem.at("/query/cursor", "take it from `next_cursor`"));
+        }
     };
-    work::visible(app, page.min_revision).await?;
+    app.publisher.visible(page.min_revision).await?;
     let (uuid, _) = work::owner(app, caller, (WorkKind::Job, id))?;
     let lost = |error| Problem::unavailable("the outcomes cannot be read now", error);
     let mut rows = outcomes(&app.pool, uuid, from, limit + 1)
@@ -233,8 +232,6 @@ async fn page(
     params(("id" = WorkId, Path, description = "id of the job"), Page),
     responses(
         (status = 200, description = "a page of outcomes", body = TaskList),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there, or not yours to see", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "the outcomes cannot be read now", body = Problem,
@@ -280,8 +277,6 @@ fn seen(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {
         (status = 200, description = "the outputs, one after the other", body = String,
             content_type = "text/plain",
             headers(("Hayward-Next-Cursor" = String, description = "where it goes on"))),
-        (status = 400, description = "a query that cannot be understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there, or not yours to see", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "the outcomes cannot be read now", body = Problem,

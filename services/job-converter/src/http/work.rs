@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::{JOBS, WorkList, WorkState, WorkView};
+use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::Json;
 use hayward_service::problem::{Code, Problem};
@@ -48,6 +49,15 @@ pub struct Filter {
     min_revision: Option<u64>,
 }
 
+impl Filter {
+    fn listing(&self, kind: WorkKind) -> Listing {
+        let state = self.state.map(|state| format!("{state:?}"));
+        Listing::of(kind.prefix())
+            .with("state", &state)
+            .with("user", &self.user)
+    }
+}
+
 /// What to wait for.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -75,17 +85,6 @@ pub struct Wait {
     /// Waits up to 5 seconds until this revision is visible.
     #[param(required = false, nullable = false)]
     min_revision: Option<u64>,
-}
-
-pub async fn visible(app: &App, least: Option<u64>) -> Result<(), Problem> {
-    app.publisher.readable()?;
-    match least {
-        Some(least) if !app.publisher.reached(least, PATIENCE).await => {
-            let detail = format!("revision {least} is not visible here yet");
-            Err(Problem::new(Code::Unavailable, detail))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Whose work the caller may read: everybody's (`None`), or only their own.
@@ -135,7 +134,7 @@ pub async fn show(
         let detail = format!("at most {LONGEST_WAIT} seconds");
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
-    visible(app, wait.min_revision).await?;
+    app.publisher.visible(wait.min_revision).await?;
     let (uuid, user) = owner(app, caller, (kind, &id))?;
     let patience = Duration::from_secs(wait.seconds);
     let deadline = tokio::time::Instant::now() + patience;
@@ -176,16 +175,13 @@ pub async fn list(
         let detail = format!("takes 1 to {LARGEST_PAGE}");
         return Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail));
     }
-    visible(app, filter.min_revision).await?;
-    let (from, after) = match filter.cursor.as_deref() {
+    app.publisher.visible(filter.min_revision).await?;
+    let listing = filter.listing(kind);
+    let last = filter.cursor.as_deref().map(|cursor| listing.last(cursor));
+    let last = last.transpose()?;
+    let (from, after) = match last.as_deref().and_then(|last| last.split_once('~')) {
         None => ("", None),
-        Some(cursor) => cursor
-            .split_once('~')
-            .map(|(user, id)| (user, Some(id)))
-            .ok_or_else(|| {
-                Problem::new(Code::BadRequest, "this is no page")
-                    .at("/query/cursor", "take it from `next_cursor`")
-            })?,
+        Some((user, id)) => (user, Some(id)),
     };
     let users = match (only(caller)?, &filter.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
@@ -216,7 +212,7 @@ pub async fn list(
         let after = after.filter(|_| user == from);
         next_cursor = page
             .fill(app, user, after)
-            .map(|last| format!("{user}~{last}"));
+            .map(|last| listing.cursor(format_args!("{user}~{last}")));
         if next_cursor.is_some() {
             break;
         }

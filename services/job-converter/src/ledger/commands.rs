@@ -23,6 +23,8 @@ pub struct Submit {
     pub items: Vec<Result<Box<Prepared>, String>>,
     /// Answer with one result per item.
     pub bulk: bool,
+    /// Do nothing of it (A10).
+    pub dry_run: bool,
 }
 
 /// The answer as JSON; given again to whoever repeats the request.
@@ -46,7 +48,9 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<Accepted, Refusal> {
+        // What does nothing can be repeated under any key.
         match self.keys.look(submit.once) {
+            _ if submit.dry_run => {}
             Known::Same(answer) => {
                 return Ok(Accepted {
                     answer,
@@ -64,6 +68,10 @@ impl Ledger {
         let mut results = Vec::with_capacity(submit.items.len());
         for item in submit.items {
             results.push(match item {
+                Ok(_) if submit.dry_run => BulkResult {
+                    id: None,
+                    error: None,
+                },
                 Ok(prepared) => {
                     let id = prepared.work.id.clone();
                     self.accept(*prepared, moment, batch);
@@ -79,6 +87,12 @@ impl Ledger {
             });
         }
         let answer = answer(results, submit.bulk, moment.revision);
+        if submit.dry_run {
+            return Ok(Accepted {
+                answer,
+                replayed: false,
+            });
+        }
         batch
             .rows
             .keys

@@ -296,3 +296,75 @@ async fn the_queue_of_a_submission_is_in_its_demand() {
         assert!(as_one && slots[0].pool.as_deref() == Some("batch"));
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_a_dry_run_shows_what_would_be_there_and_leaves_nothing() {
+    let world = World::new().await;
+    let (ann, key) = (world.user("ann"), fresh_key());
+    let dry = ann
+        .post::<_, WorkView>("/v1/jobs?dry_run=true", &count(3), Some(&key))
+        .await
+        .unwrap();
+    assert_eq!(dry.tasks.unwrap().total, 3);
+    let bulk = json!({ "jobs": [count(1), { "command": [] }] });
+    let would: BulkSubmitted = ann
+        .post("/v1/jobs/bulk?dry_run=true", &bulk, Some(&key))
+        .await
+        .unwrap();
+    let faults = would.results.iter().map(|result| result.error.is_some());
+    assert_eq!(faults.collect::<Vec<_>>(), [false, true]);
+    let bad = ann
+        .post::<_, WorkView>(
+            "/v1/jobs?dry_run=true",
+            &json!({ "command": [] }),
+            Some(&key),
+        )
+        .await;
+    assert_eq!(refusal(bad), (422, vec!["/command".to_owned()]));
+    assert_eq!(world.demand().await.len(), 0);
+    assert_eq!(
+        world.rows("select count(*) from job_converter.work").await,
+        0
+    );
+    // The key was not spent on it.
+    submit(&ann, "/v1/jobs", &count(4), &key).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a16_an_atomic_bulk_is_all_or_nothing() {
+    let world = World::new().await;
+    let ann = world.user("ann");
+    let path = "/v1/jobs/bulk?atomic=true";
+    let body = json!({ "jobs": [count(1), { "command": [] }, count(0)] });
+    let refused = ann
+        .post::<_, BulkSubmitted>(path, &body, Some(&fresh_key()))
+        .await;
+    let pointers = ["/jobs/1/command", "/jobs/2/tasks/count"].map(str::to_owned);
+    assert_eq!(refusal(refused), (422, pointers.to_vec()));
+    assert_eq!(world.demand().await.len(), 0);
+    let body = json!({ "jobs": [count(1), count(2)] });
+    let done: BulkSubmitted = ann.post(path, &body, Some(&fresh_key())).await.unwrap();
+    assert!(done.results.iter().all(|result| result.id.is_some()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a6_a_cursor_belongs_to_the_list_it_came_from() {
+    let world = World::new().await;
+    for _ in 0..2 {
+        world.submit(count(1)).await;
+    }
+    let ann = world.user("ann");
+    let page: WorkList = ann.get("/v1/jobs?limit=1").await.unwrap();
+    let cursor = page.next_cursor.unwrap();
+    let next: WorkList = ann
+        .get(&format!("/v1/jobs?limit=5&cursor={cursor}"))
+        .await
+        .unwrap();
+    assert_eq!(next.items.len(), 1);
+    assert_ne!(next.items[0].id, page.items[0].id);
+    for other in ["jobs?user=ann", "jobs?state=running", "services?limit=1"] {
+        let asked = format!("/v1/{other}&cursor={cursor}");
+        let refused = refusal(ann.get::<WorkList>(&asked).await);
+        assert_eq!(refused, (422, vec!["/query/cursor".to_owned()]), "{other}");
+    }
+}

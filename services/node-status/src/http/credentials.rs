@@ -7,7 +7,6 @@ use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::{Clock as _, SystemClock};
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::NotLeader;
 use hayward_vocabulary::NodeName;
 use sha2::{Digest as _, Sha256};
 
@@ -21,17 +20,14 @@ const TOKEN_MS: u64 = 24 * 60 * 60 * 1000;
 #[utoipa::path(
     post, path = "/v1/nodes/{node}/credentials", operation_id = "redeem_enrolment",
     tag = "agents", security(()),
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     request_body = EnrolmentSecret,
     responses(
         (status = 201, description = "a token for the agent of this node", body = AgentCredentials),
-        (status = 400, description = "not a secret", body = Problem,
-            content_type = "application/problem+json"),
         (status = 401, description = "not a good secret for this node", body = Problem,
             content_type = "application/problem+json"),
         (status = 429, description = "too many wrong secrets", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn redeem_enrolment(
@@ -61,7 +57,7 @@ pub async fn redeem_enrolment(
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/credentials", operation_id = "renew_credentials",
     tag = "agents",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     responses(
         (status = 200, description = "a token for the agent of this node", body = AgentCredentials),
         NotItsAgent,

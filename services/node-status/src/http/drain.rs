@@ -6,7 +6,7 @@ use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::Problem;
-use hayward_service::refusal::{NotLeader, NotOperator};
+use hayward_service::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::{App, NoNode, revision};
@@ -15,12 +15,11 @@ use crate::ledger::Command;
 /// How far the emptying of a node is; of the last drain, also when it is over.
 #[utoipa::path(
     get, path = "/v1/nodes/{node}/drain", operation_id = "show_drain", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     responses(
         (status = 200, description = "the drain", body = DrainView),
         (status = 404, description = "no such node, or it was never drained", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn show_drain(
@@ -36,19 +35,16 @@ pub async fn show_drain(
 /// Saying the same again changes nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/drain", operation_id = "drain_node", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     request_body = DrainRequest,
     responses(
         (status = 200, description = "the drain as it is now", body = DrainView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 400, description = "not a drain", body = Problem,
-            content_type = "application/problem+json"),
         NotOperator, NoNode,
         (status = 409, description = "too little of its pool would be left", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "a reason or a deadline that cannot be meant",
             body = Problem, content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn drain_node(
@@ -74,14 +70,13 @@ pub async fn drain_node(
 /// Ends a drain, half-way or after it was empty: the node takes work again.
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}/drain", operation_id = "cancel_drain", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     responses(
         (status = 200, description = "the drain, cancelled", body = DrainView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator,
         (status = 404, description = "no such node, or it is not being drained",
             body = Problem, content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn cancel_drain(

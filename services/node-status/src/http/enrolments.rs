@@ -9,7 +9,7 @@ use hayward_service::clock::random_secret;
 use hayward_service::extract::Json;
 use hayward_service::idempotency::{Answer, Key, digest_of};
 use hayward_service::problem::Problem;
-use hayward_service::refusal::{NotLeader, NotOperator};
+use hayward_service::refusal::NotOperator;
 use sha2::{Digest as _, Sha256};
 
 use super::{App, revision};
@@ -25,14 +25,11 @@ use crate::ledger::{Asked, Command};
             ("Location" = String, description = "where the secret is exchanged"),
             ("Hayward-Revision" = u64, description = "revision of this write"),
         )),
-        (status = 400, description = "no key, or not a request", body = Problem,
-            content_type = "application/problem+json"),
         NotOperator,
         (status = 409, description = "the first request with this key is under way",
             body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "the key was used with another request", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn create_enrolment(

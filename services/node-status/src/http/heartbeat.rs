@@ -54,18 +54,14 @@ impl Glance<'_> {
 /// An agent says that its node is there, and how it is.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/heartbeat", operation_id = "put_heartbeat", tag = "agents",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     request_body = Heartbeat,
     responses(
         (status = 200, description = "what node-status makes of it", body = HeartbeatAnswer),
-        (status = 400, description = "not a heartbeat", body = Problem,
-            content_type = "application/problem+json"),
         NotItsAgent,
         (status = 409, description = "another agent is this node", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "an inventory that cannot be", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader, or too busy", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]

@@ -6,7 +6,7 @@ use hayward_node_status_api::{Identity, NodeEntry};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::Problem;
-use hayward_service::refusal::{NotLeader, NotOperator};
+use hayward_service::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
 use super::{App, NoNode, revision};
@@ -15,7 +15,7 @@ use crate::ledger::Command;
 /// Says which of several agents with one name is the node; the others are refused from now on.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/identity", operation_id = "identify_node", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     request_body = Identity,
     responses(
         (status = 200, description = "the node as it is now", body = NodeEntry,
@@ -23,7 +23,6 @@ use crate::ledger::Command;
         NotOperator, NoNode,
         (status = 422, description = "no such instance reports", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn identify_node(

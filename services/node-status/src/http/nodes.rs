@@ -1,27 +1,24 @@
 //! `/v1/nodes`: nodes as people see and steer them.
 
-use std::time::Duration;
-
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_node_status_api::{
     LeaseView, NODES, Next, NodeEntry, NodeHistory, NodeList, NodeView, Schedulable,
 };
 use hayward_node_status_domain::{Due, lease};
+use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::refusal::{BadQuery, NotLeader, NotOperator};
+use hayward_service::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{App, NoHistory, NoNode, revision};
+use super::{App, NoNode, revision};
 use crate::ledger::Command;
 use crate::store;
 
-/// A11: how long a reader waits for its own write.
-const PATIENCE: Duration = Duration::from_secs(5);
 /// A6: entries of one page at most.
 const LARGEST_PAGE: usize = 1000;
 
@@ -58,17 +55,6 @@ pub struct Since {
     /// Waits up to 5 seconds until this revision is visible.
     #[param(required = false, nullable = false)]
     min_revision: Option<u64>,
-}
-
-async fn wait_for(app: &App, least: Option<u64>) -> Result<(), Problem> {
-    app.publisher.readable()?;
-    match least {
-        Some(least) if !app.publisher.reached(least, PATIENCE).await => {
-            let detail = format!("revision {least} is not visible here yet");
-            Err(Problem::new(Code::Unavailable, detail))
-        }
-        _ => Ok(()),
-    }
 }
 
 fn view(app: &App, entry: NodeEntry) -> NodeView {
@@ -122,7 +108,6 @@ fn missed(age_ms: u64, heartbeat_ms: u64) -> u64 {
     params(Page),
     responses(
         (status = 200, description = "a page of nodes", body = NodeList),
-        BadQuery, NotLeader,
     ),
 )]
 pub async fn list_nodes(
@@ -131,13 +116,16 @@ pub async fn list_nodes(
     Query(page): Query<Page>,
 ) -> Result<Json<NodeList>, Problem> {
     let limit = page.limit()?;
-    wait_for(&app, page.min_revision).await?;
+    app.publisher.visible(page.min_revision).await?;
+    let listing = Listing::of("/v1/nodes");
+    let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
     let (mut found, revision) =
         app.publisher
-            .page::<NodeEntry>(NODES, "", page.cursor.as_deref(), limit + 1);
+            .page::<NodeEntry>(NODES, "", after.transpose()?.as_deref(), limit + 1);
     let more = found.len() > limit;
     found.truncate(limit);
-    let next_cursor = found.last().filter(|_| more).map(|(key, _)| key.clone());
+    let last = found.last().filter(|_| more);
+    let next_cursor = last.map(|(key, _)| listing.cursor(key));
     let nodes = found
         .into_iter()
         .map(|(_, entry)| view(&app, entry))
@@ -152,10 +140,10 @@ pub async fn list_nodes(
 /// One node.
 #[utoipa::path(
     get, path = "/v1/nodes/{node}", operation_id = "show_node", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node"), Since),
+    params(("node" = NodeName, Path, description = "name of the node"), Since),
     responses(
         (status = 200, description = "the node", body = NodeView),
-        NoNode, NotLeader,
+        NoNode,
     ),
 )]
 pub async fn show_node(
@@ -164,7 +152,7 @@ pub async fn show_node(
     Path(node): Path<NodeName>,
     Query(since): Query<Since>,
 ) -> Result<Json<NodeView>, Problem> {
-    wait_for(&app, since.min_revision).await?;
+    app.publisher.visible(since.min_revision).await?;
     let entry = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
     let entry = entry.ok_or_else(|| Problem::not_found(format!("node {node}")))?;
     Ok(Json(view(&app, entry)))
@@ -173,7 +161,7 @@ pub async fn show_node(
 /// Varies a node off or on. Off survives everything but being varied on.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/schedulable", operation_id = "vary_node", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     request_body = Schedulable,
     responses(
         (status = 200, description = "the node as it is now", body = NodeEntry,
@@ -181,7 +169,6 @@ pub async fn show_node(
         NotOperator, NoNode,
         (status = 422, description = "a reason that cannot be kept", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn vary_node(
@@ -212,14 +199,13 @@ pub async fn vary_node(
 /// Forgets a node that was given up.
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}", operation_id = "remove_node", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node")),
+    params(("node" = NodeName, Path, description = "name of the node")),
     responses(
         (status = 204, description = "forgotten",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
         NotOperator, NoNode,
         (status = 409, description = "the node is not lost", body = Problem,
             content_type = "application/problem+json"),
-        NotLeader,
     ),
 )]
 pub async fn remove_node(
@@ -240,10 +226,10 @@ pub async fn remove_node(
 /// What became of a node, newest first. The last few hundred changes are kept.
 #[utoipa::path(
     get, path = "/v1/nodes/{node}/history", operation_id = "list_node_changes", tag = "nodes",
-    params(("node" = String, Path, description = "name of the node"), Page),
+    params(("node" = NodeName, Path, description = "name of the node"), Page),
     responses(
         (status = 200, description = "a page of changes", body = NodeHistory),
-        BadQuery, NoNode, NoHistory,
+        NoNode,
     ),
 )]
 pub async fn list_node_changes(
@@ -253,7 +239,7 @@ pub async fn list_node_changes(
     Query(page): Query<Page>,
 ) -> Result<Json<NodeHistory>, Problem> {
     let limit = page.limit()?;
-    wait_for(&app, page.min_revision).await?;
+    app.publisher.visible(page.min_revision).await?;
     if app
         .publisher
         .get::<NodeEntry>(NODES, "", node.as_str())
@@ -261,24 +247,17 @@ pub async fn list_node_changes(
     {
         return Err(Problem::not_found(format!("node {node}")));
     }
-    let before = page
-        .cursor
-        .as_deref()
-        .map(str::parse::<i64>)
-        .transpose()
-        .map_err(|_| {
-            Problem::new(Code::BadRequest, "this is no page").at("/query/cursor", "not one of ours")
-        })?;
+    let listing = Listing::of("/v1/nodes/{node}/history").with("node", &Some(&node));
+    let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
+    let before = before.transpose()?;
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut found = store::history(&app.pool, &node, before, fetch)
         .await
         .map_err(|error| Problem::unavailable("the database is away", error))?;
     let more = found.len() > limit;
     found.truncate(limit);
-    let next_cursor = found
-        .last()
-        .filter(|_| more)
-        .map(|(serial, _)| serial.to_string());
+    let last = found.last().filter(|_| more);
+    let next_cursor = last.map(|(serial, _)| listing.cursor(serial));
     let changes = found.into_iter().map(|(_, change)| change).collect();
     Ok(Json(NodeHistory {
         changes,

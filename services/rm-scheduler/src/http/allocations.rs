@@ -16,10 +16,10 @@ use super::Api;
 #[into_params(parameter_in = Query)]
 pub struct Filter {
     /// Only on this node.
-    #[param(value_type = Option<String>, nullable = false, required = false)]
+    #[param(nullable = false, required = false)]
     node: Option<NodeName>,
     /// Only of this work.
-    #[param(value_type = Option<String>, nullable = false, required = false)]
+    #[param(nullable = false, required = false)]
     work: Option<WorkId>,
 }
 
@@ -42,10 +42,6 @@ fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
     params(Filter),
     responses(
         (status = 200, description = "in order of id", body = AllocationList),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_allocations(
@@ -72,13 +68,9 @@ pub async fn list_allocations(
 #[utoipa::path(
     get, path = "/v1/allocations/{allocation}", operation_id = "show_allocation",
     tag = "allocations",
-    params(("allocation" = String, Path, description = "its id")),
+    params(("allocation" = AllocationId, Path, description = "its id")),
     responses(
         (status = 200, description = "as it is now", body = AllocationView),
-        (status = 400, description = "not an id", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "no such allocation", body = Problem,
             content_type = "application/problem+json"),
     ),

@@ -34,10 +34,6 @@ pub struct RoundInputs {
     params(("round" = u64, Path, description = "its number")),
     responses(
         (status = 200, description = "its snapshot and its plan", body = RoundInputs),
-        (status = 400, description = "not a number", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "for operators only", body = Problem,
             content_type = "application/problem+json"),
         (status = 404, description = "it changed nothing, or is not kept", body = Problem,

@@ -4,7 +4,7 @@ use axum::extract::State;
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Query};
+use hayward_service::{Caller, Json, Listing, Query};
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -21,7 +21,7 @@ const LARGEST_PAGE: usize = 1_000;
 #[into_params(parameter_in = Query)]
 pub struct Nodes {
     /// Only this node.
-    #[param(value_type = Option<String>, nullable = false, required = false)]
+    #[param(nullable = false, required = false)]
     node: Option<NodeName>,
     /// Only the nodes of this pool, without those below it.
     #[param(nullable = false, required = false)]
@@ -30,11 +30,17 @@ pub struct Nodes {
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
     /// The `next_cursor` of the page before.
-    #[param(value_type = Option<String>, required = false, nullable = false)]
-    cursor: Option<NodeName>,
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
 }
 
 impl Nodes {
+    fn listing(&self) -> Listing {
+        Listing::of("/v1/occupancy")
+            .with("node", &self.node)
+            .with("pool", &self.pool)
+    }
+
     fn wanted(self) -> Result<Wanted, Problem> {
         let limit = self.limit.unwrap_or(100);
         if !(1..=LARGEST_PAGE).contains(&limit) {
@@ -42,10 +48,12 @@ impl Nodes {
             let problem = Problem::new(Code::BadRequest, "this is no page");
             return Err(problem.at("/query/limit", detail));
         }
+        let after = self.cursor.as_deref();
+        let after = after.map(|cursor| self.listing().key(cursor)).transpose()?;
         Ok(Wanted {
             node: self.node,
             pool: self.pool,
-            after: self.cursor,
+            after,
             limit,
         })
     }
@@ -56,8 +64,6 @@ impl Nodes {
     get, path = "/v1/load", operation_id = "show_load", tag = "shares",
     responses(
         (status = 200, description = "as of the newest round", body = Load),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 503, description = "no round has been taken yet", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -74,10 +80,6 @@ pub async fn show_load(State(api): State<Api>, _caller: Caller) -> Result<Json<L
     params(Nodes),
     responses(
         (status = 200, description = "in order of name", body = Occupancy),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_occupancy(
@@ -86,7 +88,10 @@ pub async fn list_occupancy(
     Query(nodes): Query<Nodes>,
 ) -> Result<Json<Occupancy>, Problem> {
     api.publisher().leading()?;
+    let listing = nodes.listing();
     let wanted = nodes.wanted()?;
     let ask = |reply| Command::Occupancy(Box::new(wanted), reply);
-    Ok(Json(api.handle.ask(ask).await?.value))
+    let mut page = api.handle.ask(ask).await?.value;
+    page.next_cursor = page.next_cursor.map(|last| listing.cursor(last));
+    Ok(Json(page))
 }

@@ -14,8 +14,6 @@ use crate::ledger::Command;
     get, path = "/v1/planners", operation_id = "list_planners", tag = "planners",
     responses(
         (status = 200, description = "as of now", body = Planners),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "for operators and viewers", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "not all neighbours have been heard yet", body = Problem,

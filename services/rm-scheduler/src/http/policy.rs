@@ -28,8 +28,6 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
     responses(
         (status = 200, description = "the policy in force", body = PolicyView,
             headers(("ETag" = String, description = "its generation"))),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn show_policy(
@@ -72,10 +70,6 @@ pub struct Change {
                 ("ETag" = String, description = "its generation"),
                 ("Hayward-Revision" = u64, description = "revision of this write"),
             )),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "for operators only", body = Problem,
             content_type = "application/problem+json"),
         (status = 412, description = "somebody changed it meanwhile", body = Problem,

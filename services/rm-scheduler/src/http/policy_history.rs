@@ -3,7 +3,7 @@
 use axum::extract::State;
 use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
 use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Path, Query};
+use hayward_service::{Caller, Json, Listing, Path, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -28,12 +28,6 @@ pub struct Page {
     params(Page),
     responses(
         (status = 200, description = "newest first, without documents", body = PolicyHistory),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader, or the database is away", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_policies(
@@ -42,15 +36,21 @@ pub async fn list_policies(
     Query(page): Query<Page>,
 ) -> Result<Json<PolicyHistory>, Problem> {
     api.publisher().leading()?;
-    let limit = page.limit.unwrap_or(20).clamp(1, 1_000);
-    let before = page.cursor.as_deref().map(cursor).transpose()?;
+    let limit = page.limit.unwrap_or(20);
+    if !(1..=1_000).contains(&limit) {
+        let problem = Problem::new(Code::BadRequest, "this is no page");
+        return Err(problem.at("/query/limit", "takes 1 to 1000"));
+    }
+    let listing = Listing::of("/v1/policy/history");
+    let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
+    let before = before.transpose()?;
     let mut versions = policies::history(&api.pool, before, limit + 1)
         .await
         .map_err(away)?;
     let more = versions.len() > limit;
     versions.truncate(limit);
     let last = versions.last().filter(|_| more);
-    let next_cursor = last.map(|version| version.generation.to_string());
+    let next_cursor = last.map(|version| listing.cursor(version.generation));
     Ok(Json(PolicyHistory {
         versions,
         next_cursor,
@@ -64,13 +64,7 @@ pub async fn list_policies(
     params(("generation" = u64, Path, description = "its number")),
     responses(
         (status = 200, description = "as it was", body = PolicyVersion),
-        (status = 400, description = "not a number", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "there was none of this number", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader, or the database is away", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -86,13 +80,6 @@ pub async fn show_policy_version(
     found
         .map(Json)
         .ok_or_else(|| Problem::not_found(format!("policy {generation}")))
-}
-
-fn cursor(text: &str) -> Result<u64, Problem> {
-    text.parse().map_err(|_| {
-        Problem::new(Code::BadRequest, "this is no page")
-            .at("/query/cursor", "take it from `next_cursor`")
-    })
 }
 
 fn away(error: sqlx::Error) -> Problem {

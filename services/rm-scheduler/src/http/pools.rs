@@ -94,8 +94,6 @@ fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
             ("ETag" = String, description = "the version of its size"),
             ("Hayward-Revision" = u64, description = "revision of this write"),
         )),
-        (status = 400, description = "not readable, or no Idempotency-Key", body = Problem,
-            content_type = "application/problem+json"),
         (status = 403, description = "for operators only", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "too many pools", body = Problem,
@@ -197,8 +195,6 @@ pub struct Filter {
     params(("pool" = WorkId, Path, description = "id of the pool"), Filter),
     responses(
         (status = 200, description = "in order of id", body = WorkerList),
-        (status = 400, description = "no such state", body = Problem,
-            content_type = "application/problem+json"),
         Anothers, NoPool,
     ),
 )]

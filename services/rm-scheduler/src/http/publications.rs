@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::{
     VerdictEntry,
 };
 use hayward_service::problem::Problem;
-use hayward_service::refusal::{NoToken, NotReadable, ServicesOnly};
+use hayward_service::refusal::ServicesOnly;
 
 use super::Api;
 
@@ -23,7 +23,7 @@ use super::Api;
     responses(
         (status = 200, description = "everything, or what changed",
             body = Update<AllocationEntry>),
-        NotReadable, NoToken, ServicesOnly,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_allocations(
@@ -39,7 +39,7 @@ pub async fn follow_allocations(
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<VerdictEntry>),
-        NotReadable, NoToken, ServicesOnly,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_verdicts(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
@@ -52,7 +52,7 @@ pub async fn follow_verdicts(State(api): State<Api>, reader: Reader) -> Result<R
     params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<FactEntry>),
-        NotReadable, NoToken, ServicesOnly,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_failures(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
@@ -65,7 +65,7 @@ pub async fn follow_failures(State(api): State<Api>, reader: Reader) -> Result<R
     params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<MachineEntry>),
-        NotReadable, NoToken, ServicesOnly,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_machines(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
@@ -78,7 +78,7 @@ pub async fn follow_machines(State(api): State<Api>, reader: Reader) -> Result<R
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<ClearingEntry>),
-        NotReadable, NoToken, ServicesOnly,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_clearings(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {
@@ -91,7 +91,7 @@ pub async fn follow_clearings(State(api): State<Api>, reader: Reader) -> Result<
     tag = "publications", params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<ProcessorEntry>),
-        NotReadable, NoToken, ServicesOnly,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_processors(
@@ -107,7 +107,7 @@ pub async fn follow_processors(
     params(Since),
     responses(
         (status = 200, description = "everything, or what changed", body = Update<ClosedEntry>),
-        NotReadable, NoToken, ServicesOnly,
+        ServicesOnly,
     ),
 )]
 pub async fn follow_closed(State(api): State<Api>, reader: Reader) -> Result<Response, Problem> {

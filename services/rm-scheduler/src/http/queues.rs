@@ -26,10 +26,6 @@ pub struct Pool {
     params(Pool),
     responses(
         (status = 200, description = "as of now; no pools where none has queues", body = Queues),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "no such pool, or it has no queues", body = Problem,
             content_type = "application/problem+json"),
         (status = 503, description = "not all neighbours have been heard yet", body = Problem,

@@ -2,7 +2,7 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
-use hayward_service::problem::Problem;
+use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Path, Query};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -24,10 +24,6 @@ pub struct Page {
     params(Page),
     responses(
         (status = 200, description = "newest first", body = RoundList),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn list_rounds(
@@ -36,7 +32,11 @@ pub async fn list_rounds(
     Query(page): Query<Page>,
 ) -> Result<Json<RoundList>, Problem> {
     api.publisher().readable()?;
-    let limit = page.limit.unwrap_or(20).clamp(1, 1_000);
+    let limit = page.limit.unwrap_or(20);
+    if !(1..=1_000).contains(&limit) {
+        let problem = Problem::new(Code::BadRequest, "this is no page");
+        return Err(problem.at("/query/limit", "takes 1 to 1000"));
+    }
     let view = api.context.view.read();
     let rounds = view.newest_rounds(limit);
     Ok(Json(RoundList { rounds }))
@@ -48,10 +48,6 @@ pub async fn list_rounds(
     params(("round" = u64, Path, description = "its number")),
     responses(
         (status = 200, description = "its decisions", body = RoundView),
-        (status = 400, description = "not a number", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "it changed nothing, or is not kept any more", body = Problem,
             content_type = "application/problem+json"),
     ),

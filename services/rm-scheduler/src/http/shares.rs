@@ -16,8 +16,6 @@ use crate::translate;
     get, path = "/v1/shares", operation_id = "show_shares", tag = "shares",
     responses(
         (status = 200, description = "as of the newest round", body = Shares),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 503, description = "no round has been taken yet", body = Problem,
             content_type = "application/problem+json"),
     ),

@@ -15,10 +15,6 @@ use crate::translate;
     params(("work" = WorkId, Path, description = "its id")),
     responses(
         (status = 200, description = "the verdict of the newest round", body = VerdictEntry),
-        (status = 400, description = "not an id", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "no such work, or no round has seen it yet", body = Problem,
             content_type = "application/problem+json"),
     ),

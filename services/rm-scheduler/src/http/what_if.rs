@@ -21,12 +21,6 @@ use crate::what_if::{Asker, Standing, drains, not_theirs, question, told};
     request_body = WhatIf,
     responses(
         (status = 200, description = "what would happen", body = Forecast),
-        (status = 400, description = "not readable", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 401, description = "no acceptable token", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 403, description = "not for this caller to ask", body = Problem,
-            content_type = "application/problem+json"),
         (status = 422, description = "all that is wrong with it at once", body = Problem,
             content_type = "application/problem+json"),
         (status = 429, description = "others are answered just now", body = Problem,

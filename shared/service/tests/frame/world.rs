@@ -1,5 +1,6 @@
 //! A small service behind a real frame, and a client that can misbehave.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,7 +8,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 use hayward_service::auth::Scope;
-use hayward_service::extract::{Json, Query};
+use hayward_service::deprecation::{Notice, deprecated};
+use hayward_service::extract::{Json, Path, Query};
 use hayward_service::health::{Health, Standing};
 use hayward_service::{
     Caller, Clock, Description, Frame, FrameSettings, Issuer, Keys, Limits, Problem, Shutdown,
@@ -18,6 +20,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
+use utoipa_axum::router::OpenApiRouter;
 
 /// Long enough for a busy machine, short enough to notice.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -44,6 +47,11 @@ pub struct Page {
     pub wait: u32,
 }
 
+#[utoipa::path(get, path = "/v1/old", responses((status = 200, description = "as ever")))]
+async fn old() -> &'static str {
+    "as ever"
+}
+
 fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
     let (polled, leased) = (Arc::clone(&entered), Arc::clone(&entered));
     let (worked, freed) = (entered, release);
@@ -57,6 +65,16 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
             post(|_: Caller, Json(items): Json<Vec<Item>>| async move {
                 Json(items.iter().map(|item| item.size).sum::<u32>())
             }),
+        )
+        .route(
+            "/v1/labels",
+            post(|Json(labels): Json<BTreeMap<String, u32>>| async move {
+                Json(labels.values().sum::<u32>())
+            }),
+        )
+        .route(
+            "/v1/things/{name}",
+            get(|Path(name): Path<String>| async move { name }),
         )
         .route(
             "/v1/bulk",
@@ -125,8 +143,15 @@ pub async fn world_behind(settings: &FrameSettings, limits: Limits) -> World {
         title: "Test",
         text: "a service for tests",
     };
-    let router = documented(health.routes(), about)
-        .merge(routes(Arc::clone(&entered), Arc::clone(&release)));
+    let notice = Notice {
+        since: 1_688_169_599,
+        ends: 1_719_791_999,
+        instead: "/v1/echo",
+    };
+    let old = OpenApiRouter::default().routes(utoipa_axum::routes!(old));
+    let described = health.routes().merge(deprecated(old, notice));
+    let router =
+        documented(described, about).merge(routes(Arc::clone(&entered), Arc::clone(&release)));
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let shutdown = Shutdown::new();

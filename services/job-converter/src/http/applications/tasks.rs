@@ -36,14 +36,16 @@ fn new_task_id(text: &str) -> Result<TaskId, Problem> {
 #[utoipa::path(
     put, path = "/v1/applications/{id}/tasks/{task}", operation_id = "add_task",
     tag = "applications",
-    params(("id" = String, Path, description = "id of the application"),
-           ("task" = String, Path, description = "chosen by whoever adds it")),
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
+           ("task" = String, Path, description = "chosen by whoever adds it",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     request_body = TaskSubmission,
     responses(
         (status = 201, description = "new", body = TaskAccepted),
         (status = 200, description = "it is there already", body = TaskAccepted),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "no such application, or not yours", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "the application is over; `failureCode` says why it failed",
@@ -51,8 +53,6 @@ fn new_task_id(text: &str) -> Result<TaskId, Problem> {
         (status = 422, description = "it means nothing that can be done", body = Problem,
             content_type = "application/problem+json"),
         (status = 429, description = "the application has too many", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -91,13 +91,15 @@ pub async fn add_task(
 #[utoipa::path(
     get, path = "/v1/applications/{id}/tasks/{task}", operation_id = "show_task",
     tag = "applications",
-    params(("id" = String, Path, description = "id of the application"),
-           ("task" = String, Path, description = "id of the task")),
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
+           ("task" = String, Path, description = "id of the task",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     responses(
         (status = 200, description = "the task", body = TaskAccepted),
         (status = 404, description = "not there, or not yours to see", body = Problem,
-            content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -117,12 +119,14 @@ pub async fn show_task(
 #[utoipa::path(
     delete, path = "/v1/applications/{id}/tasks/{task}", operation_id = "remove_task",
     tag = "applications",
-    params(("id" = String, Path, description = "id of the application"),
-           ("task" = String, Path, description = "id of the task")),
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
+           ("task" = String, Path, description = "id of the task",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     responses(
         (status = 204, description = "it is not known, now or as before"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn remove_task(
@@ -142,19 +146,19 @@ pub async fn remove_task(
 #[utoipa::path(
     post, path = "/v1/applications/{id}/tasks/{task}/transitions", operation_id = "tell_task",
     tag = "applications",
-    params(("id" = String, Path, description = "id of the application"),
-           ("task" = String, Path, description = "id of the task")),
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
+           ("task" = String, Path, description = "id of the task",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
     request_body = Transition,
     responses(
         (status = 202, description = "whether it was done, and why not", body = Told),
-        (status = 400, description = "not understood", body = Problem,
-            content_type = "application/problem+json"),
         (status = 404, description = "not there, or not yours", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "a task can be told that it is complete, and nothing else",
             body = Problem, content_type = "application/problem+json"),
-        (status = 503, description = "not the leader", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn tell_task(

@@ -61,9 +61,9 @@ pub enum NodeSort {
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields, default)]
-#[schema(no_recursion)]
 pub struct QueueForm {
     /// Below it. A queue with others below it takes no work itself.
+    #[schema(no_recursion)]
     pub queues: BTreeMap<String, QueueForm>,
     /// Queues may be made below it, though none is configured.
     pub parent: bool,
@@ -151,7 +151,6 @@ pub struct QueueTemplate {
 /// Which queue an application goes to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
-#[schema(no_recursion)]
 pub struct PlacementRule {
     pub rule: PlacementKind,
     /// Of `fixed` the queue, of `tag` the name of the tag.
@@ -162,6 +161,7 @@ pub struct PlacementRule {
     pub create: bool,
     /// Names the queue above. Default: the root.
     #[serde(default)]
+    #[schema(no_recursion)]
     pub parent: Option<Box<PlacementRule>>,
     #[serde(default)]
     pub filter: Option<PlacementFilter>,

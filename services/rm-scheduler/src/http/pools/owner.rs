@@ -61,8 +61,6 @@ pub async fn connect_owner(
     ),
     responses(
         (status = 204, description = "nobody is bound"),
-        (status = 400, description = "no X-Owner-Epoch", body = Problem,
-            content_type = "application/problem+json"),
         OwnerOnly, NoPool,
         (status = 409, description = "stale_epoch", body = Problem,
             content_type = "application/problem+json"),
@@ -90,7 +88,8 @@ pub async fn disconnect_owner(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        ("If-Match" = Option<String>, Header, description = "only if this is still the version"),
+        ("If-Match" = Option<String>, Header, description = "only if this is still the version",
+            pattern = "^\"?[0-9]{1,18}\"?$"),
     ),
     request_body = SizeOrder,
     responses(

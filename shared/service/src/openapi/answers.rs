@@ -1,0 +1,202 @@
+//! The answers any route may give, said once: the frame and the extractors give them, so no route
+//! describes them again. A route that knows better says so, and its own words stay.
+
+use std::collections::BTreeMap;
+
+use utoipa::openapi::content::Content;
+use utoipa::openapi::header::{Header, HeaderBuilder};
+use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::schema::{ObjectBuilder, Type};
+use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::{PartialSchema as _, ToSchema as _};
+
+use crate::problem::{CONTENT_TYPE, Problem};
+
+/// What has to be so for a route to give an answer.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// It takes a token.
+    Secured,
+    /// It takes a body.
+    Body,
+    /// It takes a body or parameters.
+    Input,
+}
+
+struct Shared {
+    status: &'static str,
+    name: &'static str,
+    text: &'static str,
+    when: When,
+    /// Beside the id of the request, which every answer bears.
+    header: Option<(&'static str, &'static str)>,
+}
+
+const LATER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
+
+const SHARED: [Shared; 9] = [
+    Shared {
+        status: "400",
+        name: "NotUnderstood",
+        text: "the path, the query, a header or the body cannot be understood",
+        when: When::Input,
+        header: None,
+    },
+    Shared {
+        status: "401",
+        name: "Unauthenticated",
+        text: "no token, or none that is accepted",
+        when: When::Secured,
+        header: Some(("WWW-Authenticate", "the scheme of tokens")),
+    },
+    Shared {
+        status: "403",
+        name: "Forbidden",
+        text: "the token is good and does not allow this",
+        when: When::Secured,
+        header: None,
+    },
+    Shared {
+        status: "408",
+        name: "TooSlow",
+        text: "the body did not come in time",
+        when: When::Body,
+        header: None,
+    },
+    Shared {
+        status: "413",
+        name: "TooLarge",
+        text: "the body is larger than this route takes",
+        when: When::Body,
+        header: None,
+    },
+    Shared {
+        status: "415",
+        name: "NotJson",
+        text: "the body is not of a media type this route takes",
+        when: When::Body,
+        header: None,
+    },
+    Shared {
+        status: "422",
+        name: "Invalid",
+        text: "understood, and it means nothing that can be done; `errors` points at what and where",
+        when: When::Input,
+        header: None,
+    },
+    Shared {
+        status: "429",
+        name: "TooMany",
+        text: "more requests than this caller is allowed",
+        when: When::Always,
+        header: Some(LATER),
+    },
+    Shared {
+        status: "503",
+        name: "",
+        text: "this replica does not lead, is too busy, or something it needs is away",
+        when: When::Always,
+        header: Some(LATER),
+    },
+];
+
+const REQUEST_ID: &str = "RequestId";
+
+/// Adds them to every versioned route, and the id of the request to every answer (A13).
+pub(super) fn add(document: &mut OpenApi) {
+    let components = document.components.get_or_insert_with(Components::new);
+    let id = text_header("the id of the request, given or made; quote it when asking for help");
+    components
+        .headers
+        .insert(REQUEST_ID.to_owned(), RefOr::T(id));
+    let mut used = BTreeMap::new();
+    for (path, item) in &mut document.paths.paths {
+        for operation in operations(item) {
+            if path.starts_with("/v1/") {
+                complete(operation, &mut used);
+            }
+            for answer in operation.responses.responses.values_mut() {
+                bear_id(answer);
+            }
+        }
+    }
+    components.responses.append(&mut used);
+    let mut schemas = vec![(Problem::name().into_owned(), Problem::schema())];
+    Problem::schemas(&mut schemas);
+    components.schemas.extend(schemas);
+}
+
+fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Response>>) {
+    let body = operation.request_body.is_some();
+    let input = body
+        || operation
+            .parameters
+            .as_ref()
+            .is_some_and(|all| !all.is_empty());
+    for shared in &SHARED {
+        let holds = match shared.when {
+            When::Always => true,
+            When::Secured => operation.security.is_none(),
+            When::Body => body,
+            When::Input => input,
+        };
+        let answers = &mut operation.responses.responses;
+        if holds && !answers.contains_key(shared.status) {
+            let named = Ref::from_response_name(shared.name);
+            answers.insert(shared.status.to_owned(), RefOr::Ref(named));
+            used.entry(shared.name.to_owned())
+                .or_insert_with(|| RefOr::T(problem(shared)));
+        }
+    }
+}
+
+/// The answer of every route that has no words of its own for this status.
+fn problem(shared: &Shared) -> Response {
+    let content = Content::new(Some(Ref::from_schema_name("Problem")));
+    let mut response = ResponseBuilder::new()
+        .description(shared.text)
+        .content(CONTENT_TYPE, content)
+        .build();
+    if let Some((name, text)) = shared.header {
+        let header = RefOr::T(text_header(text));
+        response.headers.insert(name.to_owned(), header);
+    }
+    let mut answer = RefOr::T(response);
+    bear_id(&mut answer);
+    match answer {
+        RefOr::T(response) => response,
+        RefOr::Ref(_) => Response::new(shared.text),
+    }
+}
+
+fn bear_id(answer: &mut RefOr<Response>) {
+    if let RefOr::T(answer) = answer {
+        let id = Ref::new(format!("#/components/headers/{REQUEST_ID}"));
+        answer
+            .headers
+            .insert("X-Request-Id".to_owned(), RefOr::Ref(id));
+    }
+}
+
+fn text_header(text: &str) -> Header {
+    HeaderBuilder::new()
+        .description(Some(text))
+        .schema(Some(ObjectBuilder::new().schema_type(Type::String)))
+        .build()
+}
+
+pub(crate) fn operations(item: &mut PathItem) -> impl Iterator<Item = &mut Operation> {
+    [
+        &mut item.get,
+        &mut item.put,
+        &mut item.post,
+        &mut item.delete,
+        &mut item.patch,
+        &mut item.head,
+        &mut item.options,
+        &mut item.trace,
+    ]
+    .into_iter()
+    .filter_map(Option::as_mut)
+}

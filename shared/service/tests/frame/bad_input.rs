@@ -1,0 +1,129 @@
+//! Bad input through a real frame, each with its status and a problem document (A8, A9, S27).
+
+use std::time::Duration;
+
+use hayward_service::{Code, Limits, Problem};
+use reqwest::Method;
+use tokio::io::AsyncWriteExt as _;
+
+use crate::world::{World, problem, rest, say, world};
+
+/// Asks with this body, as it is.
+async fn refused(world: &World, body: Vec<u8>) -> (u16, Problem) {
+    let request = world
+        .request(Method::POST, "/v1/labels")
+        .header("content-type", "application/json");
+    problem(request.body(body).send().await.unwrap()).await
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_what_it_should_be_is_a_400_that_says_why() {
+    let world = world(Limits::default()).await;
+    let bomb = format!("{}{}", "[".repeat(100_000), "]".repeat(100_000));
+    let objects = "{\"a\":".repeat(50_000);
+    for (body, why) in [
+        (b"".to_vec(), "EOF"),
+        (b"{".to_vec(), "EOF"),
+        (b"{}x".to_vec(), "follows"),
+        (b"[]".to_vec(), "map"),
+        (br#"{"a":1,"a":2}"#.to_vec(), "\"a\" stands twice"),
+        (br#"{"a":1,"\u0061":2}"#.to_vec(), "stands twice"),
+        (br#"{"a":-1}"#.to_vec(), "u32"),
+        (br#"{"a":1e400}"#.to_vec(), "number"),
+        (br#"{"a":4294967296}"#.to_vec(), "u32"),
+        (br#"{"a":1.5}"#.to_vec(), "u32"),
+        (br#"{"a":null}"#.to_vec(), "null"),
+        (b"{\"a\xff\":1}".to_vec(), "unicode"),
+        (b"\xef\xbb\xbf{}".to_vec(), "expected value"),
+        (br#"{"a\ud800":1}"#.to_vec(), "hex escape"),
+        (b"{\"a\x00\":1}".to_vec(), "control character"),
+        (bomb.into_bytes(), "nested deeper"),
+        (objects.into_bytes(), "nested deeper"),
+    ] {
+        let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
+        let (status, refusal) = refused(&world, body).await;
+        assert_eq!(
+            (status, refusal.code),
+            (400, Code::MalformedJson),
+            "{shown}"
+        );
+        assert!(refusal.to_string().contains(why), "{shown}: {refusal}");
+        assert!(refusal.request_id.is_some() && refusal.instance.is_some());
+        assert!(!refusal.retryable, "the same body will not do better");
+    }
+    let good = world
+        .request(Method::POST, "/v1/labels")
+        .header("content-type", "application/json");
+    let good = good.body(r#"{"a":1,"b":2}"#).send().await.unwrap();
+    assert_eq!(good.text().await.unwrap(), "3");
+}
+
+/// The whole answer to a request that was written by hand.
+async fn answered(world: &World, line: &str, headers: &str, body: &[u8]) -> String {
+    let mut stream = world.raw().await;
+    say(&mut stream, &world.head(line)).await;
+    say(&mut stream, &format!("{headers}connection: close\r\n\r\n")).await;
+    // It may have been refused, and the connection closed, before all of it was sent.
+    let _ = stream.write_all(body).await;
+    rest(&mut stream).await
+}
+
+#[tokio::test]
+async fn a_hundred_megabytes_are_refused_after_the_first() {
+    let world = world(Limits::default()).await;
+    let json = "content-type: application/json\r\n";
+    let announced = format!("{json}content-length: 104857600\r\n");
+    let body = vec![b' '; 2 << 20];
+    let answer = answered(&world, "POST /v1/labels", &announced, &body).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+    assert!(answer.contains("application/problem+json"), "{answer}");
+    assert!(answer.contains("payload_too_large"), "{answer}");
+    let chunked = format!("{json}transfer-encoding: chunked\r\n");
+    let body = [b"200000\r\n", &vec![b' '; 2 << 20][..], b"\r\n"].concat();
+    let answer = answered(&world, "POST /v1/labels", &chunked, &body).await;
+    assert!(answer.starts_with("HTTP/1.1 413 "), "{answer}");
+}
+
+#[tokio::test]
+async fn a_slow_body_is_a_408() {
+    let limits = Limits {
+        body: Duration::from_millis(100),
+        ..Limits::default()
+    };
+    let world = world(limits).await;
+    let headers = "content-type: application/json\r\ncontent-length: 10\r\n";
+    let answer = answered(&world, "POST /v1/labels", headers, b"{").await;
+    assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    assert!(answer.contains("application/problem+json"), "{answer}");
+}
+
+#[tokio::test]
+async fn paths_and_queries_that_are_no_text_are_a_400() {
+    let world = world(Limits::default()).await;
+    for (path, pointer) in [
+        ("/v1/things/%ff", "/path/name"),
+        ("/v1/poll?wait=%ff", "/query/wait"),
+        ("/v1/poll?wait=1&wait=2", "/query"),
+        ("/v1/poll?wait=-1", "/query/wait"),
+    ] {
+        let (status, refusal) = problem(world.get(path).await).await;
+        assert_eq!((status, refusal.code), (400, Code::BadRequest), "{path}");
+        assert_eq!(refusal.errors[0].pointer, pointer, "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a14_a_deprecated_route_says_when_it_ends() {
+    let world = world(Limits::default()).await;
+    let answer = world.get("/v1/old").await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers()["deprecation"], "@1688169599");
+    assert_eq!(answer.headers()["sunset"], "Sun, 30 Jun 2024 23:59:59 GMT");
+    let link = &answer.headers()["link"];
+    assert_eq!(link, "</v1/echo>; rel=\"successor-version\"");
+    let new = world.get("/v1/echo").await;
+    assert!(!new.headers().contains_key("deprecation"));
+    let described = world.get("/v1/openapi.json").await;
+    let described: serde_json::Value = described.json().await.unwrap();
+    assert_eq!(described["paths"]["/v1/old"]["get"]["deprecated"], true);
+}

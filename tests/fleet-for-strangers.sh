@@ -1,0 +1,70 @@
+# Sourced by the tests in which programs that are not ours talk to a fleet: starts one on free ports
+# of loopback with its state in `$scratch`, and ends it. Says where a service listens.
+# shellcheck shell=bash
+
+target=${CARGO_TARGET_DIR:-target}
+scratch=$(mktemp -d)
+fleet=
+export HAYWARD_STATE=$scratch/state USER=ada PYTHONDONTWRITEBYTECODE=1
+
+leave() {
+  local status=$?
+  trap - EXIT INT TERM
+  if [ -n "$fleet" ]; then kill "$fleet" 2>/dev/null; wait "$fleet" 2>/dev/null; fi
+  rm -rf "$scratch"
+  exit "$status"
+}
+trap leave EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# A Python program in a place of its own, so that what it needs does not have to agree with anything
+# else on the machine. Fails where there is no network.
+python_package() { # place package version
+  [ -d "$1/${2//-/_}" ] || timeout 180 python3 -m pip install --quiet --upgrade \
+    --disable-pip-version-check --root-user-action=ignore --target "$1" "$2==$3" \
+    >"$scratch/pip" 2>&1
+}
+
+# The first of five free ports in a row.
+free_ports() {
+  python3 - <<'PYTHON'
+import random, socket
+while True:
+    first, held = random.randrange(20000, 32000), []
+    try:
+        for port in range(first, first + 5):
+            held.append(socket.create_server(("127.0.0.1", port)))
+    except OSError:
+        continue
+    finally:
+        [one.close() for one in held]
+    print(first)
+    break
+PYTHON
+}
+
+start_fleet() {
+  if [ -z "${HAYWARD:-}" ]; then
+    HAYWARD=$target/debug/hayward
+    cargo build --quiet --locked -p hayward || return 1
+  fi
+  "$HAYWARD" up --port "$(free_ports)" --agents 2 >"$scratch/up" 2>&1 &
+  fleet=$!
+  for _ in $(seq 240); do
+    [ ! -s "$HAYWARD_STATE/fleet.json" ] || return 0
+    kill -0 "$fleet" 2>/dev/null || break
+    sleep 0.5
+  done
+  cat "$scratch/up"
+  return 1
+}
+
+address() { # service
+  python3 -c 'import json, sys; print(json.load(open(sys.argv[1]))[sys.argv[2]])' \
+    "$HAYWARD_STATE/fleet.json" "$1"
+}
+
+token_file() { # name
+  echo "$HAYWARD_STATE/keys/tokens/$1.token"
+}
