@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 use crate::commands::{
-    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo, enrol,
-    healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, preflight, prepare,
-    queues, replay, reserve, restore, rounds, service, simulate, single, submit, tasks, up, watch,
-    what_if, work,
+    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo,
+    enrol, healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, preflight,
+    prepare, queues, replay, reserve, restore, rounds, service, simulate, single, submit, tasks,
+    up, watch, what_if, work,
 };
 use crate::connection::Access;
 

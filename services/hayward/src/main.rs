@@ -5,8 +5,8 @@ use std::process::ExitCode;
 use clap::Parser as _;
 use hayward::cli::{Asking, Cli, Command};
 use hayward::commands::{
-    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo, doctor,
-    enrol, explain, healthcheck, job, jobs, load, logs, moves, node, node_agent, nodes,
+    allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo,
+    doctor, enrol, explain, healthcheck, job, jobs, load, logs, moves, node, node_agent, nodes,
     orchestrators, plan, planners, policy, pool, preflight, prepare, queues, replay, reserve,
     restore, rounds, service, shares, simulate, single, status, submit, tasks, timeline, up, watch,
     what_if,

@@ -13,6 +13,7 @@ use utoipa_axum::router::OpenApiRouter;
 
 use crate::auth::{Caller, Principal};
 use crate::openapi::operations;
+use crate::origin::Kind;
 
 pub const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 pub const SUNSET: HeaderName = HeaderName::from_static("sunset");
@@ -96,18 +97,8 @@ fn count(request: &Request) {
 }
 
 fn kind(caller: Option<&Principal>) -> &'static str {
-    use crate::auth::Scope;
-    match caller.and_then(|caller| caller.scopes.first()) {
-        None => "nobody",
-        Some(Scope::Submitter) => "submitter",
-        Some(Scope::Operator) => "operator",
-        Some(Scope::Viewer) => "viewer",
-        Some(Scope::Agent(_)) => "agent",
-        Some(Scope::Service(_)) => "service",
-        Some(Scope::Runner(_)) => "runner",
-        Some(Scope::Owner(_)) => "owner",
-        Some(Scope::Orchestrator(_)) => "orchestrator",
-    }
+    let kind = caller.map_or(Kind::Stranger, |caller| Kind::of(&caller.scopes));
+    kind.word()
 }
 
 #[cfg(test)]

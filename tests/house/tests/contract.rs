@@ -42,7 +42,7 @@ fn document() -> Value {
 /// What is found when the value at this place is another.
 fn changed(pointer: &str, value: Value) -> Vec<String> {
     let mut now = document();
-    *now.pointer_mut(pointer).unwrap() = value;
+    *now.pointer_mut(pointer).expect("it is there") = value;
     breaks(&document(), &now)
 }
 
