@@ -216,7 +216,7 @@ kill_each() {
     crash "$id" "$(printf 'hayward-%s' "${service%:*}" | cut -c 1-15)"
     until_true "${service%:*} restarted" restarted "$id" 1 >/dev/null
     until_true "${service%:*} ready" leads "$(port_of "$id" "${service#*:}")" >/dev/null
-    within_goal "${service%:*} killed, restarted and ready" "$begun"
+    echo "${service%:*} killed, restarted by its policy and ready: after $(took "$begun") s"
   done
   begun=$(now)
   id=$(containers node-1)
