@@ -26,7 +26,7 @@ pub(crate) fn readings(ledger: &Ledger, moment: &Moment) -> Vec<Reading> {
         };
         let kind = match entry.kind {
             BlockKind::Node => "node",
-            _ => "worker",
+            BlockKind::Worker => "worker",
         };
         let state = if entry.canary { "on_trial" } else { "in_force" };
         let cause = if entry.automatic {

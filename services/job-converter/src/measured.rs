@@ -17,7 +17,7 @@ pub(crate) fn accepted(kind: WorkKind) {
 }
 
 /// An attempt counted. What was interrupted says nothing of its task.
-pub(crate) fn reported(ending: &Ending) {
+pub(crate) fn reported(ending: Ending) {
     let outcome = match ending {
         Ending::Succeeded => "succeeded",
         Ending::Failed => "failed",

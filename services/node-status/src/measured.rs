@@ -8,7 +8,7 @@ use hayward_service::metrics::catalogue::{
     NODE_BRAKE, NODE_COUNT, NODE_FLAPS, NODE_HEARTBEAT_AGE, NODE_STATE, POOL,
 };
 
-use crate::ledger::{Ledger, Node};
+use crate::ledger::{Drain, Ledger, Node};
 
 /// As the catalogue has them.
 const STATES: [&str; 6] = [
@@ -43,7 +43,7 @@ pub(crate) fn readings(ledger: &Ledger) -> Vec<Reading> {
     let mut sums: BTreeMap<&str, Sum> = BTreeMap::new();
     for node in ledger.nodes.values() {
         let drain = ledger.drains.get(&node.name);
-        let drains = drain.is_some_and(|drain| drain.lasts());
+        let drains = drain.is_some_and(Drain::lasts);
         let sum = sums.entry(node.counted_in()).or_default();
         *sum.states.entry(state(node, drains)).or_default() += 1;
         if node.health != Health::Lost {

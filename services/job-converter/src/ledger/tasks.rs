@@ -237,7 +237,7 @@ fn record(
     changed.lease |= job.book.leased() != before || recorded == Recorded::Outcome;
     changed.robbed.extend(robbed);
     if matches!(recorded, Recorded::Outcome | Recorded::Attempt) {
-        measured::reported(&ending);
+        measured::reported(ending);
     }
     match recorded {
         Recorded::Outcome => {
