@@ -2,8 +2,8 @@
 //!
 //! [`admit`] writes it into the description of the API (`x-hayward-scopes`), where a test takes it
 //! from to try each route as each principal, and puts a guard before the routes that goes by the
-//! same table. A route that is not in it answers nobody (S4). What goes by the object, such as whose
-//! work it is, is decided by the handler behind the guard (S7).
+//! same table. A route that is not in it answers nobody (S4). What goes by the object, such as
+//! whose work it is, is decided by the handler behind the guard (S7).
 
 use std::collections::HashMap;
 use std::fmt;

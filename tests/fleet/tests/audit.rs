@@ -12,6 +12,7 @@ use hayward_service::invariants::{Invariants, RuleResult};
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{World, job, submit};
 use sqlx::Connection as _;
+use tokio::task::LocalSet;
 
 const LIMIT: Duration = Duration::from_mins(1);
 
@@ -53,26 +54,31 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
     let operator = world.client("job-converter", "operator");
     let ada = world.client("job-converter", "user-ada");
     for turn in 0..3 {
-        let crowd = (0..8).map(|_| {
-            let ada = ada.clone();
-            tokio::spawn(async move {
-                for _ in 0..10 {
-                    // The client asks again with its key, so that each is there once in the end.
-                    submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
-                }
+        // The client asks again with its key, so that each is there once in the end.
+        let crowd = LocalSet::new();
+        let each: Vec<_> = (0..8)
+            .map(|_| {
+                let ada = ada.clone();
+                crowd.spawn_local(async move {
+                    for _ in 0..10 {
+                        submit(&ada, "jobs", &job(&["/bin/true"], 1)).await;
+                    }
+                })
             })
-        });
-        let crowd: Vec<_> = crowd.collect();
-        until_within("some are there", LIMIT, async || {
-            let list = ada.get::<WorkList>("/v1/jobs?limit=1000").await.ok()?;
-            (list.items.len() > 80 * turn + 5).then_some(())
-        })
-        .await;
-        world.kill("job-converter");
-        world.start_service("job-converter");
-        for one in crowd {
-            one.await.expect("submitted");
-        }
+            .collect();
+        let story = async {
+            until_within("some are there", LIMIT, async || {
+                let list = ada.get::<WorkList>("/v1/jobs?limit=1000").await.ok()?;
+                (list.items.len() > 80 * turn + 5).then_some(())
+            })
+            .await;
+            world.kill("job-converter");
+            world.start_service("job-converter");
+            for one in each {
+                one.await.expect("submitted");
+            }
+        };
+        crowd.run_until(story).await;
     }
     world.services_are_ready().await;
     let list: WorkList = ada.get("/v1/jobs?limit=1000").await.expect("jobs");

@@ -152,7 +152,8 @@ pub enum Break {
     #[error("record {0} is not what was written, or the one before it is not")]
     Altered(u64),
     #[error(
-        "record {number} is of revision {found}, the one before it of {before}: a change has no record"
+        "record {number} is of revision {found}, the one before it of {before}: a change has no \
+         record"
     )]
     Unrecorded {
         number: u64,
@@ -160,7 +161,8 @@ pub enum Break {
         found: u64,
     },
     #[error(
-        "the chain ends at record {last} of revision {recorded}, the state is of revision {state}: the last records are gone"
+        "the chain ends at record {last} of revision {recorded}, the state is of revision {state}: \
+         the last records are gone"
     )]
     CutOff {
         last: u64,

@@ -113,7 +113,8 @@ fn a_chain_goes_on_from_where_it_was_cut_by_pruning() {
 proptest! {
     #[test]
     fn s24_a_record_is_the_same_after_it_was_exported(
-        number: u64, actor in ".{0,20}", digest: [u8; 32], status in proptest::option::of(400..500_u16),
+        number: u64, actor in ".{0,20}", digest: [u8; 32],
+        status in proptest::option::of(400..500_u16),
     ) {
         let exported = AuditRecord {
             number, status, hash: Digest(digest), digest_before: Some(Digest(digest)),
