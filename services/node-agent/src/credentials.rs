@@ -62,13 +62,22 @@ pub async fn enrolled(settings: &Settings, shutdown: &Shutdown) -> anyhow::Resul
 
 /// Renews a token before it ends.
 pub struct Renewal {
-    pub client: Client,
-    pub node: NodeName,
-    pub token: TokenSource,
-    pub file: PathBuf,
+    client: Client,
+    node: NodeName,
+    token: TokenSource,
+    file: PathBuf,
 }
 
 impl Renewal {
+    pub fn of(settings: &Settings, client: Client, token: TokenSource) -> anyhow::Result<Self> {
+        Ok(Self {
+            client,
+            node: settings.node()?,
+            token,
+            file: settings.token_place()?,
+        })
+    }
+
     pub async fn keep(self, shutdown: Shutdown) {
         loop {
             if let Err(error) = self.look().await {

@@ -158,12 +158,7 @@ fn start_one(
         obeyed,
         updates: tells,
     };
-    let renewal = credentials::Renewal {
-        client: node_status,
-        node: node.clone(),
-        token,
-        file: settings.token_place()?,
-    };
+    let renewal = credentials::Renewal::of(settings, node_status, token)?;
     let reporter = report::Reporter {
         client: container_manager.clone(),
         node: node.clone(),

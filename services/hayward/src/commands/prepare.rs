@@ -13,6 +13,10 @@ use hayward_vocabulary::{NodeName, UserName};
 use crate::prepare::{self, authority};
 
 #[derive(Debug, Clone, clap::Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a switch of the command line"
+)]
 pub struct Arguments {
     /// Directory for keys and tokens; made with mode 0700.
     #[arg(long, value_name = "DIR")]
