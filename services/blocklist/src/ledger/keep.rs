@@ -423,7 +423,7 @@ mod tests {
             end: None,
             sources: ["auto".to_owned()].into(),
         };
-        let (low, high) = (Action::Mark, Action::Evacuate);
+        let (low, high) = (Action::Mark, Action::IMMEDIATE);
         assert!(low < high);
         assert_eq!(ledger.put_off(&key, item(low)), low);
         assert_eq!(ledger.put_off(&key, item(high)), high);
