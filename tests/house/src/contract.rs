@@ -129,18 +129,20 @@ impl<'a> Check<'a> {
     }
 
     fn schema(&mut self, place: &str, before: &'a Value, now: &'a Value, way: Way) {
-        let (old, new) = (name_of(before), name_of(now));
+        let (old, new) = (Shape::of(self.before, before), Shape::of(self.now, now));
+        if !self.types(place, (&old, &new), way) {
+            return;
+        }
+        let (before, now) = (only(before), only(now));
         let mut place = place.to_owned();
-        if let (Some(old), Some(new)) = (old, new) {
+        if let (Some(old), Some(new)) = (name_of(before), name_of(now)) {
             if !self.seen.insert((old.to_owned(), new.to_owned(), way)) {
                 return;
             }
             place = if way == Way::In { "in " } else { "out " }.to_owned() + old;
         }
-        let before = resolved(self.before, before);
-        let now = resolved(self.now, now);
+        let (before, now) = (resolved(self.before, before), resolved(self.now, now));
         let (old, new) = (Shape::of(self.before, before), Shape::of(self.now, now));
-        self.types(&place, (&old, &new), way);
         if way == Way::In {
             self.limits(&place, before, now);
         }
@@ -166,7 +168,7 @@ impl<'a> Check<'a> {
         }
     }
 
-    fn types(&mut self, place: &str, (before, now): (&Shape, &Shape), way: Way) {
+    fn types(&mut self, place: &str, (before, now): (&Shape, &Shape), way: Way) -> bool {
         let (narrow, wide) = match way {
             Way::In => (before, now),
             Way::Out => (now, before),
@@ -176,12 +178,12 @@ impl<'a> Check<'a> {
         };
         let kept =
             wide.types.is_empty() || (!narrow.types.is_empty() && narrow.types.iter().all(fits));
-        if !kept || (before.variants.is_empty() != now.variants.is_empty()) {
-            self.found(
-                place,
-                &format!("was {:?}, is {:?}", before.types, now.types),
-            );
+        let same = kept && before.variants.is_empty() == now.variants.is_empty();
+        if !same {
+            let text = format!("was {:?}, is {:?}", before.types, now.types);
+            self.found(place, &text);
         }
+        same
     }
 
     /// What a request may be within its type: enumerations, formats and bounds.
@@ -254,7 +256,7 @@ struct Shape<'a> {
 impl<'a> Shape<'a> {
     fn of(document: &'a Value, schema: &'a Value) -> Self {
         let mut shape = Self::default();
-        shape.add(document, schema);
+        shape.add(document, resolved(document, schema));
         shape
     }
 
@@ -320,6 +322,16 @@ fn key_of(document: &Value, variant: &Value) -> Option<String> {
     }
     let names: Vec<&str> = shape.required.iter().map(String::as_str).collect();
     (!names.is_empty()).then(|| names.join(","))
+}
+
+/// What may be absent, when it is not.
+fn only(schema: &Value) -> &Value {
+    let variants = schema["oneOf"].as_array().into_iter().flatten();
+    let some: Vec<&Value> = variants.filter(|one| one["type"] != "null").collect();
+    match some[..] {
+        [only] => only,
+        _ => schema,
+    }
 }
 
 fn name_of(schema: &Value) -> Option<&str> {

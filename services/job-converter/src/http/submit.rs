@@ -173,7 +173,8 @@ fn prepared_jobs(
 /// Submits a service: instances of a program to keep up.
 #[utoipa::path(
     post, path = "/v1/services", operation_id = "submit_service", tag = "services",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same service"), How),
+    params(("Idempotency-Key" = String, Header, description = "the same key, the same service"),
+        How),
     request_body = ServiceSubmission,
     responses(
         (status = 200, description = "with `dry_run`: what would be there", body = WorkView),

@@ -175,6 +175,10 @@ pub async fn list(
         let detail = format!("takes 1 to {LARGEST_PAGE}");
         return Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail));
     }
+    if filter.state == Some(WorkState::Unknown) {
+        let problem = Problem::new(Code::Invalid, "this is no list");
+        return Err(problem.at("/query/state", "there is no such state"));
+    }
     app.publisher.visible(filter.min_revision).await?;
     let listing = filter.listing(kind);
     let last = filter.cursor.as_deref().map(|cursor| listing.last(cursor));

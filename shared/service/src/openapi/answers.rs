@@ -22,6 +22,8 @@ enum When {
     Body,
     /// It takes a body or parameters.
     Input,
+    /// It waits for a revision (A11).
+    Revision,
 }
 
 struct Shared {
@@ -35,7 +37,7 @@ struct Shared {
 
 const LATER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
 
-const SHARED: [Shared; 9] = [
+const SHARED: [Shared; 10] = [
     Shared {
         status: "400",
         name: "NotUnderstood",
@@ -65,6 +67,13 @@ const SHARED: [Shared; 9] = [
         header: None,
     },
     Shared {
+        status: "409",
+        name: "NotReached",
+        text: "the revision in `min_revision` has not been given out, nor was it within 5 seconds",
+        when: When::Revision,
+        header: Some(LATER),
+    },
+    Shared {
         status: "413",
         name: "TooLarge",
         text: "the body is larger than this route takes",
@@ -81,7 +90,8 @@ const SHARED: [Shared; 9] = [
     Shared {
         status: "422",
         name: "Invalid",
-        text: "understood, and it means nothing that can be done; `errors` points at what and where",
+        text: "understood, and it means nothing that can be done; `errors` points at what and \
+            where",
         when: When::Input,
         header: None,
     },
@@ -94,7 +104,7 @@ const SHARED: [Shared; 9] = [
     },
     Shared {
         status: "503",
-        name: "",
+        name: "NotNow",
         text: "this replica does not lead, is too busy, or something it needs is away",
         when: When::Always,
         header: Some(LATER),
@@ -140,6 +150,7 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
             When::Secured => operation.security.is_none(),
             When::Body => body,
             When::Input => input,
+            When::Revision => waits_for_revision(operation),
         };
         let answers = &mut operation.responses.responses;
         if holds && !answers.contains_key(shared.status) {
@@ -149,6 +160,11 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
                 .or_insert_with(|| RefOr::T(problem(shared)));
         }
     }
+}
+
+fn waits_for_revision(operation: &Operation) -> bool {
+    let mut parameters = operation.parameters.iter().flatten();
+    parameters.any(|one| matches!(one, RefOr::T(one) if one.name == "min_revision"))
 }
 
 /// The answer of every route that has no words of its own for this status.

@@ -88,8 +88,7 @@ pub async fn disconnect_owner(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        ("If-Match" = Option<String>, Header, description = "only if this is still the version",
-            pattern = "^\"?[0-9]{1,18}\"?$"),
+        ("If-Match" = Option<String>, Header, description = "only if this is still the version"),
     ),
     request_body = SizeOrder,
     responses(
