@@ -61,7 +61,7 @@ impl Default for Limits {
             connections: 65_536,
             connections_per_address: 256,
             working: 1_024,
-            requests_per_second: 500,
+            requests_per_second: 20_000,
             requests_at_once: 64,
             streams_at_once: 16,
             costly_at_once: 8,
