@@ -284,6 +284,7 @@ kill_each
 restart_postgres
 take_over rm-scheduler 7401
 take_over container-manager 7402
+nodes=$(url node-status 7403) # a restart gave it another port
 until_true "three nodes healthy" healthy_nodes
 kill "$submitter"
 status=0
