@@ -123,7 +123,8 @@ pub static WAITING_OLDEST: Metric = Metric::gauge(
     "hayward.waiting.oldest",
     "s",
     Group::Waiting,
-    "since when the work that waits longest for its first process was submitted; 0 where none waits",
+    "since when the work that waits longest for its first process was submitted; 0 where none \
+     waits",
 )
 .by(&[&CLASS, &POOL])
 .of(SCHEDULER);
@@ -173,7 +174,8 @@ pub static ROUND_SNAPSHOT_AGE: Metric = Metric::gauge(
     "hayward.round.snapshot_age",
     "s",
     Group::Rounds,
-    "since when the neighbour heard longest ago has not been heard; up to 10 s where nothing happens",
+    "since when the neighbour heard longest ago has not been heard; up to 10 s where nothing \
+     happens",
 )
 .of(SCHEDULER);
 
