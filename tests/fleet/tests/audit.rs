@@ -90,17 +90,7 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
     assert_eq!(list.items.len(), 240);
     assert_eq!(submitted.len(), list.items.len(), "exactly one each");
     for record in submitted {
-        assert_eq!(record.outcome, AuditOutcome::Committed);
-        assert_eq!(
-            (record.kind.as_str(), record.subject.as_str()),
-            ("submitter", "ada")
-        );
-        assert_eq!(record.address.as_deref(), Some("127.0.0.1"));
-        assert!(record.digest_before.is_none() && record.digest_after.is_some());
-        let entry = record.entry.as_deref().expect("an entry");
-        let mut jobs = list.items.iter();
-        assert!(jobs.any(|it| entry.contains(it.id.as_str())), "{entry}");
-        assert!(record.request_id.is_some());
+        says_all(record, &list);
     }
     let verified = audit(&world, &["verify"]);
     assert_eq!(verified.status.code(), Some(0), "{}", said(&verified));
@@ -111,6 +101,21 @@ async fn i19_each_submission_has_its_record_whatever_is_killed() {
         let rule = all.rules.iter().find(|rule| rule.id == "I19").expect("I19");
         assert_eq!(rule.result, RuleResult::Holds, "{rule:?}");
     }
+}
+
+/// S24: who, from where, what and which request.
+fn says_all(record: &AuditRecord, list: &WorkList) {
+    assert_eq!(record.outcome, AuditOutcome::Committed);
+    assert_eq!(
+        (record.kind.as_str(), record.subject.as_str()),
+        ("submitter", "ada")
+    );
+    assert_eq!(record.address.as_deref(), Some("127.0.0.1"));
+    assert!(record.digest_before.is_none() && record.digest_after.is_some());
+    let entry = record.entry.as_deref().expect("an entry");
+    let mut jobs = list.items.iter();
+    assert!(jobs.any(|it| entry.contains(it.id.as_str())), "{entry}");
+    assert!(record.request_id.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

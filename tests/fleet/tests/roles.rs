@@ -24,10 +24,12 @@ async fn attempt(connection: &mut PgConnection, sql: &str) -> Result<(), String>
     let mut tx = connection.begin().await.expect("a transaction");
     let done = tx.execute(AssertSqlSafe(sql.to_owned())).await;
     tx.rollback().await.expect("taken back");
-    done.map(drop).map_err(|error| {
-        let code = error.as_database_error().and_then(|it| it.code());
-        code.map_or_else(|| error.to_string(), |it| it.into_owned())
-    })
+    done.map(drop)
+        .map_err(|error| code(&error).unwrap_or_else(|| error.to_string()))
+}
+
+fn code(error: &sqlx::Error) -> Option<String> {
+    Some(error.as_database_error()?.code()?.into_owned())
 }
 
 /// Those that are not refused for want of rights.

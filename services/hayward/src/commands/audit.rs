@@ -2,8 +2,9 @@
 
 mod walk;
 
+use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context as _;
@@ -80,11 +81,10 @@ async fn each(
 ) -> anyhow::Result<()> {
     for service in Service::ALL {
         let client = session.client(service, Role::Operator)?;
-        let of = |_: &_| format!("the records of {}", service.name());
         let mut next = None;
         loop {
             let page = page(&client, next.take(), since).await;
-            let page = page.with_context(|| of(&()))?;
+            let page = page.with_context(|| format!("the records of {}", service.name()))?;
             next.clone_from(&page.next_cursor);
             take(page)?;
             if next.is_none() {
@@ -109,7 +109,7 @@ async fn page(
     call.send().await
 }
 
-fn read(file: &PathBuf, walk: &mut Walk) -> anyhow::Result<()> {
+fn read(file: &Path, walk: &mut Walk) -> anyhow::Result<()> {
     let open = std::fs::File::open(file);
     let open = open.with_context(|| format!("cannot read {}", file.display()))?;
     for (number, line) in BufReader::new(open).lines().enumerate() {
@@ -129,9 +129,10 @@ fn tell(session: &Session, walk: &Walk) -> anyhow::Result<ExitCode> {
     } else {
         print(&text(walk, &session.out.look()))?;
     }
-    Ok(match walk.whole() {
-        true => ExitCode::SUCCESS,
-        false => ExitCode::FAILURE,
+    Ok(if walk.whole() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
     })
 }
 
@@ -156,7 +157,7 @@ pub fn text(walk: &Walk, look: &Look) -> String {
     let mut text = table.text(look);
     for chain in &walk.chains {
         if let Some(broken) = &chain.broken {
-            text.push_str(&format!("\n{}: {broken}\n", chain.service));
+            let _ = write!(text, "\n{}: {broken}\n", chain.service);
         }
     }
     text
