@@ -8,9 +8,9 @@ use std::fs;
 use std::path::Path;
 
 use anyhow::Context as _;
-use hayward_service::Keys;
 use hayward_service::auth::{read_secret, write_whole};
 use hayward_service::client::CA_IN_KEYS;
+use hayward_service::{Clock as _, Keys, SystemClock};
 use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, PublicKeyData as _,
@@ -22,7 +22,7 @@ use super::SERVICES;
 /// Days: an authority lives as long as a fleet; a certificate is renewed by `prepare --keep`.
 const AUTHORITY_DAYS: i64 = 3650;
 pub const CERTIFICATE_DAYS: i64 = 30;
-const DAY: std::time::Duration = std::time::Duration::from_secs(24 * 60 * 60);
+const DAY: std::time::Duration = std::time::Duration::from_hours(24);
 /// Clocks of two machines may differ.
 const SKEW_DAYS: u32 = 1;
 
@@ -95,14 +95,10 @@ fn make(keys: &Keys, before: &str) -> anyhow::Result<Issuer<'static, KeyPair>> {
 /// Named after its key, so that two of them are told apart and one is the same each time.
 fn described(key: &KeyPair) -> CertificateParams {
     let digest = Sha256::digest(key.der_bytes());
-    let short: String = digest
-        .iter()
-        .take(4)
-        .map(|it| format!("{it:02x}"))
-        .collect();
+    let short = u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]);
     let mut params = CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();
-    let name = format!("Hayward fleet {short}");
+    let name = format!("Hayward fleet {short:08x}");
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -111,7 +107,8 @@ fn described(key: &KeyPair) -> CertificateParams {
 }
 
 fn lasting(params: &mut CertificateParams, days: i64) {
-    let now = std::time::SystemTime::now();
+    let since = u64::try_from(SystemClock.now().unix_ms()).unwrap_or(0);
+    let now = std::time::UNIX_EPOCH + std::time::Duration::from_millis(since);
     let days = u32::try_from(days).unwrap_or(1);
     params.not_before = (now - DAY * SKEW_DAYS).into();
     params.not_after = (now + DAY * days).into();
