@@ -5,6 +5,7 @@
 //! It is no secret and no proof. Whoever makes one up reads what they may read anyway.
 
 use std::fmt::Display;
+use std::fmt::Write as _;
 use std::str::FromStr;
 
 use sha2::{Digest as _, Sha256};
@@ -78,12 +79,16 @@ fn refused(detail: &str) -> Problem {
 }
 
 fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
 }
 
 fn unhex(text: &str) -> Option<String> {
     let digits = text.as_bytes();
-    if digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+    if !digits.len().is_multiple_of(2) || !digits.iter().all(u8::is_ascii_hexdigit) {
         return None;
     }
     let bytes = (0..digits.len())
