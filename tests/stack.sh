@@ -13,7 +13,8 @@ cd "$(dirname "$0")/.."
 
 goal=${HAYWARD_TEST_GOAL:-10}
 submitter=
-leave_more() { [ -z "$submitter" ] || kill "$submitter" 2>/dev/null || true; }
+# It would wait for its jobs if it were asked kindly.
+leave_more() { [ -z "$submitter" ] || kill -9 "$submitter" 2>/dev/null || true; }
 
 now() { date +%s.%3N; }
 took() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }

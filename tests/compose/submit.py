@@ -78,6 +78,7 @@ def lost(replicas, ids):
         while time.time() < until:
             answer = replicas.ask("GET", f"/v1/jobs/{job}?wait=5&until=final")
             if answer is None:
+                time.sleep(0.1)
                 continue
             state = answer[1].get("state")
             if answer[0] == 404 or state in ("completed", "failed", "cancelled", "refused"):
