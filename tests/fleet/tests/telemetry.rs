@@ -175,6 +175,19 @@ fn logged(world: &World) -> String {
         .collect()
 }
 
+/// S23
+fn no_secret_is_told(collector: &Collector, world: &World) {
+    let lines = logged(world);
+    let everything = collector.everything();
+    for secret in secrets(world) {
+        assert!(
+            !everything.contains(&secret),
+            "a collector was told {secret}"
+        );
+        assert!(!lines.contains(&secret), "the log holds {secret}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     let collector = Collector::start().await;
@@ -252,15 +265,7 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
         assert!(event.is_some_and(|event| !event.is_empty()), "{line}");
     }
 
-    // S23
-    let everything = collector.everything();
-    for secret in secrets(&world) {
-        assert!(
-            !everything.contains(&secret),
-            "a collector was told {secret}"
-        );
-        assert!(!lines.contains(&secret), "the log holds {secret}");
-    }
+    no_secret_is_told(&collector, &world);
 }
 
 #[tokio::test(flavor = "multi_thread")]
