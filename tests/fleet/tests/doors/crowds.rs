@@ -129,11 +129,9 @@ async fn f39_slow_heads_bodies_and_readers_are_cut_and_harm_nobody() {
     let beside = behaves(&ada).await;
     told("300 slow clients", alone, beside);
     // Heads have ten seconds: whatever the clock does, they end by the server's word.
-    until_within(
-        "slow heads to be cut",
-        Duration::from_secs(60),
-        async || (cut.load(Ordering::Relaxed) >= 100).then_some(()),
-    )
+    until_within("slow heads to be cut", Duration::from_mins(1), async || {
+        (cut.load(Ordering::Relaxed) >= 100).then_some(())
+    })
     .await;
     ada.get::<Value>("/v1/status").await.unwrap();
     over.store(true, Ordering::Relaxed);
@@ -178,7 +176,7 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
     }
     until_within(
         "the flood to be held back",
-        Duration::from_secs(120),
+        Duration::from_mins(2),
         async || (refused.load(Ordering::Relaxed) > 0).then_some(()),
     )
     .await;
