@@ -1,7 +1,7 @@
 //! G13, F39, F40: what strangers who are slow, idle or greedy cost a caller who behaves. One
-//! service as a process of its own, the strangers in another. What is asserted is that every request of the
-//! well-behaved caller is answered; how long it took is printed, with and without the strangers in
-//! the same run.
+//! service as a process of its own, the strangers in another. What is asserted is that every
+//! request of the well-behaved caller is answered; how long it took is printed, with and without
+//! the strangers in the same run.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
