@@ -1,5 +1,5 @@
-//! `hayward prepare`: keys, tokens, certificates, database roles and schemas for a fleet of separate
-//! processes.
+//! `hayward prepare`: keys, tokens, certificates, database roles and schemas for a fleet of
+//! separate processes.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -3,7 +3,8 @@
 //! From there on the request is that user's: shares are charged to them, they own what is made, and
 //! nothing more is allowed than they may do. Who really asked goes with it and is written down
 //! beside it (S11). The users stand in the orchestrator's token, so every service can check it
-//! alone; whoever acts for somebody has neither list nor rights of their own, so nothing can be chained.
+//! alone; whoever acts for somebody has neither list nor rights of their own, so nothing can be
+//! chained.
 
 use http::{HeaderMap, HeaderName};
 

@@ -1,8 +1,8 @@
 //! Whom a client believes to be a service.
 //!
 //! A fleet has a small authority of its own, whose certificate lies in the keys directory beside
-//! the tokens, or where `HAYWARD_CA_FILE` says. Only what it signed is believed then; a file with two
-//! authorities believes both, which is how one replaces another under running traffic (F46).
+//! the tokens, or where `HAYWARD_CA_FILE` says. Only what it signed is believed then; a file with
+//! two authorities believes both, which is how one replaces another under running traffic (F46).
 //! Without one the machine's own trust store decides, for services behind a public name.
 
 use std::path::{Path, PathBuf};

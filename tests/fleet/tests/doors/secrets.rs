@@ -34,11 +34,12 @@ impl Planted {
             }
             let name = path.display().to_string();
             let text = std::fs::read_to_string(&path).unwrap();
-            if name.ends_with(".token") {
+            let kind = path.extension().unwrap_or_default();
+            if kind == "token" {
                 // The signature is the part that no other text has.
                 let signature = text.trim().rsplit('.').next().unwrap();
                 self.add(&name, signature);
-            } else if name.ends_with("issuer.pem") || name.ends_with(".key") {
+            } else if name.ends_with("issuer.pem") || kind == "key" {
                 for line in text.lines().filter(|line| !line.starts_with('-')) {
                     self.add(&name, line);
                 }
