@@ -5,6 +5,7 @@ mod facts;
 mod gather;
 mod judge;
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -61,6 +62,10 @@ fn page(checks: &[Check], go: bool, look: &Look) -> String {
         format!("no: hayward {version} is not to be started here before this is mended")
     };
     let todo = checks.iter().filter_map(|check| check.action.as_ref());
-    let todo: String = todo.map(|action| format!("do: {action}\n")).collect();
-    format!("{first}\n\n{}{todo}", table.text(look))
+    let mut page = format!("{first}\n\n{}", table.text(look));
+    for action in todo {
+        // Writing to a string never fails.
+        let _ = writeln!(page, "do: {action}");
+    }
+    page
 }

@@ -117,21 +117,23 @@ async fn restore(
 /// backup.
 fn keys_for<'a>(saved: &Saved, keys: &'a Path, dry_run: bool) -> anyhow::Result<&'a Path> {
     let issuer = |dir: &Path| std::fs::read(dir.join("issuer.pub.pem")).ok();
-    match (issuer(keys), &saved.keys) {
-        (Some(here), Some(kept)) if issuer(kept).is_some_and(|kept| kept != here) => {
-            note(&format!(
-                "the keys in {} are not those of the backup, and stay: tokens of then are not good \
-             here",
+    let Some(here) = issuer(keys) else {
+        match &saved.keys {
+            Some(kept) if !dry_run => copy_keys(kept, keys)?,
+            Some(_) => {}
+            None => bail!(
+                "there are no keys in {}, and none in the backup: say where they are with --keys",
                 keys.display()
-            ))
+            ),
         }
-        (Some(_), _) => {}
-        (None, Some(kept)) if !dry_run => copy_keys(kept, keys)?,
-        (None, Some(_)) => {}
-        (None, None) => bail!(
-            "there are no keys in {}, and none in the backup: say where they are with --keys",
+        return Ok(keys);
+    };
+    let kept = saved.keys.as_deref().and_then(issuer);
+    if kept.is_some_and(|kept| kept != here) {
+        note(&format!(
+            "the keys in {} are not those of the backup, and stay: old tokens are not good here",
             keys.display()
-        ),
+        ));
     }
     Ok(keys)
 }

@@ -153,10 +153,10 @@ pub async fn run(
             over = over || is_over((session, jobs), &source).await?;
         }
         seen = seen || news || logs.live > 0;
-        unknown = match over || seen || is_known(session, &source).await? {
-            true => 0,
-            false => unknown + 1,
-        };
+        unknown += 1;
+        if over || seen || is_known(session, &source).await? {
+            unknown = 0;
+        }
         anyhow::ensure!(
             unknown <= PATIENCE,
             "nobody knows {}: nothing runs for it, nothing waits, and nothing it wrote is kept",

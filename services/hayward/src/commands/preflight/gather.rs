@@ -104,6 +104,9 @@ async fn is_there(connection: &mut PgConnection, schema: &str) -> Result<bool, s
         .await
 }
 
+/// Of roles, of schemas; how many of each are missing; owners it is not in, schemas of others.
+type Rights = (bool, bool, i64, i64, Vec<String>, Vec<String>);
+
 /// What `hayward prepare` would stumble over.
 async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error> {
     let names: Vec<&str> = SERVICES.iter().map(|(_, schema)| schema.name).collect();
@@ -120,7 +123,6 @@ async fn lacks(connection: &mut PgConnection) -> Result<Vec<String>, sqlx::Error
                (select coalesce(array_agg(nspname::text), '{}') from pg_namespace
                  where nspname = any($1)
                    and pg_get_userbyid(nspowner) <> nspname || '_owner')";
-    type Rights = (bool, bool, i64, i64, Vec<String>, Vec<String>);
     let (roles, schemas, no_role, no_schema, strangers, foreign): Rights = sqlx::query_as(rights)
         .bind(names)
         .fetch_one(connection)

@@ -250,7 +250,7 @@ fn of_versions(facts: &Facts) -> Check {
         ),
         (_, _) => look(
             "versions",
-            format!("{} of 5 services do not answer", away),
+            format!("{away} of 5 services do not answer"),
             "see `hayward doctor`: an upgrade begins with a fleet that is well",
         ),
     }

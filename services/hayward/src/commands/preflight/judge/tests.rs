@@ -6,6 +6,9 @@ use serde_json::json;
 use super::super::facts::Pending;
 use super::*;
 
+/// What is asked about, and what has happened.
+type Case = (&'static str, fn(&mut Facts));
+
 fn facts() -> Facts {
     let at = Timestamp::from_unix_ms(1_000_000_000);
     let status = json!({
@@ -62,13 +65,13 @@ fn w17_all_is_well() {
 
 #[test]
 fn w17_each_reason_for_a_no() {
-    let cases: [(&str, fn(&mut Facts)); 11] = [
+    let cases: [Case; 11] = [
         ("database", |it| it.database = Err("away".to_owned())),
         ("database", |it| database(it).version = 12),
         ("database", |it| database(it).read_only = true),
         ("rights", |it| database(it).lacks = vec!["lacks".to_owned()]),
         ("history", |it| {
-            database(it).schemas[0].went_back = Some("older".to_owned())
+            database(it).schemas[0].went_back = Some("older".to_owned());
         }),
         ("tables", |it| database(it).schemas[0].broken = vec![3]),
         ("tables", |it| database(it).schemas[0].changed = vec![3]),
@@ -81,7 +84,7 @@ fn w17_each_reason_for_a_no() {
             database(it).schemas[0].pending.push(pending(&[]));
         }),
         ("versions", |it| {
-            it.services[0].1.as_mut().unwrap().version = "7.9.0".to_owned()
+            it.services[0].1.as_mut().unwrap().version = "7.9.0".to_owned();
         }),
         ("disk", |it| it.disk = Some((1 << 20, 100 << 30))),
     ];
@@ -98,7 +101,7 @@ fn w17_each_reason_for_a_no() {
 
 #[test]
 fn w17_what_somebody_should_know() {
-    let cases: [(&str, fn(&mut Facts)); 5] = [
+    let cases: [Case; 5] = [
         ("tables", |it| {
             database(it).schemas[0]
                 .pending
@@ -108,7 +111,7 @@ fn w17_what_somebody_should_know() {
         ("backup", |it| it.backup = None),
         ("clock", |it| database(it).ahead_ms = -6_000),
         ("versions", |it| {
-            it.services.push(("node-status", Err("away".to_owned())))
+            it.services.push(("node-status", Err("away".to_owned())));
         }),
     ];
     for (what, change) in cases {
