@@ -42,7 +42,13 @@ async fn each_sees_what_is_theirs() {
     assert_eq!(ids("operator", "?node=n2&state=ordered").await, ["alc_2"]);
     assert_eq!(ids("operator", "?work=job_2").await, Vec::<String>::new());
     assert_eq!(ids("operator", "?limit=1").await, ["alc_1"]);
-    assert_eq!(ids("operator", "?limit=1&cursor=alc_1").await, ["alc_2"]);
+    let page: ContainerList = world
+        .client("operator")
+        .get("/v1/containers?limit=1")
+        .await
+        .unwrap();
+    let next = format!("?limit=1&cursor={}", page.next.unwrap());
+    assert_eq!(ids("operator", &next).await, ["alc_2"]);
 
     let (ann, agent) = (world.client("ann"), world.client("agent-n1"));
     let rm = world.client("rm-scheduler");

@@ -315,7 +315,7 @@ async fn its_history_says_who_changed_what_and_an_old_one_comes_back() {
     let wrong = viewer
         .get::<PolicyHistory>("/v1/policy/history?cursor=x")
         .await;
-    assert_eq!(code(wrong), Some(Code::BadRequest));
+    assert_eq!(code(wrong), Some(Code::Invalid));
     let none = viewer.get::<PolicyVersion>("/v1/policy/history/9").await;
     assert_eq!(code(none), Some(Code::NotFound));
 
