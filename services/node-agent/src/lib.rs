@@ -46,8 +46,8 @@ use hayward_node_agent_domain::{Doubt, Tenure};
 use hayward_node_status_api::Inventory;
 use hayward_service::clock::fresh_uuid;
 use hayward_service::{Client, Shutdown, settings, telemetry};
-use hayward_vocabulary::Size;
 use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};
+use hayward_vocabulary::{NodeName, Size};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -119,7 +119,6 @@ fn start_one(
     let waits = opened.doubt == Some(Doubt::Lost);
     let obeyed = opened.obeyed();
     let (shows, board) = watch::channel(Board::default());
-    let (empties, drained) = watch::channel(output::Drained::default());
     let agent = Agent::new(
         Arc::clone(&runtime),
         opened,
@@ -159,21 +158,12 @@ fn start_one(
         updates: tells,
     };
     let renewal = credentials::Renewal::of(settings, node_status, token)?;
-    let reporter = report::Reporter {
-        client: container_manager.clone(),
-        node: node.clone(),
-        boot_id,
-        agent_instance,
-        board: board.clone(),
-        drained,
-    };
-    let shipper = output::Shipper {
-        client: container_manager,
-        node,
+    let (reporter, shipper) = tellers(
+        (container_manager, node),
+        (boot_id, agent_instance),
         runtime,
         board,
-        drained: empties,
-    };
+    );
 
     let speakers = Speakers {
         renewal,
@@ -185,6 +175,32 @@ fn start_one(
     let (ears, end_containers) = (Ears { updates, news }, settings.end_containers_on_exit);
     speakers.begin((agent, ears), shutdown, end_containers, parts);
     Ok(())
+}
+
+/// Who tells container-manager what runs here, and what it writes.
+fn tellers(
+    (client, node): (Client, NodeName),
+    (boot_id, agent_instance): (String, String),
+    runtime: Arc<dyn Runtime>,
+    board: watch::Receiver<Board>,
+) -> (report::Reporter, output::Shipper) {
+    let (empties, drained) = watch::channel(output::Drained::default());
+    let reporter = report::Reporter {
+        client: client.clone(),
+        node: node.clone(),
+        boot_id,
+        agent_instance,
+        board: board.clone(),
+        drained,
+    };
+    let shipper = output::Shipper {
+        client,
+        node,
+        runtime,
+        board,
+        drained: empties,
+    };
+    (reporter, shipper)
 }
 
 /// Where it keeps what it knows, and what it knew.

@@ -505,7 +505,7 @@ fn read<T: DeserializeOwned>(body: &RawValue) -> Option<T> {
 mod tests {
     use super::*;
 
-    const LEASE: Duration = Duration::from_secs(60);
+    const LEASE: Duration = Duration::from_mins(1);
 
     #[test]
     fn a_lease_that_goes_on_wakes_nobody_and_a_new_term_wakes_all() {

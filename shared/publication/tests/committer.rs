@@ -258,7 +258,11 @@ async fn stops(handle: &Handle<Command>) -> String {
     });
     let found = tokio::time::timeout(PATIENCE, found).await;
     drop(found.expect("noticed in time").expect("still there"));
-    handle.publisher().leading().unwrap_err().to_string()
+    handle
+        .publisher()
+        .leading()
+        .expect_err("it went back")
+        .to_string()
 }
 
 async fn run(pool: &PgPool, sql: &'static str) {

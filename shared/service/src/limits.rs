@@ -29,7 +29,7 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Requests worked on at once, long polls not counted; more are answered 503.
     pub working: usize,
-    /// Requests a caller may make in a second, and twice as many at once; 0: no limit (S28).
+    /// Requests a caller may make in a second, and five times as many in a burst; 0: no limit (S28).
     pub requests_per_second: u32,
     /// Requests, and long polls, of one caller at once; 0: no limit.
     pub requests_at_once: u32,
@@ -61,7 +61,7 @@ impl Default for Limits {
             connections: 65_536,
             connections_per_address: 256,
             working: 1_024,
-            requests_per_second: 20_000,
+            requests_per_second: 2_000,
             requests_at_once: 64,
             streams_at_once: 16,
             costly_at_once: 8,

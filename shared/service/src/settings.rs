@@ -48,9 +48,8 @@ pub struct FrameSettings {
     /// this machine alone is served. Both are read again when they change.
     pub tls_certificate: Option<PathBuf>,
     pub tls_key: Option<PathBuf>,
-    /// Requests each caller may make in a second, and twice as many in one burst (S28). Services
-    /// and runners of tasks are not counted. Default 20,000, about what one service answers: it keeps
-    /// a flood off, and a script that submits as fast as it can below it. 0: no limit.
+    /// Requests each caller may make in a second, and five times as many in one burst (S28).
+    /// Services and runners of tasks are not counted. Default 2,000; 0: no limit.
     pub requests_per_second: u32,
     /// Requests of one caller worked on at once, and long polls of one caller (S27). Default 64 and
     /// 16; 0: no limit.
@@ -82,7 +81,7 @@ impl Default for FrameSettings {
             allow_insecure: false,
             tls_certificate: None,
             tls_key: None,
-            requests_per_second: 20_000,
+            requests_per_second: 2_000,
             requests_at_once: 64,
             streams_at_once: 16,
             lease_ms: 5_000,

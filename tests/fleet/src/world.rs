@@ -130,6 +130,12 @@ impl World {
         Self::with(Pace::default(), Door::Locked, Vec::new()).await
     }
 
+    /// The same with little patience for callers who ask a lot (S28).
+    pub async fn strict() -> Self {
+        let environment = vec![("HAYWARD_REQUESTS_PER_SECOND", "500".to_owned())];
+        Self::with(Pace::default(), Door::Loopback, environment).await
+    }
+
     /// The same, and everything of it tells this collector, often.
     pub async fn collected(endpoint: &str) -> Self {
         let environment = vec![

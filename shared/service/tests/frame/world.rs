@@ -72,10 +72,7 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
                 Json(labels.values().sum::<u32>())
             }),
         )
-        .route(
-            "/v1/things/{name}",
-            get(|Path(name): Path<String>| async move { name }),
-        )
+        .route("/v1/things/{name}", get(told_back))
         .route(
             "/v1/bulk",
             post(|body: axum::body::Bytes| async move { body.len().to_string() })
@@ -124,6 +121,10 @@ fn routes(entered: Arc<Notify>, release: Arc<Notify>) -> Router {
             .layer(axum::middleware::from_fn(frame::long_poll)),
         )
         .route("/v1/flood", get(|| async { vec![b'x'; 64 << 20] }))
+}
+
+async fn told_back(Path(name): Path<String>) -> String {
+    name
 }
 
 pub async fn world(limits: Limits) -> World {

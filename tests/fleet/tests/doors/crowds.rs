@@ -140,7 +140,7 @@ async fn f39_slow_heads_bodies_and_readers_are_cut_and_harm_nobody() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
-    let world = World::start().await;
+    let world = World::strict().await;
     let ada = world.client("node-status", "operator");
     let alone = alone(&ada).await;
     let (over, refused) = (
