@@ -2,17 +2,61 @@
 //! and there is a way back. What takes away or narrows is a contraction, and belongs into a later
 //! version than the one that no longer needs it.
 
+use std::collections::BTreeSet;
+
 /// What in this migration may break the version before, each in a few words; empty when it only
 /// expands. It reads words, not SQL: what it does not know it lets pass.
 pub fn contractions(sql: &str) -> Vec<String> {
     let statements = bare(sql);
+    let own = made(sql);
     statements
         .split(';')
         .flat_map(|statement| {
             let words: Vec<&str> = statement.split_whitespace().collect();
-            of_statement(&words)
+            // What comes with this migration, nobody before it knows.
+            let knows = target(&words).is_none_or(|it| !own.contains(it));
+            if knows {
+                of_statement(&words)
+            } else {
+                Vec::new()
+            }
         })
         .collect()
+}
+
+/// Tables and functions that this migration makes, also in text that it executes.
+fn made(sql: &str) -> BTreeSet<String> {
+    let text = sql.to_lowercase().replace('(', " ");
+    let mut words = text.split_whitespace().peekable();
+    let mut made = BTreeSet::new();
+    while let Some(word) = words.next() {
+        let makes = word.trim_start_matches('\'') == "create";
+        if makes
+            && words
+                .next_if(|it| ["table", "function"].contains(it))
+                .is_some()
+        {
+            let name = words.find(|it| !["if", "not", "exists"].contains(it));
+            made.extend(name.map(str::to_owned));
+        }
+    }
+    made
+}
+
+/// What a statement is about.
+fn target<'a>(words: &[&'a str]) -> Option<&'a str> {
+    let before = match *words.first()? {
+        "alter" => "table",
+        "delete" => "from",
+        "revoke" => "on",
+        _ => return None,
+    };
+    let at = words.iter().position(|it| *it == before)?;
+    let noise = ["if", "exists", "only", "table", "function"];
+    words[at + 1..]
+        .iter()
+        .find(|it| !noise.contains(it))
+        .copied()
 }
 
 fn of_statement(words: &[&str]) -> Vec<String> {
@@ -130,6 +174,9 @@ mod tests {
             "update a set b = 1; insert into a values (1);",
             "alter type kind add value 'new';",
             "alter table a add column b text check (b <> '') ;",
+            "create table a (b text); alter table a add check (b <> ''); delete from a;",
+            "do $$ begin execute 'create function f() returns int as 1'; end $$;\n\
+             revoke execute on function f() from public;",
         ] {
             assert_eq!(contractions(sql), Vec::<String>::new(), "{sql}");
         }
@@ -138,6 +185,11 @@ mod tests {
     #[test]
     fn a17_what_takes_away_or_narrows_is_one() {
         for (sql, said) in [
+            ("create table a (b text); delete from c;", "delete from c"),
+            (
+                "create table a (b text); revoke select on c from d;",
+                "revoke",
+            ),
             ("drop table a;", "drop table"),
             ("truncate a;", "truncate a"),
             ("alter table a drop column b;", "drop in a"),

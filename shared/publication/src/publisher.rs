@@ -3,6 +3,8 @@
 //! Invariants: readers see a commit whole or not at all; the revision never goes back while this
 //! process lives; a replica that does not lead answers nothing (its memory may be old).
 
+mod standing;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -22,6 +24,8 @@ use crate::follower::WAIT_SECONDS;
 use crate::published::{Body, News, Published};
 use crate::{CommitError, Cursor, WentBack};
 
+pub use standing::Standing;
+
 /// Longest a reader may wait for news.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(25);
 
@@ -30,16 +34,6 @@ pub(crate) type EntryKey = (&'static str, String, String);
 
 /// One changed entry of one commit.
 pub(crate) type Entry = (EntryKey, Body);
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
-    /// Somebody else leads, or nobody.
-    Standby,
-    /// The lease is ours until then, by the monotonic clock of this machine.
-    Leading { epoch: u64, until: Instant },
-    /// The database went back in time; nothing is written, and this says why (R9).
-    WentBack(WentBack),
-}
 
 #[derive(Default)]
 struct Maps {
@@ -92,42 +86,6 @@ impl Publisher {
             neighbours: Mutex::default(),
             service: OnceLock::new(),
         })
-    }
-
-    pub fn standing(&self) -> Standing {
-        match &*self.standing.borrow() {
-            Standing::Leading { until, .. } if *until <= Instant::now() => Standing::Standby,
-            standing => standing.clone(),
-        }
-    }
-
-    /// The epoch while this replica leads.
-    ///
-    /// # Errors
-    /// `Standby` or `WentBack` otherwise.
-    pub fn leading(&self) -> Result<u64, CommitError> {
-        match self.standing() {
-            Standing::Leading { epoch, .. } => Ok(epoch),
-            Standing::Standby => Err(CommitError::Standby),
-            Standing::WentBack(found) => Err(CommitError::WentBack(found)),
-        }
-    }
-
-    /// Whether what is in memory may be shown: while this replica leads, and after the database was
-    /// found to have gone back in time (R9). Then it is as this replica committed it last.
-    ///
-    /// # Errors
-    /// `Standby`, or `WentBack` where this process has never led that history.
-    pub fn readable(&self) -> Result<(), CommitError> {
-        match self.leading() {
-            Err(CommitError::WentBack(found)) if found.lineage == self.lineage() => Ok(()),
-            other => other.map(drop),
-        }
-    }
-
-    /// Follows changes of leadership.
-    pub fn terms(&self) -> watch::Receiver<Standing> {
-        self.standing.subscribe()
     }
 
     pub fn revision(&self) -> u64 {
@@ -360,60 +318,6 @@ impl Publisher {
         *self.positions.lock() = positions;
     }
 
-    /// Stops all writing of this history, until an operator has given it another lineage.
-    pub fn went_back(&self, found: WentBack) {
-        let news = self.standing.send_if_modified(|standing| {
-            let news = !matches!(standing, Standing::WentBack(_));
-            if news {
-                *standing = Standing::WentBack(found.clone());
-            }
-            news
-        });
-        if news {
-            let evidence = found.evidence;
-            tracing::error!(
-                evidence,
-                "the database went back in time; this service stops writing"
-            );
-        }
-    }
-
-    /// An operator has decided: what is in the database counts from now on.
-    pub(crate) fn forgive(&self) {
-        tracing::warn!("the database has another lineage now; this service may lead again");
-        self.standing.send_replace(Standing::Standby);
-    }
-
-    pub(crate) fn stand_by(&self) {
-        self.standing.send_if_modified(|standing| {
-            let leading = matches!(standing, Standing::Leading { .. });
-            if leading {
-                *standing = Standing::Standby;
-            }
-            leading
-        });
-    }
-
-    /// Every commit prolongs the lease, and that alone is no news: thousands of readers wait for
-    /// the end of a term, and waking all of them at each commit costs more than the commit.
-    pub(crate) fn lead(&self, epoch: u64, until: Instant) {
-        let now = Instant::now();
-        self.standing.send_if_modified(|standing| match standing {
-            Standing::WentBack(_) => false,
-            Standing::Leading {
-                epoch: held,
-                until: end,
-            } if *held == epoch && *end > now => {
-                *end = until;
-                false
-            }
-            _ => {
-                *standing = Standing::Leading { epoch, until };
-                true
-            }
-        });
-    }
-
     /// Replaces everything: a term begins, or the outcome of a commit was unknown.
     pub(crate) fn replace(
         &self,
@@ -498,39 +402,5 @@ fn read<T: DeserializeOwned>(body: &RawValue) -> Option<T> {
             tracing::error!(%error, "a published entry does not read as its own type");
             None
         }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const LEASE: Duration = Duration::from_mins(1);
-
-    #[test]
-    fn a_lease_that_goes_on_wakes_nobody_and_a_new_term_wakes_all() {
-        let publisher = Publisher::new();
-        let mut terms = publisher.terms();
-        let now = Instant::now();
-        publisher.lead(1, now + LEASE);
-        assert!(terms.has_changed().unwrap());
-        terms.mark_unchanged();
-        publisher.lead(1, now + LEASE * 2);
-        assert!(!terms.has_changed().unwrap(), "only the lease is longer");
-        assert!(
-            matches!(publisher.standing(), Standing::Leading { until, .. } if until == now + LEASE * 2)
-        );
-        publisher.lead(2, now + LEASE);
-        assert!(terms.has_changed().unwrap());
-    }
-
-    #[test]
-    fn a_lease_that_had_run_out_is_news_again() {
-        let publisher = Publisher::new();
-        publisher.lead(1, Instant::now());
-        assert_eq!(publisher.leading().ok(), None);
-        let terms = publisher.terms();
-        publisher.lead(1, Instant::now() + LEASE);
-        assert!(terms.has_changed().unwrap());
     }
 }

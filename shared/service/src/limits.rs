@@ -29,7 +29,8 @@ pub struct Limits {
     pub connections_per_address: usize,
     /// Requests worked on at once, long polls not counted; more are answered 503.
     pub working: usize,
-    /// Requests a caller may make in a second, and five times as many in a burst; 0: no limit (S28).
+    /// Requests a caller may make in a second, and five times as many in a burst (S28); 0: no
+    /// limit.
     pub requests_per_second: u32,
     /// Requests, and long polls, of one caller at once; 0: no limit.
     pub requests_at_once: u32,

@@ -7,13 +7,19 @@ use hayward_tests_house::{assert_none, read};
 use serde_json::Value;
 
 /// By document, schema and field.
-const KNOWN: [&str; 4] = [
+const KNOWN: [&str; 9] = [
     // Set by the operator's policy; called without redirects, its answers checked (0025).
     "rm-scheduler PoolPlanner url",
     "rm-scheduler OutsidePlanner url",
     // Handed to the workers of the pool, called by no service.
     "rm-scheduler OwnerOrder address",
     "rm-scheduler OwnerView address",
+    // Where a request came from.
+    "blocklist AuditRecord address",
+    "container-manager AuditRecord address",
+    "job-converter AuditRecord address",
+    "node-status AuditRecord address",
+    "rm-scheduler AuditRecord address",
 ];
 const SERVICES: [&str; 5] = [
     "blocklist",

@@ -182,7 +182,13 @@ fn arrows_of_kind(to: &str, kind: Kind) -> BTreeMap<String, String> {
 
 #[test]
 fn few_may_name_the_database() {
-    let named = ["hayward-postgres", "hayward-publication", "hayward-testkit"];
+    let named = [
+        "hayward-postgres",
+        "hayward-publication",
+        "hayward-testkit",
+        // What a role may not do is proven by trying it.
+        "hayward-tests-fleet",
+    ];
     let mut found = Vec::new();
     for package in packages().values() {
         let may = package.is_service() || named.contains(&package.name.as_str());
@@ -195,7 +201,7 @@ fn few_may_name_the_database() {
         }
     }
     assert_none(
-        "sqlx belongs to services, postgres, publication and the testkit",
+        "sqlx belongs to services, postgres, publication, the testkit and tests of fleets",
         &found,
     );
 }

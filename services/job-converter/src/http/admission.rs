@@ -40,6 +40,7 @@ pub const TABLE: Table = &[
     ("show_orchestrator", &[Who::Operator, Who::Viewer, ITSELF]),
     ("remove_orchestrator", &[Who::Operator, ITSELF]),
     ("put_work_map", &[ITSELF]),
+    ("renew_orchestrator_credentials", &[ITSELF]),
     ("follow_orchestrated", &[Who::Operator, Who::Viewer, ITSELF]),
     ("list_applications", READERS),
     ("show_application", READERS),
