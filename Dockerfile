@@ -10,7 +10,7 @@ RUN apt-get update \
 RUN groupadd --system --gid 7400 hayward \
     && useradd --system --uid 7400 --gid hayward --home-dir /state --no-create-home hayward \
     && install -d -o hayward -g hayward -m 0700 /keys /state
-COPY docker/first-start.sh docker/prepare.sh /usr/local/lib/hayward/
+COPY docker/first-start.sh docker/prepare.sh docker/renew.sh /usr/local/lib/hayward/
 USER hayward
 WORKDIR /state
 CMD ["hayward", "--help"]
