@@ -4,6 +4,8 @@
 
 target=${CARGO_TARGET_DIR:-target}
 scratch=$(mktemp -d)
+# The account of Postgres passes through to its own.
+chmod 0711 "$scratch"
 fleet=
 export HAYWARD_STATE=$scratch/state USER=ada PYTHONDONTWRITEBYTECODE=1
 
