@@ -2,8 +2,8 @@
 # Every route of a running fleet, tried by a program that is not ours: schemathesis makes requests
 # from the five descriptions, good ones and bad ones, and compares what comes back with what the
 # descriptions promise. All its checks are on; `schemathesis.toml` says which answers it takes for
-# right beside those it knows. It still finds things, so `.ci/run` waits. It asks as the operator, as a
-# user, as an agent and as a service, because each may do something that the others may not.
+# right beside those it knows. It still finds things, so `.ci/run` waits. It asks as the operator,
+# as a user, as an agent and as a service: each may do something that the others may not.
 #
 #   tests/schemathesis.sh            bounded: some five minutes
 #   HAYWARD_EXAMPLES=100 HAYWARD_SECONDS=300 tests/schemathesis.sh [SERVICE [PRINCIPAL]]
