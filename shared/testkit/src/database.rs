@@ -2,23 +2,31 @@
 //!
 //! The first test that asks for a set of schemas pays for its migrations; later ones get a copy of
 //! that database, in some tens of milliseconds. Fault tests take a [`TestServer`] of their own.
+//!
+//! What a test leaves behind is removed when the next one asks, so that a run of hundreds holds on
+//! disk what those under way need.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
-use hayward_postgres::{Embedded, Schema, create_database, prepare};
+use hayward_postgres::{Embedded, Schema, create_database, drop_database, prepare};
+use parking_lot::Mutex;
 use tokio::sync::{Mutex as AsyncMutex, OnceCell};
 
 use crate::ground::{Ground, settings};
 
-/// A database that belongs to one test. It stays until the server goes.
-#[derive(Clone, Debug)]
+/// A database that belongs to one test, which keeps this for as long as anything uses it.
+#[derive(Debug)]
 pub struct TestDatabase {
     name: String,
     admin: String,
+    ended: Ended,
 }
+
+/// The addresses of databases whose tests are over.
+type Ended = Arc<Mutex<Vec<String>>>;
 
 impl TestDatabase {
     /// The address for a role: `postgres` for the superuser, the name of a schema for its runner.
@@ -28,6 +36,13 @@ impl TestDatabase {
 
     pub fn name(&self) -> &str {
         &self.name
+    }
+}
+
+impl Drop for TestDatabase {
+    // Nothing can be awaited here, and the services of the test may still be on their way out.
+    fn drop(&mut self) {
+        self.ended.lock().push(std::mem::take(&mut self.admin));
     }
 }
 
@@ -50,6 +65,7 @@ pub struct TestServer {
     ground: Ground,
     numbers: AtomicU32,
     templates: Mutex<HashMap<String, Arc<OnceCell<String>>>>,
+    ended: Ended,
 }
 
 impl TestServer {
@@ -65,6 +81,7 @@ impl TestServer {
             ground,
             numbers: AtomicU32::new(0),
             templates: Mutex::default(),
+            ended: Ended::default(),
         }
     }
 
@@ -74,10 +91,7 @@ impl TestServer {
     /// When the server is stopped, or a migration fails.
     pub async fn database(&self, schemas: &[Schema<'_>]) -> TestDatabase {
         let cell = {
-            let mut templates = self
-                .templates
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut templates = self.templates.lock();
             Arc::clone(templates.entry(fingerprint(schemas)).or_default())
         };
         let template = cell
@@ -89,12 +103,22 @@ impl TestServer {
                 name
             })
             .await;
+        self.sweep().await;
         let name = format!("test_{}", self.number());
         let admin = self.admin(&name).await;
         create_database(&admin, template)
             .await
             .expect("a copy of the prepared database");
-        TestDatabase { name, admin }
+        let ended = Arc::clone(&self.ended);
+        TestDatabase { name, admin, ended }
+    }
+
+    /// Removes what ended tests left; one that cannot be removed costs disk and harms nobody.
+    async fn sweep(&self) {
+        let ended = std::mem::take(&mut *self.ended.lock());
+        for admin in ended {
+            let _ = drop_database(&admin).await;
+        }
     }
 
     /// Stops the server as an operator would; it stays down until [`Self::resume`].

@@ -35,6 +35,8 @@ pub struct Feed {
     news: watch::Sender<u64>,
     /// While false, it answers nobody.
     answers: watch::Sender<bool>,
+    /// What its follower says that it has, at its newest question.
+    known: watch::Sender<Option<u64>>,
 }
 
 impl Default for Feed {
@@ -43,6 +45,7 @@ impl Default for Feed {
             map: Arc::default(),
             news: watch::Sender::new(0),
             answers: watch::Sender::new(true),
+            known: watch::Sender::new(None),
         }
     }
 }
@@ -77,6 +80,16 @@ impl Feed {
     pub fn get<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
         let entry = self.map.lock().entries.get(key)?.1.clone()?;
         serde_json::from_value(entry).ok()
+    }
+
+    /// Waits until its follower has taken in what was put last: it commits an update before it asks
+    /// for the next. At once, where it answers nobody.
+    pub async fn taken(&self) {
+        let has_all = |known: &Option<u64>| {
+            !*self.answers.borrow() || known.is_some_and(|known| known >= self.map.lock().revision)
+        };
+        // The sender is ours: it cannot end.
+        let _ = self.known.subscribe().wait_for(has_all).await;
     }
 
     fn set(&self, entries: impl IntoIterator<Item = (String, Option<Value>)>) {
@@ -145,6 +158,7 @@ async fn publication(State(feed): State<Feed>, Query(query): Query<Since>) -> Re
     let (mut news, mut answers) = (feed.news.subscribe(), feed.answers.subscribe());
     let known = query.since.as_deref().and_then(Cursor::parse);
     let known = known.map(|cursor| cursor.revision);
+    feed.known.send_replace(known);
     let wait = Duration::from_secs(query.wait.unwrap_or(0)).min(LONGEST_WAIT);
     let until = tokio::time::Instant::now() + wait;
     loop {

@@ -7,10 +7,12 @@
 //! world has nothing to say.
 
 mod database;
+mod events;
 mod feed;
 mod ground;
 mod wait;
 
 pub use database::{TestDatabase, TestServer, database};
+pub use events::{Event, Events};
 pub use feed::{Feed, neighbour};
 pub use wait::{until, until_within};

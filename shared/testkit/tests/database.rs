@@ -46,9 +46,32 @@ async fn databases_of_one_process_share_a_server_and_no_row() {
 }
 
 #[tokio::test]
+async fn what_a_test_left_is_removed_when_the_next_one_asks() {
+    let server = TestServer::start().await;
+    let (kept, ended) = (
+        server.database(SCHEMAS).await,
+        server.database(SCHEMAS).await,
+    );
+    let of_ended = ended.url("notes");
+    write(&of_ended, "left").await.unwrap();
+    // A service that is still on its way out.
+    let straggler = PgConnection::connect(&of_ended).await.unwrap();
+    drop(ended);
+    let next = server.database(SCHEMAS).await;
+    let gone = PgConnection::connect(&of_ended).await.unwrap_err();
+    let answer = gone.as_database_error().unwrap();
+    assert_eq!(answer.code().as_deref(), Some("3D000"), "{gone}");
+    assert!(straggler.close().await.is_err());
+    for database in [&kept, &next] {
+        write(&database.url("notes"), "mine").await.unwrap();
+    }
+}
+
+#[tokio::test]
 async fn a_server_of_its_own_can_stop_die_and_come_back() {
     let server = TestServer::start().await;
-    let url = server.database(SCHEMAS).await.url("notes");
+    let database = server.database(SCHEMAS).await;
+    let url = database.url("notes");
     write(&url, "first").await.unwrap();
     server.stop().await;
     assert!(write(&url, "lost").await.is_err());

@@ -1,0 +1,118 @@
+//! A reader of server-sent events, over a plain connection: what a browser does, and no more.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, Lines};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+
+/// Longer than any event takes: reaching it means that it never comes.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// One event.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Event {
+    pub event: String,
+    pub id: Option<String>,
+    pub data: Value,
+}
+
+/// A stream of events, or the refusal that came in its place.
+pub struct Events {
+    pub status: u16,
+    lines: Lines<BufReader<OwnedReadHalf>>,
+    waiting: VecDeque<Event>,
+    /// While it is held the server sees a reader.
+    _write: OwnedWriteHalf,
+}
+
+impl Events {
+    /// Asks `GET path` of a service at `url`, `http://address`.
+    ///
+    /// # Panics
+    /// When nobody answers there.
+    pub async fn open(url: &str, path: &str, token: &str, headers: &[(&str, &str)]) -> Self {
+        let address = url.trim_start_matches("http://").trim_end_matches('/');
+        let stream = TcpStream::connect(address).await.expect("a service");
+        let (read, mut write) = stream.into_split();
+        let headers = headers.iter().map(|(name, it)| format!("{name}: {it}\r\n"));
+        let headers: String = headers.collect();
+        let head = format!(
+            "GET {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n\
+             Accept: text/event-stream\r\n{headers}\r\n"
+        );
+        write.write_all(head.as_bytes()).await.expect("a request");
+        let mut lines = BufReader::new(read).lines();
+        let first = lines.next_line().await.expect("an answer");
+        let first = first.expect("a status line");
+        let status = first.split(' ').nth(1).and_then(|it| it.parse().ok());
+        while lines
+            .next_line()
+            .await
+            .expect("a head")
+            .is_some_and(|line| !line.is_empty())
+        {}
+        Self {
+            status: status.expect("a status"),
+            lines,
+            waiting: VecDeque::new(),
+            _write: write,
+        }
+    }
+
+    /// The next event; none once the stream is over.
+    ///
+    /// # Panics
+    /// When neither comes.
+    pub async fn next(&mut self) -> Option<Event> {
+        let reading = tokio::time::timeout(PATIENCE, self.read());
+        reading.await.expect("an event, or the end of the stream")
+    }
+
+    /// The next event that is no bookmark.
+    ///
+    /// # Panics
+    /// When neither it nor the end comes.
+    pub async fn news(&mut self) -> Option<Event> {
+        loop {
+            let event = self.next().await?;
+            if event.event != "bookmark" {
+                return Some(event);
+            }
+        }
+    }
+
+    /// Bodies come in chunks, each with its size before it: a chunk begins and ends with an event.
+    async fn read(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.waiting.pop_front() {
+                return Some(event);
+            }
+            let size = self.lines.next_line().await.ok()??;
+            let size = usize::from_str_radix(size.trim(), 16).ok()?;
+            if size == 0 {
+                return None;
+            }
+            let mut chunk = vec![0; size + 2];
+            let body = self.lines.get_mut();
+            body.read_exact(&mut chunk).await.ok()?;
+            let text = String::from_utf8(chunk).expect("text");
+            self.waiting
+                .extend(text.trim_end().split("\n\n").map(event));
+        }
+    }
+}
+
+fn event(text: &str) -> Event {
+    let field = |name: &str| {
+        let mut lines = text.lines();
+        lines.find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    };
+    Event {
+        event: field("event").expect("a name").to_owned(),
+        id: field("id").map(str::to_owned),
+        data: serde_json::from_str(field("data").expect("data")).expect("JSON"),
+    }
+}
