@@ -19,6 +19,7 @@ use std::time::Instant;
 
 use hayward_service::clock::Clock;
 use hayward_service::origin::{Asked, Witness};
+use parking_lot::Mutex;
 use sqlx::PgPool;
 
 pub(crate) use self::deeds::Deeds;
@@ -32,6 +33,8 @@ pub struct Auditor {
     clock: Arc<dyn Clock>,
     refusals: Refusals,
     checked: tokio::sync::Mutex<check::Checked>,
+    /// Number of the record up to which looks have followed the chain.
+    followed_to: Mutex<Option<u64>>,
 }
 
 impl Auditor {
@@ -41,7 +44,13 @@ impl Auditor {
             clock,
             refusals: Refusals::new(Instant::now()),
             checked: tokio::sync::Mutex::default(),
+            followed_to: Mutex::default(),
         })
+    }
+
+    /// How far the looks of this process have followed the chain, once there was one.
+    pub(crate) fn followed_to(&self) -> Option<u64> {
+        *self.followed_to.lock()
     }
 
     /// Those that may be written now.

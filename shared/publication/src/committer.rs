@@ -9,6 +9,7 @@
 
 mod batch;
 mod measured;
+mod taken;
 mod term;
 
 use std::future::Future;
@@ -47,6 +48,19 @@ pub trait Ledger: Sized + Send + 'static {
     /// Applies one command. Each command answers through its own reply; a refused one changes
     /// nothing and harms no other.
     fn apply(&mut self, command: Self::Command, moment: &Moment, batch: &mut Batch<Self::Rows>);
+
+    /// Whether this command repeats, under its key, one that was done (A4): then its answer is
+    /// given again although the revision has moved since, because of it.
+    fn repeats(&self, command: &Self::Command) -> bool {
+        let _ = command;
+        false
+    }
+
+    /// How a command is tried that somebody wants to be tried only (A10).
+    fn trial(&self, command: &Self::Command) -> Trial<Self> {
+        let _ = command;
+        Trial::Never
+    }
 
     /// Time to decide: called after each batch of commands and whenever the wake it asked for is
     /// due.
@@ -131,6 +145,36 @@ pub struct Committed<T> {
 struct Sent<C> {
     command: C,
     asked: Option<Asked>,
+    terms: Option<Terms>,
+}
+
+/// On which terms a command may be applied (A10), and who is told when it may not.
+struct Terms {
+    /// Only at this revision.
+    only_at: Option<u64>,
+    /// Only while an entry is what its reader saw.
+    only_if: Option<Generation>,
+    dry_run: bool,
+    refused: oneshot::Sender<CommitError>,
+}
+
+/// An entry as somebody saw it: its generation is the revision of its last change.
+#[derive(Debug, Clone)]
+pub struct Generation {
+    pub publication: &'static str,
+    pub key: String,
+    pub generation: u64,
+}
+
+/// How a command is tried (A10).
+pub enum Trial<L> {
+    /// Not at all.
+    Never,
+    /// On the working set itself: the command sees that it is tried, and changes nothing of it.
+    ByItself,
+    /// On a copy of the working set, which is thrown away. It must share nothing with the original
+    /// that the command changes.
+    OnACopy(Box<L>),
 }
 
 /// Sends commands to the committer. Cheap to clone.
@@ -159,18 +203,44 @@ impl<C: Send + 'static> Handle<C> {
         &self,
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
+        self.ask_if(None, command).await
+    }
+
+    /// The same, if this entry is still of this generation (A5, I9).
+    ///
+    /// # Errors
+    /// As [`Self::ask`]; `Changed` when it is not.
+    pub async fn ask_if<T: Send + 'static>(
+        &self,
+        only_if: Option<Generation>,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<Committed<T>, CommitError> {
         self.publisher.leading()?;
         let (reply, answer) = oneshot::channel();
+        let asked = origin::current();
+        let origin = asked.as_ref().map(|asked| Arc::clone(&asked.origin));
+        let (terms, refusal) = Terms::of(asked.as_ref(), only_if)?.unzip();
         let sent = Sent {
             command: command(Reply::new(reply)),
-            asked: origin::current(),
+            asked,
+            terms,
         };
         self.queue.try_send(sent).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,
             mpsc::error::TrySendError::Closed(_) => CommitError::Standby,
         })?;
         let answer = answer.instrument(measured::commit_span());
-        answer.await.unwrap_or(Err(CommitError::Unavailable))
+        if let Ok(answer) = answer.await {
+            if let (Ok(done), Some(origin)) = (&answer, origin) {
+                origin.done_at(done.revision);
+            }
+            return answer;
+        }
+        let refused = match refusal {
+            Some(refusal) => refusal.await.ok(),
+            None => None,
+        };
+        Err(refused.unwrap_or(CommitError::Unavailable))
     }
 
     pub fn publisher(&self) -> &Arc<Publisher> {
@@ -214,10 +284,14 @@ impl Committer {
             publisher: publisher.clone(),
             auditor: auditor.clone(),
         };
-        let pulse = measured::Pulse::new(settings.service, publisher.clone(), move || {
-            let queue = backlog.upgrade();
-            queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
-        });
+        let pulse = measured::Pulse::new(
+            settings.service,
+            (publisher.clone(), auditor.clone()),
+            move || {
+                let queue = backlog.upgrade();
+                queue.map_or(0, |queue| queue.max_capacity() - queue.capacity())
+            },
+        );
         let office = term::Office {
             pulse,
             settings,

@@ -25,7 +25,7 @@ pub struct Since {
     #[param(required = false, nullable = false)]
     pub since: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
     #[param(required = false, maximum = 25)]
     pub wait: u64,
 }

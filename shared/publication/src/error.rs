@@ -48,6 +48,18 @@ pub enum CommitError {
     /// More commands wait than the queue may hold (I25).
     #[error("too many changes wait to be committed")]
     Busy,
+    /// The caller wanted it at another revision than the service is at (A10).
+    #[error("asked for at revision {asked}, and the service is at {now}; look again")]
+    Moved { asked: u64, now: u64 },
+    /// What the caller changes is not what it saw (A5).
+    #[error("it was changed since it was read; look again")]
+    Changed,
+    /// What the caller said of a revision is none (A10).
+    #[error("{}", .0.detail)]
+    Unreadable(Box<Problem>),
+    /// Asked to try what cannot be tried (A10).
+    #[error("this has no dry run; nothing was done")]
+    NoDryRun,
     /// The database answers from before something that was already seen (R9): nothing is written
     /// until an operator has looked.
     #[error("{WENT_BACK}, and nothing is written: {0}")]
@@ -61,6 +73,14 @@ impl From<CommitError> for Problem {
             CommitError::Standby => Problem::new(Code::Standby, text),
             CommitError::Unavailable => Problem::new(Code::Unavailable, text),
             CommitError::Busy => Problem::new(Code::TooManyRequests, text),
+            CommitError::Moved { now, .. } => {
+                Problem::new(Code::RevisionMoved, text).with("revision", now)
+            }
+            CommitError::Changed => Problem::new(Code::PreconditionFailed, text),
+            CommitError::Unreadable(problem) => *problem,
+            CommitError::NoDryRun => {
+                Problem::new(Code::Invalid, text).at("/query/dry_run", "leave it out to do it")
+            }
             CommitError::WentBack(found) => Problem::new(Code::WentBack, text)
                 .with(LINEAGE, found.lineage.to_string())
                 .with(EVIDENCE, found.evidence),

@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::time::Instant;
 
 use hayward_service::invariants::{Looks, Seen, Timed, timed};
+use hayward_service::limits::open_descriptors;
 use hayward_service::problem::Problem;
 use hayward_vocabulary::invariant::{Bound, bounded};
 
@@ -31,6 +32,7 @@ impl<C: Send + 'static> Looks for Look<C> {
             let answer = self.handle.ask(self.command).await?;
             let mut report = answer.value;
             report.bounds.push(waiting);
+            report.bounds.extend(descriptors(open_descriptors()));
             report.findings.push(timed(|| bounded(&report.bounds)));
             let started = Instant::now();
             let audited = self.handle.auditor().look().await;
@@ -56,9 +58,36 @@ fn waiting((waiting, most): (usize, usize)) -> Bound {
     }
 }
 
+/// Connections and files, as the system counts them and not as we believe to: what is opened and
+/// forgotten is in no list of ours.
+fn descriptors(open: Option<(u64, u64)>) -> Option<Bound> {
+    let (has, most) = open?;
+    Some(Bound {
+        what: "connections and files that are open",
+        has,
+        most: most - most / 10,
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn i25_what_is_open_is_counted_by_the_system() {
+        let (before, most) = open_descriptors().unwrap();
+        let kept: Vec<_> = (0..20).map(|_| std::fs::File::open("/dev/null")).collect();
+        let (now, _) = open_descriptors().unwrap();
+        assert!(kept.iter().all(Result::is_ok));
+        // Others of this process may close some of theirs meanwhile.
+        assert!(
+            now >= before.saturating_add(10) && now < most,
+            "{before} {now}"
+        );
+        let holds = |has| bounded(&[descriptors(Some((has, 1_000))).unwrap()]).holds();
+        assert!(holds(900) && !holds(901));
+        assert_eq!(descriptors(None), None);
+    }
 
     #[test]
     fn i25_a_queue_that_is_nearly_full_is_told() {

@@ -12,6 +12,7 @@
 //! never back, full ≡ delta.
 
 pub mod audit;
+pub mod changes;
 pub mod committer;
 pub mod cursor;
 pub mod endpoint;
@@ -23,10 +24,13 @@ mod lease;
 pub mod published;
 pub mod publisher;
 mod rows;
+pub mod stale;
 pub mod status;
 pub mod update;
 
-pub use committer::{Batch, Committed, Committer, Handle, Ledger, Moment, Reply, Wake};
+pub use committer::{
+    Batch, Committed, Committer, Generation, Handle, Ledger, Moment, Reply, Trial, Wake,
+};
 pub use cursor::Cursor;
 pub use error::{CommitError, WENT_BACK, WentBack};
 pub use followed::{Change, Followed};

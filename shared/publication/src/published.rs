@@ -6,6 +6,10 @@ use std::sync::Arc;
 
 use serde_json::value::RawValue;
 
+mod order;
+
+pub use order::Changed;
+
 /// An entry's body as sent; `None` marks a removal that readers may still have to be told.
 pub type Body = Option<Arc<RawValue>>;
 
@@ -14,6 +18,8 @@ struct Scope {
     entries: BTreeMap<Arc<str>, (u64, Body)>,
     by_revision: BTreeSet<(u64, Arc<str>)>,
     live: usize,
+    /// Whose the removed entries were, as far as that is known: their bodies are gone.
+    owners: BTreeMap<Arc<str>, Arc<str>>,
 }
 
 /// A map and its scopes. The scope `""` is used where a publication has only one.
@@ -49,6 +55,9 @@ impl Published {
         };
         let key: Arc<str> = key.into();
         scope.live += usize::from(body.is_some());
+        if body.is_some() {
+            scope.owners.remove(&key);
+        }
         if let Some((old, before)) = scope.entries.insert(key.clone(), (revision, body)) {
             scope.by_revision.remove(&(old, key.clone()));
             scope.live -= usize::from(before.is_some());
@@ -127,6 +136,7 @@ impl Published {
                 .cloned()
                 .collect();
             for (at, key) in old {
+                scope.owners.remove(&key);
                 scope.entries.remove(&key);
                 scope.by_revision.remove(&(at, key));
             }

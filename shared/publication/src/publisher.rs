@@ -3,6 +3,7 @@
 //! Invariants: readers see a commit whole or not at all; the revision never goes back while this
 //! process lives; a replica that does not lead answers nothing (its memory may be old).
 
+mod order;
 mod standing;
 
 use std::collections::{BTreeMap, HashMap};
@@ -24,6 +25,7 @@ use crate::follower::WAIT_SECONDS;
 use crate::published::{Body, News, Published};
 use crate::{CommitError, Cursor, WentBack};
 
+pub use order::{Walk, WhoseBody};
 pub use standing::Standing;
 
 /// Longest a reader may wait for news.
@@ -39,6 +41,8 @@ pub(crate) type Entry = (EntryKey, Body);
 struct Maps {
     lineage: Uuid,
     revision: u64,
+    /// Removals up to this revision are forgotten, also of publications that are empty since.
+    forgotten: u64,
     published: BTreeMap<&'static str, Published>,
 }
 
@@ -51,6 +55,8 @@ pub struct Publisher {
     neighbours: Mutex<BTreeMap<&'static str, Neighbour>>,
     /// Whose it is, for telemetry.
     service: OnceLock<&'static str>,
+    /// How the owner of an entry is read, for publications where that is needed after it is gone.
+    owners: RwLock<BTreeMap<&'static str, WhoseBody>>,
 }
 
 /// How a followed neighbour was last found.
@@ -85,6 +91,7 @@ impl Publisher {
             positions: Mutex::default(),
             neighbours: Mutex::default(),
             service: OnceLock::new(),
+            owners: RwLock::default(),
         })
     }
 
@@ -110,8 +117,21 @@ impl Publisher {
     /// # Errors
     /// 503 on standby; 409 when it was not reached.
     pub async fn visible(&self, least: Option<u64>) -> Result<(), Problem> {
-        const PATIENCE: Duration = Duration::from_secs(5);
         self.readable()?;
+        self.comes(least).await
+    }
+
+    /// The same for a reader of rows, which can be shown where memory cannot (R9).
+    ///
+    /// # Errors
+    /// As [`Self::visible`].
+    pub async fn visible_in_rows(&self, least: Option<u64>) -> Result<(), Problem> {
+        self.rows_readable()?;
+        self.comes(least).await
+    }
+
+    async fn comes(&self, least: Option<u64>) -> Result<(), Problem> {
+        const PATIENCE: Duration = Duration::from_secs(5);
         match least {
             Some(least) if !self.reached(least, PATIENCE).await => {
                 let detail = format!("revision {least} has not been reached yet");
@@ -242,7 +262,7 @@ impl Publisher {
         let news = match maps.published.get(publication) {
             Some(map) => map.since(scope, since),
             None => News {
-                full: since.is_none(),
+                full: since.is_none_or(|at| at < maps.forgotten),
                 ..News::default()
             },
         };
@@ -256,7 +276,7 @@ impl Publisher {
         let _ = self.service.set(service);
     }
 
-    fn cuts(&self, publication: &'static str, cut: &'static str) {
+    pub(crate) fn cuts(&self, publication: &'static str, cut: &'static str) {
         let service = self.service.get().copied().unwrap_or("unnamed");
         let attributes = [
             SERVICE.is(service),
@@ -285,7 +305,7 @@ impl Publisher {
         readings
     }
 
-    fn wait_for(&self, publication: &'static str, scope: &str) -> watch::Receiver<u64> {
+    pub(crate) fn wait_for(&self, publication: &'static str, scope: &str) -> watch::Receiver<u64> {
         let mut waiting = self.waiting.lock();
         waiting
             .entry((publication, scope.to_owned()))
@@ -345,6 +365,7 @@ impl Publisher {
             *maps = Maps {
                 lineage: at.lineage,
                 revision: at.revision,
+                forgotten,
                 published,
             };
         }
@@ -358,11 +379,19 @@ impl Publisher {
     pub(crate) fn advance(&self, revision: u64, entries: Vec<Entry>, forget: Option<u64>) {
         let mut touched: Vec<(&'static str, String)> = Vec::new();
         {
+            let owners = self.owners.read();
             let mut maps = self.maps.write();
             maps.revision = revision;
             for ((publication, scope, key), body) in entries {
                 let map = maps.published.entry(publication).or_default();
+                let owner = match (&body, owners.get(publication)) {
+                    (None, Some(whose)) => map.get(&scope, &key).and_then(|body| whose(body)),
+                    _ => None,
+                };
                 map.set(&scope, &key, revision, body);
+                if let Some(owner) = owner {
+                    map.belonged(&scope, &key, &owner);
+                }
                 if touched
                     .last()
                     .is_none_or(|last| last.0 != publication || last.1 != scope)
@@ -371,6 +400,7 @@ impl Publisher {
                 }
             }
             if let Some(forget) = forget {
+                maps.forgotten = maps.forgotten.max(forget);
                 for map in maps.published.values_mut() {
                     map.forget(forget);
                 }

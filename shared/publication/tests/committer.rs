@@ -9,7 +9,7 @@ use axum::extract::Request;
 use hayward_postgres::Schema;
 use hayward_publication::{
     Batch, CommitError, Committed, Committer, Cursor, Handle, Ledger, MIGRATOR, Moment, Reply,
-    Wake, committer,
+    Trial, Wake, committer,
 };
 use hayward_service::origin::{Origin, Witness as _};
 use hayward_service::{Principal, Scope, SystemClock};
@@ -25,6 +25,7 @@ const SCHEMA: Schema<'static> = Schema {
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The smallest ledger: named numbers that live in their publication alone.
+#[derive(Clone)]
 struct Numbers;
 
 enum Command {
@@ -56,6 +57,13 @@ impl Ledger for Numbers {
                 batch.answer(reply, moment.revision);
             }
             Command::Panic(_reply) => panic!("a record that panics its reader"),
+        }
+    }
+
+    fn trial(&self, command: &Command) -> Trial<Self> {
+        match command {
+            Command::Set(..) => Trial::OnACopy(Box::new(self.clone())),
+            Command::Panic(_) => Trial::Never,
         }
     }
 
@@ -175,6 +183,93 @@ async fn what_was_answered_survives_and_is_grouped() {
     }
     assert_eq!(handle.publisher().revision(), last);
     second.stop().await;
+}
+
+/// Does a change as a request would that has this query, and this `If-Revision`.
+async fn asked(
+    handle: &Handle<Command>,
+    (query, only_at): (&str, Option<u64>),
+    command: impl FnOnce(Reply<u64>) -> Command,
+) -> Result<Committed<u64>, CommitError> {
+    let mut request = Request::builder()
+        .method("PUT")
+        .uri(format!("/v1/numbers?{query}"));
+    if let Some(revision) = only_at {
+        request = request.header("if-revision", revision);
+    }
+    let ann = Arc::new(Principal::new("ann", [Scope::Operator]));
+    let origin = Origin::of(&request.body(Body::empty()).expect("a request"), Some(ann));
+    origin.scope(handle.ask(command)).await
+}
+
+fn to(number: u64) -> impl FnOnce(Reply<u64>) -> Command {
+    move |reply| Command::Set("a".to_owned(), Some(number), reply)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_a_change_is_made_only_at_the_revision_it_was_tried_at() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let first = set(&handle, "a", 1).await.expect("committed").revision;
+    let tried = asked(&handle, ("dry_run=true", None), to(2))
+        .await
+        .expect("tried");
+    assert_eq!(
+        (tried.revision, get(&handle, "a")),
+        (first, Some(1)),
+        "nothing came of it"
+    );
+    assert_eq!(handle.publisher().revision(), first);
+    let done = asked(&handle, ("", Some(tried.revision)), to(2))
+        .await
+        .expect("done");
+    assert_eq!((done.revision, get(&handle, "a")), (first + 1, Some(2)));
+    let moved = asked(&handle, ("", Some(tried.revision)), to(3)).await;
+    let Err(CommitError::Moved { asked: at, now }) = moved else {
+        panic!("{moved:?}");
+    };
+    assert_eq!((at, now), (first, first + 1));
+    let ahead = asked(&handle, ("", Some(first + 9)), to(3)).await;
+    assert!(matches!(ahead, Err(CommitError::Moved { .. })));
+    assert_eq!(get(&handle, "a"), Some(2));
+    // Tried on condition, it is refused for the same reason.
+    let moved = asked(&handle, ("dry_run=true", Some(first)), to(3)).await;
+    assert!(matches!(moved, Err(CommitError::Moved { .. })));
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_of_those_that_were_tried_at_one_revision_one_is_done() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let at = set(&handle, "a", 0).await.expect("committed").revision;
+    let asks = (1..=50).map(|number| {
+        let handle = handle.clone();
+        tokio::spawn(async move { asked(&handle, ("", Some(at)), to(number)).await.is_ok() })
+    });
+    let mut done = 0;
+    for ask in asks.collect::<Vec<_>>() {
+        done += u32::from(ask.await.expect("no panic"));
+    }
+    assert_eq!((done, handle.publisher().revision()), (1, at + 1));
+    committer.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_what_cannot_be_tried_is_refused_and_not_done() {
+    let database = database(&[SCHEMA]).await;
+    let (committer, handle) = start(&database, "one", Duration::from_secs(5)).await;
+    leads(&handle).await;
+    let request = Request::builder()
+        .method("POST")
+        .uri("/v1/numbers?dry_run=true");
+    let origin = Origin::of(&request.body(Body::empty()).expect("a request"), None);
+    let refused = origin.scope(handle.ask(Command::Panic)).await;
+    assert!(matches!(refused, Err(CommitError::NoDryRun)), "{refused:?}");
+    set(&handle, "a", 1).await.expect("it leads on");
+    committer.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

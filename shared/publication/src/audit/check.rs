@@ -79,6 +79,7 @@ impl Auditor {
         };
         checked.broken = followed.and_then(|()| ended()).err();
         checked.at = Some(at);
+        *self.followed_to.lock() = Some(at.number);
         Ok(())
     }
 }

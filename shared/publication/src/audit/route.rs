@@ -157,6 +157,5 @@ async fn page(tx: &mut PgConnection, service: &str, which: &Which) -> Result<Aud
 }
 
 fn bad(field: &str, detail: &str) -> Problem {
-    Problem::new(Code::BadRequest, "the query cannot be understood")
-        .at(format!("/query/{field}"), detail)
+    Problem::new(Code::Invalid, "this is no page of records").at(format!("/query/{field}"), detail)
 }

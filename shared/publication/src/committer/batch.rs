@@ -27,6 +27,13 @@ impl<T> Reply<T> {
 
 type Waiting = Box<dyn FnOnce(Result<u64, CommitError>) + Send>;
 
+/// What happens once a batch is committed, or not.
+enum Then {
+    Answer(Waiting),
+    /// A view is brought up to date.
+    Show(Waiting),
+}
+
 /// An entry is to read so; `doer` wants it.
 struct Put {
     key: EntryKey,
@@ -40,7 +47,9 @@ pub struct Batch<R> {
     puts: Vec<Put>,
     deeds: Deeds,
     followed: BTreeMap<&'static str, Cursor>,
-    waiting: Vec<Waiting>,
+    waiting: Vec<Then>,
+    /// What a trial looks at, and nothing is committed of: the revision that was committed last.
+    trial_at: Option<u64>,
 }
 
 impl<R: Default> Default for Batch<R> {
@@ -51,6 +60,17 @@ impl<R: Default> Default for Batch<R> {
             deeds: Deeds::default(),
             followed: BTreeMap::new(),
             waiting: Vec::new(),
+            trial_at: None,
+        }
+    }
+}
+
+impl<R: Default> Batch<R> {
+    /// One that is thrown away (A10).
+    pub(super) fn aside(at: u64) -> Self {
+        Self {
+            trial_at: Some(at),
+            ..Self::default()
         }
     }
 }
@@ -90,24 +110,24 @@ impl<R> Batch<R> {
 
     /// Answers a command once this batch is committed.
     pub fn answer<T: Send + 'static>(&mut self, reply: Reply<T>, value: T) {
-        self.waiting.push(Box::new(move |outcome| {
+        self.waiting.push(Then::Answer(Box::new(move |outcome| {
             // A caller that went away does not need its answer.
             drop(
                 reply
                     .0
                     .send(outcome.map(|revision| Committed { value, revision })),
             );
-        }));
+        })));
     }
 
     /// Runs `show` once this batch is committed, and never if it is not: for views that readers
     /// have of what is not published.
     pub fn once_committed(&mut self, show: impl FnOnce(u64) + Send + 'static) {
-        self.waiting.push(Box::new(move |outcome| {
+        self.waiting.push(Then::Show(Box::new(move |outcome| {
             if let Ok(revision) = outcome {
                 show(revision);
             }
-        }));
+        })));
     }
 
     /// Notes how far a neighbour has been read; written with the next thing that is.
@@ -115,6 +135,23 @@ impl<R> Batch<R> {
         if let Some(cursor) = cursor {
             self.followed.insert(source, cursor);
         }
+    }
+
+    /// Nothing may come of this command (A10): it says what would, and leaves the working set as it
+    /// is. Of a copy it may change what it likes.
+    pub fn is_trial(&self) -> bool {
+        self.trial_at.is_some()
+    }
+
+    /// A command before has changed this entry of a publication without scopes.
+    pub(super) fn puts_into(&self, publication: &str, key: &str) -> bool {
+        let mut puts = self.puts.iter();
+        puts.any(|put| put.key.0 == publication && put.key.2 == key)
+    }
+
+    /// No command before has changed an entry.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.puts.is_empty()
     }
 
     /// What follows is done because of this request.
@@ -153,6 +190,16 @@ impl<R> Batch<R> {
         news
     }
 
+    /// Gives the answer to what was only tried, with the revision that was looked at: the one of
+    /// before this batch, for what comes after in it has not been seen. Everything else is let go.
+    pub(super) fn answer_alone(self) {
+        for then in self.waiting {
+            if let (Then::Answer(answer), Some(at)) = (then, self.trial_at) {
+                answer(Ok(at));
+            }
+        }
+    }
+
     pub(super) fn deeds(&mut self) -> Deeds {
         std::mem::take(&mut self.deeds)
     }
@@ -171,12 +218,12 @@ fn same(one: &Body, other: &Body) -> bool {
 }
 
 /// The callers of one batch.
-pub(super) struct Answers(Vec<Waiting>);
+pub(super) struct Answers(Vec<Then>);
 
 impl Answers {
     pub(super) fn give(self, outcome: &Result<u64, CommitError>) {
-        for waiting in self.0 {
-            waiting(outcome.clone());
+        for Then::Answer(then) | Then::Show(then) in self.0 {
+            then(outcome.clone());
         }
     }
 }

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hayward_service::metrics::catalogue::{
+    AUDIT_BEHIND, AUDIT_CAUSE, AUDIT_LENGTH, AUDIT_OUTCOME, AUDIT_RECORDS, AUDIT_REFUSALS,
     COMMITTER_BATCH, COMMITTER_WAITING, DB_DURATION, DB_POOL, DB_RETRIES, DB_SUMMARY, DB_SYSTEM,
     DB_WAIT, EPOCH, FENCED_WRITES, LEADER_CHANGES, LEADING, RETRY, SERVICE, SINCE_COMMIT,
     TRANSACTION_AGE,
 };
 use hayward_service::metrics::{Reading, board};
-use hayward_service::telemetry::collected;
+use hayward_service::telemetry::{collected, traced};
 use opentelemetry::KeyValue;
 use parking_lot::Mutex;
 
+use crate::audit::{AuditOutcome, AuditRecord, Auditor};
 use crate::publisher::Publisher;
 
 /// Gauges are read so often, and less often where reading them takes long.
@@ -23,9 +25,32 @@ const ONE_IN: u32 = 100;
 const OWN: &str = "committer";
 const LEDGER: &str = "ledger";
 
+/// Why requests are refused, as the catalogue has it.
+const CAUSES: [&str; 6] = [
+    "unauthenticated",
+    "forbidden",
+    "absent",
+    "conflict",
+    "too_much",
+    "invalid",
+];
+
+/// Of what was answered. A record that stands for many different ones has no answer of its own:
+/// that is what a flood makes of them.
+fn cause(status: Option<u16>) -> &'static str {
+    match status {
+        Some(401) => "unauthenticated",
+        Some(403) => "forbidden",
+        Some(404 | 410) => "absent",
+        Some(409 | 412 | 428) => "conflict",
+        None | Some(413 | 429) => "too_much",
+        Some(_) => "invalid",
+    }
+}
+
 /// Child of a request that changes something; where there is no request, none.
 pub(super) fn commit_span() -> tracing::Span {
-    if collected() && !tracing::Span::current().is_none() {
+    if traced() && !tracing::Span::current().is_none() {
         tracing::info_span!("commit")
     } else {
         tracing::Span::none()
@@ -42,12 +67,15 @@ struct Clocks {
     read: Option<Instant>,
     /// Reading the gauges of the ledger took so long.
     cost: Duration,
+    /// Number of the last audit record.
+    recorded: u64,
 }
 
 struct Own {
     service: &'static str,
     publisher: Arc<Publisher>,
     backlog: Box<dyn Fn() -> usize + Send + Sync>,
+    auditor: Arc<Auditor>,
     clocks: Mutex<Clocks>,
 }
 
@@ -56,12 +84,13 @@ impl Own {
     fn readings(&self) -> Vec<Reading> {
         let whose = || vec![SERVICE.is(self.service)];
         let seconds = |since: Option<Instant>| since.map_or(0.0, |it| it.elapsed().as_secs_f64());
-        let (epoch, committed, since) = {
+        let (epoch, committed, since, recorded) = {
             let clocks = self.clocks.lock();
             (
                 clocks.epoch,
                 seconds(clocks.committed),
                 seconds(clocks.since),
+                clocks.recorded,
             )
         };
         let Some(epoch) = epoch else {
@@ -74,7 +103,13 @@ impl Own {
             SINCE_COMMIT.reads(committed, whose()),
             TRANSACTION_AGE.reads(since, whose()),
             COMMITTER_WAITING.counts(waiting, whose()),
+            AUDIT_LENGTH.counts(recorded, whose()),
         ];
+        // Before the first look nobody knows how far the chain was followed.
+        if let Some(followed) = self.auditor.followed_to() {
+            let behind = recorded.saturating_sub(followed);
+            readings.push(AUDIT_BEHIND.counts(behind, whose()));
+        }
         readings.extend(self.publisher.readings(self.service));
         readings
     }
@@ -86,7 +121,7 @@ pub(super) struct Pulse(Arc<Own>);
 impl Pulse {
     pub fn new(
         service: &'static str,
-        publisher: Arc<Publisher>,
+        (publisher, auditor): (Arc<Publisher>, Arc<Auditor>),
         backlog: impl Fn() -> usize + Send + Sync + 'static,
     ) -> Self {
         publisher.serves(service);
@@ -94,6 +129,7 @@ impl Pulse {
             service,
             publisher,
             backlog: Box::new(backlog),
+            auditor,
             clocks: Mutex::default(),
         });
         // A committer that is gone says nothing.
@@ -112,6 +148,12 @@ impl Pulse {
     pub fn leads(&self, epoch: i64) {
         LEADER_CHANGES.add(1, &[self.whose()]);
         FENCED_WRITES.add(0, &[self.whose()]);
+        for outcome in [AuditOutcome::Committed, AuditOutcome::Refused] {
+            AUDIT_RECORDS.add(0, &[self.whose(), AUDIT_OUTCOME.is(outcome.word())]);
+        }
+        for cause in CAUSES {
+            AUDIT_REFUSALS.add(0, &[self.whose(), AUDIT_CAUSE.is(cause)]);
+        }
         *self.0.clocks.lock() = Clocks {
             epoch: u64::try_from(epoch).ok(),
             committed: Some(Instant::now()),
@@ -127,6 +169,26 @@ impl Pulse {
 
     pub fn fenced(&self) {
         FENCED_WRITES.add(1, &[self.whose()]);
+    }
+
+    /// The last audit record, as it was read.
+    pub fn records_until(&self, number: u64) {
+        self.0.clocks.lock().recorded = number;
+    }
+
+    /// These are in the database (T6).
+    pub fn recorded(&self, records: &[AuditRecord]) {
+        for record in records {
+            let outcome = AUDIT_OUTCOME.is(record.outcome.word());
+            AUDIT_RECORDS.add(1, &[self.whose(), outcome]);
+            if record.outcome == AuditOutcome::Refused {
+                let cause = AUDIT_CAUSE.is(cause(record.status));
+                AUDIT_REFUSALS.add(record.requests, &[self.whose(), cause]);
+            }
+        }
+        if let Some(last) = records.last() {
+            self.records_until(last.number);
+        }
     }
 
     pub fn retries(&self, cause: &'static str) {

@@ -14,7 +14,7 @@ use tracing::{info, warn};
 
 use super::batch::Answers;
 use super::measured::Pulse;
-use super::{Batch, Ledger, Moment, Sent, Settings, Wake};
+use super::{Batch, Ledger, Moment, Sent, Settings, Wake, taken};
 use crate::audit::{AuditRecord, Auditor, Link, rows as records};
 use crate::lease::{self, Term};
 use crate::publisher::{Entry, Publisher, Standing};
@@ -204,10 +204,7 @@ async fn serve<L: Ledger>(
         office.pulse.batch(gathered.len());
         let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
             for sent in gathered.drain(..) {
-                let weight = L::weight(&batch.rows);
-                batch.begin(sent.asked);
-                ledger.apply(sent.command, &moment, &mut batch);
-                batch.end(L::weight(&batch.rows) > weight);
+                taken::take(&mut ledger, sent, (&office.publisher, &moment), &mut batch);
             }
             ledger.round(&moment, &mut batch)
         }));
@@ -260,6 +257,7 @@ impl<L: Ledger> Writer<'_, L> {
         let stored = rows::load_entries(&mut tx).await?;
         let positions = rows::load_followed(&mut tx).await?;
         self.chain = records::head(&mut tx).await?;
+        self.office.pulse.records_until(self.chain.number);
         tx.commit().await?;
         self.office.publisher.remember(positions);
         let at = u64::try_from(self.at).unwrap_or(0);
@@ -324,6 +322,7 @@ impl<L: Ledger> Writer<'_, L> {
             }
         }
         self.chain = chain;
+        self.office.pulse.recorded(&records);
         self.show(news, answers);
         Ok(true)
     }
@@ -362,7 +361,10 @@ impl<L: Ledger> Writer<'_, L> {
         let (records, chain) = self.chained(&refusals, Vec::new());
         let done = self.append(&records).await;
         match done {
-            Ok(true) => self.chain = chain,
+            Ok(true) => {
+                self.chain = chain;
+                self.office.pulse.recorded(&records);
+            }
             _ => self.office.auditor.give_back(refusals),
         }
         done

@@ -49,6 +49,19 @@ impl Publisher {
         }
     }
 
+    /// Whether rows may be shown: while this replica leads, and in whatever process knows that the
+    /// database went back in time (R9), also one that was started after that. They are then as old
+    /// as the database is, and [`crate::stale`] says so.
+    ///
+    /// # Errors
+    /// `Standby`.
+    pub fn rows_readable(&self) -> Result<(), CommitError> {
+        match self.leading() {
+            Err(CommitError::WentBack(_)) => Ok(()),
+            other => other.map(drop),
+        }
+    }
+
     /// Follows changes of leadership.
     pub fn terms(&self) -> watch::Receiver<Standing> {
         self.standing.subscribe()
@@ -134,6 +147,23 @@ mod tests {
         assert_eq!(until, now + LEASE * 2);
         publisher.lead(2, now + LEASE);
         assert!(terms.has_changed().unwrap());
+    }
+
+    #[test]
+    fn r9_rows_are_shown_by_who_never_led_and_memory_is_not() {
+        let publisher = Publisher::new();
+        assert!(publisher.rows_readable().is_err(), "another replica leads");
+        publisher.went_back(WentBack {
+            lineage: uuid::Uuid::from_u128(7),
+            evidence: "older".to_owned(),
+        });
+        assert!(publisher.rows_readable().is_ok());
+        assert!(matches!(
+            publisher.readable(),
+            Err(CommitError::WentBack(_))
+        ));
+        publisher.forgive();
+        assert!(publisher.rows_readable().is_err());
     }
 
     #[test]

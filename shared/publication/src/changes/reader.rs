@@ -1,0 +1,255 @@
+//! One reader of the changes: what it asked for, what it may see, and how far it is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_service::auth::StillGood;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Shutdown};
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+use tokio::time::Instant;
+
+use super::{Feed, Kind, Whose, gone, oversees};
+use crate::publisher::Standing;
+use crate::{Cursor, Publisher};
+
+/// Changes looked at in one piece. A piece may hold more where one commit does.
+const PIECE: usize = 1_000;
+/// A token that is revoked ends a stream within so long (S8).
+const LOOK_AT_THE_TOKEN: Duration = Duration::from_secs(1);
+/// Under whose name readers of changes are counted (T6).
+const NAME: &str = "changes";
+
+/// Where a reader begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Since {
+    Now,
+    Revision(u64),
+    Cursor(Cursor),
+}
+
+impl Since {
+    /// # Errors
+    /// 400 when it is none of these.
+    pub fn read(text: &str) -> Result<Self, Problem> {
+        if text == "now" {
+            return Ok(Self::Now);
+        }
+        let revision = text.parse().ok().map(Self::Revision);
+        let read = revision.or_else(|| Cursor::parse(text).map(Self::Cursor));
+        read.ok_or_else(|| {
+            let detail = "takes a revision, a cursor of an earlier answer, or `now`";
+            Problem::new(Code::BadRequest, "the query cannot be understood")
+                .at("/query/since", detail)
+        })
+    }
+}
+
+/// The kinds that were asked for, among those that the caller may see.
+///
+/// # Errors
+/// 422 for a kind that there is not, 403 for one that is not theirs to see.
+pub fn chosen(
+    feed: Feed,
+    caller: &Caller,
+    asked: Option<&str>,
+) -> Result<Vec<&'static Kind>, Problem> {
+    let may = |kind: &Kind| kind.whose != Whose::Overseers || oversees(caller);
+    let Some(asked) = asked else {
+        return Ok(feed.kinds.iter().filter(|kind| may(kind)).collect());
+    };
+    let kinds = asked.split(',').map(|name| {
+        let kind = feed.kinds.iter().find(|kind| kind.name == name);
+        let Some(kind) = kind else {
+            let known: Vec<_> = feed.kinds.iter().map(|kind| kind.name).collect();
+            let detail = format!("takes some of {}, with commas between", known.join(", "));
+            return Err(
+                Problem::new(Code::Invalid, "there is no such kind").at("/query/kinds", detail)
+            );
+        };
+        if may(kind) {
+            return Ok(kind);
+        }
+        let detail = format!("changes of kind {name} are told to operators and viewers only");
+        Err(Problem::forbidden(detail))
+    });
+    kinds.collect()
+}
+
+/// Why nothing more is told.
+#[derive(Debug)]
+pub enum End {
+    ShuttingDown,
+    Unauthenticated,
+    /// This replica leads no more; another one tells what comes next.
+    Standby(Problem),
+    TooOld(Problem),
+}
+
+impl End {
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::ShuttingDown => "shutting_down",
+            Self::Unauthenticated => "unauthenticated",
+            Self::Standby(_) => "standby",
+            Self::TooOld(_) => "gone",
+        }
+    }
+
+    pub fn problem(self) -> Problem {
+        match self {
+            Self::ShuttingDown => Problem::new(Code::Unavailable, "this replica is shutting down"),
+            Self::Unauthenticated => {
+                Problem::new(Code::Unauthenticated, "this token is good no more")
+            }
+            Self::Standby(problem) | Self::TooOld(problem) => problem,
+        }
+    }
+}
+
+/// One change as it is told.
+pub struct Told {
+    pub revision: u64,
+    pub kind: &'static str,
+    pub id: Arc<str>,
+    pub object: Option<Arc<RawValue>>,
+}
+
+pub struct Reader {
+    pub publisher: Arc<Publisher>,
+    pub caller: Caller,
+    pub kinds: Vec<&'static Kind>,
+    pub at: Cursor,
+    pub good: Option<StillGood>,
+    pub shutdown: Shutdown,
+    revisions: watch::Receiver<u64>,
+    terms: watch::Receiver<Standing>,
+    /// While it is held, this reader is counted.
+    _counted: watch::Receiver<u64>,
+}
+
+impl Reader {
+    /// # Errors
+    /// 410 when the position is too old or of another history, 409 when it is from the future, 503
+    /// when this replica does not lead.
+    pub async fn new(
+        publisher: Arc<Publisher>,
+        (caller, kinds): (Caller, Vec<&'static Kind>),
+        since: Since,
+        (good, shutdown): (Option<StillGood>, Shutdown),
+    ) -> Result<Self, Problem> {
+        publisher.leading()?;
+        let (now, _) = publisher.range();
+        let at = match since {
+            Since::Now => now,
+            Since::Revision(revision) => Cursor { revision, ..now },
+            Since::Cursor(cursor) => cursor,
+        };
+        if at.lineage != now.lineage {
+            publisher.cuts(NAME, "other_history");
+            let detail = "this position belongs to a history that an operator has given up";
+            return Err(gone(detail.to_owned(), publisher.range().1));
+        }
+        publisher.visible(Some(at.revision)).await?;
+        let reader = Self {
+            revisions: publisher.revisions(),
+            terms: publisher.terms(),
+            _counted: publisher.wait_for(NAME, ""),
+            publisher,
+            caller,
+            kinds,
+            at,
+            good,
+            shutdown,
+        };
+        reader.may_go_on().map_err(End::problem)?;
+        Ok(reader)
+    }
+
+    fn may_go_on(&self) -> Result<(), End> {
+        if self.shutdown.begun() {
+            return Err(End::ShuttingDown);
+        }
+        if self.good.as_ref().is_some_and(|good| !good.holds()) {
+            return Err(End::Unauthenticated);
+        }
+        let leading = self.publisher.leading();
+        leading.map_err(|error| End::Standby(error.into()))?;
+        let (now, oldest) = self.publisher.range();
+        if now.lineage != self.at.lineage {
+            let detail = "another history has begun".to_owned();
+            return Err(End::TooOld(gone(detail, oldest)));
+        }
+        if self.at.revision < oldest {
+            self.publisher.cuts(NAME, "forgotten");
+            let at = self.at.revision;
+            let detail = format!("what went after revision {at} is not known any more");
+            return Err(End::TooOld(gone(detail, oldest)));
+        }
+        Ok(())
+    }
+
+    /// The next piece of what there is to tell, and whether there is more already.
+    pub fn piece(&mut self) -> Result<(Vec<Told>, bool), End> {
+        self.may_go_on()?;
+        let own = (!oversees(&self.caller)).then_some(self.caller.name.as_str());
+        let mut asked: Vec<(&'static str, Option<&str>)> = Vec::new();
+        for kind in &self.kinds {
+            let scope = own.filter(|_| kind.whose == Whose::InScope);
+            if !asked.contains(&(kind.publication, scope)) {
+                asked.push((kind.publication, scope));
+            }
+        }
+        let walk = self.publisher.walk(&asked, self.at.revision, PIECE);
+        let mut told = Vec::new();
+        for (publication, change) in walk.changes {
+            let of = self.kinds.iter();
+            let mut of = of.filter(|kind| kind.is_of(publication, &change.key));
+            let Some(kind) = of.next() else { continue };
+            match own.map_or(Some(true), |user| kind.concerns(user, &change)) {
+                Some(true) => {}
+                Some(false) => continue,
+                None => return Err(self.unattributed(change.revision)),
+            }
+            let object = change.body.as_ref().map(kind.show);
+            // An entry that does not read as its own type is a defect, and hidden.
+            if object.as_ref().is_some_and(Option::is_none) {
+                tracing::error!(kind = kind.name, "a published entry does not read");
+                continue;
+            }
+            told.push(Told {
+                revision: change.revision,
+                kind: kind.name,
+                id: change.key,
+                object: object.flatten(),
+            });
+        }
+        self.at.revision = walk.until;
+        Ok((told, walk.more))
+    }
+
+    /// Something went before this process led: nobody can say whose it was.
+    fn unattributed(&self, revision: u64) -> End {
+        self.publisher.cuts(NAME, "forgotten");
+        let detail = format!("whose what went at revision {revision} was is not known any more");
+        End::TooOld(gone(detail, revision))
+    }
+
+    /// Waits for a commit after the last piece, at most until then.
+    pub async fn news(&mut self, until: Instant) -> Result<(), End> {
+        let at = self.at.revision;
+        while self.publisher.revision() <= at && Instant::now() < until {
+            self.may_go_on()?;
+            let look = until.min(Instant::now() + LOOK_AT_THE_TOKEN);
+            let leads = |standing: &Standing| matches!(standing, Standing::Leading { .. });
+            tokio::select! {
+                _ = self.revisions.wait_for(|now| *now > at) => {}
+                _ = self.terms.wait_for(|standing| !leads(standing)) => {}
+                () = self.shutdown.wait() => {}
+                () = tokio::time::sleep_until(look) => {}
+            }
+        }
+        self.may_go_on()
+    }
+}

@@ -1,0 +1,156 @@
+//! The route and its two forms.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::body::Body;
+use axum::extract::State;
+use axum::http::{HeaderMap, HeaderName, header};
+use axum::response::{IntoResponse as _, Response};
+use hayward_service::admission::admit;
+use hayward_service::auth::StillGood;
+use hayward_service::extract::Query;
+use hayward_service::problem::{Code, Problem};
+use hayward_service::{Caller, Shutdown};
+use serde::Deserialize;
+use tokio::time::Instant;
+use utoipa::IntoParams;
+use utoipa::openapi::schema::Schema;
+use utoipa::openapi::{OpenApi, RefOr};
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
+
+use super::reader::{End, Reader, Since, chosen};
+use super::{Feed, ObjectChanges, stream};
+use crate::Publisher;
+
+/// Longest wait of a long poll, in seconds.
+const LONGEST: u64 = 25;
+/// Pieces one request looks at, at most, where nothing in them is the caller's to see (A6).
+const PIECES: u32 = 5;
+/// What browsers send when they go on after a break.
+const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+
+/// What [`Since::read`] takes.
+const SINCE: &str = "^(now|[0-9]{1,18}|[0-9a-f]{32}-[0-9]{1,18})$";
+
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+struct Asked {
+    /// Tells what changed after it: a revision, as lists and writes answer it; the `cursor` of an
+    /// earlier answer, or the `id` of an event; or `now`.
+    since: String,
+    /// Only these kinds of objects, with commas between; all that the caller may see when absent.
+    #[param(required = false, nullable = false)]
+    kinds: Option<String>,
+    /// Answers once, as JSON: when there is something to tell, or after so many seconds.
+    #[param(required = false, nullable = false, maximum = 25)]
+    wait: Option<u64>,
+}
+
+#[derive(Clone)]
+struct Source {
+    feed: Feed,
+    /// Absent where the route is only described.
+    publisher: Option<Arc<Publisher>>,
+}
+
+pub fn of(feed: Feed, publisher: Option<Arc<Publisher>>) -> OpenApiRouter {
+    let mut routes = OpenApiRouter::default().routes(routes!(follow_changes));
+    describe(routes.get_openapi_mut(), feed);
+    admit(routes, feed.admitted).with_state(Source { feed, publisher })
+}
+
+/// What may be asked for; kinds are others of each service.
+fn describe(document: &mut OpenApi, feed: Feed) {
+    let names: Vec<_> = feed.kinds.iter().map(|kind| kind.name).collect();
+    let one = format!("({})", names.join("|"));
+    let operations = document.paths.paths.values_mut().flat_map(|it| &mut it.get);
+    for parameter in operations.flat_map(|it| it.parameters.iter_mut().flatten()) {
+        let RefOr::T(parameter) = parameter else {
+            continue;
+        };
+        if let Some(RefOr::T(Schema::Object(schema))) = &mut parameter.schema {
+            match parameter.name.as_str() {
+                "kinds" => schema.pattern = Some(format!("^{one}(,{one})*$")),
+                "since" | "Last-Event-ID" => schema.pattern = Some(SINCE.to_owned()),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// What changes from here on, in the order in which it does, each object as its own route shows it.
+///
+/// Server-sent events: `changed` and `removed` tell of an object, and a `bookmark`, at least every
+/// 15 seconds, how far the stream is although there was nothing to tell. The last event of a commit
+/// has an `id`; whoever was cut goes on from it with `since` or `Last-Event-ID`, and is not told
+/// twice what came before it. `end` says why nothing more comes. With `wait` the same comes as a
+/// long poll. It tells the newest state of each object: what it was in between may be left out.
+#[utoipa::path(
+    get, path = "/v1/changes", operation_id = "follow_changes", tag = "changes",
+    params(
+        Asked,
+        ("Last-Event-ID" = Option<String>, Header,
+            description = "the `id` of the last event; counts for `since` where both are sent"),
+    ),
+    responses(
+        (status = 200, description = "the changes, or none after the wait",
+            content((ObjectChanges = "application/json"), (String = "text/event-stream"))),
+        (status = 403, description = "a kind that is not theirs to see", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "a revision that has not been given out", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 410, description = "what went since then is forgotten: read the lists, and go \
+            on from their revision; `oldest_revision` is the oldest that can be gone on from",
+            body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+async fn follow_changes(
+    State(source): State<Source>,
+    (caller, headers): (Caller, HeaderMap),
+    good: Option<Extension<StillGood>>,
+    shutdown: Option<Extension<Shutdown>>,
+    Query(asked): Query<Asked>,
+) -> Result<Response, Problem> {
+    let publisher = source.publisher.ok_or_else(Problem::standby)?;
+    let kinds = chosen(source.feed, &caller, asked.kinds.as_deref())?;
+    let since = since(&asked, &headers)?;
+    let good = good.map(|Extension(good)| good);
+    let shutdown = shutdown.map(|Extension(it)| it).unwrap_or_default();
+    let who = (caller, kinds);
+    let reader = Reader::new(publisher, who, since, (good, shutdown)).await?;
+    match asked.wait {
+        Some(wait) => once(reader, wait).await,
+        None => Ok(stream::answer(reader)),
+    }
+}
+
+fn since(asked: &Asked, headers: &HeaderMap) -> Result<Since, Problem> {
+    if asked.wait.is_some_and(|wait| wait > LONGEST) {
+        let detail = format!("at most {LONGEST} seconds");
+        return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
+    }
+    let last = headers.get(LAST_EVENT).and_then(|id| id.to_str().ok());
+    Since::read(last.unwrap_or(&asked.since))
+}
+
+/// The long poll: what there is, or the first that comes.
+async fn once(mut reader: Reader, wait: u64) -> Result<Response, Problem> {
+    let until = Instant::now() + Duration::from_secs(wait);
+    let mut pieces = 0;
+    loop {
+        let (told, more) = reader.piece().map_err(End::problem)?;
+        pieces += u32::from(more);
+        if !told.is_empty() || pieces >= PIECES || (!more && Instant::now() >= until) {
+            let body = stream::document(&told, reader.at);
+            let kind = (header::CONTENT_TYPE, "application/json");
+            return Ok(([kind], Body::from(body)).into_response());
+        }
+        if !more {
+            reader.news(until).await.map_err(End::problem)?;
+        }
+    }
+}

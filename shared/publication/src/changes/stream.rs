@@ -1,0 +1,160 @@
+//! How changes are written: as events, a piece whenever the reader has taken the one before, and
+//! as one document. Nothing is gathered for a reader that does not read: it is cut where its
+//! connection takes nothing for too long (S27), and goes on from its last event.
+
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::header;
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream::unfold;
+use tokio::time::Instant;
+
+use super::reader::{End, Reader, Told};
+use crate::Cursor;
+
+/// A7: at least each 15 seconds a reader hears how far it is.
+const BOOKMARK: Duration = Duration::from_secs(10);
+/// Bytes that are written at a time, and one change.
+const CHUNK: usize = 64 * 1024;
+/// Between two looks: a busy service commits hundreds of times a second, and its readers need not
+/// be woken by each.
+const BREATH: Duration = Duration::from_millis(50);
+
+pub fn answer(reader: Reader) -> Response {
+    let events = Events {
+        told: VecDeque::new(),
+        // The first tells where the reader begins.
+        bookmark: Instant::now(),
+        until: reader.at,
+        over: false,
+        reader,
+    };
+    let events = unfold(events, |mut events| async move {
+        let chunk = events.next().await?;
+        Some((Ok::<_, Infallible>(Bytes::from(chunk)), events))
+    });
+    let headers = [
+        (header::CONTENT_TYPE, "text/event-stream"),
+        (header::CACHE_CONTROL, "no-store"),
+    ];
+    (headers, Body::from_stream(events)).into_response()
+}
+
+struct Events {
+    reader: Reader,
+    /// Of the last piece, what is not written yet; all of it belongs to before `until`.
+    told: VecDeque<Told>,
+    until: Cursor,
+    /// When the next bookmark is due.
+    bookmark: Instant,
+    over: bool,
+}
+
+impl Events {
+    async fn next(&mut self) -> Option<String> {
+        let mut text = String::new();
+        if self.over {
+            return None;
+        }
+        while self.told.is_empty() {
+            if Instant::now() >= self.bookmark {
+                return Some(self.bookmark());
+            }
+            if let Err(end) = self.gather().await {
+                self.over = true;
+                let data = serde_json::json!({ "reason": end.word() });
+                write_event(&mut text, "end", &data.to_string(), None);
+                return Some(text);
+            }
+        }
+        while text.len() < CHUNK
+            && let Some(told) = self.told.pop_front()
+        {
+            // Only the last of a commit may be gone on from.
+            let next = self.told.front().map(|next| next.revision);
+            let at = (next != Some(told.revision)).then_some(Cursor {
+                revision: told.revision,
+                ..self.until
+            });
+            let event = if told.object.is_some() {
+                "changed"
+            } else {
+                "removed"
+            };
+            write_event(&mut text, event, &change(&told), at);
+        }
+        Some(text)
+    }
+
+    fn bookmark(&mut self) -> String {
+        self.bookmark = Instant::now() + BOOKMARK;
+        let data = serde_json::json!({ "revision": self.until.revision }).to_string();
+        let mut text = String::new();
+        write_event(&mut text, "bookmark", &data, Some(self.until));
+        text
+    }
+
+    /// The next piece; waits for it, though not longer than to the next bookmark.
+    async fn gather(&mut self) -> Result<(), End> {
+        let (told, more) = self.reader.piece()?;
+        self.until = self.reader.at;
+        if told.is_empty() && more {
+            // Nothing of a whole piece was theirs to see: others have their turn before the next.
+            tokio::task::yield_now().await;
+        }
+        if told.is_empty() && !more {
+            self.reader.news(self.bookmark).await?;
+            tokio::select! {
+                () = self.reader.shutdown.wait() => {}
+                () = tokio::time::sleep(BREATH) => {}
+            }
+        }
+        self.told = told.into();
+        Ok(())
+    }
+}
+
+fn write_event(text: &mut String, event: &str, data: &str, at: Option<Cursor>) {
+    // Writing to a String cannot fail, and JSON on one line holds no line break.
+    let _ = writeln!(text, "event: {event}\ndata: {data}");
+    if let Some(at) = at {
+        let _ = writeln!(text, "id: {at}");
+    }
+    text.push('\n');
+}
+
+fn quoted(text: &str) -> String {
+    serde_json::Value::from(text).to_string()
+}
+
+fn change(told: &Told) -> String {
+    let (revision, kind, id) = (told.revision, quoted(told.kind), quoted(&told.id));
+    let removed = told.object.is_none();
+    let mut text =
+        format!("{{\"revision\":{revision},\"kind\":{kind},\"id\":{id},\"removed\":{removed}");
+    if let Some(object) = &told.object {
+        let _ = write!(text, ",\"object\":{}", on_one_line(object.get()));
+    }
+    text.push('}');
+    text
+}
+
+/// Bodies come from the database as they were written, on one line; a line break between two of
+/// their words would end the event.
+fn on_one_line(json: &str) -> String {
+    json.replace(['\n', '\r'], " ")
+}
+
+/// The answer of a long poll.
+pub fn document(told: &[Told], at: Cursor) -> String {
+    let changes: Vec<String> = told.iter().map(change).collect();
+    format!(
+        "{{\"changes\":[{}],\"revision\":{},\"cursor\":\"{at}\"}}",
+        changes.join(","),
+        at.revision
+    )
+}

@@ -1,0 +1,137 @@
+//! The pure part of the change stream: order, whole commits, whose what is.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use hayward_service::{Principal, Shutdown};
+use serde_json::value::RawValue;
+use uuid::Uuid;
+
+use super::reader::{Reader, Since};
+use super::*;
+use crate::Cursor;
+use crate::publisher::Entry;
+
+const WORK: &str = "work";
+
+fn raw(text: &str) -> Arc<RawValue> {
+    RawValue::from_string(text.to_owned()).unwrap().into()
+}
+
+fn entry(scope: &str, key: &str, body: Option<&str>) -> Entry {
+    ((WORK, scope.to_owned(), key.to_owned()), body.map(raw))
+}
+
+/// The commits are one entry each, but the last, which has two.
+fn published() -> Arc<Publisher> {
+    let publisher = Publisher::new();
+    publisher.attribute(WORK, user_of);
+    let mine = r#"{"user":"ann"}"#;
+    for (revision, scope, key) in [(1, "ann", "a"), (2, "bob", "b"), (3, "ann", "c")] {
+        publisher.advance(revision, vec![entry(scope, key, Some(mine))], None);
+    }
+    let last = vec![entry("ann", "a", None), entry("bob", "d", Some(mine))];
+    publisher.advance(4, last, None);
+    publisher
+}
+
+fn keys(publisher: &Publisher, scope: Option<&str>, after: u64, most: usize) -> Vec<String> {
+    let walk = publisher.walk(&[(WORK, scope)], after, most);
+    let keys = walk.changes.iter();
+    keys.map(|(_, change)| format!("{}{}", change.key, change.revision))
+        .collect()
+}
+
+#[test]
+fn a7_changes_come_in_the_order_of_their_revisions_across_scopes() {
+    let publisher = published();
+    let mut all = keys(&publisher, None, 0, 10);
+    assert_eq!(all[..2], ["b2", "c3"], "what `a` was at first is not kept");
+    all[2..].sort();
+    assert_eq!(all[2..], ["a4", "d4"]);
+    assert_eq!(keys(&publisher, Some("ann"), 0, 10), ["c3", "a4"]);
+    assert!(keys(&publisher, None, 4, 10).is_empty());
+    assert!(keys(&publisher, Some("eve"), 0, 10).is_empty());
+}
+
+#[test]
+fn a7_a_commit_is_told_whole_however_small_the_piece() {
+    let publisher = published();
+    let walk = publisher.walk(&[(WORK, None)], 0, 1);
+    assert_eq!((walk.changes.len(), walk.until, walk.more), (1, 2, true));
+    let walk = publisher.walk(&[(WORK, None)], 3, 1);
+    assert_eq!((walk.changes.len(), walk.until, walk.more), (2, 4, false));
+}
+
+#[test]
+fn s12_what_went_is_told_to_whom_it_belonged_and_unsure_is_not_no() {
+    let publisher = published();
+    let kind = Kind {
+        name: "work",
+        publication: WORK,
+        prefix: "",
+        whose: Whose::InEntry,
+        show: as_it_is,
+    };
+    let gone = |publisher: &Publisher| {
+        let walk = publisher.walk(&[(WORK, Some("ann"))], 3, 10);
+        walk.changes.into_iter().next().unwrap().1
+    };
+    assert_eq!(kind.concerns("ann", &gone(&publisher)), Some(true));
+    assert_eq!(kind.concerns("bob", &gone(&publisher)), Some(false));
+    // A replica that takes over reads of what went only that it did.
+    let at = Cursor {
+        lineage: Uuid::nil(),
+        revision: 4,
+    };
+    publisher.replace(at, [(4, entry("ann", "a", None))], 0);
+    assert_eq!(kind.concerns("ann", &gone(&publisher)), None);
+}
+
+#[tokio::test]
+async fn a7_who_is_too_far_behind_is_told_where_to_begin_again() {
+    let publisher = published();
+    let at = Cursor {
+        lineage: Uuid::from_u128(7),
+        revision: 100,
+    };
+    publisher.replace(at, [(90, entry("ann", "a", Some("{}")))], 50);
+    publisher.lead(1, std::time::Instant::now() + Duration::from_mins(1));
+    let open = async |since| {
+        let ann = Arc::new(Principal::new("ann", [Scope::Submitter]));
+        let who = (Caller(ann), Vec::new());
+        let rest = (None, Shutdown::new());
+        Reader::new(Arc::clone(&publisher), who, since, rest)
+            .await
+            .map(drop)
+    };
+    assert!(open(Since::Revision(50)).await.is_ok());
+    assert!(open(Since::Cursor(at)).await.is_ok());
+    let old = open(Since::Revision(49)).await.unwrap_err();
+    assert_eq!(
+        (old.status().as_u16(), old.beside("oldest_revision")),
+        (410, Some(&50.into()))
+    );
+    let lineage = Uuid::nil();
+    let other = Since::Cursor(Cursor { lineage, ..at });
+    assert_eq!(open(other).await.unwrap_err().status(), 410);
+    publisher.stand_by();
+    assert_eq!(open(Since::Now).await.unwrap_err().status(), 503);
+}
+
+#[test]
+fn a_position_is_a_revision_a_cursor_or_now() {
+    assert_eq!(Since::read("now").unwrap(), Since::Now);
+    assert_eq!(Since::read("17").unwrap(), Since::Revision(17));
+    let cursor = Cursor {
+        lineage: Uuid::from_u128(7),
+        revision: 9,
+    };
+    assert_eq!(
+        Since::read(&cursor.to_string()).unwrap(),
+        Since::Cursor(cursor)
+    );
+    for bad in ["", "-1", "yesterday", "1-2"] {
+        assert_eq!(Since::read(bad).unwrap_err().status(), 400, "{bad}");
+    }
+}

@@ -1,0 +1,34 @@
+//! Answers of a service that is read-only say so (R9, A11): what they show is either what this
+//! process committed last, or what is left in a database that went back in time.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::Request;
+use axum::http::{HeaderName, HeaderValue};
+use axum::middleware::{Next, from_fn};
+use axum::response::Response;
+
+use crate::Publisher;
+use crate::publisher::Standing;
+
+/// On every answer that is no refusal, while it is so.
+pub const STALE: HeaderName = HeaderName::from_static("hayward-stale");
+const WENT_BACK: HeaderValue = HeaderValue::from_static("went_back");
+
+/// The routes of a service, with answers that say when they are stale.
+pub fn marked(router: Router, publisher: &Arc<Publisher>) -> Router {
+    let publisher = Arc::clone(publisher);
+    router.layer(from_fn(move |request: Request, next: Next| {
+        mark(Arc::clone(&publisher), request, next)
+    }))
+}
+
+async fn mark(publisher: Arc<Publisher>, request: Request, next: Next) -> Response {
+    let mut response = next.run(request).await;
+    let went_back = matches!(publisher.standing(), Standing::WentBack(_));
+    if went_back && response.status().is_success() {
+        response.headers_mut().insert(STALE, WENT_BACK);
+    }
+    response
+}
