@@ -11,15 +11,19 @@ mod groups;
 mod keys;
 mod life;
 mod scope;
+mod tenants;
 mod token;
 
-pub use acting::{ACT_AS, ANYONE, MOST as MOST_LISTED};
-pub use caller::{Caller, Door, OpenRoute, authenticate};
+pub use acting::{ACT_AS, ANYONE, MOST as MOST_LISTED, orchestrator_subject};
+pub use caller::{Caller, Door, OpenRoute, StillGood, authenticate};
 pub use groups::{BadGroups, Groups};
 pub use keys::{FreshIssuer, Keys, TokenOrder, read_secret, write_whole};
 pub use life::{TokenLife, longest_life_ms};
 pub use scope::{BadScope, Scope};
+pub use tenants::Tenant;
 pub use token::{Claims, Issuer, Refusal, Verifier};
+
+use std::sync::Arc;
 
 use hayward_vocabulary::{NodeName, WorkId};
 
@@ -35,6 +39,8 @@ pub struct Principal {
     pub groups: Groups,
     /// For whom they may act, when they are an orchestrator; see [`ACT_AS`].
     pub act_as: Vec<String>,
+    /// With whom they belong together, as the fleet says and not the token.
+    pub tenant: Option<Arc<Tenant>>,
     /// Who really asks, where they do it for somebody else (S11).
     pub actor: Option<String>,
 }
@@ -46,6 +52,7 @@ impl Principal {
             scopes: scopes.into(),
             groups: Groups::NONE,
             act_as: Vec::new(),
+            tenant: None,
             actor: None,
         }
     }
@@ -53,6 +60,31 @@ impl Principal {
     #[must_use]
     pub fn in_groups(self, groups: Groups) -> Self {
         Self { groups, ..self }
+    }
+
+    #[must_use]
+    pub fn in_tenant(self, tenant: Option<Arc<Tenant>>) -> Self {
+        Self { tenant, ..self }
+    }
+
+    /// They are told everything: operators, viewers, and services.
+    pub fn oversees(&self) -> bool {
+        self.has(&Scope::Operator) || self.has(&Scope::Viewer) || self.service().is_some()
+    }
+
+    /// Whether they may be told of this user by name. Of all others they are told amounts (S12).
+    /// Users know themselves and their tenant, orchestrators whom they may act for.
+    pub fn knows(&self, user: &str) -> bool {
+        let tenant = self.tenant.as_ref();
+        let orchestrates = |scope: &Scope| matches!(scope, Scope::Orchestrator(_));
+        let known = if self.has(&Scope::Submitter) {
+            self.name == user || tenant.is_some_and(|it| it.has(user))
+        } else if self.scopes.iter().any(orchestrates) {
+            self.lists(user)
+        } else {
+            false
+        };
+        known || self.oversees()
     }
 
     pub fn has(&self, scope: &Scope) -> bool {

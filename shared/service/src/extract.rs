@@ -3,6 +3,7 @@
 //! Bodies are bounded before they are parsed: in bytes and time by the frame, in depth here (S27).
 
 mod keys;
+mod whole;
 
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{BytesRejection, PathRejection};
@@ -24,6 +25,18 @@ pub struct Json<T>(pub T);
 /// The query of the request.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Query<T>(pub T);
+
+/// The query of a change that may be tried first (A10). The committer keeps to it, whatever the
+/// handler does.
+#[derive(Debug, Clone, Copy, Default, serde::Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct Trial {
+    /// Say what would come of it, and change nothing.
+    #[serde(default)]
+    #[param(required = false)]
+    pub dry_run: bool,
+}
 
 /// The parameters in the path.
 #[derive(Debug, Clone, Copy, Default)]
@@ -122,7 +135,7 @@ fn is_json(headers: &HeaderMap) -> bool {
     })
 }
 
-fn unreadable(rejection: BytesRejection) -> Problem {
+pub(crate) fn unreadable(rejection: BytesRejection) -> Problem {
     if has_source::<BodyTooSlow>(&rejection) {
         return Problem::new(Code::Timeout, BodyTooSlow.to_string());
     }
@@ -152,6 +165,14 @@ pub fn parse<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
         let detail = format!("the key {key:?} stands twice in one object");
         return Err(Problem::new(Code::MalformedJson, detail));
     }
+    // As it was written first: whoever is refused reads of their own text.
+    read(body).or_else(|problem| {
+        let plain = whole::plain(body).and_then(|text| read(&text).ok());
+        plain.ok_or(problem)
+    })
+}
+
+fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut reader = serde_json::Deserializer::from_slice(body);
     let value = serde_path_to_error::deserialize(&mut reader).map_err(|error| {
         let pointer = pointer_of(&error.path().to_string()).replace("/?", "");
@@ -171,14 +192,12 @@ mod tests {
     #[derive(Debug, serde::Deserialize)]
     #[serde(deny_unknown_fields)]
     struct Item {
-        #[serde(rename = "size")]
-        _size: u32,
+        size: u32,
     }
 
     #[derive(Debug, serde::Deserialize)]
     struct Order {
-        #[serde(rename = "items")]
-        _items: Vec<Item>,
+        items: Vec<Item>,
     }
 
     fn refusal(body: &str) -> Problem {
@@ -196,6 +215,15 @@ mod tests {
         assert!(refusal("{").errors[0].detail.contains("EOF"));
         assert_eq!(refusal("[1] x").status(), 400);
         assert_eq!(refusal(r#"{"items":[]} {}"#).errors.len(), 1);
+    }
+
+    #[test]
+    fn a2_a_whole_number_may_be_written_with_a_fraction_of_nothing() {
+        let order = parse::<Order>(br#"{"items":[{"size":2.0}]}"#).unwrap();
+        assert_eq!(order.items[0].size, 2);
+        let problem = refusal(r#"{"items":[{"size":2.5}]}"#);
+        assert_eq!(problem.errors[0].pointer, "/items/0/size");
+        assert!(problem.errors[0].detail.contains("2.5"), "{problem}");
     }
 
     #[test]

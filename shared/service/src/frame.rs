@@ -12,14 +12,17 @@
 mod callers;
 mod connection;
 mod costly;
+mod courtesy;
 mod crowd;
+mod insecure;
+mod lasting;
 mod pace;
+mod scrape;
 mod tls;
 
 use std::any::Any;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use axum::Router;
@@ -28,14 +31,15 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use parking_lot::Mutex;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpSocket};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower_http::catch_panic::CatchPanicLayer;
 
 use crate::auth::{Door, Verifier, authenticate};
+use crate::clock::{Clock as _, SystemClock};
 use crate::limits::{BODY, Deadline, LONGEST_WAIT, Limits};
-use crate::metrics::board;
-use crate::metrics::catalogue::{INSECURE, SERVICE};
+use crate::metrics::catalogue::{CERTIFICATE_LEFT, CERTIFICATE_LIFE, SERVICE};
+use crate::metrics::{Reading, board};
 use crate::origin::Witness;
 use crate::problem::{Code, Problem};
 use crate::request::{self, Waited};
@@ -44,10 +48,9 @@ use crate::shutdown::Shutdown;
 
 use callers::Callers;
 use costly::Costly;
+pub use insecure::InsecureModes;
+use scrape::Scrape;
 use tls::Tls;
-
-/// Logged again this often while an insecure mode is on (S3).
-const REMIND: Duration = Duration::from_mins(1);
 
 /// A server before it serves.
 pub struct Frame {
@@ -55,12 +58,15 @@ pub struct Frame {
     door: Door,
     allow_insecure: bool,
     tls: Option<Tls>,
+    scrape: Option<Scrape>,
     limits: Limits,
 }
 
-/// Modes that are less safe than the default, for `/v1/status` to name (S3).
-#[derive(Debug, Clone)]
-pub struct InsecureModes(pub Arc<[String]>);
+/// Bytes that are sent ahead to a client who does not take them yet; the system keeps twice as
+/// many. By itself it would keep megabytes for each of those who ask and never read (F39).
+const SENT_AHEAD: u32 = 256 * 1024;
+/// Connections that the system has taken and nobody has let in yet.
+const WAITING_TO_BE_LET_IN: u32 = 1_024;
 
 impl Frame {
     /// Without a verifier nobody has a good token, so only the open paths answer (S4).
@@ -73,6 +79,7 @@ impl Frame {
             },
             allow_insecure: false,
             tls: None,
+            scrape: None,
             limits: Limits::default(),
         }
     }
@@ -92,10 +99,11 @@ impl Frame {
         self
     }
 
-    /// What the settings say of the door: how it is locked, and how often one may knock.
+    /// What the settings say of the door: how it is locked, how often one may knock, and whether
+    /// there is a second one for whoever reads metrics, which is bound here.
     ///
     /// # Errors
-    /// When certificate and key cannot be used.
+    /// When certificate and key cannot be used, or the second address cannot be had.
     pub fn set(mut self, settings: &FrameSettings) -> anyhow::Result<Self> {
         self.allow_insecure = settings.allow_insecure;
         self.tls = match (&settings.tls_certificate, &settings.tls_key) {
@@ -103,7 +111,9 @@ impl Frame {
             (None, None) => None,
             _ => bail!("`tls_certificate` and `tls_key` go together"),
         };
+        self.scrape = Scrape::bind(settings, self.tls.is_some())?;
         self.limits.requests_per_second = settings.requests_per_second;
+        self.limits.tenant_requests_per_second = settings.tenant_requests_per_second;
         self.limits.requests_at_once = settings.requests_at_once;
         self.limits.streams_at_once = settings.streams_at_once;
         Ok(self)
@@ -129,18 +139,30 @@ impl Frame {
             .local_addr()
             .context("a listener without an address")?;
         let tls = self.tls;
-        check_address(address, self.allow_insecure || tls.is_some())?;
-        let insecure = insecure_modes(address, tls.is_some());
+        insecure::check_address(address, self.allow_insecure || tls.is_some())?;
+        let mut insecure = insecure::modes(address, tls.is_some());
+        if let Some(scrape) = &self.scrape {
+            insecure.extend(insecure::modes(scrape.address, tls.is_some()));
+            insecure.dedup();
+        }
         tracing::info!(service = self.name, %address, tls = tls.is_some(), "listening");
         let limits = Arc::new(self.limits);
-        tell_insecure(self.name, &insecure);
+        insecure::tell(self.name, &insecure);
+        tell_certificate(self.name, tls.as_ref());
         let modes = InsecureModes(insecure.clone().into());
         let router = router.layer(axum::Extension(modes));
+        let verifier = self.door.verifier.clone();
         let router = surrounded((self.name, router), self.door, &limits, &shutdown);
         let acceptor = tls.as_ref().map(|tls| tls.acceptor.clone());
+        let second = scrape::serve(
+            (self.name, self.scrape),
+            (verifier, acceptor.clone()),
+            (&limits, &shutdown),
+        );
+        let first = connection::serve(router, (listener, acceptor), &limits, &shutdown);
         tokio::select! {
-            () = connection::serve(router, (listener, acceptor), &limits, &shutdown) => {}
-            () = remind(self.name, &insecure) => {}
+            _ = async { tokio::join!(first, second) } => {}
+            () = insecure::remind(self.name, &insecure) => {}
             () = keep(tls.as_ref()) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
@@ -164,46 +186,27 @@ pub async fn serve(
         .await
 }
 
-/// Binds the address of the settings, unless strangers could reach it (S3).
+/// Binds the address of the settings, unless strangers could reach it without TLS (S3).
 ///
 /// # Errors
 /// When it is not allowed, or taken.
-pub async fn bind(settings: &FrameSettings) -> anyhow::Result<TcpListener> {
+pub fn bind(settings: &FrameSettings) -> anyhow::Result<TcpListener> {
+    insecure::refused_in_releases(settings.allow_insecure, insecure::RELEASE)?;
     let locked = settings.tls_certificate.is_some();
-    check_address(settings.listen, settings.allow_insecure || locked)?;
-    TcpListener::bind(settings.listen)
-        .await
-        .with_context(|| format!("cannot listen on {}", settings.listen))
+    insecure::check_address(settings.listen, settings.allow_insecure || locked)?;
+    listener(settings.listen).with_context(|| format!("cannot listen on {}", settings.listen))
 }
 
-fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
-    if address.ip().is_loopback() || allowed {
-        return Ok(());
-    }
-    bail!(
-        "{address} can be reached from other machines and there is no TLS; set `tls_certificate` \
-         and `tls_key`, or listen on 127.0.0.1, or set `allow_insecure` where something else \
-         protects the network"
-    )
-}
-
-/// What the status names and the log repeats each minute (S3).
-fn insecure_modes(address: SocketAddr, tls: bool) -> Vec<String> {
-    if address.ip().is_loopback() || tls {
-        return Vec::new();
-    }
-    vec![format!("plain_http_on_{}", address.ip())]
-}
-
-async fn remind(name: &str, insecure: &[String]) {
-    if insecure.is_empty() {
-        return std::future::pending().await;
-    }
-    let mut tick = tokio::time::interval(REMIND);
-    loop {
-        tick.tick().await;
-        tracing::warn!(service = name, modes = ?insecure, "insecure mode is on");
-    }
+fn listener(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    // Its connections have the same.
+    socket.set_send_buffer_size(SENT_AHEAD)?;
+    socket.bind(address)?;
+    socket.listen(WAITING_TO_BE_LET_IN)
 }
 
 async fn keep(tls: Option<&Tls>) {
@@ -213,11 +216,25 @@ async fn keep(tls: Option<&Tls>) {
     }
 }
 
-/// S3: whoever looks at a board sees it too.
-fn tell_insecure(name: &'static str, insecure: &[String]) {
-    let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
-    let reading = INSECURE.counts(modes, vec![SERVICE.is(name)]);
-    board::show(name, "frame", vec![reading]);
+/// T8: told by the clock of whoever asks, for it ages by itself.
+fn tell_certificate(name: &'static str, tls: Option<&Tls>) {
+    let Some(tls) = tls.cloned() else {
+        return;
+    };
+    board::ask(name, "certificate", move || {
+        let now_ms = SystemClock.now().unix_ms();
+        let life = tls.life();
+        life.map_or_else(Vec::new, |life| certificate(name, life, now_ms))
+    });
+}
+
+fn certificate(name: &'static str, life: tls::Life, now_ms: i64) -> Vec<Reading> {
+    let whose = || vec![SERVICE.is(name)];
+    let seconds = |ms: i64| i32::try_from(ms / 1_000).map_or(f64::from(i32::MAX), f64::from);
+    vec![
+        CERTIFICATE_LEFT.reads(seconds(life.to_ms - now_ms), whose()),
+        CERTIFICATE_LIFE.reads(seconds(life.to_ms - life.from_ms), whose()),
+    ]
 }
 
 fn surrounded(
@@ -353,19 +370,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn s3_only_loopback_is_served_without_being_told() {
-        let (near, far) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
-        check_address(near, false).unwrap();
-        assert!(
-            check_address(far, false)
-                .unwrap_err()
-                .to_string()
-                .contains("allow_insecure")
-        );
-        check_address(far, true).unwrap();
-        assert!(insecure_modes(near, false).is_empty());
-        assert_eq!(insecure_modes(far, false), ["plain_http_on_0.0.0.0"]);
-        assert!(insecure_modes(far, true).is_empty());
+    fn t8_what_is_left_of_a_certificate_is_told_also_when_nothing_is() {
+        let life = tls::Life {
+            from_ms: 10_000,
+            to_ms: 100_000,
+        };
+        let told = |now_ms| {
+            let readings = certificate("test", life, now_ms);
+            (readings[0].value, readings[1].value)
+        };
+        assert_eq!(told(40_000), (60.0, 90.0));
+        assert_eq!(told(105_000), (-5.0, 90.0));
     }
 
     #[test]

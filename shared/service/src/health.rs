@@ -113,11 +113,15 @@ pub struct Word {
     /// `alive`, `ready` or `not_ready`.
     #[schema(examples("ready"))]
     pub status: String,
+    /// What keeps it from serving; told to those alone who show a good token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_ready: Option<Vec<String>>,
 }
 
 fn word(status: &str) -> Json<Word> {
     Json(Word {
         status: status.to_owned(),
+        not_ready: None,
     })
 }
 
@@ -130,7 +134,7 @@ async fn livez() -> Json<Word> {
     word("alive")
 }
 
-/// Whether this replica may serve.
+/// Whether this replica may serve; with a good token, also which parts keep it from that.
 #[utoipa::path(
     get, path = "/readyz", operation_id = "readyz", tag = "health", security(()),
     responses(
@@ -138,13 +142,17 @@ async fn livez() -> Json<Word> {
         (status = 503, description = "it may not serve now", body = Word),
     ),
 )]
-async fn readyz(State(health): State<Health>) -> Response {
-    // S1: strangers learn one word; the reasons are in `/v1/status`.
-    if health.source.standing().not_ready.is_empty() {
-        word("ready").into_response()
+async fn readyz(State(health): State<Health>, caller: Option<Extension<Caller>>) -> Response {
+    let failing = health.source.standing().not_ready;
+    let (status, text) = if failing.is_empty() {
+        (StatusCode::OK, "ready")
     } else {
-        (StatusCode::SERVICE_UNAVAILABLE, word("not_ready")).into_response()
-    }
+        (StatusCode::SERVICE_UNAVAILABLE, "not_ready")
+    };
+    // S1: strangers learn one word.
+    let Json(word) = word(text);
+    let not_ready = caller.map(|_| failing);
+    (status, Json(Word { not_ready, ..word })).into_response()
 }
 
 /// How a service is.

@@ -36,19 +36,25 @@ impl Key {
     pub fn as_str(&self) -> &str {
         &self.0
     }
-}
 
-impl<S: Send + Sync> FromRequestParts<S> for Key {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
-        let Some(value) = parts.headers.get(HEADER) else {
+    /// # Errors
+    /// 400 when there is none, or none that can be one.
+    pub fn of(headers: &http::HeaderMap) -> Result<Self, Problem> {
+        let Some(value) = headers.get(HEADER) else {
             let detail = "this request needs an Idempotency-Key header";
             return Err(
                 Problem::new(Code::BadRequest, detail).at("/header/idempotency-key", detail)
             );
         };
         Self::new(value.to_str().unwrap_or(""))
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Key {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, _state: &S) -> Result<Self, Problem> {
+        Self::of(&parts.headers)
     }
 }
 
@@ -82,6 +88,8 @@ pub fn digest_of<B: serde::Serialize>(
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
     pub status: u16,
+    /// Where the thing is, its version, and the revision at which it is visible.
+    pub headers: Vec<(HeaderName, http::HeaderValue)>,
     pub body: bytes::Bytes,
 }
 
@@ -92,6 +100,7 @@ impl axum::response::IntoResponse for Answer {
             .unwrap_or(http::StatusCode::INTERNAL_SERVER_ERROR);
         let mut response = (status, self.body).into_response();
         let headers = response.headers_mut();
+        headers.extend(self.headers);
         headers.insert(REPLAYED, http::HeaderValue::from_static("true"));
         headers.insert(
             http::header::CONTENT_TYPE,
@@ -245,6 +254,7 @@ mod tests {
     fn answer(text: &'static str) -> Answer {
         Answer {
             status: 201,
+            headers: Vec::new(),
             body: bytes::Bytes::from_static(text.as_bytes()),
         }
     }

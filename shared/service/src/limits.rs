@@ -18,6 +18,30 @@ pub const BODY: usize = 1 << 20;
 pub const BULK_BODY: usize = 16 << 20;
 /// Longest wait a long poll may ask for.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// Seconds a query may ask to wait for news.
+pub const LONGEST_WISH: u64 = 25;
+
+/// Reads the `wait` of a query; a longer one than described is refused, as any value out of its
+/// bounds is, and not cut (A9).
+///
+/// # Errors
+/// What is no number of seconds, or more than [`LONGEST_WISH`].
+pub fn wish<'de, D: serde::Deserializer<'de>>(text: D) -> Result<u64, D::Error> {
+    let seconds = <u64 as serde::Deserialize>::deserialize(text)?;
+    if seconds > LONGEST_WISH {
+        let detail = format!("at most {LONGEST_WISH} seconds");
+        return Err(serde::de::Error::custom(detail));
+    }
+    Ok(seconds)
+}
+
+/// Where a service tells what changes, to whoever stays on the line (A7).
+pub const CHANGES: &str = "/v1/changes";
+
+/// Whether answers of this path go on for as long as their reader likes.
+pub(crate) fn lasts(path: &str) -> bool {
+    path == CHANGES
+}
 
 /// The limits of one server. The defaults are those of the specification; tests shorten them.
 #[derive(Debug, Clone)]
@@ -32,6 +56,9 @@ pub struct Limits {
     /// Requests a caller may make in a second, and five times as many in a burst (S28); 0: no
     /// limit.
     pub requests_per_second: u32,
+    /// Requests that all of one tenant may make together in a second, and five times as many in a
+    /// burst (S28); 0: no limit.
+    pub tenant_requests_per_second: u32,
     /// Requests, and long polls, of one caller at once; 0: no limit.
     pub requests_at_once: u32,
     pub streams_at_once: u32,
@@ -63,6 +90,7 @@ impl Default for Limits {
             connections_per_address: 256,
             working: 1_024,
             requests_per_second: 2_000,
+            tenant_requests_per_second: 8_000,
             requests_at_once: 64,
             streams_at_once: 16,
             costly_at_once: 8,
@@ -92,6 +120,14 @@ pub(crate) fn descriptors() -> usize {
         Err(_) => 1_024,
     };
     usize::try_from(allowed.saturating_sub(KEPT_BACK).max(64)).unwrap_or(usize::MAX)
+}
+
+/// Descriptors that this process has open, and how many it may: as the system says. None where it
+/// does not say.
+pub fn open_descriptors() -> Option<(u64, u64)> {
+    let open = std::fs::read_dir("/proc/self/fd").ok()?.count();
+    let (most, _) = getrlimit(Resource::RLIMIT_NOFILE).ok()?;
+    Some((u64::try_from(open).ok()?, most))
 }
 
 /// A layer for bulk routes: bodies up to [`BULK_BODY`].

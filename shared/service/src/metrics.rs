@@ -6,6 +6,7 @@
 
 pub mod board;
 pub mod catalogue;
+pub(crate) mod exposition;
 mod text;
 
 use std::borrow::Cow;
@@ -55,6 +56,7 @@ pub enum Group {
     Database,
     Stream,
     Invariants,
+    Audit,
     Work,
     Placements,
     Http,

@@ -4,12 +4,14 @@
 
 mod answers;
 mod bounds;
+mod conditional;
 mod merge;
 
 pub(crate) use answers::operations;
 
 use axum::Router;
 use axum::routing::get;
+use bytes::Bytes;
 use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Components, OpenApi};
 use utoipa_axum::router::OpenApiRouter;
@@ -33,7 +35,8 @@ const CUSTOMS: &str = "Inside v1 there are only additions. Enumerations of answe
 /// The routes, with their description at `/v1/openapi.json` and readable at `/docs`.
 pub fn documented(router: OpenApiRouter, about: Description) -> Router {
     let (router, document) = router.split_for_parts();
-    let text = pretty(&complete(document, about));
+    // Whoever asks for it shares it.
+    let text = Bytes::from(pretty(&complete(document, about)));
     let serve_text = move || {
         let text = text.clone();
         async move { ([(http::header::CONTENT_TYPE, "application/json")], text) }
@@ -74,6 +77,7 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
         .add_security_scheme(SCHEME, SecurityScheme::Http(scheme));
     document.security = Some(vec![SecurityRequirement::new(SCHEME, Vec::<String>::new())]);
     merge::alternatives(&mut document);
+    conditional::add(&mut document);
     answers::add(&mut document);
     bounds::add(&mut document);
     document

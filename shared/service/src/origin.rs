@@ -5,12 +5,19 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::extract::{ConnectInfo, MatchedPath, Request};
-use http::{Method, StatusCode};
+use axum::response::Response;
+use http::{HeaderName, Method, StatusCode};
 
 use crate::auth::{Principal, Scope};
+use crate::problem::{Code, Problem};
 use crate::request::{current_id, trace_id_of};
+
+pub const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
+/// A change is wanted only if nothing has changed since this revision (A10).
+pub const IF_REVISION: HeaderName = HeaderName::from_static("if-revision");
 
 /// What kind of party a principal is, by the strongest of its scopes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,6 +30,7 @@ pub enum Kind {
     Submitter,
     Viewer,
     Auditor,
+    Scraper,
     Agent,
     Runner,
     Service,
@@ -39,6 +47,7 @@ impl Kind {
             Scope::Submitter => Self::Submitter,
             Scope::Viewer => Self::Viewer,
             Scope::Auditor => Self::Auditor,
+            Scope::Scraper => Self::Scraper,
             Scope::Agent(_) => Self::Agent,
             Scope::Runner(_) => Self::Runner,
             Scope::Service(_) => Self::Service,
@@ -55,6 +64,7 @@ impl Kind {
             Self::Submitter => "submitter",
             Self::Viewer => "viewer",
             Self::Auditor => "auditor",
+            Self::Scraper => "scraper",
             Self::Agent => "agent",
             Self::Runner => "runner",
             Self::Service => "service",
@@ -77,6 +87,19 @@ pub struct Origin {
     method: Method,
     route: Option<MatchedPath>,
     path: http::Uri,
+    only_at: OnlyAt,
+    /// A change that is only to be tried.
+    dry_run: bool,
+    /// At which its changes are visible; zero while there are none.
+    revision: AtomicU64,
+}
+
+/// `If-Revision`, as it was sent.
+#[derive(Debug, Clone, Copy)]
+enum OnlyAt {
+    Any,
+    Revision(u64),
+    Unreadable,
 }
 
 /// The same with its ids, as it goes with a command.
@@ -108,7 +131,46 @@ impl Origin {
             method: request.method().clone(),
             route: request.extensions().get::<MatchedPath>().cloned(),
             path: request.uri().clone(),
+            only_at: revision_of(request),
+            revision: AtomicU64::new(0),
+            dry_run: !request.method().is_safe() && asks_for_a_trial(request.uri().query()),
         })
+    }
+
+    /// What was asked for its sake is visible at this revision.
+    pub fn done_at(&self, revision: u64) {
+        self.revision.fetch_max(revision, Ordering::Relaxed);
+    }
+
+    /// A11: a change says at which revision it can be read, also where its route forgets to.
+    pub fn tell_revision(&self, answer: &mut Response) {
+        let revision = self.revision.load(Ordering::Relaxed);
+        if !self.method.is_safe() && revision > 0 && answer.status().is_success() {
+            let headers = answer.headers_mut();
+            headers.entry(REVISION).or_insert(revision.into());
+        }
+    }
+
+    /// A10: nothing may come of it, whatever route it is.
+    pub fn is_dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// A10: the revision that the service has to be at for this to be done; `None` in any other
+    /// case.
+    ///
+    /// # Errors
+    /// 400 where the header is there and is no revision.
+    pub fn only_at(&self) -> Result<Option<u64>, Problem> {
+        match self.only_at {
+            OnlyAt::Any => Ok(None),
+            OnlyAt::Revision(revision) => Ok(Some(revision)),
+            OnlyAt::Unreadable => {
+                let detail = "takes a revision: a whole number";
+                let problem = Problem::new(Code::BadRequest, "If-Revision cannot be understood");
+                Err(problem.at("/header/if-revision", detail))
+            }
+        }
     }
 
     /// Who sent the request.
@@ -166,6 +228,28 @@ impl Origin {
     }
 }
 
+/// Of a change; what only reads is answered whatever the revision.
+fn revision_of(request: &Request) -> OnlyAt {
+    let Some(value) = request.headers().get(IF_REVISION) else {
+        return OnlyAt::Any;
+    };
+    if request.method().is_safe() {
+        return OnlyAt::Any;
+    }
+    let text = value.to_str().unwrap_or_default().trim();
+    // A revision is a bigint of the database.
+    let revision = text
+        .parse()
+        .ok()
+        .filter(|it| *it <= i64::MAX.unsigned_abs());
+    revision.map_or(OnlyAt::Unreadable, OnlyAt::Revision)
+}
+
+pub(crate) fn asks_for_a_trial(query: Option<&str>) -> bool {
+    let mut parts = query.unwrap_or("").split('&');
+    parts.any(|part| part == "dry_run=true")
+}
+
 /// The request this task works on, if it works on one.
 pub fn current() -> Option<Asked> {
     ORIGIN.try_with(Arc::clone).ok().map(Origin::asked)
@@ -212,6 +296,30 @@ mod tests {
         assert!(!kept(Method::POST, &[Scope::Submitter], 201));
         assert!(!kept(Method::POST, &[Scope::Submitter], 503));
         assert!(kept(Method::PUT, &agent, 403) && !kept(Method::PUT, &agent, 409));
+    }
+
+    #[test]
+    fn a10_what_is_to_be_tried_or_depends_on_a_revision_is_known_of_every_request() {
+        let asked = |method: Method, query: &str, revision: Option<&str>| {
+            let mut request = Request::builder()
+                .method(method)
+                .uri(format!("/v1/x?{query}"));
+            if let Some(revision) = revision {
+                request = request.header(IF_REVISION, revision);
+            }
+            Origin::of(&request.body(Body::empty()).unwrap(), None)
+        };
+        let tried = |query| asked(Method::PUT, query, None).is_dry_run();
+        assert!(tried("dry_run=true") && tried("a=b&dry_run=true"));
+        assert!(!tried("") && !tried("dry_run=false") && !tried("not_dry_run=true"));
+        assert!(!asked(Method::GET, "dry_run=true", None).is_dry_run());
+        let only_at = |text| asked(Method::PUT, "", text).only_at();
+        assert_eq!(asked(Method::GET, "", Some("17")).only_at().unwrap(), None);
+        assert_eq!(only_at(None).unwrap(), None);
+        assert_eq!(only_at(Some("17")).unwrap(), Some(17));
+        for bad in ["", "-1", "\"17\"", "soon", "9223372036854775808"] {
+            assert_eq!(only_at(Some(bad)).unwrap_err().status(), 400, "{bad}");
+        }
     }
 
     #[tokio::test]

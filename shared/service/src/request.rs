@@ -78,7 +78,8 @@ fn span_of(service: &'static str, request: &Request, route: &str, id: &str) -> S
                 http.response.status_code = tracing::field::Empty,
                 otel.status_code = tracing::field::Empty,
                 request_id = id,
-                caller = tracing::field::Empty,
+                actor = tracing::field::Empty,
+                subject = tracing::field::Empty,
             )
         };
     }

@@ -51,6 +51,8 @@ pub struct FrameSettings {
     /// Requests each caller may make in a second, and five times as many in one burst (S28).
     /// Services and runners of tasks are not counted. Default 2,000; 0: no limit.
     pub requests_per_second: u32,
+    /// The same for all users of one tenant together. Default 8,000; 0: no limit.
+    pub tenant_requests_per_second: u32,
     /// Requests of one caller worked on at once, and long polls of one caller (S27). Default 64 and
     /// 16; 0: no limit.
     pub requests_at_once: u32,
@@ -58,6 +60,10 @@ pub struct FrameSettings {
     /// Milliseconds the writer's lease lasts after its last renewal. Default 5,000: a standby takes
     /// over within the 10 s of G2, and a pause of a second or two loses nothing.
     pub lease_ms: u64,
+    /// Address and port where Prometheus may ask for metrics, at `/metrics`, with a token of scope
+    /// `scraper`, `viewer` or `operator` (T1, S1). Default none. One that others can reach needs
+    /// what `listen` needs there (S3).
+    pub scrape_listen: Option<SocketAddr>,
     /// Base address of an OTLP/HTTP collector. Default none: nothing is exported.
     pub otlp_endpoint: Option<String>,
     /// Milliseconds between two exports of metrics; spans and logs are sent as often, and at least
@@ -82,9 +88,11 @@ impl Default for FrameSettings {
             tls_certificate: None,
             tls_key: None,
             requests_per_second: 2_000,
+            tenant_requests_per_second: 8_000,
             requests_at_once: 64,
             streams_at_once: 16,
             lease_ms: 5_000,
+            scrape_listen: None,
             otlp_endpoint: None,
             otlp_interval_ms: 15_000,
             otlp_trace_percent: 100,

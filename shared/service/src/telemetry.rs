@@ -2,6 +2,7 @@
 //!
 //! Logs go to standard error, as text on a terminal and as JSON elsewhere. Everything goes to a
 //! collector too when one is set; when it is down, data is dropped and counted, and nothing waits.
+//! Metrics can be asked for besides, or instead: see [`mod@scrape`].
 //! A process has one subscriber, however many services run in it: the first to ask makes it. What
 //! several services of one process tell has the attribute `hayward.service`.
 //!
@@ -11,6 +12,7 @@ mod counting;
 mod export;
 mod line;
 mod patience;
+mod scrape;
 mod statements;
 mod words;
 
@@ -33,6 +35,10 @@ use crate::metrics::board;
 use crate::settings::{FrameSettings, LogFormat};
 use export::Exporters;
 
+#[cfg(test)]
+pub(crate) use scrape::asked;
+pub(crate) use scrape::{CONTENT_TYPE, scraped};
+
 /// Libraries that speak of their own affairs, some of them while exporting: never below a warning,
 /// or exporting would make more to export.
 const QUIET: [&str; 8] = [
@@ -51,10 +57,16 @@ pub(crate) const CHATTER: &str = "hayward::chatter";
 static MADE: OnceLock<()> = OnceLock::new();
 static MAKING: Mutex<()> = Mutex::new(());
 static COLLECTED: AtomicBool = AtomicBool::new(false);
+static TRACED: AtomicBool = AtomicBool::new(false);
 
-/// Whether anybody collects. Where nobody does, nothing is measured and no trace is kept.
+/// Whether anybody collects metrics. Where nobody does, nothing is measured.
 pub fn collected() -> bool {
     COLLECTED.load(Ordering::Relaxed)
+}
+
+/// Whether anybody collects traces. Where nobody does, none is kept.
+pub fn traced() -> bool {
+    TRACED.load(Ordering::Relaxed)
 }
 
 /// Holds what must be flushed at the end. Dropping it flushes; it is empty for whoever came second.
@@ -74,13 +86,11 @@ pub fn init(service: &str, settings: &FrameSettings) -> anyhow::Result<Telemetry
         return Ok(Telemetry::default());
     }
     opentelemetry::global::set_text_map_propagator(TraceContextPropagator::new());
-    let exporters = match &settings.otlp_endpoint {
-        Some(endpoint) => Some(Exporters::new(service, endpoint, settings)?),
-        None => None,
-    };
+    let exporters = Exporters::wanted(service, settings)?;
     if let Some(exporters) = &exporters {
         exporters.make_global();
         COLLECTED.store(true, Ordering::Relaxed);
+        TRACED.store(exporters.sent.is_some(), Ordering::Relaxed);
         board::watch();
         counting::nothing_yet();
     }
@@ -90,14 +100,15 @@ pub fn init(service: &str, settings: &FrameSettings) -> anyhow::Result<Telemetry
 }
 
 fn subscribe(exporters: Option<&Exporters>, settings: &FrameSettings) -> anyhow::Result<()> {
-    let spans = exporters.map(|exporters| {
+    let sent = exporters.and_then(|exporters| exporters.sent.as_ref());
+    let spans = sent.map(|sent| {
         tracing_opentelemetry::layer()
-            .with_tracer(exporters.tracer.tracer("hayward"))
+            .with_tracer(sent.tracer.tracer("hayward"))
             .with_filter(ours().with_target(CHATTER, LevelFilter::OFF))
     });
-    let logs = exporters.map(|exporters| {
+    let logs = sent.map(|sent| {
         let bridge =
-            opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&exporters.logs);
+            opentelemetry_appender_tracing::layer::OpenTelemetryTracingBridge::new(&sent.logs);
         bridge.with_filter(ours())
     });
     let statements = exporters.map(|_| {

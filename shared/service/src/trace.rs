@@ -17,7 +17,7 @@ use opentelemetry::{Context, ContextGuard, KeyValue};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
 use crate::metrics::catalogue::SERVICE;
-use crate::telemetry::collected;
+use crate::telemetry::traced;
 
 /// Links of one span at most; the first are as good as any.
 pub const MOST_LINKS: usize = 64;
@@ -57,7 +57,7 @@ impl Place {
 
     /// Where this task is, if that is kept.
     pub fn here() -> Option<Self> {
-        if !collected() {
+        if !traced() {
             return None;
         }
         let context = tracing::Span::current().context();

@@ -6,13 +6,18 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::extract::{Path, State};
+use axum::body::Body;
+use axum::extract::{Path, Request, State};
 use bytes::Bytes;
-use hayward_service::{FrameSettings, telemetry};
+use hayward_service::deprecation::{Notice, deprecated};
+use hayward_service::{Caller, FrameSettings, Principal, Scope, telemetry};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use parking_lot::Mutex;
+use tower::ServiceExt as _;
+use utoipa_axum::router::OpenApiRouter;
+use utoipa_axum::routes;
 
 type Received = Arc<Mutex<BTreeMap<String, Vec<Bytes>>>>;
 
@@ -27,6 +32,33 @@ fn all<M: prost::Message + Default>(received: &Received, kind: &str) -> Vec<M> {
         .iter()
         .map(|body| M::decode(body.clone()).unwrap())
         .collect()
+}
+
+#[utoipa::path(get, path = "/v1/old/{thing}", operation_id = "old", responses(
+    (status = 200, description = "as ever")))]
+async fn old() {}
+
+/// Twice by ann, once by nobody that is known.
+async fn uses_what_is_deprecated() {
+    let notice = Notice {
+        since: 1_688_169_599,
+        ends: 1_719_791_999,
+        instead: "/v1/new",
+    };
+    let routes = OpenApiRouter::<()>::new().routes(routes!(old));
+    let (router, document) = deprecated(routes, notice).split_for_parts();
+    let described = document.paths.paths["/v1/old/{thing}"].get.clone().unwrap();
+    assert!(described.deprecated.is_some());
+    let ann = Caller(Arc::new(Principal::new("ann", [Scope::Submitter])));
+    for caller in [Some(ann.clone()), Some(ann), None] {
+        let mut request = Request::get("/v1/old/7").body(Body::empty()).unwrap();
+        if let Some(caller) = caller {
+            request.extensions_mut().insert(caller);
+        }
+        let answer = router.clone().oneshot(request).await.unwrap();
+        assert_eq!(answer.headers()["deprecation"], "@1688169599");
+        assert_eq!(answer.headers()["sunset"], "Sun, 30 Jun 2024 23:59:59 GMT");
+    }
 }
 
 /// One test, because a process has one subscriber.
@@ -50,6 +82,7 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_death_delays_nobody
         .u64_counter("hayward.test.rounds")
         .build()
         .add(1, &[]);
+    uses_what_is_deprecated().await;
     tokio::task::spawn_blocking(|| telemetry.shutdown())
         .await
         .unwrap();
@@ -60,17 +93,31 @@ async fn a_collector_receives_spans_logs_and_metrics_and_its_death_delays_nobody
         pair.key == "service.name" && format!("{:?}", pair.value).contains("hayward-test")
     });
     assert!(named, "{resource:?}");
-    let span = &traces[0].resource_spans[0].scope_spans[0].spans[0];
-    assert_eq!(span.name, "round");
+    let scopes = &traces[0].resource_spans[0].scope_spans;
+    let mut spans = scopes.iter().flat_map(|scope| &scope.spans);
+    let span = spans.find(|span| span.name == "round").expect("our span");
     let logs: Vec<ExportLogsServiceRequest> = all(&received, "logs");
     let records = logs.iter().flat_map(|log| &log.resource_logs[0].scope_logs);
+    // By its text: whose lines come first in a batch is nobody's promise.
     let record = records
         .flat_map(|scope| &scope.log_records)
-        .next()
-        .expect("a log record");
+        .find(|record| format!("{:?}", record.body).contains("a plan"))
+        .expect("our log record");
     assert_eq!(record.trace_id, span.trace_id, "a log names its trace");
     let metrics: Vec<ExportMetricsServiceRequest> = all(&received, "metrics");
     assert!(format!("{metrics:?}").contains("hayward.test.rounds"));
+    // A14: who still uses it, by route and by kind of caller, and never by name (T3).
+    let metrics = format!("{metrics:?}");
+    let (_, used) = metrics.split_once("hayward.api.deprecated").unwrap();
+    assert!(
+        used.contains("/v1/old/{thing}") && used.contains("submitter"),
+        "{used}"
+    );
+    assert!(used.contains("stranger"), "{used}");
+    assert!(
+        !used.contains("\"ann\"") && !used.contains("/v1/old/7"),
+        "{used}"
+    );
 
     // F47: the collector is gone; whoever logs does not notice.
     collector.abort();

@@ -4,7 +4,8 @@
 //! nothing more is allowed than they may do. Who really asked goes with it and is written down
 //! beside it (S11). The users stand in the orchestrator's token, so every service can check it
 //! alone; whoever acts for somebody has neither list nor rights of their own, so nothing can be
-//! chained.
+//! chained. Of which tenant somebody is, the fleet knows (see `tenants`): an orchestrator that is
+//! in one acts for nobody outside.
 
 use http::{HeaderMap, HeaderName};
 
@@ -17,6 +18,11 @@ pub const ANYONE: &str = "*";
 /// Users that one token names: it has to fit a header.
 pub const MOST: usize = 100;
 
+/// Whom a token of this orchestrator names.
+pub fn orchestrator_subject(name: &hayward_vocabulary::UserName) -> String {
+    format!("orchestrator-{name}")
+}
+
 impl Principal {
     /// This caller, acting for `user`.
     ///
@@ -27,7 +33,7 @@ impl Principal {
         if self.has(&Scope::Operator) || !self.scopes.iter().any(orchestrates) {
             return Err(Problem::forbidden("only an orchestrator acts for others"));
         }
-        if !self.act_as.iter().any(|it| it == ANYONE || it == user) {
+        if !self.lists(user) {
             return Err(Problem::forbidden(format!(
                 "this orchestrator is not listed for {user}"
             )));
@@ -37,8 +43,17 @@ impl Principal {
             scopes: vec![Scope::Submitter],
             groups: Groups::NONE,
             act_as: Vec::new(),
+            // That of the user, which whoever checked the token looks up.
+            tenant: None,
             actor: Some(self.name.clone()),
         })
+    }
+
+    /// Whether it is listed for this user. One that is in a tenant itself is never listed for users
+    /// outside, so that `*` means everybody in there.
+    pub fn lists(&self, user: &str) -> bool {
+        let within = self.tenant.as_ref().is_none_or(|it| it.has(user));
+        within && self.act_as.iter().any(|it| it == ANYONE || it == user)
     }
 
     /// Whose token this request came with.
@@ -72,6 +87,9 @@ pub(super) fn wanted(headers: &HeaderMap) -> Result<Option<&str>, Problem> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use super::super::Tenant;
     use super::*;
 
     fn orchestrator(users: &[&str]) -> Principal {
@@ -95,6 +113,35 @@ mod tests {
         assert!(etl.acting_as("*").is_err());
         assert!(orchestrator(&[ANYONE]).acting_as("ben").is_ok());
         assert!(orchestrator(&[]).acting_as("ada").is_err(), "S4");
+    }
+
+    #[test]
+    fn s10_within_its_tenant_an_orchestrator_acts_for_whom_it_lists() {
+        let members = ["orchestrator-etl", "ada", "ann"].map(str::to_owned);
+        let acme = Arc::new(Tenant::new("acme".parse().unwrap(), members));
+        let etl = |users: &[&str]| orchestrator(users).in_tenant(Some(Arc::clone(&acme)));
+        assert!(etl(&[ANYONE]).acting_as("ann").is_ok());
+        assert!(etl(&[ANYONE, "ben"]).acting_as("ben").is_err());
+        assert!(etl(&["ada"]).acting_as("ann").is_err());
+        assert!(etl(&["ada"]).knows("ada") && !etl(&["ada"]).knows("ann"));
+    }
+
+    #[test]
+    fn s12_who_is_told_of_whom_by_name() {
+        let acme = Tenant::new("acme".parse().unwrap(), ["ada", "ann"].map(str::to_owned));
+        let user = |scope| Principal::new("ada", [scope]);
+        let ada = user(Scope::Submitter);
+        assert!(ada.knows("ada") && !ada.knows("ann"));
+        let ada = ada.in_tenant(Some(Arc::new(acme.clone())));
+        assert!(ada.knows("ada") && ada.knows("ann") && !ada.knows("ben"));
+        let owner = user(Scope::Owner("p1".to_owned())).in_tenant(Some(Arc::new(acme)));
+        assert!(
+            !owner.knows("ada") && !user(Scope::Auditor).knows("ada"),
+            "S4"
+        );
+        for scope in [Scope::Operator, Scope::Viewer] {
+            assert!(user(scope).knows("ben"));
+        }
     }
 
     #[test]

@@ -13,7 +13,9 @@ use http::header::AUTHORIZATION;
 use http::request::Parts;
 
 use super::acting::wanted;
+use super::token::Pass;
 use super::{Principal, Refusal, Verifier};
+use crate::limits::lasts;
 use crate::origin::{Origin, Witness};
 use crate::problem::{Code, Problem};
 
@@ -63,6 +65,30 @@ fn among(open: &[OpenRoute], request: &Request) -> bool {
     })
 }
 
+/// Whether the token of a request is good still, for an answer that lasts (S8).
+#[derive(Clone)]
+pub struct StillGood {
+    door: Arc<Door>,
+    pass: Arc<Pass>,
+}
+
+impl StillGood {
+    /// False once the token was revoked or has expired, and when the keys of issuers have changed:
+    /// then it has to be shown again.
+    pub fn holds(&self) -> bool {
+        let verifier = self.door.verifier.as_deref();
+        verifier.is_some_and(|verifier| verifier.still(&self.pass))
+    }
+
+    fn of(door: &Arc<Door>, request: &Request) -> Option<Self> {
+        let pass = door.verifier.as_deref()?.pass(bearer(request).ok()?).ok()?;
+        Some(Self {
+            door: Arc::clone(door),
+            pass: Arc::new(pass),
+        })
+    }
+}
+
 /// How the door of one service is kept.
 #[derive(Default)]
 pub struct Door {
@@ -80,21 +106,40 @@ pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> 
     let known = (!open).then(|| principal_of(door.verifier.as_deref(), &request));
     let asks = known.as_ref().and_then(|known| known.as_ref().ok());
     let asks = asks.cloned();
-    let caller = known.map(|known| caller_of(known?, &request));
+    let verifier = door.verifier.as_deref();
+    let caller = known.map(|known| caller_of(verifier, known?, &request));
     let speaks = match &caller {
         Some(Ok(caller)) => Some(Arc::clone(&caller.0)),
         _ => asks,
     };
     let origin = Origin::of(&request, speaks);
+    // Not left to the commit, for not every request comes to one.
+    let caller = caller.map(|caller| caller.and_then(|it| origin.only_at().map(|_| it)));
     let response = match caller {
         Some(Err(problem)) => problem.into_response(),
         Some(Ok(caller)) => {
-            tracing::Span::current().record("caller", caller.described());
+            // T4, S11: who asks, and for whom.
+            let span = tracing::Span::current();
+            span.record("actor", caller.actor());
+            span.record("subject", caller.name.as_str());
+            if lasts(request.uri().path())
+                && let Some(good) = StillGood::of(&door, &request)
+            {
+                request.extensions_mut().insert(good);
+            }
             request.extensions_mut().insert(caller);
             Arc::clone(&origin).scope(next.run(request)).await
         }
-        None => Arc::clone(&origin).scope(next.run(request)).await,
+        None => {
+            // A12: whoever shows a good token is told which parts fail; strangers one word.
+            if let Ok(principal) = principal_of(door.verifier.as_deref(), &request) {
+                request.extensions_mut().insert(Caller(principal));
+            }
+            Arc::clone(&origin).scope(next.run(request)).await
+        }
     };
+    let mut response = response;
+    origin.tell_revision(&mut response);
     if let Some(witness) = &door.witness
         && origin.is_refusal(response.status())
     {
@@ -104,14 +149,38 @@ pub async fn authenticate(door: Arc<Door>, mut request: Request, next: Next) -> 
 }
 
 /// Whom the token names, or whom they act for.
-fn caller_of(principal: Arc<Principal>, request: &Request) -> Result<Caller, Problem> {
+fn caller_of(
+    verifier: Option<&Verifier>,
+    principal: Arc<Principal>,
+    request: &Request,
+) -> Result<Caller, Problem> {
+    let placed = placed(verifier, principal);
     match wanted(request.headers())? {
-        Some(user) => Ok(Caller(Arc::new(principal.acting_as(user)?))),
-        None => Ok(Caller(principal)),
+        Some(user) => {
+            let user = Arc::new(placed.acting_as(user)?);
+            Ok(Caller(self::placed(verifier, user)))
+        }
+        None => Ok(Caller(placed)),
+    }
+}
+
+/// The same in their tenant. Looked up each time: who leaves one is out within seconds.
+fn placed(verifier: Option<&Verifier>, principal: Arc<Principal>) -> Arc<Principal> {
+    match verifier.and_then(|it| it.tenant_of(&principal.name)) {
+        Some(tenant) => {
+            let principal = Arc::unwrap_or_clone(principal);
+            Arc::new(principal.in_tenant(Some(tenant)))
+        }
+        None => principal,
     }
 }
 
 fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Principal>, Refusal> {
+    let token = bearer(request)?;
+    verifier.ok_or(Refusal::Forged)?.verify(token)
+}
+
+fn bearer(request: &Request) -> Result<&str, Refusal> {
     let header = request
         .headers()
         .get(AUTHORIZATION)
@@ -124,5 +193,5 @@ fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Pr
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(Refusal::Forged);
     }
-    verifier.ok_or(Refusal::Forged)?.verify(token.trim())
+    Ok(token.trim())
 }

@@ -1,8 +1,8 @@
 //! The keys directory: one issuer, and one token per file.
 //!
-//! `issuer.pem` (private), `issuer.pub.pem`, `revoked`, `tokens/<name>.token`. Everything secret is
-//! for its owner's eyes alone. Nothing that is there is ever overwritten by making keys again, so
-//! preparing a fleet twice is harmless.
+//! `issuer.pem` (private), `issuer.pub.pem`, `revoked`, `tenants`, `tokens/<name>.token`.
+//! Everything secret is for its owner's eyes alone. Nothing that is there is ever overwritten by
+//! making keys again, so preparing a fleet twice is harmless.
 
 use std::fs;
 use std::io::Write as _;
@@ -15,8 +15,9 @@ use ed25519_dalek::SigningKey;
 use ed25519_dalek::pkcs8::spki::der::pem::LineEnding;
 use ed25519_dalek::pkcs8::spki::der::zeroize::Zeroizing;
 use ed25519_dalek::pkcs8::{EncodePrivateKey as _, EncodePublicKey as _};
+use hayward_vocabulary::UserName;
 
-use super::{Groups, Issuer, Scope, Verifier};
+use super::{Groups, Issuer, Scope, Verifier, tenants};
 use crate::clock::{Clock, random_bytes};
 
 const PRIVATE: &str = "issuer.pem";
@@ -126,7 +127,48 @@ impl Keys {
     /// # Errors
     /// When the public key or the revocation list cannot be read.
     pub fn verifier(&self, clock: Arc<dyn Clock>) -> anyhow::Result<Verifier> {
-        Verifier::new(self.dir.join(PUBLIC), Some(self.revoked_path()), clock)
+        let verifier = Verifier::new(self.dir.join(PUBLIC), Some(self.revoked_path()), clock)?;
+        verifier.with_tenants(self.tenants_path())
+    }
+
+    /// Refuses the token with this id from now on.
+    ///
+    /// # Errors
+    /// When the list cannot be read or written.
+    pub fn revoke(&self, id: &str) -> anyhow::Result<()> {
+        let path = self.revoked_path();
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+            Err(error) => {
+                return Err(error).with_context(|| format!("cannot read {}", path.display()));
+            }
+        };
+        let mut lines: Vec<_> = text.lines().collect();
+        if !lines.iter().any(|line| line.trim() == id) {
+            lines.push(id);
+        }
+        write_whole(&path, &format!("{}\n", lines.join("\n")), 0o644)
+    }
+
+    /// A tenant and a user a line; services read it again within a second or two.
+    pub fn tenants_path(&self) -> PathBuf {
+        self.dir.join("tenants")
+    }
+
+    /// Puts a user into this tenant and out of any other, or out of all.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written, or it is no name of a user.
+    pub fn set_tenant(&self, user: &str, tenant: Option<&UserName>) -> anyhow::Result<()> {
+        let user = UserName::new(user)?;
+        let path = self.tenants_path();
+        let mut lines = tenants::read(&path)?;
+        match tenant {
+            Some(tenant) => lines.insert(user.to_string(), tenant.clone()),
+            None => lines.remove(user.as_str()),
+        };
+        write_whole(&path, &tenants::written(&lines), 0o600)
     }
 
     /// One `jti` a line; services read it again within a second or two.

@@ -15,12 +15,11 @@ fn of(scope: &Scope) -> u64 {
     match scope {
         Scope::Operator | Scope::Auditor => 8 * HOUR_MS,
         Scope::Submitter => 12 * HOUR_MS,
-        Scope::Viewer | Scope::Agent(_) | Scope::Orchestrator(_) => DAY_MS,
-        Scope::Service(_) => 7 * DAY_MS,
+        Scope::Viewer | Scope::Scraper | Scope::Agent(_) | Scope::Orchestrator(_) => DAY_MS,
+        // An owner is a program of others: it renews its token, and may be off for some days.
+        Scope::Service(_) | Scope::Owner(_) => 7 * DAY_MS,
         // It reaches the tasks of one user alone, and has to last as long as the job.
         Scope::Runner(_) => 90 * DAY_MS,
-        // A program of others, that is given its token once by an operator.
-        Scope::Owner(_) => 365 * DAY_MS,
     }
 }
 
@@ -37,6 +36,11 @@ pub struct TokenLife {
 }
 
 impl TokenLife {
+    /// When it ends, in seconds since 1970.
+    pub fn ends_s(self) -> i64 {
+        self.exp
+    }
+
     pub fn of(token: &str) -> Option<Self> {
         insecure_decode_claims(token).ok()
     }

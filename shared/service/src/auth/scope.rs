@@ -18,6 +18,8 @@ pub enum Scope {
     Viewer,
     /// May read the audit records, and nothing else.
     Auditor,
+    /// May read the metrics of processes, and nothing else.
+    Scraper,
     /// The agent of one node.
     Agent(NodeName),
     /// One of the services of the fleet, by name.
@@ -42,6 +44,7 @@ impl fmt::Display for Scope {
             Self::Operator => f.write_str("operator"),
             Self::Viewer => f.write_str("viewer"),
             Self::Auditor => f.write_str("auditor"),
+            Self::Scraper => f.write_str("scraper"),
             Self::Agent(node) => write!(f, "agent:{node}"),
             Self::Service(name) => write!(f, "service:{name}"),
             Self::Runner(work) => write!(f, "runner:{work}"),
@@ -62,6 +65,7 @@ impl FromStr for Scope {
                 "operator" => Ok(Self::Operator),
                 "viewer" => Ok(Self::Viewer),
                 "auditor" => Ok(Self::Auditor),
+                "scraper" => Ok(Self::Scraper),
                 _ => Err(bad()),
             };
         };

@@ -17,7 +17,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use super::{Groups, Principal, Scope, longest_life_ms, read_secret};
+use super::tenants::Tenants;
+use super::{Groups, Principal, Scope, Tenant, longest_life_ms, read_secret};
 use crate::clock::{Clock, fresh_uuid};
 use crate::problem::{Code, Problem};
 use crate::stamp::Watched;
@@ -174,6 +175,13 @@ fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     Ok(keys)
 }
 
+/// A token that was accepted.
+pub(super) struct Pass {
+    jti: String,
+    exp: i64,
+    keys: Arc<Vec<DecodingKey>>,
+}
+
 /// Why a token was not accepted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
@@ -212,6 +220,7 @@ impl Checked {
                 scopes: claims.scopes,
                 groups: claims.groups,
                 act_as: claims.act_as,
+                tenant: None,
                 actor: None,
             }),
             exp: claims.exp,
@@ -237,6 +246,7 @@ pub struct Verifier {
     clock: Arc<dyn Clock>,
     seen: Seen<Checked>,
     revoked: Revoked,
+    tenants: Tenants,
 }
 
 impl Verifier {
@@ -265,7 +275,22 @@ impl Verifier {
             clock,
             seen: Seen::new(),
             revoked: Revoked::open(revoked)?,
+            tenants: Tenants::none(),
         })
+    }
+
+    /// `tenants` is a file with a tenant and a user a line, which need not exist.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub fn with_tenants(mut self, tenants: PathBuf) -> anyhow::Result<Self> {
+        self.tenants = Tenants::open(tenants)?;
+        Ok(self)
+    }
+
+    /// In which tenant this user is now.
+    pub fn tenant_of(&self, user: &str) -> Option<Arc<Tenant>> {
+        self.tenants.of(user)
     }
 
     /// # Errors
@@ -296,6 +321,32 @@ impl Verifier {
             return Err(Refusal::Lasting);
         }
         Ok(Arc::clone(&checked.principal))
+    }
+
+    /// What has to stay so for as long as an answer to this token lasts. The token itself is not
+    /// kept.
+    ///
+    /// # Errors
+    /// With the reason, when the token is not accepted now.
+    pub(super) fn pass(&self, token: &str) -> Result<Pass, Refusal> {
+        let keys = self.trusted();
+        let checked = self.check_signature(&keys, token)?;
+        let pass = Pass {
+            jti: checked.jti,
+            exp: checked.exp,
+            keys,
+        };
+        if self.still(&pass) {
+            return Ok(pass);
+        }
+        Err(Refusal::Revoked)
+    }
+
+    /// Whether a token that was accepted would be accepted now.
+    pub(super) fn still(&self, pass: &Pass) -> bool {
+        Arc::ptr_eq(&self.trusted(), &pass.keys)
+            && !self.revoked.contains(&pass.jti)
+            && self.clock.now().unix_ms() / 1000 < pass.exp
     }
 
     /// The keys of now. What was checked with others is forgotten, so that a key that is gone is

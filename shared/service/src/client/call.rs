@@ -206,6 +206,14 @@ impl Call {
         if let Ok(value) = HeaderValue::from_str(&id) {
             self.headers.entry(REQUEST_ID).or_insert(value);
         }
+        // A4: an order has a key, whether the caller means to repeat it or not.
+        if self.method == Method::POST
+            && let Ok(key) = HeaderValue::from_str(&fresh_uuid().simple().to_string())
+        {
+            self.headers
+                .entry(crate::idempotency::HEADER)
+                .or_insert(key);
+        }
     }
 
     async fn attempt(&self, at: usize) -> Result<Arrived, ClientError> {

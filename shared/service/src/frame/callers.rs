@@ -1,6 +1,7 @@
 //! How much one caller may ask for: requests in a second (S28), requests and long polls at once
 //! (S27). Whoever has a token acts under its subject, so that is who is counted; for whom they act
-//! makes no difference (S11).
+//! makes no difference (S11). All users of a tenant have an allowance together, beside their own:
+//! there the tenant of the user counts for whom somebody acts, because it is theirs to keep.
 //!
 //! Services of the fleet and runners of tasks are not counted: their number of requests follows
 //! from the work there is, and one token of a runner serves all processes of a job.
@@ -9,6 +10,7 @@ use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -18,9 +20,10 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use parking_lot::Mutex;
 
-use super::asks_to_wait;
+use super::lasting::Lasting;
+use super::{asks_to_wait, courtesy};
 use crate::auth::{Caller, Principal};
-use crate::limits::Limits;
+use crate::limits::{Limits, lasts};
 use crate::problem::{Code, Problem};
 
 /// Callers remembered one by one. Whoever comes when so many are busy shares one account with all
@@ -37,6 +40,7 @@ type Rates<C> =
 /// The account of every caller of one server.
 pub(super) struct Callers<C: Clock = DefaultClock> {
     rates: Option<Rates<C>>,
+    tenants: Option<Rates<C>>,
     clock: C,
     most: [u32; 2],
     busy: Mutex<HashMap<Arc<str>, [u32; 2]>>,
@@ -54,6 +58,8 @@ pub(super) struct Held<C: Clock> {
     callers: Arc<Callers<C>>,
     who: Arc<str>,
     kind: Kind,
+    /// How many of this kind its caller has under way with this one.
+    at_once: u32,
 }
 
 impl Callers {
@@ -64,11 +70,15 @@ impl Callers {
 
 impl<C: Clock + Clone> Callers<C> {
     fn timed(limits: &Limits, clock: C, room: usize) -> Self {
-        let quota = NonZeroU32::new(limits.requests_per_second)
-            .map(|each| Quota::per_second(each).allow_burst(each.saturating_mul(BURST)));
+        let rates = |each: u32| {
+            let each = NonZeroU32::new(each)?;
+            let quota = Quota::per_second(each).allow_burst(each.saturating_mul(BURST));
+            let store = HashMapStateStore::default();
+            Some(RateLimiter::new(quota, store, clock.clone()))
+        };
         Self {
-            rates: quota
-                .map(|quota| RateLimiter::new(quota, HashMapStateStore::default(), clock.clone())),
+            rates: rates(limits.requests_per_second),
+            tenants: rates(limits.tenant_requests_per_second),
             clock,
             most: [limits.requests_at_once, limits.streams_at_once],
             busy: Mutex::default(),
@@ -79,7 +89,7 @@ impl<C: Clock + Clone> Callers<C> {
     /// # Errors
     /// 429 with the time to wait, when it is too much.
     fn admit(self: &Arc<Self>, who: &Arc<str>, kind: Kind) -> Result<Held<C>, Problem> {
-        self.spend(who)?;
+        self.spend(self.rates.as_ref(), who, "this caller asks")?;
         let mut busy = self.busy.lock();
         let at_once = busy.entry(Arc::clone(who)).or_default();
         let (count, most) = (&mut at_once[kind as usize], self.most[kind as usize]);
@@ -93,16 +103,27 @@ impl<C: Clock + Clone> Callers<C> {
             )));
         }
         *count += 1;
+        let at_once = *count;
         drop(busy);
         Ok(Held {
+            at_once,
             callers: Arc::clone(self),
             who: Arc::clone(who),
             kind,
         })
     }
 
-    fn spend(&self, who: &Arc<str>) -> Result<(), Problem> {
-        let Some(rates) = &self.rates else {
+    /// One request of this tenant; its users together may make so many.
+    fn admit_tenant(&self, tenant: &str) -> Result<(), Problem> {
+        self.spend(
+            self.tenants.as_ref(),
+            &tenant.into(),
+            "the users of this tenant ask",
+        )
+    }
+
+    fn spend(&self, rates: Option<&Rates<C>>, who: &Arc<str>, what: &str) -> Result<(), Problem> {
+        let Some(rates) = rates else {
             return Ok(());
         };
         if rates.len() >= self.room {
@@ -118,7 +139,7 @@ impl<C: Clock + Clone> Callers<C> {
         spent.map_err(|refused| {
             let wait = refused.wait_time_from(self.clock.now());
             let ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX).max(1);
-            too_many("this caller asks more often than it may".to_owned()).retry_after_ms(ms)
+            too_many(format!("{what} more often than allowed")).retry_after_ms(ms)
         })
     }
 }
@@ -152,21 +173,36 @@ pub(super) fn account(principal: &Principal) -> Option<Arc<str>> {
 /// Middleware: after the caller is known, before anything is done for them.
 pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
-    let Some(who) = caller.and_then(|caller| account(caller)) else {
+    let Some((who, tenant)) = caller.and_then(|it| Some((account(it)?, it.tenant.clone()))) else {
         return next.run(request).await;
     };
-    let kind = if asks_to_wait(request.uri().query()) {
+    let streams = lasts(request.uri().path());
+    let kind = if streams || asks_to_wait(request.uri().query()) {
         Kind::Stream
     } else {
         Kind::Request
     };
-    match callers.admit(&who, kind) {
+    let admitted = callers.admit(&who, kind).and_then(|held| {
+        let within = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str()));
+        within.map(|()| held)
+    });
+    match admitted {
         Ok(held) => {
+            if kind == Kind::Request && held.at_once > courtesy::FEW {
+                courtesy::let_others_go_first().await;
+            }
             let answer = next.run(request).await;
+            if streams {
+                // It is under way until its last byte.
+                return answer.map(|body| Body::new(Lasting { body, _kept: held }));
+            }
             drop(held);
             answer
         }
-        Err(problem) => problem.into_response(),
+        Err(problem) => {
+            courtesy::before_a_refusal().await;
+            problem.into_response()
+        }
     }
 }
 
@@ -213,6 +249,23 @@ mod tests {
         clock.advance(Duration::from_millis(500));
         assert!(callers.admit(&ann, Kind::Request).is_ok());
         assert!(callers.admit(&ann, Kind::Request).is_err());
+    }
+
+    #[test]
+    fn s28_the_users_of_a_tenant_share_an_allowance() {
+        let limits = Limits {
+            tenant_requests_per_second: 1,
+            ..Limits::default()
+        };
+        let (callers, clock) = callers(&limits, MOST);
+        for _ in 0..5 {
+            callers.admit_tenant("acme").unwrap();
+        }
+        let refused = callers.admit_tenant("acme").unwrap_err();
+        assert_eq!(refused.retry_after_ms, Some(1_000));
+        assert!(callers.admit_tenant("globex").is_ok());
+        clock.advance(Duration::from_secs(1));
+        assert!(callers.admit_tenant("acme").is_ok());
     }
 
     #[test]

@@ -2,15 +2,13 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
-use axum::body::{Body, Bytes, HttpBody};
+use axum::body::Body;
 use axum::extract::ConnectInfo;
-use hyper::body::{Frame, Incoming, SizeHint};
+use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use parking_lot::Mutex;
@@ -21,7 +19,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 
+use super::courtesy;
 use super::crowd::Crowd;
+use super::lasting::Lasting;
 use super::pace::{Pace, Paced, Phase};
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
@@ -68,6 +68,7 @@ pub(super) async fn serve(
                 converse(router, (stream, peer), (&limits, &crowd), &shutdown).await;
             }
         });
+        courtesy::let_those_inside_go_first().await;
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };
@@ -133,7 +134,7 @@ async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
         let answer = router.clone().oneshot(request);
         async move {
             let answer = answer.await?;
-            Ok::<_, std::convert::Infallible>(answer.map(|body| Answer { body, _busy: busy }))
+            Ok::<_, std::convert::Infallible>(answer.map(|body| Lasting { body, _kept: busy }))
         }
     });
     let connection = hyper::server::conn::http1::Builder::new()
@@ -178,30 +179,6 @@ impl Busy {
 impl Drop for Busy {
     fn drop(&mut self) {
         self.0.enter(Phase::Idle);
-    }
-}
-
-/// An answer is not over before its body is.
-struct Answer {
-    body: Body,
-    _busy: Busy,
-}
-
-impl HttpBody for Answer {
-    type Data = Bytes;
-    type Error = axum::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
-        Pin::new(&mut self.body).poll_frame(cx)
-    }
-    fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
-    }
-    fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
     }
 }
 

@@ -5,6 +5,8 @@
 //! new and broken, as the half of a pair that is just being written, changes nothing and is said
 //! once (F46). The caller is known by its token; the certificate only says who we are.
 
+mod validity;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,6 +25,13 @@ use crate::stamp::{Stamp, stamp_of};
 
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
+
+/// From when to when a certificate is good, in milliseconds since 1970.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Life {
+    pub from_ms: i64,
+    pub to_ms: i64,
+}
 
 /// A certificate, its key, and how both are read again. Clones share them.
 #[derive(Clone)]
@@ -72,6 +81,13 @@ impl Tls {
             shown,
             acceptor: TlsAcceptor::from(Arc::new(config)),
         })
+    }
+
+    /// Of what new connections are shown. None where a certificate is of a kind that we cannot
+    /// read, which is shown all the same.
+    pub(super) fn life(&self) -> Option<Life> {
+        let shown = Arc::clone(&self.shown.0.read());
+        validity::of(shown.cert.first()?)
     }
 
     /// Looks at the files for ever.
@@ -169,6 +185,7 @@ mod tests {
         fs::write(&key, other.signing_key.serialize_pem()).unwrap();
         tls.look_again();
         assert_eq!(shown(&tls), other.cert.der().to_vec());
+        assert!(tls.life().is_some());
         fs::remove_file(&certificate).unwrap();
         tls.look_again();
         assert_eq!(shown(&tls), other.cert.der().to_vec());

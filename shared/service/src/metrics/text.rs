@@ -6,13 +6,14 @@ use super::{Group, Metric, Values, catalogue};
 
 const HEAD: &str = "# Metrics
 
-What Hayward tells an OpenTelemetry collector (T2, T3, T6). This page is made from
+What Hayward tells an OpenTelemetry collector, or a Prometheus that asks its services themselves
+(T1, T2, T3, T6). This page is made from
 `shared/service/src/metrics/catalogue*`; a test keeps both in step (`BLESS=1 cargo test --locked -p
 hayward-service --lib catalogue` writes it anew), and the fleet test `telemetry` compares it with
 what a fleet really sends.
 
-Names and units are those of OpenTelemetry; the second column is what Prometheus makes of them
-behind a collector, where a histogram has `_bucket`, `_sum` and `_count` at its end and dots in
+Names and units are those of OpenTelemetry; the second column is what Prometheus has, whichever of
+the two ways it came, where a histogram has `_bucket`, `_sum` and `_count` at its end and dots in
 attributes become underscores (`hayward.service` is the label `hayward_service`). No attribute holds
 an id of a job, an allocation or a node. A metric that says *rare* is told only once something out
 of the ordinary has happened. The resource has `service.name` (`hayward-rm-scheduler`; of a process
@@ -34,6 +35,7 @@ fn title(group: Group) -> &'static str {
         Group::Database => "Database",
         Group::Stream => "Stream (publications and their followers)",
         Group::Invariants => "Invariants",
+        Group::Audit => "Audit records",
         Group::Work => "Work and containers",
         Group::Placements => "Placements (moves of processes)",
         Group::Http => "HTTP",
@@ -97,7 +99,6 @@ pub fn document() -> String {
 const AFTER: &str = "
 ## What is not told
 
-* Audit records: told by nobody yet.
 * An outbox and its lag: there is none. What a transaction committed is in memory, and visible, the
   moment its commit returns (decision 0004); `hayward.committer.waiting` says what waits before it.
 * Parked records: there are none. A command that panics fails its batch, which is counted in

@@ -10,6 +10,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Response, ResponseBuilder};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
+use super::conditional;
 use crate::problem::{CONTENT_TYPE, Problem};
 
 /// What has to be so for a route to give an answer.
@@ -24,6 +25,8 @@ enum When {
     Input,
     /// It waits for a revision (A11).
     Revision,
+    /// It can be made to depend on one (A10).
+    Conditional,
 }
 
 struct Shared {
@@ -37,7 +40,7 @@ struct Shared {
 
 const LATER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
 
-const SHARED: [Shared; 10] = [
+const SHARED: [Shared; 11] = [
     Shared {
         status: "400",
         name: "NotUnderstood",
@@ -72,6 +75,13 @@ const SHARED: [Shared; 10] = [
         text: "the revision in `min_revision` has not been given out, nor was it within 5 seconds",
         when: When::Revision,
         header: Some(LATER),
+    },
+    Shared {
+        status: "412",
+        name: "Moved",
+        text: "the revision in `If-Revision` is not the one of now: look again",
+        when: When::Conditional,
+        header: None,
     },
     Shared {
         status: "413",
@@ -150,7 +160,8 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
             When::Secured => operation.security.is_none(),
             When::Body => body,
             When::Input => input,
-            When::Revision => waits_for_revision(operation),
+            When::Revision => takes(operation, "min_revision"),
+            When::Conditional => takes(operation, conditional::HEADER),
         };
         let answers = &mut operation.responses.responses;
         if holds && !answers.contains_key(shared.status) {
@@ -162,9 +173,9 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
     }
 }
 
-fn waits_for_revision(operation: &Operation) -> bool {
+fn takes(operation: &Operation, name: &str) -> bool {
     let mut parameters = operation.parameters.iter().flatten();
-    parameters.any(|one| matches!(one, RefOr::T(one) if one.name == "min_revision"))
+    parameters.any(|one| matches!(one, RefOr::T(one) if one.name == name))
 }
 
 /// The answer of every route that has no words of its own for this status.

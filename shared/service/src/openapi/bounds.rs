@@ -1,11 +1,12 @@
 //! The bounds of whole numbers, which their types know and a description has to say: `u32` takes
 //! nothing beyond 4294967295, and a generator or a reader of the document cannot guess that.
 
+use http::header::IF_MATCH;
 use utoipa::Number;
 use utoipa::openapi::path::Operation;
 use utoipa::openapi::schema::{
     AdditionalProperties, ArrayItems, KnownFormat, Object, ObjectBuilder, Schema, SchemaFormat,
-    Type,
+    SchemaType, Type,
 };
 use utoipa::openapi::{OpenApi, RefOr, Response};
 
@@ -30,8 +31,12 @@ fn of_operation(operation: &mut Operation) {
     for parameter in operation.parameters.iter_mut().flatten() {
         if let RefOr::T(parameter) = parameter {
             parameter.schema.iter_mut().for_each(visit);
+            parameter.schema.iter_mut().for_each(never_null);
             if parameter.name.eq_ignore_ascii_case(HEADER.as_str()) {
                 parameter.schema = Some(RefOr::T(Schema::Object(key())));
+            }
+            if parameter.name.eq_ignore_ascii_case(IF_MATCH.as_str()) {
+                parameter.schema.iter_mut().for_each(version);
             }
         }
     }
@@ -46,6 +51,27 @@ fn of_operation(operation: &mut Operation) {
         if let RefOr::T(answer) = answer {
             of_response(answer);
         }
+    }
+}
+
+/// A parameter is there or is not: nothing in a header or a query stands for `null`.
+fn never_null(schema: &mut RefOr<Schema>) {
+    let RefOr::T(Schema::Object(object)) = schema else {
+        return;
+    };
+    if let SchemaType::Array(types) = &mut object.schema_type {
+        types.retain(|kind| *kind != Type::Null);
+        if let [only] = types.as_slice() {
+            object.schema_type = SchemaType::Type(only.clone());
+        }
+    }
+}
+
+/// An `ETag` of ours is a number (A5), where its route says nothing else.
+fn version(schema: &mut RefOr<Schema>) {
+    if let RefOr::T(Schema::Object(object)) = schema {
+        let usual = || r#"^(\*|"?[0-9]{1,18}"?)$"#.to_owned();
+        object.pattern.get_or_insert_with(usual);
     }
 }
 

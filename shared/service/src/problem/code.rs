@@ -72,6 +72,8 @@ codes! {
     Gone = "gone", GONE, "Gone";
     /// `If-Match` names an older state (A5).
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "Changed meanwhile";
+    /// `If-Revision` names an older revision than that of now (A10).
+    RevisionMoved = "revision_moved", PRECONDITION_FAILED, "Revision moved";
     /// The body is larger than this route takes.
     PayloadTooLarge = "payload_too_large", PAYLOAD_TOO_LARGE, "Payload too large";
     /// The body is not of a media type this route takes.

@@ -31,7 +31,7 @@ const SERVICES: [&str; 7] = [
 
 /// Variables that belong to other programs of a fleet and may stand in the same environment: the
 /// agent, the command line, embedded Postgres, and the frame for whoever has none.
-const ELSEWHERE: [&str; 33] = [
+const ELSEWHERE: [&str; 34] = [
     "HAYWARD_CONFIG",
     "HAYWARD_URL",
     "HAYWARD_TOKEN",
@@ -62,6 +62,7 @@ const ELSEWHERE: [&str; 33] = [
     "HAYWARD_STREAMS_AT_ONCE",
     "HAYWARD_ENROLMENT_SECRET_FILE",
     "HAYWARD_LEASE_MS",
+    "HAYWARD_SCRAPE_LISTEN",
     "HAYWARD_OTLP_ENDPOINT",
     "HAYWARD_LOG_FORMAT",
     "HAYWARD_LOG_FILTER",

@@ -1,4 +1,5 @@
-//! The exporters to a collector, OTLP over HTTP. Each batches on a thread of its own.
+//! The exporters to a collector, OTLP over HTTP, each batching on a thread of its own; and the
+//! reader of metrics for whoever comes to ask ([`super::scrape`]). There may be either, or both.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, S
 use opentelemetry_sdk::trace::{self, BatchSpanProcessor, Sampler, SdkTracerProvider};
 
 use super::counting::{Counted, QUEUE, Waiting};
+use super::scrape::Asked;
 use crate::clock::fresh_uuid;
 use crate::metrics::catalogue;
 use crate::settings::FrameSettings;
@@ -26,9 +28,15 @@ const FAREWELL: Duration = Duration::from_secs(4);
 const COMPANY: Duration = Duration::from_secs(2);
 
 pub(super) struct Exporters {
+    /// Where a collector is set.
+    pub(super) sent: Option<Sent>,
+    meter: SdkMeterProvider,
+}
+
+/// What only a collector takes.
+pub(super) struct Sent {
     pub(super) tracer: SdkTracerProvider,
     pub(super) logs: SdkLoggerProvider,
-    meter: SdkMeterProvider,
 }
 
 /// What exporting takes from the settings.
@@ -42,25 +50,31 @@ struct Terms {
 }
 
 impl Exporters {
-    pub(super) fn new(
-        service: &str,
-        endpoint: &str,
-        settings: &FrameSettings,
-    ) -> anyhow::Result<Self> {
+    /// None where nobody is told.
+    pub(super) fn wanted(service: &str, settings: &FrameSettings) -> anyhow::Result<Option<Self>> {
+        let asked = settings.scrape_listen.map(|_| Asked::default());
+        let resource = resource(service);
+        let Some(endpoint) = &settings.otlp_endpoint else {
+            return Ok(asked.map(|asked| Self {
+                meter: meter(resource, None, Some(asked)),
+                sent: None,
+            }));
+        };
         crate::client::install_crypto();
         let terms = Terms {
             base: endpoint.trim_end_matches('/').to_owned(),
             interval: Duration::from_millis(settings.otlp_interval_ms.max(10)),
             part: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
-            resource: resource(service),
+            resource,
         };
         // The blocking client refuses to be made on a thread of the runtime.
-        let made = std::thread::spawn(move || Self::build(&terms)).join();
+        let made = std::thread::spawn(move || Self::build(&terms, asked)).join();
         made.unwrap_or_else(|_| Err(anyhow::anyhow!("making the exporters panicked")))
             .with_context(|| format!("cannot export to {endpoint:?}"))
+            .map(Some)
     }
 
-    fn build(terms: &Terms) -> anyhow::Result<Self> {
+    fn build(terms: &Terms, asked: Option<Asked>) -> anyhow::Result<Self> {
         let Terms { base, resource, .. } = terms;
         let metrics = MetricExporter::builder()
             .with_http()
@@ -75,20 +89,19 @@ impl Exporters {
         let reader = PeriodicReader::builder(metrics)
             .with_interval(terms.interval)
             .build();
-        let meter = SdkMeterProvider::builder()
-            .with_resource(resource.clone())
-            .with_reader(reader)
-            .with_view(bounded)
-            .build();
         Ok(Self {
-            tracer: spans(terms)?,
-            logs: records(terms)?,
-            meter,
+            sent: Some(Sent {
+                tracer: spans(terms)?,
+                logs: records(terms)?,
+            }),
+            meter: meter(resource.clone(), Some(reader), asked),
         })
     }
 
     pub(super) fn make_global(&self) {
-        global::set_tracer_provider(self.tracer.clone());
+        if let Some(sent) = &self.sent {
+            global::set_tracer_provider(sent.tracer.clone());
+        }
         global::set_meter_provider(self.meter.clone());
     }
 
@@ -96,16 +109,17 @@ impl Exporters {
     /// by a few seconds at most. Whatever is not sent by then is lost with the process.
     pub(super) fn shutdown(self) {
         let (says, over) = mpsc::channel();
-        let Self {
-            tracer,
-            logs,
-            meter,
-        } = self;
-        let ends: [Box<dyn FnOnce() + Send>; 3] = [
-            Box::new(move || drop(tracer.shutdown_with_timeout(FAREWELL))),
-            Box::new(move || drop(logs.shutdown_with_timeout(FAREWELL))),
-            Box::new(move || drop(meter.shutdown_with_timeout(FAREWELL))),
-        ];
+        let Self { sent, meter } = self;
+        let mut ends: Vec<Box<dyn FnOnce() + Send>> = vec![Box::new(move || {
+            drop(meter.shutdown_with_timeout(FAREWELL));
+        })];
+        if let Some(Sent { tracer, logs }) = sent {
+            ends.push(Box::new(move || {
+                drop(tracer.shutdown_with_timeout(FAREWELL));
+            }));
+            ends.push(Box::new(move || drop(logs.shutdown_with_timeout(FAREWELL))));
+        }
+        let count = ends.len();
         for end in ends {
             let says = says.clone();
             std::thread::spawn(move || {
@@ -115,13 +129,31 @@ impl Exporters {
         }
         drop(says);
         let until = std::time::Instant::now() + FAREWELL;
-        for _ in 0..3 {
+        for _ in 0..count {
             let left = until.saturating_duration_since(std::time::Instant::now());
             if over.recv_timeout(left).is_err() {
                 return;
             }
         }
     }
+}
+
+fn meter(
+    resource: Resource,
+    sends: Option<PeriodicReader<Counted<MetricExporter>>>,
+    asked: Option<Asked>,
+) -> SdkMeterProvider {
+    let mut meter = SdkMeterProvider::builder()
+        .with_resource(resource)
+        .with_view(bounded);
+    if let Some(reader) = sends {
+        meter = meter.with_reader(reader);
+    }
+    if let Some(asked) = asked {
+        asked.publish();
+        meter = meter.with_reader(asked);
+    }
+    meter.build()
 }
 
 fn spans(terms: &Terms) -> anyhow::Result<SdkTracerProvider> {

@@ -98,6 +98,14 @@ pub static NODE_BRAKE: Metric = Metric::gauge(
 )
 .by(&[&POOL])
 .of(NODES);
+pub static POOL_FLOOR: Metric = Metric::gauge(
+    "hayward.pool.floor",
+    "{node}",
+    Group::Nodes,
+    "nodes of a pool that have to take work (B4)",
+)
+.by(&[&POOL])
+.of(NODES);
 pub static LAUNCH_COUNT: Metric = Metric::counter(
     "hayward.launch.attempts",
     "{launch}",
@@ -235,6 +243,7 @@ pub(super) static ALL: &[&Metric] = &[
     &NODE_HEARTBEAT_AGE,
     &NODE_FLAPS,
     &NODE_BRAKE,
+    &POOL_FLOOR,
     &LAUNCH_COUNT,
     &BLOCK_COUNT,
     &AGENT_GENERATION_LAG,

@@ -53,6 +53,24 @@ pub static INSECURE: Metric = Metric::gauge(
 )
 .by(&[&SERVICE])
 .of(ALL_SERVICES);
+pub static CERTIFICATE_LEFT: Metric = Metric::gauge(
+    "hayward.certificate.left",
+    "s",
+    Group::Process,
+    "until the certificate ends that a service shows; below zero it has ended",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES)
+.rare();
+pub static CERTIFICATE_LIFE: Metric = Metric::gauge(
+    "hayward.certificate.life",
+    "s",
+    Group::Process,
+    "for how long that certificate is good in all",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES)
+.rare();
 pub static DROPPED: Metric = Metric::counter(
     "hayward.telemetry.dropped",
     "{item}",
@@ -74,6 +92,8 @@ pub(super) static ALL: &[&Metric] = &[
     &HTTP_SERVER,
     &HTTP_CLIENT,
     &INSECURE,
+    &CERTIFICATE_LEFT,
+    &CERTIFICATE_LIFE,
     &DROPPED,
     &LINES_WITHHELD,
 ];

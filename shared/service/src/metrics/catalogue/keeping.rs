@@ -15,6 +15,20 @@ pub static RETRY: Attribute = Attribute::listed(
     "hayward.database.retry.cause",
     &["failed", "panic", "lease_unknown"],
 );
+pub static AUDIT_OUTCOME: Attribute =
+    Attribute::listed("hayward.audit.outcome", &["committed", "refused"]);
+/// Why a request was refused that is kept in the records, by how it was answered.
+pub static AUDIT_CAUSE: Attribute = Attribute::listed(
+    "hayward.audit.cause",
+    &[
+        "unauthenticated",
+        "forbidden",
+        "absent",
+        "conflict",
+        "too_much",
+        "invalid",
+    ],
+);
 pub static INVARIANT: Attribute =
     Attribute::bounded("hayward.invariant.id", "numbers of rules, `I1` to `I28`");
 /// Of the connection pool.
@@ -175,6 +189,40 @@ pub static INVARIANT_SINCE_GOOD: Metric = Metric::gauge(
 .by(&[&SERVICE, &INVARIANT])
 .of(ALL_SERVICES);
 
+pub static AUDIT_RECORDS: Metric = Metric::counter(
+    "hayward.audit.records",
+    "{record}",
+    Group::Audit,
+    "audit records that the leader wrote, of changes and of refusals (S24)",
+)
+.by(&[&SERVICE, &AUDIT_OUTCOME])
+.of(ALL_SERVICES);
+pub static AUDIT_REFUSALS: Metric = Metric::counter(
+    "hayward.audit.refusals",
+    "{request}",
+    Group::Audit,
+    "requests that were refused and are in the records, several perhaps in one record",
+)
+.by(&[&SERVICE, &AUDIT_CAUSE])
+.of(ALL_SERVICES);
+pub static AUDIT_LENGTH: Metric = Metric::gauge(
+    "hayward.audit.length",
+    "{record}",
+    Group::Audit,
+    "number of the last audit record: how long the chain has become, with what was pruned of it",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+pub static AUDIT_BEHIND: Metric = Metric::gauge(
+    "hayward.audit.unverified",
+    "{record}",
+    Group::Audit,
+    "audit records that no look has followed yet; `hayward.invariant.holds` of `I19` says what \
+     came of those that were",
+)
+.by(&[&SERVICE])
+.of(ALL_SERVICES);
+
 pub(super) static ALL: &[&Metric] = &[
     &LEADING,
     &EPOCH,
@@ -193,4 +241,8 @@ pub(super) static ALL: &[&Metric] = &[
     &INVARIANT_HOLDS,
     &INVARIANT_VIOLATIONS,
     &INVARIANT_SINCE_GOOD,
+    &AUDIT_RECORDS,
+    &AUDIT_REFUSALS,
+    &AUDIT_LENGTH,
+    &AUDIT_BEHIND,
 ];

@@ -128,6 +128,14 @@ pub static WAITING_OLDEST: Metric = Metric::gauge(
 )
 .by(&[&CLASS, &POOL])
 .of(SCHEDULER);
+pub static WAITING_TARGET: Metric = Metric::gauge(
+    "hayward.waiting.target",
+    "s",
+    Group::Waiting,
+    "how long work of a class may wait for its first process before somebody is told (T8)",
+)
+.by(&[&CLASS])
+.of(SCHEDULER);
 pub static WORK_TIME_TO_START: Metric = Metric::histogram(
     "hayward.work.time_to_start",
     "s",
@@ -299,6 +307,7 @@ pub(super) static ALL: &[&Metric] = &[
     &WAITING_SLOTS,
     &WAITING_QUANTA,
     &WAITING_OLDEST,
+    &WAITING_TARGET,
     &WORK_TIME_TO_START,
     &ALLOCATION_TIME_TO_START,
     &ROUND_DURATION,

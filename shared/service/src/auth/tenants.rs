@@ -1,0 +1,144 @@
+//! Who belongs together (S12): a file of the keys directory with a tenant and a user a line.
+//!
+//! A user is in one tenant at most. Whoever is in none is alone, as if in a tenant of their own
+//! (S4). It is a fact of the fleet and no claim of a token, because somebody else's tenant has to
+//! be known too: of a user for whom an orchestrator acts, and of every user in an answer to one.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use hayward_vocabulary::UserName;
+
+use crate::stamp::Watched;
+
+/// One tenant, and all who are in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Tenant {
+    pub name: UserName,
+    members: BTreeSet<String>,
+}
+
+impl Tenant {
+    pub fn new(name: UserName, members: impl IntoIterator<Item = String>) -> Self {
+        let members = members.into_iter().collect();
+        Self { name, members }
+    }
+
+    /// Exactly this name (S5).
+    pub fn has(&self, user: &str) -> bool {
+        self.members.contains(user)
+    }
+}
+
+type ByUser = HashMap<String, Arc<Tenant>>;
+
+/// The file, read again when it changes.
+pub(super) struct Tenants(Option<Watched<ByUser>>);
+
+impl Tenants {
+    pub(super) fn none() -> Self {
+        Self(None)
+    }
+
+    pub(super) fn open(path: PathBuf) -> anyhow::Result<Self> {
+        Ok(Self(Some(Watched::open(path, |path| {
+            Ok(by_user(&read(path)?))
+        })?)))
+    }
+
+    pub(super) fn of(&self, user: &str) -> Option<Arc<Tenant>> {
+        self.0.as_ref()?.now().get(user).cloned()
+    }
+}
+
+fn by_user(lines: &BTreeMap<String, UserName>) -> ByUser {
+    let mut members = BTreeMap::<&UserName, Vec<String>>::new();
+    for (user, tenant) in lines {
+        members.entry(tenant).or_default().push(user.clone());
+    }
+    let mut all = ByUser::new();
+    for (tenant, users) in members {
+        let one = Arc::new(Tenant::new(tenant.clone(), users.iter().cloned()));
+        all.extend(users.into_iter().map(|user| (user, Arc::clone(&one))));
+    }
+    all
+}
+
+/// The tenant of each user. A bad line spoils the whole file: to pass it over could put somebody
+/// out of the tenant that they are held to.
+pub(super) fn read(path: &Path) -> anyhow::Result<BTreeMap<String, UserName>> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => String::new(),
+        Err(error) => return Err(error).context(format!("cannot read {}", path.display())),
+    };
+    let mut lines = BTreeMap::new();
+    for (at, line) in text.lines().enumerate() {
+        let place = || format!("line {} of {}", at + 1, path.display());
+        let mut words = line.split_whitespace();
+        let (Some(tenant), user, None) = (words.next(), words.next(), words.next()) else {
+            ensure!(line.trim().is_empty(), "{} names more than two", place());
+            continue;
+        };
+        let user = user.with_context(|| format!("{} names no user", place()))?;
+        let tenant: UserName = tenant.parse().with_context(place)?;
+        let user = UserName::new(user).with_context(place)?;
+        let before = lines.insert(user.to_string(), tenant);
+        ensure!(before.is_none(), "{user} is twice in {}", path.display());
+    }
+    Ok(lines)
+}
+
+/// The lines of the file, in order.
+pub(super) fn written(lines: &BTreeMap<String, UserName>) -> String {
+    let mut lines: Vec<_> = lines
+        .iter()
+        .map(|(user, tenant)| format!("{tenant} {user}\n"))
+        .collect();
+    lines.sort_unstable();
+    lines.concat()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_text(text: &str) -> anyhow::Result<BTreeMap<String, UserName>> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tenants");
+        std::fs::write(&path, text).unwrap();
+        read(&path)
+    }
+
+    #[test]
+    fn s12_a_tenant_is_all_that_its_lines_name_and_nobody_is_in_two() {
+        let lines = read_text("acme ada\n\n acme  ann \nglobex ben\n").unwrap();
+        let all = by_user(&lines);
+        assert!(all["ada"].has("ann") && all["ann"].has("ada"));
+        assert!(!all["ada"].has("ben") && !all["ada"].has("an"), "S5");
+        assert!(!all.contains_key("cy"), "S4");
+        assert_eq!(written(&lines), "acme ada\nacme ann\nglobex ben\n");
+        for bad in ["acme ada\nglobex ada", "acme", "acme ada ann", "acme ../x"] {
+            assert!(read_text(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_comes_later_is_found_and_a_broken_one_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tenants");
+        let tenants = Tenants::open(path.clone()).unwrap();
+        assert_eq!(tenants.of("ada"), None);
+        for (text, name) in [
+            ("acme ada", "acme"),
+            ("acme", "acme"),
+            ("globex ada", "globex"),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            tenants.0.as_ref().unwrap().look_again();
+            assert_eq!(tenants.of("ada").unwrap().name.as_str(), name, "{text}");
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Whole numbers that somebody wrote with a fraction of nothing. JSON knows one kind of number, and
+//! to a description `1.0` is as whole as `1`; the parser of a whole number does not take it.
+
+use serde_json::{Number, Value};
+
+/// Beyond this, a number with a fraction does not say which whole one is meant.
+const EXACT: f64 = 9_007_199_254_740_992.0;
+
+/// The same JSON without such fractions, if it has any.
+pub(super) fn plain(json: &[u8]) -> Option<Vec<u8>> {
+    let mut value = serde_json::from_slice(json).ok()?;
+    if visit(&mut value) > 0 {
+        return serde_json::to_vec(&value).ok();
+    }
+    None
+}
+
+/// How many were rewritten.
+fn visit(value: &mut Value) -> usize {
+    match value {
+        Value::Number(number) => whole(number).map_or(0, |plain| {
+            *number = plain;
+            1
+        }),
+        Value::Array(items) => items.iter_mut().map(visit).sum(),
+        Value::Object(fields) => fields.values_mut().map(visit).sum(),
+        _ => 0,
+    }
+}
+
+fn whole(number: &Number) -> Option<Number> {
+    let float = number.as_f64().filter(|_| number.is_f64())?;
+    let whole = float.fract() == 0.0 && float.abs() <= EXACT;
+    let text = whole.then(|| format!("{float:.0}"))?;
+    text.parse::<i64>().ok().map(Number::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plain;
+
+    fn text(json: &str) -> Option<String> {
+        plain(json.as_bytes()).map(|text| String::from_utf8(text).unwrap())
+    }
+
+    #[test]
+    fn a2_what_is_whole_is_written_whole() {
+        let found = text(r#"{"a":[1.0,-2e3,0.5],"b":{"c":7}}"#);
+        assert_eq!(found.unwrap(), r#"{"a":[1,-2000,0.5],"b":{"c":7}}"#);
+        assert_eq!(text("-0.0").unwrap(), "0");
+    }
+
+    #[test]
+    fn a2_what_is_not_or_is_no_json_stays() {
+        for json in ["1", "0.5", "1e300", "9007199254740994.0", "[1.0", "{} 1.0"] {
+            assert_eq!(text(json), None, "{json}");
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Modes that are less safe than the default (S3): refused unless a flag allows them, named in the
+//! status, repeated in the log, shown on boards, and never to be had in a release.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::bail;
+
+use crate::metrics::board;
+use crate::metrics::catalogue::{INSECURE, SERVICE};
+
+/// Lies in the images that are released. A file, because whoever starts a container may set what
+/// they like in its environment, and its root is read-only.
+pub(super) const RELEASE: &str = "/usr/share/hayward/release";
+/// Logged again this often while one is on.
+const REMIND: Duration = Duration::from_mins(1);
+
+/// For `/v1/status` to name.
+#[derive(Debug, Clone)]
+pub struct InsecureModes(pub Arc<[String]>);
+
+pub(super) fn refused_in_releases(
+    allow_insecure: bool,
+    release: impl AsRef<Path>,
+) -> anyhow::Result<()> {
+    if allow_insecure && release.as_ref().exists() {
+        bail!(
+            "`allow_insecure` is refused in released images; set `tls_certificate` and `tls_key`, \
+             which `hayward prepare` makes, or listen on 127.0.0.1"
+        );
+    }
+    Ok(())
+}
+
+pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Result<()> {
+    if address.ip().is_loopback() || allowed {
+        return Ok(());
+    }
+    bail!(
+        "{address} can be reached from other machines and there is no TLS; set `tls_certificate` \
+         and `tls_key`, or listen on 127.0.0.1, or set `allow_insecure` where something else \
+         protects the network"
+    )
+}
+
+/// What the status names and the log repeats each minute.
+pub(super) fn modes(address: SocketAddr, tls: bool) -> Vec<String> {
+    if address.ip().is_loopback() || tls {
+        return Vec::new();
+    }
+    vec![format!("plain_http_on_{}", address.ip())]
+}
+
+pub(super) async fn remind(name: &str, insecure: &[String]) {
+    if insecure.is_empty() {
+        return std::future::pending().await;
+    }
+    let mut tick = tokio::time::interval(REMIND);
+    loop {
+        tick.tick().await;
+        tracing::warn!(service = name, modes = ?insecure, "insecure mode is on");
+    }
+}
+
+/// Whoever looks at a board sees it too.
+pub(super) fn tell(name: &'static str, insecure: &[String]) {
+    let modes = u64::try_from(insecure.len()).unwrap_or(u64::MAX);
+    let reading = INSECURE.counts(modes, vec![SERVICE.is(name)]);
+    board::show(name, "frame", vec![reading]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s3_only_loopback_is_served_without_being_told() {
+        let (near, far) = ("127.0.0.1:1".parse().unwrap(), "0.0.0.0:1".parse().unwrap());
+        check_address(near, false).unwrap();
+        assert!(
+            check_address(far, false)
+                .unwrap_err()
+                .to_string()
+                .contains("allow_insecure")
+        );
+        check_address(far, true).unwrap();
+        assert!(modes(near, false).is_empty());
+        assert_eq!(modes(far, false), ["plain_http_on_0.0.0.0"]);
+        assert!(modes(far, true).is_empty());
+    }
+
+    #[test]
+    fn s3_a_release_has_no_insecure_mode() {
+        let dir = tempfile::tempdir().unwrap();
+        let release = dir.path().join("release");
+        refused_in_releases(true, &release).unwrap();
+        std::fs::write(&release, "").unwrap();
+        refused_in_releases(false, &release).unwrap();
+        let told = refused_in_releases(true, &release).unwrap_err().to_string();
+        assert!(told.contains("`allow_insecure` is refused"), "{told}");
+    }
+}

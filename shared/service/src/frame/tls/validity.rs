@@ -1,0 +1,111 @@
+//! When a certificate begins and ends (T8), read out of its DER.
+//!
+//! Of X.509 (RFC 5280, 4.1) only the way to the two times is known here: the first fields of the
+//! part that is signed. Nobody is let in by what is read; a board is told.
+
+use chrono::NaiveDateTime;
+
+use super::Life;
+
+const INTEGER: u8 = 0x02;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
+const SEQUENCE: u8 = 0x30;
+/// `[0]`, around the version, which a certificate of the first version does not have.
+const VERSION: u8 = 0xa0;
+
+/// None for what is no certificate.
+pub(super) fn of(der: &[u8]) -> Option<Life> {
+    let (certificate, _) = take(der, SEQUENCE)?;
+    let (signed, _) = take(certificate, SEQUENCE)?;
+    let rest = take(signed, VERSION).map_or(signed, |(_, rest)| rest);
+    let (_serial, rest) = take(rest, INTEGER)?;
+    let (_algorithm, rest) = take(rest, SEQUENCE)?;
+    let (_issuer, rest) = take(rest, SEQUENCE)?;
+    let (validity, _) = take(rest, SEQUENCE)?;
+    let (from_ms, rest) = instant(validity)?;
+    let (to_ms, _) = instant(rest)?;
+    Some(Life { from_ms, to_ms })
+}
+
+/// The content of the first element, which has to be of this kind, and what comes after it.
+fn take(der: &[u8], kind: u8) -> Option<(&[u8], &[u8])> {
+    let (found, rest) = der.split_first()?;
+    let (first, rest) = rest.split_first()?;
+    let (length, rest) = match first {
+        0..=0x7f => (usize::from(*first), rest),
+        // So many bytes of length follow; a certificate of more than four of them is none.
+        0x81..=0x84 => {
+            let (bytes, rest) = rest.split_at_checked(usize::from(first - 0x80))?;
+            let length = bytes
+                .iter()
+                .fold(0, |sum, byte| (sum << 8) | usize::from(*byte));
+            (length, rest)
+        }
+        _ => return None,
+    };
+    let both = rest.split_at_checked(length)?;
+    (*found == kind).then_some(both)
+}
+
+fn instant(der: &[u8]) -> Option<(i64, &[u8])> {
+    let (text, rest) = if der.first()? == &UTC_TIME {
+        let (text, rest) = take(der, UTC_TIME)?;
+        let text = std::str::from_utf8(text).ok()?;
+        // Two digits of a year: those before 50 are of this century.
+        let century = if text < "50" { "20" } else { "19" };
+        (format!("{century}{text}"), rest)
+    } else {
+        let (text, rest) = take(der, GENERALIZED_TIME)?;
+        (std::str::from_utf8(text).ok()?.to_owned(), rest)
+    };
+    let at = NaiveDateTime::parse_from_str(&text, "%Y%m%d%H%M%SZ").ok()?;
+    Some((at.and_utc().timestamp_millis(), rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn made(from: (i32, u8, u8), to: (i32, u8, u8)) -> Vec<u8> {
+        let mut params = rcgen::CertificateParams::new(["a".to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(from.0, from.1, from.2);
+        params.not_after = rcgen::date_time_ymd(to.0, to.1, to.2);
+        let key = rcgen::KeyPair::generate().unwrap();
+        params.self_signed(&key).unwrap().der().to_vec()
+    }
+
+    fn ms(text: &str) -> i64 {
+        let at: chrono::DateTime<chrono::Utc> = text.parse().unwrap();
+        at.timestamp_millis()
+    }
+
+    #[test]
+    fn both_ways_to_write_a_time_are_read() {
+        let told = of(&made((1999, 12, 31), (2026, 3, 4)));
+        let wanted = Life {
+            from_ms: ms("1999-12-31T00:00:00Z"),
+            to_ms: ms("2026-03-04T00:00:00Z"),
+        };
+        assert_eq!(told, Some(wanted));
+        // From 2050 on with four digits of the year.
+        let told = of(&made((2049, 1, 1), (4096, 1, 1))).unwrap();
+        assert_eq!(told.from_ms, ms("2049-01-01T00:00:00Z"));
+        assert_eq!(told.to_ms, ms("4096-01-01T00:00:00Z"));
+    }
+
+    #[test]
+    fn what_is_cut_anywhere_is_no_certificate_and_no_panic() {
+        let whole = made((2024, 1, 1), (2030, 1, 1));
+        for end in 0..whole.len() {
+            assert_eq!(of(&whole[..end]), None, "{end}");
+        }
+        for place in 0..120 {
+            for byte in [0x00, 0x7f, 0x80, 0x84, 0x85, 0xff] {
+                let mut wrong = whole.clone();
+                wrong[place] = byte;
+                let _ = of(&wrong);
+            }
+        }
+    }
+}

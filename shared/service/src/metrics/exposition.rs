@@ -1,0 +1,221 @@
+//! Metrics in the text format of Prometheus, version 0.0.4, with the names that a collector would
+//! give them: boards and alerts do not see which way a metric came.
+//!
+//! Only what the catalogue knows is written. The resource is in the labels of every series, as
+//! behind a collector too.
+
+use std::collections::BTreeMap;
+use std::fmt::{Display, Write as _};
+
+use opentelemetry::KeyValue;
+use opentelemetry_sdk::Resource;
+use opentelemetry_sdk::metrics::data::{AggregatedMetrics, Histogram, MetricData, ResourceMetrics};
+
+use super::{Metric, SCOPE, catalogue};
+
+/// Of the resource; what a library says of itself is no label.
+const RESOURCE: [&str; 4] = [
+    "service.name",
+    "service.version",
+    "service.instance.id",
+    "deployment.environment.name",
+];
+
+/// The whole page.
+pub(crate) fn written(told: &ResourceMetrics) -> String {
+    let whose = whose(told.resource());
+    // By name, and each name once: what follows a name belongs to it alone.
+    let mut pages: BTreeMap<String, String> = BTreeMap::new();
+    let ours = told
+        .scope_metrics()
+        .filter(|scope| scope.scope().name() == SCOPE);
+    for metric in ours.flat_map(opentelemetry_sdk::metrics::data::ScopeMetrics::metrics) {
+        if let Some(known) = catalogue::named(metric.name()) {
+            let name = known.prometheus();
+            let page = pages.entry(name.clone());
+            let page = page.or_insert_with(|| head(&name, known));
+            let mut page = Page {
+                name: &name,
+                whose: &whose,
+                text: page,
+            };
+            page.points(metric.data());
+        }
+    }
+    pages.into_values().collect()
+}
+
+fn whose(resource: &Resource) -> String {
+    let known = resource.iter();
+    let known = known.filter(|(key, _)| RESOURCE.contains(&key.as_str()));
+    let mut labels: Vec<String> = known
+        .map(|(key, value)| label(key.as_str(), &value.as_str()))
+        .collect();
+    labels.sort_unstable();
+    labels.join(",")
+}
+
+fn head(name: &str, known: &Metric) -> String {
+    let what = known.what.replace('\\', "\\\\").replace('\n', "\\n");
+    let kind = known.kind.as_str();
+    format!("# HELP {name} {what}\n# TYPE {name} {kind}\n")
+}
+
+fn label(key: &str, value: &str) -> String {
+    let key = key.replace('.', "_");
+    let value = value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n");
+    format!("{key}=\"{value}\"")
+}
+
+/// What is written of one metric.
+struct Page<'a> {
+    name: &'a str,
+    whose: &'a str,
+    text: &'a mut String,
+}
+
+impl Page<'_> {
+    fn points(&mut self, data: &AggregatedMetrics) {
+        match data {
+            AggregatedMetrics::F64(data) => self.of(data, |value| value),
+            AggregatedMetrics::U64(data) => self.of(data, |value| value),
+            AggregatedMetrics::I64(data) => self.of(data, |value| value),
+        }
+    }
+
+    fn of<T: Copy, V: Display>(&mut self, data: &MetricData<T>, shown: impl Fn(T) -> V) {
+        match data {
+            MetricData::Gauge(gauge) => {
+                for point in gauge.data_points() {
+                    self.line("", &self.labels(point.attributes()), shown(point.value()));
+                }
+            }
+            MetricData::Sum(sum) => {
+                for point in sum.data_points() {
+                    self.line("", &self.labels(point.attributes()), shown(point.value()));
+                }
+            }
+            MetricData::Histogram(histogram) => self.histogram(histogram, shown),
+            // Nothing here makes any.
+            MetricData::ExponentialHistogram(_) => {}
+        }
+    }
+
+    /// The library counts each bucket by itself; here each holds those below it too.
+    fn histogram<T: Copy, V: Display>(&mut self, histogram: &Histogram<T>, shown: impl Fn(T) -> V) {
+        for point in histogram.data_points() {
+            let labels = self.labels(point.attributes());
+            let limits = point.bounds().map(|limit| limit.to_string());
+            let limits = limits.chain(["+Inf".to_owned()]);
+            let mut below = 0;
+            for (limit, count) in limits.zip(point.bucket_counts()) {
+                below += count;
+                let labels = joined(&labels, &label("le", &limit));
+                self.line("_bucket", &labels, below);
+            }
+            self.line("_sum", &labels, shown(point.sum()));
+            self.line("_count", &labels, point.count());
+        }
+    }
+
+    fn labels<'b>(&self, attributes: impl Iterator<Item = &'b KeyValue>) -> String {
+        let mut labels: Vec<String> = attributes
+            .map(|pair| label(pair.key.as_str(), &pair.value.as_str()))
+            .collect();
+        labels.sort_unstable();
+        joined(&labels.join(","), self.whose)
+    }
+
+    fn line(&mut self, end: &str, labels: &str, value: impl Display) {
+        let name = self.name;
+        // Writing to a string cannot fail.
+        let _ = writeln!(self.text, "{name}{end}{{{labels}}} {value}");
+    }
+}
+
+fn joined(some: &str, more: &str) -> String {
+    let both = [some, more].into_iter().filter(|part| !part.is_empty());
+    both.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use opentelemetry::metrics::MeterProvider as _;
+    use opentelemetry_sdk::metrics::reader::MetricReader as _;
+    use opentelemetry_sdk::metrics::{ManualReader, SdkMeterProvider};
+
+    use super::*;
+    use crate::metrics::catalogue::{POOL, ROUND_DURATION, ROUND_PLACEMENTS};
+
+    /// What is left of a provider whose reader is asked once.
+    fn page(tell: impl FnOnce(&SdkMeterProvider)) -> String {
+        let reader = std::sync::Arc::new(ManualReader::default());
+        let asked = crate::telemetry::asked(std::sync::Arc::clone(&reader));
+        let resource = Resource::builder_empty()
+            .with_service_name("hayward-test")
+            .with_attribute(KeyValue::new("telemetry.sdk.name", "opentelemetry"))
+            .build();
+        let provider = SdkMeterProvider::builder()
+            .with_resource(resource)
+            .with_reader(asked)
+            .build();
+        tell(&provider);
+        let mut told = ResourceMetrics::default();
+        reader.collect(&mut told).unwrap();
+        written(&told)
+    }
+
+    #[test]
+    fn t1_each_kind_is_as_prometheus_reads_it() {
+        let page = page(|provider| {
+            let meter = provider.meter(SCOPE);
+            let count = meter.u64_counter(ROUND_PLACEMENTS.name).build();
+            count.add(2, &[POOL.is("b"), KeyValue::new("hayward.class", "a")]);
+            count.add(1, &[POOL.is("b"), KeyValue::new("hayward.class", "a")]);
+            let took = meter.f64_histogram(ROUND_DURATION.name);
+            let took = took.with_boundaries(vec![0.1, 5.0]).build();
+            for amount in [0.05, 0.1, 3.0, 9.0] {
+                took.record(amount, &[]);
+            }
+            let free = meter.f64_gauge("hayward.pool.free").build();
+            free.record(1.5, &[POOL.is("a \"b\"\\c\nd")]);
+            // Not in the catalogue; and in it, but a stranger's.
+            meter.u64_counter("hayward.unheard_of").build().add(1, &[]);
+            let other = provider.meter("other");
+            other.u64_counter(ROUND_PLACEMENTS.name).build().add(7, &[]);
+        });
+        let whose = "service_name=\"hayward-test\"";
+        let wanted = [
+            "# HELP hayward_pool_free quanta free on the nodes of a pool that take work".to_owned(),
+            "# TYPE hayward_pool_free gauge".to_owned(),
+            format!(r#"hayward_pool_free{{hayward_pool="a \"b\"\\c\nd",{whose}}} 1.5"#),
+            "# HELP hayward_round_duration_seconds how long rounds and their phases take"
+                .to_owned(),
+            "# TYPE hayward_round_duration_seconds histogram".to_owned(),
+            format!(r#"hayward_round_duration_seconds_bucket{{{whose},le="0.1"}} 2"#),
+            format!(r#"hayward_round_duration_seconds_bucket{{{whose},le="5"}} 3"#),
+            format!(r#"hayward_round_duration_seconds_bucket{{{whose},le="+Inf"}} 4"#),
+            format!("hayward_round_duration_seconds_sum{{{whose}}} 12.15"),
+            format!("hayward_round_duration_seconds_count{{{whose}}} 4"),
+            "# HELP hayward_round_placements_total allocations that rounds granted".to_owned(),
+            "# TYPE hayward_round_placements_total counter".to_owned(),
+            format!(
+                r#"hayward_round_placements_total{{hayward_class="a",hayward_pool="b",{whose}}} 3"#
+            ),
+        ];
+        let lines: Vec<&str> = page.lines().collect();
+        assert_eq!(lines, wanted);
+    }
+
+    #[test]
+    fn every_metric_of_the_catalogue_has_a_name_of_its_own() {
+        let mut names: Vec<String> = catalogue::all().map(Metric::prometheus).collect();
+        let all = names.len();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), all);
+    }
+}
