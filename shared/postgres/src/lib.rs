@@ -16,4 +16,6 @@ mod prepare;
 pub use embedded::{Embedded, EmbeddedError, Settings, binaries, program};
 pub use expand::contractions;
 pub use pool::connect;
-pub use prepare::{PrepareError, Schema, Shared, create_database, newest, prepare, role_url};
+pub use prepare::{
+    PrepareError, Schema, Shared, create_database, drop_database, newest, prepare, role_url,
+};

@@ -53,6 +53,12 @@ pub enum PrepareError {
         #[source]
         source: sqlx::Error,
     },
+    #[error("cannot remove database {name}")]
+    Drop {
+        name: String,
+        #[source]
+        source: sqlx::Error,
+    },
     #[error("cannot make the roles and the schema {schema}")]
     Roles {
         schema: String,
@@ -124,6 +130,22 @@ pub async fn create_database(admin_url: &str, template: &str) -> Result<(), Prep
     create(&options, template).await
 }
 
+/// Removes the database that `admin_url` names, if it is there, and ends whatever is connected to
+/// it.
+pub async fn drop_database(admin_url: &str) -> Result<(), PrepareError> {
+    let options = PgConnectOptions::from_str(admin_url).map_err(PrepareError::Address)?;
+    let name = name(&options).to_owned();
+    let failed = |source| PrepareError::Drop {
+        name: name.clone(),
+        source,
+    };
+    let mut maintenance = maintenance(&options).await.map_err(failed)?;
+    let drop = format!("drop database if exists {} with (force)", quoted(&name));
+    let dropped = maintenance.execute(AssertSqlSafe(drop)).await;
+    dropped.map_err(failed)?;
+    maintenance.close().await.map_err(failed)
+}
+
 async fn open_or_create(options: &PgConnectOptions) -> Result<PgConnection, PrepareError> {
     match options.connect().await {
         Err(error) if code(&error).as_deref() == Some("3D000") => {}
@@ -135,23 +157,16 @@ async fn open_or_create(options: &PgConnectOptions) -> Result<PgConnection, Prep
 }
 
 async fn create(options: &PgConnectOptions, template: &str) -> Result<(), PrepareError> {
-    let name = options
-        .get_database()
-        .unwrap_or_else(|| options.get_username());
+    let name = name(options);
     let failed = |source| PrepareError::Create {
         name: name.to_owned(),
         source,
     };
-    let mut maintenance = options
-        .clone()
-        .database("postgres")
-        .connect()
-        .await
-        .map_err(failed)?;
+    let mut maintenance = maintenance(options).await.map_err(failed)?;
     let create = format!(
-        "create database \"{}\" template \"{}\" encoding 'UTF8'",
-        name.replace('"', "\"\""),
-        template.replace('"', "\"\"")
+        "create database {} template {} encoding 'UTF8'",
+        quoted(name),
+        quoted(template)
     );
     match maintenance.execute(AssertSqlSafe(create)).await {
         // Another start was faster, seen in the catalogue or only in its index.
@@ -160,6 +175,21 @@ async fn create(options: &PgConnectOptions, template: &str) -> Result<(), Prepar
         Ok(_) => tracing::debug!(database = name, "database created"),
     }
     maintenance.close().await.map_err(failed)
+}
+
+/// As Postgres understands an address without a database.
+fn name(options: &PgConnectOptions) -> &str {
+    let named = options.get_database();
+    named.unwrap_or_else(|| options.get_username())
+}
+
+/// A connection from which databases are made and removed: never to one of ours.
+async fn maintenance(options: &PgConnectOptions) -> Result<PgConnection, sqlx::Error> {
+    options.clone().database("postgres").connect().await
+}
+
+fn quoted(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
 }
 
 async fn make_roles(
