@@ -15,12 +15,31 @@ use hayward_rm_scheduler_domain::{Snapshot, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, WorkId};
 
-use crate::ledger::{Held, Ledger};
+use crate::ledger::{Held, JOB_CONVERTER, Ledger};
 use crate::orchestrated;
 use crate::store::Rows;
 use crate::translate;
 
 impl Ledger {
+    /// Every neighbour has answered once in this term: no news of nodes is not news of no nodes.
+    pub(crate) fn informed(&self) -> bool {
+        let above = self.nodes.heard() && self.demand.heard() && self.blocks.heard();
+        above && self.containers.heard() && self.requests.heard()
+    }
+
+    pub(crate) fn stale(&self, now_ms: u64) -> Option<&'static str> {
+        let limit = self.context.settings.stale_ms;
+        [
+            ("node-status", self.nodes.stale(now_ms, limit)),
+            (JOB_CONVERTER, self.demand.stale(now_ms, limit)),
+            ("blocklist", self.blocks.stale(now_ms, limit)),
+            ("container-manager", self.containers.stale(now_ms, limit)),
+            ("container-manager", self.requests.stale(now_ms, limit)),
+        ]
+        .into_iter()
+        .find_map(|(name, stale)| stale.then_some(name))
+    }
+
     pub(crate) fn absorb_nodes(
         &mut self,
         update: Update<NodeEntry>,

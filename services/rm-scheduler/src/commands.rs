@@ -2,17 +2,25 @@
 
 use std::collections::BTreeSet;
 
-use hayward_publication::{Batch, Moment};
+use hayward_publication::{Batch, Moment, Trial};
 use hayward_rm_scheduler_api::policy::{PolicyAnswer, PolicyView};
 use hayward_rm_scheduler_policy::{Reading, differences, notes};
 
 use crate::error::Refusal;
-use crate::ledger::Ledger;
+use crate::ledger::{Command, Ledger};
 use crate::policy::{self, InUse};
 use crate::store::{NewPolicy, Rows};
 
 /// Lines kept of what a change of the policy changed.
 const LINES_KEPT: usize = 100;
+
+/// What may be tried, and what a trial looks at (A10).
+pub(crate) fn trial(command: &Command) -> Trial<Ledger> {
+    match command {
+        Command::SetPolicy(..) | Command::Look(..) | Command::Pools(_) => Trial::ByItself,
+        _ => Trial::Never,
+    }
+}
 
 /// `PUT /v1/policy`
 pub struct SetPolicy {
@@ -94,6 +102,7 @@ impl Ledger {
             changes: kept(answer.changes.clone()),
         });
         self.set_policy(answer.view.clone());
+        batch.publish(policy::POLICY, "", "policy", &answer.view);
         // With the policy, or a crash would lose what drains.
         self.write_carried(moment, batch);
         self.tell_machines(batch);

@@ -2,6 +2,7 @@
 
 mod admission;
 mod allocations;
+mod feed;
 mod inputs;
 mod load;
 mod planners;
@@ -17,7 +18,7 @@ mod what_if;
 
 use std::sync::Arc;
 
-use hayward_publication::{Handle, Publisher, audit};
+use hayward_publication::{Handle, Publisher, audit, changes};
 use hayward_service::admission::admit;
 use hayward_service::auth::Issuer;
 use hayward_service::health::Health;
@@ -52,6 +53,8 @@ impl Api {
 
 pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
     let records = audit::routes(&api.handle, crate::NAME);
+    let feed = changes::routes(api.handle.publisher(), feed::FEED);
+    let records = records.merge(feed);
     let publisher = api.handle.publisher().clone();
     let standing = move || hayward_publication::status::standing(&publisher);
     let health = Health::new(crate::NAME, Arc::new(standing))
@@ -96,5 +99,6 @@ pub fn golden() -> String {
     document.merge(health.routes().into_openapi());
     document.merge(Watch::described(crate::NAME).routes().into_openapi());
     document.merge(audit::described(crate::NAME).into_openapi());
+    document.merge(changes::described(feed::FEED).into_openapi());
     hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }

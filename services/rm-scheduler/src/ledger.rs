@@ -15,7 +15,7 @@ use hayward_container_manager_api::{ContainerEntry, RequestEntry};
 use hayward_job_converter_api::DemandEntry;
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
+use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
 use hayward_rm_scheduler_api as api;
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
@@ -183,25 +183,6 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// Every neighbour has answered once in this term: no news of nodes is not news of no nodes.
-    pub(crate) fn informed(&self) -> bool {
-        let above = self.nodes.heard() && self.demand.heard() && self.blocks.heard();
-        above && self.containers.heard() && self.requests.heard()
-    }
-
-    pub(crate) fn stale(&self, now_ms: u64) -> Option<&'static str> {
-        let limit = self.context.settings.stale_ms;
-        [
-            ("node-status", self.nodes.stale(now_ms, limit)),
-            (JOB_CONVERTER, self.demand.stale(now_ms, limit)),
-            ("blocklist", self.blocks.stale(now_ms, limit)),
-            ("container-manager", self.containers.stale(now_ms, limit)),
-            ("container-manager", self.requests.stale(now_ms, limit)),
-        ]
-        .into_iter()
-        .find_map(|(name, stale)| stale.then_some(name))
-    }
-
     /// Sets an allocation in memory, in the snapshot, in the rows and in `allocations`.
     pub(crate) fn put(&mut self, held: Held, batch: &mut Batch<Rows>) {
         let id = held.entry.id.clone();
@@ -439,8 +420,10 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, load);
             }
             Command::Occupancy(wanted, reply) => {
-                let page = occupancy::page(&self.snapshot, &self.allocations, &wanted);
-                batch.answer(reply, page);
+                batch.answer(
+                    reply,
+                    occupancy::page(&self.snapshot, &self.allocations, &wanted),
+                );
             }
             Command::SetPolicy(change, reply) => {
                 let answer = self.change_policy(*change, moment, batch);
@@ -454,8 +437,7 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, look);
             }
             Command::Standing(nodes, reply) => {
-                let standing = self.standing(&nodes);
-                batch.answer(reply, standing);
+                batch.answer(reply, self.standing(&nodes));
             }
             Command::Queues(pool, reply) => {
                 self.snapshot.set_now(moment.now);
@@ -468,15 +450,20 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Planners(reply) => {
-                let told = self.informed().then(|| planners::shown(self, moment));
-                batch.answer(reply, told);
+                batch.answer(
+                    reply,
+                    self.informed().then(|| planners::shown(self, moment)),
+                );
             }
             Command::Invariants(reply) => {
-                let report = lengthy(|| self.report(moment));
-                batch.answer(reply, report);
+                batch.answer(reply, lengthy(|| self.report(moment)));
             }
             Command::Pools(asked) => asked(self, moment, batch),
         }
+    }
+
+    fn trial(&self, command: &Command) -> Trial<Self> {
+        crate::commands::trial(command)
     }
 
     fn round(&mut self, moment: &Moment, batch: &mut Batch<Rows>) -> Wake {

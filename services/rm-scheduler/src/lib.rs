@@ -48,6 +48,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use hayward_publication::follower::{Source, follow};
+use hayward_publication::stale;
 use hayward_publication::{Committer, Handle, Publisher, Update, committer};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
@@ -93,6 +94,7 @@ const PUBLISHED: &[&str] = &[
     FAILURES,
     MACHINES,
     CLEARINGS,
+    policy::POLICY,
 ];
 
 /// Starts the service: database, committer, followers, routes, in this order.
@@ -105,7 +107,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let verifier = Arc::new(keys.verifier(clock.clone())?);
     let issuer = Arc::new(keys.issuer(clock.clone())?);
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let listener = frame::bind(&settings.frame).await?;
+    let listener = frame::bind(&settings.frame)?;
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
@@ -157,6 +159,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         issuer,
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
+    let router = stale::marked(router, &publisher);
     let frame = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor);

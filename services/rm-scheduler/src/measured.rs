@@ -9,6 +9,7 @@ use hayward_rm_scheduler_domain::budget::HOUR_MS;
 use hayward_rm_scheduler_domain::check::Violation;
 use hayward_rm_scheduler_domain::snapshot::Snapshot;
 use hayward_rm_scheduler_domain::{Verdict, plan};
+use hayward_rm_scheduler_policy::wait_target;
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue as told;
 use hayward_service::trace::Beginning;
@@ -283,6 +284,11 @@ fn waiting(ledger: &Ledger, counted: &Counted, moment: &Moment, readings: &mut V
         attributes.extend(at(place));
         readings.push(told::WAITING_SLOTS.counts(processes, attributes.clone()));
         readings.push(told::WAITING_QUANTA.counts(quanta, attributes));
+    }
+    let classes: BTreeSet<String> = oldest.keys().map(|(class, _)| class.clone()).collect();
+    for class in classes {
+        let target_s = wait_target(&ledger.policy.policy, &class);
+        readings.push(told::WAITING_TARGET.counts(target_s, vec![told::CLASS.is(class)]));
     }
     for (place, age) in oldest {
         readings.push(told::WAITING_OLDEST.reads(seconds(age), at(place)));

@@ -17,7 +17,7 @@ use hayward_rm_scheduler_domain::{Plan, prune, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
 use crate::ledger::{Held, Ledger};
-use crate::round::Order;
+use crate::round::{self, Order, Traced};
 use crate::store::Rows;
 use crate::translate;
 
@@ -85,12 +85,24 @@ impl Ledger {
         let grants = self.sound(&mut open, &again, all).into_iter();
         let mut grants: BTreeMap<WorkId, Grant> = grants.map(|it| (it.work.clone(), it)).collect();
         let mut told = Vec::new();
+        // T5: a task that takes a place outside of the plan has a life to be told all the same.
+        self.recorder.traced = self.traced_exchanges(&grants);
         for exchange in &asked {
             if let Some(grant) = grants.remove(&exchange.work) {
                 told.push(self.carry_over(exchange, grant, moment, batch));
             }
         }
+        if let Some(traced) = self.recorder.traced.take() {
+            batch.once_committed(move |revision| traced.committed(revision));
+        }
         told
+    }
+
+    fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<Traced> {
+        let asked = grants.keys();
+        let asked = asked.filter_map(|work| self.demand.get(work.as_str()));
+        let launches = asked.filter_map(|demand| demand.launch.as_ref());
+        round::exchanged(self.round, grants.len(), launches)
     }
 
     /// Each placeholder makes room for one.

@@ -10,6 +10,10 @@ pub use hayward_rm_scheduler_policy::Fault;
 use hayward_rm_scheduler_policy::{Rules, pointer};
 use hayward_vocabulary::Timestamp;
 
+/// Name of the publication whose one entry is the policy in force, once it was changed: nobody
+/// inside follows it, whoever is outside may (A7).
+pub const POLICY: &str = "policy";
+
 /// What work is in at the moment.
 #[derive(Debug, Default)]
 pub struct InUse {

@@ -179,8 +179,15 @@ impl Ledger {
     where
         Refusal: From<E>,
     {
+        if !batch.is_trial() {
+            // Whoever calls before the first round would be told afterwards to connect again.
+            self.read_pools_again(moment, batch);
+        }
         let kept = self.pools.by_id.get_mut(id).ok_or(Refusal::Absent)?;
         let before = kept.pool.clone();
+        if batch.is_trial() {
+            return Ok(act(&mut before.clone(), now(moment))?);
+        }
         let done = act(&mut kept.pool, now(moment))?;
         if kept.pool.stopped.is_some() {
             kept.about.stopped_at.get_or_insert(moment.now);

@@ -31,7 +31,7 @@ use crate::store::Rows;
 use crate::tracked::Delta;
 
 pub(crate) use seek::Seeking;
-pub(crate) use watch::{Traced, Watch, life};
+pub(crate) use watch::{Traced, Watch, exchanged, life};
 
 /// The part of the time that rounds take at most, however long the queue.
 const ROUNDS_TAKE_ONE_IN: u64 = 5;

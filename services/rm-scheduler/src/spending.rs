@@ -124,5 +124,6 @@ fn budgets(settings: &Settings, shares: &plan::Shares, taken_back: &TakenBack) -
         user_percent_per_hour: of_user,
         pools: shares.pools.iter().map(pool).collect(),
         users: spent.into_iter().map(user).collect(),
+        others: Vec::new(),
     }
 }

@@ -1,5 +1,6 @@
 //! From the words that travel to the words the planner thinks in, and back. No decisions.
 
+pub mod seen;
 mod shares;
 
 use std::collections::BTreeSet;

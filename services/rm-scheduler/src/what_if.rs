@@ -2,19 +2,21 @@
 //!
 //! Who may ask what: operators and viewers, who see everything, may ask anything. Submitters may
 //! ask what they could do themselves (submit as themselves, withdraw their own) and are told of
-//! their own work and of what is taken back for it or from it; shares by class and user are open to
-//! all, here as in `/v1/shares`.
+//! the work of users whom they may know by name, and of what is taken back for it or from it; of
+//! all others they are told amounts, here as in `/v1/shares` (S12).
 
 mod drains;
 mod told;
 
 use std::cell::LazyCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hayward_rm_scheduler_api::what_if::{NewNodes, Submission, WhatIf};
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_rm_scheduler_domain::{Changes, Snapshot};
 use hayward_rm_scheduler_policy::{Identity, Rules};
+use hayward_service::auth::Tenant;
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{NodeName, Queued, Size, Timestamp, UserName, WorkId, WorkKind};
 
@@ -46,6 +48,17 @@ pub struct Asker {
     pub groups: Vec<String>,
     /// May see everything, and so ask anything.
     pub sees_all: bool,
+    /// With whom they belong together.
+    pub tenant: Option<Arc<Tenant>>,
+}
+
+impl Asker {
+    /// Whether they may be told of this user by name.
+    fn knows(&self, user: &UserName) -> bool {
+        let tenant = self.tenant.as_ref();
+        let fellow = tenant.is_some_and(|it| it.has(user.as_str()));
+        self.sees_all || fellow || Some(user) == self.user.as_ref()
+    }
 }
 
 /// A question that can be answered.

@@ -7,6 +7,7 @@ mod service {
     mod apart;
     mod blocks;
     mod budget;
+    mod changes;
     mod crowd;
     mod drains;
     mod evacuations;

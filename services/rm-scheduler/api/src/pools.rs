@@ -28,14 +28,17 @@ pub enum PoolMode {
 #[serde(deny_unknown_fields)]
 pub struct PoolOrder {
     /// What the owner calls its job.
+    #[schema(max_length = 256, pattern = "\\S")]
     pub job_id: String,
     #[serde(default)]
     pub mode: PoolMode,
     /// Workers wished from the start. Always 0 in standalone.
     #[serde(default)]
+    #[schema(minimum = 0, maximum = 10_000)]
     pub initial_size: i64,
     /// Failures that are tolerated; -1 for any number. Default: the initial size.
     #[serde(default)]
+    #[schema(minimum = -1)]
     pub max_failed: Option<i64>,
     /// What a worker is. Required in managed mode.
     #[serde(default)]
@@ -57,11 +60,13 @@ pub struct PoolOrder {
 #[serde(deny_unknown_fields)]
 pub struct WorkerSpec {
     /// Argument vector.
+    #[schema(min_items = 1, max_items = 4096)]
     pub command: Vec<String>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: BTreeMap<String, String>,
     /// Absolute path on the node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 4096, pattern = "^/[^\\x00]*$")]
     pub working_directory: Option<String>,
     /// What one worker needs. Default: 1 GiB of memory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -71,6 +76,7 @@ pub struct WorkerSpec {
     pub machines: Vec<NodeName>,
     /// Milliseconds between the request to end and the forced end. Default 10,000.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 3_600_000)]
     pub stop_grace_ms: Option<u64>,
 }
 
@@ -78,7 +84,8 @@ pub struct WorkerSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolCreated {
     pub pool: PoolView,
-    /// For the owner, with the scope `owner:<pool>`. It is not kept: a repeat with the same
+    /// For the owner, with the scope `owner:<pool>`, good for seven days; its next one is at
+    /// `PUT /v1/pools/{pool}/credentials`. It is not kept: a repeat with the same
     /// Idempotency-Key signs another.
     pub token: String,
 }
@@ -173,16 +180,24 @@ pub struct OwnerView {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PoolList {
+    /// In order of id.
     pub pools: Vec<PoolView>,
+    /// For the next page; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+    #[serde(default)]
+    pub revision: u64,
 }
 
 /// `PUT /v1/pools/{pool}/owner`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct OwnerOrder {
+    #[schema(maximum = 9_223_372_036_854_775_807_u64)]
     pub epoch: u64,
     /// Where workers register; handed to them as `HAYWARD_OWNER`.
     #[serde(default)]
+    #[schema(max_length = 4096, pattern = "^[^\\x00]*$")]
     pub address: String,
     /// All workers that are registered with the owner.
     #[serde(default)]
@@ -209,6 +224,7 @@ pub struct OwnerConnected {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct SizeOrder {
+    #[schema(minimum = 0, maximum = 10_000)]
     pub size: i64,
     /// Give up what is over: the unwanted, then requests, then workers that have not registered,
     /// then registered ones. Without it no worker is given up.
@@ -315,6 +331,11 @@ pub struct WorkerView {
 pub struct WorkerList {
     /// In order of id.
     pub workers: Vec<WorkerView>,
+    /// For the next page; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+    #[serde(default)]
+    pub revision: u64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -75,7 +75,8 @@ pub enum QueueState {
     Unknown,
 }
 
-/// Each of these users, or each of these groups together, may have so much in the queue.
+/// Each of these users, or each of these groups together, may have so much in the queue. Names that
+/// the caller may not know are left out; an entry without any is of others.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct LimitEntry {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

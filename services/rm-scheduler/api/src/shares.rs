@@ -1,6 +1,9 @@
 //! The arithmetic from capacity to each piece of work. All amounts are quanta of the tree they
 //! stand in, unless they are called processes.
 //!
+//! Users are told of others by amounts: `others`, `ledger_of_others` and `budgets.others` stand for
+//! all whom the caller may not know by name (S12), and count wherever users are summed up.
+//!
 //! It adds up, so that everybody can check it:
 //! * a pool: `total = usable + lost + offline + blocked + declined + withheld`,
 //!   `usable + over = held + free`, and `free` is the sum of the reasons in `idle`;
@@ -45,6 +48,9 @@ pub struct Shares {
     pub unclassed: Tally,
     /// Since the fleet's first round.
     pub ledger: Vec<LedgerLine>,
+    /// Of all users whom the caller may not know by name, by class.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ledger_of_others: Vec<OthersLedger>,
     /// What may be taken back for others in an hour, and what was in the last one.
     #[serde(default)]
     pub budgets: Budgets,
@@ -70,6 +76,9 @@ pub struct Budgets {
     pub pools: Vec<PoolBudget>,
     /// Those from whom something was taken back within the hour.
     pub users: Vec<UserBudget>,
+    /// Of all whom the caller may not know by name, by tree.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OthersBudget>,
 }
 
 /// Quanta of one pool that others may have in an hour.
@@ -90,6 +99,17 @@ pub struct UserBudget {
     pub user: UserName,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub allowed: Option<u64>,
+    /// Taken back within the last hour.
+    pub spent: u64,
+}
+
+/// Quanta that users of one tree lost within the hour whom the caller may not know by name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OthersBudget {
+    /// The top of the pools.
+    pub tree: String,
+    /// How many they are.
+    pub users: u64,
     /// Taken back within the last hour.
     pub spent: u64,
 }
@@ -201,6 +221,22 @@ pub struct ClassShare {
     #[serde(flatten)]
     pub tally: Tally,
     pub users: Vec<UserShare>,
+    /// All its other users together, whom the caller may not know by name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<OthersShare>,
+}
+
+/// Users of one class, as amounts (S12).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OthersShare {
+    /// How many they are.
+    pub users: u64,
+    /// What division among the users of the class gave them.
+    pub given: u64,
+    /// What of it no job could be given.
+    pub left: u64,
+    #[serde(flatten)]
+    pub tally: Tally,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -260,6 +296,16 @@ pub struct CapParts {
 pub struct LedgerLine {
     pub user: UserName,
     pub class: String,
+    pub due_quantum_ms: u64,
+    pub received_quantum_ms: u64,
+}
+
+/// Quanta times milliseconds of users of one class, as amounts (S12).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OthersLedger {
+    pub class: String,
+    /// How many they are.
+    pub users: u64,
     pub due_quantum_ms: u64,
     pub received_quantum_ms: u64,
 }

@@ -54,6 +54,9 @@ impl From<&AllocationEntry> for AllocationView {
 pub struct AllocationList {
     pub allocations: Vec<AllocationView>,
     pub revision: u64,
+    /// For the next page; absent on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
 }
 
 /// `GET /v1/rounds/{n}`: what one round decided.

@@ -121,6 +121,10 @@ pub struct Forecast {
     pub starts: Vec<Starts>,
     pub waits: Vec<Waits>,
     pub leaves: Vec<Leaves>,
+    /// Processes of users whom the caller may not know by name that make room for work they know
+    /// (S12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leaves_of_others: Option<OthersLeave>,
     /// Work that would end up with another number of processes than without the changes.
     pub moves: Vec<Moves>,
     pub shares: SharesChange,
@@ -182,6 +186,16 @@ pub struct Leaves {
     pub for_user: Option<UserName>,
 }
 
+/// Processes that have to go, as amounts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OthersLeave {
+    pub processes: u64,
+    /// Quanta of all of them.
+    pub quanta: u64,
+    /// Milliseconds of starting, or of tasks in flight, that are lost with them.
+    pub lost_ms: u64,
+}
+
 /// Processes of one piece of work.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Moves {
@@ -215,6 +229,18 @@ pub struct ClassChange {
     pub due: Change,
     pub held: Change,
     pub users: Vec<UserChange>,
+    /// All its other users together, whom the caller may not know by name (S12).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<OthersChange>,
+}
+
+/// Users of one class, as amounts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OthersChange {
+    /// How many they are.
+    pub users: u64,
+    pub due: Change,
+    pub held: Change,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

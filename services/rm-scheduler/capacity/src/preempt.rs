@@ -217,10 +217,9 @@ fn commit(books: &mut Books, wish: &Wish, choice: &Choice) {
     let name = books.nodes.stations[choice.node].name.clone();
     for victim in &choice.victims {
         let queue = &books.tree.spots[wish.leaf].path;
-        let detail = format!(
-            "work {} of queue {queue} is due the room on node {name} by its guarantee",
-            books.asks[wish.ask].work
-        );
+        // S12: whoever it was taken from reads this; the receipt has the names.
+        let detail =
+            format!("work of queue {queue} is due the room on node {name} by its guarantee");
         tell(books, *victim, (wish.ask, detail));
     }
     books.asks[wish.ask].why = Some(Why::Cleared { node: choice.node });

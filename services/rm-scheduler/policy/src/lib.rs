@@ -17,8 +17,10 @@ pub mod import;
 mod lineage;
 mod notes;
 mod order;
+mod readers;
 mod rules;
 mod validate;
+mod waits;
 
 pub use hayward_rm_scheduler_api::policy::Policy;
 
@@ -27,5 +29,7 @@ pub use document::{Document, Reading, read, reading};
 pub use fault::{Fault, pointer};
 pub use homes::{Homes, Identity};
 pub use notes::notes;
+pub use readers::without_names;
 pub use rules::Rules;
 pub use validate::faults;
+pub use waits::wait_target;

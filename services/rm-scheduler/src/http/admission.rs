@@ -12,8 +12,8 @@ const READERS: &[Who] = &[
     Who::Orchestrator,
     Who::Service,
 ];
-/// S12: rounds, verdicts and machines name everybody's work. Users are told of their own by
-/// job-converter.
+/// S12: rounds, verdicts, machines and earlier policies name everybody's work. Users are told of
+/// their own by job-converter.
 const OVERSEERS: &[Who] = &[Who::Operator, Who::Viewer];
 const OPERATORS: &[Who] = &[Who::Operator];
 const SERVICES: &[Who] = &[Who::Service];
@@ -24,8 +24,8 @@ const WATCHERS: &[Who] = &[Who::Operator, Who::Viewer, Who::OwnerOf("pool")];
 pub const TABLE: Table = &[
     ("show_policy", READERS),
     ("set_policy", OPERATORS),
-    ("list_policies", READERS),
-    ("show_policy_version", READERS),
+    ("list_policies", OVERSEERS),
+    ("show_policy_version", OVERSEERS),
     ("show_shares", READERS),
     ("list_queues", READERS),
     ("list_planners", OVERSEERS),
@@ -60,6 +60,7 @@ pub const TABLE: Table = &[
     ("list_pool_workers", WATCHERS),
     ("connect_owner", OWNER),
     ("disconnect_owner", OWNER),
+    ("renew_pool_credentials", COMMANDERS),
     ("set_pool_size", COMMANDERS),
     ("worker_started", OWNER),
     ("remove_worker", COMMANDERS),
@@ -67,4 +68,8 @@ pub const TABLE: Table = &[
     ("check_pool", COMMANDERS),
     ("stop_pool", COMMANDERS),
     ("follow_pool_events", WATCHERS),
+    (
+        "follow_changes",
+        &[Who::Operator, Who::Viewer, Who::Submitter],
+    ),
 ];

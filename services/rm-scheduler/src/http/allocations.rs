@@ -4,7 +4,7 @@ use axum::extract::State;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry};
 use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Path, Query, Scope};
+use hayward_service::{Caller, Json, Listing, Path, Query, Scope, paged};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -21,9 +21,31 @@ pub struct Filter {
     /// Only of this work.
     #[param(nullable = false, required = false)]
     work: Option<WorkId>,
+    /// Entries at most; 100 when absent, no more than 1000. A page may have fewer and go on.
+    #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the page before, which had the same filters.
+    #[param(required = false, nullable = false)]
+    cursor: Option<String>,
+    /// Waits up to 5 seconds until this revision is visible.
+    #[param(required = false, nullable = false)]
+    min_revision: Option<u64>,
 }
 
+/// Entries one request looks at, at most: a page may end early and go on with its cursor.
+const MOST_LOOKED_AT: usize = 5_000;
+
 impl Filter {
+    fn listing(&self) -> Listing {
+        Listing::of("/v1/allocations")
+            .with("node", &self.node)
+            .with("work", &self.work)
+    }
+
+    fn limit(&self) -> Result<usize, Problem> {
+        paged::limit(self.limit, paged::USUAL)
+    }
+
     fn lets_through(&self, entry: &AllocationEntry) -> bool {
         self.node.as_ref().is_none_or(|node| *node == entry.node)
             && self.work.as_ref().is_none_or(|work| *work == entry.work)
@@ -41,7 +63,7 @@ fn may_see(caller: &Caller, entry: &AllocationEntry) -> bool {
     get, path = "/v1/allocations", operation_id = "list_allocations", tag = "allocations",
     params(Filter),
     responses(
-        (status = 200, description = "in order of id", body = AllocationList),
+        (status = 200, description = "a page, in order of id", body = AllocationList),
     ),
 )]
 pub async fn list_allocations(
@@ -49,19 +71,42 @@ pub async fn list_allocations(
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<AllocationList>, Problem> {
-    api.publisher().readable()?;
+    let (limit, listing) = (filter.limit()?, filter.listing());
+    let after = filter.cursor.as_deref().map(|cursor| listing.last(cursor));
+    let after = after.transpose()?;
+    api.publisher().visible(filter.min_revision).await?;
+    let after = after.as_deref();
     let (entries, revision) =
         api.publisher()
-            .page::<AllocationEntry>(ALLOCATIONS, "", None, usize::MAX);
-    let through = entries
-        .iter()
-        .map(|(_, entry)| entry)
-        .filter(|entry| may_see(&caller, entry) && filter.lets_through(entry));
-    let allocations = through.map(AllocationView::from).collect();
+            .page::<AllocationEntry>(ALLOCATIONS, "", after, MOST_LOOKED_AT + 1);
+    let through = |entry: &AllocationEntry| may_see(&caller, entry) && filter.lets_through(entry);
+    let (allocations, last) = page(&entries, limit, through);
     Ok(Json(AllocationList {
         allocations,
         revision,
+        next_cursor: last.map(|last| listing.cursor(last)),
     }))
+}
+
+/// Of the entries looked at, those of the page; and the last key looked at, where there is more.
+fn page(
+    entries: &[(String, AllocationEntry)],
+    limit: usize,
+    through: impl Fn(&AllocationEntry) -> bool,
+) -> (Vec<AllocationView>, Option<&str>) {
+    let mut found = Vec::new();
+    let mut last = None;
+    for (looked_at, (key, entry)) in entries.iter().enumerate() {
+        let is_through = through(entry);
+        if looked_at == MOST_LOOKED_AT || (is_through && found.len() == limit) {
+            return (found, last);
+        }
+        if is_through {
+            found.push(AllocationView::from(entry));
+        }
+        last = Some(key.as_str());
+    }
+    (found, None)
 }
 
 /// One allocation.

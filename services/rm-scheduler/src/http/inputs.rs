@@ -48,7 +48,7 @@ pub async fn show_round_inputs(
     Path(round): Path<u64>,
 ) -> Result<axum::response::Response, Problem> {
     caller.require(&[Scope::Operator])?;
-    api.publisher().leading()?;
+    api.publisher().rows_readable()?;
     let place = api.context.thinking().await?;
     let found = find(&api.pool, round).await;
     let chain =

@@ -3,8 +3,8 @@
 use axum::extract::State;
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
-use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Listing, Query};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Listing, Query, paged};
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -12,9 +12,6 @@ use utoipa::IntoParams;
 use super::Api;
 use crate::ledger::Command;
 use crate::occupancy::Wanted;
-
-/// Nodes of one page at most.
-const LARGEST_PAGE: usize = 1_000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -42,12 +39,7 @@ impl Nodes {
     }
 
     fn wanted(self) -> Result<Wanted, Problem> {
-        let limit = self.limit.unwrap_or(100);
-        if !(1..=LARGEST_PAGE).contains(&limit) {
-            let detail = format!("takes 1 to {LARGEST_PAGE}");
-            let problem = Problem::new(Code::BadRequest, "this is no page");
-            return Err(problem.at("/query/limit", detail));
-        }
+        let limit = paged::limit(self.limit, paged::USUAL)?;
         let after = self.cursor.as_deref();
         let after = after.map(|cursor| self.listing().key(cursor)).transpose()?;
         Ok(Wanted {

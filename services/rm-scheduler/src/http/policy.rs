@@ -7,7 +7,7 @@ use axum::http::{HeaderMap, HeaderName, header};
 use hayward_rm_scheduler_api::policy::{Policy, PolicyAnswer, PolicyMoves, PolicyView};
 use hayward_rm_scheduler_capacity::ByPool;
 use hayward_rm_scheduler_domain::forecast::compare;
-use hayward_rm_scheduler_policy::{Document, reading};
+use hayward_rm_scheduler_policy::{Document, reading, without_names};
 use hayward_service::problem::{Code, Problem};
 use hayward_service::{Caller, Json, Query, Scope};
 use serde::Deserialize;
@@ -22,7 +22,8 @@ use crate::what_if::DEFAULT_ROUNDS;
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 
-/// Read the policy in force.
+/// Read the policy in force. Whoever is not told everything reads it without the names of users
+/// whom they do not know, without classes that are for such users alone, and without queues (S12).
 #[utoipa::path(
     get, path = "/v1/policy", operation_id = "show_policy", tag = "policy",
     responses(
@@ -32,10 +33,13 @@ const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
 )]
 pub async fn show_policy(
     State(api): State<Api>,
-    _caller: Caller,
+    caller: Caller,
 ) -> Result<([(HeaderName, String); 1], Json<PolicyView>), Problem> {
     api.publisher().readable()?;
-    let policy = api.context.view.read().policy.clone();
+    let mut policy = api.context.view.read().policy.clone();
+    if !caller.oversees() {
+        policy.policy = without_names(&policy.policy, |user| caller.knows(user));
+    }
     Ok((
         [(header::ETAG, format!("\"{}\"", policy.generation))],
         Json(policy),
@@ -61,7 +65,8 @@ pub struct Change {
     put, path = "/v1/policy", operation_id = "set_policy", tag = "policy",
     params(
         Change,
-        ("If-Match" = String, Header, description = "generation the change is made from"),
+        ("If-Match" = String, Header, description = "generation the change is made from",
+            pattern = "^\"?[0-9]{1,19}\"?$"),
     ),
     request_body = Policy,
     responses(

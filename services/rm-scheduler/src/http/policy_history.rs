@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::policy::{PolicyHistory, PolicyVersion};
-use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Listing, Path, Query};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Listing, Path, Query, paged};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -35,12 +35,8 @@ pub async fn list_policies(
     _caller: Caller,
     Query(page): Query<Page>,
 ) -> Result<Json<PolicyHistory>, Problem> {
-    api.publisher().leading()?;
-    let limit = page.limit.unwrap_or(20);
-    if !(1..=1_000).contains(&limit) {
-        let problem = Problem::new(Code::BadRequest, "this is no page");
-        return Err(problem.at("/query/limit", "takes 1 to 1000"));
-    }
+    api.publisher().rows_readable()?;
+    let limit = paged::limit(page.limit, 20)?;
     let listing = Listing::of("/v1/policy/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
@@ -73,7 +69,7 @@ pub async fn show_policy_version(
     _caller: Caller,
     Path(generation): Path<u64>,
 ) -> Result<Json<PolicyVersion>, Problem> {
-    api.publisher().leading()?;
+    api.publisher().rows_readable()?;
     let found = policies::version(&api.pool, generation)
         .await
         .map_err(away)?;

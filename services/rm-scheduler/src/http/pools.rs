@@ -1,5 +1,6 @@
 //! `/v1/pools`: worker pools.
 
+mod credentials;
 mod events;
 mod idle;
 mod orders;
@@ -15,9 +16,10 @@ use hayward_rm_scheduler_api::pools::{
     PoolCreated, PoolList, PoolOrder, PoolView, WorkerList, WorkerState,
 };
 use hayward_service::auth::{Issuer, Scope};
+use hayward_service::extract::Trial;
 use hayward_service::idempotency::{Key, REPLAYED, digest, digest_of};
 use hayward_service::problem::Problem;
-use hayward_service::{Caller, Json, Path, Query};
+use hayward_service::{Caller, Json, Listing, Paged, Path, Query, once};
 use hayward_vocabulary::WorkId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -32,8 +34,6 @@ use crate::store::Rows;
 
 const ROUTE: &str = "/v1/pools";
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
-/// A pool lasts as long as its job, so its owner's token outlives any job we mean to run.
-const TOKEN_LIFE_MS: u64 = 365 * 24 * 3_600 * 1_000;
 
 hayward_service::refusals! {
     OwnerOnly = 403, "for the owner only";
@@ -50,12 +50,16 @@ pub fn routes() -> OpenApiRouter<Api> {
         .routes(routes!(show_pool))
         .routes(routes!(list_pool_workers))
         .routes(routes!(owner::connect_owner, owner::disconnect_owner))
+        .routes(routes!(credentials::renew_pool_credentials))
         .routes(routes!(owner::set_pool_size))
         .routes(routes!(owner::worker_started))
         .routes(routes!(owner::remove_worker))
         .routes(routes!(idle::report_idle_workers))
-        .routes(routes!(owner::check_pool))
-        .routes(routes!(owner::stop_pool))
+        .merge(once::keyed(
+            OpenApiRouter::new()
+                .routes(routes!(owner::check_pool))
+                .routes(routes!(owner::stop_pool)),
+        ))
         .routes(routes!(events::follow_pool_events))
 }
 
@@ -86,9 +90,11 @@ fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
 /// Make a worker pool. The answer has the token of its owner.
 #[utoipa::path(
     post, path = "/v1/pools", operation_id = "create_pool", tag = "pools",
-    params(("Idempotency-Key" = String, Header, description = "the same key, the same pool")),
+    params(("Idempotency-Key" = String, Header, description = "the same key, the same pool"),
+        Trial),
     request_body = PoolOrder,
     responses(
+        (status = 200, description = "with `dry_run`: what would be there", body = PoolView),
         (status = 201, description = "there, and without an owner", body = PoolCreated, headers(
             ("Location" = String, description = "where the pool is"),
             ("ETag" = String, description = "the version of its size"),
@@ -105,6 +111,7 @@ fn may_see(caller: &Caller, pool: &WorkId) -> Result<(), Problem> {
 pub async fn create_pool(
     State(api): State<Api>,
     (caller, key): (Caller, Key),
+    Query(Trial { dry_run }): Query<Trial>,
     Json(order): Json<PoolOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
@@ -115,15 +122,15 @@ pub async fn create_pool(
         ledger.create_pool(create, moment, batch)
     });
     let created = created.await?;
+    if dry_run {
+        return Ok((StatusCode::OK, Json(created.value.pool)).into_response());
+    }
     answer(&api.issuer, created.value, created.revision)
 }
 
 fn answer(issuer: &Arc<Issuer>, created: Created, revision: u64) -> Result<Response, Problem> {
     let Created { pool, replayed } = created;
-    let scopes = [Scope::Owner(pool.id.to_string())];
-    let token = issuer
-        .mint(&format!("owner-{}", pool.id), &scopes, TOKEN_LIFE_MS)
-        .map_err(Problem::internal)?;
+    let token = credentials::token(issuer, &pool.id)?;
     let place = format!("{ROUTE}/{}", pool.id);
     let texts = [
         (header::LOCATION, place),
@@ -142,17 +149,26 @@ fn answer(issuer: &Arc<Issuer>, created: Created, revision: u64) -> Result<Respo
 /// All worker pools.
 #[utoipa::path(
     get, path = "/v1/pools", operation_id = "list_pools", tag = "pools",
+    params(Paged),
     responses(
-        (status = 200, description = "in order of id", body = PoolList),
+        (status = 200, description = "a page, in order of id", body = PoolList),
         (status = 403, description = "for operators and viewers", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
-pub async fn list_pools(State(api): State<Api>, caller: Caller) -> Result<Json<PoolList>, Problem> {
+pub async fn list_pools(
+    State(api): State<Api>,
+    caller: Caller,
+    Query(page): Query<Paged>,
+) -> Result<Json<PoolList>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
-    let listed = ask(&api, |ledger, moment, _| Ok(ledger.pool_views(moment))).await?;
+    let Committed { value, revision } =
+        ask(&api, |ledger, moment, _| Ok(ledger.pool_views(moment))).await?;
+    let (pools, next_cursor) = page.of(&Listing::of(ROUTE), value, |pool| pool.id.to_string())?;
     Ok(Json(PoolList {
-        pools: listed.value,
+        pools,
+        next_cursor,
+        revision,
     }))
 }
 
@@ -187,6 +203,26 @@ pub struct Filter {
     /// Only in this state.
     #[param(nullable = false, required = false)]
     state: Option<WorkerState>,
+    /// Entries at most; 100 when absent, no more than 1000.
+    #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
+    limit: Option<usize>,
+    /// The `next_cursor` of the page before, which had the same filter.
+    #[param(nullable = false, required = false)]
+    cursor: Option<String>,
+}
+
+impl Filter {
+    /// The page, and the list that its cursor belongs to.
+    fn of(self, pool: &WorkId) -> (Paged, Listing) {
+        let Self {
+            state,
+            limit,
+            cursor,
+        } = self;
+        let state = state.map(|state| format!("{state:?}"));
+        let list = Listing::of("/v1/pools/{pool}/workers").with("pool", &Some(pool));
+        (Paged { limit, cursor }, list.with("state", &state))
+    }
 }
 
 /// The workers of a pool.
@@ -194,7 +230,7 @@ pub struct Filter {
     get, path = "/v1/pools/{pool}/workers", operation_id = "list_pool_workers", tag = "pools",
     params(("pool" = WorkId, Path, description = "id of the pool"), Filter),
     responses(
-        (status = 200, description = "in order of id", body = WorkerList),
+        (status = 200, description = "a page, in order of id", body = WorkerList),
         Anothers, NoPool,
     ),
 )]
@@ -205,12 +241,18 @@ pub async fn list_pool_workers(
     Query(filter): Query<Filter>,
 ) -> Result<Json<WorkerList>, Problem> {
     may_see(&caller, &pool)?;
-    if filter.state == Some(WorkerState::Unknown) {
+    let wanted = filter.state;
+    if wanted == Some(WorkerState::Unknown) {
         return Err(orders::no_such_state());
     }
-    let mut workers = ask(&api, move |ledger, _, _| ledger.pool_workers(&pool))
-        .await?
-        .value;
-    workers.retain(|worker| filter.state.is_none_or(|state| worker.state == state));
-    Ok(Json(WorkerList { workers }))
+    let (page, list) = filter.of(&pool);
+    let found = ask(&api, move |ledger, _, _| ledger.pool_workers(&pool)).await?;
+    let mut all = found.value;
+    all.retain(|worker| wanted.is_none_or(|state| worker.state == state));
+    let (workers, next_cursor) = page.of(&list, all, |worker| worker.id.to_string())?;
+    Ok(Json(WorkerList {
+        workers,
+        next_cursor,
+        revision: found.revision,
+    }))
 }

@@ -10,6 +10,7 @@ use utoipa::IntoParams;
 use super::Api;
 use super::shares::no_round;
 use crate::ledger::Command;
+use crate::translate;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -34,7 +35,7 @@ pub struct Pool {
 )]
 pub async fn list_queues(
     State(api): State<Api>,
-    _caller: Caller,
+    caller: Caller,
     Query(wanted): Query<Pool>,
 ) -> Result<Json<Queues>, Problem> {
     api.publisher().readable()?;
@@ -46,6 +47,11 @@ pub async fn list_queues(
             let detail = format!("no pool {pool:?} has queues; name a pool at the top of a tree");
             Err(Problem::new(Code::NotFound, detail))
         }
-        None => Ok(Json(found)),
+        None if caller.oversees() => Ok(Json(found)),
+        None => {
+            let knows = |user: &str| caller.knows(user);
+            let groups = caller.groups.names();
+            Ok(Json(translate::seen::queues(found, knows, groups)))
+        }
     }
 }

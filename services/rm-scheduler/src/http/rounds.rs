@@ -2,8 +2,8 @@
 
 use axum::extract::State;
 use hayward_rm_scheduler_api::views::{RoundList, RoundView};
-use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Path, Query};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Path, Query, paged};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
@@ -32,11 +32,7 @@ pub async fn list_rounds(
     Query(page): Query<Page>,
 ) -> Result<Json<RoundList>, Problem> {
     api.publisher().readable()?;
-    let limit = page.limit.unwrap_or(20);
-    if !(1..=1_000).contains(&limit) {
-        let problem = Problem::new(Code::BadRequest, "this is no page");
-        return Err(problem.at("/query/limit", "takes 1 to 1000"));
-    }
+    let limit = paged::limit(page.limit, 20)?;
     let view = api.context.view.read();
     let rounds = view.newest_rounds(limit);
     Ok(Json(RoundList { rounds }))

@@ -11,7 +11,8 @@ use hayward_service::{Caller, Json};
 use super::Api;
 use crate::translate;
 
-/// Who is due what and who holds what, from capacity to each piece of work.
+/// Who is due what and who holds what, from capacity to each piece of work. Users whom the caller
+/// may not know by name are amounts (S12).
 #[utoipa::path(
     get, path = "/v1/shares", operation_id = "show_shares", tag = "shares",
     responses(
@@ -20,12 +21,16 @@ use crate::translate;
             content_type = "application/problem+json"),
     ),
 )]
-pub async fn show_shares(State(api): State<Api>, _caller: Caller) -> Result<Json<Shares>, Problem> {
+pub async fn show_shares(State(api): State<Api>, caller: Caller) -> Result<Json<Shares>, Problem> {
     api.publisher().readable()?;
     let view = api.context.view.read();
     let counted = view.counted.as_ref();
     let shares = counted.map(|it| translate::shares(it, elsewhere(&view.policy.policy)));
-    shares.map(Json).ok_or_else(no_round)
+    let shares = shares.ok_or_else(no_round)?;
+    drop(view);
+    Ok(Json(translate::seen::shares(shares, |user| {
+        caller.knows(user.as_str())
+    })))
 }
 
 /// The pools that have queues, those that are planned outside, and all below them.

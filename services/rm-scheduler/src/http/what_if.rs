@@ -92,7 +92,8 @@ fn asker(caller: &Caller) -> Result<Asker, Problem> {
     Ok(Asker {
         user: UserName::new(caller.name.as_str()).ok(),
         groups: caller.groups.names().to_vec(),
-        sees_all: caller.has(&Scope::Operator) || caller.has(&Scope::Viewer),
+        sees_all: caller.oversees(),
+        tenant: caller.tenant.clone(),
     })
 }
 

@@ -50,7 +50,9 @@ impl Ledger {
                 replayed: true,
             });
         }
-        self.forget_old_pools(moment, batch);
+        if !batch.is_trial() {
+            self.forget_old_pools(moment, batch);
+        }
         if self.pools.by_id.len() >= MOST_POOLS {
             return Err(Refusal::TooMany(MOST_POOLS));
         }
@@ -64,9 +66,12 @@ impl Ledger {
         batch.rows.pools.made(&about, &pool);
         let kept = Kept::new(about, pool, VecDeque::new());
         self.pools.by_id.insert(id.clone(), kept);
-        let pool = self.pool_view(&id, moment)?;
+        let pool = self.pool_view(&id, moment);
+        if batch.is_trial() {
+            self.pools.by_id.remove(&id);
+        }
         Ok(Created {
-            pool,
+            pool: pool?,
             replayed: false,
         })
     }

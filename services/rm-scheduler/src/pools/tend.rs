@@ -17,9 +17,7 @@ use crate::store::Rows;
 impl Ledger {
     /// Before and after each round.
     pub(crate) fn tend_pools(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
-        if std::mem::take(&mut self.pools.read_again) {
-            self.pools_are_read_again(moment, batch);
-        }
+        self.read_pools_again(moment, batch);
         let mut by_pool: BTreeMap<WorkId, Vec<AllocationEntry>> = BTreeMap::new();
         for entry in std::mem::take(&mut self.pools.changed) {
             by_pool.entry(entry.work.whole()).or_default().push(entry);
@@ -91,8 +89,11 @@ impl Ledger {
     }
 
     /// A new term: owners have to connect again, and pools are held against the allocations that
-    /// there are (section 14).
-    fn pools_are_read_again(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+    /// there are (section 14). Once, before anything else is done to a pool.
+    pub(super) fn read_pools_again(&mut self, moment: &Moment, batch: &mut Batch<Rows>) {
+        if !std::mem::take(&mut self.pools.read_again) {
+            return;
+        }
         let mut held: BTreeMap<WorkId, BTreeSet<AllocationId>> = BTreeMap::new();
         let ours = self.allocations.values().map(|held| &held.entry);
         for entry in ours.filter(|entry| owns(&entry.work)) {

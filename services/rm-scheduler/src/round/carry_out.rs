@@ -8,6 +8,7 @@ use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
 use hayward_rm_scheduler_domain::{Decided, Plan, Reason, Verdict, gangs::MOST_AT_ONCE, plan};
 use hayward_service::clock::fresh_uuid;
+use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause};
 
 use super::{Made, Order, Traced, Watch};
@@ -95,7 +96,10 @@ impl Ledger {
     fn end_trace(&mut self, batch: &mut Batch<Rows>) {
         if let Some(traced) = self.recorder.traced.take() {
             let handed = Instant::now();
-            batch.once_committed(move |revision| traced.committed(revision, handed));
+            batch.once_committed(move |revision| {
+                traced.committed(revision);
+                ROUND_DURATION.took(handed.elapsed(), &[PHASE.is("commit")]);
+            });
         }
     }
 

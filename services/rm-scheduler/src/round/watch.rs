@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use hayward_rm_scheduler_domain::{Phase, Plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
-use hayward_service::telemetry::collected;
+use hayward_service::telemetry::traced;
 use hayward_service::trace::{self, Beginning, MOST_LINKS, Open, Place};
 use hayward_vocabulary::Launch;
 
@@ -88,37 +88,53 @@ impl Watch {
         plan: &Plan,
         submissions: impl Iterator<Item = &'a Launch>,
     ) -> Option<Traced> {
-        if !collected() || plan.is_empty() {
+        if !traced() || plan.is_empty() {
             return None;
         }
         let count = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        let mut root = Beginning::new(NAME, "round")
+        let root = Beginning::new(NAME, "round")
             .at(self.at)
             .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
             .with("hayward.round.grants", count(plan.grants.len()))
             .with("hayward.round.vacates", count(plan.vacates.len()));
-        let places = submissions.filter_map(submission).take(MOST_LINKS);
-        let mut linked: Vec<Place> = Vec::new();
-        for place in places {
-            if !linked.contains(&place) {
-                linked.push(place.clone());
-                root = root.link(place);
-            }
-        }
-        let root = root.begin();
+        let root = linked(root, submissions).begin();
         let place = root.place()?;
         for (phase, from, to) in &self.parts {
             let part = Beginning::new(NAME, phase).at(self.at + *from);
             part.within(&place).end_at(self.at + *to);
         }
-        let commit = Beginning::new(NAME, "commit").within(&place).begin();
-        Some(Traced {
-            commit,
-            root,
-            allocations: Vec::new(),
-            committed: false,
-        })
+        Some(Traced::below(root, &place))
     }
+}
+
+/// The trace of exchanges that are made before a round is planned, and are in its commit.
+pub(crate) fn exchanged<'a>(
+    round: u64,
+    count: usize,
+    submissions: impl Iterator<Item = &'a Launch>,
+) -> Option<Traced> {
+    if !traced() || count == 0 {
+        return None;
+    }
+    let root = Beginning::new(NAME, "exchange")
+        .with("hayward.round.number", i64::try_from(round).unwrap_or(0))
+        .with("hayward.round.grants", i64::try_from(count).unwrap_or(0));
+    let root = linked(root, submissions).begin();
+    let place = root.place()?;
+    Some(Traced::below(root, &place))
+}
+
+/// To what was submitted, each once.
+fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a Launch>) -> Beginning {
+    let places = submissions.filter_map(submission).take(MOST_LINKS);
+    let mut linked: Vec<Place> = Vec::new();
+    for place in places {
+        if !linked.contains(&place) {
+            linked.push(place.clone());
+            root = root.link(place);
+        }
+    }
+    root
 }
 
 /// Where work was submitted, if that is kept.
@@ -140,6 +156,16 @@ pub(crate) struct Traced {
 }
 
 impl Traced {
+    /// The commit begins now, for what is committed names it.
+    fn below(root: Open, place: &Place) -> Self {
+        Self {
+            commit: Beginning::new(NAME, "commit").within(place).begin(),
+            root,
+            allocations: Vec::new(),
+            committed: false,
+        }
+    }
+
     /// The life of an allocation begins. Returns where.
     pub fn grant(&mut self, described: Beginning, launch: &Launch) -> Option<Place> {
         let mut life = described.within(&self.commit.place()?);
@@ -152,12 +178,10 @@ impl Traced {
         place
     }
 
-    /// `handed` is when all was carried out.
-    pub fn committed(mut self, revision: u64, handed: Instant) {
+    pub fn committed(mut self, revision: u64) {
         self.committed = true;
         let revision = i64::try_from(revision).unwrap_or(0);
         self.commit.note("hayward.revision", revision);
-        ROUND_DURATION.took(handed.elapsed(), &[PHASE.is("commit")]);
     }
 }
 

@@ -45,6 +45,7 @@ pub fn shares(counted: &Counted, elsewhere: Elsewhere) -> Shares {
         classes: shares.classes.iter().map(class).collect(),
         unclassed: tally(&shares.unclassed),
         ledger: counted.ledger.clone(),
+        ledger_of_others: Vec::new(),
         budgets,
         divided: divided.into_iter().collect(),
         outside: outside.into_iter().collect(),
@@ -125,6 +126,7 @@ fn class((name, class): (&String, &plan::ClassShare)) -> ClassShare {
         left: class.left,
         tally: tally(&class.tally),
         users: class.users.iter().map(user).collect(),
+        others: None,
     }
 }
 

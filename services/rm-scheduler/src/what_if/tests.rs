@@ -14,6 +14,7 @@ fn operator() -> Asker {
         groups: Vec::new(),
         user: Some("boss".parse().unwrap()),
         sees_all: true,
+        tenant: None,
     }
 }
 
@@ -22,6 +23,7 @@ fn ann() -> Asker {
         groups: vec!["dev".to_owned()],
         user: Some("ann".parse().unwrap()),
         sees_all: false,
+        tenant: None,
     }
 }
 
@@ -188,7 +190,14 @@ fn submitters_are_told_of_their_own_work_and_of_what_it_costs() {
     );
     assert_eq!((all.waits.len(), hers.waits.len()), (1, 0));
     assert_eq!((all.moves.len(), hers.moves.len()), (2, 1));
-    assert_eq!(all.shares, hers.shares);
+    assert_eq!(all.shares.held, hers.shares.held);
+    // S12: ben is an amount, and the class adds up.
+    for (whole, seen) in all.shares.classes.iter().zip(&hers.shares.classes) {
+        assert!(seen.users.iter().all(|it| it.user.as_str() == "ann"));
+        let others = seen.others.map_or(0, |it| it.due.with);
+        let known: u64 = seen.users.iter().map(|it| it.due.with).sum();
+        assert_eq!((known + others, seen.due), (whole.due.with, whole.due));
+    }
     assert_eq!(all.shares.held.with, 4);
 }
 

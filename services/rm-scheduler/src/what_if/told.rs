@@ -16,18 +16,14 @@ const MOST_LINES: usize = 10_000;
 /// Everything but where and when it was reckoned, which the caller knows.
 pub fn told(forecast: &Forecast, asker: &Asker) -> api::Forecast {
     let course = &forecast.with;
-    let sees = |user: &UserName| asker.sees_all || Some(user) == asker.user.as_ref();
+    let sees = |user: &UserName| asker.knows(user);
     let mut left_out = BTreeMap::new();
     let mut starts = starts(course);
     starts.retain(|start| sees(&start.user));
     let mut waits = waits(course);
     waits.retain(|wait| asker.sees_all || wait.user.as_ref().is_some_and(sees));
-    let touches = |leave: &&Leave| {
-        let receipt = leave.receipt.as_ref();
-        let cause = receipt.and_then(|receipt| receipt.for_user.as_ref());
-        sees(&leave.user) || cause.is_some_and(sees)
-    };
-    let mut leaves: Vec<_> = course.leaves.iter().filter(touches).map(leave).collect();
+    let theirs = course.leaves.iter().filter(|leave| sees(&leave.user));
+    let mut leaves: Vec<_> = theirs.map(|it| leave(it, asker)).collect();
     let mut moves = moves(forecast);
     moves.retain(|it| sees(&it.user));
     cut("starts", &mut starts, &mut left_out);
@@ -43,8 +39,9 @@ pub fn told(forecast: &Forecast, asker: &Asker) -> api::Forecast {
         starts,
         waits,
         leaves,
+        leaves_of_others: leaves_of_others(course, asker),
         moves,
-        shares: shares(&forecast.without.shares, &course.shares),
+        shares: shares(&forecast.without.shares, &course.shares, asker),
         drains: Vec::new(),
         left_out,
     }
@@ -90,8 +87,27 @@ fn waits(course: &Course) -> Vec<api::Waits> {
     course.waiting().map(wait).collect()
 }
 
-fn leave(leave: &Leave) -> api::Leaves {
+/// For whom it is told to leave, if it is for somebody.
+fn cause(leave: &Leave) -> Option<&UserName> {
+    let receipt = leave.receipt.as_ref()?;
+    receipt.for_user.as_ref()
+}
+
+/// What others lose to work that the asker may be told of.
+fn leaves_of_others(course: &Course, asker: &Asker) -> Option<api::OthersLeave> {
+    let others = course.leaves.iter().filter(|it| !asker.knows(&it.user));
+    let theirs = others.filter(|it| cause(it).is_some_and(|user| asker.knows(user)));
+    let sum = theirs.fold(api::OthersLeave::default(), |sum, it| api::OthersLeave {
+        processes: sum.processes + 1,
+        quanta: sum.quanta + it.order,
+        lost_ms: sum.lost_ms + it.receipt.as_ref().map_or(0, |receipt| receipt.lost_ms),
+    });
+    (sum.processes > 0).then_some(sum)
+}
+
+fn leave(leave: &Leave, asker: &Asker) -> api::Leaves {
     let receipt = leave.receipt.as_ref();
+    let named = receipt.filter(|_| cause(leave).is_some_and(|user| asker.knows(user)));
     api::Leaves {
         round: leave.round,
         allocation: (!leave.forecast).then(|| leave.allocation.clone()),
@@ -102,8 +118,8 @@ fn leave(leave: &Leave) -> api::Leaves {
         reason: translate::vacate_reason(leave.reason),
         detail: leave.detail.clone(),
         lost_ms: receipt.map(|receipt| receipt.lost_ms),
-        beneficiary: receipt.and_then(|receipt| receipt.beneficiary.clone()),
-        for_user: receipt.and_then(|receipt| receipt.for_user.clone()),
+        beneficiary: named.and_then(|receipt| receipt.beneficiary.clone()),
+        for_user: named.and_then(|receipt| receipt.for_user.clone()),
     }
 }
 
@@ -119,9 +135,12 @@ fn moves(forecast: &Forecast) -> Vec<api::Moves> {
     forecast.moves().into_iter().map(told).collect()
 }
 
-fn shares(without: &plan::Shares, with: &plan::Shares) -> api::SharesChange {
+fn shares(without: &plan::Shares, with: &plan::Shares, asker: &Asker) -> api::SharesChange {
     let classes: BTreeSet<&String> = without.classes.keys().chain(with.classes.keys()).collect();
-    let class = |name: &String| class(name, without.classes.get(name), with.classes.get(name));
+    let class = |name: &String| {
+        let (without, with) = (without.classes.get(name), with.classes.get(name));
+        class(name, without, with, asker)
+    };
     api::SharesChange {
         capacity: change(without.capacity, with.capacity),
         held: change(without.held, with.held),
@@ -133,6 +152,7 @@ fn class(
     name: &str,
     without: Option<&plan::ClassShare>,
     with: Option<&plan::ClassShare>,
+    asker: &Asker,
 ) -> api::ClassChange {
     let users = |share: Option<&plan::ClassShare>| {
         let users = share.into_iter().flat_map(|share| share.users.keys());
@@ -154,12 +174,30 @@ fn class(
         |share: Option<&plan::ClassShare>, of: fn(&plan::ClassShare) -> u64| share.map_or(0, of);
     let due = |share| amount(share, |share| share.tally.due);
     let held = |share| amount(share, |share| share.tally.held);
-    let all = users(without).into_iter().chain(users(with));
+    let all: BTreeSet<_> = users(without).into_iter().chain(users(with)).collect();
+    let all = all.into_iter().map(user);
+    let (known, others): (Vec<_>, Vec<_>) = all.partition(|it| asker.knows(&it.user));
     api::ClassChange {
         class: name.to_owned(),
         due: change(due(without), due(with)),
         held: change(held(without), held(with)),
-        users: all.collect::<BTreeSet<_>>().into_iter().map(user).collect(),
+        users: known,
+        others: (!others.is_empty()).then(|| together(&others)),
+    }
+}
+
+fn together(others: &[api::UserChange]) -> api::OthersChange {
+    let sum = |of: fn(&api::UserChange) -> api::Change| {
+        let parts = || others.iter().map(of);
+        change(
+            parts().map(|it| it.without).sum(),
+            parts().map(|it| it.with).sum(),
+        )
+    };
+    api::OthersChange {
+        users: others.len() as u64,
+        due: sum(|it| it.due),
+        held: sum(|it| it.held),
     }
 }
 

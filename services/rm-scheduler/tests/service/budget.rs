@@ -62,6 +62,7 @@ fn spent(allowed: u64, spent: u64) -> Budgets {
         user_percent_per_hour: Some(200),
         pools: vec![pool],
         users: vec![user],
+        others: Vec::new(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Pretended neighbours: their five publications, and what is put into them.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hayward_blocklist_api::{BLOCKS, BlockAction, BlockEntry, BlockKind, EvacuationPolicy};
 use hayward_container_manager_api::{CONTAINERS, ContainerEntry, ContainerState, REQUESTS};
@@ -11,6 +12,8 @@ use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{
     Launch, NodeName, Program, Size, Timestamp, UserName, WhenUnreachable, WorkId, WorkKind,
 };
+
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All neighbours, at one address.
 #[derive(Clone)]
@@ -43,6 +46,25 @@ impl Neighbours {
             containers,
             requests,
         }
+    }
+
+    /// Waits until the scheduler has taken in everything that was put here.
+    pub async fn taken(&self) {
+        let Self {
+            nodes,
+            demand,
+            blocks,
+            containers,
+            requests,
+            ..
+        } = self;
+        let all = async {
+            for feed in [nodes, demand, blocks, containers, requests] {
+                feed.taken().await;
+            }
+        };
+        let taken = tokio::time::timeout(PATIENCE, all).await;
+        taken.expect("news to be taken in");
     }
 
     pub fn node(&self, name: &str, quanta: u64) {

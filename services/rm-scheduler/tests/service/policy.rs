@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::policy::{
-    Policy, PolicyAnswer, PolicyHistory, PolicyVersion, PolicyView,
+    Policy, PolicyAnswer, PolicyHistory, PolicyVersion, PolicyView, Pool, UserPolicy,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason, WaitReason};
 use hayward_service::Code;
@@ -325,6 +325,36 @@ async fn its_history_says_who_changed_what_and_an_old_one_comes_back() {
         .unwrap();
     assert_eq!(back.body.generation, 4);
     assert_eq!(back.body.policy.classes["high"].weight, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_a_user_reads_the_policy_without_the_names_of_others() {
+    let world = World::new(&[1]).await;
+    let mut policy = Policy::default();
+    for user in ["ann", "ben"] {
+        policy.users.insert(user.to_owned(), UserPolicy::default());
+    }
+    let named = vec!["ann".to_owned(), "ben".to_owned()];
+    policy.classes.get_mut("high").unwrap().users = Some(named);
+    let queues = serde_json::json!({ "queues": { "a": { "submit_acl": "ben" } } });
+    let batch = Pool {
+        queues: Some(queues),
+        ..Pool::default()
+    };
+    policy.pools.insert("batch".to_owned(), batch);
+    put(&world, "", Some("\"0\""), &policy).await.unwrap();
+
+    let ann = world.client("ann");
+    let text: serde_json::Value = ann.get("/v1/policy").await.unwrap();
+    assert!(!text.to_string().contains("ben"), "{text}");
+    let told: PolicyView = serde_json::from_value(text).unwrap();
+    assert_eq!(told.policy.users.keys().collect::<Vec<_>>(), ["ann"]);
+    let high = &told.policy.classes["high"];
+    assert_eq!(high.users, Some(vec!["ann".to_owned()]));
+    let whole: PolicyView = world.client("viewer").get("/v1/policy").await.unwrap();
+    assert_eq!(whole.policy, policy);
+    let earlier = ann.get::<PolicyHistory>("/v1/policy/history").await;
+    assert_eq!(code(earlier), Some(Code::Forbidden));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -8,11 +8,12 @@ mod rules;
 use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::pools::{
-    CheckAnswer, EventKind, EventList, IdleAnswer, PoolStatus, PoolView, SizeAnswer, StopOrder,
-    WorkerList, WorkerView,
+    CheckAnswer, EventKind, EventList, IdleAnswer, PoolCreated, PoolStatus, PoolView, SizeAnswer,
+    StopOrder, WorkerList, WorkerView,
 };
 use hayward_rm_scheduler_api::{AllocationEntry, VacateReason};
-use hayward_service::Code;
+use hayward_service::auth::TokenLife;
+use hayward_service::{Clock as _, Code};
 use hayward_testkit::until;
 use hayward_vocabulary::{AllocationId, Program};
 use http::Method;
@@ -141,6 +142,18 @@ async fn section_22_an_idle_worker_on_a_marked_node_is_replaced_elsewhere_and_no
     let mut owner = Owner::of(&world, 2).await;
     owner.connect(&[]).await;
     let workers = owner.granted(&world, 2).await;
+    // A6
+    let (mut seen, mut path) = (Vec::new(), "/workers?limit=1".to_owned());
+    loop {
+        let page: WorkerList = owner.client.get(&owner.path(&path)).await.unwrap();
+        seen.extend(page.workers.into_iter().map(|worker| worker.id));
+        let Some(cursor) = page.next_cursor else {
+            break;
+        };
+        path = format!("/workers?limit=1&cursor={cursor}");
+    }
+    assert_eq!(seen.len(), 2);
+    assert!(workers.iter().all(|worker| seen.contains(&worker.id)));
     for worker in &workers {
         assert!(owner.started(&worker.id).await);
     }
@@ -231,4 +244,82 @@ async fn sizes_releases_and_the_end() {
     world.let_go().await;
     assert!(world.allocations().await.is_empty());
     assert_eq!(owner.view().await.returning, 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_a_pool_is_sized_and_stopped_on_trial_without_being_touched() {
+    let world = World::new(&[4]).await;
+    let mut owner = Owner::of(&world, 2).await;
+    owner.connect(&[]).await;
+    owner.granted(&world, 2).await;
+    world.settled().await;
+    let (before, revision) = (owner.view().await, world.revision());
+    let operator = world.client("operator");
+    let tried = operator.call(Method::PUT, owner.path("/size"));
+    let tried = tried.query("dry_run", true).body(&json!({ "size": 4 }));
+    let tried = tried.answer::<SizeAnswer>().await.unwrap().body;
+    assert_eq!((tried.size, tried.requested_now), (4, 2));
+    let stop = operator.call(Method::POST, owner.path("/stop"));
+    let stop = stop.query("dry_run", true).body(&StopOrder::default());
+    stop.send::<PoolView>().await.unwrap();
+    let late = operator
+        .call(Method::PUT, owner.path("/size"))
+        .body(&json!({ "size": 3 }));
+    let late = late.header(http::HeaderName::from_static("if-revision"), "1");
+    assert_eq!(code(late.send::<SizeAnswer>().await), Code::RevisionMoved);
+    assert_eq!(owner.view().await, before);
+    assert_eq!(world.revision(), revision);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a4_an_order_to_a_pool_takes_a_key_and_is_answered_again_under_it() {
+    let world = World::new(&[4]).await;
+    let owner = Owner::of(&world, 1).await;
+    let operator = world.client("operator");
+    let stop = |key: &str, message: &str| {
+        let order = StopOrder {
+            message: message.to_owned(),
+            ..StopOrder::default()
+        };
+        let call = operator.call(Method::POST, owner.path("/stop"));
+        call.body(&order).idempotency_key(key)
+    };
+    let none = stop("", "enough").send::<PoolView>().await;
+    assert_eq!(code(none), Code::BadRequest);
+    let first = stop("k", "enough").answer::<PoolView>().await.unwrap();
+    let again = stop("k", "enough").answer::<PoolView>().await.unwrap();
+    assert_eq!(first.status, again.status);
+    assert_eq!(again.headers["idempotency-replayed"], "true");
+    assert_eq!(again.body, first.body);
+    assert_eq!(
+        code(stop("k", "other").send::<PoolView>().await),
+        Code::IdempotencyMismatch
+    );
+    let later = stop("l", "enough").answer::<PoolView>().await.unwrap();
+    assert_eq!(later.status, 200, "it was stopped before");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s8_an_owner_renews_its_token_and_no_other_gets_one() {
+    let world = World::new(&[4]).await;
+    let owner = Owner::of(&world, 1).await;
+    let path = owner.path("/credentials");
+    let renewed: PoolCreated = owner.client.put(&path, &json!({})).await.unwrap();
+    let week = 7 * 24 * 3_600;
+    let life = TokenLife::of(&renewed.token).unwrap();
+    let left = life.ends_s() - hayward_service::SystemClock.now().unix_ms() / 1_000;
+    assert!((week - 60..=week).contains(&left), "{left}");
+    let next = world.bearer(&renewed.token);
+    let view: PoolView = next.get(&owner.path("")).await.unwrap();
+    assert_eq!(view.id, owner.pool);
+    let again: PoolCreated = next.put(&path, &json!({})).await.unwrap();
+    assert_eq!(again.pool.id, owner.pool);
+    let operators: Result<PoolCreated, _> = world.client("operator").put(&path, &json!({})).await;
+    assert!(operators.is_ok(), "for who missed it");
+    let anothers = world
+        .client("ann")
+        .put::<_, PoolCreated>(&path, &json!({}))
+        .await;
+    let refused = anothers.unwrap_err();
+    assert_eq!(refused.problem().unwrap().code, Code::Forbidden);
 }

@@ -112,7 +112,11 @@ async fn a_fleet_over_the_limit_says_that_its_rounds_cannot_be_replayed() {
     world.until_one("svc_a.0", "starts", stays).await;
     world.around.ask(&service("svc_b.0", "ann"));
     world.until_one("svc_b.0", "starts", stays).await;
-    let newest = newest(&world).await;
+    // Rounds are written down after what they decided can be seen.
+    let newest = until("a round over the limit", async || {
+        Some(newest(&world).await).filter(|round| round.without_inputs.is_some())
+    })
+    .await;
     let why = newest.without_inputs.unwrap();
     assert!(why.contains("inputs_entries"), "{why}");
     let absent = inputs(&world, "operator", newest.round).await.unwrap_err();

@@ -4,6 +4,7 @@ use hayward_blocklist_api::{BlockAction, BlockKind};
 use hayward_container_manager_api::ContainerState;
 use hayward_rm_scheduler_api::load::{ClassLoad, Load, NodesOfOrder, ProcessesOfOrder};
 use hayward_rm_scheduler_api::occupancy::{NodeOccupancy, Occupancy};
+use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_service::Code;
 use hayward_testkit::until;
 
@@ -44,6 +45,54 @@ async fn busy() -> World {
         .await;
     world.settled().await;
     world
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a6_allocations_come_in_pages_that_add_up() {
+    let world = World::new(&[5]).await;
+    for (work, user) in [("job_a", "ann"), ("job_b", "bob")] {
+        world.around.ask(&job(work, user));
+    }
+    world.until("five", |all| all.len() == 5).await;
+    let pages = async |who: &str, filter: &str| {
+        let (client, mut found, mut cursor) = (world.client(who), Vec::new(), String::new());
+        loop {
+            let path = format!("/v1/allocations?limit=2{filter}{cursor}");
+            let page: AllocationList = client.get(&path).await.unwrap();
+            assert!(page.allocations.len() <= 2);
+            found.extend(page.allocations.into_iter().map(|view| view.id));
+            match page.next_cursor {
+                Some(next) => cursor = format!("&cursor={next}"),
+                None => return found,
+            }
+        }
+    };
+    let whole: AllocationList = world.client("viewer").get("/v1/allocations").await.unwrap();
+    assert_eq!((whole.allocations.len(), &whole.next_cursor), (5, &None));
+    let ids: Vec<_> = whole
+        .allocations
+        .iter()
+        .map(|view| view.id.clone())
+        .collect();
+    assert_eq!(pages("viewer", "").await, ids);
+    let anns = whole
+        .allocations
+        .iter()
+        .filter(|view| view.user.as_str() == "ann");
+    let anns: Vec<_> = anns.map(|view| view.id.clone()).collect();
+    assert_eq!(pages("ann", "").await, anns, "S12");
+    assert_eq!(pages("viewer", "&work=job_a").await, anns);
+    let viewer = world.client("viewer");
+    let first: AllocationList = viewer.get("/v1/allocations?limit=1").await.unwrap();
+    let cursor = first.next_cursor.unwrap();
+    let other = format!("/v1/allocations?work=job_a&cursor={cursor}");
+    let other = viewer.get::<AllocationList>(&other).await.unwrap_err();
+    assert_eq!(other.problem().unwrap().status(), 422, "of another list");
+    let none = viewer
+        .get::<AllocationList>("/v1/allocations?limit=0")
+        .await
+        .unwrap_err();
+    assert_eq!(none.problem().unwrap().status(), 400);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, WaitReason};
 use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_vocabulary::resources::GIB;
-use hayward_vocabulary::{Size, WorkKind};
+use hayward_vocabulary::{Size, UserName, WorkKind};
 use serde_json::Value;
 
 use super::neighbours::{job, reservation, service};
@@ -224,7 +224,40 @@ async fn submitters_ask_about_their_own_work_and_see_no_other() {
     let all = ask(&world, "viewer", &hers).await.unwrap();
     assert!(!all.starts.is_empty());
     assert_eq!(told.shares.classes.len(), all.shares.classes.len());
+    // S12: of ben she is told amounts, and they add up.
+    let text = serde_json::to_string(&told).unwrap();
+    assert!(!text.contains("ben") && !text.contains("job_b"), "{text}");
+    for (hers, whole) in told.shares.classes.iter().zip(&all.shares.classes) {
+        let known: u64 = hers.users.iter().map(|it| it.due.with).sum();
+        let others = hers.others.map_or(0, |it| it.due.with);
+        let sum: u64 = whole.users.iter().map(|it| it.due.with).sum();
+        assert_eq!((known + others, hers.due), (sum, whole.due), "{hers:?}");
+    }
+    let wanted = submission(WorkKind::Service, "svc_x", "ann");
+    let more = Submission {
+        class: Some("high".to_owned()),
+        ..submission(WorkKind::Job, "job_y", "ann")
+    };
+    for wanted in [wanted, more] {
+        let (hers, all) = (
+            ask(&world, "ann", &submit(wanted.clone())).await.unwrap(),
+            ask(&world, "viewer", &submit(wanted)).await.unwrap(),
+        );
+        let taken = |leave: &&hayward_rm_scheduler_api::what_if::Leaves| {
+            let cause = leave.for_user.as_ref().map(UserName::as_str);
+            leave.user.as_str() == "ben" && cause == Some("ann")
+        };
+        let taken = all.leaves.iter().filter(taken).count() as u64;
+        let others = hers.leaves_of_others.unwrap_or_default();
+        assert_eq!(others.processes, taken, "{all:#?}");
+        assert!(hers.leaves.iter().all(|it| it.user.as_str() == "ann"));
+    }
+}
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_may_not_ask_is_told_what_they_may_not() {
+    let world = World::new(&[8]).await;
+    world.settled().await;
     let others = WhatIf {
         submissions: vec![submission(WorkKind::Job, "job_x", "ben")],
         drain: vec!["n1".parse().unwrap()],

@@ -361,9 +361,12 @@ impl World {
         self.around.containers.put(of.id.as_str(), &entry);
     }
 
-    /// Waits until rounds have stopped changing anything, seen from outside: a probe of news was
-    /// taken in and answered with a round, and the revision stayed.
+    /// Waits until rounds have stopped changing anything, seen from outside: all news of neighbours
+    /// were taken in, a probe of news was answered with a round, and the revision stayed.
     pub async fn settled(&self) {
+        self.around.taken().await;
+        // The round that is under way may have begun before.
+        self.round().await;
         until("quiet", async || {
             let before = self.revision();
             self.round().await;

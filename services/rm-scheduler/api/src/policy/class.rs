@@ -49,6 +49,10 @@ pub struct Class {
     /// Of fair-share classes: in place of the tunable.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub prediction_fudge_ms: Option<u64>,
+    /// Seconds its work may wait for a first process before an alert tells somebody (T8); an hour
+    /// when nothing is said. Nothing is decided by it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub wait_target_s: Option<u64>,
     /// Of reserve classes; historic, without effect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enforce: Option<bool>,

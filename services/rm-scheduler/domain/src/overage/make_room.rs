@@ -237,10 +237,10 @@ fn clear_best<'a>(
     stirred: &mut Stirred<'a>,
 ) -> Result<(), Option<Brake>> {
     let (position, victims) = stirred.best(books, at)?;
-    let (work, user) = (books.id(at), &books.demand(at).user);
-    let detail = format!("makes room for {work} of {user}, which is due more");
+    // S12: whoever it was taken from reads this; the receipt has the names.
+    let detail = "makes room for work that is due more";
     for held in victims {
-        books.preempt(held, Some(at), detail.clone());
+        books.preempt(held, Some(at), detail.to_owned());
     }
     books.speak_for(at, stirred.nodes[position].machine);
     stirred.renew(books, position);

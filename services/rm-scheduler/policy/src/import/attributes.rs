@@ -207,6 +207,8 @@ impl Reading<'_, '_> {
             max_processes: self.number("max-processes", "max_processes"),
             max_machines: self.number("max-machines", "max_machines"),
             cap: self.number("cap", "cap"),
+            // Hayward's own: the files that are imported know of none.
+            wait_target_s: None,
         };
         self.import
             .policy

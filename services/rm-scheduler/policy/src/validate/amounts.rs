@@ -120,6 +120,14 @@ pub(super) fn growth(name: &str, cap: Option<u64>, fudge_ms: Option<u64>, faults
     }
 }
 
+/// A target of nothing would be missed by all work there is.
+pub(super) fn wait_target(name: &str, seconds: Option<u64>, faults: &mut Faults) {
+    if seconds.is_some_and(|target| target == 0 || target > YEAR_MS / 1_000) {
+        let detail = "must be from 1 to a year: 31622400";
+        faults.say(&["classes", name, "wait_target_s"], detail);
+    }
+}
+
 /// 3.4.14: a limit is a number, and names a class there is.
 fn one_user(policy: &Policy, name: &str, user: &UserPolicy, faults: &mut Faults) {
     if let Err(error) = UserName::new(name) {

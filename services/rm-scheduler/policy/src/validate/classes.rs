@@ -83,6 +83,7 @@ fn alone(policy: &Policy, name: &str, class: &Class, faults: &mut Faults) {
         class.prediction_fudge_ms,
         faults,
     );
+    amounts::wait_target(name, class.wait_target_s, faults);
     for (at, user) in class.users.iter().flatten().enumerate() {
         if let Err(error) = UserName::new(user.as_str()) {
             faults.say(

@@ -256,5 +256,5 @@ pub fn number(headers: &HeaderMap, name: &str) -> Result<Option<u64>, Problem> {
 
 pub fn no_such_state() -> Problem {
     let detail = "must be LAUNCHING, STARTED, RETURNING or FOREIGN";
-    Problem::new(Code::BadRequest, "the query cannot be understood").at("/query/state", detail)
+    Problem::new(Code::Invalid, "there is no such state").at("/query/state", detail)
 }

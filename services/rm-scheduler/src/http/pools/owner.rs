@@ -8,8 +8,9 @@ use hayward_rm_scheduler_api::pools::{
 };
 use hayward_rm_scheduler_pools::Final;
 use hayward_service::auth::Scope;
+use hayward_service::extract::Trial;
 use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Path};
+use hayward_service::{Caller, Json, Path, Query};
 use hayward_vocabulary::{AllocationId, WorkId};
 
 use super::super::Api;
@@ -88,7 +89,9 @@ pub async fn disconnect_owner(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
-        ("If-Match" = Option<String>, Header, description = "only if this is still the version"),
+        ("If-Match" = Option<String>, Header, description = "only if this is still the version",
+            pattern = "^(\\*|\"?[0-9]{1,19}\"?)$"),
+        Trial,
     ),
     request_body = SizeOrder,
     responses(
@@ -105,6 +108,7 @@ pub async fn set_pool_size(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
+    Query(Trial { .. }): Query<Trial>,
     Json(order): Json<SizeOrder>,
 ) -> Result<([(HeaderName, String); 1], Json<SizeAnswer>), Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
@@ -159,6 +163,7 @@ pub async fn worker_started(
         ("worker" = AllocationId, Path, description = "id of the worker"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
+        Trial,
     ),
     responses(
         (status = 202, description = "it is on its way out"),
@@ -172,6 +177,7 @@ pub async fn remove_worker(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path((pool, worker)): Path<(WorkId, AllocationId)>,
+    Query(Trial { .. }): Query<Trial>,
 ) -> Result<StatusCode, Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
     let removed = ask(&api, move |ledger, moment, batch| {
@@ -188,6 +194,7 @@ pub async fn remove_worker(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
+        Trial,
     ),
     responses(
         (status = 200, description = "what was missing, what was requested", body = CheckAnswer),
@@ -198,6 +205,7 @@ pub async fn check_pool(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
+    Query(Trial { .. }): Query<Trial>,
 ) -> Result<Json<CheckAnswer>, Problem> {
     let from = orders::from(&caller, &headers, &pool)?;
     let checked = ask(&api, move |ledger, moment, batch| {
@@ -213,6 +221,7 @@ pub async fn check_pool(
         ("pool" = WorkId, Path, description = "id of the pool"),
         ("X-Owner-Epoch" = Option<u64>, Header, description = "required of the owner"),
         ("X-Connection" = Option<u64>, Header, description = "required of the owner"),
+        Trial,
     ),
     request_body = StopOrder,
     responses(
@@ -228,6 +237,7 @@ pub async fn stop_pool(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path(pool): Path<WorkId>,
+    Query(Trial { .. }): Query<Trial>,
     Json(order): Json<StopOrder>,
 ) -> Result<(StatusCode, Json<PoolView>), Problem> {
     let from = orders::from(&caller, &headers, &pool)?;

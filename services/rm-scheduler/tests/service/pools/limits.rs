@@ -2,8 +2,8 @@
 //! and changes nothing (W7).
 
 use hayward_rm_scheduler_api::pools::{PoolView, SizeAnswer, SizeOrder, WorkerList};
-use hayward_service::Code;
 use hayward_service::client::ClientError;
+use hayward_service::{Code, Listing};
 use hayward_vocabulary::AllocationId;
 use http::header::IF_MATCH;
 use http::{HeaderName, Method};
@@ -146,8 +146,13 @@ async fn calls_about_what_is_not_there_say_so_and_change_nothing() {
         .await
         .unwrap();
     assert!(list.workers.is_empty());
+    // A6: a cursor belongs to its list.
+    let of_another = Listing::of("/v1/pools").cursor("wp_1");
+    let path = format!("/workers?limit=1&cursor={of_another}");
+    let refused: Result<Value, _> = owner.client.get(&owner.path(&path)).await;
+    assert_eq!(code(refused), Code::Invalid);
     let refused: Result<Value, _> = owner.client.get(&owner.path("/workers?state=LOST")).await;
-    assert_eq!(code(refused), Code::BadRequest);
+    assert_eq!(code(refused), Code::Invalid);
     let gone: Result<PoolView, _> = world.client("operator").get("/v1/pools/wp_0").await;
     assert_eq!(code(gone), Code::NotFound);
     // Numbers of events that were never given.

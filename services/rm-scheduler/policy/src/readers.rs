@@ -1,0 +1,59 @@
+//! What somebody may read of a policy who is not told everything (S12).
+
+use hayward_rm_scheduler_api::policy::{Class, Policy};
+
+use crate::lineage::Lineage;
+
+/// Without the names of users whom they do not know, without classes that are for such users alone,
+/// and without queues, whose access lists and limits are names throughout: the tree itself is at
+/// `/v1/queues`.
+#[must_use]
+pub fn without_names(policy: &Policy, knows: impl Fn(&str) -> bool) -> Policy {
+    let mut told = policy.clone();
+    told.users.retain(|user, _| knows(user));
+    // An empty list means everyone, so one whose last name went would say too much.
+    told.classes.retain(|name, _| {
+        let users = Lineage::of(policy, name).map(|line| line.find(|class| class.users.as_ref()));
+        let users = users.ok().flatten();
+        users.is_none_or(|users| users.is_empty() || users.iter().any(|user| knows(user)))
+    });
+    for Class { users, .. } in told.classes.values_mut() {
+        if let Some(users) = users {
+            users.retain(|user| knows(user));
+        }
+    }
+    for pool in told.pools.values_mut() {
+        pool.queues = None;
+    }
+    told
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn s12_a_class_for_others_alone_is_not_one_for_everybody() {
+        let mut policy = Policy::default();
+        let mut add = |name: &str, parent: Option<&str>, users: Option<&[&str]>| {
+            let users = users.map(|users| users.iter().map(|user| (*user).to_owned()).collect());
+            let parent = parent.map(str::to_owned);
+            let class = Class {
+                parent,
+                users,
+                ..Class::default()
+            };
+            policy.classes.insert(name.to_owned(), class);
+        };
+        add("theirs", None, Some(&["ben"]));
+        add("below", Some("theirs"), None);
+        add("both", Some("theirs"), Some(&["ann", "ben"]));
+        add("open", Some("theirs"), Some(&[]));
+        let told = without_names(&policy, |user| user == "ann");
+        let left = |name: &str| told.classes.get(name).map(|class| class.users.clone());
+        assert_eq!((left("theirs"), left("below")), (None, None));
+        assert_eq!(left("both"), Some(Some(vec!["ann".to_owned()])));
+        assert_eq!(left("open"), Some(Some(Vec::new())));
+        assert_eq!(left("normal"), Some(None));
+    }
+}

@@ -1,0 +1,43 @@
+//! The token of a pool's owner. It is short, as all are, and whoever still has a good one gets the
+//! next; an operator hands out another where that was missed.
+
+use axum::extract::State;
+use hayward_rm_scheduler_api::pools::PoolCreated;
+use hayward_service::auth::{Issuer, Scope, longest_life_ms};
+use hayward_service::problem::Problem;
+use hayward_service::{Caller, Json, Path};
+use hayward_vocabulary::WorkId;
+
+use super::{Api, NoPool, OwnerAndOperators, ask};
+
+pub fn token(issuer: &Issuer, pool: &WorkId) -> Result<String, Problem> {
+    let scopes = [Scope::Owner(pool.to_string())];
+    let subject = format!("owner-{pool}");
+    let token = issuer.mint(&subject, &scopes, longest_life_ms(&scopes));
+    token.map_err(Problem::internal)
+}
+
+/// A fresh token for the owner of a pool. That of before stays good until its end. The owner of a
+/// pool that is stopped gets one too: it has to hear how that ends.
+#[utoipa::path(
+    put, path = "/v1/pools/{pool}/credentials", operation_id = "renew_pool_credentials",
+    tag = "pools",
+    params(("pool" = WorkId, Path, description = "id of the pool")),
+    responses(
+        (status = 200, description = "its token is shown here alone", body = PoolCreated),
+        OwnerAndOperators, NoPool,
+    ),
+)]
+pub async fn renew_pool_credentials(
+    State(api): State<Api>,
+    caller: Caller,
+    Path(pool): Path<WorkId>,
+) -> Result<Json<PoolCreated>, Problem> {
+    caller.require(&[Scope::Operator, Scope::Owner(pool.to_string())])?;
+    let found = ask(&api, move |ledger, moment, _| {
+        ledger.pool_view(&pool, moment)
+    });
+    let pool = found.await?.value;
+    let token = token(&api.issuer, &pool.id)?;
+    Ok(Json(PoolCreated { pool, token }))
+}

@@ -1,0 +1,185 @@
+//! What of the arithmetic a caller may see (S12): users whom they know by name, all others as
+//! amounts. Nothing is left out of a sum, so it adds up for everybody.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_api::queues::{LimitEntry, Queues};
+use hayward_rm_scheduler_api::shares::{
+    Budgets, ClassShare, LedgerLine, OthersBudget, OthersLedger, OthersShare, Shares, Tally,
+    UserShare,
+};
+use hayward_vocabulary::UserName;
+
+/// Stands in lists of users and groups for everybody, so it names nobody.
+const EVERYBODY: &str = "*";
+
+pub fn shares(mut shares: Shares, knows: impl Fn(&UserName) -> bool) -> Shares {
+    shares.classes = shares
+        .classes
+        .into_iter()
+        .map(|share| class(share, &knows))
+        .collect();
+    shares.budgets = budgets(shares.budgets, &knows);
+    let (known, others) = shares.ledger.into_iter().partition(|it| knows(&it.user));
+    shares.ledger = known;
+    shares.ledger_of_others = ledger(others);
+    shares
+}
+
+fn class(mut class: ClassShare, knows: impl Fn(&UserName) -> bool) -> ClassShare {
+    let (known, others): (_, Vec<UserShare>) =
+        class.users.into_iter().partition(|it| knows(&it.user));
+    class.users = known;
+    class.others = (!others.is_empty()).then(|| OthersShare {
+        users: others.len() as u64,
+        given: others.iter().map(|it| it.given).sum(),
+        left: others.iter().map(|it| it.left).sum(),
+        tally: sum(others.iter().map(|it| &it.tally)),
+    });
+    class
+}
+
+fn sum<'a>(tallies: impl Iterator<Item = &'a Tally>) -> Tally {
+    tallies.fold(Tally::default(), |sum, it| Tally {
+        due: sum.due + it.due,
+        divided: sum.divided + it.divided,
+        resting: sum.resting + it.resting,
+        lent: sum.lent + it.lent,
+        held: sum.held + it.held,
+        staying: sum.staying + it.staying,
+        granted: sum.granted + it.granted,
+        vacating: sum.vacating + it.vacating,
+        closed: sum.closed + it.closed,
+    })
+}
+
+fn budgets(mut budgets: Budgets, knows: impl Fn(&UserName) -> bool) -> Budgets {
+    let (known, others): (_, Vec<_>) = budgets.users.into_iter().partition(|it| knows(&it.user));
+    budgets.users = known;
+    let mut trees = BTreeMap::<String, OthersBudget>::new();
+    for other in others {
+        let tree = other.tree.clone();
+        let line = trees.entry(other.tree).or_insert(OthersBudget {
+            tree,
+            users: 0,
+            spent: 0,
+        });
+        line.users += 1;
+        line.spent += other.spent;
+    }
+    budgets.others = trees.into_values().collect();
+    budgets
+}
+
+fn ledger(others: Vec<LedgerLine>) -> Vec<OthersLedger> {
+    let mut classes = BTreeMap::<String, OthersLedger>::new();
+    for other in others {
+        let class = other.class.clone();
+        let line = classes.entry(other.class).or_insert(OthersLedger {
+            class,
+            users: 0,
+            due_quantum_ms: 0,
+            received_quantum_ms: 0,
+        });
+        line.users += 1;
+        line.due_quantum_ms += other.due_quantum_ms;
+        line.received_quantum_ms += other.received_quantum_ms;
+    }
+    classes.into_values().collect()
+}
+
+/// Limits keep their amounts and lose the names that are not for the caller; their own groups are.
+pub fn queues(mut queues: Queues, knows: impl Fn(&str) -> bool, groups: &[String]) -> Queues {
+    let entries = queues.pools.iter_mut().flat_map(|pool| &mut pool.queues);
+    for LimitEntry {
+        users: named,
+        groups: named_groups,
+        ..
+    } in entries.flat_map(|queue| &mut queue.limits)
+    {
+        named.retain(|user| user == EVERYBODY || knows(user));
+        named_groups.retain(|group| group == EVERYBODY || groups.contains(group));
+    }
+    queues
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn user(name: &str, amount: u64) -> Value {
+        json!({"user": name, "given": amount, "left": 1, "due": amount, "held": 2 * amount,
+               "vacating": 3, "work": []})
+    }
+
+    fn all() -> Shares {
+        let class = json!({"class": "normal", "policy": "FAIR_SHARE", "priority": 10,
+            "weight": 100, "given": 111, "left": 0, "due": 111, "held": 222, "vacating": 9,
+            "users": [user("ann", 1), user("ben", 10), user("cy", 100)]});
+        let line = |user: &str, ms: u64| {
+            json!({"user": user, "class": "normal",
+                   "due_quantum_ms": ms, "received_quantum_ms": ms + 1})
+        };
+        let spent = |user: &str, spent: u64| json!({"tree": "t", "user": user, "spent": spent});
+        let shares = json!({"round": 1, "at": "2026-01-01T00:00:00.000Z", "capacity": 300,
+            "held": 222, "free": 78, "classes": [class],
+            "ledger": [line("ann", 5), line("ben", 6), line("cy", 7)],
+            "budgets": {"pools": [], "users": [spent("ann", 1), spent("ben", 2), spent("cy", 4)]}});
+        serde_json::from_value(shares).unwrap()
+    }
+
+    #[test]
+    fn s12_others_are_amounts_and_the_sums_still_add_up() {
+        let seen = shares(all(), |user| user.as_str() == "ann");
+        let class = &seen.classes[0];
+        let names: Vec<_> = class.users.iter().map(|it| it.user.as_str()).collect();
+        assert_eq!(names, ["ann"]);
+        let others = class.others.as_ref().unwrap();
+        assert_eq!((others.users, others.given, others.left), (2, 110, 2));
+        let known = class.users.iter().map(|it| &it.tally);
+        assert_eq!(sum(known.chain([&others.tally])), class.tally);
+        let ledger = &seen.ledger_of_others[0];
+        assert_eq!((seen.ledger.len(), ledger.users), (1, 2));
+        assert_eq!(
+            (ledger.due_quantum_ms, ledger.received_quantum_ms),
+            (13, 15)
+        );
+        let budget = &seen.budgets.others[0];
+        assert_eq!(
+            (seen.budgets.users.len(), budget.users, budget.spent),
+            (1, 2, 6)
+        );
+        let text = serde_json::to_string(&seen).unwrap();
+        assert!(!text.contains("ben") && !text.contains("\"cy\""), "{text}");
+    }
+
+    #[test]
+    fn who_knows_everybody_sees_it_as_it_is() {
+        assert_eq!(shares(all(), |_| true), all());
+    }
+
+    #[test]
+    fn s12_limits_of_queues_name_nobody_else() {
+        let limit = json!({"users": ["*", "ann", "ben"], "groups": ["dev", "ops"],
+                           "max": {"vcore": 4}});
+        let none = json!({});
+        let queue = json!({"queue": "root", "state": "active", "leaf": true, "guaranteed": none,
+            "max": none, "used": none, "leaving": none, "pending": none, "headroom": none,
+            "running_applications": 0, "waiting_applications": 0, "limits": [limit]});
+        let all = json!({"round": 1, "at": "2026-01-01T00:00:00.000Z",
+            "pools": [{"pool": "p", "nodes": 1, "open": 1, "kept": 0, "queues": [queue]}]});
+        let all: Queues = serde_json::from_value(all).unwrap();
+        let seen = queues(all, |user| user == "ann", &["dev".to_owned()]);
+        let limit = &seen.pools[0].queues[0].limits[0];
+        assert_eq!(
+            (&limit.users[..], &limit.groups[..]),
+            (
+                &["*".to_owned(), "ann".to_owned()][..],
+                &["dev".to_owned()][..],
+            )
+        );
+        assert_eq!(limit.max["vcore"], 4);
+    }
+}
