@@ -30,8 +30,8 @@ use uuid::Uuid;
 pub use asked::{Act, Refusal, Remove, Whose};
 use counted::Counted;
 pub use news::{Heard, owns};
-pub use one::Half;
 use one::Touched;
+pub use one::{Half, Program};
 pub use view::Filter;
 
 use crate::config::Settings;

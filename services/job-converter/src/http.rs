@@ -5,6 +5,7 @@ mod admission;
 mod amend;
 mod applications;
 mod explain;
+mod feed;
 mod jobs;
 mod orchestrators;
 mod publications;
@@ -14,6 +15,8 @@ mod submit;
 mod tasks;
 mod work;
 
+pub use self::feed::FEED;
+
 use std::sync::Arc;
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue};
@@ -21,7 +24,7 @@ use axum::middleware::from_fn;
 use hayward_publication::{Handle, Publisher};
 use hayward_service::admission::admit;
 use hayward_service::clock::Clock;
-use hayward_service::{frame, limits};
+use hayward_service::{frame, limits, once};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -96,10 +99,10 @@ fn of_orchestrators() -> OpenApiRouter<App> {
         .layer(limits::bulk());
     OpenApiRouter::new()
         .merge(long)
-        .routes(routes!(
+        .merge(once::keyed(OpenApiRouter::new().routes(routes!(
             orchestrators::list_orchestrators,
             orchestrators::create_orchestrator
-        ))
+        ))))
         .routes(routes!(
             orchestrators::show_orchestrator,
             orchestrators::remove_orchestrator
@@ -128,14 +131,21 @@ fn applications() -> OpenApiRouter<App> {
             applications::show_application,
             applications::remove_application
         ))
-        .routes(routes!(applications::tell_application))
         .routes(routes!(
             applications::tasks::add_task,
             applications::tasks::show_task,
             applications::tasks::remove_task
         ))
-        .routes(routes!(applications::tasks::tell_task))
-        .routes(routes!(applications::confirm_release))
+        .merge(once::keyed(
+            OpenApiRouter::new()
+                .routes(routes!(applications::tell_application))
+                .routes(routes!(applications::tasks::tell_task))
+                .routes(routes!(applications::confirm_release)),
+        ))
+        .merge(
+            once::keyed(OpenApiRouter::new().routes(routes!(applications::bulk::add_tasks)))
+                .layer(limits::bulk()),
+        )
 }
 
 /// A11: what to ask for to read one's own write.

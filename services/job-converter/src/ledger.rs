@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 use hayward_job_converter_api::applications::ApplicationView;
 use hayward_job_converter_applications::ids::AppId;
-use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Wake};
+use hayward_publication::committer::{Batch, Ledger as Kept, Moment, Reply, Trial, Wake};
 use hayward_publication::invariants::Findings;
 use hayward_publication::{Followed, Update};
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
@@ -61,6 +61,8 @@ pub enum Command {
     Invariants(Reply<Findings>),
     /// Somebody asked about an application, and is answered by what they asked.
     Applications(Act),
+    /// The same, where a dry run reaches what only looks (A10).
+    Tried(Act),
 }
 
 /// Work that is over. Its view stays published until it is forgotten.
@@ -182,7 +184,26 @@ impl Kept for Ledger {
                 batch.answer(reply, report);
             }
             Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
-            Command::Applications(act) => act(self, moment, batch),
+            Command::Applications(act) | Command::Tried(act) => act(self, moment, batch),
+        }
+    }
+
+    fn repeats(&self, command: &Command) -> bool {
+        match command {
+            Command::Submit(submit, _) => {
+                matches!(self.keys.look(submit.once), keys::Known::Same(_))
+            }
+            _ => false,
+        }
+    }
+
+    /// There is too much work to copy it.
+    fn trial(&self, command: &Command) -> Trial<Self> {
+        match command {
+            Command::Submit(..) | Command::Amend(..) | Command::Cancel(..) | Command::Tried(..) => {
+                Trial::ByItself
+            }
+            _ => Trial::Never,
         }
     }
 

@@ -37,7 +37,8 @@ use hayward_job_converter_api::orchestrators::{ORCHESTRATED, ORCHESTRATORS};
 use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_job_converter_applications::managers::Managers;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, audit, committer};
+use hayward_publication::stale;
+use hayward_publication::{Committer, Handle, Publisher, audit, changes, committer};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_service::auth::Keys;
 use hayward_service::client::{Client, TokenSource};
@@ -139,6 +140,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());
     let records = audit::routes(&handle, NAME);
+    let records = records.merge(changes::routes(handle.publisher(), http::FEED));
     watch.keep(rest.clone());
     let app = App {
         handle,
@@ -148,7 +150,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         runners,
         clock,
     };
-    let listener = frame::bind(&settings.frame).await?;
+    let listener = frame::bind(&settings.frame)?;
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);
@@ -156,6 +158,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let routes = http::routes(&doors).with_state(app);
     let routes = routes.merge(health.routes()).merge(watch.routes());
     let router = documented(routes.merge(records), ABOUT);
+    let router = stale::marked(router, &publisher);
     managers.start()?;
     let server = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
@@ -218,7 +221,8 @@ pub fn openapi() -> String {
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
             .merge(Watch::described(NAME).routes())
-            .merge(audit::described(NAME)),
+            .merge(audit::described(NAME))
+            .merge(changes::described(http::FEED)),
         ABOUT,
     )
 }

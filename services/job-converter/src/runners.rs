@@ -5,7 +5,9 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hayward_service::auth::{ANYONE, Issuer, MOST_LISTED, Scope, longest_life_ms};
+use hayward_service::auth::{
+    ANYONE, Issuer, MOST_LISTED, Scope, longest_life_ms, orchestrator_subject,
+};
 use hayward_vocabulary::{UserName, WorkId};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -16,11 +18,6 @@ use crate::work::Runner;
 const LIFE_MS: u64 = 90 * 24 * 3600 * 1000;
 const SHARED_FOR: Duration = Duration::from_secs(1);
 const MOST_REMEMBERED: usize = 1_024;
-
-/// Whom a token of this orchestrator names.
-pub fn orchestrator_subject(name: &UserName) -> String {
-    format!("orchestrator-{name}")
-}
 
 pub struct Runners {
     issuer: Issuer,

@@ -379,5 +379,13 @@ pub fn problem(faults: Vec<FieldFault>) -> Problem {
     )
 }
 
+/// For a result among others, which has no room for a problem.
+pub fn in_words(faults: &[FieldFault]) -> String {
+    let words = faults
+        .iter()
+        .map(|fault| format!("{}: {}", fault.pointer, fault.detail));
+    words.collect::<Vec<_>>().join("; ")
+}
+
 #[cfg(test)]
 mod tests;

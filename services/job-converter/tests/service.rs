@@ -8,6 +8,8 @@
 
 #[path = "service/applications.rs"]
 mod applications;
+#[path = "service/changes.rs"]
+mod changes;
 #[path = "service/groups.rs"]
 mod groups;
 #[path = "service/invariants.rs"]
@@ -28,6 +30,8 @@ mod scheduler;
 mod submissions;
 #[path = "service/tasks.rs"]
 mod tasks;
+#[path = "service/trials.rs"]
+mod trials;
 #[path = "service/world.rs"]
 mod world;
 

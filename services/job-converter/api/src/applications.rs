@@ -80,6 +80,40 @@ pub struct TaskSubmission {
     pub originator: bool,
 }
 
+/// `POST /v1/applications/{id}/tasks`: many at once.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct BulkTasks {
+    /// 1 to 1,000.
+    #[schema(min_items = 1, max_items = 1000)]
+    pub tasks: Vec<NamedTask>,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct NamedTask {
+    /// Chosen by whoever adds it.
+    #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    pub id: String,
+    pub task: TaskSubmission,
+}
+
+/// One result per task, in order (A16).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct BulkTasksAdded {
+    pub results: Vec<TaskAdded>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct TaskAdded {
+    pub id: String,
+    /// It was not there before. One that was there stays as it is.
+    pub created: bool,
+    /// What is wrong with this task, when it was not accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
 /// An application as it stands. States are those of the protocol (3.1, 3.4).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]

@@ -214,11 +214,25 @@ pub struct Explanation {
     /// sixteen at most. rm-scheduler has all of a round at `/v1/rounds/{round}`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub receipts: Vec<Receipt>,
+    /// What users lost to it whom the caller may not know by name (S12), in place of receipts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others_lost: Option<OthersLost>,
     /// The work of rm-scheduler that this is about: of a service, one of its instances.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<Timestamp>,
+}
+
+/// What others lost to a piece of work, as amounts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct OthersLost {
+    /// Processes that were taken back.
+    pub processes: u64,
+    /// Quanta of all of them.
+    pub quanta: u64,
+    /// Milliseconds of work to be done again, at most.
+    pub lost_ms: u64,
 }
 
 /// One line of `GET /v1/jobs/{id}/timeline`.

@@ -366,7 +366,11 @@ pub struct OrchestratorCounts {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OrchestratorList {
+    /// In order of name.
     pub orchestrators: Vec<OrchestratorView>,
+    /// For the next page; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
     pub revision: u64,
 }
 

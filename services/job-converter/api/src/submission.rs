@@ -99,31 +99,38 @@ impl Tasks {
 #[serde(deny_unknown_fields)]
 pub struct ServiceSubmission {
     #[serde(default)]
+    #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub name: Option<String>,
     #[serde(default)]
+    #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub class: Option<String>,
     /// The queue it goes into, by its full path or a name below the root, in place of a class.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1300, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub queue: Option<String>,
     /// The top-level pool whose queues are meant; with this alone the rules of the pool say which
     /// queue. Default: the first pool that has queues.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 1300, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub pool: Option<String>,
     /// In its queue the higher number is served first. Default 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
     /// Argument vector. `{instance}` stands for the instance's number, from 0; for what stands by,
     /// of the one it stands by for.
+    #[schema(min_items = 1, max_items = 4096)]
     pub command: Vec<String>,
     /// Runs it inside an image, on nodes that offer `docker`.
     #[serde(default)]
     pub container: Option<ContainerSubmission>,
     /// Instances to keep up. Default 1.
     #[serde(default)]
+    #[schema(minimum = 1, maximum = 10_000)]
     pub instances: Option<u32>,
     /// Processes that stand by for each instance, never on its host nor on each other's; at most
     /// 3. Default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 3)]
     pub standbys: Option<u32>,
     /// A process is started again where it was last seen, also by a later service of the same
     /// name, unless that takes too long. Default: true with standbys, else false.
@@ -135,14 +142,17 @@ pub struct ServiceSubmission {
     /// Label of nodes: an instance and its standbys are on nodes with different values of it.
     /// Default: on different nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub fault_domain_label: Option<String>,
     #[serde(default)]
     pub environment: BTreeMap<String, String>,
     #[serde(default)]
+    #[schema(max_length = 4096, pattern = "^/[^\\x00]*$")]
     pub working_directory: Option<String>,
     #[serde(default)]
     pub size: Option<Size>,
     #[serde(default)]
+    #[schema(max_items = 10_000)]
     pub machines: Vec<NodeName>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -152,6 +162,7 @@ pub struct ServiceSubmission {
     /// Most of its processes that drains and graceful evacuations may take off at one time (W5),
     /// by default any number; and that a new deployment may, by default one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 10_000_000)]
     pub disruption_limit: Option<u64>,
 }
 
@@ -210,13 +221,16 @@ impl ContainerSubmission {
 #[serde(deny_unknown_fields)]
 pub struct ReservationSubmission {
     #[serde(default)]
+    #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub name: Option<String>,
     #[serde(default)]
+    #[schema(max_length = 256, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub class: Option<String>,
     /// The least the machine must have. Default: any machine.
     #[serde(default)]
     pub size: Option<Size>,
     #[serde(default)]
+    #[schema(max_items = 10_000)]
     pub machines: Vec<NodeName>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
@@ -235,6 +249,7 @@ pub struct Submitted {
 #[serde(deny_unknown_fields)]
 pub struct BulkSubmission {
     /// At most 1,000.
+    #[schema(min_items = 1, max_items = 1000)]
     pub jobs: Vec<JobSubmission>,
 }
 

@@ -170,11 +170,31 @@ impl Book {
         wish: Wish,
         now: Timestamp,
     ) -> Result<TaskAdded, TaskNotAdded> {
-        let Some(application) = self.apps.get_mut(id) else {
-            return Err(TaskNotAdded::NotFound);
-        };
-        if application.tasks.contains_key(task) {
+        let is_new = self.new_among(id, [task])? > 0;
+        let Some(application) = self.apps.get_mut(id).filter(|_| is_new) else {
             return Ok(TaskAdded::Existing);
+        };
+        application.put(Task::of(task.clone(), wish, now));
+        self.changed.insert(id.clone());
+        Ok(TaskAdded::Created)
+    }
+
+    /// How many of these tasks would be new, all of which there is room for.
+    ///
+    /// # Errors
+    /// When there is no such application, or it does not take all that are new.
+    pub fn new_among<'a>(
+        &self,
+        id: &AppId,
+        tasks: impl IntoIterator<Item = &'a TaskId>,
+    ) -> Result<usize, TaskNotAdded> {
+        let application = self.apps.get(id).ok_or(TaskNotAdded::NotFound)?;
+        let tasks = tasks.into_iter();
+        let new: BTreeSet<_> = tasks
+            .filter(|task| !application.tasks.contains_key(*task))
+            .collect();
+        if new.is_empty() {
+            return Ok(0);
         }
         let state = application.head.state;
         if state.is_dead() {
@@ -182,12 +202,10 @@ impl Book {
             return Err(TaskNotAdded::Dead { state, failure });
         }
         let limit = self.limits.tasks;
-        if application.tasks.len() + application.unreserved() >= limit {
+        if application.tasks.len() + application.unreserved() + new.len() > limit {
             return Err(TaskNotAdded::Full { limit });
         }
-        application.put(Task::of(task.clone(), wish, now));
-        self.changed.insert(id.clone());
-        Ok(TaskAdded::Created)
+        Ok(new.len())
     }
 
     /// Forgets it; what it has in the core stays (2.1). Unknown ones are no error.

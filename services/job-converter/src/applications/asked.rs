@@ -198,36 +198,57 @@ impl Applications {
         &mut self,
         (id, task): (&AppId, &TaskId),
         whose: &Whose,
-        (wish, program): (Wish, Program),
+        what: (Wish, Program),
         moment: &Moment,
     ) -> Result<bool, Refusal> {
+        let one = vec![(task.clone(), what)];
+        Ok(self.add_tasks(id, whose, one, moment)?.contains(&true))
+    }
+
+    /// Which of them would be new, and all of those could be added.
+    pub fn would_add(
+        &self,
+        id: &AppId,
+        whose: &Whose,
+        tasks: &[&TaskId],
+    ) -> Result<Vec<bool>, Refusal> {
+        let user = &self.theirs(id, whose)?.user;
+        let new = self.book.new_among(id, tasks.iter().copied());
+        let new = new.map_err(|refused| not_added(id, refused))?;
+        self.counted.has_room(user, new)?;
+        let known = |task: &&&TaskId| {
+            self.book
+                .get(id)
+                .is_some_and(|it| it.tasks.contains_key(**task))
+        };
+        Ok(tasks.iter().map(|task| !known(&task)).collect())
+    }
+
+    /// Which of them are new. Where there is no room for all of these, none is added.
+    pub fn add_tasks(
+        &mut self,
+        id: &AppId,
+        whose: &Whose,
+        tasks: Vec<(TaskId, (Wish, Program))>,
+        moment: &Moment,
+    ) -> Result<Vec<bool>, Refusal> {
         let user = self.theirs(id, whose)?.user.clone();
-        let known = self
-            .book
-            .get(id)
-            .is_some_and(|it| it.tasks.contains_key(task));
-        if !known {
-            self.counted.has_room(&user, 1)?;
-        }
-        match self.book.add_task(id, task, wish, moment.now) {
-            Ok(answers::TaskAdded::Existing) => Ok(false),
-            Ok(answers::TaskAdded::Created) => {
-                if let Some(half) = self.halves.get_mut(id) {
-                    half.enter(task, program);
-                    half.counted += 1;
-                    self.counted.recount(&user, (0, 1));
-                }
-                self.touch(id).keys.insert(task.clone());
-                Ok(true)
+        let names: Vec<&TaskId> = tasks.iter().map(|(task, _)| task).collect();
+        self.would_add(id, whose, &names)?;
+        let mut entered = Vec::with_capacity(tasks.len());
+        for (task, (wish, program)) in tasks {
+            let added = self.book.add_task(id, &task, wish, moment.now);
+            let added = added.map_err(|refused| not_added(id, refused))?;
+            let is_new = added == answers::TaskAdded::Created;
+            if let Some(half) = self.halves.get_mut(id).filter(|_| is_new) {
+                half.enter(&task, program);
+                half.counted += 1;
+                self.counted.recount(&user, (0, 1));
+                self.touch(id).keys.insert(task);
             }
-            Err(TaskNotAdded::NotFound) => Err(Refusal::NoSuchApplication(id.clone())),
-            Err(TaskNotAdded::Dead { state, failure }) => Err(Refusal::Dead {
-                id: id.clone(),
-                state: written(&state),
-                failure,
-            }),
-            Err(TaskNotAdded::Full { limit }) => Err(Refusal::Full(limit)),
+            entered.push(is_new);
         }
+        Ok(entered)
     }
 
     /// Placeholders are nobody's to tell anything.
@@ -338,6 +359,18 @@ fn answer<S: Serialize>(told: &answers::Told<S>) -> Told {
         applied: told.applied,
         reason: told.reason.as_ref().map(written),
         state: told.state.as_ref().map(written),
+    }
+}
+
+fn not_added(id: &AppId, refused: TaskNotAdded) -> Refusal {
+    match refused {
+        TaskNotAdded::NotFound => Refusal::NoSuchApplication(id.clone()),
+        TaskNotAdded::Dead { state, failure } => Refusal::Dead {
+            id: id.clone(),
+            state: written(&state),
+            failure,
+        },
+        TaskNotAdded::Full { limit } => Refusal::Full(limit),
     }
 }
 

@@ -49,10 +49,12 @@ pub const TABLE: Table = &[
     ("tell_application", CHANGERS),
     ("show_task", READERS),
     ("add_task", CHANGERS),
+    ("add_tasks", CHANGERS),
     ("remove_task", CHANGERS),
     ("tell_task", CHANGERS),
     ("confirm_release", CHANGERS),
     ("report_tasks", RUNNERS),
     ("lease_tasks", RUNNERS),
     ("follow_demand", SERVICES),
+    ("follow_changes", READERS),
 ];

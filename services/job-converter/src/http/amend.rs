@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::problem::{Code, Problem};
 use hayward_vocabulary::{WorkId, WorkKind};
 
@@ -19,7 +19,9 @@ use crate::{store, validate};
 #[utoipa::path(
     put, path = "/v1/services/{id}", operation_id = "change_service", tag = "services",
     params(("id" = WorkId, Path, description = "id of the service"),
-           ("If-Match" = String, Header, description = "generation the change is made from")),
+           ("If-Match" = String, Header, description = "generation the change is made from",
+               pattern = "^\"?[0-9]{1,9}\"?$"),
+           Trial),
     request_body = ServiceSubmission,
     responses(
         (status = 200, description = "accepted and durable, or as it was already",
@@ -38,9 +40,9 @@ use crate::{store, validate};
 )]
 pub async fn change_service(
     State(app): State<App>,
-    caller: Caller,
+    (caller, headers): (Caller, HeaderMap),
     Path(id): Path<WorkId>,
-    headers: HeaderMap,
+    Query(Trial { .. }): Query<Trial>,
     Json(service): Json<ServiceSubmission>,
 ) -> Result<(HeaderMap, Json<ServiceChanged>), Problem> {
     caller.require(&[Scope::Submitter])?;
@@ -93,7 +95,7 @@ pub async fn show_service_submission(
 ) -> Result<(HeaderMap, Json<ServiceSubmission>), Problem> {
     // Its environment may hold what viewers are not meant to see.
     caller.require(&[Scope::Submitter, Scope::Operator])?;
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     let (uuid, _) = work::owner(&app, &caller, (WorkKind::Service, &id))?;
     let lost = |error| Problem::unavailable("the submission cannot be read now", error);
     let found = store::work::standing(&app.pool, uuid).await.map_err(lost)?;

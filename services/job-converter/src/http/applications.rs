@@ -1,6 +1,7 @@
 //! `/v1/applications`: the application protocol (2.9). Everything is named by who asks, so doing
 //! it twice is doing it once, and no key is needed for that.
 
+pub mod bulk;
 pub mod tasks;
 
 use axum::extract::State;
@@ -11,35 +12,59 @@ use hayward_job_converter_api::applications::{
 };
 use hayward_job_converter_applications::front;
 use hayward_job_converter_applications::ids::{AppId, TaskId};
-use hayward_publication::committer::{Batch, Committed, Moment};
+use hayward_publication::committer::{Batch, Committed, Moment, Reply};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::fresh_uuid;
 use hayward_service::extract::{Json, Path, Query};
+use hayward_service::paged;
 use hayward_service::problem::{Code, Problem};
 use hayward_vocabulary::UserName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{App, revision, work};
-use crate::applications::{Refusal, Remove, Whose, read};
+use crate::applications::{Act, Refusal, Remove, Whose, read};
 use crate::ledger::{Command, Ledger};
 use crate::store::Rows;
 use crate::validate;
-
-const LARGEST_PAGE: usize = 1_000;
 
 /// Asks the ledger, and waits until what it did is durable.
 async fn ask<T: Send + 'static>(
     app: &App,
     act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
-    let command = |reply| {
-        Command::Applications(Box::new(move |ledger, moment, batch| {
-            let answer = act(ledger, moment, batch);
-            batch.answer(reply, answer);
-        }))
-    };
-    let Committed { value, revision } = app.handle.ask(command).await?;
+    answered(
+        app.handle
+            .ask(|reply| Command::Applications(told(act, reply)))
+            .await?,
+    )
+}
+
+/// The same for what only looks, which a dry run may do as well (A10).
+async fn look<T: Send + 'static>(
+    app: &App,
+    act: impl FnOnce(&Ledger) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Committed<T>, Problem> {
+    let act = |ledger: &mut Ledger, _: &Moment, _: &mut Batch<Rows>| act(ledger);
+    answered(
+        app.handle
+            .ask(|reply| Command::Tried(told(act, reply)))
+            .await?,
+    )
+}
+
+fn told<T: Send + 'static>(
+    act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
+    reply: Reply<Result<T, Refusal>>,
+) -> Act {
+    Box::new(move |ledger, moment, batch| {
+        let answer = act(ledger, moment, batch);
+        batch.answer(reply, answer);
+    })
+}
+
+fn answered<T>(done: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Problem> {
+    let Committed { value, revision } = done;
     let value = value?;
     Ok(Committed { value, revision })
 }
@@ -142,10 +167,7 @@ pub async fn show_application(
     Path(id): Path<String>,
 ) -> Result<Json<ApplicationView>, Problem> {
     let (id, whose) = (app_id(&id)?, readable(&caller)?);
-    let view = ask(&app, move |ledger, _, _| {
-        ledger.show_application(&id, &whose)
-    })
-    .await?;
+    let view = look(&app, move |ledger| ledger.show_application(&id, &whose)).await?;
     Ok(Json(view.value))
 }
 
@@ -190,29 +212,25 @@ pub async fn list_applications(
 ) -> Result<Json<ApplicationList>, Problem> {
     let bound = asked.bound();
     let filter = filter(&caller, asked)?;
-    let list = ask(&app, move |ledger, _, _| {
-        Ok(ledger.applications.list(&filter))
-    });
+    let list = look(&app, move |ledger| Ok(ledger.applications.list(&filter)));
     let mut list = list.await?.value;
     list.next_cursor = list.next_cursor.map(|last| bound.cursor(last));
     Ok(Json(list))
 }
 
 fn filter(caller: &Caller, asked: Listing) -> Result<crate::applications::Filter, Problem> {
-    let wrong = |field: &str, detail: &str| {
-        Problem::new(Code::BadRequest, "this is no page").at(format!("/query/{field}"), detail)
+    let no_cursor = || {
+        let problem = Problem::new(Code::BadRequest, "this is no page");
+        problem.at("/query/cursor", "take it from `nextCursor`")
     };
-    let limit = asked.limit.unwrap_or(100);
-    if !(1..=LARGEST_PAGE).contains(&limit) {
-        return Err(wrong("limit", "takes 1 to 1000"));
-    }
+    let limit = paged::limit(asked.limit, paged::USUAL)?;
     let after = asked
         .cursor
         .as_deref()
         .map(|cursor| asked.bound().last(cursor));
     let after = after.transpose()?;
     let after = after.map(AppId::new).transpose();
-    let after = after.map_err(|_| wrong("cursor", "take it from `nextCursor`"))?;
+    let after = after.map_err(|_| no_cursor())?;
     let user = match (readable(caller)?, asked.user) {
         (Some(own), Some(user)) if user.as_str() != own => {
             let detail = "this shows other users' applications to operators only";

@@ -1,12 +1,14 @@
 //! Why work is as it is, and what happened to it.
 
 use axum::extract::State;
-use hayward_job_converter_api::{Explanation, Timeline, TimelineEvent, WorkState, WorkView};
+use hayward_job_converter_api::{
+    Explanation, OthersLost, Timeline, TimelineEvent, WorkState, WorkView,
+};
 use hayward_rm_scheduler_api::{VerdictEntry, WaitReason};
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::Problem;
-use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
+use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 
 use super::App;
 use super::work;
@@ -25,12 +27,12 @@ fn explain(
     } else {
         verdict(app, id)
     };
-    Ok(Json(match verdict {
-        Some(verdict) if is_held_back(&view, &verdict) => Explanation {
+    Ok(Json(match verdict.map(|it| told_to(caller, it)) {
+        Some((verdict, _)) if is_held_back(&view, &verdict) => Explanation {
             reason: word(&WaitReason::BackingOff),
             ..told_by_state(view)
         },
-        Some(verdict) => Explanation {
+        Some((verdict, others_lost)) => Explanation {
             id: view.id,
             state: view.state,
             reason: word(&verdict.reason),
@@ -39,11 +41,31 @@ fn explain(
             also: verdict.also.iter().map(word).collect(),
             unblock: verdict.unblock,
             receipts: verdict.receipts,
+            others_lost,
             work: Some(verdict.work),
             since: Some(verdict.since),
         },
         None => told_by_state(view),
     }))
+}
+
+/// S12: of whom the caller may not know by name the amounts are told.
+fn told_to(caller: &Caller, mut verdict: VerdictEntry) -> (VerdictEntry, Option<OthersLost>) {
+    let mut lost = OthersLost::default();
+    verdict.receipts.retain_mut(|receipt| {
+        let knows = |user: &UserName| caller.knows(user.as_str());
+        if !receipt.for_user.as_ref().is_some_and(knows) {
+            (receipt.for_user, receipt.beneficiary) = (None, None);
+        }
+        let theirs = knows(&receipt.user);
+        if !theirs {
+            lost.processes += 1;
+            lost.quanta += receipt.order;
+            lost.lost_ms += receipt.lost_ms;
+        }
+        theirs
+    });
+    (verdict, (lost.processes > 0).then_some(lost))
 }
 
 /// It waits, and the scheduler sees that it wants nothing now: the view says why.
@@ -78,6 +100,7 @@ fn told_by_state(view: WorkView) -> Explanation {
         also: Vec::new(),
         unblock: None,
         receipts: Vec::new(),
+        others_lost: None,
         work: None,
         since: view.ended_at,
     }
@@ -96,7 +119,7 @@ async fn timeline(
     caller: &Caller,
     (kind, id): (WorkKind, WorkId),
 ) -> Result<Json<Timeline>, Problem> {
-    app.publisher.leading()?;
+    app.publisher.readable()?;
     let (uuid, _) = work::owner(app, caller, (kind, &id))?;
     let lost = |error| Problem::unavailable("the history cannot be read now", error);
     let Some(start) = store::work::beginning(&app.pool, uuid)
@@ -239,4 +262,54 @@ pub async fn show_reservation_timeline(
     Path(id): Path<WorkId>,
 ) -> Result<Json<Timeline>, Problem> {
     timeline(&app, &caller, (WorkKind::Reservation, id)).await
+}
+
+#[cfg(test)]
+mod tests {
+    use hayward_service::Scope;
+    use hayward_service::auth::{Caller, Principal, Tenant};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Ann's job gave way to ben's, and cy's to it.
+    fn verdict() -> VerdictEntry {
+        let receipt = |user: &str, order: u64, for_user: &str| {
+            json!({"round": 1, "at": "2026-01-01T00:00:00.000Z", "allocation": "alc_1",
+                   "work": format!("job_{user}"), "user": user, "node": "n1", "order": order,
+                   "lost_ms": 10 * order, "beneficiary": format!("job_{for_user}"),
+                   "for_user": for_user, "outcome": {"state": "open"}})
+        };
+        let verdict: Value = json!({"work": "job_ann", "reason": "satisfied", "detail": "",
+            "since": "2026-01-01T00:00:00.000Z", "counted": 1, "granted": 1,
+            "receipts": [receipt("ann", 1, "ben"), receipt("cy", 3, "ann"),
+                         receipt("cy", 4, "ann")]});
+        serde_json::from_value(verdict).unwrap()
+    }
+
+    fn told(principal: Principal) -> (String, Option<OthersLost>) {
+        let (verdict, lost) = told_to(&Caller(principal.into()), verdict());
+        (serde_json::to_string(&verdict.receipts).unwrap(), lost)
+    }
+
+    #[test]
+    fn s12_receipts_tell_amounts_of_others_and_names_of_who_belongs_together() {
+        let ann = Principal::new("ann", [Scope::Submitter]);
+        let (text, lost) = told(ann.clone());
+        assert!(!text.contains("ben") && !text.contains("cy"), "{text}");
+        assert!(text.contains("\"ann\""), "what she lost is told: {text}");
+        let all = OthersLost {
+            processes: 2,
+            quanta: 7,
+            lost_ms: 70,
+        };
+        assert_eq!(lost, Some(all));
+        let fellows = ["ann", "ben"].map(str::to_owned);
+        let acme = Tenant::new("acme".parse().unwrap(), fellows);
+        let (text, lost) = told(ann.in_tenant(Some(acme.into())));
+        assert!(text.contains("job_ben") && !text.contains("cy"), "{text}");
+        assert_eq!(lost, Some(all));
+        let (text, lost) = told(Principal::new("boss", [Scope::Viewer]));
+        assert!(text.contains("job_ben") && text.contains("cy") && lost.is_none());
+    }
 }

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::{WorkList, WorkView};
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path, Query};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
@@ -49,9 +49,9 @@ pub async fn show_job(
 /// Cancels a job. Repeating it, or cancelling what is over, changes nothing.
 #[utoipa::path(
     delete, path = "/v1/jobs/{id}", operation_id = "cancel_job", tag = "jobs",
-    params(("id" = WorkId, Path, description = "id of the job")),
+    params(("id" = WorkId, Path, description = "id of the job"), Trial),
     responses(
-        (status = 200, description = "it is over", body = WorkView),
+        (status = 200, description = "it is over; with `dry_run`, as it would be", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
         (status = 404, description = "not there, or not yours to see", body = Problem,
             content_type = "application/problem+json"),
@@ -61,6 +61,7 @@ pub async fn cancel_job(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
+    Query(trial): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, (WorkKind::Job, id)).await
+    work::cancel(&app, &caller, (WorkKind::Job, id), trial).await
 }

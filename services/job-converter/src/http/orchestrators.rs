@@ -11,6 +11,7 @@ use hayward_publication::{Cursor, Update, endpoint};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::Problem;
+use hayward_service::{Listing, Paged};
 use hayward_vocabulary::{Timestamp, UserName};
 use serde_json::value::RawValue;
 
@@ -109,20 +110,25 @@ pub fn still_listed(app: &App, caller: &Caller) -> Result<(), Problem> {
 /// All orchestrators; for one of them, itself.
 #[utoipa::path(
     get, path = "/v1/orchestrators", operation_id = "list_orchestrators", tag = "orchestrators",
+    params(Paged),
     responses(
-        (status = 200, description = "all there are", body = OrchestratorList),
+        (status = 200, description = "a page, in order of name", body = OrchestratorList),
     ),
 )]
 pub async fn list_orchestrators(
     State(app): State<App>,
     caller: Caller,
+    Query(page): Query<Paged>,
 ) -> Result<Json<OrchestratorList>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
     app.publisher.readable()?;
+    let list = Listing::of("/v1/orchestrators");
     let (found, revision) = app.publisher.page(ORCHESTRATORS, "", None, MOST);
+    let (found, next_cursor) = page.of(&list, found, |(name, _)| name.clone())?;
     let views = found.into_iter().map(|(_, view)| as_of_now(&app, view));
     Ok(Json(OrchestratorList {
         orchestrators: views.collect(),
+        next_cursor,
         revision,
     }))
 }
@@ -202,9 +208,11 @@ pub async fn put_work_map(
     caller.require(&[Scope::Orchestrator(name.clone())])?;
     let ours = |cursor: &Cursor| cursor.lineage == app.publisher.lineage();
     let seen = |text: &str| Cursor::parse(text).filter(ours).map(|it| it.revision);
+    let mut map = read::map(map, seen)?;
+    map.tenant.clone_from(&caller.tenant);
     let put = Put {
         name: name.clone(),
-        map: read::map(map, seen)?,
+        map,
         limits: Limits::default(),
     };
     let put = |reply| Command::Orchestrator(Box::new(Act::Put(put, reply)));

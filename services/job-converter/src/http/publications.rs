@@ -41,7 +41,7 @@ pub struct Whose {
     #[param(required = false, nullable = false)]
     since: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Whose work; the caller's own when absent, others' for operators and viewers.

@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::{WorkList, WorkView};
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path, Query};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::problem::Problem;
 use hayward_vocabulary::{WorkId, WorkKind};
 
@@ -50,9 +50,9 @@ pub async fn show_reservation(
 #[utoipa::path(
     delete, path = "/v1/reservations/{id}", operation_id = "cancel_reservation",
     tag = "reservations",
-    params(("id" = WorkId, Path, description = "id of the reservation")),
+    params(("id" = WorkId, Path, description = "id of the reservation"), Trial),
     responses(
-        (status = 200, description = "it is over", body = WorkView),
+        (status = 200, description = "it is over; with `dry_run`, as it would be", body = WorkView),
         (status = 202, description = "its processes are ending", body = WorkView),
         (status = 404, description = "not there, or not yours to see", body = Problem,
             content_type = "application/problem+json"),
@@ -62,6 +62,7 @@ pub async fn cancel_reservation(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<WorkId>,
+    Query(trial): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
-    work::cancel(&app, &caller, (WorkKind::Reservation, id)).await
+    work::cancel(&app, &caller, (WorkKind::Reservation, id), trial).await
 }

@@ -12,7 +12,7 @@ use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::fresh_uuid;
 use hayward_service::extract::{Json, Query};
 use hayward_service::idempotency::{Key, REPLAYED, digest};
-use hayward_service::problem::{Code, FieldFault, Problem};
+use hayward_service::problem::{Code, Problem};
 use hayward_service::trace::Place;
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,7 @@ use sha2::{Digest as _, Sha256};
 use utoipa::IntoParams;
 use uuid::Uuid;
 
+use super::amend::etag;
 use super::orchestrators::still_listed;
 use super::{App, revision};
 use crate::intake::{Origin, Prepared, job_of, prepare};
@@ -30,7 +31,7 @@ use crate::validate;
 use crate::work::What;
 
 /// Jobs in one bulk request at most.
-const MOST_IN_BULK: usize = 1_000;
+pub const MOST_IN_BULK: usize = 1_000;
 
 /// How a submission is meant.
 #[derive(Debug, Clone, Copy, Default, Deserialize, IntoParams)]
@@ -51,11 +52,11 @@ pub struct HowMany {
     /// Checks everything and changes nothing (A10). Results without an error would be accepted.
     #[serde(default)]
     #[param(required = false)]
-    dry_run: bool,
-    /// All or nothing (A16): one job that cannot be accepted refuses them all, with its faults.
+    pub dry_run: bool,
+    /// All or nothing (A16): one that cannot be accepted refuses them all, with its faults.
     #[serde(default)]
     #[param(required = false)]
-    atomic: bool,
+    pub atomic: bool,
 }
 
 /// Submits a job: tasks to run.
@@ -160,7 +161,7 @@ fn prepared_jobs(
                     let pointer = format!("/jobs/{number}{}", fault.pointer);
                     refusal = refusal.at(pointer, &*fault.detail);
                 }
-                Err(in_words(&faults))
+                Err(validate::in_words(&faults))
             }
         });
     }
@@ -179,7 +180,8 @@ fn prepared_jobs(
     responses(
         (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
-            headers(("Location" = String, description = "where the service is"))),
+            headers(("Location" = String, description = "where the service is"),
+                ("ETag" = String, description = "for If-Match"))),
         (status = 422, description = "it means nothing that can be done, or the key was used \
             for something else", body = Problem, content_type = "application/problem+json"),
     ),
@@ -253,6 +255,8 @@ async fn accept(
     let place = format!("{route}/{}", told_of.id);
     let place = HeaderValue::try_from(place).map_err(Problem::internal)?;
     headers.insert(header::LOCATION, place);
+    // A3: of its first generation; work other than services has no other.
+    headers.insert(header::ETAG, etag(1));
     Ok(told(StatusCode::CREATED, headers, &accepted))
 }
 
@@ -337,12 +341,4 @@ fn half(digest: &[u8; 32]) -> Uuid {
     let mut first = [0; 16];
     first.copy_from_slice(&digest[..16]);
     Uuid::from_bytes(first)
-}
-
-fn in_words(faults: &[FieldFault]) -> String {
-    let words: Vec<String> = faults
-        .iter()
-        .map(|fault| format!("{}: {}", fault.pointer, fault.detail))
-        .collect();
-    words.join("; ")
 }

@@ -7,7 +7,8 @@ use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::{JOBS, WorkList, WorkState, WorkView};
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::Json;
+use hayward_service::extract::{Json, Trial};
+use hayward_service::paged;
 use hayward_service::problem::{Code, Problem};
 use hayward_vocabulary::{UserName, WorkId, WorkKind};
 use serde::Deserialize;
@@ -23,8 +24,8 @@ use crate::work::read_id;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for a state, in seconds.
 const LONGEST_WAIT: u64 = 25;
-/// A6: entries of one page at most.
-const LARGEST_PAGE: usize = 1_000;
+/// Entries taken from memory at once.
+const AT_ONCE: usize = 200;
 /// Entries one request looks at, at most: a page may end early and go on with its cursor.
 const MOST_LOOKED_AT: usize = 5_000;
 
@@ -170,11 +171,7 @@ pub async fn list(
     kind: WorkKind,
     filter: &Filter,
 ) -> Result<Json<WorkList>, Problem> {
-    let limit = filter.limit.unwrap_or(100);
-    if !(1..=LARGEST_PAGE).contains(&limit) {
-        let detail = format!("takes 1 to {LARGEST_PAGE}");
-        return Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail));
-    }
+    let limit = paged::limit(filter.limit, paged::USUAL)?;
     if filter.state == Some(WorkState::Unknown) {
         let problem = Problem::new(Code::Invalid, "this is no list");
         return Err(problem.at("/query/state", "there is no such state"));
@@ -243,9 +240,9 @@ impl Page {
         let prefix = format!("{}_", self.kind.prefix());
         let mut after = after.unwrap_or(&prefix).to_owned();
         loop {
-            let (found, _) =
-                app.publisher
-                    .page::<WorkView>(JOBS, user, Some(&after), LARGEST_PAGE.min(200));
+            let (found, _) = app
+                .publisher
+                .page::<WorkView>(JOBS, user, Some(&after), AT_ONCE);
             if found.is_empty() {
                 return None;
             }
@@ -271,6 +268,7 @@ pub async fn cancel(
     app: &App,
     caller: &Caller,
     (kind, id): (WorkKind, WorkId),
+    Trial { dry_run }: Trial,
 ) -> Result<(StatusCode, HeaderMap, Json<WorkView>), Problem> {
     caller.require(&[Scope::Submitter, Scope::Operator])?;
     let missing = || Problem::not_found(&id);
@@ -297,8 +295,16 @@ pub async fn cancel(
         .of(uuid)
         .cloned()
         .ok_or_else(missing)?;
-    let view = look(app, &owner, &id)?;
-    let status = if view.state.is_final() {
+    let mut view = look(app, &owner, &id)?;
+    if dry_run && !view.state.is_final() {
+        let ends_at_once = view.processes.is_empty();
+        view.state = if ends_at_once {
+            WorkState::Cancelled
+        } else {
+            WorkState::Stopping
+        };
+    }
+    let status = if view.state.is_final() || dry_run {
         StatusCode::OK
     } else {
         StatusCode::ACCEPTED

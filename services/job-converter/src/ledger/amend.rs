@@ -103,6 +103,13 @@ impl Ledger {
         let redeployed = form(&amend.service) != form(before);
         let home = work.home();
         let version = work.version.next(redeployed);
+        if batch.is_trial() {
+            return Ok(Amended {
+                version,
+                changed: true,
+                redeployed,
+            });
+        }
         work.version = version;
         let what = What::Service(amend.service);
         let added = self.remake(uuid, (what, redeployed), moment, batch);

@@ -166,7 +166,7 @@ impl Ledger {
         if !may(work.user.as_str()) || work.id != cancel.id {
             return Err(missing());
         }
-        if work.cancelled {
+        if work.cancelled || batch.is_trial() {
             return Ok(());
         }
         work.cancelled = true;

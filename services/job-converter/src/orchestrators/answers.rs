@@ -23,7 +23,9 @@ pub(super) fn sorted(
             return false;
         }
         let open = known.is_some_and(|known| known.over.is_none());
-        if !open && !kept.may_charge(owner) {
+        let within = map.tenant.as_ref().is_none_or(|it| it.has(owner.as_str()));
+        let charged = kept.may_charge(owner) && within;
+        if !open && !charged {
             let detail = format!("this orchestrator may not charge {owner}");
             bad.push(refused(id, "not_authorised", "/owner", &detail));
             return false;

@@ -2,10 +2,12 @@
 //! are taken.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hayward_job_converter_api::orchestrators::{
     EntryKind, OrchestratorOrder, RefusedEntry, WorkEntry, WorkMap,
 };
+use hayward_service::auth::Tenant;
 use hayward_service::extract::parse;
 use hayward_service::problem::{Code, Problem};
 use serde_json::value::RawValue;
@@ -32,6 +34,8 @@ pub struct Read {
     pub seen: Option<u64>,
     pub good: BTreeMap<String, Entry>,
     pub bad: Vec<RefusedEntry>,
+    /// That of whoever put the map: outside of it nobody is charged.
+    pub tenant: Option<Arc<Tenant>>,
 }
 
 /// `revision_of` a cursor, where it is one of ours.
@@ -76,6 +80,7 @@ pub fn map(
         seen: map.seen.as_deref().and_then(revision_of),
         good: BTreeMap::new(),
         bad: Vec::new(),
+        tenant: None,
     };
     for (id, text) in map.work {
         match entry(&id, &text) {

@@ -1,6 +1,8 @@
 //! The application protocol over REST (application protocol, 2.9), with a scheduler that grants
 //! what the test says.
 
+#[path = "applications/bulk.rs"]
+mod bulk;
 #[path = "applications/gangs.rs"]
 mod gangs;
 #[path = "applications/limits.rs"]

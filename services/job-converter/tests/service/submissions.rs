@@ -84,9 +84,9 @@ async fn bad_input_is_told_field_by_field() {
         refusal(submit(&ann, "/v1/jobs", &unknown, &fresh_key()).await).0,
         400
     );
-    let none = ann.post::<_, Submitted>("/v1/jobs", &count(1), None).await;
+    let none = ann.call(Method::POST, "/v1/jobs").body(&count(1));
     assert_eq!(
-        refusal(none),
+        refusal(none.idempotency_key("").send::<Submitted>().await),
         (400, vec!["/header/idempotency-key".to_owned()])
     );
     let page = ann.get::<WorkList>("/v1/jobs?limit=0").await;

@@ -140,6 +140,10 @@ impl World {
         self.client_with(&token.unwrap())
     }
 
+    pub fn user_token(&self, name: &str) -> String {
+        self.token(name, &[Scope::Submitter])
+    }
+
     pub fn user(&self, name: &str) -> Client {
         self.client(name, &[Scope::Submitter])
     }

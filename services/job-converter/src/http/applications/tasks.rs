@@ -11,23 +11,27 @@ use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Path};
 use hayward_service::problem::{Code, Problem};
 
-use super::{app_id, ask, changeable, readable};
+use super::{app_id, ask, changeable, look, readable};
 use crate::applications::read;
 use crate::http::{App, revision};
 use crate::validate;
 
 pub fn task_id(text: &str) -> Result<TaskId, Problem> {
-    TaskId::new(text).map_err(|bad| {
-        Problem::new(Code::BadRequest, "this is no id").at("/path/task", bad.to_string())
-    })
+    TaskId::new(text).map_err(|bad| no_id(&bad.to_string()))
+}
+
+fn no_id(detail: &str) -> Problem {
+    Problem::new(Code::BadRequest, "this is no id for a task").at("/path/task", detail)
 }
 
 /// Of a task that somebody adds.
-fn new_task_id(text: &str) -> Result<TaskId, Problem> {
-    let id = task_id(text)?;
+///
+/// # Errors
+/// Why it cannot have this id.
+pub fn new_task_id(text: &str) -> Result<TaskId, String> {
+    let id = TaskId::new(text).map_err(|bad| bad.to_string())?;
     if id.is_reserved() {
-        let detail = "ids beginning tg- and tr- are those of placeholders; choose another";
-        return Err(Problem::new(Code::BadRequest, "this id is reserved").at("/path/task", detail));
+        return Err("ids beginning tg- and tr- are those of placeholders; choose another".into());
     }
     Ok(id)
 }
@@ -62,12 +66,10 @@ pub async fn add_task(
     Path((id, task)): Path<(String, String)>,
     Json(given): Json<TaskSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
-    let (id, task, whose) = (app_id(&id)?, new_task_id(&task)?, changeable(&caller)?);
+    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
+    let task = new_task_id(&task).map_err(|detail| no_id(&detail))?;
     let (of, owner) = (id.clone(), whose.clone());
-    let groups = ask(&app, move |ledger, _, _| {
-        ledger.applications.groups(&of, &owner)
-    })
-    .await?;
+    let groups = look(&app, move |ledger| ledger.applications.groups(&of, &owner)).await?;
     let traceparent = crate::http::submit::traceparent(&headers);
     let what = read::task(&given, &groups.value, traceparent).map_err(validate::problem)?;
     let done = ask(&app, move |ledger, moment, _| {
@@ -109,7 +111,7 @@ pub async fn show_task(
     Path((id, task)): Path<(String, String)>,
 ) -> Result<Json<TaskAccepted>, Problem> {
     let (id, task, whose) = (app_id(&id)?, task_id(&task)?, readable(&caller)?);
-    let shown = ask(&app, move |ledger, _, _| {
+    let shown = look(&app, move |ledger| {
         ledger.applications.show_task((&id, &task), &whose)
     });
     Ok(Json(shown.await?.value))

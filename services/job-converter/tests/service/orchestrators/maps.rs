@@ -301,6 +301,16 @@ async fn several_orchestrators_own_only_their_own() {
         .map(|it| it.name.as_str())
         .collect();
     assert_eq!(names, ["one", "two"]);
+    // A6
+    let route = "/v1/orchestrators?limit=1";
+    let page: OrchestratorList = operator.get(route).await.unwrap();
+    let next = page.next_cursor.unwrap();
+    let rest: OrchestratorList = operator
+        .get(&format!("{route}&cursor={next}"))
+        .await
+        .unwrap();
+    assert_eq!(rest.orchestrators[0].name.as_str(), "two");
+    assert_eq!((rest.orchestrators.len(), rest.next_cursor), (1, None));
 
     // One goes with all its work, and its token with it; the other is as it was.
     let _: Option<Value> = operator.delete("/v1/orchestrators/one").await.unwrap();

@@ -1,0 +1,169 @@
+//! `POST /v1/applications/{id}/tasks`: many tasks in one request, as whoever scales a program sends
+//! them. Each has its id, so sending them twice is sending them once, whatever the key.
+
+use axum::extract::State;
+use axum::http::{HeaderMap, StatusCode};
+use hayward_job_converter_api::applications::{BulkTasks, BulkTasksAdded, NamedTask, TaskAdded};
+use hayward_job_converter_applications::groups::TaskGroup;
+use hayward_job_converter_applications::ids::TaskId;
+use hayward_job_converter_applications::task::Wish;
+use hayward_publication::committer::Moment;
+use hayward_service::auth::Caller;
+use hayward_service::extract::{Json, Path, Query};
+use hayward_service::problem::{Code, FieldFault, Problem};
+
+use super::tasks::new_task_id;
+use super::{app_id, ask, changeable, look};
+use crate::applications::{Program, read};
+use crate::http::submit::{HowMany, MOST_IN_BULK, traceparent};
+use crate::http::{App, revision};
+use crate::ledger::Ledger;
+use crate::validate;
+
+/// What is to be added.
+type Good = (TaskId, (Wish, Program));
+
+/// Of each, what is to be added or what is wrong with it, in order.
+type Items = Vec<(String, Result<Good, Vec<FieldFault>>)>;
+
+/// Adds up to 1,000 tasks; those that are there stay as they are.
+#[utoipa::path(
+    post, path = "/v1/applications/{id}/tasks", operation_id = "add_tasks", tag = "applications",
+    params(("id" = String, Path, description = "id of the application",
+        max_length = 128,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), HowMany),
+    request_body = BulkTasks,
+    responses(
+        (status = 200, description = "with `dry_run`: the same, and nothing is added",
+            body = BulkTasksAdded),
+        (status = 201, description = "one result per task, in order", body = BulkTasksAdded),
+        (status = 404, description = "no such application, or not yours", body = Problem,
+            content_type = "application/problem+json"),
+        (status = 409, description = "the application is over; `failureCode` says why it failed",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "too many, or with `atomic` one that means nothing",
+            body = Problem, content_type = "application/problem+json"),
+        (status = 429, description = "there is not room for all of them, and none was added",
+            body = Problem, content_type = "application/problem+json"),
+    ),
+)]
+pub async fn add_tasks(
+    State(app): State<App>,
+    (caller, headers): (Caller, HeaderMap),
+    Path(id): Path<String>,
+    Query(how): Query<HowMany>,
+    Json(given): Json<BulkTasks>,
+) -> Result<(StatusCode, HeaderMap, Json<BulkTasksAdded>), Problem> {
+    let (id, whose) = (app_id(&id)?, changeable(&caller)?);
+    let (of, owner) = (id.clone(), whose.clone());
+    let groups = look(&app, move |ledger| ledger.applications.groups(&of, &owner));
+    let items = items(
+        given,
+        &groups.await?.value,
+        traceparent(&headers).as_deref(),
+        how,
+    )?;
+    let (told, good) = parted(items);
+    let done = if how.dry_run {
+        let would = move |ledger: &Ledger| {
+            let names: Vec<&TaskId> = good.iter().map(|(task, _)| task).collect();
+            ledger.applications.would_add(&id, &whose, &names)
+        };
+        look(&app, would).await?
+    } else {
+        let add = move |ledger: &mut Ledger, moment: &Moment, _: &mut _| {
+            ledger.applications.add_tasks(&id, &whose, good, moment)
+        };
+        ask(&app, add).await?
+    };
+    let added = results(told, done.value);
+    Ok((status(how), revision(done.revision), Json(added)))
+}
+
+fn status(how: HowMany) -> StatusCode {
+    if how.dry_run {
+        StatusCode::OK
+    } else {
+        StatusCode::CREATED
+    }
+}
+
+/// All faults of all of them at once, where it is all or nothing.
+fn items(
+    given: BulkTasks,
+    groups: &[TaskGroup],
+    traceparent: Option<&str>,
+    how: HowMany,
+) -> Result<Items, Problem> {
+    if !(1..=MOST_IN_BULK).contains(&given.tasks.len()) {
+        let detail = format!("must be 1 to {MOST_IN_BULK} tasks");
+        return Err(Problem::new(Code::Invalid, "this is no bulk").at("/tasks", detail));
+    }
+    let mut refusal = Problem::new(Code::Invalid, "not all of them can be accepted");
+    let mut items = Items::with_capacity(given.tasks.len());
+    for (number, named) in given.tasks.into_iter().enumerate() {
+        let item = item(&named, groups, traceparent.map(str::to_owned));
+        for fault in item.as_ref().err().into_iter().flatten() {
+            let pointer = format!("/tasks/{number}{}", fault.pointer);
+            refusal = refusal.at(pointer, &*fault.detail);
+        }
+        items.push((named.id, item));
+    }
+    let refused = how.atomic && !refusal.errors.is_empty();
+    if refused { Err(refusal) } else { Ok(items) }
+}
+
+fn item(
+    named: &NamedTask,
+    groups: &[TaskGroup],
+    traceparent: Option<String>,
+) -> Result<Good, Vec<FieldFault>> {
+    let id = new_task_id(&named.id).map_err(|detail| {
+        let pointer = "/id".to_owned();
+        vec![FieldFault { pointer, detail }]
+    });
+    let what = read::task(&named.task, groups, traceparent).map_err(|faults| {
+        let under = |fault: FieldFault| FieldFault {
+            pointer: format!("/task{}", fault.pointer),
+            ..fault
+        };
+        faults.into_iter().map(under).collect()
+    });
+    match (id, what) {
+        (Ok(id), Ok(what)) => Ok((id, what)),
+        (Err(mut faults), Err(more)) => {
+            faults.extend::<Vec<FieldFault>>(more);
+            Err(faults)
+        }
+        (Err(faults), _) | (_, Err(faults)) => Err(faults),
+    }
+}
+
+/// What each is called and what is wrong with it, beside those that nothing is wrong with.
+fn parted(items: Items) -> (Vec<(String, Option<String>)>, Vec<Good>) {
+    let mut told = Vec::with_capacity(items.len());
+    let mut good = Vec::with_capacity(items.len());
+    for (id, item) in items {
+        let wrong = match item {
+            Ok(task) => {
+                good.push(task);
+                None
+            }
+            Err(faults) => Some(validate::in_words(&faults)),
+        };
+        told.push((id, wrong));
+    }
+    (told, good)
+}
+
+fn results(told: Vec<(String, Option<String>)>, new: Vec<bool>) -> BulkTasksAdded {
+    let mut new = new.into_iter();
+    let result = |(id, error): (String, Option<String>)| TaskAdded {
+        id,
+        created: error.is_none() && new.next().unwrap_or_default(),
+        error,
+    };
+    BulkTasksAdded {
+        results: told.into_iter().map(result).collect(),
+    }
+}

@@ -1,0 +1,101 @@
+//! Many tasks in one request (A16): one result each, in order, or all or nothing.
+
+use hayward_job_converter_api::applications::BulkTasksAdded;
+use hayward_service::client::{Answer, Client, ClientError};
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{of_group, problem, put, put_task, quick, task, world};
+use crate::world::World;
+
+async fn post(
+    client: &Client,
+    path: &str,
+    tasks: &[(&str, Value)],
+) -> Result<Answer<BulkTasksAdded>, ClientError> {
+    let named = |(id, task): &(&str, Value)| json!({ "id": id, "task": task });
+    let tasks: Vec<Value> = tasks.iter().map(named).collect();
+    let call = client.call(Method::POST, format!("/v1/applications/{path}"));
+    call.body(&json!({ "tasks": tasks })).answer().await
+}
+
+fn told(added: &BulkTasksAdded) -> Vec<(&str, bool, bool)> {
+    let results = added.results.iter();
+    results
+        .map(|it| (it.id.as_str(), it.created, it.error.is_some()))
+        .collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a16_each_task_has_its_result_and_what_is_there_stays() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &json!({})).await;
+    put_task(&ann, "app", "b", &task()).await;
+    let nothing = json!({ "command": [] });
+    let some = [
+        ("a", task()),
+        ("b", task()),
+        ("c", nothing.clone()),
+        ("tg-x", task()),
+        ("a", task()),
+    ];
+    let tried = post(&ann, "app/tasks?dry_run=true", &some).await.unwrap();
+    assert_eq!(tried.status.as_u16(), 200);
+    assert_eq!(world.app("app").await.tasks.len(), 1);
+    let answer = post(&ann, "app/tasks", &some).await.unwrap();
+    assert_eq!(answer.status.as_u16(), 201);
+    let expected = [
+        ("a", true, false),
+        ("b", false, false),
+        ("c", false, true),
+        ("tg-x", false, true),
+        ("a", false, false),
+    ];
+    assert_eq!(told(&answer.body), expected);
+    assert_eq!(world.app("app").await.tasks.len(), 2);
+
+    let refused = post(
+        &ann,
+        "app/tasks?atomic=true",
+        &[("d", task()), ("e", nothing)],
+    )
+    .await;
+    let (status, told) = problem(refused);
+    assert_eq!(status, 422);
+    assert_eq!(told["errors"][0]["pointer"], json!("/tasks/1/task/command"));
+    assert_eq!(world.app("app").await.tasks.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_there_is_not_room_for_all_none_is_added() {
+    let world = World::with(|settings| {
+        quick(settings);
+        settings.max_user_application_tasks = 3;
+    })
+    .await;
+    let ann = world.user("ann");
+    put(&ann, "app", &json!({})).await;
+    put_task(&ann, "app", "a", &task()).await;
+    let four = ["a", "b", "c", "d"].map(|id| (id, task()));
+    assert_eq!(problem(post(&ann, "app/tasks", &four).await).0, 429);
+    assert_eq!(world.app("app").await.tasks.len(), 1);
+    assert!(post(&ann, "app/tasks", &four[..3]).await.is_ok());
+    let bob = world.user("bob");
+    assert_eq!(problem(post(&bob, "app/tasks", &four[..1]).await).0, 404);
+    assert_eq!(problem(post(&ann, "app/tasks", &[]).await).0, 422);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_of_a_bulk_are_asked_for_and_are_as_large_as_their_group() {
+    let world = world().await;
+    let ann = world.user("ann");
+    put(&ann, "app", &json!({})).await;
+    let two = [("x", task()), ("y", of_group("nobody"))];
+    post(&ann, "app/tasks", &two).await.unwrap();
+    let gib = 1 << 30;
+    for id in ["x", "y"] {
+        let demand = world.asked("app", id).await;
+        assert_eq!(demand.size.memory_bytes, gib, "{demand:?}");
+    }
+}

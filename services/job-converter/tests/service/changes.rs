@@ -1,0 +1,193 @@
+//! The change stream, as programs of others meet it (A7, W14).
+
+use std::sync::Arc;
+
+use hayward_job_converter_api::WorkView;
+use hayward_publication::changes::ObjectChanges;
+use hayward_service::SystemClock;
+use hayward_service::auth::{Keys, Scope};
+use hayward_testkit::Events;
+
+use crate::world::{World, count, fresh_key, refusal, submit};
+
+async fn open(world: &World, name: &str, scope: Scope, query: &str) -> Events {
+    let path = format!("/v1/changes?{query}");
+    Events::open(&world.url(), &path, &world.token(name, &[scope]), &[]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a7_users_are_told_of_their_own_work_as_it_changes() {
+    let world = World::new().await;
+    let mut ann = open(&world, "ann", Scope::Submitter, "since=now").await;
+    let mut all = open(&world, "vic", Scope::Viewer, "since=now").await;
+    let mut services = open(&world, "ann", Scope::Submitter, "since=now&kinds=service").await;
+    let begin = ann.next().await.unwrap();
+    assert_eq!(begin.event, "bookmark", "it begins with where it is");
+
+    let bob = world.user("bob");
+    let bobs = submit(&bob, "/v1/jobs", &count(1), &fresh_key())
+        .await
+        .unwrap();
+    let anns = world.submit(count(2)).await;
+    let first = ann.news().await.unwrap();
+    assert_eq!(
+        (first.event.as_str(), &first.data["kind"]),
+        ("changed", &"job".into())
+    );
+    assert_eq!(first.data["id"], anns.id.as_str(), "not bob's (S12)");
+    assert_eq!(first.data["revision"], anns.revision);
+    let shown: WorkView = serde_json::from_value(first.data["object"].clone()).unwrap();
+    assert_eq!(shown, world.view(&anns.id).await);
+    let both = [all.news().await.unwrap(), all.news().await.unwrap()];
+    assert_eq!(both[0].data["id"], bobs.id.as_str(), "in order");
+    assert_eq!(both[1].data["id"], anns.id.as_str());
+
+    // It goes on from its last event, told as a browser would.
+    let last = first.id.unwrap();
+    let _: WorkView = world
+        .user("ann")
+        .delete(&format!("/v1/jobs/{}", anns.id))
+        .await
+        .unwrap();
+    let token = world.token("ann", &[Scope::Submitter]);
+    let again = [("Last-Event-ID", last.as_str())];
+    let mut again = Events::open(&world.url(), "/v1/changes?since=now", &token, &again).await;
+    let next = again.news().await.unwrap();
+    assert_eq!(next.data["id"], anns.id.as_str());
+    assert!(
+        next.data["revision"].as_u64() > Some(anns.revision),
+        "nothing twice"
+    );
+    let body = serde_json::json!({ "command": ["sleep", "9"], "instances": 1 });
+    let service = submit(&world.user("ann"), "/v1/services", &body, &fresh_key())
+        .await
+        .unwrap();
+    let told = services.news().await.unwrap();
+    assert_eq!(
+        told.data["id"],
+        service.id.as_str(),
+        "jobs were not asked for"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a7_a_long_poll_says_the_same_and_answers_when_there_is_news() {
+    let world = World::new().await;
+    let first = world.submit(count(1)).await;
+    let ann = world.user("ann");
+    let path = format!("/v1/changes?since={}&wait=0", first.revision - 1);
+    let told: ObjectChanges = ann.get(&path).await.unwrap();
+    assert_eq!(told.changes.len(), 1);
+    assert_eq!(
+        (told.changes[0].revision, told.changes[0].removed),
+        (first.revision, false)
+    );
+    assert_eq!(told.changes[0].id, first.id.as_str());
+
+    let path = format!("/v1/changes?since={}&wait=25", told.cursor);
+    let (waited, second) = tokio::join!(ann.get::<ObjectChanges>(&path), world.submit(count(2)));
+    let waited = waited.unwrap();
+    assert_eq!(waited.changes[0].id, second.id.as_str());
+    assert!(waited.revision >= second.revision);
+    // Nothing of bob's: the position moves all the same.
+    let path = format!("/v1/changes?since={}&wait=0", first.revision - 1);
+    let none: ObjectChanges = world.user("bob").get(&path).await.unwrap();
+    assert!(none.changes.is_empty() && none.revision >= second.revision);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a7_what_cannot_be_followed_is_refused_before_the_first_byte() {
+    let world = World::new().await;
+    let (ann, now) = (world.user("ann"), world.submit(count(1)).await.revision);
+    let refused = async |query: &str| {
+        refusal(
+            ann.get::<ObjectChanges>(&format!("/v1/changes?{query}"))
+                .await,
+        )
+    };
+    assert_eq!(refused("").await.0, 400);
+    assert_eq!(
+        refused("since=tomorrow").await,
+        (400, vec!["/query/since".to_owned()])
+    );
+    assert_eq!(
+        refused("since=now&wait=26").await,
+        (400, vec!["/query/wait".to_owned()])
+    );
+    assert_eq!(
+        refused("since=now&kinds=jobs").await,
+        (422, vec!["/query/kinds".to_owned()])
+    );
+    assert_eq!(refused("since=now&kinds=job,orchestrator").await.0, 403);
+    assert_eq!(refused(&format!("since={}", now + 1_000)).await.0, 409);
+    let other = format!("since={}-{now}", "0".repeat(32));
+    assert_eq!(
+        refused(&other).await,
+        (410, vec!["/query/since".to_owned()])
+    );
+    let agent = Scope::Agent("n1".parse().unwrap());
+    assert_eq!(open(&world, "n1", agent, "since=now").await.status, 403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s27_streams_are_counted_until_their_last_byte() {
+    let world = World::with(|settings| settings.frame.streams_at_once = 2).await;
+    let one = open(&world, "ann", Scope::Submitter, "since=now").await;
+    let two = open(&world, "ann", Scope::Submitter, "since=now").await;
+    assert_eq!((one.status, two.status), (200, 200));
+    assert_eq!(
+        open(&world, "ann", Scope::Submitter, "since=now")
+            .await
+            .status,
+        429
+    );
+    assert_eq!(
+        open(&world, "bob", Scope::Submitter, "since=now")
+            .await
+            .status,
+        200
+    );
+    drop(one);
+    hayward_testkit::until("room for another", async || {
+        let again = open(&world, "ann", Scope::Submitter, "since=now").await;
+        (again.status == 200).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s8_a_stream_ends_when_its_token_is_revoked_and_others_go_on() {
+    let world = World::new().await;
+    let (bad, good) = (world.user_token("ann"), world.user_token("ann"));
+    let path = "/v1/changes?since=now";
+    let mut ends = Events::open(&world.url(), path, &bad, &[]).await;
+    let mut stays = Events::open(&world.url(), path, &good, &[]).await;
+    let keys = Keys::open(world.settings.frame.keys.clone().unwrap()).unwrap();
+    let verifier = keys.verifier(Arc::new(SystemClock)).unwrap();
+    let id = verifier.id_of(&bad).unwrap();
+    std::fs::write(keys.revoked_path(), format!("{id}\n")).unwrap();
+    let end = ends.news().await.unwrap();
+    assert_eq!(
+        (end.event.as_str(), &end.data["reason"]),
+        ("end", &"unauthenticated".into())
+    );
+    assert_eq!(ends.next().await, None);
+    world.submit(count(1)).await;
+    assert_eq!(stays.news().await.unwrap().event, "changed");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_with_its_service_and_goes_on_with_the_next() {
+    let mut world = World::new().await;
+    let mut ann = open(&world, "ann", Scope::Submitter, "since=now").await;
+    let at = ann.next().await.unwrap().id.unwrap();
+    world.stop_and_restart().await;
+    let end = ann.news().await.unwrap();
+    assert_eq!(
+        (end.event.as_str(), &end.data["reason"]),
+        ("end", &"shutting_down".into())
+    );
+    let job = world.submit(count(1)).await;
+    let mut again = open(&world, "ann", Scope::Submitter, &format!("since={at}")).await;
+    assert_eq!(again.news().await.unwrap().data["id"], job.id.as_str());
+}
