@@ -11,7 +11,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_vocabulary::NodeName;
 
 use crate::error::Refusal;
-use crate::ledger::{Ledger, Node};
+use crate::ledger::{Ledger, Node, pool_of};
 use crate::store::{DrainRow, Rows};
 use crate::words;
 
@@ -35,8 +35,14 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<HeartbeatAnswer, Refusal> {
+        self.stays_in_its_pool(&name, &beat)?;
         let mut cause = Cause::default();
         if !self.nodes.contains_key(&name) {
+            let (has, most) = (self.nodes.len(), self.context.guards.max_nodes);
+            if has >= most {
+                // I25
+                return Err(Refusal::Full(name, has, most));
+            }
             self.meet(&name, &beat, moment);
             cause.news = true;
             cause.event = Some("first heard of".to_owned());
@@ -48,14 +54,25 @@ impl Ledger {
         Ok(HeartbeatAnswer {
             health: words::published(node.map_or(Health::Suspect, |node| node.health)),
             schedulable: node.is_none_or(|node| node.schedulable),
-            heartbeat_ms: self.context.heartbeat_ms,
+            heartbeat_ms: self.context.period_ms(),
             lease_ms: Some(self.context.lease_ms),
         })
     }
 
+    /// S14: who was enrolled for one pool is not listened to while it says another.
+    fn stays_in_its_pool(&self, name: &NodeName, beat: &Heartbeat) -> Result<(), Refusal> {
+        let says = pool_of(&beat.inventory);
+        let bounds = self.bounds.get(name).filter(|it| !it.admits(&says));
+        let Some(pool) = bounds.and_then(|it| it.pool.clone()) else {
+            return Ok(());
+        };
+        let node = name.clone();
+        Err(Refusal::OtherPool { node, pool, says })
+    }
+
     fn meet(&mut self, name: &NodeName, beat: &Heartbeat, moment: &Moment) {
         let mut node = Node::first_heard(name.clone(), beat, moment.now);
-        node.most = self.most.get(name).cloned();
+        node.bounds = self.bounds.get(name).cloned();
         let placed = self.machines.get(name.as_str());
         node.placed = placed.map(|machine| machine.pool.clone());
         self.context.pulses.insert(name.clone(), node.pulse.clone());

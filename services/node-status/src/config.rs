@@ -2,6 +2,7 @@
 
 use anyhow::ensure;
 use hayward_node_status_domain::Limits;
+use hayward_node_status_domain::rhythm::Rhythm;
 use hayward_service::FrameSettings;
 use serde::{Deserialize, Serialize};
 
@@ -10,9 +11,12 @@ use serde::{Deserialize, Serialize};
 pub struct Settings {
     #[serde(flatten)]
     pub frame: FrameSettings,
-    /// Milliseconds between two heartbeats of an agent. Default 1,000: loss is seen within seconds,
-    /// and ten thousand agents are half a core.
+    /// Milliseconds between two heartbeats of an agent; more where the fleet is large. Default
+    /// 1,000: loss is seen within seconds.
     pub heartbeat_ms: u64,
+    /// Heartbeats of the whole fleet in a second: where there are more nodes, each is heard less
+    /// often, but always three times before it is suspect. Default 1,000, a tenth of a core.
+    pub heartbeats_per_second: u64,
     /// Milliseconds of silence after which a node takes no new work. Default 15,000 (G5).
     pub suspect_ms: u64,
     /// Milliseconds of silence after which a node is given up. Default 60,000 (G5): work started
@@ -29,6 +33,9 @@ pub struct Settings {
     /// Part of a pool in percent that may be out of work before a drain has to be forced, and two
     /// nodes always may. Default 25 (B1).
     pub drain_percent: u64,
+    /// Nodes that are known, with those that are lost and not removed; another is refused (I25).
+    /// Default 20,000: twice what the fleet is planned for.
+    pub max_nodes: usize,
     /// Where rm-scheduler answers; its `clearings` are followed. Several addresses:
     /// comma-separated. Default `http://127.0.0.1:7401`, its port in `hayward up`.
     pub rm_scheduler_url: String,
@@ -40,6 +47,7 @@ pub struct Guards {
     pub warm_up_ms: u64,
     pub pool_floor: u64,
     pub drain_percent: u64,
+    pub max_nodes: usize,
 }
 
 impl Default for Settings {
@@ -47,12 +55,14 @@ impl Default for Settings {
         Self {
             frame: FrameSettings::default(),
             heartbeat_ms: 1_000,
+            heartbeats_per_second: 1_000,
             suspect_ms: 15_000,
             lost_ms: 60_000,
             lease_margin_ms: None,
             warm_up_ms: None,
             pool_floor: 1,
             drain_percent: 25,
+            max_nodes: 20_000,
             rm_scheduler_url: "http://127.0.0.1:7401".to_owned(),
         }
     }
@@ -93,6 +103,21 @@ impl Settings {
             warm_up_ms: self.warm_up_ms.unwrap_or(self.lost_ms.saturating_mul(5)),
             pool_floor: self.pool_floor,
             drain_percent: self.drain_percent,
+            max_nodes: self.max_nodes,
+        })
+    }
+
+    /// # Errors
+    /// When nobody would be heard.
+    pub fn rhythm(&self) -> anyhow::Result<Rhythm> {
+        ensure!(
+            self.heartbeats_per_second > 0,
+            "heartbeats_per_second must be more than 0"
+        );
+        Ok(Rhythm {
+            least_ms: self.heartbeat_ms,
+            per_second: self.heartbeats_per_second,
+            suspect_ms: self.suspect_ms,
         })
     }
 

@@ -8,10 +8,22 @@ use hayward_vocabulary::NodeName;
 pub enum Refusal {
     #[error("node {0}")]
     NoNode(NodeName),
+    #[error(
+        "{1} nodes are known, and {2} at most may be (`max_nodes`), so {0} is not let in; remove \
+         those that are lost"
+    )]
+    Full(NodeName, usize, usize),
     #[error("node {0} is {1}; only a lost node can be removed")]
     NotLost(NodeName, &'static str),
     #[error("another agent is node {0}: an operator said so; restart this one if that was wrong")]
     OtherAgent(NodeName),
+    /// S14: it was enrolled for one pool, and says that it is in another.
+    #[error("node {node} was enrolled for pool {pool} and says that it is in pool {says}")]
+    OtherPool {
+        node: NodeName,
+        pool: String,
+        says: String,
+    },
     #[error("no agent of that instance reports as node {0}")]
     NoInstance(NodeName, Vec<String>),
     #[error("drain of node {0}")]
@@ -59,9 +71,10 @@ impl From<Refusal> for Problem {
     fn from(refusal: Refusal) -> Self {
         match &refusal {
             Refusal::NoNode(_) | Refusal::NoDrain(_) => Problem::not_found(refusal),
-            Refusal::NotLost(..) | Refusal::OtherAgent(_) => {
+            Refusal::NotLost(..) | Refusal::OtherAgent(_) | Refusal::Full(..) => {
                 Problem::new(Code::Conflict, refusal.to_string())
             }
+            Refusal::OtherPool { .. } => Problem::forbidden(refusal.to_string()),
             Refusal::TooFew { .. } => Problem::new(Code::Conflict, refusal.to_string())
                 .at("/force", "true drains it all the same"),
             Refusal::NoInstance(_, known) => Problem::new(Code::Invalid, refusal.to_string())

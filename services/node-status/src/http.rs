@@ -4,10 +4,14 @@ mod admission;
 mod credentials;
 mod drain;
 mod enrolments;
+mod feed;
 mod heartbeat;
 mod identity;
 mod nodes;
 mod publication;
+mod seen;
+
+pub use self::feed::FEED;
 
 use std::sync::Arc;
 

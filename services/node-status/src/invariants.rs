@@ -26,19 +26,21 @@ impl Ledger {
         let drains = drains.map(|(node, drain)| of_drain(node, drain, moment.now));
         let nodes = self.of_nodes(self.now_ms(moment));
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        // I25: against what the operator allows. A list held against the map that it is an index of
+        // would only say that both have grown.
+        let most = number(self.context.guards.max_nodes);
+        let bound = |what, has| Bound {
+            what,
+            has: number(has),
+            most,
+        };
         Findings {
             findings: vec![timed(|| mortal(nodes.chain(drains)))],
             bounds: vec![
-                Bound {
-                    what: "nodes that wait to be judged",
-                    has: number(self.due.len()),
-                    most: number(self.nodes.len()),
-                },
-                Bound {
-                    what: "deadlines of drains",
-                    has: number(self.deadlines.len()),
-                    most: number(self.drains.len()),
-                },
+                bound("nodes", self.nodes.len()),
+                bound("nodes that wait to be judged", self.due.len()),
+                bound("drains", self.drains.len()),
+                bound("deadlines of drains", self.deadlines.len()),
             ],
         }
     }

@@ -13,17 +13,18 @@ use std::sync::Arc;
 
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, NodeEntry, Schedulable};
+use hayward_node_status_domain::rhythm::Rhythm;
 use hayward_node_status_domain::{Brake, Limits};
 use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
+use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, MachineEntry};
 use hayward_service::metrics::Reading;
-use hayward_vocabulary::{NodeName, Size, Timestamp};
+use hayward_vocabulary::{NodeName, Timestamp};
 use sqlx::PgConnection;
 
 pub use self::drain::{Drain, checked};
-pub use self::enrolments::{Asked, Enrolment, Enrolments};
-pub use self::node::Node;
+pub use self::enrolments::{Asked, Bounds, Enrolment, Enrolments};
+pub use self::node::{Node, pool_of};
 use crate::config::Guards;
 use crate::error::Refusal;
 use crate::measured;
@@ -35,9 +36,16 @@ pub struct Context {
     pub pulses: Pulses,
     pub limits: Limits,
     pub guards: Guards,
-    pub heartbeat_ms: u64,
+    pub rhythm: Rhythm,
     /// What each answered heartbeat gives the agent (I4).
     pub lease_ms: u64,
+}
+
+impl Context {
+    /// Milliseconds between two heartbeats of a node, as large as the fleet is now.
+    pub fn period_ms(&self) -> u64 {
+        self.rhythm.period_ms(self.pulses.count())
+    }
 }
 
 type Answer<T> = Reply<Result<T, Refusal>>;
@@ -107,6 +115,7 @@ pub enum Command {
     Invariants(Reply<Findings>),
 }
 
+#[derive(Clone)]
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     /// What the clock of the pulses showed when that of the term showed zero.
@@ -118,7 +127,7 @@ pub struct Ledger {
     pub(crate) stirred: BTreeSet<String>,
     pub(crate) enrolments: Enrolments,
     /// The most each node may claim, where that was said (S15).
-    pub(crate) most: BTreeMap<NodeName, Size>,
+    pub(crate) bounds: BTreeMap<NodeName, Bounds>,
     /// The last drain of each node.
     pub(crate) drains: BTreeMap<NodeName, Drain>,
     /// When a drain has to be looked at without news, by the wall clock: deadlines are set by it.
@@ -132,12 +141,12 @@ pub struct Ledger {
 pub(crate) struct Stored {
     pub nodes: Vec<Node>,
     pub enrolments: Enrolments,
-    pub most: BTreeMap<NodeName, Size>,
+    pub bounds: BTreeMap<NodeName, Bounds>,
     pub drains: BTreeMap<NodeName, Drain>,
 }
 
 /// What the brake of a pool looks at (B1).
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Pool {
     pub size: usize,
     /// Since when nodes are silent that fell silent in this term.
@@ -166,7 +175,7 @@ impl Ledger {
             due: BTreeSet::new(),
             stirred: BTreeSet::new(),
             enrolments: stored.enrolments,
-            most: stored.most,
+            bounds: stored.bounds,
             drains: stored.drains,
             deadlines: BTreeSet::new(),
             clearings: Followed::default(),
@@ -174,7 +183,7 @@ impl Ledger {
         };
         for mut node in stored.nodes {
             node.twins.seen_at(began_ms);
-            node.most = ledger.most.get(&node.name).cloned();
+            node.bounds = ledger.bounds.get(&node.name).cloned();
             ledger.add(node, began_ms);
         }
         for (name, drain) in &mut ledger.drains {
@@ -184,6 +193,20 @@ impl Ledger {
             }
         }
         ledger
+    }
+
+    /// A copy that shares nothing with this one that a command changes (A10).
+    fn apart(&self) -> Self {
+        let pulses = self.context.pulses.copy();
+        let mut copy = self.clone();
+        for node in copy.nodes.values_mut() {
+            node.pulse = pulses.get(node.name.as_str()).unwrap_or_default();
+        }
+        copy.context = Arc::new(Context {
+            pulses,
+            ..*self.context
+        });
+        copy
     }
 
     /// A node as everybody may know it.
@@ -218,7 +241,7 @@ impl hayward_publication::Ledger for Ledger {
         let stored = Stored {
             nodes: store::load_nodes(tx).await?,
             enrolments: store::load_enrolments(tx).await?,
-            most: store::load_limits(tx).await?,
+            bounds: store::load_limits(tx).await?,
             drains: store::load_drains(tx).await?,
         };
         Ok(Self::of(context, moment, stored))
@@ -294,6 +317,19 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, answer);
             }
             Command::Invariants(reply) => batch.answer(reply, self.report(moment)),
+        }
+    }
+
+    /// What operators order of nodes is tried on a copy. Enrolments are not: their answer is a
+    /// secret that would be good for nothing.
+    fn trial(&self, command: &Command) -> Trial<Self> {
+        match command {
+            Command::Vary { .. }
+            | Command::Remove { .. }
+            | Command::Identify { .. }
+            | Command::Drain { .. }
+            | Command::CancelDrain { .. } => Trial::OnACopy(Box::new(self.apart())),
+            _ => Trial::Never,
         }
     }
 

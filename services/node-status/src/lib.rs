@@ -33,7 +33,8 @@ use anyhow::Context as _;
 use axum::http::Method;
 use hayward_node_status_api::NODES;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::{Committer, Handle, Publisher, Reply, Update, audit, committer};
+use hayward_publication::stale;
+use hayward_publication::{Committer, Handle, Publisher, Reply, Update, audit, changes, committer};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
@@ -101,6 +102,7 @@ impl Running {
 pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Running> {
     let limits = settings.limits()?;
     let guards = settings.guards()?;
+    let rhythm = settings.rhythm()?;
     let lease_ms = settings.lease_ms()?;
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let keys = settings.frame.open_keys()?;
@@ -115,7 +117,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         pulses,
         limits,
         guards,
-        heartbeat_ms: settings.heartbeat_ms,
+        rhythm,
         lease_ms,
     });
     let holder = format!("{NAME} {}", std::process::id());
@@ -136,6 +138,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());
     let records = audit::routes(&handle, NAME);
+    let records = records.merge(changes::routes(handle.publisher(), http::FEED));
     watch.keep(shutdown.clone());
     let app = App {
         handle,
@@ -146,13 +149,14 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         told,
         patience,
     };
-    let listener = frame::bind(&settings.frame).await?;
+    let listener = frame::bind(&settings.frame)?;
     let address = listener.local_addr()?;
     let standing = Arc::clone(&publisher);
     let standing = move || hayward_publication::status::standing(&standing);
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
+    let router = stale::marked(router, &publisher);
     let server = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor)
@@ -175,7 +179,8 @@ pub fn openapi() -> String {
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
             .merge(Watch::described(NAME).routes())
-            .merge(audit::described(NAME)),
+            .merge(audit::described(NAME))
+            .merge(changes::described(http::FEED)),
         ABOUT,
     )
 }

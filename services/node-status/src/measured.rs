@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_node_status_domain::Health;
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
-    NODE_BRAKE, NODE_COUNT, NODE_FLAPS, NODE_HEARTBEAT_AGE, NODE_STATE, POOL,
+    NODE_BRAKE, NODE_COUNT, NODE_FLAPS, NODE_HEARTBEAT_AGE, NODE_STATE, POOL, POOL_FLOOR,
 };
 
 use crate::ledger::{Drain, Ledger, Node};
@@ -64,6 +64,8 @@ pub(crate) fn readings(ledger: &Ledger) -> Vec<Reading> {
         readings.push(NODE_HEARTBEAT_AGE.reads(silent, of_pool()));
         let brake = ledger.pools.get(pool).is_some_and(|it| it.brake.is_on());
         readings.push(NODE_BRAKE.counts(u64::from(brake), of_pool()));
+        let floor = ledger.context.guards.pool_floor;
+        readings.push(POOL_FLOOR.counts(floor, of_pool()));
     }
     readings
 }

@@ -88,6 +88,11 @@ impl Pulses {
         now_ms
     }
 
+    /// How many nodes are listened for.
+    pub fn count(&self) -> usize {
+        self.nodes.read().len()
+    }
+
     pub fn insert(&self, node: NodeName, pulse: Arc<Pulse>) {
         self.nodes.write().insert(node, pulse);
     }
@@ -105,7 +110,34 @@ impl Pulses {
     }
 }
 
+impl Pulses {
+    /// The same by itself: what is tried on it shows nowhere (A10).
+    pub fn copy(&self) -> Self {
+        let nodes = self.nodes.read();
+        let copies = nodes.iter();
+        let copies = copies.map(|(node, pulse)| (node.clone(), Arc::new(pulse.copy())));
+        Self {
+            started: self.started,
+            hasher: self.hasher.clone(),
+            nodes: RwLock::new(copies.collect()),
+            term_began_ms: AtomicU64::new(self.term_began_ms.load(Ordering::Relaxed)),
+        }
+    }
+}
+
 impl Pulse {
+    fn copy(&self) -> Self {
+        Self {
+            heard: AtomicU64::new(self.heard.load(Ordering::Relaxed)),
+            digest: AtomicU64::new(self.digest.load(Ordering::Relaxed)),
+            calm: AtomicBool::new(self.calm.load(Ordering::Relaxed)),
+            schedulable: AtomicBool::new(self.schedulable.load(Ordering::Relaxed)),
+            metrics: Mutex::new(self.metrics()),
+            version: Mutex::new(self.version()),
+            shown: Mutex::new(self.shown()),
+        }
+    }
+
     pub fn touch(&self, now_ms: u64) {
         self.heard
             .fetch_max(now_ms.saturating_add(1), Ordering::Relaxed);

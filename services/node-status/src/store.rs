@@ -9,7 +9,7 @@ mod node;
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::{NodeName, Size};
+use hayward_vocabulary::NodeName;
 use sqlx::PgConnection;
 
 pub use self::change::{ChangeRow, history};
@@ -17,7 +17,7 @@ pub use self::drain::{DrainRow, load_drains};
 pub use self::enrolment::load_enrolments;
 pub use self::limit::load_limits;
 pub use self::node::{NodeRow, load_nodes};
-use crate::ledger::Enrolment;
+use crate::ledger::{Bounds, Enrolment};
 
 /// What one batch changes.
 #[derive(Default)]
@@ -29,8 +29,8 @@ pub struct Rows {
     pub crowded: Vec<NodeName>,
     pub enrolments: BTreeMap<(String, String), Enrolment>,
     pub forgotten_enrolments: Vec<(String, String)>,
-    /// The most a node may claim, or that nothing is said of it any more.
-    pub limits: BTreeMap<NodeName, Option<Size>>,
+    /// What a node may claim, or that nothing is said of it any more.
+    pub limits: BTreeMap<NodeName, Option<Bounds>>,
     pub drains: BTreeMap<NodeName, DrainRow>,
 }
 

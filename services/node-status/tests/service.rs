@@ -17,6 +17,8 @@ mod invariants;
 mod operators;
 #[path = "service/scheduler.rs"]
 mod scheduler;
+#[path = "service/trials.rs"]
+mod trials;
 #[path = "service/truth.rs"]
 mod truth;
 #[path = "service/world.rs"]

@@ -59,11 +59,11 @@ const CASES: &[(Point, u32, &[Outcome])] = &[
     (Point::StopAfter, 1, &[Ran]),
     (Point::OutputBefore, 1, &[Ran]),
     (Point::OutputAfter, 1, &[Ran]),
-    // Reports are told while the launch is under way.
-    (Point::ReportBefore, 1, &[Ran]),
+    // Reports are told while the launch is under way, on a busy machine the first as well.
+    (Point::ReportBefore, 1, &[Ran, Lost, Unknown]),
     (Point::ReportBefore, 2, &[Ran, Lost, Unknown]),
     (Point::ReportBefore, 3, &[Ran, Lost, Unknown]),
-    (Point::ReportAfter, 1, &[Ran]),
+    (Point::ReportAfter, 1, &[Ran, Lost, Unknown]),
     (Point::ReportAfter, 2, &[Ran, Lost, Unknown]),
     (Point::ReportAfter, 3, &[Ran, Lost, Unknown]),
     (Point::ForgetBefore, 1, &[Ran]),

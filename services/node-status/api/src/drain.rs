@@ -13,9 +13,11 @@ use crate::{DrainOrder, Next};
 pub struct DrainRequest {
     /// Why; shown to everyone who asks about the node. Needed to begin.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 4096, pattern = "^[^\\x00]*[^\\s\\x00][^\\x00]*$")]
     pub reason: Option<String>,
     /// Milliseconds from now after which work is moved without regard to its disruption limits.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 2_592_000_000_i64)]
     pub deadline_ms: Option<i64>,
     /// The same as an instant. One of the two.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -82,7 +82,17 @@ pub enum Health {
 /// `PUT /v1/nodes/{node}/heartbeat`
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct Heartbeat {
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$"
+    )]
     pub boot_id: String,
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$"
+    )]
     pub agent_instance: String,
     pub inventory: Inventory,
     #[serde(default)]
@@ -92,6 +102,11 @@ pub struct Heartbeat {
     pub quiesced: bool,
     /// Why it does, for people. Without running numbers: another text is news.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$"
+    )]
     pub quiesce_reason: Option<String>,
 }
 
@@ -100,13 +115,20 @@ pub struct Heartbeat {
 pub struct Inventory {
     pub capacity: Size,
     #[serde(default)]
+    #[schema(
+        min_length = 1,
+        max_length = 256,
+        pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$"
+    )]
     pub pool: Option<String>,
     #[serde(default)]
     pub labels: BTreeMap<String, String>,
     #[serde(default)]
+    #[schema(max_items = 16)]
     pub runtimes: Vec<String>,
     /// Version of the agent.
     #[serde(default)]
+    #[schema(max_length = 256)]
     pub version: String,
 }
 
@@ -260,6 +282,7 @@ pub struct Schedulable {
     pub schedulable: bool,
     /// Why; shown to everyone who asks about the node.
     #[serde(default)]
+    #[schema(max_length = 4096, pattern = "^[^\\x00]*$")]
     pub reason: Option<String>,
 }
 
@@ -272,6 +295,10 @@ pub struct EnrolmentRequest {
     /// holds from the moment the secret is exchanged, until the node is enrolled again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Size>,
+    /// The pool that the node may say it is in, as it says it; `default` where it names none. Its
+    /// heartbeats are refused while it says another (S14). Absent: any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
 }
 
 /// `PUT /v1/nodes/{node}/identity`: which of two agents with one name is the node (F28).

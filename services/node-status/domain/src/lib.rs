@@ -5,7 +5,7 @@
 //! agents that report as one node (F28), [`flaps`] one that comes and goes (F33). [`drain`] says
 //! how far the emptying of a node is (I17), and [`room`] whether its pool can do without it (B4).
 //! [`limit`] holds a node to what it was enrolled for (S15), [`lease`] says how long exclusive work
-//! may still run there (W7).
+//! may still run there (W7), [`rhythm`] how often a node of so large a fleet has to be heard.
 //!
 //! Nothing here reads a clock: instants are milliseconds of one monotonic clock that the caller
 //! owns, so an outage of ours is never held against a node (B2).
@@ -16,6 +16,7 @@ pub mod flaps;
 pub mod health;
 pub mod lease;
 pub mod limit;
+pub mod rhythm;
 pub mod room;
 pub mod stay;
 pub mod twins;

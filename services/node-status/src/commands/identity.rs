@@ -2,11 +2,11 @@
 
 use hayward_node_status_api::NodeEntry;
 use hayward_publication::{Batch, Moment};
-use hayward_vocabulary::NodeName;
+use hayward_vocabulary::{NodeName, Size};
 
 use super::Cause;
 use crate::error::Refusal;
-use crate::ledger::Ledger;
+use crate::ledger::{Bounds, Ledger};
 use crate::store::Rows;
 use crate::words;
 
@@ -57,23 +57,22 @@ impl Ledger {
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) -> Result<(), Refusal> {
-        let most = self
+        let bounds = self
             .enrolments
             .redeem(name, secret_digest, moment.now, &mut batch.rows)?;
-        if self.most.get(name) == most.as_ref() {
+        if self.bounds.get(name) == bounds.as_ref() {
             return Ok(());
         }
-        match &most {
-            Some(most) => self.most.insert(name.clone(), most.clone()),
-            None => self.most.remove(name),
+        match &bounds {
+            Some(bounds) => self.bounds.insert(name.clone(), bounds.clone()),
+            None => self.bounds.remove(name),
         };
-        let event = most.as_ref().map_or_else(
-            || "enrolled without a limit".to_owned(),
-            |most| format!("enrolled for {} at most", words::size(most)),
-        );
-        batch.rows.limits.insert(name.clone(), most.clone());
+        let event = told(bounds.as_ref());
+        batch.rows.limits.insert(name.clone(), bounds.clone());
         if let Some(node) = self.nodes.get_mut(name) {
-            node.most = most;
+            node.bounds = bounds;
+            // What it says is looked at again, also where it says the same as before.
+            node.pulse.decided(0);
             let cause = Cause {
                 news: true,
                 event: Some(event),
@@ -83,4 +82,14 @@ impl Ledger {
         }
         Ok(())
     }
+}
+
+fn told(bounds: Option<&Bounds>) -> String {
+    let Some(Bounds { most, pool }) = bounds else {
+        return "enrolled without a limit".to_owned();
+    };
+    let limit = (*most != Size::default()).then(|| format!("for {} at most", words::size(most)));
+    let pool = pool.as_ref().map(|pool| format!("in pool {pool}"));
+    let parts: Vec<String> = limit.into_iter().chain(pool).collect();
+    format!("enrolled {}", parts.join(", "))
 }

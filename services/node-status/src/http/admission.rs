@@ -30,4 +30,5 @@ pub const TABLE: Table = &[
     ("renew_credentials", AGENT),
     // The enrolment token in its body is the proof.
     ("redeem_enrolment", &[Who::Anyone]),
+    ("follow_changes", READERS),
 ];

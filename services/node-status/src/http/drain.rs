@@ -4,12 +4,12 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::problem::Problem;
 use hayward_service::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::{App, NoNode, revision};
+use super::{App, NoNode, revision, seen};
 use crate::ledger::Command;
 
 /// How far the emptying of a node is; of the last drain, also when it is over.
@@ -35,7 +35,10 @@ pub async fn show_drain(
 /// Saying the same again changes nothing.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/drain", operation_id = "drain_node", tag = "nodes",
-    params(("node" = NodeName, Path, description = "name of the node")),
+    params(
+        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+    ),
     request_body = DrainRequest,
     responses(
         (status = 200, description = "the drain as it is now", body = DrainView,
@@ -49,15 +52,17 @@ pub async fn show_drain(
 )]
 pub async fn drain_node(
     State(app): State<App>,
-    caller: Caller,
+    (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
+    Query(Trial { .. }): Query<Trial>,
     Json(request): Json<DrainRequest>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
+    let seen = seen::seen(&headers, &node)?;
     let by = caller.name.clone();
     let done = app
         .handle
-        .ask(|reply| Command::Drain {
+        .ask_if(seen, |reply| Command::Drain {
             node,
             request,
             by,
@@ -70,7 +75,10 @@ pub async fn drain_node(
 /// Ends a drain, half-way or after it was empty: the node takes work again.
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}/drain", operation_id = "cancel_drain", tag = "nodes",
-    params(("node" = NodeName, Path, description = "name of the node")),
+    params(
+        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+    ),
     responses(
         (status = 200, description = "the drain, cancelled", body = DrainView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
@@ -81,12 +89,14 @@ pub async fn drain_node(
 )]
 pub async fn cancel_drain(
     State(app): State<App>,
-    caller: Caller,
+    (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
+    Query(Trial { .. }): Query<Trial>,
 ) -> Result<(HeaderMap, Json<DrainView>), Problem> {
     caller.require(&[Scope::Operator])?;
+    let seen = seen::seen(&headers, &node)?;
     let by = caller.name.clone();
     let cancel = |reply| Command::CancelDrain { node, by, reply };
-    let done = app.handle.ask(cancel).await?;
+    let done = app.handle.ask_if(seen, cancel).await?;
     Ok((revision(done.revision), Json(done.value?)))
 }

@@ -13,7 +13,7 @@ use hayward_service::refusal::NotOperator;
 use sha2::{Digest as _, Sha256};
 
 use super::{App, revision};
-use crate::ledger::{Asked, Command};
+use crate::ledger::{Asked, Bounds, Command};
 
 /// Makes a secret with which the agent of one node can fetch its first token, once.
 #[utoipa::path(
@@ -45,13 +45,13 @@ pub async fn create_enrolment(
         Ok(running) => running,
         Err(before) => return Ok(located(before.answer()?.into_response(), &location)),
     };
-    let (secret, node, most) = (random_secret(), request.node, request.limit);
+    let (secret, node) = (random_secret(), request.node);
     let asked = Asked {
         principal: caller.name.clone(),
         key: key.as_str().to_owned(),
         request_digest,
         node: node.clone(),
-        most,
+        bounds: Bounds::of(request.limit, request.pool),
         secret_digest: Sha256::digest(secret.as_bytes()).into(),
     };
     let done = app
@@ -66,6 +66,7 @@ pub async fn create_enrolment(
     let body = serde_json::to_vec(&enrolment).map_err(Problem::internal)?;
     running.done(Answer {
         status: 201,
+        headers: Vec::new(),
         body: body.into(),
     });
     let answer = (

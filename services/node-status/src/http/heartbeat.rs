@@ -107,7 +107,7 @@ fn nothing_new(
             Health::Healthy
         },
         schedulable,
-        heartbeat_ms: app.context.heartbeat_ms,
+        heartbeat_ms: app.context.period_ms(),
         lease_ms: Some(app.context.lease_ms),
     })
 }

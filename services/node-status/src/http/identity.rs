@@ -4,18 +4,21 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_node_status_api::{Identity, NodeEntry};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::problem::Problem;
 use hayward_service::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 
-use super::{App, NoNode, revision};
+use super::{App, NoNode, revision, seen};
 use crate::ledger::Command;
 
 /// Says which of several agents with one name is the node; the others are refused from now on.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/identity", operation_id = "identify_node", tag = "nodes",
-    params(("node" = NodeName, Path, description = "name of the node")),
+    params(
+        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+    ),
     request_body = Identity,
     responses(
         (status = 200, description = "the node as it is now", body = NodeEntry,
@@ -27,15 +30,17 @@ use crate::ledger::Command;
 )]
 pub async fn identify_node(
     State(app): State<App>,
-    caller: Caller,
+    (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
+    Query(Trial { .. }): Query<Trial>,
     Json(identity): Json<Identity>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
+    let seen = seen::seen(&headers, &node)?;
     let (instance, by) = (identity.agent_instance, caller.name.clone());
     let done = app
         .handle
-        .ask(|reply| Command::Identify {
+        .ask_if(seen, |reply| Command::Identify {
             node,
             instance,
             by,

@@ -8,19 +8,17 @@ use hayward_node_status_api::{
 use hayward_node_status_domain::{Due, lease};
 use hayward_service::Listing;
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path, Query};
+use hayward_service::extract::{Json, Path, Query, Trial};
+use hayward_service::paged;
 use hayward_service::problem::{Code, Problem};
 use hayward_service::refusal::NotOperator;
 use hayward_vocabulary::NodeName;
 use serde::Deserialize;
 use utoipa::IntoParams;
 
-use super::{App, NoNode, revision};
+use super::{App, NoNode, revision, seen};
 use crate::ledger::Command;
 use crate::store;
-
-/// A6: entries of one page at most.
-const LARGEST_PAGE: usize = 1000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -39,12 +37,7 @@ pub struct Page {
 
 impl Page {
     fn limit(&self) -> Result<usize, Problem> {
-        let limit = self.limit.unwrap_or(100);
-        if (1..=LARGEST_PAGE).contains(&limit) {
-            return Ok(limit);
-        }
-        let detail = format!("takes 1 to {LARGEST_PAGE}");
-        Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail))
+        paged::limit(self.limit, paged::USUAL)
     }
 }
 
@@ -71,7 +64,7 @@ fn view(app: &App, entry: NodeEntry) -> NodeView {
         entry,
         metrics: pulse.metrics(),
         heartbeat_age_ms,
-        missed: missed(heartbeat_age_ms, app.context.heartbeat_ms),
+        missed: missed(heartbeat_age_ms, app.context.period_ms()),
         version: pulse.version().to_string(),
         next: shown.next.map(|next| Next {
             what: next.what,
@@ -142,7 +135,8 @@ pub async fn list_nodes(
     get, path = "/v1/nodes/{node}", operation_id = "show_node", tag = "nodes",
     params(("node" = NodeName, Path, description = "name of the node"), Since),
     responses(
-        (status = 200, description = "the node", body = NodeView),
+        (status = 200, description = "the node", body = NodeView,
+            headers(("ETag" = String, description = "for If-Match"))),
         NoNode,
     ),
 )]
@@ -151,17 +145,21 @@ pub async fn show_node(
     _caller: Caller,
     Path(node): Path<NodeName>,
     Query(since): Query<Since>,
-) -> Result<Json<NodeView>, Problem> {
+) -> Result<(HeaderMap, Json<NodeView>), Problem> {
     app.publisher.visible(since.min_revision).await?;
+    let tag = seen::etag(&app.publisher, &node);
     let entry = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
     let entry = entry.ok_or_else(|| Problem::not_found(format!("node {node}")))?;
-    Ok(Json(view(&app, entry)))
+    Ok((tag, Json(view(&app, entry))))
 }
 
 /// Varies a node off or on. Off survives everything but being varied on.
 #[utoipa::path(
     put, path = "/v1/nodes/{node}/schedulable", operation_id = "vary_node", tag = "nodes",
-    params(("node" = NodeName, Path, description = "name of the node")),
+    params(
+        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+    ),
     request_body = Schedulable,
     responses(
         (status = 200, description = "the node as it is now", body = NodeEntry,
@@ -173,11 +171,13 @@ pub async fn show_node(
 )]
 pub async fn vary_node(
     State(app): State<App>,
-    caller: Caller,
+    (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
+    Query(Trial { .. }): Query<Trial>,
     Json(change): Json<Schedulable>,
 ) -> Result<(HeaderMap, Json<NodeEntry>), Problem> {
     caller.require(&[Scope::Operator])?;
+    let seen = seen::seen(&headers, &node)?;
     let reason = change.reason.as_deref().unwrap_or_default();
     if reason.len() > 4096 || reason.contains('\0') {
         let detail = "takes up to 4096 bytes without zero characters";
@@ -186,7 +186,7 @@ pub async fn vary_node(
     let by = caller.name.clone();
     let done = app
         .handle
-        .ask(|reply| Command::Vary {
+        .ask_if(seen, |reply| Command::Vary {
             node,
             change,
             by,
@@ -199,7 +199,10 @@ pub async fn vary_node(
 /// Forgets a node that was given up.
 #[utoipa::path(
     delete, path = "/v1/nodes/{node}", operation_id = "remove_node", tag = "nodes",
-    params(("node" = NodeName, Path, description = "name of the node")),
+    params(
+        ("node" = NodeName, Path, description = "name of the node"), Trial,
+        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+    ),
     responses(
         (status = 204, description = "forgotten",
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
@@ -210,14 +213,16 @@ pub async fn vary_node(
 )]
 pub async fn remove_node(
     State(app): State<App>,
-    caller: Caller,
+    (caller, headers): (Caller, HeaderMap),
     Path(node): Path<NodeName>,
+    Query(Trial { .. }): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator])?;
+    let seen = seen::seen(&headers, &node)?;
     let by = caller.name.clone();
     let done = app
         .handle
-        .ask(|reply| Command::Remove { node, by, reply })
+        .ask_if(seen, |reply| Command::Remove { node, by, reply })
         .await?;
     done.value?;
     Ok((StatusCode::NO_CONTENT, revision(done.revision)))
@@ -239,12 +244,10 @@ pub async fn list_node_changes(
     Query(page): Query<Page>,
 ) -> Result<Json<NodeHistory>, Problem> {
     let limit = page.limit()?;
-    app.publisher.visible(page.min_revision).await?;
-    if app
-        .publisher
-        .get::<NodeEntry>(NODES, "", node.as_str())
-        .is_none()
-    {
+    app.publisher.visible_in_rows(page.min_revision).await?;
+    let known = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
+    // R9: a process that was started in a read-only fleet knows rows alone.
+    if known.is_none() && app.publisher.readable().is_ok() {
         return Err(Problem::not_found(format!("node {node}")));
     }
     let listing = Listing::of("/v1/nodes/{node}/history").with("node", &Some(&node));

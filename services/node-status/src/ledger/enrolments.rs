@@ -19,6 +19,31 @@ const KEPT_MS: u64 = 24 * 60 * 60 * 1000;
 /// Who asked, and the key they asked with.
 pub type Key = (String, String);
 
+/// What a node may claim (S14, S15).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Bounds {
+    /// What is zero in it is not limited.
+    pub most: Size,
+    /// Absent: any.
+    pub pool: Option<String>,
+}
+
+impl Bounds {
+    /// None where nothing is bounded.
+    pub fn of(most: Option<Size>, pool: Option<String>) -> Option<Self> {
+        let bounded = most.is_some() || pool.is_some();
+        bounded.then(|| Self {
+            most: most.unwrap_or_default(),
+            pool,
+        })
+    }
+
+    /// Whether the node may say that it is in this pool: exactly this name (S5).
+    pub fn admits(&self, pool: &str) -> bool {
+        self.pool.as_ref().is_none_or(|own| own == pool)
+    }
+}
+
 /// A request for an enrolment, with the digest of a secret its caller made up.
 #[derive(Debug, Clone)]
 pub struct Asked {
@@ -26,8 +51,7 @@ pub struct Asked {
     pub key: String,
     pub request_digest: [u8; 32],
     pub node: NodeName,
-    /// The most the node may claim.
-    pub most: Option<Size>,
+    pub bounds: Option<Bounds>,
     pub secret_digest: [u8; 32],
 }
 
@@ -35,14 +59,14 @@ pub struct Asked {
 pub struct Enrolment {
     pub request_digest: Vec<u8>,
     pub node: NodeName,
-    pub most: Option<Size>,
+    pub bounds: Option<Bounds>,
     pub secret_digest: Vec<u8>,
     pub created: Timestamp,
     pub expires: Timestamp,
     pub used: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Enrolments {
     kept: BTreeMap<Key, Enrolment>,
     of_node: BTreeMap<NodeName, BTreeSet<Key>>,
@@ -91,7 +115,7 @@ impl Enrolments {
         let enrolment = Enrolment {
             request_digest: asked.request_digest.to_vec(),
             node: asked.node,
-            most: asked.most,
+            bounds: asked.bounds,
             secret_digest: asked.secret_digest.to_vec(),
             created: now,
             expires: now.plus_ms(LIFE_MS),
@@ -103,14 +127,14 @@ impl Enrolments {
     }
 
     /// Every live secret of the node is compared, in a time that does not depend on how much of it
-    /// is right. Returns the most that the node may claim.
+    /// is right. Returns what the node may claim.
     pub fn redeem(
         &mut self,
         node: &NodeName,
         secret_digest: &[u8; 32],
         now: Timestamp,
         rows: &mut Rows,
-    ) -> Result<Option<Size>, Refusal> {
+    ) -> Result<Option<Bounds>, Refusal> {
         let mut found = None;
         for key in self.of_node.get(node).into_iter().flatten() {
             let Some(enrolment) = self.kept.get(key) else {
@@ -125,7 +149,7 @@ impl Enrolments {
         let enrolment = self.kept.get_mut(&key).ok_or(Refusal::BadSecret)?;
         enrolment.used = true;
         rows.enrolments.insert(key, enrolment.clone());
-        Ok(enrolment.most.clone())
+        Ok(enrolment.bounds.clone())
     }
 
     fn forget(&mut self, now: Timestamp, rows: &mut Rows) {
@@ -151,13 +175,21 @@ fn same(one: &[u8], other: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    #[test]
+    fn s14_a_pool_is_bound_by_its_whole_name() {
+        let gpu = Bounds::of(None, Some("gpu".into())).unwrap();
+        assert!(gpu.admits("gpu") && !gpu.admits("gpu2") && !gpu.admits("default"));
+        let any = Bounds::of(Some(Size::memory(1)), None).unwrap();
+        assert!(any.admits("gpu") && Bounds::of(None, None).is_none());
+    }
+
     fn asked(key: &str, secret: u8) -> Asked {
         Asked {
             principal: "ann".into(),
             key: key.into(),
             request_digest: [0; 32],
             node: NodeName::new("n1").unwrap(),
-            most: None,
+            bounds: None,
             secret_digest: [secret; 32],
         }
     }

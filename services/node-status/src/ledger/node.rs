@@ -7,13 +7,14 @@ use hayward_node_status_domain::lease::Mercy;
 use hayward_node_status_domain::{Brake, Flaps, Health, Record, Twins, limit::held_to};
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 
-use super::{Context, Drain};
+use super::{Bounds, Context, Drain};
 use crate::pulses::{Pulse, Shown};
 use crate::words;
 
 /// Where a node is when its agent names no pool.
 pub const DEFAULT_POOL: &str = "default";
 
+#[derive(Clone)]
 pub struct Node {
     pub name: NodeName,
     pub pool: String,
@@ -25,8 +26,8 @@ pub struct Node {
     pub quiesced: bool,
     /// Why it asks for no new work; empty where it does not or does not say.
     pub quiesce_reason: String,
-    /// The most it may claim (S15).
-    pub most: Option<Size>,
+    /// What it may claim (S14, S15).
+    pub bounds: Option<Bounds>,
     pub health: Health,
     pub health_reason: String,
     pub schedulable: bool,
@@ -59,7 +60,7 @@ impl Node {
             agent_instance: beat.agent_instance.clone(),
             quiesced: beat.quiesced,
             quiesce_reason: beat.quiesce_reason.clone().unwrap_or_default(),
-            most: None,
+            bounds: None,
             health: Health::Suspect,
             health_reason: String::new(),
             schedulable: true,
@@ -82,8 +83,10 @@ impl Node {
 
     /// Takes over what the node says of itself; true when that is news.
     pub fn says(&mut self, beat: Heartbeat, restarted: bool) -> bool {
-        // a node keeps its pool until it is configured anew, which takes a restart.
-        let pool = if restarted {
+        // a node keeps its pool until it is configured anew, which takes a restart. One that
+        // was enrolled for a pool is in no other (S14).
+        let bound = self.bounds.as_ref().is_some_and(|it| it.pool.is_some());
+        let pool = if restarted || bound {
             pool_of(&beat.inventory)
         } else {
             self.pool.clone()
@@ -164,7 +167,7 @@ impl Node {
     /// What it may hand out: what it claims, held to its limit.
     pub fn capacity(&self) -> Size {
         let mut held = self.inventory.capacity.clone();
-        let Some(most) = &self.most else {
+        let Some(Bounds { most, .. }) = &self.bounds else {
             return held;
         };
         held.memory_bytes = held_to(held.memory_bytes, most.memory_bytes);
@@ -227,7 +230,7 @@ impl Node {
     }
 }
 
-fn pool_of(inventory: &Inventory) -> String {
+pub fn pool_of(inventory: &Inventory) -> String {
     inventory
         .pool
         .clone()
@@ -282,12 +285,13 @@ mod tests {
             extras: [("fpga".to_owned(), 9), ("tape".to_owned(), 1)].into(),
         };
         assert_eq!(node.capacity(), node.inventory.capacity);
-        node.most = Some(Size {
+        let most = Size {
             memory_bytes: 16 << 30,
             cpu_milli: 16_000,
             gpu_milli: 0,
             extras: [("fpga".to_owned(), 2)].into(),
-        });
+        };
+        node.bounds = Bounds::of(Some(most), None);
         let held = node.capacity();
         assert_eq!((held.memory_bytes, held.cpu_milli), (16 << 30, 8_000));
         assert_eq!(held.gpu_milli, 4_000, "not named, not limited");

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{NodeName, Size, Timestamp};
 use sqlx::PgConnection;
 
-use crate::ledger::{Enrolment, Enrolments};
+use crate::ledger::{Bounds, Enrolment, Enrolments};
 
 pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::Error> {
     let rows = sqlx::query!(
         "select principal, idempotency_key, request_digest, node, secret_digest, created_ms,
-                expires_ms, used, most::text as most
+                expires_ms, used, most::text as most, pool
            from enrolment"
     )
     .fetch_all(tx)
@@ -19,12 +19,12 @@ pub async fn load_enrolments(tx: &mut PgConnection) -> Result<Enrolments, sqlx::
     for row in rows {
         let node = NodeName::new(row.node).map_err(|error| sqlx::Error::Decode(error.into()))?;
         let most = row.most.as_deref().map(serde_json::from_str::<Size>);
+        let most = most.transpose();
+        let most = most.map_err(|error| sqlx::Error::Decode(error.into()))?;
         let enrolment = Enrolment {
             request_digest: row.request_digest,
             node,
-            most: most
-                .transpose()
-                .map_err(|error| sqlx::Error::Decode(error.into()))?,
+            bounds: Bounds::of(most, row.pool),
             secret_digest: row.secret_digest,
             created: Timestamp::from_unix_ms(row.created_ms),
             expires: Timestamp::from_unix_ms(row.expires_ms),
@@ -41,11 +41,13 @@ pub async fn write(
     tx: &mut PgConnection,
 ) -> Result<(), sqlx::Error> {
     for ((principal, key), enrolment) in enrolments {
-        let most = enrolment.most.as_ref().map(super::limit::text);
+        let bounds = enrolment.bounds.as_ref();
+        let most = bounds.map(|it| super::limit::text(&it.most));
+        let pool = bounds.and_then(|it| it.pool.as_deref());
         sqlx::query!(
             "insert into enrolment (principal, idempotency_key, request_digest, node,
-                                    secret_digest, created_ms, expires_ms, used, most)
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::json)
+                                    secret_digest, created_ms, expires_ms, used, most, pool)
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9::text::json, $10)
              on conflict (principal, idempotency_key) do update
                 set secret_digest = excluded.secret_digest, created_ms = excluded.created_ms,
                     expires_ms = excluded.expires_ms, used = excluded.used",
@@ -57,7 +59,8 @@ pub async fn write(
             enrolment.created.unix_ms(),
             enrolment.expires.unix_ms(),
             enrolment.used,
-            most
+            most,
+            pool
         )
         .execute(&mut *tx)
         .await?;

@@ -86,7 +86,7 @@ pub async fn load_nodes(tx: &mut PgConnection) -> Result<Vec<Node>, sqlx::Error>
             refused: row.refused,
             flaps: Flaps::default(),
             quiesce_reason: row.quiesce_reason,
-            most: None,
+            bounds: None,
             agent_instance: row.agent_instance,
             quiesced: row.quiesced,
             health: words::read(&row.health),

@@ -42,6 +42,23 @@ async fn a_heartbeat_makes_a_node_and_repeating_it_writes_nothing() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_more_nodes_there_are_the_less_often_each_is_heard() {
+    let world = World::set(60 * SECONDS, 120 * SECONDS, |settings| {
+        settings.heartbeat_ms = SECONDS;
+        settings.heartbeats_per_second = 1;
+    })
+    .await;
+    assert_eq!(world.beat("n1", &well()).await.heartbeat_ms, SECONDS);
+    assert_eq!(world.beat("n2", &well()).await.heartbeat_ms, 2 * SECONDS);
+    let again = world.beat("n1", &well()).await;
+    assert_eq!(
+        again.heartbeat_ms,
+        2 * SECONDS,
+        "nothing new is answered alike"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn w_7_a_node_shows_its_lease_and_when_a_successor_may_start() {
     let world = World::with(200, 1_000).await;
     let answer = world.beat("n1", &well()).await;
@@ -209,6 +226,7 @@ async fn a_secret_becomes_a_token_once() {
         EnrolmentRequest {
             node: name("n1"),
             limit: None,
+            pool: None,
         },
     );
     let ask = |client: Client, key: &'static str, request: EnrolmentRequest| async move {
@@ -226,6 +244,7 @@ async fn a_secret_becomes_a_token_once() {
     let other = EnrolmentRequest {
         node: name("n2"),
         limit: None,
+        pool: None,
     };
     assert_eq!(refusal(ask(operator.clone(), "k1", other).await).0, 422);
     assert_eq!(

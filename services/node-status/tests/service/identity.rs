@@ -5,6 +5,7 @@ use hayward_node_status_api::{
     AgentCredentials, Enrolment, EnrolmentRequest, EnrolmentSecret, Health, Heartbeat, Identity,
     NodeEntry, NodeHistory,
 };
+use hayward_service::Code;
 use hayward_testkit::until;
 use hayward_vocabulary::{Size, resources::GIB};
 
@@ -34,9 +35,15 @@ impl World {
 impl World {
     /// Lets the agent of `n1` in, held to `limit`.
     async fn enrol(&self, limit: Option<Size>, key: &str) {
+        self.enrol_in(limit, None, key).await;
+    }
+
+    /// The same, and into this pool.
+    async fn enrol_in(&self, limit: Option<Size>, pool: Option<&str>, key: &str) {
         let request = EnrolmentRequest {
             node: name("n1"),
             limit,
+            pool: pool.map(str::to_owned),
         };
         let operator = self.operator();
         let call = operator.call(Method::POST, "/v1/enrolments").body(&request);
@@ -142,4 +149,32 @@ async fn s15_a_node_has_no_more_than_it_was_enrolled_for() {
     let history: NodeHistory = world.viewer().get("/v1/nodes/n1/history").await.unwrap();
     let told = &history.changes[0].reason;
     assert_eq!(told, "enrolled without a limit");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn s14_a_node_says_that_it_is_in_the_pool_it_was_enrolled_for() {
+    let mut world = World::calm().await;
+    let of = |pool: Option<&str>| {
+        let mut beat = well();
+        beat.inventory.pool = pool.map(str::to_owned);
+        beat
+    };
+    let refused = async |world: &World, pool: Option<&str>| {
+        let answer = try_beat(&world.agent("n1"), "n1", &of(pool)).await;
+        let code = answer.err().map(|error| error.problem().unwrap().code);
+        code == Some(Code::Forbidden)
+    };
+    world.beat("n1", &of(None)).await;
+    world.enrol_in(None, Some("gpu"), "k1").await;
+    assert!(refused(&world, None).await, "the same heartbeat as before");
+    assert!(refused(&world, Some("gpu2")).await);
+    world.beat("n1", &of(Some("gpu"))).await;
+    world.kill_and_restart().await;
+    assert!(
+        refused(&world, Some("default")).await,
+        "after a restart too"
+    );
+    world.beat("n1", &of(Some("gpu"))).await;
+    world.enrol(None, "k2").await;
+    assert!(!refused(&world, None).await, "bound to nothing any more");
 }

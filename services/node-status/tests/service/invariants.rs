@@ -36,6 +36,12 @@ async fn the_invariants_of_node_status_hold() {
         "a node that came has its record"
     );
 
+    let bounds = &seen.rules[2];
+    assert_eq!(
+        bounds.examined, 6,
+        "nodes, drains, commands and descriptors"
+    );
+
     assert_eq!(
         refusal(world.stranger().get(PATH).await),
         Code::Unauthenticated
@@ -43,4 +49,41 @@ async fn the_invariants_of_node_status_hold() {
     assert_eq!(refusal(world.agent("n1").get(PATH).await), Code::Forbidden);
     let status: Status = world.viewer().get("/v1/status").await.unwrap();
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
+}
+
+/// I25: a limit that is kept, and one that is looked at, are two things: here both are.
+#[tokio::test(flavor = "multi_thread")]
+async fn i25_a_node_too_many_is_refused_with_a_reason() {
+    let world = World::set(60_000, 120_000, |it| it.max_nodes = 2).await;
+    world.beat("n1", &well()).await;
+    world.beat("n2", &well()).await;
+    let path = "/v1/nodes/n3/heartbeat";
+    let refused: Result<serde_json::Value, _> = world.agent("n3").put(path, &well()).await;
+    let problem = refused.expect_err("one too many");
+    let problem = problem.problem().expect("a document").clone();
+    assert_eq!(problem.code, Code::Conflict);
+    assert!(problem.detail.contains("max_nodes"), "{problem}");
+    world.beat("n2", &well()).await;
+    let seen: Invariants = world.viewer().get(PATH).await.unwrap();
+    assert_eq!(seen.rules[2].result, RuleResult::Holds, "{seen:#?}");
+}
+
+/// I25: rows of before the limit was lowered are more than it allows, and that is told.
+#[tokio::test(flavor = "multi_thread")]
+async fn i25_more_than_is_allowed_is_found() {
+    let mut world = World::calm().await;
+    for node in ["n1", "n2", "n3"] {
+        world.beat(node, &well()).await;
+    }
+    world.settings.max_nodes = 2;
+    world.stop_and_restart().await;
+    let seen: Invariants = world.viewer().get(PATH).await.unwrap();
+    let bounds = &seen.rules[2];
+    assert_eq!(bounds.result, RuleResult::Violated, "{seen:#?}");
+    let found: Vec<&str> = bounds
+        .evidence
+        .iter()
+        .map(|it| it.subject.as_str())
+        .collect();
+    assert!(found.contains(&"nodes"), "{found:?}");
 }

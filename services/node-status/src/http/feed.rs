@@ -1,0 +1,19 @@
+//! What of node-status can be followed as it changes (A7). Heartbeats are no change: what they
+//! alone tell, such as their age, is read from the node itself.
+
+use hayward_node_status_api::NODES;
+use hayward_publication::changes::{Feed, Kind, Whose, as_it_is};
+
+use super::admission;
+
+pub const FEED: Feed = Feed {
+    service: crate::NAME,
+    kinds: &[Kind {
+        name: "node",
+        publication: NODES,
+        prefix: "",
+        whose: Whose::Everybodys,
+        show: as_it_is,
+    }],
+    admitted: admission::TABLE,
+};
