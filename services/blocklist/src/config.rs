@@ -56,6 +56,9 @@ pub struct Settings {
     /// Milliseconds an item stays whose end had passed when it was added. Default 1,000: it has its
     /// full effect once, so those who follow must have time to see it.
     pub check_interval_ms: u64,
+    /// Items kept, with removals that are remembered; an order for more is refused (I25). Default
+    /// 100,000: ten for each machine of a large fleet.
+    pub max_items: usize,
     /// Milliseconds a removal is remembered. Default 86,400,000, a day: longer than anybody keeps a
     /// copy that might be announced again.
     pub tombstone_ttl_ms: u64,
@@ -78,6 +81,7 @@ impl Default for Settings {
             evacuation_grace_ms: 120_000,
             default_duration_ms: 600_000,
             check_interval_ms: 1_000,
+            max_items: 100_000,
             tombstone_ttl_ms: 86_400_000,
         }
     }

@@ -30,6 +30,9 @@ pub enum Refusal {
     Strategy(Vec<FieldFault>),
     #[error("{0}")]
     TooBroad(String),
+    /// So many there are, and may be.
+    #[error("{0} items are kept, and {1} at most may be; wait until some end, or take some away")]
+    Full(usize, usize),
 }
 
 impl From<Refusal> for Problem {
@@ -37,7 +40,7 @@ impl From<Refusal> for Problem {
         let text = refusal.to_string();
         match refusal {
             Refusal::Disabled => Self::new(Code::BlocklistDisabled, text),
-            Refusal::Exists(_) => Self::new(Code::Conflict, text),
+            Refusal::Exists(_) | Refusal::Full(..) => Self::new(Code::Conflict, text),
             Refusal::NoItem(_) => Self::not_found(text),
             Refusal::Changed(_) => Self::new(Code::PreconditionFailed, text),
             Refusal::UnknownNode(number, ..) => {

@@ -5,6 +5,7 @@ mod changes;
 mod draft;
 mod evidence;
 mod failures;
+mod feed;
 mod history;
 mod items;
 mod overview;
@@ -12,6 +13,8 @@ mod page;
 mod publication;
 mod single;
 mod strategy;
+
+pub use self::feed::FEED;
 
 use std::sync::Arc;
 
@@ -21,7 +24,7 @@ use hayward_service::admission::admit;
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::Clock;
 use hayward_service::problem::Problem;
-use hayward_service::{frame, limits};
+use hayward_service::{frame, limits, once};
 use sqlx::PgPool;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
@@ -46,13 +49,12 @@ pub struct App {
 }
 
 pub fn routes() -> OpenApiRouter<App> {
-    let bulk = OpenApiRouter::new()
-        .routes(routes!(
-            items::list_blocks,
-            items::add_block,
-            items::add_blocks
-        ))
-        .layer(limits::bulk());
+    let bulk = once::keyed(OpenApiRouter::new().routes(routes!(
+        items::list_blocks,
+        items::add_block,
+        items::add_blocks
+    )))
+    .layer(limits::bulk());
     let waiting = OpenApiRouter::new()
         .routes(routes!(changes::list_block_news))
         .layer(axum::middleware::from_fn(frame::long_poll));

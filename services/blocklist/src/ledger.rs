@@ -22,7 +22,7 @@ use hayward_blocklist_api::{BlockEntry, BlockKind, BlockOutcome, Evidence, Strat
 use hayward_blocklist_domain::guard::Guard;
 use hayward_blocklist_domain::{Action, Fact, Item, Record, Rule, What};
 use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Followed, Moment, Reply, Update, Wake};
+use hayward_publication::{Batch, Followed, Moment, Reply, Trial, Update, Wake};
 use hayward_rm_scheduler_api::evidence::{ClearingEntry, FactEntry, MachineEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{NodeName, Timestamp};
@@ -92,7 +92,7 @@ pub enum Command {
     Remove(Removal, Reply<Result<(), Refusal>>),
     /// Failures that owners tell: the items that came of them.
     Report(Vec<(NodeName, Fact)>, Reply<Vec<BlockEntry>>),
-    Choose(strategy::Read, String, Reply<Result<(), Refusal>>),
+    Choose(strategy::Read, String, Reply<Result<StrategyView, Refusal>>),
     Evidence(String, Reply<Option<Evidence>>),
     Machines(Update<MachineEntry>, Reply<()>),
     Facts(Update<FactEntry>, Reply<()>),
@@ -133,6 +133,7 @@ pub struct Past {
     pub source: String,
 }
 
+#[derive(Clone)]
 pub struct Ledger {
     pub(crate) context: Arc<Context>,
     pub(crate) blocks: BTreeMap<Key, Block>,
@@ -219,6 +220,16 @@ impl hayward_publication::Ledger for Ledger {
                 batch.answer(reply, ());
             }
             Command::Invariants(reply) => batch.answer(reply, self.report(moment)),
+        }
+    }
+
+    /// What people order is tried on a copy; what is shared with it is written on commit only.
+    fn trial(&self, command: &Command) -> Trial<Self> {
+        match command {
+            Command::Add(..) | Command::Remove(..) | Command::Choose(..) => {
+                Trial::OnACopy(Box::new(self.clone()))
+            }
+            _ => Trial::Never,
         }
     }
 

@@ -30,8 +30,9 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::follower::{Source, follow};
+use hayward_publication::stale;
 use hayward_publication::{
-    Committed, Committer, Handle, Publisher, Reply, Update, audit, committer,
+    Committed, Committer, Handle, Publisher, Reply, Update, audit, changes, committer,
 };
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_service::client::{Client, TokenSource};
@@ -127,6 +128,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let watch = invariants::watch(&handle);
     let auditor = Arc::clone(handle.auditor());
     let records = audit::routes(&handle, NAME);
+    let records = records.merge(changes::routes(handle.publisher(), http::FEED));
     watch.keep(shutdown.clone());
     let app = App {
         handle,
@@ -135,13 +137,14 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         clock,
         context,
     };
-    let listener = frame::bind(&settings.frame).await?;
+    let listener = frame::bind(&settings.frame)?;
     let address = listener.local_addr()?;
     let shown = publisher.clone();
     let standing = move || hayward_publication::status::standing(&shown);
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
+    let router = stale::marked(router, &publisher);
     let server = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor)
@@ -163,7 +166,8 @@ pub fn openapi() -> String {
         OpenApiRouter::with_openapi(document)
             .merge(health.routes())
             .merge(Watch::described(NAME).routes())
-            .merge(audit::described(NAME)),
+            .merge(audit::described(NAME))
+            .merge(changes::described(http::FEED)),
         ABOUT,
     )
 }

@@ -19,6 +19,8 @@ mod scenarios;
 mod scheduler;
 #[path = "service/time.rs"]
 mod time;
+#[path = "service/trials.rs"]
+mod trials;
 #[path = "service/world.rs"]
 mod world;
 

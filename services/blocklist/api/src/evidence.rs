@@ -1,6 +1,6 @@
 //! Failures told by owners, and the record of one machine.
 
-use hayward_vocabulary::{Timestamp, WorkId};
+use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -10,13 +10,16 @@ use crate::{BlockEntry, BlockView};
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FailureReport {
+    #[schema(value_type = WorkId)]
     pub job_id: String,
     #[schema(min_items = 1, max_items = 1000)]
     pub locations: Vec<FailureLocation>,
     /// For people.
+    #[schema(max_length = 1024, pattern = "\\S")]
     pub cause: String,
     /// `disk_full` and the like, `slow_task`, or a cause of an exit as `user_error`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<NodeName>)]
     pub cause_code: Option<String>,
     /// Placement, release, evacuation, preemption, cancellation: then it is no failure.
     #[serde(default)]
@@ -27,6 +30,7 @@ pub struct FailureReport {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
 pub struct FailureLocation {
+    #[schema(value_type = NodeName)]
     pub node: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub worker: Option<String>,

@@ -8,7 +8,7 @@ mod view;
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{Timestamp, WorkId};
+use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -20,7 +20,7 @@ pub use evidence::{
 pub use strategy::{StrategyOrder, StrategyView};
 pub use view::{
     BlockOrder, BlockOverview, BlockView, EffectiveBlock, EvacuationBlocker, EvacuationProgress,
-    InForce, Via,
+    InForce, Via, WorkerBlock,
 };
 
 /// Name of the publication; its keys are `node/NAME` and `worker/ID`.
@@ -127,8 +127,10 @@ impl BlockEntry {
 pub struct BlockRequest {
     #[serde(rename = "type")]
     pub kind: BlockKind,
+    #[schema(value_type = NodeName)]
     pub identifier: String,
     pub action: BlockAction,
+    #[schema(max_length = 1024, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub cause: String,
     /// `end_timestamp` is the same.
     #[serde(
@@ -138,11 +140,13 @@ pub struct BlockRequest {
     )]
     pub end: Option<Timestamp>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
     pub duration_ms: Option<i64>,
     #[serde(default)]
     pub permanent: bool,
     /// `CLUSTER`, the default, or `JOB:<id>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$")]
     pub scope: Option<String>,
     /// How what runs there is taken off; as the service is set where this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -196,6 +200,7 @@ pub struct BlockBatch {
     /// Who found it out: `strategy:<name>`, `slow-task:<job>`, `detector:<name>`. Left out, the
     /// items are the caller's own, `manual:<name>`, and exempt from the fraction.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(manual|strategy|slow-task|detector):[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
     pub source: Option<String>,
 }
 

@@ -12,6 +12,9 @@ use utoipa::ToSchema;
 #[serde(deny_unknown_fields)]
 pub struct StrategyOrder {
     /// `none`, `failure-count`, `cause-class`, `start-failures`, `flapping`, `slow-task`, `chain`.
+    #[schema(
+        pattern = "^(none|failure-count|cause-class|start-failures|flapping|slow-task|chain)$"
+    )]
     pub name: String,
     #[serde(default)]
     #[schema(value_type = Object)]

@@ -12,8 +12,10 @@ use crate::{BlockAction, BlockEntry, EvacuationPolicy};
 #[serde(deny_unknown_fields)]
 pub struct BlockOrder {
     pub action: BlockAction,
+    #[schema(max_length = 1024, pattern = "^[^\\x00-\\x1f\\x7f-\\x9f]+$")]
     pub cause: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0)]
     pub duration_ms: Option<i64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub end_timestamp: Option<Timestamp>,
@@ -24,6 +26,7 @@ pub struct BlockOrder {
     pub allow_merge: bool,
     /// `CLUSTER`, the default, or `JOB:<id>`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$")]
     pub scope: Option<String>,
     /// How what runs there is taken off; as the service is set where this is left out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -99,6 +102,14 @@ pub enum Via {
     Node,
     #[serde(other)]
     Unknown,
+}
+
+/// `GET /v1/blocklist/workers/{id}`: what is said of a worker depends on `effective`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged)]
+pub enum WorkerBlock {
+    Item(Box<BlockView>),
+    Effective(Box<EffectiveBlock>),
 }
 
 /// `GET /v1/blocklist/workers/{id}?effective=true`: an item on the worker, or one on its node.

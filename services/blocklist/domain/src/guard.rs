@@ -17,7 +17,7 @@ pub struct Withholds {
 }
 
 /// From look to look: what was withheld, and the pools where it has been too much.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Guard {
     before: BTreeMap<String, Withholds>,
     over: BTreeSet<String>,

@@ -37,4 +37,5 @@ pub const TABLE: Table = &[
     ("remove_block", OPERATORS),
     ("list_block_changes", READERS),
     ("follow_blocks", &[Who::Service]),
+    ("follow_changes", READERS),
 ];

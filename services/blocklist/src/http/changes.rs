@@ -83,7 +83,7 @@ pub async fn list_block_news(
     }
     let until = Instant::now() + Duration::from_millis(wait_ms);
     loop {
-        app.publisher.leading()?;
+        app.publisher.readable()?;
         let seen = app.publisher.revision();
         if after > seen {
             return Err(resync(after));

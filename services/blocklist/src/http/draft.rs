@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::config::{Evacuation, Settings};
 use crate::ledger::{Key, New, Until, kind};
 
-/// Bytes of a cause (S27).
+/// Characters of a cause (S27).
 const CAUSE: usize = 1024;
 /// S27: items of one request.
 const ITEMS: usize = 1000;
@@ -152,10 +152,11 @@ impl Draft {
             None
         });
         let cause = self.cause.trim();
-        if cause.is_empty() || cause.len() > CAUSE || cause.chars().any(char::is_control) {
+        let long = self.cause.chars().count() > CAUSE;
+        if cause.is_empty() || long || self.cause.chars().any(char::is_control) {
             faults.add(
                 "cause",
-                format!("takes 1 to {CAUSE} bytes without control characters"),
+                format!("takes 1 to {CAUSE} characters without control characters"),
             );
         }
         let until = self.until(&mut faults);

@@ -15,7 +15,7 @@ use crate::ledger::Command;
 
 /// Locations of one report.
 const LOCATIONS: usize = 1000;
-/// Bytes of a cause.
+/// Characters of a cause.
 const CAUSE: usize = 1024;
 const SLOW: &str = "slow_task";
 
@@ -58,8 +58,11 @@ impl Draft {
             let wanted = "an instant is RFC 3339, like 2026-11-21T10:42:00Z";
             fault("/timestamp".to_owned(), wanted.to_owned());
         }
-        if self.cause.trim().is_empty() || self.cause.len() > CAUSE {
-            fault("/cause".to_owned(), format!("takes 1 to {CAUSE} bytes"));
+        if self.cause.trim().is_empty() || self.cause.chars().count() > CAUSE {
+            fault(
+                "/cause".to_owned(),
+                format!("takes 1 to {CAUSE} characters"),
+            );
         }
         let code = self.cause_code.as_deref();
         if let Some(Err(error)) = code.map(NodeName::new) {

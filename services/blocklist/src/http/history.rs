@@ -25,7 +25,7 @@ pub async fn list_block_changes(
     Query(page): Query<Page>,
 ) -> Result<Json<BlockHistory>, Problem> {
     let limit = page.limit()?;
-    app.publisher.visible(page.min_revision).await?;
+    app.publisher.visible_in_rows(page.min_revision).await?;
     let listing = Listing::of("/v1/blocklist/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;

@@ -19,11 +19,11 @@ use crate::show::{Clearings, clearing, view};
 #[into_params(parameter_in = Query)]
 pub struct Filter {
     /// `NODE` or `WORKER`.
-    #[param(required = false, nullable = false)]
+    #[param(value_type = Option<BlockKind>, required = false, nullable = false, inline)]
     #[serde(rename = "type")]
     kind: Option<String>,
     /// An action, in either spelling.
-    #[param(required = false, nullable = false)]
+    #[param(value_type = Option<BlockAction>, required = false, nullable = false, inline)]
     action: Option<String>,
     /// `CLUSTER` or `JOB:<id>`.
     #[param(

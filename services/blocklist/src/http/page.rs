@@ -1,11 +1,9 @@
 //! Pages of lists.
 
-use hayward_service::problem::{Code, Problem};
+use hayward_service::paged;
+use hayward_service::problem::Problem;
 use serde::Deserialize;
 use utoipa::IntoParams;
-
-/// A6: entries of one page at most.
-const LARGEST_PAGE: usize = 1000;
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -24,11 +22,6 @@ pub struct Page {
 
 impl Page {
     pub fn limit(&self) -> Result<usize, Problem> {
-        let limit = self.limit.unwrap_or(100);
-        if (1..=LARGEST_PAGE).contains(&limit) {
-            return Ok(limit);
-        }
-        let detail = format!("takes 1 to {LARGEST_PAGE}");
-        Err(Problem::new(Code::BadRequest, "this is no page").at("/query/limit", detail))
+        paged::limit(self.limit, paged::USUAL)
     }
 }

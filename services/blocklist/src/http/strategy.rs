@@ -4,7 +4,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use hayward_blocklist_api::{StrategyOrder, StrategyView};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::Json;
+use hayward_service::extract::{Json, Query, Trial};
 use hayward_service::problem::Problem;
 use hayward_service::refusal::NotOperator;
 
@@ -32,7 +32,7 @@ pub async fn show_strategy(
 /// would block most of a pool by what is on record leaves the old one in force.
 #[utoipa::path(
     put, path = "/v1/blocklist/strategy", operation_id = "choose_strategy", tag = "strategy",
-    request_body = StrategyOrder,
+    params(Trial), request_body = StrategyOrder,
     responses(
         (status = 200, description = "in force", body = StrategyView,
             headers(("Hayward-Revision" = u64, description = "revision of this write"))),
@@ -44,6 +44,7 @@ pub async fn show_strategy(
 pub async fn choose_strategy(
     State(app): State<App>,
     caller: Caller,
+    Query(Trial { .. }): Query<Trial>,
     Json(order): Json<StrategyOrder>,
 ) -> Result<(HeaderMap, Json<StrategyView>), Problem> {
     caller.require(&[Scope::Operator])?;
@@ -53,7 +54,5 @@ pub async fn choose_strategy(
         .handle
         .ask(|reply| Command::Choose(rule, by, reply))
         .await?;
-    done.value?;
-    let chosen = app.context.strategy.read().clone();
-    Ok((revision(done.revision), Json(chosen)))
+    Ok((revision(done.revision), Json(done.value?)))
 }

@@ -9,7 +9,7 @@ use hayward_rm_scheduler_api::evidence::MachineEntry;
 /// B1 looks at what turned bad in this time.
 const STORM_MS: u64 = 300_000;
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub struct Machines {
     followed: Followed<MachineEntry>,
     /// Ready nodes by pool.

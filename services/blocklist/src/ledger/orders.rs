@@ -1,5 +1,7 @@
 //! What people and owners ask for: checked as a whole first, so that a refusal changes nothing.
 
+use std::collections::BTreeSet;
+
 use hayward_blocklist_api::{BlockKind, BlockOutcome, StrategyView};
 use hayward_blocklist_domain::item::MANUAL;
 use hayward_blocklist_domain::{Item, Outcome, Rule, Withheld};
@@ -61,6 +63,7 @@ impl Ledger {
         for new in &orders.items {
             self.end_if_due(&new.key, moment, batch);
         }
+        self.check_room(&orders.items)?;
         self.check_names(&orders.items)?;
         self.check_conflicts(orders)?;
         self.check_brakes(&orders.items, moment)?;
@@ -82,6 +85,18 @@ impl Ledger {
             .get(&new.key)
             .map_or(0, |block| block.slot.removal_no);
         new.based_on.is_some_and(|based_on| based_on < number)
+    }
+
+    /// I25
+    fn check_room(&self, items: &[New]) -> Result<(), Refusal> {
+        let fresh = items.iter().map(|new| &new.key);
+        let fresh = fresh.filter(|key| !self.blocks.contains_key(*key));
+        let (has, most) = (self.blocks.len(), self.context.settings.max_items);
+        let fresh: BTreeSet<_> = fresh.collect();
+        if fresh.is_empty() || has + fresh.len() <= most {
+            return Ok(());
+        }
+        Err(Refusal::Full(has, most))
     }
 
     /// A machine that was never seen is a slip of the pen, as soon as the machines are known.
@@ -218,7 +233,7 @@ impl Ledger {
         by: String,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<StrategyView, Refusal> {
         if !self.context.settings.enabled {
             return Err(Refusal::Disabled);
         }
@@ -230,19 +245,19 @@ impl Ledger {
             at: moment.now,
         };
         self.rule = rule;
-        let context = self.context.clone();
-        let chosen = row.clone();
+        let view = StrategyView {
+            name: row.name.clone(),
+            parameters: row.parameters.clone(),
+            by: Some(row.by.clone()),
+            at: Some(row.at),
+            revision: moment.revision,
+        };
+        let (context, chosen) = (self.context.clone(), view.clone());
         batch.once_committed(move |revision| {
-            *context.strategy.write() = StrategyView {
-                name: chosen.name,
-                parameters: chosen.parameters,
-                by: Some(chosen.by),
-                at: Some(chosen.at),
-                revision,
-            };
+            *context.strategy.write() = StrategyView { revision, ..chosen };
         });
         batch.rows.strategy = Some(row);
-        Ok(())
+        Ok(view)
     }
 
     fn check_breadth(&self, rule: &Rule, moment: &Moment) -> Result<(), Refusal> {

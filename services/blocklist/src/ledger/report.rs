@@ -37,7 +37,9 @@ impl Ledger {
         let transits = self.blocks.iter();
         let transits = transits.map(|(key, block)| of_block(key, block, moment.now));
         let number = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
-        let most = number(self.blocks.len());
+        // I25: against what the operator allows. A list held against the map that it is an index of
+        // would only say that both have grown.
+        let most = number(settings.max_items);
         let bound = |what, has| Bound {
             what,
             has: number(has),
@@ -46,6 +48,7 @@ impl Ledger {
         Findings {
             findings: vec![blocked, timed(|| mortal(transits))],
             bounds: vec![
+                bound("items and removals", self.blocks.len()),
                 bound("keys that wait to be looked at", self.due.len()),
                 bound("evacuations that wait for their turn", self.owed.len()),
             ],

@@ -1,11 +1,13 @@
 //! `GET /v1/invariants` on a service that works.
 
+use hayward_blocklist::Settings;
+use hayward_blocklist_api::BlockAnswer;
 use hayward_service::Code;
 use hayward_service::client::ClientError;
 use hayward_service::health::Status;
 use hayward_service::invariants::{Invariants, RuleResult};
 
-use crate::world::{World, mark};
+use crate::world::{ITEMS, World, mark};
 
 const PATH: &str = "/v1/invariants";
 
@@ -44,4 +46,24 @@ async fn the_invariants_of_blocklist_hold() {
     assert_eq!(refusal(world.owner().get(PATH).await), Code::Forbidden);
     let status: Status = world.viewer().get("/v1/status").await.unwrap();
     assert!(status.schema.is_some_and(|schema| schema > 0), "{status:?}");
+}
+
+/// I25: what is new is refused, what is there can be said again.
+#[tokio::test(flavor = "multi_thread")]
+async fn i25_an_item_too_many_is_refused_with_a_reason() {
+    let world = World::with(Settings {
+        max_items: 2,
+        ..Settings::default()
+    })
+    .await;
+    world.put(&mark("n1")).await;
+    world.put(&mark("n2")).await;
+    let refused: Result<BlockAnswer, _> = world.operator().put(ITEMS, &mark("n3")).await;
+    let refused = refused.expect_err("one too many");
+    let problem = refused.problem().expect("a document").clone();
+    assert_eq!(problem.code, Code::Conflict);
+    assert!(problem.detail.contains("2 at most"), "{problem}");
+    world.put(&mark("n2")).await;
+    let seen: Invariants = world.viewer().get(PATH).await.unwrap();
+    assert_eq!(seen.rules[3].result, RuleResult::Holds, "{seen:#?}");
 }

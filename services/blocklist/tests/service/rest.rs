@@ -38,6 +38,9 @@ async fn every_fault_of_an_order_is_named_at_once() {
             "{wanted} of {pointers:?}"
         );
     }
+    // A2: a number that is whole may be written with a fraction of nothing.
+    let whole = json!({ "action": "MARK_BLOCKLISTED", "cause": "hot", "duration_ms": 60_000.0 });
+    assert_eq!(world.order("nodes/k2", &whole).await.0, 201);
     let mut graceful = mark();
     graceful["evacuation"] = json!({ "policy": "GRACEFUL" });
     let pointers = vec!["/evacuation".to_owned()];

@@ -15,7 +15,7 @@ use hayward_service::client::{Client, ClientError, TokenSource, install_crypto};
 use hayward_service::clock::SystemClock;
 use hayward_service::settings::FrameSettings;
 use hayward_service::shutdown::Shutdown;
-use hayward_testkit::until;
+use hayward_testkit::{TestDatabase, until};
 use serde_json::{Value, json};
 
 use crate::scheduler::Scheduler;
@@ -31,6 +31,7 @@ pub struct World {
     settings: Settings,
     issuer: Issuer,
     _keys: tempfile::TempDir,
+    _database: TestDatabase,
 }
 
 impl World {
@@ -79,6 +80,7 @@ impl World {
             settings,
             issuer,
             _keys: folder,
+            _database: database,
         };
         world.start().await;
         world
