@@ -2,6 +2,7 @@
 
 mod admission;
 mod containers;
+mod feed;
 mod logs;
 mod nodes;
 mod placements;
@@ -10,7 +11,7 @@ mod work_logs;
 
 use std::sync::Arc;
 
-use hayward_publication::{Handle, Publisher, audit};
+use hayward_publication::{Handle, Publisher, audit, changes};
 use hayward_service::admission::admit;
 use hayward_service::health::Health;
 use hayward_service::invariants::Watch;
@@ -59,6 +60,8 @@ fn described() -> OpenApiRouter<Api> {
 
 pub fn routes(api: Api, watch: Watch) -> OpenApiRouter {
     let records = audit::routes(&api.handle, crate::NAME);
+    let feed = changes::routes(api.handle.publisher(), feed::FEED);
+    let records = records.merge(feed);
     let publisher = api.handle.publisher().clone();
     let standing = move || hayward_publication::status::standing(&publisher);
     let health = Health::new(crate::NAME, Arc::new(standing))
@@ -77,6 +80,7 @@ pub fn golden() -> String {
     document.merge(health.routes().into_openapi());
     document.merge(Watch::described(crate::NAME).routes().into_openapi());
     document.merge(audit::described(crate::NAME).into_openapi());
+    document.merge(changes::described(feed::FEED).into_openapi());
     hayward_service::openapi::golden(OpenApiRouter::with_openapi(document), ABOUT)
 }
 

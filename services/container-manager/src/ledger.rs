@@ -15,7 +15,7 @@ use hayward_container_manager_domain as domain;
 use hayward_container_manager_domain::{Fact, Life, State, Step, Witness, decide};
 use hayward_container_manager_placement::Placement;
 use hayward_publication::invariants::Findings;
-use hayward_publication::{Batch, Moment, Reply, Update, Wake};
+use hayward_publication::{Batch, Moment, Reply, Trial, Update, Wake};
 use hayward_rm_scheduler_api::{AllocationEntry, ClosedEntry, ProcessorEntry};
 use hayward_service::metrics::Reading;
 use hayward_vocabulary::{
@@ -127,6 +127,7 @@ pub struct Rows {
     pub forgotten_deployments: BTreeSet<String>,
 }
 
+#[derive(Clone)]
 pub struct Ledger {
     pub(crate) limits: Arc<Limits>,
     pub(crate) containers: HashMap<AllocationId, Container>,
@@ -207,6 +208,13 @@ impl hayward_publication::Ledger for Ledger {
                 self.take_report(&node, (answers, &report), moment, batch);
                 batch.answer(reply, ());
             }
+        }
+    }
+
+    fn trial(&self, command: &Command) -> Trial<Self> {
+        match command {
+            Command::Placements(_) => Trial::OnACopy(Box::new(self.clone())),
+            _ => Trial::Never,
         }
     }
 

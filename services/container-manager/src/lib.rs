@@ -25,6 +25,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_container_manager_api::{CONTAINERS, DESIRED, REQUESTS};
 use hayward_publication::follower::{Source, follow};
+use hayward_publication::stale;
 use hayward_publication::{Committer, Handle, Publisher, Reply, Update, committer};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
 use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
@@ -72,7 +73,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let keys = settings.frame.open_keys()?;
     let verifier = Arc::new(keys.verifier(clock.clone())?);
     let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
-    let listener = frame::bind(&settings.frame).await?;
+    let listener = frame::bind(&settings.frame)?;
     let address = listener
         .local_addr()
         .context("the listener has no address")?;
@@ -115,6 +116,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         bells: Arc::default(),
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
+    let router = stale::marked(router, &publisher);
     let frame = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor);

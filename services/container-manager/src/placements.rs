@@ -46,7 +46,7 @@ pub struct Limits {
     pub keep: usize,
 }
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Placements {
     machine: Machine,
     processors: Followed<ProcessorEntry>,

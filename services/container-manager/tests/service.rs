@@ -15,6 +15,7 @@ mod service {
     mod output;
     mod placements;
     mod restart;
+    mod trials;
     mod upstream;
     mod work_logs;
     mod world;

@@ -104,7 +104,9 @@ pub struct RequestEntry {
 /// `PUT /v1/nodes/{node}/report`: all containers the agent knows, every time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Report {
+    #[schema(min_length = 1, max_length = 128)]
     pub boot_id: String,
+    #[schema(min_length = 1, max_length = 128)]
     pub agent_instance: String,
     /// Counts reports of this agent instance, so that an older one that arrives late is ignored.
     pub sequence: u64,
@@ -113,6 +115,7 @@ pub struct Report {
     pub cursor: Option<String>,
     /// False until the agent has looked through its journal: an empty report is not an empty node.
     pub complete: bool,
+    #[schema(max_items = 4096)]
     pub containers: Vec<ContainerReport>,
 }
 
@@ -140,6 +143,7 @@ pub struct ReportAnswer {
 /// `PUT /v1/nodes/{node}/output`: new output of containers on this node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct OutputReport {
+    #[schema(max_items = 256)]
     pub chunks: Vec<OutputChunk>,
 }
 
@@ -150,6 +154,7 @@ pub struct OutputChunk {
     /// Bytes of output before this piece.
     pub offset: u64,
     /// Text; bytes that are not UTF-8 have been replaced.
+    #[schema(max_length = 65_536)]
     pub text: String,
     /// Bytes of output this piece stands for (may differ from the text's length).
     pub bytes: u64,

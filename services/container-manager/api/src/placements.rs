@@ -10,7 +10,7 @@ use utoipa::ToSchema;
 pub struct PlacementOrder {
     /// Names the order: repeating it with the same words changes nothing. Absent: one is made.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, format = Uuid)]
     pub uuid: Option<String>,
     /// `svc_….N`, `svc_….N-R` for a standby; the part after the dot will do.
     pub processor_id: String,
@@ -18,7 +18,7 @@ pub struct PlacementOrder {
     pub destination_host: String,
     /// Milliseconds that a request for a place may wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
     /// By the clock of the client; orders are looked at in this order. Absent: now.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -42,11 +42,11 @@ pub enum IfBusy {
 #[serde(deny_unknown_fields)]
 pub struct MoveOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, format = Uuid)]
     pub uuid: Option<String>,
     pub destination_host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(nullable = false)]
+    #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]
     pub request_expiry_ms: Option<u64>,
 }
 
@@ -200,7 +200,11 @@ pub struct ProcessorView {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ProcessorList {
+    /// In order of id.
     pub processors: Vec<ProcessorView>,
+    /// For the next page; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
     pub revision: u64,
 }
 
@@ -220,6 +224,10 @@ pub struct ResourceRequestView {
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResourceRequestList {
+    /// In order of id.
     pub requests: Vec<ResourceRequestView>,
+    /// For the next page; absent at the end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
     pub revision: u64,
 }

@@ -51,7 +51,7 @@ pub enum Refusal {
     Begun(Status),
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub struct Machine {
     all: BTreeMap<String, Placement>,
     /// Those that are not over.

@@ -25,4 +25,5 @@ pub const TABLE: Table = &[
     ("show_processor", READERS),
     ("list_resource_requests", READERS),
     ("move_container", CHANGERS),
+    ("follow_changes", &[Who::Operator, Who::Viewer]),
 ];

@@ -4,16 +4,13 @@ use axum::extract::State;
 use hayward_container_manager_api::{ContainerList, ContainerState, ContainerView};
 use hayward_container_manager_domain::State as LifeState;
 use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Listing, Path, Query};
+use hayward_service::{Caller, Json, Listing, Path, Query, paged};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use serde::Deserialize;
 use utoipa::IntoParams;
 
 use super::{Api, seen_by, unread};
 use crate::store::container::{self, Filter};
-
-const PAGE: u32 = 100;
-const LARGEST_PAGE: u32 = 1000;
 
 #[derive(Debug, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
@@ -53,11 +50,7 @@ impl Which {
         let after = after
             .map(|cursor| self.listing().last(cursor))
             .transpose()?;
-        let limit = self.limit.unwrap_or(PAGE);
-        if !(1..=LARGEST_PAGE).contains(&limit) {
-            let problem = Problem::new(Code::Invalid, "a page cannot be of that size");
-            return Err(problem.at("/query/limit", format!("1 to {LARGEST_PAGE}")));
-        }
+        let limit = paged::limit(self.limit, paged::USUAL)?;
         let state = match self.state {
             Some(ContainerState::Unknown) => {
                 let problem = Problem::new(Code::Invalid, "there is no such state");
@@ -86,7 +79,7 @@ impl Which {
         (status = 200, description = "in order of id", body = ContainerList),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "a limit or state that there is not", body = Problem,
+        (status = 422, description = "a state or cursor that there is not", body = Problem,
             content_type = "application/problem+json"),
     ),
 )]
@@ -96,7 +89,7 @@ pub async fn list_containers(
     Query(which): Query<Which>,
 ) -> Result<Json<ContainerList>, Problem> {
     let user = seen_by(&caller)?;
-    api.publisher().visible(which.min_revision).await?;
+    api.publisher().visible_in_rows(which.min_revision).await?;
     let listing = which.listing();
     let filter = which.filter(user)?;
     // Taken first: what is read is at least as new.
@@ -141,14 +134,14 @@ pub async fn show_container(
     Path(id): Path<AllocationId>,
     Query(least): Query<Least>,
 ) -> Result<Json<ContainerView>, Problem> {
-    api.publisher().visible(least.min_revision).await?;
+    api.publisher().visible_in_rows(least.min_revision).await?;
     find(&api, &caller, &id).await.map(Json)
 }
 
 /// A container the caller may see.
 pub async fn find(api: &Api, caller: &Caller, id: &AllocationId) -> Result<ContainerView, Problem> {
     let user = seen_by(caller)?;
-    api.publisher().leading()?;
+    api.publisher().rows_readable()?;
     let filter = Filter {
         id: Some(id.to_string()),
         user,

@@ -33,7 +33,7 @@ pub struct From {
     #[param(required = false)]
     offset: u64,
     /// Seconds to wait for more before an empty answer; at most 25.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
 }

@@ -10,8 +10,9 @@ use hayward_container_manager_api::placements::{
     ProcessorView, ResourceRequestList,
 };
 use hayward_publication::{Batch, Committed, Moment};
+use hayward_service::extract::Trial;
 use hayward_service::problem::{Code, Problem};
-use hayward_service::{Caller, Json, Path, Query, Scope};
+use hayward_service::{Caller, Json, Listing, Paged, Path, Query, Scope, once, paged};
 use hayward_vocabulary::AllocationId;
 use serde::Deserialize;
 use utoipa::IntoParams;
@@ -23,8 +24,6 @@ use crate::ledger::{Command, Ledger, Rows};
 use crate::placements::asked::{Only, Posted, Refusal};
 
 const REVISION: HeaderName = HeaderName::from_static("hayward-revision");
-const PAGE: usize = 100;
-const LARGEST_PAGE: usize = 1_000;
 
 hayward_service::refusals! {
     OwnersOnly = 403, "for the owner of the service and operators";
@@ -39,12 +38,15 @@ hayward_service::refusals! {
 
 pub fn routes() -> OpenApiRouter<Api> {
     OpenApiRouter::new()
-        .routes(routes!(submit_placement, list_placements))
+        .merge(once::keyed(
+            OpenApiRouter::new()
+                .routes(routes!(submit_placement, list_placements))
+                .routes(routes!(move_container)),
+        ))
         .routes(routes!(show_placement, withdraw_placement))
         .routes(routes!(list_processors))
         .routes(routes!(show_processor))
         .routes(routes!(list_resource_requests))
-        .routes(routes!(move_container))
 }
 
 /// Asks the ledger, and waits until what it did is durable.
@@ -102,14 +104,15 @@ fn acts_for(caller: &Caller) -> Result<Only, Problem> {
 #[utoipa::path(
     post, path = "/v1/deployments/{deployment}/placements", operation_id = "submit_placement",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service")),
+    params(("deployment" = String, Path, description = "its id, or that of its service"), Trial),
     request_body = PlacementOrder,
     responses(
         (status = 202, description = "taken in, as it stands now", body = PlacementView, headers(
             ("Location" = String, description = "where it can be watched"),
             ("ETag" = String, description = "counts its changes"),
             ("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 200, description = "the same was ordered before", body = PlacementView),
+        (status = 200, body = PlacementView,
+            description = "the same was ordered before; with `dry_run`: what would be there"),
         (status = 409, description = "the deployment is over, or the process busy and `reject` was \
             asked for", body = Problem, content_type = "application/problem+json"),
         (status = 422, description = "no such destination, or the uuid stands for another order",
@@ -121,24 +124,27 @@ pub async fn submit_placement(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
+    Query(trial): Query<Trial>,
     Json(order): Json<PlacementOrder>,
 ) -> Result<Response, Problem> {
     let only = acts_for(&caller)?;
-    post(&api, order::placement(deployment, order, &caller)?, only).await
+    let posted = order::placement(deployment, order, &caller)?;
+    post(&api, posted, only, trial).await
 }
 
 /// Move one container of a service, unless its process is busy.
 #[utoipa::path(
     post, path = "/v1/containers/{container}/moves", operation_id = "move_container",
     tag = "placements",
-    params(("container" = AllocationId, Path, description = "the id of its allocation")),
+    params(("container" = AllocationId, Path, description = "the id of its allocation"), Trial),
     request_body = MoveOrder,
     responses(
         (status = 202, description = "taken in, as it stands now", body = PlacementView, headers(
             ("Location" = String, description = "where it can be watched"),
             ("ETag" = String, description = "counts its changes"),
             ("Hayward-Revision" = u64, description = "revision of this write"))),
-        (status = 200, description = "the same was ordered before", body = PlacementView),
+        (status = 200, body = PlacementView,
+            description = "the same was ordered before; with `dry_run`: what would be there"),
         (status = 409, description = "the process is busy", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "no such destination, or no container of a service",
@@ -150,13 +156,20 @@ pub async fn move_container(
     State(api): State<Api>,
     caller: Caller,
     Path(container): Path<AllocationId>,
+    Query(trial): Query<Trial>,
     Json(order): Json<MoveOrder>,
 ) -> Result<Response, Problem> {
     let only = acts_for(&caller)?;
-    post(&api, order::movement(container, order, &caller)?, only).await
+    let posted = order::movement(container, order, &caller)?;
+    post(&api, posted, only, trial).await
 }
 
-async fn post(api: &Api, posted: Posted, only: Only) -> Result<Response, Problem> {
+async fn post(
+    api: &Api,
+    posted: Posted,
+    only: Only,
+    Trial { dry_run }: Trial,
+) -> Result<Response, Problem> {
     let done = ask(api, move |ledger, moment, batch| {
         ledger.post(posted, &only, moment, batch)
     });
@@ -168,7 +181,7 @@ async fn post(api: &Api, posted: Posted, only: Only) -> Result<Response, Problem
         problem
     })?;
     let (fresh, view) = done.value;
-    let status = if fresh {
+    let status = if fresh && !dry_run {
         StatusCode::ACCEPTED
     } else {
         StatusCode::OK
@@ -213,8 +226,9 @@ pub async fn show_placement(
     delete, path = "/v1/deployments/{deployment}/placements/{uuid}",
     operation_id = "withdraw_placement", tag = "placements",
     params(("deployment" = String, Path, description = "its id, or that of its service"),
-        ("uuid" = String, Path, description = "as ordered"),
-        ("If-Match" = Option<String>, Header, description = "only if it is still as it was read")),
+        ("uuid" = String, Path, description = "as ordered"), Trial,
+        ("If-Match" = Option<String>, Header, description = "only if it is still as it was read",
+            pattern = "^(\\*|\"?[0-9]{1,19}\"?)$")),
     responses(
         (status = 204, description = "it is gone"),
         (status = 409, description = "it has begun", body = Problem,
@@ -226,6 +240,7 @@ pub async fn withdraw_placement(
     State(api): State<Api>,
     (caller, headers): (Caller, HeaderMap),
     Path((deployment, uuid)): Path<(String, String)>,
+    Query(Trial { .. }): Query<Trial>,
 ) -> Result<StatusCode, Problem> {
     let only = acts_for(&caller)?;
     let unless = order::if_match(&headers)?;
@@ -250,7 +265,7 @@ pub struct Which {
     #[param(nullable = false, required = false)]
     after: Option<u64>,
     /// Orders on one page; default 100, at most 1000.
-    #[param(nullable = false, required = false)]
+    #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
     limit: Option<usize>,
 }
 
@@ -261,8 +276,6 @@ pub struct Which {
     params(("deployment" = String, Path, description = "its id, or that of its service"), Which),
     responses(
         (status = 200, description = "in the order in which they came", body = PlacementList),
-        (status = 422, description = "a page cannot be of that size", body = Problem,
-            content_type = "application/problem+json"),
         NoReader, NoDeployment, Over,
     ),
 )]
@@ -273,7 +286,7 @@ pub async fn list_placements(
     Query(which): Query<Which>,
 ) -> Result<Json<PlacementList>, Problem> {
     let only = seen_by(&caller)?;
-    let limit = order::page(which.limit.unwrap_or(PAGE), LARGEST_PAGE)?;
+    let limit = paged::limit(which.limit, paged::USUAL)?;
     let found = look(&api, move |ledger| {
         let filter = (which.processor_id.as_deref(), which.status);
         let page = (which.after.unwrap_or(0), limit);
@@ -288,13 +301,18 @@ pub async fn list_placements(
     }))
 }
 
+/// What a cursor of such a list is bound to (A6).
+fn list_of(what: &str, deployment: &str) -> Listing {
+    Listing::of(what).with("deployment", &Some(deployment))
+}
+
 /// List the processes of a deployment: where each is, and what is in flight.
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/processors", operation_id = "list_processors",
     tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service")),
+    params(("deployment" = String, Path, description = "its id, or that of its service"), Paged),
     responses(
-        (status = 200, description = "in order of id", body = ProcessorList),
+        (status = 200, description = "a page, in order of id", body = ProcessorList),
         NoReader, NoDeployment, Over,
     ),
 )]
@@ -302,15 +320,19 @@ pub async fn list_processors(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
+    Query(page): Query<Paged>,
 ) -> Result<Json<ProcessorList>, Problem> {
     let only = seen_by(&caller)?;
+    let list = list_of("processors", &deployment);
     let found = ask(&api, move |ledger, moment, batch| {
         ledger.processors(&deployment, &only, moment, batch)
     });
-    let found = found.await?;
+    let Committed { value, revision } = found.await?;
+    let (processors, next_cursor) = page.of(&list, value, |process| process.id.to_string())?;
     Ok(Json(ProcessorList {
-        processors: found.value,
-        revision: found.revision,
+        processors,
+        next_cursor,
+        revision,
     }))
 }
 
@@ -347,9 +369,9 @@ pub async fn show_processor(
 #[utoipa::path(
     get, path = "/v1/deployments/{deployment}/resource-requests",
     operation_id = "list_resource_requests", tag = "placements",
-    params(("deployment" = String, Path, description = "its id, or that of its service")),
+    params(("deployment" = String, Path, description = "its id, or that of its service"), Paged),
     responses(
-        (status = 200, description = "what is open", body = ResourceRequestList),
+        (status = 200, description = "a page of what is open", body = ResourceRequestList),
         NoReader, NoDeployment, Over,
     ),
 )]
@@ -357,11 +379,15 @@ pub async fn list_resource_requests(
     State(api): State<Api>,
     caller: Caller,
     Path(deployment): Path<String>,
+    Query(page): Query<Paged>,
 ) -> Result<Json<ResourceRequestList>, Problem> {
     let only = seen_by(&caller)?;
+    let list = list_of("resource-requests", &deployment);
     let found = look(&api, move |ledger| ledger.requests(&deployment, &only)).await?;
+    let (requests, next_cursor) = page.of(&list, found.value, |request| request.id.clone())?;
     Ok(Json(ResourceRequestList {
-        requests: found.value,
+        requests,
+        next_cursor,
         revision: found.revision,
     }))
 }

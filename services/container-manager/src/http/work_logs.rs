@@ -39,7 +39,7 @@ pub struct From {
     #[param(nullable = false, required = false)]
     cursor: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "hayward_service::limits::wish")]
     #[param(required = false, maximum = 25)]
     wait: u64,
     /// Without a cursor: begin with the last so many lines of each container; 0 for what comes.
@@ -55,7 +55,7 @@ pub struct From {
 /// The tasks of an application are `app_….N`, as its view names them; all of them are `app_…`.
 #[utoipa::path(
     get, path = "/v1/logs/{work}", operation_id = "read_work_logs", tag = "containers",
-    params(("work" = String, Path, description = "of a job, a service or an
+    params(("work" = WorkId, Path, description = "of a job, a service or an
         application, or of an instance or a task of it"), From),
     responses(
         (status = 200, description = "in the order it arrived; empty for what never started",
@@ -73,7 +73,7 @@ pub async fn read_work_logs(
     Query(from): Query<From>,
 ) -> Result<Json<WorkLogs>, Problem> {
     let user = seen_by(&caller)?;
-    api.publisher().leading()?;
+    api.publisher().rows_readable()?;
     let deadline = Instant::now() + Duration::from_secs(from.wait).min(LONGEST_WAIT);
     let mut ear = api.bells.listen(work.whole().as_str());
     let mut reader = Reader::begin(&api, (work, user), from).await?;

@@ -83,7 +83,7 @@ async fn each_sees_what_is_theirs() {
     assert_eq!(get(&stranger, "/readyz").await, None);
     assert_eq!(
         get(&ann, "/v1/containers?limit=0").await,
-        Some(Code::Invalid)
+        Some(Code::BadRequest)
     );
     assert_eq!(
         get(&ann, "/v1/containers?state=asleep").await,

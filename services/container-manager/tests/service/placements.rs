@@ -19,7 +19,7 @@ use super::agent::{Agent, seen};
 use super::upstream::allocation;
 use super::world::World;
 
-const BASE: &str = "/v1/deployments/dep_1";
+pub const BASE: &str = "/v1/deployments/dep_1";
 
 pub fn processor(work: &str, user: &str, deployment: &str) -> ProcessorEntry {
     ProcessorEntry {
@@ -277,7 +277,7 @@ async fn what_is_asked_wrongly_is_told_apart() {
     };
     let stale = withdraw("\"99\"").await.unwrap_err();
     assert_eq!(stale.problem().unwrap().code, Code::PreconditionFailed);
-    let bad = withdraw("99").await.unwrap_err();
+    let bad = withdraw("W/99").await.unwrap_err();
     assert_eq!(bad.problem().unwrap().code, Code::BadRequest);
     let now = show(&world, &waits.uuid).await.generation;
     withdraw(&format!("\"{now}\"")).await.unwrap();

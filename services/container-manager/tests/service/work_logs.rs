@@ -181,16 +181,18 @@ async fn logs_of_a_work_are_bounded_and_told_to_its_user_alone() {
     );
     assert!(read(&world, "job_2").await.pieces.is_empty());
 
-    for (query, pointer) in [
-        ("job_1?tail=1001", "/query/tail"),
-        ("job_1?cursor=nonsense", "/query/cursor"),
-        ("job_1?cursor=&tail=1", "/query/cursor"),
+    for (query, code, pointer) in [
+        ("job_1?tail=1001", Code::Invalid, "/query/tail"),
+        ("job_1?cursor=nonsense", Code::Invalid, "/query/cursor"),
+        ("job_1?cursor=&tail=1", Code::Invalid, "/query/cursor"),
+        // A9: a wait beyond its bound is refused, not cut.
+        ("job_1?wait=26", Code::BadRequest, "/query/wait"),
     ] {
         let refused = ask(&world, "ann", query).await.unwrap_err();
         let problem = refused.problem().unwrap();
         assert_eq!(
             (problem.code, problem.errors[0].pointer.as_str()),
-            (Code::Invalid, pointer)
+            (code, pointer)
         );
     }
 }

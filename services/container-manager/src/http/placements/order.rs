@@ -89,19 +89,10 @@ pub fn if_match(headers: &HeaderMap) -> Result<Option<u64>, Problem> {
     if text == "*" {
         return Ok(None);
     }
-    let inner = text.strip_prefix('"').and_then(|it| it.strip_suffix('"'));
-    let parsed = inner.and_then(|it| it.parse().ok());
+    let parsed = text.trim_matches('"').parse();
     let bad = || {
         let problem = Problem::new(Code::BadRequest, "If-Match cannot be read");
         problem.at("/header/If-Match", "the ETag of the order, as in \"3\"")
     };
-    parsed.ok_or_else(bad).map(Some)
-}
-
-pub fn page(limit: usize, largest: usize) -> Result<usize, Problem> {
-    if (1..=largest).contains(&limit) {
-        return Ok(limit);
-    }
-    let problem = Problem::new(Code::Invalid, "a page cannot be of that size");
-    Err(problem.at("/query/limit", format!("1 to {largest}")))
+    parsed.map(Some).map_err(|_| bad())
 }

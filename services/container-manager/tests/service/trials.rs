@@ -1,0 +1,53 @@
+//! Orders to processes that are tried first (A10).
+
+use axum::http::Method;
+use hayward_container_manager_api::placements::{
+    PlacementList, PlacementReason, PlacementStatus, PlacementView,
+};
+use hayward_service::Code;
+use serde_json::{Value, json};
+
+use super::placements::{BASE, order, requests, running};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_an_order_is_tried_with_all_its_checks_and_nothing_comes_of_it() {
+    let (world, _agent) = running().await;
+    let (ann, before) = (world.client("ann"), world.revision());
+    let ordered = format!("{BASE}/placements");
+    let tried = |path: &str, body: Value| {
+        let call = ann.call(Method::POST, path).query("dry_run", true);
+        call.body(&body)
+    };
+    let wanted = json!({ "processor_id": "0", "destination_host": "n2" });
+    let told = tried(&ordered, wanted.clone()).answer::<PlacementView>();
+    let told = told.await.unwrap();
+    assert_eq!(told.status, 200);
+    assert_eq!(told.body.processor_id.as_str(), "svc_1.0");
+    assert!(!told.body.status_code.is_final());
+    let moved = tried(
+        "/v1/containers/alc_1/moves",
+        json!({ "destination_host": "n2" }),
+    );
+    assert_eq!(moved.answer::<PlacementView>().await.unwrap().status, 200);
+    // The same checks.
+    let absent = json!({ "processor_id": "svc_9.0", "destination_host": "n2" });
+    let told: PlacementView = tried(&ordered, absent).send().await.unwrap();
+    assert_eq!(told.status_code, PlacementStatus::BadRequest, "{told:?}");
+    assert_eq!(told.reason_code, Some(PlacementReason::UnknownProcessor));
+    let own = json!({ "processor_id": "0", "destination_host": "" });
+    let told = tried(&ordered, own).send::<PlacementView>().await;
+    assert_eq!(told.unwrap_err().problem().unwrap().code, Code::Invalid);
+    // And nothing is there.
+    let all: PlacementList = ann.get(&ordered).await.unwrap();
+    assert!(all.placements.is_empty(), "{all:?}");
+    assert!(requests(&world).await.is_empty());
+    assert_eq!(world.revision(), before);
+
+    let view = order(&world, json!({ "destination_host": "n2" }));
+    let view = view.await.unwrap();
+    let path = format!("{ordered}/{}", view.uuid);
+    let back = ann.call(Method::DELETE, &path).query("dry_run", true);
+    // Taken back, or begun already: either is said, and neither done.
+    let _ = back.send::<Option<()>>().await;
+    ann.get::<PlacementView>(&path).await.unwrap();
+}
