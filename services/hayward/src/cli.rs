@@ -8,7 +8,7 @@ use crate::commands::{
     allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo,
     enrol, healthcheck, logs, moves, node, nodes, orchestrators, plan, policy, pool, preflight,
     prepare, queues, replay, reserve, restore, rounds, service, simulate, single, submit, tasks,
-    up, watch, what_if, work,
+    token, up, watch, what_if, work,
 };
 use crate::connection::Access;
 
@@ -55,6 +55,8 @@ pub enum Command {
     Simulate(simulate::Arguments),
     /// Make keys, tokens and database schemas for services that run as processes of their own
     Prepare(prepare::Arguments),
+    /// Issue, list, revoke and rotate the tokens of a keys directory
+    Token(token::Arguments),
     /// Save the database and the keys in a folder
     Backup(backup::Arguments),
     /// Put a backup back, or accept what a database holds that went back in time

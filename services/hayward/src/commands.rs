@@ -43,6 +43,7 @@ pub mod status;
 pub mod submit;
 pub mod tasks;
 pub mod timeline;
+pub mod token;
 pub mod up;
 pub mod watch;
 pub mod what_if;

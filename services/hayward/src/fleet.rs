@@ -104,6 +104,8 @@ pub struct Plan {
     pub suspect_ms: u64,
     pub lost_ms: u64,
     pub otlp_endpoint: Option<String>,
+    /// Where the whole process may be asked for its metrics.
+    pub scrape_listen: Option<SocketAddr>,
     /// Callers are not held back.
     pub unlimited: bool,
 }
@@ -176,6 +178,7 @@ impl Plan {
         let most = |usual: u32| if self.unlimited { 0 } else { usual };
         Ok(FrameSettings {
             requests_per_second: most(usual.requests_per_second),
+            tenant_requests_per_second: most(usual.tenant_requests_per_second),
             requests_at_once: most(usual.requests_at_once),
             streams_at_once: most(usual.streams_at_once),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
@@ -186,6 +189,10 @@ impl Plan {
             keys: Some(self.keys.clone()),
             lease_ms: self.lease_ms,
             otlp_endpoint: self.otlp_endpoint.clone(),
+            // One process has one set of metrics, whichever of its services is asked.
+            scrape_listen: self
+                .scrape_listen
+                .filter(|_| role == hayward_rm_scheduler::SCHEMA),
             ..usual
         })
     }

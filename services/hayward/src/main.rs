@@ -8,8 +8,8 @@ use hayward::commands::{
     allocations, apps, audit, backup, bench, block, blocks, cancel, completion, containers, demo,
     doctor, enrol, explain, healthcheck, job, jobs, load, logs, moves, node, node_agent, nodes,
     orchestrators, plan, planners, policy, pool, preflight, prepare, queues, replay, reserve,
-    restore, rounds, service, shares, simulate, single, status, submit, tasks, timeline, up, watch,
-    what_if,
+    restore, rounds, service, shares, simulate, single, status, submit, tasks, timeline, token, up,
+    watch, what_if,
 };
 use hayward::connection::{Access, Session};
 use hayward::output::{Output, fault, nobody_reads, note};
@@ -58,6 +58,7 @@ async fn dispatch(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bench(arguments) => return bench::run(arguments).await,
         Command::Simulate(arguments) => simulate::run(out, &arguments)?,
         Command::Prepare(arguments) => return prepare::run(arguments).await,
+        Command::Token(arguments) => token::run(out, cli.state, arguments)?,
         Command::Backup(arguments) => backup::run(out, cli.state, arguments).await?,
         Command::Restore(arguments) => restore::run(out, cli.state, arguments).await?,
         Command::Plan(arguments) => return plan::run(&arguments),

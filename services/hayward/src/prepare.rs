@@ -105,6 +105,24 @@ pub fn auditor_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
     write_token(keys, &file, name, &[Scope::Auditor]).map(drop)
 }
 
+/// A token for a program that reads the metrics of services, and nothing else.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn scraper_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
+    let file = format!("scraper-{name}");
+    write_token(keys, &file, name, &[Scope::Scraper]).map(drop)
+}
+
+/// A token for a person who reads everything, and changes nothing.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn viewer_token(keys: &Keys, name: &str) -> anyhow::Result<()> {
+    let file = format!("viewer-{name}");
+    write_token(keys, &file, name, &[Scope::Viewer]).map(drop)
+}
+
 /// A token for a person: submits work in their own name, and sees what everybody may see. They are
 /// in the groups that their token of before named, if there was one.
 ///
@@ -196,18 +214,31 @@ fn renew_where(
         let Ok(Some(due)) = keys.token(&name).map(|token| which(&verifier, &token)) else {
             continue;
         };
-        let order = TokenOrder {
-            subject: &due.name,
-            scopes: &due.scopes,
-            groups: due.groups.clone(),
-            life_ms: longest_life_ms(&due.scopes),
-            clock: Arc::clone(clock),
-        };
-        keys.write_token(&name, &order)
-            .with_context(|| format!("cannot renew the token of {name}"))?;
+        renew_one(keys, clock, (&name, &due))?;
         made += 1;
     }
     Ok(made)
+}
+
+/// A new token for whom the one in this file names, with all it says.
+///
+/// # Errors
+/// When it cannot be written.
+pub fn renew_one(
+    keys: &Keys,
+    clock: &Arc<dyn Clock>,
+    (name, named): (&str, &Principal),
+) -> anyhow::Result<()> {
+    let order = TokenOrder {
+        subject: &named.name,
+        scopes: &named.scopes,
+        groups: named.groups.clone(),
+        life_ms: longest_life_ms(&named.scopes),
+        clock: Arc::clone(clock),
+    };
+    let written = keys.write_token(name, &order);
+    written.with_context(|| format!("cannot renew the token of {name}"))?;
+    Ok(())
 }
 
 /// How often somebody who keeps a fleet's keys looks whether something is due.

@@ -2,7 +2,9 @@
 
 use hayward_rm_scheduler_api::AllocationState;
 use hayward_rm_scheduler_api::views::{AllocationList, AllocationView};
+use hayward_service::Client;
 use hayward_vocabulary::{NodeName, WorkId};
+use http::Method;
 
 use crate::connection::{Role, Service, Session};
 use crate::output::words::{exit, size, word};
@@ -33,11 +35,33 @@ impl Filter {
     }
 }
 
+/// All of them, page by page (A6).
+pub async fn all(client: &Client, filter: &Filter) -> anyhow::Result<AllocationList> {
+    let path = format!("/v1/allocations{}", filter.query());
+    let mut whole: Option<AllocationList> = None;
+    loop {
+        let mut call = client.call(Method::GET, &path).query("limit", 1_000);
+        if let Some(cursor) = whole.as_ref().and_then(|list| list.next_cursor.as_ref()) {
+            call = call.query("cursor", cursor);
+        }
+        let page: AllocationList = call.send().await?;
+        let more = page.next_cursor.is_some();
+        match &mut whole {
+            None => whole = Some(page),
+            Some(list) => {
+                list.allocations.extend(page.allocations);
+                (list.revision, list.next_cursor) = (page.revision, page.next_cursor);
+            }
+        }
+        if let Some(list) = whole.take_if(|_| !more) {
+            return Ok(list);
+        }
+    }
+}
+
 pub async fn run(session: Session, filter: Filter) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Reader)?;
-    let answer = client
-        .get(&format!("/v1/allocations{}", filter.query()))
-        .await?;
+    let answer = serde_json::to_value(all(&client, &filter).await?)?;
     session.out.answer(answer, |list: &AllocationList, look| {
         table(&list.allocations, look)
     })

@@ -252,10 +252,9 @@ pub fn in_short(view: &ApplicationView) -> String {
         0 => String::new(),
         held => format!(", {} held", count(u64::from(held), "place")),
     };
-    let why = view
-        .why
-        .first()
-        .map(|it| format!("; {}: {}", it.of, it.detail));
+    let failure = view.failure.as_ref().map(|it| format!("; {}", it.message));
+    let first = view.why.first();
+    let why = failure.or_else(|| first.map(|it| format!("; {}: {}", it.of, it.detail)));
     format!(
         "{}: tasks {}{held}{}",
         view.state,

@@ -5,12 +5,14 @@ mod agents;
 mod commits;
 mod containers;
 mod fleet;
+mod ground;
 mod latency;
 mod load;
 mod pretended;
 mod process;
 mod protocol;
 mod report;
+mod strangers;
 mod tasks;
 mod thousand;
 mod wire;
@@ -45,9 +47,11 @@ pub enum Which {
     Applications,
     /// Tasks that do nothing, beside bare spawning of the same program.
     Tasks,
+    /// What slow, idle and greedy strangers cost a caller who behaves.
+    Strangers,
 }
 
-const ALL: [Which; 9] = [
+const ALL: [Which; 10] = [
     Which::Commits,
     Which::Submissions,
     Which::Heartbeats,
@@ -57,6 +61,7 @@ const ALL: [Which; 9] = [
     Which::Thousand,
     Which::Applications,
     Which::Tasks,
+    Which::Strangers,
 ];
 
 #[derive(Debug, Clone, clap::Args)]
@@ -96,6 +101,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
             Which::Containers => containers::measure(&arguments.image, report).await?,
             Which::Thousand => thousand::measure(arguments.containers, report).await?,
             Which::Applications => protocol::measure(report).await?,
+            Which::Strangers => strangers::measure(arguments.seconds, report).await?,
             _ => on_a_fleet(which, &arguments, report).await?,
         }
     }
@@ -135,7 +141,11 @@ async fn measure(
         Which::Submissions => load::submissions(bench, arguments.seconds, report).await,
         Which::Heartbeats => load::heartbeats(bench, arguments.seconds, report).await,
         // They bring their own fleets; see above.
-        Which::Agents | Which::Containers | Which::Thousand | Which::Applications => Ok(()),
+        Which::Agents
+        | Which::Containers
+        | Which::Thousand
+        | Which::Applications
+        | Which::Strangers => Ok(()),
         Which::Latency => latency::measure(bench, report).await,
         Which::Tasks => tasks::measure(bench, arguments.tasks, report).await,
     }

@@ -54,6 +54,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         agents: 3,
         database_url: None,
         otlp_endpoint: None,
+        scrape_listen: None,
         unlimited: false,
     };
     // The services end when told to, after the agents, also when Ctrl-C was first.

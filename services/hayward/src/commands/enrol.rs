@@ -21,6 +21,9 @@ pub struct Arguments {
     /// The most cpus it may say it has. Default: what it says.
     #[arg(long, value_name = "CPUS", value_parser = amounts::cpu_milli)]
     pub cpu: Option<u64>,
+    /// The pool that it may say it is in. Default: any.
+    #[arg(long, value_name = "POOL")]
+    pub pool: Option<String>,
 }
 
 impl Arguments {
@@ -41,6 +44,7 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let request = EnrolmentRequest {
         node: arguments.node,
         limit,
+        pool: arguments.pool,
     };
     let key = fresh_uuid().simple().to_string();
     let answer: Value = client.post("/v1/enrolments", &request, Some(&key)).await?;

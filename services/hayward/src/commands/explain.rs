@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use hayward_job_converter_api::Explanation;
+use hayward_job_converter_api::{Explanation, OthersLost};
 use serde_json::Value;
 
 use crate::commands::work::{Which, state_cell};
@@ -81,6 +81,15 @@ pub fn text(explanation: &Explanation, look: &Look) -> String {
     if !told.is_empty() {
         let _ = write!(text, "\n{}\n", told.join("\n"));
     }
+    if let Some(lost) = explanation.others_lost {
+        let OthersLost {
+            processes, quanta, ..
+        } = lost;
+        let _ = writeln!(
+            text,
+            "\nothers lost {processes} processes, {quanta} quanta, to it"
+        );
+    }
     text
 }
 
@@ -138,6 +147,7 @@ mod tests {
                     after_ms: 400,
                 },
             }],
+            others_lost: None,
             work: None,
             since: Some(at),
         };

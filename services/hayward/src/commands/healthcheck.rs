@@ -1,20 +1,32 @@
 //! `hayward healthcheck URL`: does it answer 200? For containers that have no other program to ask
-//! with. It is run every few seconds, so it is one connection by hand: no TLS, no redirects.
+//! with. It is run every few seconds, so it is one connection by hand and no client that keeps any.
 
-use std::io::{Read as _, Write as _};
+use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use hayward_service::client::{CA_FILE, CA_IN_KEYS, install_crypto};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
-    /// What to ask, as in `http://127.0.0.1:7400/readyz`.
+    /// What to ask, as in `https://127.0.0.1:7400/readyz`.
     #[arg(value_name = "URL")]
     pub url: String,
     /// Seconds to wait for the answer.
     #[arg(long, value_name = "SECONDS", default_value_t = 3, value_parser = limit())]
     pub timeout: u64,
+    /// The authority that signed the certificate. Else the one in the keys directory.
+    #[arg(long, value_name = "FILE", env = CA_FILE)]
+    pub ca: Option<PathBuf>,
+    /// The keys directory.
+    #[arg(long, value_name = "DIR", env = "HAYWARD_KEYS")]
+    pub keys: Option<PathBuf>,
 }
 
 fn limit() -> clap::builder::RangedU64ValueParser {
@@ -22,71 +34,179 @@ fn limit() -> clap::builder::RangedU64ValueParser {
 }
 
 pub fn run(arguments: &Arguments) -> anyhow::Result<()> {
-    let (host, path) = parts(&arguments.url)?;
+    let place = Place::of(&arguments.url)?;
     let limit = Duration::from_secs(arguments.timeout);
+    let host = &place.host;
     let address = host
         .to_socket_addrs()
         .ok()
         .and_then(|mut found| found.next())
         .with_context(|| format!("there is no address {host}"))?;
-    let mut stream = TcpStream::connect_timeout(&address, limit)
+    let stream = TcpStream::connect_timeout(&address, limit)
         .with_context(|| format!("cannot reach {host}"))?;
     stream.set_read_timeout(Some(limit))?;
     stream.set_write_timeout(Some(limit))?;
+    let status = if place.tls {
+        let in_keys = arguments.keys.as_ref().map(|keys| keys.join(CA_IN_KEYS));
+        let authority = arguments.ca.clone().or(in_keys);
+        let authority = authority.context("whose certificate to believe: say --ca or --keys")?;
+        ask(&place, locked(&place, stream, &authority)?)?
+    } else {
+        ask(&place, stream)?
+    };
+    match status.as_str() {
+        "200" => Ok(()),
+        _ => bail!("{} answered {status}", arguments.url),
+    }
+}
+
+/// What of it is known by this authority and no other.
+fn locked(
+    place: &Place,
+    stream: TcpStream,
+    authority: &Path,
+) -> anyhow::Result<StreamOwned<ClientConnection, TcpStream>> {
+    install_crypto();
+    let mut believed = RootCertStore::empty();
+    let read = || format!("cannot read {}", authority.display());
+    for certificate in CertificateDer::pem_file_iter(authority).with_context(read)? {
+        believed.add(certificate.with_context(read)?)?;
+    }
+    let config = ClientConfig::builder()
+        .with_root_certificates(believed)
+        .with_no_client_auth();
+    let (name, _) = place.host.rsplit_once(':').context("a host and a port")?;
+    let name = ServerName::try_from(name.trim_matches(['[', ']']).to_owned())
+        .with_context(|| format!("{name:?} is no name of a host"))?;
+    let connection = ClientConnection::new(Arc::new(config), name)?;
+    Ok(StreamOwned::new(connection, stream))
+}
+
+/// The status of the answer.
+fn ask(place: &Place, mut stream: impl Read + Write) -> anyhow::Result<String> {
+    let Place { host, path, .. } = place;
     // In one piece, as a server that reads once would like it.
     let request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes())?;
+    let silent = || format!("{host} did not answer");
+    stream.write_all(request.as_bytes()).with_context(silent)?;
     // `HTTP/1.1 200`
     let mut start = [0; 12];
-    stream
-        .read_exact(&mut start)
-        .with_context(|| format!("{host} did not answer"))?;
+    stream.read_exact(&mut start).with_context(silent)?;
     let start = String::from_utf8_lossy(&start);
-    match start
+    let status = start
         .strip_prefix("HTTP/1.")
-        .and_then(|rest| rest.split_once(' '))
-    {
-        Some((_, "200")) => Ok(()),
-        Some((_, status)) => bail!("{} answered {status}", arguments.url),
+        .and_then(|rest| rest.split_once(' '));
+    match status {
+        Some((_, status)) => Ok(status.to_owned()),
         None => bail!("{host} does not speak HTTP"),
     }
 }
 
-/// Host with port, and path.
-fn parts(url: &str) -> anyhow::Result<(String, String)> {
-    let Some(rest) = url.strip_prefix("http://") else {
-        bail!("{url:?} does not begin with http://")
-    };
-    if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
-        bail!("{url:?} has blanks in it");
+/// What an address is made of.
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    tls: bool,
+    /// With its port.
+    host: String,
+    path: String,
+}
+
+impl Place {
+    fn of(url: &str) -> anyhow::Result<Self> {
+        let (tls, rest) = match url.split_once("://") {
+            Some(("http", rest)) => (false, rest),
+            Some(("https", rest)) => (true, rest),
+            _ => bail!("{url:?} begins with neither http:// nor https://"),
+        };
+        if rest.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            bail!("{url:?} has blanks in it");
+        }
+        let (host, path) = match rest.find('/') {
+            Some(at) => rest.split_at(at),
+            None => (rest, "/"),
+        };
+        let named = host
+            .rsplit_once(':')
+            .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
+        let port = if tls { 443 } else { 80 };
+        let host = if named {
+            host.to_owned()
+        } else {
+            format!("{host}:{port}")
+        };
+        Ok(Self {
+            tls,
+            host,
+            path: path.to_owned(),
+        })
     }
-    let (host, path) = match rest.find('/') {
-        Some(at) => rest.split_at(at),
-        None => (rest, "/"),
-    };
-    let named = host
-        .rsplit_once(':')
-        .is_some_and(|(_, port)| port.parse::<u16>().is_ok());
-    let host = if named {
-        host.to_owned()
-    } else {
-        format!("{host}:80")
-    };
-    Ok((host, path.to_owned()))
 }
 
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
 
+    use rustls::pki_types::PrivateKeyDer;
+
     use super::*;
+
+    fn arguments(url: String, ca: Option<PathBuf>) -> Arguments {
+        Arguments {
+            url,
+            timeout: 3,
+            ca,
+            keys: None,
+        }
+    }
+
+    /// Answers one connection that shows a certificate of its own making, and says where.
+    fn locked_server() -> (String, String) {
+        install_crypto();
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
+        let key = PrivateKeyDer::try_from(made.signing_key.serialize_der()).unwrap();
+        let config = rustls::ServerConfig::builder()
+            .with_no_client_auth()
+            .with_single_cert(vec![made.cert.der().clone()], key)
+            .unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("https://{}/livez", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let connection = rustls::ServerConnection::new(Arc::new(config)).unwrap();
+            let mut stream = StreamOwned::new(connection, stream);
+            // Whoever does not believe it goes away before a word is said.
+            let _ = stream.read(&mut [0; 256]);
+            let _ = stream.write_all(b"HTTP/1.1 200 OK\r\n\r\n");
+        });
+        (url, made.cert.pem())
+    }
+
+    #[test]
+    fn s2_only_a_certificate_of_the_authority_is_believed() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("ca.pem");
+        let (url, own) = locked_server();
+        std::fs::write(&file, own).unwrap();
+        run(&arguments(url, Some(file.clone()))).unwrap();
+
+        let (url, _) = locked_server();
+        let told = run(&arguments(url.clone(), Some(file))).unwrap_err();
+        assert!(format!("{told:#}").contains("certificate"), "{told:#}");
+        let told = run(&arguments(url, None)).unwrap_err().to_string();
+        assert!(told.contains("--ca"), "{told}");
+    }
 
     #[test]
     fn an_address_has_a_host_a_port_and_a_path() {
-        let read = |url: &str| parts(url).unwrap();
-        assert_eq!(read("http://a:1/readyz"), ("a:1".into(), "/readyz".into()));
-        assert_eq!(read("http://a"), ("a:80".into(), "/".into()));
-        assert!(parts("https://a").is_err() && parts("http://a/b c").is_err());
+        let read = |url: &str| {
+            let Place { tls, host, path } = Place::of(url).unwrap();
+            (tls, host, path)
+        };
+        let plain = (false, "a:1".into(), "/readyz".into());
+        assert_eq!(read("http://a:1/readyz"), plain);
+        assert_eq!(read("http://a"), (false, "a:80".into(), "/".into()));
+        assert_eq!(read("https://a"), (true, "a:443".into(), "/".into()));
+        assert!(Place::of("ftp://a").is_err() && Place::of("http://a/b c").is_err());
     }
 
     #[test]
@@ -111,7 +231,7 @@ mod tests {
                 stream.write_all(answer.as_bytes()).unwrap();
                 String::from_utf8_lossy(&asked).into_owned()
             });
-            let asked = run(&Arguments { url, timeout: 3 });
+            let asked = run(&arguments(url, None));
             assert_eq!(asked.is_ok(), healthy, "{answer:?}: {asked:?}");
             assert!(
                 server

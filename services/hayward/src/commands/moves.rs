@@ -14,10 +14,15 @@ use serde_json::{Value, json};
 
 use crate::amounts;
 use crate::commands::work;
+use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::words::{clean, word};
 use crate::output::{Cell, Look, Table, Tone, note, toned};
 
+const PROCESSORS: Pages = Pages {
+    list: "processors",
+    next: "next_cursor",
+};
 /// Between two looks at a placement: short against anything a process does.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
@@ -167,7 +172,7 @@ fn said(view: &PlacementView) -> String {
 pub async fn list(session: Session, which: work::Which) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::User)?;
     let base = format!("/v1/deployments/{}", which.id);
-    let processors: Value = client.get(&format!("{base}/processors")).await?;
+    let processors = pages::all(&client, &format!("{base}/processors"), PROCESSORS).await?;
     let placements: Value = client.get(&format!("{base}/placements?limit=1000")).await?;
     let both = json!({ "processors": processors, "placements": placements });
     session

@@ -10,11 +10,16 @@ use hayward_vocabulary::UserName;
 use serde_json::{Value, json};
 
 use crate::commands::pool::write_secret;
+use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::words::duration;
 use crate::output::{Look, Table, note, read};
 
 const ROUTE: &str = "/v1/orchestrators";
+const ALL: Pages = Pages {
+    list: "orchestrators",
+    next: "next_cursor",
+};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -87,7 +92,7 @@ async fn create(session: &Session, create: Create) -> anyhow::Result<()> {
 
 async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::JobConverter, Role::Operator)?;
-    let answer = client.get(ROUTE).await?;
+    let answer = pages::all(&client, ROUTE, ALL).await?;
     session.out.answer(answer, |list: &OrchestratorList, look| {
         table(&list.orchestrators, look)
     })

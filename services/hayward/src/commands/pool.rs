@@ -13,11 +13,20 @@ use hayward_vocabulary::{AllocationId, UserName, WorkId};
 use serde_json::{Value, json};
 
 use crate::commands::submit::needs::Needs;
+use crate::connection::pages::{self, Pages};
 use crate::connection::{Role, Service, Session};
 use crate::output::words::word;
 use crate::output::{Look, Table, note, read};
 
 const POOLS: &str = "/v1/pools";
+const ALL: Pages = Pages {
+    list: "pools",
+    next: "next_cursor",
+};
+const WORKERS: Pages = Pages {
+    list: "workers",
+    next: "next_cursor",
+};
 
 #[derive(Debug, Clone, clap::Args)]
 pub struct Arguments {
@@ -180,7 +189,7 @@ pub fn write_secret(path: &Path, text: &str) -> anyhow::Result<()> {
 
 async fn list(session: &Session) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
-    let answer = client.get(POOLS).await?;
+    let answer = pages::all(&client, POOLS, ALL).await?;
     session
         .out
         .answer(answer, |list: &PoolList, look| table(&list.pools, look))
@@ -242,7 +251,8 @@ fn standing(pool: &PoolView) -> String {
 async fn show(session: &Session, pool: &WorkId) -> anyhow::Result<()> {
     let client = session.client(Service::RmScheduler, Role::Operator)?;
     let view: Value = client.get(&format!("{POOLS}/{pool}")).await?;
-    let workers: WorkerList = client.get(&format!("{POOLS}/{pool}/workers")).await?;
+    let workers = pages::all(&client, &format!("{POOLS}/{pool}/workers"), WORKERS).await?;
+    let workers: WorkerList = read(workers)?;
     session.out.answer(view, |view: &PoolView, look| {
         let mut text = table(std::slice::from_ref(view), look);
         for worker in &workers.workers {

@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hayward_service::auth::Groups;
+use anyhow::bail;
+use hayward_service::auth::{Groups, orchestrator_subject};
 use hayward_service::{Clock, Keys, Shutdown, SystemClock};
 use hayward_vocabulary::{NodeName, UserName};
 
@@ -39,6 +40,10 @@ pub struct Arguments {
     /// Make a token for this person to read audit records, and nothing else. May be repeated.
     #[arg(long = "auditor", value_name = "NAME")]
     pub auditors: Vec<UserName>,
+    /// Make a token for this program to read the metrics of services, and nothing else, as
+    /// Prometheus does. May be repeated.
+    #[arg(long = "scraper", value_name = "NAME")]
+    pub scrapers: Vec<UserName>,
     /// These people are in this group: lists of who may submit, limits and placement rules of
     /// queues name it. May be repeated. Without it they stay in the groups of their last token.
     #[arg(
@@ -51,6 +56,16 @@ pub struct Arguments {
     /// These people are in no group any more.
     #[arg(long, requires = "users")]
     pub no_groups: bool,
+    /// These people belong together: they are told of each other by name, and of all others by
+    /// amounts. Without it they stay in the tenant they are in.
+    #[arg(long, value_name = "NAME", conflicts_with = "no_tenant")]
+    pub tenant: Option<UserName>,
+    /// These people are in no tenant any more.
+    #[arg(long)]
+    pub no_tenant: bool,
+    /// This orchestrator is in the tenant too: it acts for nobody outside. May be repeated.
+    #[arg(long = "tenant-orchestrator", value_name = "NAME")]
+    pub tenant_orchestrators: Vec<UserName>,
     /// The services are also reached by this host name or address: it stands in their
     /// certificates. May be repeated.
     #[arg(long = "tls-name", value_name = "NAME")]
@@ -73,7 +88,7 @@ const READ_BY_THEN: Duration = Duration::from_secs(5);
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     let given = arguments.no_groups || !arguments.groups.is_empty();
-    let groups = given.then(|| Groups::new(arguments.groups));
+    let groups = given.then(|| Groups::new(arguments.groups.clone()));
     let groups = groups.transpose()?;
     if arguments.new_issuer {
         let keys = Keys::open(&arguments.keys)?;
@@ -91,6 +106,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         // Those of people who are not named here too.
         prepare::renew_all(&keys)?;
     }
+    set_tenants(&keys, &arguments)?;
     for user in &arguments.users {
         match &groups {
             Some(groups) => prepare::user_token_in(&keys, user.as_str(), groups.clone())?,
@@ -100,6 +116,9 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
     for name in &arguments.auditors {
         prepare::auditor_token(&keys, name.as_str())?;
     }
+    for name in &arguments.scrapers {
+        prepare::scraper_token(&keys, name.as_str())?;
+    }
     if let Some(url) = &arguments.admin_url {
         prepare::database(&keys, url, false).await?;
     }
@@ -108,6 +127,31 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         keep(&keys, &arguments.tls_names).await?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn set_tenants(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
+    let Arguments {
+        tenant,
+        no_tenant,
+        users,
+        tenant_orchestrators,
+        ..
+    } = arguments;
+    let said = *no_tenant || tenant.is_some();
+    let named = !users.is_empty() || !tenant_orchestrators.is_empty();
+    if said && !named {
+        bail!("say who: --user NAME or --tenant-orchestrator NAME");
+    }
+    if !said && !tenant_orchestrators.is_empty() {
+        bail!("say into which tenant: --tenant NAME or --no-tenant");
+    }
+    if said {
+        let programs = tenant_orchestrators.iter().map(orchestrator_subject);
+        for name in users.iter().map(ToString::to_string).chain(programs) {
+            keys.set_tenant(&name, tenant.as_ref())?;
+        }
+    }
+    Ok(())
 }
 
 async fn keep(keys: &Keys, names: &[String]) -> anyhow::Result<()> {

@@ -48,7 +48,7 @@ pub fn text(shares: &Shares, look: &Look) -> String {
         let _ = writeln!(text, "\npool {pool} is planned outside: hayward planners");
     }
     text.push_str(&taken_back(&shares.budgets));
-    let asked = shares.classes.iter().any(|class| !class.users.is_empty());
+    let asked = shares.classes.iter().any(is_asked);
     if asked {
         let _ = write!(text, "\n{}", turns(&shares.priorities, look));
         let _ = write!(text, "\n{}", tree(shares, look));
@@ -110,7 +110,9 @@ fn taken_back(budgets: &Budgets) -> String {
     let pools = pools.map(|it| of(format!("pool {}", it.pool), it.spent, it.allowed));
     let users = budgets.users.iter();
     let users = users.map(|it| of(it.user.to_string(), it.spent, it.allowed));
-    let said: Vec<String> = pools.chain(users).collect();
+    let others = budgets.others.iter().filter(|it| it.spent > 0);
+    let others = others.map(|it| of(format!("others in {}", it.tree), it.spent, None));
+    let said: Vec<String> = pools.chain(users).chain(others).collect();
     if said.is_empty() {
         return String::new();
     }
@@ -174,11 +176,7 @@ fn tree(shares: &Shares, look: &Look) -> String {
     let header = ["class / user / work", "due", "held", "held of due", ""];
     let mut table = Table::new(header).numbers(&[1, 2]);
     let whole = shares.capacity.max(shares.held);
-    for class in shares
-        .classes
-        .iter()
-        .filter(|class| !class.users.is_empty())
-    {
+    for class in shares.classes.iter().filter(|class| is_asked(class)) {
         let name = toned(name_of(class), Tone::Good);
         table.row(row(
             name,
@@ -194,8 +192,20 @@ fn tree(shares: &Shares, look: &Look) -> String {
                 table.row(row(name, &work.tally, whole, processes(work)));
             }
         }
+        if let Some(others) = &class.others {
+            let name = match others.users {
+                1 => "  one other user".to_owned(),
+                users => format!("  {users} other users"),
+            };
+            let note = notes(&others.tally, others.left);
+            table.row(row(name.into(), &others.tally, whole, note));
+        }
     }
     table.text(look)
+}
+
+fn is_asked(class: &ClassShare) -> bool {
+    !class.users.is_empty() || class.others.is_some()
 }
 
 fn row(name: Cell, tally: &Tally, whole: u64, note: String) -> [Cell; 5] {

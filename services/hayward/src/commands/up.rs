@@ -1,6 +1,7 @@
 //! `hayward up`: a whole fleet by one command, and nothing left of it afterwards.
 
 use std::fmt::Write as _;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
 use std::sync::Arc;
@@ -46,6 +47,9 @@ pub struct Arguments {
     /// Where to send traces, metrics and logs (OTLP over HTTP).
     #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
     pub otlp_endpoint: Option<String>,
+    /// Where Prometheus may ask for metrics, at `/metrics`, with a token; such as 127.0.0.1:9464.
+    #[arg(long, env = "HAYWARD_SCRAPE_LISTEN", value_name = "ADDRESS")]
+    pub scrape_listen: Option<SocketAddr>,
     /// Callers are not held back: for benchmarks, which ask as fast as they are answered.
     #[arg(skip)]
     pub unlimited: bool,
@@ -63,7 +67,11 @@ fn directory(text: &str) -> Result<String, String> {
 pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<ExitCode> {
     // The services outlast the word, so that agents are heard when they end: see `Up::stop`.
     let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
-    let _telemetry = telemetry::init("up", &quiet(arguments.otlp_endpoint.clone()))?;
+    let heard = FrameSettings {
+        scrape_listen: arguments.scrape_listen,
+        ..quiet(arguments.otlp_endpoint.clone())
+    };
+    let _telemetry = telemetry::init("up", &heard)?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
     let ports = Ports::from(arguments.port);
     let up = Up::start(state, ports, &arguments, &shutdown).await?;
@@ -134,6 +142,7 @@ impl Up {
             suspect_ms: 3_000,
             lost_ms: 8_000,
             otlp_endpoint: arguments.otlp_endpoint.clone(),
+            scrape_listen: arguments.scrape_listen,
             unlimited: arguments.unlimited,
         };
         let fleet = match Fleet::start(&plan, shutdown).await {

@@ -13,13 +13,12 @@ use hayward_service::{Client, Keys, SystemClock, TokenSource};
 use hayward_vocabulary::{NodeName, Size};
 use tokio::task::JoinSet;
 
+use super::ground::Ground;
 use super::process::Process;
 use super::real;
 use super::report::Report;
 use super::wire::{Line, request};
-use crate::database::Database;
 use crate::fleet::Ports;
-use crate::prepare;
 
 /// Milliseconds between two heartbeats of an agent.
 const PERIOD_MS: u64 = 5_000;
@@ -38,24 +37,18 @@ pub async fn measure(agents: u64, seconds: u64, report: &mut Report) -> anyhow::
         (1..=100_000).contains(&agents),
         "--agents takes 1 to 100,000"
     );
-    let home = tempfile::Builder::new()
-        .prefix("hayward-bench-")
-        .tempdir()?;
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-    std::fs::set_permissions(home.path(), mode)?;
-    let keys = prepare::keys(&home.path().join("keys"), &[])?;
-    let database = Database::open(None, &home.path().join("pg"), &keys).await?;
+    let ground = Ground::open(&[], "bench").await?;
     let stand = Stand {
-        issuer: keys.issuer(Arc::new(SystemClock))?,
-        url: database.urls["node_status"].clone(),
-        keys,
+        issuer: ground.keys.issuer(Arc::new(SystemClock))?,
+        url: ground.database.urls["node_status"].clone(),
+        keys: ground.keys,
     };
     let measured = async {
         stand.crowd(agents, seconds.min(8), report).await?;
         stand.returning(report).await
     };
     let measured = measured.await;
-    database.stop().await;
+    ground.database.stop().await;
     measured
 }
 

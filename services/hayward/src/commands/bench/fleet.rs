@@ -40,6 +40,7 @@ impl BenchFleet {
             agents,
             database_url: None,
             otlp_endpoint: None,
+            scrape_listen: None,
             unlimited: true,
         };
         let up = Up::start(state, Ports::free()?, &arguments, shutdown).await?;

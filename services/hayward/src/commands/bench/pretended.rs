@@ -9,13 +9,11 @@ use hayward_container_manager_api::ContainerList;
 use hayward_node_status_api::{Health, NodeList};
 use hayward_service::{Client, Keys, TokenSource};
 use hayward_vocabulary::{NodeName, Timestamp};
-use tempfile::TempDir;
 use tokio::process::{Child, Command};
 
+use super::ground::Ground;
 use super::process::Process;
-use crate::database::Database;
 use crate::fleet::{Addresses, Ports};
-use crate::prepare;
 
 const PATIENCE: Duration = Duration::from_mins(4);
 const LOOK: Duration = Duration::from_millis(500);
@@ -25,47 +23,36 @@ const PAGE: usize = 1_000;
 pub struct Pretended {
     pub addresses: Addresses,
     pub services: Vec<(&'static str, Process)>,
-    keys: Keys,
+    ground: Ground,
     nodes: u32,
     agents: Child,
-    database: Database,
-    _home: TempDir,
 }
 
 impl Pretended {
     /// Starts a fleet of `nodes` machines that have `memory_bytes` each, and waits until all are
     /// healthy.
     pub async fn start(nodes: u32, memory_bytes: u64) -> anyhow::Result<Self> {
-        let home = tempfile::Builder::new()
-            .prefix("hayward-bench-")
-            .tempdir()?;
-        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
-        std::fs::set_permissions(home.path(), mode)?;
         let names = (1..=nodes).map(|number| NodeName::new(format!("sim-{number:04}")));
         let names: Vec<NodeName> = names.collect::<Result<_, _>>()?;
-        let keys = prepare::keys(&home.path().join("keys"), &names)?;
-        prepare::user_token(&keys, "bench")?;
-        let database = Database::open(None, &home.path().join("pg"), &keys).await?;
+        let ground = Ground::open(&names, "bench").await?;
         let addresses = Ports::free()?.addresses();
         let mut services = Vec::new();
         for (name, url) in addresses.named() {
             let role = name.replace('-', "_");
-            let database = database.urls.get(&role).context("no database")?;
+            let database = ground.database.urls.get(&role).context("no database")?;
             let mut settings = urls(&addresses);
             settings.push(("HAYWARD_DATABASE_URL", database.clone()));
             let port = url.rsplit(':').next().unwrap_or_default().parse()?;
-            let process = Process::start(name, port, keys.dir(), &settings).await?;
+            let process = Process::start(name, port, ground.keys.dir(), &settings).await?;
             services.push((name, process));
         }
-        let agents = agents(&keys, &addresses, (nodes, memory_bytes))?;
+        let agents = agents(&ground.keys, &addresses, (nodes, memory_bytes))?;
         let fleet = Self {
             addresses,
             services,
-            keys,
+            ground,
             nodes,
             agents,
-            database,
-            _home: home,
         };
         let client = fleet.client(&fleet.addresses.node_status, "operator")?;
         until("all nodes are healthy", async || {
@@ -77,7 +64,7 @@ impl Pretended {
 
     /// A client of one service with one of the fleet's own tokens.
     pub fn client(&self, url: &str, token: &str) -> anyhow::Result<Client> {
-        Client::from_list(url, TokenSource::file(self.keys.token_path(token)))
+        Client::from_list(url, TokenSource::file(self.ground.keys.token_path(token)))
     }
 
     pub async fn stop(mut self) -> anyhow::Result<()> {
@@ -86,7 +73,7 @@ impl Pretended {
         for (_, process) in self.services.into_iter().rev() {
             process.stop().await?;
         }
-        self.database.stop().await;
+        self.ground.database.stop().await;
         Ok(())
     }
 

@@ -2,15 +2,16 @@
 //! protocol, section 13): many small applications and few large ones, and the same with ten
 //! thousand asks in the way that no node can take.
 
-use std::sync::Arc;
-
+use hayward_job_converter_api::applications::{BulkTasks, NamedTask, TaskSubmission};
 use hayward_rm_scheduler_api::policy::PolicyView;
+use hayward_service::Client;
 use hayward_service::clock::{self, Clock as _, SystemClock};
-use hayward_service::{Client, ClientError};
 use hayward_vocabulary::Timestamp;
 use hayward_vocabulary::resources::GIB;
 use http::Method;
 use http::header::IF_MATCH;
+use serde::Serialize;
+use serde::de::IgnoredAny;
 use serde_json::{Value, json};
 
 use super::pretended::{Pretended, is_empty, running, until};
@@ -23,6 +24,8 @@ const MEMORY: u64 = 4 * GIB;
 const CLIENTS: usize = 32;
 /// Applications and the tasks of each.
 const SHAPES: [(u64, u64); 4] = [(1, 5_000), (10, 1_000), (100, 100), (1_000, 10)];
+/// Tasks in one request.
+const AT_ONCE: usize = 1_000;
 /// Asks for more than any node has.
 const UNPLACEABLE: u64 = 10_000;
 
@@ -42,13 +45,18 @@ async fn shapes(fleet: &Pretended, report: &mut Report) -> anyhow::Result<()> {
     let plain = bench.service(SHAPES[0].1).await?;
     divide(fleet).await?;
     for shape in SHAPES {
-        bench.shape(shape, "", plain, report).await?;
+        let alone = ("", Asked::InBulk);
+        bench.shape(shape, alone, plain, report).await?;
     }
-    bench.submit("aside", (1, UNPLACEABLE), "1000Gi").await?;
+    let single = (", one request each", Asked::OneByOne);
+    for shape in [SHAPES[0], SHAPES[1]] {
+        bench.shape(shape, single, plain, report).await?;
+    }
+    let nowhere = ("1000Gi", Asked::InBulk);
+    bench.submit("aside", (1, UNPLACEABLE), nowhere).await?;
     for shape in SHAPES {
-        bench
-            .shape(shape, ", 10,000 asks in the way", plain, report)
-            .await?;
+        let beside = (", 10,000 asks in the way", Asked::InBulk);
+        bench.shape(shape, beside, plain, report).await?;
     }
     Ok(())
 }
@@ -65,6 +73,28 @@ async fn divide(fleet: &Pretended) -> anyhow::Result<()> {
         .header(IF_MATCH, &format!("\"{}\"", view.generation));
     call.body(&policy).send::<Value>().await?;
     Ok(())
+}
+
+/// How tasks are asked for.
+#[derive(Debug, Clone, Copy)]
+enum Asked {
+    InBulk,
+    OneByOne,
+}
+
+/// So many tasks, in requests of as many as fit into one.
+fn bulks(task: &TaskSubmission, tasks: u64) -> impl Iterator<Item = BulkTasks> {
+    let starts = (0..tasks).step_by(AT_ONCE);
+    starts.map(move |start| {
+        let numbers = start..tasks.min(start + AT_ONCE as u64);
+        let named = |number: u64| NamedTask {
+            id: number.to_string(),
+            task: task.clone(),
+        };
+        BulkTasks {
+            tasks: numbers.map(named).collect(),
+        }
+    })
 }
 
 struct Bench {
@@ -90,13 +120,13 @@ impl Bench {
     async fn shape(
         &self,
         (apps, tasks): (u64, u64),
-        aside: &str,
+        (aside, how): (&str, Asked),
         plain: f64,
         report: &mut Report,
     ) -> anyhow::Result<()> {
-        let name = format!("{apps}x{tasks}");
+        let name = format!("{apps}x{tasks}-{how:?}");
         let begun = SystemClock.now();
-        self.submit(&name, (apps, tasks), "1Gi").await?;
+        self.submit(&name, (apps, tasks), ("1Gi", how)).await?;
         let asked_ms = SystemClock.now().ms_since(begun);
         let rate = self.rate(apps * tasks, begun).await?;
         let what = format!("{apps} applications of {tasks} tasks{aside}");
@@ -120,7 +150,7 @@ impl Bench {
         &self,
         name: &str,
         (apps, tasks): (u64, u64),
-        memory: &str,
+        (memory, how): (&str, Asked),
     ) -> anyhow::Result<()> {
         let queue = |app: u64| {
             if app.is_multiple_of(2) {
@@ -131,24 +161,36 @@ impl Bench {
         };
         let each = (0..apps).map(|app| {
             let path = format!("/v1/applications/{name}-{app}");
-            (path, json!({ "queueName": queue(app) }))
+            (Method::PUT, path, json!({ "queueName": queue(app) }))
         });
-        self.put_all(each).await?;
-        let task = Arc::new(json!({
+        self.send_all(each).await?;
+        let task: TaskSubmission = serde_json::from_value(json!({
             "command": ["sleep", "1000"], "resources": { "memory": memory },
-        }));
-        // As clients of their own would: one task of each in turn.
-        let each = (0..tasks).flat_map(|task| (0..apps).map(move |app| (app, task)));
-        let each = each.map(|(app, number)| {
-            let path = format!("/v1/applications/{name}-{app}/tasks/{number}");
-            (path, Value::clone(&task))
-        });
-        self.put_all(each).await
+        }))?;
+        match how {
+            // As who scales a program: each application is one request, or a few.
+            Asked::InBulk => {
+                let each = (0..apps).flat_map(|app| bulks(&task, tasks).map(move |it| (app, it)));
+                let path = |app| format!("/v1/applications/{name}-{app}/tasks");
+                let each = each.map(|(app, bulk)| (Method::POST, path(app), bulk));
+                self.send_all(each).await
+            }
+            // As clients of their own: one task of each in turn.
+            Asked::OneByOne => {
+                let each = (0..tasks).flat_map(|task| (0..apps).map(move |app| (app, task)));
+                let path = |(app, number)| format!("/v1/applications/{name}-{app}/tasks/{number}");
+                let each = each.map(|one| (Method::PUT, path(one), task.clone()));
+                self.send_all(each).await
+            }
+        }
     }
 
-    async fn put_all(&self, each: impl Iterator<Item = (String, Value)>) -> anyhow::Result<()> {
+    async fn send_all<B: Serialize + Send + Sync + 'static>(
+        &self,
+        each: impl Iterator<Item = (Method, String, B)>,
+    ) -> anyhow::Result<()> {
         let mut open = tokio::task::JoinSet::new();
-        for (path, body) in each {
+        for (method, path, body) in each {
             if open.len() >= CLIENTS
                 && let Some(done) = open.join_next().await
             {
@@ -156,8 +198,9 @@ impl Bench {
             }
             let client = self.jobs.clone();
             open.spawn(async move {
-                let _: Value = client.put(&path, &body).await?;
-                Ok::<_, ClientError>(())
+                let key = clock::fresh_uuid().to_string();
+                let call = client.call(method, path).idempotency_key(&key);
+                call.body(&body).send::<IgnoredAny>().await.map(drop)
             });
         }
         while let Some(done) = open.join_next().await {

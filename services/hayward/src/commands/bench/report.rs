@@ -32,7 +32,7 @@ impl Report {
     pub fn times(&mut self, what: &str, (ms, baseline): (f64, f64), against: &str) {
         let told = format!("{baseline:.1} ms {against}");
         let ratio = format!("{:.1}", ms / baseline.max(0.001));
-        self.push(what, format!("{ms:.0} ms"), told, ratio);
+        self.push(what, format!("{ms:.1} ms"), told, ratio);
     }
 
     fn push(&mut self, what: &str, value: String, baseline: String, ratio: String) {

@@ -107,7 +107,7 @@ impl Work {
 
     /// Blocks, with evacuation, the busiest node that nobody has reserved.
     pub async fn block_a_node(&self, up: &Up) -> anyhow::Result<NodeName> {
-        let list: AllocationList = self.scheduler.get("/v1/allocations").await?;
+        let list: AllocationList = self.scheduler.get("/v1/allocations?limit=1000").await?;
         let reserved = list
             .allocations
             .iter()

@@ -90,6 +90,7 @@ fn a_tree_of_shares() {
         left: 1,
         tally: tally(12, 13, 1),
         users,
+        others: None,
     };
     let shares = Shares {
         round: 41,
@@ -123,6 +124,7 @@ fn a_tree_of_shares() {
             due_quantum_ms: 120_000,
             received_quantum_ms: 118_000,
         }],
+        ledger_of_others: Vec::new(),
         budgets: Budgets::default(),
     };
     insta::assert_snapshot!(text(

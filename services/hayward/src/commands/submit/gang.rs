@@ -5,11 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use hayward_job_converter_api::applications::{
-    ApplicationSubmission, ApplicationView, TaskSubmission,
+    ApplicationSubmission, ApplicationView, BulkTasks, BulkTasksAdded, NamedTask, TaskSubmission,
 };
 use hayward_service::Client;
 use hayward_service::clock::fresh_uuid;
@@ -23,6 +23,10 @@ use crate::output::{note, print, read};
 
 /// Stands for the number of a task in its group.
 const NUMBER: &str = "{task}";
+/// Tasks in one request.
+const AT_ONCE: usize = 1_000;
+/// Between two looks.
+const PAUSE: Duration = Duration::from_millis(300);
 
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -82,10 +86,13 @@ impl Gang {
         }
     }
 
-    fn tasks(&self) -> impl Iterator<Item = (String, TaskSubmission)> {
+    fn tasks(&self) -> impl Iterator<Item = NamedTask> {
         self.groups.iter().flat_map(|group| {
             let count = group.tasks.unwrap_or(group.min_member);
-            (0..count).map(|number| (format!("{}-{number}", group.name), group.task(number)))
+            (0..count).map(|number| NamedTask {
+                id: format!("{}-{number}", group.name),
+                task: group.task(number),
+            })
         })
     }
 }
@@ -114,10 +121,7 @@ pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<
     let id = gang.id.clone().unwrap_or_else(fresh);
     let path = format!("/v1/applications/{id}");
     let view: ApplicationView = client.put(&path, &gang.application()).await?;
-    for (task, submission) in gang.tasks() {
-        let path = format!("/v1/applications/{id}/tasks/{task}");
-        client.put::<_, Value>(&path, &submission).await?;
-    }
+    add(&client, &id, gang.tasks().collect()).await?;
     if !view.ignored_fields.is_empty() {
         let fields = view.ignored_fields.join(", ");
         note(&format!("it is there already, with another {fields}"));
@@ -128,12 +132,51 @@ pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<
     if then.wait {
         return wait(session, &client, &id, then).await;
     }
+    if then.quiet && !session.out.json {
+        return Ok(ExitCode::SUCCESS);
+    }
+    let answer = heard(&client, &path).await?;
+    let view: ApplicationView = read(answer.clone())?;
     if session.out.json {
-        session.out.json(&client.get::<Value>(&path).await?)?;
-    } else if !then.quiet {
+        session.out.json(&answer)?;
+    } else {
+        note(&apps::in_short(&view));
         note(&format!("see it with: hayward app {id}"));
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if view.failure.is_some() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// The application with what its queue says of it: a refusal, or why it cannot start and what
+/// could. Where nobody answers soon, as it is.
+async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
+    const PATIENCE: Duration = Duration::from_secs(3);
+    let since = Instant::now();
+    loop {
+        let answer: Value = client.get(path).await?;
+        let view: ApplicationView = read(answer.clone())?;
+        let goes_on = view.task_states.keys().any(|state| state != "New");
+        let said = view.failure.is_some() || !view.why.is_empty();
+        if said || goes_on || since.elapsed() >= PATIENCE {
+            return Ok(answer);
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Those that are there stay as they are, so a file may be sent again.
+async fn add(client: &Client, id: &str, tasks: Vec<NamedTask>) -> anyhow::Result<()> {
+    let path = format!("/v1/applications/{id}/tasks?atomic=true");
+    for some in tasks.chunks(AT_ONCE) {
+        let tasks = some.to_vec();
+        let key = fresh_uuid().to_string();
+        let bulk = BulkTasks { tasks };
+        let _: BulkTasksAdded = client.post(&path, &bulk, Some(&key)).await?;
+    }
+    Ok(())
 }
 
 async fn wait(
@@ -142,8 +185,6 @@ async fn wait(
     id: &str,
     then: &Then,
 ) -> anyhow::Result<ExitCode> {
-    /// Between two looks.
-    const PAUSE: Duration = Duration::from_millis(300);
     let path = format!("/v1/applications/{id}");
     let mut said = String::new();
     let answer = loop {
@@ -199,12 +240,12 @@ groups:
         let unnamed = Gang::read(&FILE.replace("pool: batch\n", "")).unwrap();
         assert_eq!(unnamed.application().pool, None);
         assert_eq!(application.task_groups[0]["minResource"]["cpu"], "500m");
-        let tasks: Vec<(String, TaskSubmission)> = gang.tasks().collect();
-        let names: Vec<&str> = tasks.iter().map(|(name, _)| name.as_str()).collect();
+        let tasks: Vec<NamedTask> = gang.tasks().collect();
+        let names: Vec<&str> = tasks.iter().map(|it| it.id.as_str()).collect();
         let expected = ["worker-0", "worker-1", "driver-0", "driver-1", "driver-2"];
         assert_eq!(names, expected);
-        assert_eq!(tasks[1].1.command, ["/bin/train", "1"]);
-        assert_eq!(tasks[4].1.task_group_name.as_deref(), Some("driver"));
+        assert_eq!(tasks[1].task.command, ["/bin/train", "1"]);
+        assert_eq!(tasks[4].task.task_group_name.as_deref(), Some("driver"));
     }
 
     #[test]

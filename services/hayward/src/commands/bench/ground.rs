@@ -1,0 +1,34 @@
+//! What services that are processes of their own stand on: keys, and a Postgres, in a folder that
+//! goes with them.
+
+use hayward_service::Keys;
+use hayward_vocabulary::NodeName;
+use tempfile::TempDir;
+
+use crate::database::Database;
+use crate::prepare;
+
+pub struct Ground {
+    pub keys: Keys,
+    pub database: Database,
+    _home: TempDir,
+}
+
+impl Ground {
+    /// With tokens for these nodes, and for a user of this name.
+    pub async fn open(nodes: &[NodeName], user: &str) -> anyhow::Result<Self> {
+        let home = tempfile::Builder::new()
+            .prefix("hayward-bench-")
+            .tempdir()?;
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o711);
+        std::fs::set_permissions(home.path(), mode)?;
+        let keys = prepare::keys(&home.path().join("keys"), nodes)?;
+        prepare::user_token(&keys, user)?;
+        let database = Database::open(None, &home.path().join("pg"), &keys).await?;
+        Ok(Self {
+            keys,
+            database,
+            _home: home,
+        })
+    }
+}

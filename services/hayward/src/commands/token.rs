@@ -1,0 +1,245 @@
+//! `hayward token`: the tokens of a keys directory, for whoever keeps the fleet's keys. It asks no
+//! service: who can write there holds the issuer's key, and services read what is revoked
+//! themselves.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use hayward_service::auth::{Refusal, TokenLife, Verifier};
+use hayward_service::{Clock, Keys, Scope, SystemClock};
+use hayward_vocabulary::{NodeName, Timestamp, UserName};
+use serde::{Deserialize, Serialize};
+
+use crate::output::{Look, Output, Table};
+use crate::{prepare, state};
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Arguments {
+    /// The keys directory. Default: that of the fleet of `hayward up`.
+    #[arg(long, global = true, value_name = "DIR")]
+    pub keys: Option<PathBuf>,
+    #[command(subcommand)]
+    pub act: Act,
+}
+
+#[derive(Debug, Clone, clap::Subcommand)]
+pub enum Act {
+    /// Make a token and put it into the directory; without a renewal it ends by itself
+    Issue(Issue),
+    /// Say whose tokens there are and until when they are good
+    List,
+    /// Refuse a token from now on; services see it within two seconds
+    Revoke(Named),
+    /// Make another token in its place, and refuse the one of before
+    Rotate(Named),
+}
+
+#[derive(Debug, Clone, clap::Args)]
+#[group(required = true, multiple = false)]
+pub struct Issue {
+    /// For this person to submit work; they stay in their groups.
+    #[arg(long, value_name = "NAME")]
+    pub user: Option<UserName>,
+    /// For this person to read everything and change nothing.
+    #[arg(long, value_name = "NAME")]
+    pub viewer: Option<UserName>,
+    /// For this person to read audit records, and nothing else.
+    #[arg(long, value_name = "NAME")]
+    pub auditor: Option<UserName>,
+    /// For the agent of this node.
+    #[arg(long, value_name = "NODE")]
+    pub agent: Option<NodeName>,
+}
+
+#[derive(Debug, Clone, clap::Args)]
+pub struct Named {
+    /// As `hayward token list` names it.
+    #[arg(value_name = "TOKEN")]
+    pub name: String,
+}
+
+/// A file of the directory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Listed {
+    /// Of the file, without its ending.
+    pub name: String,
+    /// Whom it names; absent where it is none of ours.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subject: Option<String>,
+    pub scopes: Vec<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ends_at: Option<Timestamp>,
+    /// Why it is not accepted now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
+pub fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> anyhow::Result<()> {
+    let fleets = || state.unwrap_or_else(state::default_dir).join("keys");
+    let keys = Keys::open(arguments.keys.unwrap_or_else(fleets))?;
+    act(&keys, arguments.act, out)
+}
+
+fn act(keys: &Keys, act: Act, out: Output) -> anyhow::Result<()> {
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+    match act {
+        Act::Issue(issue) => {
+            let name = issued(keys, &issue)?;
+            println!("{}", keys.token_path(&name).display());
+        }
+        Act::List => {
+            let all = list(keys, &clock)?;
+            let answer = serde_json::to_value(&all)?;
+            out.answer(answer, |all: &Vec<Listed>, look| table(all, look))?;
+        }
+        Act::Revoke(named) => {
+            revoke(keys, &clock, &named.name)?;
+            println!("{} is refused from now on", named.name);
+        }
+        Act::Rotate(named) => {
+            rotate(keys, &clock, &named.name)?;
+            println!("{}", keys.token_path(&named.name).display());
+        }
+    }
+    Ok(())
+}
+
+/// Returns the name of its file.
+fn issued(keys: &Keys, issue: &Issue) -> anyhow::Result<String> {
+    if let Some(user) = &issue.user {
+        prepare::user_token(keys, user.as_str())?;
+        return Ok(format!("user-{user}"));
+    }
+    if let Some(node) = &issue.agent {
+        prepare::agent_token(keys, node)?;
+        return Ok(format!("agent-{node}"));
+    }
+    if let Some(name) = &issue.auditor {
+        prepare::auditor_token(keys, name.as_str())?;
+        return Ok(format!("auditor-{name}"));
+    }
+    let name = issue.viewer.as_ref().context("say for whom")?;
+    prepare::viewer_token(keys, name.as_str())?;
+    Ok(format!("viewer-{name}"))
+}
+
+fn list(keys: &Keys, clock: &Arc<dyn Clock>) -> anyhow::Result<Vec<Listed>> {
+    let verifier = keys.verifier(Arc::clone(clock))?;
+    let names = keys.token_names()?.into_iter();
+    Ok(names.map(|name| listed(keys, &verifier, name)).collect())
+}
+
+fn listed(keys: &Keys, verifier: &Verifier, name: String) -> Listed {
+    // What cannot be read is told as what it is not, and the others are told all the same.
+    let token = keys.token(&name).unwrap_or_default();
+    let known = verifier.named_by(&token).ok();
+    let life = known.as_ref().and_then(|_| TokenLife::of(&token));
+    let scopes = known.iter().flat_map(|it| &it.scopes);
+    Listed {
+        name,
+        scopes: scopes.map(Scope::to_string).collect(),
+        subject: known.as_ref().map(|it| it.name.clone()),
+        ends_at: life.map(|it| Timestamp::from_unix_ms(it.ends_s() * 1_000)),
+        refused: verifier
+            .verify(&token)
+            .err()
+            .map(|it: Refusal| it.to_string()),
+    }
+}
+
+fn table(all: &[Listed], look: &Look) -> String {
+    let mut table = Table::new(["token", "names", "may", "good until", ""]);
+    for one in all {
+        table.row([
+            one.name.clone().into(),
+            one.subject.clone().unwrap_or_default().into(),
+            one.scopes.join(", ").into(),
+            one.ends_at
+                .map_or(String::new(), |it| it.to_string())
+                .into(),
+            one.refused.clone().unwrap_or_default().into(),
+        ]);
+    }
+    table.text(look)
+}
+
+fn revoke(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
+    let verifier = keys.verifier(Arc::clone(clock))?;
+    let token = keys.token(name)?;
+    let id = verifier.id_of(&token);
+    keys.revoke(&id.with_context(|| format!("{name} is no token of this fleet"))?)
+}
+
+/// The new one first: whoever reads the file finds a good token at any time.
+fn rotate(keys: &Keys, clock: &Arc<dyn Clock>, name: &str) -> anyhow::Result<()> {
+    let verifier = keys.verifier(Arc::clone(clock))?;
+    let token = keys.token(name)?;
+    let before = verifier.id_of(&token);
+    let before = before.with_context(|| format!("{name} is no token of this fleet"))?;
+    let named = verifier.named_by(&token)?;
+    ensure!(
+        named.act_as.is_empty(),
+        "an orchestrator's token is renewed at /v1/orchestrators/NAME/credentials"
+    );
+    prepare::renew_one(keys, clock, (name, &named))?;
+    keys.revoke(&before)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fleet() -> (tempfile::TempDir, Keys, Arc<dyn Clock>) {
+        let dir = tempfile::tempdir().unwrap();
+        let keys = Keys::create(dir.path().join("keys")).unwrap();
+        let issue = |user: Option<&str>, viewer: Option<&str>| Issue {
+            user: user.map(|it| it.parse().unwrap()),
+            viewer: viewer.map(|it| it.parse().unwrap()),
+            auditor: None,
+            agent: None,
+        };
+        assert_eq!(
+            issued(&keys, &issue(Some("ada"), None)).unwrap(),
+            "user-ada"
+        );
+        assert_eq!(
+            issued(&keys, &issue(None, Some("eve"))).unwrap(),
+            "viewer-eve"
+        );
+        (dir, keys, Arc::new(SystemClock))
+    }
+
+    #[test]
+    fn tokens_are_listed_with_what_they_allow_and_why_they_are_refused() {
+        let (_dir, keys, clock) = fleet();
+        std::fs::write(keys.token_path("stray"), "no token").unwrap();
+        let all = list(&keys, &clock).unwrap();
+        let names: Vec<_> = all.iter().map(|it| it.name.as_str()).collect();
+        assert_eq!(names, ["stray", "user-ada", "viewer-eve"]);
+        assert_eq!(all[1].scopes, ["submitter"]);
+        assert_eq!(all[2].subject.as_deref(), Some("eve"));
+        assert!(all[1].refused.is_none() && all[1].ends_at > Some(clock.now()));
+        assert!(all[0].refused.is_some() && all[0].subject.is_none());
+    }
+
+    #[test]
+    fn s8_a_revoked_token_is_refused_and_a_rotated_one_has_a_successor() {
+        let (_dir, keys, clock) = fleet();
+        let before = keys.token("user-ada").unwrap();
+        revoke(&keys, &clock, "viewer-eve").unwrap();
+        rotate(&keys, &clock, "user-ada").unwrap();
+        let verifier = keys.verifier(Arc::clone(&clock)).unwrap();
+        let refused = |token: &str| verifier.verify(token).err();
+        let eves = keys.token("viewer-eve").unwrap();
+        assert_eq!(refused(&eves), Some(Refusal::Revoked));
+        assert_eq!(refused(&before), Some(Refusal::Revoked));
+        let after = keys.token("user-ada").unwrap();
+        assert_eq!(verifier.verify(&after).unwrap().name, "ada");
+        // Twice is once, and what is none of ours is told and changes nothing.
+        revoke(&keys, &clock, "viewer-eve").unwrap();
+        let lines = std::fs::read_to_string(keys.revoked_path()).unwrap();
+        assert_eq!(lines.lines().count(), 2);
+        assert!(revoke(&keys, &clock, "nobody").is_err());
+    }
+}
