@@ -10,6 +10,8 @@ RUN apt-get update \
 RUN groupadd --system --gid 7400 hayward \
     && useradd --system --uid 7400 --gid hayward --home-dir /state --no-create-home hayward \
     && install -d -o hayward -g hayward -m 0700 /keys /state
+# S3: programs that find this refuse `allow_insecure`.
+RUN install -D -m 0444 /dev/null /usr/share/hayward/release
 COPY docker/first-start.sh docker/prepare.sh docker/renew.sh /usr/local/lib/hayward/
 USER hayward
 WORKDIR /state
@@ -26,6 +28,10 @@ RUN cargo build --profile "$PROFILE" --locked --workspace --bins \
     && mkdir /binaries \
     && find "target/$PROFILE" -maxdepth 1 -type f -executable -name 'hayward*' \
         -exec mv -t /binaries {} +
+RUN scripts/bom.sh >/bom.json
 
 FROM runtime
+# S26: what is linked into the programs, as CycloneDX JSON.
+COPY --from=build /bom.json /usr/share/hayward/bom.json
+LABEL hayward.bom="/usr/share/hayward/bom.json"
 COPY --from=build /binaries/ /usr/local/bin/
