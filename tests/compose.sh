@@ -13,8 +13,11 @@ cd "$(dirname "$0")/.."
 bring_up
 
 echo "refuses strangers"
-status=$(curl -s -m 10 -o /dev/null -w '%{http_code}' "$jobs/v1/jobs")
+status=$(curl -s -m 10 --cacert "$scratch/ca.pem" -o /dev/null -w '%{http_code}' "$jobs/v1/jobs") ||
+  true
 [ "$status" = 401 ] || fail "a request without a token was answered $status"
+! curl -s -m 10 -o /dev/null "$jobs/livez" || fail "its authority is the machine's"
+! curl -s -m 10 -o /dev/null "http${jobs#https}/livez" || fail "plain HTTP was answered"
 
 finished() { # id
   case $(as user-ada "$jobs/v1/jobs/$1" | grep -oE '"state":"[a-z_]+"' | head -n 1) in
@@ -45,7 +48,8 @@ said "$id" cli- 12
 
 echo "an agent sees its own token and no key"
 seen=$(stack exec -T node-1 find /keys -type f)
-[ "$seen" = /keys/tokens/agent-node-1.token ] || fail "node-1 sees: $seen"
+[ "$(echo $seen | tr ' ' '\n' | sort | tr '\n' ' ')" = \
+  "/keys/tls/ca.pem /keys/tokens/agent-node-1.token " ] || fail "node-1 sees: $seen"
 
 echo "a second \`up\` changes nothing"
 stack up -d >/dev/null 2>&1 || fail "docker-compose up a second time"

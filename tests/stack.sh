@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # The compose stack under harm, by the engine of this machine: while a client submits jobs all the
-# time, each service is replaced, each is killed, Postgres is restarted, and leaders die whose
-# replicas take over. Says how long each took, that no submission failed and no job was lost; and
-# looks at what confines the containers and at what the roles of the database may.
+# time, certificates are renewed, each service is replaced, each is killed, Postgres is restarted,
+# and leaders die whose replicas take over. Says how long each took, that no submission failed and
+# no job was lost; and looks at what confines the containers and at what the roles of the database
+# may. A Prometheus asks the services all the while, and in the end has an answer to what the boards
+# ask.
 #
 #   tests/stack.sh              HAYWARD_TEST_SECONDS bounds each wait (default 120),
 #                               HAYWARD_TEST_GOAL the goals of G2 and G3 (default 10 s)
@@ -10,6 +12,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 . tests/compose/common.sh
+# No collector: its image comes from a registry.
+export COMPOSE_FILE=docker-compose.yml:docker/observability/scrape.yml
 
 goal=${HAYWARD_TEST_GOAL:-10}
 submitter=
@@ -29,10 +33,12 @@ within_goal() { # what begun
   fi
 }
 
+part() { echo "--- $* (at $SECONDS s)"; }
+
 containers() { stack ps -q "$1"; }
 port_of() { docker port "$1" "$2/tcp" | head -n 1; }
-leads() { curl -fsS -m 2 -o /dev/null "http://$1/readyz" 2>/dev/null; }
-alive() { curl -fsS -m 2 -o /dev/null "http://$1/livez" 2>/dev/null; }
+leads() { ask -m 2 -o /dev/null "https://$1/readyz" 2>/dev/null; }
+alive() { ask -m 2 -o /dev/null "https://$1/livez" 2>/dev/null; }
 
 # Where the submitter finds job-converter. In one piece, for it may read at any moment.
 tell_submitter() {
@@ -55,11 +61,11 @@ somebody_leads() {
 works() { # what begun
   local id='' leading
   submitted() {
-    somebody_leads && id=$(as user-ben -H "Idempotency-Key: works-$2" "http://$leading/v1/jobs" \
+    somebody_leads && id=$(as user-ben -H "Idempotency-Key: works-$2" "https://$leading/v1/jobs" \
       -d '{"command": ["true"], "tasks": {"count": 3}, "max_attempts": 10}' 2>/dev/null | field id)
   }
   completed() {
-    somebody_leads && as user-ben 2>/dev/null "http://$leading/v1/jobs/$id?wait=5&until=final" |
+    somebody_leads && as user-ben 2>/dev/null "https://$leading/v1/jobs/$id?wait=5&until=final" |
       grep -q '"state":"completed"'
   }
   until_true "$1: submitted" submitted "$1" "$2" >/dev/null
@@ -68,6 +74,7 @@ works() { # what begun
 }
 
 # The one part of the observers that this machine can have, under its official name and version.
+prometheus=
 observed() {
   export PROMETHEUS_VERSION=v2.42.0
   if ! docker image inspect prom/prometheus:$PROMETHEUS_VERSION >/dev/null 2>&1; then
@@ -75,19 +82,48 @@ observed() {
     return 0
   fi
   stack --profile observability up -d --no-deps prometheus >/dev/null 2>&1 || fail "prometheus"
-  local at wanted
-  at=$(port_of "$(stack --profile observability ps -q prometheus)" 9090)
+  prometheus=$(port_of "$(stack --profile observability ps -q prometheus)" 9090)
+}
+
+judged() { # how many rules
+  local good
+  good=$(curl -fsS -m 5 "http://$prometheus/api/v1/rules" | grep -o '"health":"ok"' | wc -l)
+  [ "$good" -eq "$1" ]
+}
+
+# The number of replicas that Prometheus has heard of itself, with its own token.
+asked_of() {
+  curl -fsS -m 5 -G --data-urlencode 'query=count(up{job="hayward"} == 1)' \
+    "http://$prometheus/api/v1/query" | grep -q "\"$1\"\]"
+}
+
+# What the services told it, in the words of boards and alerts.
+shown() {
+  [ -n "$prometheus" ] || return 0
+  part "what the boards show"
+  local wanted
   wanted=$(grep -cE '^ +- (alert|record):' docker/observability/alerts.yml)
-  judged() {
-    local good
-    good=$(curl -fsS -m 5 "http://$at/api/v1/rules" | grep -o '"health":"ok"' | wc -l)
-    [ "$good" -eq "$wanted" ]
-  }
-  until_true "Prometheus judges all $wanted rules" judged
+  until_true "Prometheus judges all $wanted rules" judged "$wanted"
+  until_true "Prometheus is answered by all 8 replicas" asked_of 8
+  answers() { python3 tests/compose/boards.py "$prometheus" >"$scratch/boards" 2>&1; }
+  local begun=$SECONDS
+  until answers; do
+    [ $((SECONDS - begun)) -lt "$patience" ] || { cat "$scratch/boards"; fail "boards are empty"; }
+    sleep 1
+  done
+  grep . "$scratch/boards"
+  # S1: what is a second port is no second way in.
+  local said
+  said=$(docker exec "$(containers node-1)" \
+    hayward healthcheck --keys /keys https://rm-scheduler:9464/metrics 2>&1) || true
+  case $said in
+    *"answered 401"*) echo "without a token metrics are told to nobody" ;;
+    *) fail "a request for metrics without a token: $said" ;;
+  esac
 }
 
 confined() {
-  echo "--- what confines the containers"
+  part "what confines the containers"
   local id name is
   for id in $(stack --profile observability ps -q); do
     name=$(docker inspect -f '{{.Name}}' "$id")
@@ -104,7 +140,7 @@ confined() {
       fail "$name has a secret in its environment"
     ! docker exec "$id" touch /etc/changed 2>/dev/null || fail "$name may change its image"
   done
-  local service
+  local service own
   for service in "${services[@]}"; do
     id=$(containers "${service%:*}")
     # Besides this look and, now and then, the one of the health check.
@@ -114,18 +150,26 @@ confined() {
       "docker-init hayward-"[a-z-]*" " | "tini hayward-"[a-z-]*" ") ;;
       *) fail "${service%:*} runs: $is" ;;
     esac
-    # The public key, its own token, its own address; the key that signs for those that sign.
+    # The public key and the authority, its own token, address and certificate; the key that signs
+    # for those that sign.
     is=$(docker exec "$id" sh -c 'cd /keys && find . -type f ! -name issuer.pem' | sort)
-    is=$(echo "$is" | tr '\n' ' ')
-    [ "$is" = "./database/$(echo "${service%:*}" | tr - _).url ./issuer.pub.pem \
-./tokens/${service%:*}.token " ] || fail "${service%:*} sees $is"
+    own=$(printf './%s\n' issuer.pub.pem "database/$(echo "${service%:*}" | tr - _).url" \
+      tls/ca.pem "tls/${service%:*}.key" "tls/${service%:*}.pem" \
+      "tokens/${service%:*}.token" | sort)
+    [ "$is" = "$own" ] || fail "${service%:*} sees $is"
   done
+  # S3
+  is=$(stack run --rm -T -e HAYWARD_ALLOW_INSECURE=true blocklist 2>&1) || true
+  case $is in
+    *"is refused in released images"*) ;;
+    *) fail "an insecure mode was not refused: $is" ;;
+  esac
   echo "every container is unprivileged, read-only and limited; a service sees its own secrets"
 }
 
 # Each service's role tries what belongs to another, and what no runner may (S25).
 crossing() {
-  echo "--- roles of the database"
+  part "roles of the database"
   local service role other address said postgres refused
   postgres=$(containers postgres)
   for service in "${services[@]}"; do
@@ -162,8 +206,36 @@ SQL
   echo "no service's role reads or changes what is another's, makes tables or becomes somebody else"
 }
 
+# What a service shows of itself to whoever connects.
+certificate() { # service port
+  python3 -c 'import ssl, sys
+host, port = sys.argv[1].rsplit(":", 1)
+print(ssl.get_server_certificate((host, int(port))))' "$(port_of "$(containers "$1")" "$2")"
+}
+
+# As `renew` does every two hours; nothing restarts and, as the submitter shows, no request fails.
+renew_certificates() {
+  part "renewing certificates"
+  local service begun ids
+  ids=$(stack ps -q | sort)
+  for service in "${services[@]}"; do
+    certificate "${service%:*}" "${service#*:}" >"$scratch/${service%:*}.pem"
+  done
+  begun=$(now)
+  stack run --rm -T prepare >/dev/null 2>&1 || fail "prepare again"
+  shows_another() {
+    [ "$(certificate "$1" "$2")" != "$(cat "$scratch/$1.pem")" ] && ready "$(url "$1" "$2")"
+  }
+  for service in "${services[@]}"; do
+    until_true "${service%:*} shows another" shows_another "${service%:*}" "${service#*:}" \
+      >/dev/null
+  done
+  [ "$(stack ps -q | sort)" = "$ids" ] || fail "containers were replaced"
+  echo "all five show other certificates, $(took "$begun") s after they were asked for"
+}
+
 roll() {
-  echo "--- rolling"
+  part "rolling"
   local service begun old
   for service in "${services[@]}"; do
     [ "$service" != job-converter:7400 ] || continue
@@ -211,8 +283,14 @@ restarted() { # container count
   [ "$(docker inspect -f '{{.RestartCount}} {{.State.Running}}' "$1")" = "$2 true" ]
 }
 
+# A restart gave the killed one another port, and it may be the one that leads again.
+one_of_them_leads() {
+  tell_submitter 2>/dev/null
+  somebody_leads
+}
+
 kill_each() {
-  echo "--- killing"
+  part "killing"
   local service begun id
   for service in rm-scheduler:7401 container-manager:7402 node-status:7403 blocklist:7404; do
     id=$(containers "${service%:*}")
@@ -223,6 +301,16 @@ kill_each() {
     until_true "${service%:*} ready" leads "$(port_of "$id" "${service#*:}")" >/dev/null
     echo "${service%:*} killed, restarted by its policy and ready: after $(took "$begun") s"
   done
+  # Both that take submissions, in turns: one of them leads, whichever of them was killed.
+  for id in $(containers job-converter); do
+    begun=$(now)
+    crash "$id" hayward-job-con
+    until_true "job-converter led by one of them" one_of_them_leads >/dev/null
+    echo "job-converter killed, one of them leads: after $(took "$begun") s"
+    until_true "job-converter restarted" restarted "$id" 1 >/dev/null
+    tell_submitter
+    until_true "job-converter is back" alive "$(port_of "$id" 7400)" >/dev/null
+  done
   begun=$(now)
   id=$(containers node-1)
   crash "$id" hayward-node-ag
@@ -232,7 +320,7 @@ kill_each() {
 }
 
 restart_postgres() {
-  echo "--- restarting Postgres"
+  part "restarting Postgres"
   local begun accepting id
   id=$(containers postgres)
   begun=$(now)
@@ -252,7 +340,7 @@ restart_postgres() {
 }
 
 take_over() { # service port
-  echo "--- two replicas of $1"
+  part "two replicas of $1"
   local begun id leader='' other=''
   replicas+=(--scale "$1=2")
   bring --no-recreate "$1"
@@ -281,14 +369,16 @@ observed
 confined
 crossing
 tell_submitter
-python3 tests/compose/submit.py "$scratch/user-ada" "$scratch/addresses" "$scratch/log" \
-  >"$scratch/summary" &
+python3 tests/compose/submit.py "$scratch/user-ada" "$scratch/addresses" "$scratch/ca.pem" \
+  "$scratch/log" >"$scratch/summary" &
 submitter=$!
+renew_certificates
 roll
 kill_each
 restart_postgres
 take_over rm-scheduler 7401
 take_over container-manager 7402
+shown
 nodes=$(url node-status 7403) # a restart gave it another port
 until_true "three nodes healthy" healthy_nodes
 kill "$submitter"

@@ -39,6 +39,9 @@ trap 'exit 143' TERM
 
 fail() { echo "FAILED: $*" >&2; exit 1; }
 
+# The stack's own authority is believed and no other.
+ask() { curl -fsS --cacert "$scratch/ca.pem" "$@"; }
+
 # Looks again and again until the command says yes, for a bounded time.
 until_true() { # what command...
   local what=$1 begun=$SECONDS
@@ -51,10 +54,10 @@ until_true() { # what command...
 }
 
 url() { # service port
-  echo "http://$(stack port "$1" "$2")"
+  echo "https://$(stack port "$1" "$2")"
 }
 
-ready() { curl -fsS -m 5 -o /dev/null "$1/readyz" 2>/dev/null; }
+ready() { ask -m 5 -o /dev/null "$1/readyz" 2>/dev/null; }
 
 cli() { stack run --rm -T cli "$@"; }
 
@@ -62,7 +65,7 @@ cli() { stack run --rm -T cli "$@"; }
 as() { # who, curl arguments...
   local who=$1
   shift
-  curl -fsS -m 20 -H "@$scratch/$who" -H 'Content-Type: application/json' "$@"
+  ask -m 20 -H "@$scratch/$who" -H 'Content-Type: application/json' "$@"
 }
 
 # The value of the first field of that name in a JSON text on one line.
@@ -78,6 +81,7 @@ bring_up() {
   echo "bringing up $project"
   timeout 1800 docker-compose --ansi never -p "$project" up -d </dev/null >"$scratch/up.log" 2>&1 ||
     { tail -n 40 "$scratch/up.log"; fail "docker-compose up"; }
+  cli cat tls/ca.pem >"$scratch/ca.pem"
   jobs=$(url job-converter 7400)
   nodes=$(url node-status 7403)
   local service who token

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Submits small jobs, five a second, while somebody does harm to the stack, and says what came of it.
 
-usage: submit.py TOKEN ADDRESSES LOG
+usage: submit.py TOKEN ADDRESSES AUTHORITY LOG
 
 TOKEN holds the header line, ADDRESSES the replicas of job-converter, one a line, read again when it
-changes. A submission that is not taken goes to the next replica with the same key, as any careful
+changes, AUTHORITY who signed their certificates. A submission that is not taken goes to the next replica with the same key, as any careful
 client does, for ten seconds at most; then it has failed. Each one is a line in LOG: when it began,
 when it was accepted, how many tries it took, and its id or `failed`. On SIGTERM it stops submitting,
 waits until every job that was acknowledged has ended well, and prints one line.
@@ -14,6 +14,7 @@ import http.client
 import json
 import os
 import signal
+import ssl
 import sys
 import time
 
@@ -27,8 +28,9 @@ BODY = json.dumps({"name": "load", "command": ["true"], "tasks": {"count": 1}, "
 class Replicas:
     """Connections to the replicas that the file names, one of them in turn."""
 
-    def __init__(self, path, headers):
+    def __init__(self, path, authority, headers):
         self.path, self.headers = path, headers
+        self.believing = ssl.create_default_context(cafile=authority)
         self.seen, self.all, self.at, self.open = None, [], 0, {}
 
     def ask(self, method, path, body=None, key=None):
@@ -40,7 +42,9 @@ class Replicas:
         headers = self.headers | ({"Idempotency-Key": key} if key else {})
         try:
             if address not in self.open:
-                self.open[address] = http.client.HTTPConnection(address, timeout=5)
+                self.open[address] = http.client.HTTPSConnection(
+                    address, timeout=5, context=self.believing
+                )
             self.open[address].request(method, path, body, headers)
             answer = self.open[address].getresponse()
             text = answer.read()
@@ -88,10 +92,11 @@ def lost(replicas, ids):
 
 
 def main():
-    token, addresses, log = sys.argv[1:]
+    token, addresses, authority, log = sys.argv[1:]
     with open(token, encoding="ascii") as file:
         name, value = file.read().split(": ", 1)
-    replicas = Replicas(addresses, {name: value, "Content-Type": "application/json"})
+    headers = {name: value, "Content-Type": "application/json"}
+    replicas = Replicas(addresses, authority, headers)
     stopped = []
     signal.signal(signal.SIGTERM, lambda *_: stopped.append(True))
     ids, first, slowest, number = [], 0, 0.0, 0

@@ -17,6 +17,7 @@ pub use collector::{Collector, Measured, Span, text_of};
 pub use echo::{Echo, Seen};
 pub use island::{Island, Loss};
 pub use marks::Marks;
+pub use program::hayward as program;
 pub use work::{
     Witness, all_right, ends, is_running, job, job_of, outcomes, reaches, reservation, service,
     submit,

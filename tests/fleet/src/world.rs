@@ -10,6 +10,7 @@ use std::time::Duration;
 use hayward::fleet::Ports;
 use hayward::{fleet::Addresses, prepare};
 use hayward_node_status_api::NodeList;
+use hayward_postgres::Schema;
 use hayward_service::{Client, Keys, TokenSource};
 use hayward_testkit::{TestServer, until, until_within};
 use hayward_vocabulary::NodeName;
@@ -101,6 +102,8 @@ pub struct World {
     pub addresses: Addresses,
     pub keys: Keys,
     pub dir: tempfile::TempDir,
+    /// What is started from now on; the version before, in stories of upgrades.
+    pub program: PathBuf,
     pace: Pace,
     door: Door,
     databases: BTreeMap<String, String>,
@@ -136,6 +139,24 @@ impl World {
         Self::with(Pace::default(), Door::Loopback, environment).await
     }
 
+    /// The same by this program, from its own tables and keys on.
+    pub async fn by(program: PathBuf) -> Self {
+        let mut world = Self::empty(Pace::patient(), Door::Loopback, Vec::new(), &[]).await;
+        world.program = program;
+        let keys = world.keys.dir().to_owned();
+        let mut prepare = world.command("prepare");
+        prepare
+            .args([
+                "prepare", "--user", "ada", "--agent", "node-1", "--agent", "node-2",
+            ])
+            .arg("--keys")
+            .arg(keys)
+            .env("HAYWARD_ADMIN_URL", world.admin_url());
+        assert!(prepare.status().expect("it runs").success());
+        world.begin().await;
+        world
+    }
+
     /// The same, and everything of it tells this collector, often.
     pub async fn collected(endpoint: &str) -> Self {
         let environment = vec![
@@ -146,6 +167,19 @@ impl World {
     }
 
     async fn with(pace: Pace, door: Door, environment: Vec<(&'static str, String)>) -> Self {
+        let schemas = prepare::SERVICES.map(|(_, schema)| schema);
+        let mut world = Self::empty(pace, door, environment, &schemas).await;
+        world.begin().await;
+        world
+    }
+
+    /// Postgres with these tables, and keys.
+    async fn empty(
+        pace: Pace,
+        door: Door,
+        environment: Vec<(&'static str, String)>,
+        schemas: &[Schema<'_>],
+    ) -> Self {
         let server = TestServer::start().await;
         let dir = tempfile::tempdir().expect("a folder");
         // Work runs as somebody else, who passes through to its marks.
@@ -155,10 +189,10 @@ impl World {
         for user in ["ada", "ben"] {
             prepare::user_token(&keys, user).expect("a token");
         }
-        let schemas = prepare::SERVICES.map(|(_, schema)| schema);
-        let database = server.database(&schemas).await;
-        let roles = schemas.iter().map(|schema| schema.name.to_owned());
+        let database = server.database(schemas).await;
+        let roles = prepare::SERVICES.map(|(_, schema)| schema.name.to_owned());
         let databases = roles
+            .into_iter()
             .map(|role| (role.clone(), database.url(&role)))
             .collect();
         let mut addresses = Ports::free().expect("free ports").addresses();
@@ -166,23 +200,25 @@ impl World {
             prepare::authority::certificates(&keys, &[]).expect("certificates");
             addresses = addresses.over_tls();
         }
-        let processes = BTreeMap::new();
-        let mut world = Self {
+        Self {
             server,
             addresses,
             keys,
             dir,
+            program: hayward().to_owned(),
             pace,
             door,
             databases,
             environment,
-            processes,
-        };
-        for (service, _) in prepare::SERVICES {
-            world.start_service(service);
+            processes: BTreeMap::new(),
         }
-        world.services_are_ready().await;
-        world
+    }
+
+    async fn begin(&mut self) {
+        for (service, _) in prepare::SERVICES {
+            self.start_service(service);
+        }
+        self.services_are_ready().await;
     }
 
     /// The same with agents `node-1` … on it.
@@ -263,7 +299,7 @@ impl World {
     /// An agent whose machine can be cut off.
     pub fn start_agent_on(&mut self, island: &Island, node: &str, agent: &Agent) {
         let here = self.command(node);
-        let mut command = island.around(hayward());
+        let mut command = island.around(&self.program);
         command.env_clear();
         for (name, value) in here.get_envs() {
             let value = value.unwrap_or_default().to_string_lossy();
@@ -315,7 +351,7 @@ impl World {
 
     /// A command with the addresses of the fleet and nothing of this process' own settings.
     pub fn command(&self, alias: &str) -> Command {
-        let mut command = Command::new(hayward());
+        let mut command = Command::new(&self.program);
         let kept =
             std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
         command

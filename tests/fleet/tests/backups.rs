@@ -6,11 +6,13 @@ use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use hayward::prepare::SERVICES;
-use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_container_manager_api::ContainerList;
+use hayward_job_converter_api::{Timeline, WorkState, WorkView};
 use hayward_service::Code;
 use hayward_service::health::Status;
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{Agent, Pace, World, ends, is_running, job, reaches, service, submit};
+use http::Method;
 
 const LIMIT: Duration = Duration::from_mins(2);
 
@@ -190,6 +192,44 @@ async fn read_only(world: &World, service: &str) {
     .await;
 }
 
+/// What is in rows: containers, what they wrote, and what became of everything.
+async fn is_read(world: &World, work: &str) {
+    let containers = format!("/v1/containers?work={work}.0");
+    let found: ContainerList = stale(world, "container-manager", &containers).await;
+    let container = &found
+        .containers
+        .first()
+        .expect("one that was kept")
+        .entry
+        .id;
+    for (service, path) in [
+        ("container-manager", format!("/v1/containers/{container}")),
+        (
+            "container-manager",
+            format!("/v1/containers/{container}/logs"),
+        ),
+        ("container-manager", format!("/v1/logs/{work}")),
+        ("node-status", "/v1/nodes/node-1/history".to_owned()),
+        ("blocklist", "/v1/blocklist/history".to_owned()),
+        ("rm-scheduler", "/v1/policy/history".to_owned()),
+        ("job-converter", "/v1/audit?limit=1".to_owned()),
+    ] {
+        stale::<serde_json::Value>(world, service, &path).await;
+    }
+}
+
+/// An answer that says how it is (A11).
+async fn stale<T: serde::de::DeserializeOwned>(world: &World, service: &str, path: &str) -> T {
+    let client = world.client(service, "operator");
+    let answer = client.call(Method::GET, path).answer::<T>().await;
+    let answer = answer.unwrap_or_else(|error| panic!("{service}{path}: {error}"));
+    assert_eq!(
+        answer.headers["hayward-stale"], "went_back",
+        "{service}{path}"
+    );
+    answer.body
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides() {
     let mut world = world().await;
@@ -212,12 +252,20 @@ async fn r9_an_older_database_makes_the_fleet_read_only_until_somebody_decides()
     let problem = refused.problem().expect("a document").clone();
     assert_eq!(problem.code, Code::WentBack, "{problem}");
     assert!(problem.detail.contains("went back in time"), "{problem}");
-    ada.get::<WorkView>(&kept).await.expect("reading goes on");
+    stale::<WorkView>(&world, "job-converter", &kept).await;
+    stale::<Timeline>(&world, "job-converter", &format!("{kept}/timeline")).await;
+    let work = kept.trim_start_matches("/v1/services/");
+    is_read(&world, work).await;
 
-    // A restart is no decision.
-    world.kill("job-converter");
-    world.start_service("job-converter");
-    read_only(&world, "job-converter").await;
+    // A restart is no decision, and rows are read all the same.
+    for (service, _) in SERVICES {
+        world.kill(service);
+        world.start_service(service);
+    }
+    for (service, _) in SERVICES {
+        read_only(&world, service).await;
+    }
+    is_read(&world, work).await;
     let page = hayward(&world, &["doctor"]);
     assert_eq!(page.status.code(), Some(1));
     let page = said(&page);

@@ -1,7 +1,7 @@
 //! A gang of real processes: it starts whole, outlives a `kill -9` of job-converter while it
 //! reserves and while it runs, and each of its tasks runs once (application protocol, 4.4, 17.1).
 
-use std::process::Stdio;
+use std::process::{Output, Stdio};
 use std::time::Duration;
 
 use hayward::prepare;
@@ -114,18 +114,57 @@ async fn a_gang_starts_whole_and_outlives_its_manager() {
     assert_eq!(nodes.len(), 2);
 }
 
-/// The end of what the command line says, once it has followed it to its end.
-async fn logs(world: &World, words: &[&str]) -> String {
+/// What became of a command and all it said.
+async fn cli(world: &World, words: &[&str]) -> Output {
     let mut command = world.command("cli");
     command
-        .args(["logs", "--user", "ada", "--follow"])
         .args(words)
         .env("HAYWARD_KEYS", world.keys.dir())
-        .stdout(Stdio::piped());
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
     let told = tokio::task::spawn_blocking(move || command.output());
-    let told = told.await.expect("it ran").expect("it can be started");
+    told.await.expect("it ran").expect("it can be started")
+}
+
+/// The end of what the command line says, once it has followed it to its end.
+async fn logs(world: &World, words: &[&str]) -> String {
+    let all = [&["logs", "--user", "ada", "--follow"], words].concat();
+    let told = cli(world, &all).await;
     assert!(told.status.success(), "{words:?}");
     String::from_utf8(told.stdout).expect("text")
+}
+
+/// Whoever submits a gang that will not start hears it from the command that submits it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_cannot_start_is_told_so_when_it_is_submitted() {
+    let world = World::with_agents(1).await;
+    divide(&world, "ada").await;
+    let submit = async |user: &str, members: u32| {
+        let gang = json!({
+            "queueName": "root.a",
+            "groups": [{
+                "name": "worker", "minMember": members, "minResource": { "memory": "1Gi" },
+                "command": ["true"],
+            }],
+        });
+        let file = world.keys.dir().join(format!("{user}-{members}.yaml"));
+        std::fs::write(&file, gang.to_string()).expect("a file");
+        let file = file.to_str().expect("a path").to_owned();
+        let told = cli(&world, &["submit", "--user", user, "--gang", &file]).await;
+        let said = String::from_utf8(told.stderr).expect("text");
+        (told.status.success(), said)
+    };
+    let (accepted, said) = submit("ben", 2).await;
+    assert!(!accepted, "{said}");
+    assert!(
+        said.contains("user ben may not submit to queue root.a"),
+        "{said}"
+    );
+    // It is kept: machines may be added.
+    let (accepted, said) = submit("ada", 900).await;
+    assert!(accepted, "{said}");
+    assert!(said.contains("it can never start"), "{said}");
+    assert!(said.contains("of the 900 processes could"), "{said}");
 }
 
 /// The queue is for a group that the token of one user names, and that of the other does not.

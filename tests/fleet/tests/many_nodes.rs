@@ -44,7 +44,10 @@ async fn three_hundred_nodes_share_by_weight() {
     )
     .await;
     // I2: no node holds more than it has.
-    let list: AllocationList = scheduler.get("/v1/allocations").await.expect("allocations");
+    let list: AllocationList = scheduler
+        .get("/v1/allocations?limit=1000")
+        .await
+        .expect("allocations");
     let mut held = std::collections::BTreeMap::<String, u64>::new();
     let live = |view: &&AllocationView| view.state != AllocationState::Ended;
     for allocation in list.allocations.iter().filter(live) {

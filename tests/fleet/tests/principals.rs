@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use hayward_container_manager_api::ContainerList;
 use hayward_job_converter_api::WorkList;
+use hayward_rm_scheduler_api::shares::Shares;
 use hayward_rm_scheduler_api::views::AllocationList;
 use hayward_service::admission::SCOPES;
 use hayward_service::{Client, ClientError, Issuer, Scope, SystemClock, TokenSource};
@@ -27,8 +28,11 @@ const fn of(name: &'static str, scopes: &'static [&'static str]) -> Principal {
     Principal { name, scopes }
 }
 
+/// To be in a tenant opens and shuts no route.
+const IN_A_TENANT: &str = "cy";
+
 /// Of each kind one, and one more where a name in the path has to be theirs.
-const PRINCIPALS: [Principal; 15] = [
+const PRINCIPALS: [Principal; 17] = [
     Principal {
         name: "a stranger",
         scopes: None,
@@ -36,9 +40,11 @@ const PRINCIPALS: [Principal; 15] = [
     of("nobody in particular", &[]),
     of("ada", &["submitter"]),
     of("ben", &["submitter"]),
+    of(IN_A_TENANT, &["submitter"]),
     of("an operator", &["operator"]),
     of("a viewer", &["viewer"]),
     of("an auditor", &["auditor"]),
+    of("a scraper", &["scraper"]),
     of("the agent", &["agent:n1"]),
     of("the agent of another node", &["agent:n2"]),
     of("a service", &["service:rm-scheduler"]),
@@ -156,6 +162,10 @@ fn clients(world: &World, issuer: &Issuer) -> BTreeMap<(&'static str, &'static s
 async fn s6_every_route_as_every_principal() {
     let world = World::start().await;
     let issuer = world.keys.issuer(Arc::new(SystemClock)).expect("the key");
+    let globex = "globex".parse().expect("a name");
+    let keys = &world.keys;
+    keys.set_tenant(IN_A_TENANT, Some(&globex))
+        .expect("a tenant");
     let clients = clients(&world, &issuer);
     let (routes, undecided) = routes(&world).await;
     assert_eq!(undecided, [""; 0], "these routes name no scopes");
@@ -228,6 +238,70 @@ async fn s7_what_is_somebody_elses_is_not_there() {
     of_allocations(&world).await;
 }
 
+/// S12: whatever somebody of another tenant may ask for names neither her nor her work.
+#[tokio::test(flavor = "multi_thread")]
+async fn s12_another_tenant_is_told_amounts() {
+    let world = World::with_agents(1).await;
+    for (user, tenant) in [("ada", "acme"), ("ann", "acme"), ("ben", "globex")] {
+        let tenant = tenant.parse().expect("a name");
+        world
+            .keys
+            .set_tenant(user, Some(&tenant))
+            .expect("a tenant");
+    }
+    let ada = world.client("job-converter", "user-ada");
+    let up = submit(&ada, "services", &service(&["sleep", "1000"], 1)).await;
+    reaches(&ada, &format!("/v1/services/{up}"), LIMIT, is_running).await;
+    let issuer = world.keys.issuer(Arc::new(SystemClock)).expect("the key");
+    let of = |user: &str, service: &str| {
+        let token = issuer.mint(user, &[Scope::Submitter], 3_600_000);
+        let token = TokenSource::fixed(token.expect("a token"));
+        Client::new([world.url(service)], token).expect("a client")
+    };
+    // Once she is known to her fellow, the file was read.
+    let ann = of("ann", "rm-scheduler");
+    let named = |shares: &Shares| {
+        let users = shares.classes.iter().flat_map(|class| &class.users);
+        users.filter(|it| it.user.as_str() == "ada").count()
+    };
+    hayward_testkit::until("her fellow to see her", async || {
+        let shares: Shares = ann.get("/v1/shares").await.ok()?;
+        (named(&shares) > 0).then_some(())
+    })
+    .await;
+    let (routes, _) = routes(&world).await;
+    let read = |it: &&Route| {
+        let plain = it.method == Method::GET && !it.path.contains('{');
+        plain && it.words.contains("submitter")
+    };
+    let (mut told, mut asked) = (Vec::new(), 0);
+    for route in routes.iter().filter(read) {
+        let ben = of("ben", route.service);
+        let text = match ben.get::<Value>(&route.path).await {
+            Ok(answer) => answer.to_string(),
+            // It asks for more than a path; nobody is told of anybody by that.
+            Err(ClientError::Problem(problem)) if problem.status() == 400 => continue,
+            Err(other) => panic!("{}: {other:?}", route.path),
+        };
+        if text.contains("\"ada\"") || text.contains(up.as_str()) {
+            told.push(format!("{}: {text}", route.path));
+        }
+        asked += 1;
+    }
+    assert_eq!(told, [""; 0], "of {asked} routes");
+    assert!(asked > 10, "{asked}");
+    let ben = of("ben", "rm-scheduler");
+    let seen: Shares = ben.get("/v1/shares").await.expect("amounts");
+    let hers = seen.classes.iter().find_map(|class| class.others.as_ref());
+    assert!(
+        hers.is_some_and(|it| it.users == 1 && it.tally.held > 0),
+        "{seen:?}"
+    );
+    let whole = world.client("rm-scheduler", "operator");
+    let whole: Shares = whole.get("/v1/shares").await.expect("all");
+    assert_eq!((named(&seen), named(&whole)), (0, 1));
+}
+
 async fn of_containers(world: &World) {
     let of = |user: &str| world.client("container-manager", user);
     let (ada, ben) = (of("user-ada"), of("user-ben"));
@@ -252,13 +326,15 @@ async fn of_allocations(world: &World) {
     let of = |user: &str| world.client("rm-scheduler", user);
     let (ada, ben) = (of("user-ada"), of("user-ben"));
     let hers: AllocationList = ada.get("/v1/allocations").await.expect("her own");
+    let whole: AllocationList = of("operator").get("/v1/allocations").await.expect("all");
     let his: AllocationList = ben.get("/v1/allocations").await.expect("his own");
     assert!(!hers.allocations.is_empty() && his.allocations.is_empty());
+    // Some of hers may have ended in between.
+    let told: BTreeSet<_> = whole.allocations.iter().map(|it| &it.id).collect();
+    assert!(hers.allocations.iter().any(|it| told.contains(&it.id)));
     let path = format!("/v1/allocations/{}", hers.allocations[0].id);
     assert_eq!(status(&ben, Method::GET, &path).await, 404);
     assert_eq!(status(&ada, Method::GET, &path).await, 200);
-    let whole: AllocationList = of("operator").get("/v1/allocations").await.expect("all");
-    assert!(whole.allocations.len() >= hers.allocations.len());
 }
 
 const LIMIT: std::time::Duration = std::time::Duration::from_mins(1);

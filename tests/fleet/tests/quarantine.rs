@@ -72,7 +72,11 @@ impl Story {
 
     /// What stands on the grey node.
     async fn there(&self) -> Vec<AllocationView> {
-        let list: AllocationList = self.scheduler.get("/v1/allocations").await.expect("a list");
+        let list: AllocationList = self
+            .scheduler
+            .get("/v1/allocations?limit=1000")
+            .await
+            .expect("a list");
         let there = |it: &AllocationView| it.node.as_str() == GREY && it.exit.is_none();
         list.allocations.into_iter().filter(there).collect()
     }

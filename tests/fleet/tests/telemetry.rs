@@ -188,6 +188,46 @@ fn no_secret_is_told(collector: &Collector, world: &World) {
     }
 }
 
+/// T2, T3, T6
+async fn everything_is_measured(collector: &Collector, world: &World) {
+    // Looks at the invariants are taken each minute, and whenever somebody asks.
+    for (name, _) in hayward::prepare::SERVICES {
+        let client = world.client(name, "operator");
+        let look: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
+        look.expect("a look");
+    }
+    until_within("every metric of a quiet fleet", LIMIT, async || {
+        let missing = missing(&collector.metrics());
+        if !missing.is_empty() {
+            eprintln!("{missing:?}");
+        }
+        missing.is_empty().then_some(())
+    })
+    .await;
+    let faults: BTreeSet<String> = collector.metrics().iter().filter_map(fault).collect();
+    assert!(faults.is_empty(), "{faults:#?}");
+}
+
+/// T4
+fn every_line_is_an_event(collector: &Collector, world: &World, spans: &[Span]) {
+    let logs = collector.logs();
+    let life = named(spans, "allocation").find(|span| span.links.contains(&bytes(TRACE)));
+    let life = life.expect("followed above");
+    let of_agent = logs.iter().filter(|(from, _)| from == "hayward-node-agent");
+    let mut traced = of_agent.filter(|(_, record)| record.trace_id == life.trace);
+    assert!(traced.next().is_some(), "the agent's lines name the trace");
+    for (from, record) in &logs {
+        let attributes = text_of(&record.attributes);
+        assert!(attributes.contains_key("event"), "{from}: {record:?}");
+    }
+    let lines = logged(world);
+    for line in lines.lines() {
+        let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
+        let event = line["event"].as_str();
+        assert!(event.is_some_and(|event| !event.is_empty()), "{line}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     let collector = Collector::start().await;
@@ -200,6 +240,15 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     reaches(&ada, &path, LIMIT, is_running).await;
     let tasks = submit(&ada, "jobs", &job(&["/bin/true"], 4)).await;
     assert_eq!(ends(&ada, &tasks, LIMIT).await.state, WorkState::Completed);
+    // Told while she has work, and of nobody who has none.
+    until_within("her share to be measured", LIMIT, async || {
+        let metrics = collector.metrics();
+        let mut found = metrics
+            .iter()
+            .filter(|it| it.name == "hayward.fairness.entitled");
+        found.next().map(drop)
+    })
+    .await;
     let cancelled: Result<serde_json::Value, _> = ada.delete(&path).await;
     cancelled.expect("cancelled");
     reaches(&ada, &path, LIMIT, |view| view.state.is_final()).await;
@@ -229,42 +278,8 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
         assert!(told, "{stage}: {events:#?}");
     }
 
-    // T2, T3, T6
-    // Looks at the invariants are taken each minute, and whenever somebody asks.
-    for (name, _) in hayward::prepare::SERVICES {
-        let client = world.client(name, "operator");
-        let look: Result<serde_json::Value, _> = client.get("/v1/invariants").await;
-        look.expect("a look");
-    }
-    until_within("every metric of a quiet fleet", LIMIT, async || {
-        let missing = missing(&collector.metrics());
-        if !missing.is_empty() {
-            eprintln!("{missing:?}");
-        }
-        missing.is_empty().then_some(())
-    })
-    .await;
-    let faults: BTreeSet<String> = collector.metrics().iter().filter_map(fault).collect();
-    assert!(faults.is_empty(), "{faults:#?}");
-
-    // T4
-    let logs = collector.logs();
-    let life = named(&spans, "allocation").find(|span| span.links.contains(&bytes(TRACE)));
-    let life = life.expect("followed above");
-    let of_agent = logs.iter().filter(|(from, _)| from == "hayward-node-agent");
-    let mut traced = of_agent.filter(|(_, record)| record.trace_id == life.trace);
-    assert!(traced.next().is_some(), "the agent's lines name the trace");
-    for (from, record) in &logs {
-        let attributes = text_of(&record.attributes);
-        assert!(attributes.contains_key("event"), "{from}: {record:?}");
-    }
-    let lines = logged(&world);
-    for line in lines.lines() {
-        let line: serde_json::Value = serde_json::from_str(line).expect("a line of JSON");
-        let event = line["event"].as_str();
-        assert!(event.is_some_and(|event| !event.is_empty()), "{line}");
-    }
-
+    everything_is_measured(&collector, &world).await;
+    every_line_is_an_event(&collector, &world, &spans);
     no_secret_is_told(&collector, &world);
 }
 

@@ -14,9 +14,8 @@ const HOME: &str = "docker/observability";
 const CATALOGUE: &str = "docs/metrics.md";
 const PAGES: &str = "docs/runbooks";
 
-/// What T8 asks for, and the alert that answers it. There is no metric of certificates yet, and so
-/// no alert of theirs.
-const T8: [(&str, &str); 15] = [
+/// What T8 asks for, and the alert that answers it.
+const T8: [(&str, &str); 16] = [
     ("any invariant false", "HaywardInvariantBroken"),
     (
         "no effective commit for 30 s with demand",
@@ -37,6 +36,10 @@ const T8: [(&str, &str); 15] = [
     ("burn of G8 and G10, slow", "HaywardObjectiveBurnsSlowly"),
     ("audit chain broken", "HaywardAuditBroken"),
     ("insecure mode on", "HaywardInsecureMode"),
+    (
+        "certificate under a third of its life",
+        "HaywardCertificateEnds",
+    ),
     ("ping-pong must be 0 (T6)", "HaywardPreemptionInTurn"),
 ];
 /// T7.
