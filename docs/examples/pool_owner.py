@@ -30,6 +30,7 @@ import threading
 import time
 import urllib.error
 import urllib.request
+import uuid
 
 
 # How long an owner that ends waits for the scheduler, in seconds.
@@ -92,6 +93,8 @@ class Owner:
         with self.lock:
             if self.connection is not None:
                 headers["x-connection"] = str(self.connection)
+        if method == "POST":
+            headers["idempotency-key"] = uuid.uuid4().hex
         data = None if body is None else json.dumps(body).encode()
         request = urllib.request.Request(url, data=data, method=method, headers=headers)
         try:
