@@ -28,8 +28,17 @@ image=hayward:${HAYWARD_VERSION:-latest}
 docker build --target runtime -t hayward-runtime:latest .
 context=$(mktemp -d)
 trap 'rm -rf "$context"' EXIT
-find "$built" -maxdepth 1 -type f -executable -name 'hayward*' -exec cp -t "$context" {} +
-printf 'FROM hayward-runtime:latest\nCOPY . /usr/local/bin/\n' >"$context/.Dockerfile"
+mkdir "$context/bin"
+find "$built" -maxdepth 1 -type f -executable -name 'hayward*' -exec cp -t "$context/bin" {} +
+# S26: what is linked into the programs; it stands where the Dockerfile puts it.
+scripts/bom.sh >"$context/bom.json"
+chmod 0644 "$context/bom.json"
+cat >"$context/.Dockerfile" <<'END'
+FROM hayward-runtime:latest
+COPY bom.json /usr/share/hayward/bom.json
+LABEL hayward.bom="/usr/share/hayward/bom.json"
+COPY bin/ /usr/local/bin/
+END
 echo .Dockerfile >"$context/.dockerignore"
 docker build -f "$context/.Dockerfile" -t "$image" "$context"
 echo "$image made from $built"

@@ -5,10 +5,13 @@ failed_steps=()
 skipped_steps=()
 current_step=
 
+# A full disk fails whatever happens to write next, under any name.
+free_disk() { df -h --output=avail . | tail -n 1 | tr -d ' '; }
+
 step() { # title command...
   current_step=$1; shift
   local begun=$SECONDS
-  printf '\n=== %s\n' "$current_step"
+  printf '\n=== %s (%s of disk free)\n' "$current_step" "$(free_disk)"
   if "$@"; then
     printf -- '--- %s: done in %d s\n' "$current_step" $((SECONDS - begun))
   else
