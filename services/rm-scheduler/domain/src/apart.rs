@@ -9,7 +9,7 @@ impl Books<'_> {
     /// Another one of its group is there. Nodes without the label that keeps them apart cannot be
     /// told from each other, so nothing of the group goes there.
     pub fn is_parted(&self, at: usize, machine: usize) -> bool {
-        let Some(apart) = &self.demand(at).apart else {
+        let Some(apart) = &self.demand(at).wishes().apart else {
             return false;
         };
         let label = apart.by_label.as_deref();
@@ -45,7 +45,7 @@ impl Books<'_> {
     /// There is room for it, and only where others of its group are.
     pub fn is_kept_from_room(&self, at: usize) -> bool {
         let (order, size) = (self.requests[at].order, self.size(at));
-        self.demand(at).apart.is_some()
+        self.demand(at).wishes().apart.is_some()
             && (0..self.machines.len()).any(|machine| {
                 let place = &self.machines[machine];
                 place.is_schedulable()
@@ -63,13 +63,13 @@ fn domain<'r>(register: &'r Register, machine: usize, label: &str) -> Option<&'r
 
 impl Register {
     pub(crate) fn join_group(&mut self, at: usize) {
-        if let Some(apart) = &self.requests[at].apart {
+        if let Some(apart) = &self.requests[at].wishes().apart {
             self.groups.entry(apart.group.clone()).or_default().push(at);
         }
     }
 
     pub(crate) fn leave_group(&mut self, at: usize) {
-        let Some(apart) = &self.requests[at].apart else {
+        let Some(apart) = &self.requests[at].wishes().apart else {
             return;
         };
         if let Some(group) = self.groups.get_mut(&apart.group) {

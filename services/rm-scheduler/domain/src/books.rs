@@ -175,7 +175,11 @@ impl<'a> Books<'a> {
     /// What a request asked for, before it was rounded up to what is granted.
     pub fn asked(&self, request: usize) -> &'a Size {
         let asked = self.demand(request);
-        asked.node_size.as_deref().unwrap_or(self.size(request))
+        asked
+            .wishes()
+            .node_size
+            .as_ref()
+            .unwrap_or(self.size(request))
     }
 
     /// May this request ever use nodes of this pool?

@@ -117,7 +117,7 @@ impl<'a> Explainer<'a> {
 
     pub fn never(&mut self, books: &Books<'a>, at: usize) -> Option<Reason> {
         let reason = || never(books, at).map(|(reason, _)| reason);
-        if !books.demand(at).machines.is_empty() {
+        if !books.demand(at).wishes().machines.is_empty() {
             return reason();
         }
         *self.never.entry(shape(books, at)).or_insert_with(reason)

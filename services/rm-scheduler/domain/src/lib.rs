@@ -17,6 +17,7 @@
 mod admit;
 mod apart;
 mod apportion;
+mod beside;
 mod books;
 pub mod budget;
 mod cap;

@@ -109,7 +109,7 @@ fn among(books: &Books, kinds: &Kinds, at: usize) -> u64 {
 
 fn among_listed(books: &Books, request: usize) -> u64 {
     let work = &books.requests[request];
-    let listed = &books.demand(request).machines;
+    let listed = &books.demand(request).wishes().machines;
     listed
         .iter()
         .filter_map(|name| books.register.machine(name))

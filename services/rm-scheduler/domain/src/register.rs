@@ -167,6 +167,27 @@ pub(crate) struct Station {
     pub services: BTreeSet<WorkId>,
 }
 
+/// What little work asks for; there is a great deal of work, so it does not make all of it large.
+#[derive(Default, PartialEq)]
+pub(crate) struct Wishes {
+    /// Without what it avoids; of work that avoids nodes it is never empty.
+    pub machines: BTreeSet<NodeName>,
+    /// Nodes it could use if they were not blocked for it, by name.
+    pub avoids: Vec<NodeName>,
+    pub service: Option<WorkId>,
+    pub apart: Option<Apart>,
+    /// As asked for, of work that is served with whole nodes.
+    pub node_size: Option<Size>,
+}
+
+static NO_WISHES: Wishes = Wishes {
+    machines: BTreeSet::new(),
+    avoids: Vec::new(),
+    service: None,
+    apart: None,
+    node_size: None,
+};
+
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is said by another service on its own"
@@ -181,20 +202,14 @@ pub(crate) struct Asked {
     pub submitted_at: Timestamp,
     /// Before any upgrade that an earlier round promised.
     pub order: u64,
-    /// As asked for, of work that is served with whole nodes.
-    pub node_size: Option<Box<Size>>,
     /// Says what is granted to one process.
     pub shape: usize,
     pub max_processes: u64,
     pub remaining_tasks: u64,
     pub threads: u32,
     pub task_ms: Option<u64>,
-    /// Without what it avoids; of work that avoids nodes it is never empty.
-    pub machines: BTreeSet<NodeName>,
-    /// Nodes it could use if they were not blocked for it, by name.
-    pub avoids: Box<[NodeName]>,
-    pub service: Option<WorkId>,
-    pub apart: Option<Box<Apart>>,
+    /// What most work does not ask for.
+    wishes: Option<Box<Wishes>>,
     pub managed: bool,
     pub runnable: bool,
     pub completing: bool,
@@ -285,16 +300,22 @@ impl Register {
 
 impl Asked {
     /// Others of its shape may go where it may not.
+    pub fn wishes(&self) -> &Wishes {
+        self.wishes.as_deref().unwrap_or(&NO_WISHES)
+    }
+
     pub fn is_picky(&self) -> bool {
-        !self.machines.is_empty() || self.apart.is_some()
+        let wishes = self.wishes();
+        !wishes.machines.is_empty() || wishes.apart.is_some()
     }
 
     pub fn admits(&self, node: &NodeName) -> bool {
-        (self.machines.is_empty() || self.machines.contains(node)) && !self.avoids(node)
+        let listed = &self.wishes().machines;
+        (listed.is_empty() || listed.contains(node)) && !self.avoids(node)
     }
 
     /// Blocked for this work alone.
     pub fn avoids(&self, node: &NodeName) -> bool {
-        self.avoids.binary_search(node).is_ok()
+        self.wishes().avoids.binary_search(node).is_ok()
     }
 }

@@ -3,6 +3,7 @@
 
 mod idle;
 mod pools;
+mod small;
 mod told;
 
 use std::collections::BTreeMap;
@@ -51,7 +52,7 @@ pub(crate) fn news(
                 let work = work
                     .iter()
                     .map(|at| (books.id(*at).clone(), told.share(*at)));
-                let work = work.filter_map(|(id, share)| Some((id, *share?)));
+                let work = work.filter_map(|(id, share)| Some((id, share?)));
                 let user = UserShare {
                     work: work.collect(),
                     given: user.given,

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::WorkId;
 
 use crate::{
+    beside::both,
     books::Books,
     marks::Marks,
     plan::{ShareNews, Shares, Verdict},
@@ -12,9 +13,6 @@ use crate::{
     shares::{self, Told},
     verdict::{self, Finding},
 };
-
-/// Below this much work a second thread costs more than it saves.
-const WORTH_A_THREAD: usize = 10_000;
 
 /// What was said last, by the number of the work. Names and sentences are made when it is read.
 #[derive(Default)]
@@ -107,7 +105,7 @@ impl Known {
         let all = 0..books.requests.len();
         let findings = || verdict::on(books, all.clone()).map(Some).collect();
         let pools = &mut self.pools;
-        let mut tell_shares = || {
+        let tell_shares = || {
             let bases = all.clone().map(|at| verdict::basis(books, at));
             let told = Told::of(books);
             let sums = shares::sums(books, pools, &told);
@@ -115,19 +113,8 @@ impl Known {
         };
         // What was said before is in the way of what is said now.
         (self.findings, self.told) = <(Vec<_>, Told)>::default();
-        if all.len() < WORTH_A_THREAD {
-            self.findings = findings();
-            (self.bases, self.told, self.sums) = tell_shares();
-        } else {
-            std::thread::scope(|threads| {
-                let beside = threads.spawn(tell_shares);
-                self.findings = findings();
-                match beside.join() {
-                    Ok(said) => (self.bases, self.told, self.sums) = said,
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            });
-        }
+        let said = both(all.len(), findings, tell_shares);
+        (self.findings, (self.bases, self.told, self.sums)) = said;
         let unsettled = all.filter(|at| self.bases[*at].is_none());
         self.unsettled = unsettled.collect();
     }

@@ -27,7 +27,24 @@ pub(crate) struct Finding {
     answer: Answer,
     waits: bool,
     class: Option<usize>,
-    numbers: Numbers,
+    counts: Counts,
+    help: Option<Box<Help>>,
+}
+
+/// Of [`Numbers`] those that everybody has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Counts {
+    counted: u64,
+    current: u64,
+    leaving: u64,
+    order: u64,
+    wanted: u64,
+}
+
+/// What is said only of work that waits.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct Help {
+    budget: Option<BudgetNumbers>,
     also: Vec<Reason>,
     unblock: Option<Unblock>,
 }
@@ -61,15 +78,24 @@ impl From<Deferral> for Answer {
 
 impl Finding {
     pub fn told(&self, register: &Register) -> Verdict {
+        let help = self.help.as_deref().cloned().unwrap_or_default();
         Verdict {
             reason: self.answer.reason,
             waits: self.waits,
             refused: self.answer.refused,
             class: self.class.map(|class| register.classes[class].name.clone()),
             detail: self.answer.detail.to_string(),
-            numbers: self.numbers,
-            also: self.also.clone(),
-            unblock: self.unblock.clone(),
+            numbers: Numbers {
+                counted_processes: self.counts.counted,
+                current_processes: self.counts.current,
+                leaving_processes: self.counts.leaving,
+                order: self.counts.order,
+                wanted_processes: self.counts.wanted,
+                budget: help.budget,
+                quota: None,
+            },
+            also: help.also,
+            unblock: help.unblock,
         }
     }
 }
@@ -114,20 +140,26 @@ pub(crate) fn on(
     work.map(move |at| finding(books, at, &mut known, &mut explainer))
 }
 
-fn numbers(books: &Books, at: usize) -> Numbers {
+fn counts(books: &Books, at: usize) -> Counts {
     let request = &books.requests[at];
-    Numbers {
-        counted_processes: books.due(at),
-        current_processes: request.has(),
-        leaving_processes: request.leaving,
+    Counts {
+        counted: books.due(at),
+        current: request.has(),
+        leaving: request.leaving,
         order: request.order,
-        wanted_processes: request.cap.now,
+        wanted: request.cap.now,
+    }
+}
+
+fn help<'a>(books: &Books<'a>, at: usize, why: Reason, explainer: &mut Explainer<'a>) -> Help {
+    Help {
         budget: books.brake_on(at).map(|brake| BudgetNumbers {
             allowed_quanta: brake.allowed,
             spent_quanta: brake.spent,
             needed_quanta: brake.needed,
         }),
-        quota: None,
+        also: explainer.also(books, at, why),
+        unblock: explainer.unblock(books, at, why),
     }
 }
 
@@ -147,22 +179,13 @@ fn finding<'a>(
     let waits = request.deferral.is_some()
         || books.brake_on(at).is_some()
         || books.waits.get(&at).copied().is_some_and(told);
-    let (also, unblock) = if waits {
-        let reason = answer.reason;
-        (
-            explainer.also(books, at, reason),
-            explainer.unblock(books, at, reason),
-        )
-    } else {
-        (Vec::new(), None)
-    };
+    let help = waits.then(|| Box::new(help(books, at, answer.reason, explainer)));
     Finding {
         answer,
         waits,
         class: request.class,
-        numbers: numbers(books, at),
-        also,
-        unblock,
+        counts: counts(books, at),
+        help,
     }
 }
 
@@ -235,7 +258,7 @@ fn waiting(books: &Books, at: usize) -> Answer {
     let literal = !books.settings.evict_for_somebody;
     if request.coming == 0
         && books.waits.get(&at) == Some(&Reason::KeptApart)
-        && let Some(apart) = &books.demand(at).apart
+        && let Some(apart) = &books.demand(at).wishes().apart
     {
         let sentence = kept_apart(apart).into();
         return Answer::of(Reason::KeptApart, Detail::Sentence(sentence));

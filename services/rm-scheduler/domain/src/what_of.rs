@@ -200,7 +200,7 @@ fn place<'a>(books: &mut Books<'a>, walk: &mut Walk<'a>, at: usize, need: u64) {
 fn place_fixed<'a>(books: &mut Books<'a>, walk: &mut Walk<'a>, at: usize) {
     let Some(home) = books.home(at) else { return };
     let mut left = books.requests[at].missing();
-    if books.demand(at).service.is_some() {
+    if books.demand(at).wishes().service.is_some() {
         left = place_in(books, walk, (at, home), left, false);
         if books.requests[at].has() > 0 {
             return;
@@ -314,12 +314,12 @@ fn place_packed<'a>(
 /// Is an instance of the same service there, or placed there in this round?
 fn has_sibling(books: &Books, at: usize, machine: usize) -> bool {
     let place = &books.machines[machine];
-    let Some(service) = &books.demand(at).service else {
+    let Some(service) = &books.demand(at).wishes().service else {
         return false;
     };
     let is_sibling = |pending: &usize| {
         let request = books.pending[*pending].request;
-        books.demand(request).service.as_ref() == Some(service)
+        books.demand(request).wishes().service.as_ref() == Some(service)
     };
     books.station(machine).services.contains(service) || place.pending.iter().any(is_sibling)
 }

@@ -97,7 +97,7 @@ impl Request {
             class: asked.class,
             order: asked.order,
             shape: asked.shape,
-            listed: !asked.machines.is_empty(),
+            listed: !asked.wishes().machines.is_empty(),
             current: asked.current,
             resting: if settings.rest_on_closed {
                 asked.resting

@@ -75,24 +75,23 @@ fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
 
-/// What the nodes would cost for one shape.
-#[derive(Default)]
+/// What the nodes would cost for one shape: at least that, until it is their turn and it is reckoned.
 struct Offers {
     /// With some that no longer hold.
     cheapest: BinaryHeap<Reverse<Offer>>,
     /// By the place of the node.
     of: Vec<Option<Offer>>,
-    /// Why nothing may be taken back on some node (B5).
-    brake: Option<Brake>,
+    /// Why nothing may be taken back on the first node where that is so (B5).
+    brake: Option<(usize, Brake)>,
 }
 
 impl Offers {
-    fn new(of: Vec<Option<Offer>>, brake: Option<Brake>) -> Self {
-        let cheapest = of.iter().flatten().copied().map(Reverse).collect();
+    fn new(at_least: Vec<Option<Offer>>) -> Self {
+        let cheapest = at_least.iter().flatten().copied().map(Reverse).collect();
         Self {
             cheapest,
-            of,
-            brake,
+            of: at_least,
+            brake: None,
         }
     }
 
@@ -164,7 +163,7 @@ impl<'a> Stirred<'a> {
         books: &Books,
         (at, position): (usize, usize),
         list: &mut Victims,
-        brake: &mut Option<Brake>,
+        brake: &mut Option<(usize, Brake)>,
     ) -> Option<Offer> {
         let place = &self.nodes[position];
         let order = books.requests[at].order;
@@ -177,8 +176,10 @@ impl<'a> Stirred<'a> {
             return Some((list.chosen.len(), list.lost_ms, position));
         }
         let anyhow = &mut Purse::unlimited();
-        if purse.declined && brake.is_none() && list.choose(books, place, need, anyhow) {
-            *brake = books.brake(place.machine, &list.chosen);
+        let is_first = brake.as_ref().is_none_or(|(first, _)| position < *first);
+        if purse.declined && is_first && list.choose(books, place, need, anyhow) {
+            let why = books.brake(place.machine, &list.chosen);
+            *brake = why.map(|why| (position, why));
         }
         None
     }
@@ -196,10 +197,12 @@ impl<'a> Stirred<'a> {
         } else {
             let shape = shape_of(books, at);
             let mut offers = self.offers.remove(&shape).unwrap_or_else(|| {
-                let mut brake = None;
-                let of =
-                    every.map(|position| self.offer(books, (at, position), &mut list, &mut brake));
-                Offers::new(of.collect(), brake)
+                let order = books.requests[at].order;
+                let at_least = every.map(|position| {
+                    let (count, lost_ms) = self.nodes[position].at_least(order)?;
+                    Some((count, lost_ms, position))
+                });
+                Offers::new(at_least.collect())
             });
             let mut best = None;
             while let Some(old) = offers.first() {
@@ -214,7 +217,7 @@ impl<'a> Stirred<'a> {
             self.offers.insert(shape, offers);
             best
         };
-        let (.., position) = found?;
+        let (.., position) = found.map_err(|brake| brake.map(|(_, brake)| brake))?;
         self.offer(books, (at, position), &mut list, &mut None);
         Ok((position, list.chosen))
     }

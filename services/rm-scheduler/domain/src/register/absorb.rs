@@ -6,6 +6,7 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 
 use super::{Asked, Departed, Laws, Register, Served, Share, Splice, Station};
 use crate::{
+    beside::both,
     forest::Forest,
     marks::Marks,
     news::News,
@@ -84,20 +85,30 @@ impl Register {
             self.machines.push(station);
         }
         self.note_packable();
-        let work = snapshot.demand.len();
-        self.requests.reserve_exact(work);
-        self.request_at.reserve(work);
+        let numbers = || snapshot.demand.keys().cloned().zip(0..).collect();
+        ((), self.request_at) = both(snapshot.demand.len(), || self.read_work(snapshot), numbers);
+        self.share_at.reserve(snapshot.allocations.len());
+        let mut stirred = Stirred::default();
+        for (id, allocation) in &snapshot.allocations {
+            self.set_share(id, allocation, &mut stirred);
+        }
+        stirred.machines.extend(0..self.machines.len());
+        stirred.requests.extend(0..self.requests.len());
+        self.derive(snapshot, stirred);
+    }
+
+    /// All work but its numbers by id.
+    fn read_work(&mut self, snapshot: &Snapshot) {
+        self.requests.reserve_exact(snapshot.demand.len());
         // By class and the number of the user.
         let mut groups: Vec<Vec<Vec<usize>>> = vec![Vec::new(); self.classes.len()];
-        for (id, demand) in &snapshot.demand {
-            let at = self.requests.len();
-            let asked = self.asked(snapshot, (id, demand), false);
+        for (at, work) in snapshot.demand.iter().enumerate() {
+            let asked = self.asked(snapshot, work, false);
             if let Some(class) = asked.class {
                 let users = &mut groups[class];
                 users.resize_with(users.len().max(asked.user_at + 1), Vec::new);
                 users[asked.user_at].push(at);
             }
-            self.request_at.insert(id.clone(), at);
             self.requests.push(asked);
             self.join_group(at);
         }
@@ -110,14 +121,6 @@ impl Register {
                 }
             }
         }
-        self.share_at.reserve(snapshot.allocations.len());
-        let mut stirred = Stirred::default();
-        for (id, allocation) in &snapshot.allocations {
-            self.set_share(id, allocation, &mut stirred);
-        }
-        stirred.machines.extend(0..self.machines.len());
-        stirred.requests.extend(0..self.requests.len());
-        self.derive(snapshot, stirred);
     }
 
     fn read_policy(&mut self, snapshot: &Snapshot) {

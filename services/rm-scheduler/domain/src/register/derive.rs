@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
-use super::{Asked, Register, Share, absorb::Stirred};
+use super::{Asked, Register, Share, Wishes, absorb::Stirred};
 use crate::{
     admit,
     cap::{self, Cap},
@@ -30,7 +30,7 @@ impl Register {
         let whole = policy == Some(Policy::Reserve);
         let (order, shape) = self.measure(class, demand);
         let user_at = self.user(&demand.user);
-        let (machines, avoids) = machines(snapshot, demand);
+        let wishes = wishes(snapshot, demand, whole);
         Asked {
             id: id.clone(),
             kind: demand.kind,
@@ -40,16 +40,12 @@ impl Register {
             deferral,
             submitted_at: demand.submitted_at,
             order,
-            node_size: whole.then(|| Box::new(demand.size.clone())),
             shape,
             max_processes: demand.max_processes,
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
             task_ms: demand.task_ms,
-            machines,
-            avoids,
-            service: demand.service.clone(),
-            apart: demand.apart.clone().map(Box::new),
+            wishes,
             managed: demand.managed,
             runnable: demand.runnable,
             completing: demand.completing,
@@ -306,13 +302,25 @@ pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     }
 }
 
+fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Wishes>> {
+    let (machines, avoids) = machines(snapshot, demand);
+    let wishes = Wishes {
+        machines,
+        avoids,
+        service: demand.service.clone(),
+        apart: demand.apart.clone(),
+        node_size: whole.then(|| demand.size.clone()),
+    };
+    (wishes != Wishes::default()).then(|| Box::new(wishes))
+}
+
 /// Work that avoids nodes lists all others, so that one way of looking serves both. Where none is
 /// left it lists what it avoids, and is admitted to nothing of it.
-fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Box<[NodeName]>) {
+fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Vec<NodeName>) {
     let could = |name: &&NodeName| demand.machines.is_empty() || demand.machines.contains(*name);
     let avoids: Vec<NodeName> = demand.avoids.iter().filter(could).cloned().collect();
     if avoids.is_empty() {
-        return (demand.machines.clone(), Box::default());
+        return (demand.machines.clone(), Vec::new());
     }
     let all = snapshot.nodes.keys().filter(could);
     let left: BTreeSet<NodeName> = all
@@ -324,5 +332,5 @@ fn machines(snapshot: &Snapshot, demand: &Demand) -> (BTreeSet<NodeName>, Box<[N
     } else {
         left
     };
-    (machines, avoids.into())
+    (machines, avoids)
 }

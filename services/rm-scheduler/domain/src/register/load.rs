@@ -50,7 +50,7 @@ impl Register {
         let is_plain = |owner: &&super::Asked| {
             !share.fixed
                 && owner.class.is_some()
-                && owner.service.is_none()
+                && owner.wishes().service.is_none()
                 && share.gpus.is_empty()
                 && share.size == self.shapes[owner.shape].3
         };

@@ -51,7 +51,7 @@ impl Register {
             let Some(request) = share.request else {
                 continue;
             };
-            services.extend(self.requests[request].service.clone());
+            services.extend(self.requests[request].wishes().service.clone());
             // room held by work that belongs to no class, or may not be there any
             // more and stays all the same, closes its node until it goes. What leaves does not.
             let misplaced = share.fixed

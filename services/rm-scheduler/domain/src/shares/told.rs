@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::of_work;
+use super::{of_work, small::Kept};
 use crate::{
     books::Books,
     plan::{Shares, Tally, WorkShare},
@@ -19,9 +19,9 @@ pub(crate) struct Told {
 
 /// Where it was counted, and what was said.
 struct Counted {
-    class: usize,
-    user_at: usize,
-    share: WorkShare,
+    class: u32,
+    user_at: u32,
+    share: Kept,
 }
 
 impl Told {
@@ -43,7 +43,8 @@ impl Told {
         let departed = books.register.departed.iter().map(|it| it.at);
         for at in departed.chain(changed.iter().copied()) {
             if let Some(old) = self.by_work[at].take() {
-                self.sums[old.class][old.user_at].remove(&old.share.tally);
+                let sum = &mut self.sums[old.class as usize][old.user_at as usize];
+                sum.remove(&old.share.share().tally);
             }
         }
         for at in changed.iter().copied() {
@@ -55,20 +56,21 @@ impl Told {
         let class = books.requests[at].class?;
         let user_at = books.demand(at).user_at;
         let share = of_work(books, at);
+        let numbers = (u32::try_from(class).ok()?, u32::try_from(user_at).ok()?);
         let of_class = &mut self.sums[class];
         if of_class.len() <= user_at {
             of_class.resize_with(user_at + 1, Tally::default);
         }
         of_class[user_at].add(&share.tally);
         Some(Counted {
-            class,
-            user_at,
-            share,
+            class: numbers.0,
+            user_at: numbers.1,
+            share: share.into(),
         })
     }
 
-    pub fn share(&self, work: usize) -> Option<&WorkShare> {
-        Some(&self.by_work.get(work)?.as_ref()?.share)
+    pub fn share(&self, work: usize) -> Option<WorkShare> {
+        Some(self.by_work.get(work)?.as_ref()?.share.share())
     }
 
     pub fn sum(&self, class: usize, user_at: usize) -> Tally {
@@ -84,7 +86,7 @@ impl Told {
             };
             for (name, work) in &served.users {
                 let shares = work.iter().filter_map(|at| {
-                    let share = *self.share(*at)?;
+                    let share = self.share(*at)?;
                     Some((register.requests[*at].id.clone(), share))
                 });
                 // Built at once, a map takes half the room of one that grew.

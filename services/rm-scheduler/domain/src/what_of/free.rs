@@ -82,7 +82,7 @@ impl FreeNodes {
                 after: None,
             };
         }
-        let named = books.demand(request).machines.iter();
+        let named = books.demand(request).wishes().machines.iter();
         let mut listed: Vec<(u64, usize)> = named
             .filter_map(|name| books.register.machine(name))
             .filter_map(|at| Some((self.filed[at]?, at)))

@@ -16,6 +16,9 @@ pub(super) struct Place {
     takeable: Vec<Taking>,
     /// Quanta of all of them.
     most: u64,
+    /// Quanta of the largest, and what is lost at least with any.
+    largest: u64,
+    least_lost_ms: u64,
 }
 
 /// What a round does not change about a share that could be taken.
@@ -49,8 +52,22 @@ impl Place {
             order: books.machines[machine].order,
             room: books.coming_room(machine),
             most: takeable.iter().map(|it| it.order).sum(),
+            largest: takeable.iter().map(|it| it.order).max().unwrap_or(0),
+            least_lost_ms: takeable.iter().map(|it| it.lost_ms).min().unwrap_or(0),
             takeable,
         }
+    }
+
+    /// How many would have to leave for one process of this order, and what would be lost with
+    /// them, at least; none where it never fits. Quanta alone say it, so it costs next to nothing.
+    pub fn at_least(&self, order: u64) -> Option<(usize, u64)> {
+        let lacking = order.saturating_sub(self.room.order);
+        if self.order < order || self.most < lacking {
+            return None;
+        }
+        let count = lacking.div_ceil(self.largest.max(1));
+        let lost_ms = count.saturating_mul(self.least_lost_ms);
+        Some((usize::try_from(count).unwrap_or(usize::MAX), lost_ms))
     }
 }
 
