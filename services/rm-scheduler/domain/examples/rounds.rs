@@ -1,8 +1,8 @@
-//! What a round costs: `cargo run --release -p hayward-rm-scheduler-domain --example rounds`, with
-//! `NODESxREQUESTS` to choose a size (`10000x100000`).
+//! What a round costs: `cargo run --profile dist -p hayward-rm-scheduler-domain --example rounds`,
+//! with `NODESxREQUESTS` to choose a size (`10000x100000`).
 //!
 //! Fleets of one shape and growing size: the round that fills them, the round after one in a
-//! hundred pieces of work was replaced, that round once more without news, which has to find the
+//! hundred pieces of work was replaced in a fleet at rest, that round once more without news, which has to find the
 //! same again, and one without news once the fleet has come to rest; beside them a naive best fit
 //! over the same requests in the same run. Times are of all processors together, so that neighbours
 //! on the machine count little; the time that passed is printed beside them. What a first round
@@ -88,23 +88,8 @@ fn measure(nodes: u64, requests: u64) {
     );
     assert_eq!(verdicts.len(), full.demand.len(), "work without a verdict");
     drop((verdicts, shares));
-    let mut news = carry_out(&mut full, &plan);
-    drop(plan);
-    // Let the fleet come to rest before the news.
-    for _ in 0..6 {
-        let decided = rounds.decide(&full, &news);
-        news = carry_out(&mut full, &decided.plan);
-    }
-    rounds.decide(&full, &news);
-    let mut plan = news_rounds(&mut rounds, &mut full, (requests, &naive));
-    let mut busy = 0;
-    while !plan.is_empty() && busy < UNTIL_REST {
-        let news = carry_out(&mut full, &plan);
-        plan = rounds.decide(&full, &news).plan;
-        busy += 1;
-    }
-    let news = carry_out(&mut full, &plan);
-    rounds.decide(&full, &news);
+    come_to_rest(&mut rounds, &mut full, plan);
+    news_rounds(&mut rounds, &mut full, (requests, &naive));
     let mut rest = Cheapest::default();
     for _ in 0..RESTS {
         rest.note(watched(&mut rounds, &full, &News::default()));
@@ -113,8 +98,19 @@ fn measure(nodes: u64, requests: u64) {
     println!("  peak {} MiB", peak_bytes() >> 20);
 }
 
-/// Rounds after news of one in a hundred, each with the same again; what the last one decided.
-fn news_rounds(rounds: &mut Rounds, full: &mut Snapshot, of: (u64, &Cost)) -> Plan {
+/// Carries out what was decided, and what is decided then, until nothing is or it was tried often.
+fn come_to_rest(rounds: &mut Rounds, full: &mut Snapshot, mut plan: Plan) {
+    for _ in 0..UNTIL_REST {
+        let news = carry_out(full, &plan);
+        plan = rounds.decide(full, &news).plan;
+        if plan.is_empty() {
+            break;
+        }
+    }
+}
+
+/// Rounds after news of one in a hundred to a fleet at rest, each with the same again.
+fn news_rounds(rounds: &mut Rounds, full: &mut Snapshot, of: (u64, &Cost)) {
     let (requests, naive) = of;
     let (mut fresh, mut again) = (Cheapest::default(), Cheapest::default());
     let turns = std::env::var("NEWS_ROUNDS").ok();
@@ -128,13 +124,12 @@ fn news_rounds(rounds: &mut Rounds, full: &mut Snapshot, of: (u64, &Cost)) -> Pl
         }
         fresh.note((after, cost));
         let (same, cost) = watched(rounds, full, &News::default());
-        let news = carry_out(full, &same.plan);
+        let plan = same.plan.clone();
         again.note((same, cost));
-        rounds.decide(full, &news);
+        come_to_rest(rounds, full, plan);
     }
     fresh.show("news", naive);
     again.show("again", naive);
-    rounds.decide(full, &News::default()).plan
 }
 
 /// Of some rounds alike the one that cost the least.
