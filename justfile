@@ -39,7 +39,8 @@ images:
 bench *ARGS:
     cargo run --release -p hayward -- bench {{ ARGS }}
 
-# a fleet tried by programs that are not ours: schemathesis, and generated clients
+# a fleet tried by programs that are not ours: schemathesis, generated clients, a collector
 strangers:
     tests/schemathesis.sh
     tests/generated-clients.sh
+    tests/collector.sh

@@ -1,11 +1,15 @@
 //! A collector of telemetry as the fleet sees one: it takes OTLP over HTTP, and keeps all of it.
 
 use std::collections::BTreeMap;
+use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::extract::{Path, State};
 use bytes::Bytes;
+use flate2::read::GzDecoder;
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -16,6 +20,8 @@ use opentelemetry_proto::tonic::metrics::v1::metric::Data;
 use opentelemetry_proto::tonic::metrics::v1::{Metric, NumberDataPoint, number_data_point};
 use opentelemetry_proto::tonic::resource::v1::Resource;
 use parking_lot::Mutex;
+
+use crate::relay::Relay;
 
 type Attributes = BTreeMap<String, String>;
 
@@ -29,6 +35,7 @@ struct Kept {
 pub struct Collector {
     pub endpoint: String,
     kept: Arc<Kept>,
+    relay: Option<Relay>,
 }
 
 /// A span, and who told it.
@@ -58,12 +65,29 @@ pub struct Measured {
     pub value: f64,
 }
 
-async fn receive(State(kept): State<Arc<Kept>>, Path(kind): Path<String>, body: Bytes) {
+async fn receive(
+    State(kept): State<Arc<Kept>>,
+    Path(kind): Path<String>,
+    headers: HeaderMap,
+    body: Bytes,
+) {
     if kept.hangs.load(Ordering::SeqCst) {
         // Taken, and never answered.
         return std::future::pending().await;
     }
+    let body = unpacked(&headers, body);
     kept.bodies.lock().entry(kind).or_default().push(body);
+}
+
+/// The fleet sends bodies as they are, other collectors pack them.
+fn unpacked(headers: &HeaderMap, body: Bytes) -> Bytes {
+    if headers.get(CONTENT_ENCODING).is_none_or(|it| it != "gzip") {
+        return body;
+    }
+    let mut plain = Vec::new();
+    let read = GzDecoder::new(body.as_ref()).read_to_end(&mut plain);
+    read.expect("a body packed as it says");
+    plain.into()
 }
 
 impl Collector {
@@ -79,7 +103,18 @@ impl Collector {
         Self {
             endpoint: format!("http://{address}"),
             kept,
+            relay: None,
         }
+    }
+
+    /// With somebody else's collector before it, where one is at hand.
+    pub async fn start_behind_another() -> Self {
+        let mut own = Self::start().await;
+        own.relay = Relay::before(&own.endpoint).await;
+        if let Some(relay) = &own.relay {
+            own.endpoint.clone_from(&relay.endpoint);
+        }
+        own
     }
 
     /// From now on it takes what it is sent and never answers, or answers again.

@@ -10,6 +10,7 @@ mod island;
 mod marks;
 mod processes;
 mod program;
+mod relay;
 mod work;
 mod world;
 

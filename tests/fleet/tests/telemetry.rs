@@ -230,7 +230,7 @@ fn every_line_is_an_event(collector: &Collector, world: &World, spans: &[Span]) 
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
-    let collector = Collector::start().await;
+    let collector = Collector::start_behind_another().await;
     let mut world = World::collected(&collector.endpoint).await;
     world.start_agent("node-1", &Agent::default());
     world.nodes_take_work(1).await;

@@ -1,0 +1,54 @@
+//! A collector that is not ours, between the fleet and the one of the test: what arrives here has
+//! been read and written again by somebody else's program.
+
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use hayward_testkit::until_within;
+
+/// Names the program, a Rotel; `tests/collector.sh` gets one.
+const PROGRAM: &str = "HAYWARD_COLLECTOR";
+
+/// It ends with the test.
+pub(crate) struct Relay {
+    program: Child,
+    pub endpoint: String,
+}
+
+impl Relay {
+    /// Nothing where no program is named.
+    pub async fn before(endpoint: &str) -> Option<Self> {
+        let program = std::env::var_os(PROGRAM)?;
+        let (http, grpc) = (free(), free());
+        let mut command = Command::new(program);
+        command
+            .arg("start")
+            .args(["--otlp-http-endpoint", &http.to_string()])
+            .args(["--otlp-grpc-endpoint", &grpc.to_string()])
+            .args(["--exporter", "otlp", "--otlp-exporter-protocol", "http"])
+            .args(["--otlp-exporter-endpoint", endpoint])
+            .stdout(Stdio::null())
+            .stdin(Stdio::null());
+        let relay = Self {
+            program: command.spawn().expect("a collector that starts"),
+            endpoint: format!("http://{http}"),
+        };
+        let listens = async || TcpStream::connect(http).ok();
+        until_within("the other collector", Duration::from_secs(20), listens).await;
+        Some(relay)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.program.kill();
+        let _ = self.program.wait();
+    }
+}
+
+fn free() -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    listener.local_addr().expect("an address")
+}
