@@ -120,6 +120,7 @@ pub fn demand(work: &Work, slot: usize, now_ms: u64, grace_ms: u64) -> Option<De
         part: None,
         settled: state.settled.clone(),
         launch: launch(work, slot, grace_ms),
+        traceparent: reserved_within(work),
     })
 }
 
@@ -151,6 +152,12 @@ fn launch(work: &Work, slot: usize, stop_grace_ms: u64) -> Option<Launch> {
         }),
         What::Reservation(_) => None,
     }
+}
+
+/// Nothing is started for a reservation, so no launch says where it was submitted.
+fn reserved_within(work: &Work) -> Option<String> {
+    let reserved = matches!(work.what, What::Reservation(_));
+    work.traceparent.clone().filter(|_| reserved)
 }
 
 /// What Hayward says of a process goes before what its user says.

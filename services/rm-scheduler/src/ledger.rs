@@ -70,6 +70,8 @@ pub struct Held {
     pub group: Option<String>,
     /// The trial of its node that granted it.
     pub trial: Option<u64>,
+    /// Of what starts nothing: where its life is told (T5). Of the rest its launch says it.
+    pub within: Option<String>,
 }
 
 pub struct Context {

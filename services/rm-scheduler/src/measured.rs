@@ -12,7 +12,7 @@ use hayward_rm_scheduler_domain::{Verdict, plan};
 use hayward_rm_scheduler_policy::wait_target;
 use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue as told;
-use hayward_service::trace::Beginning;
+use hayward_service::trace::{self, Beginning};
 use hayward_vocabulary::{AllocationId, Exit, ExitCause, NodeName, Receipt, UserName, WorkId};
 use serde::Serialize;
 
@@ -158,16 +158,30 @@ impl Ledger {
             let pool = told::POOL.is(pool_of(&self.snapshot, &entry.node));
             told::LAUNCH_COUNT.add(1, &[pool, told::LAUNCH_OUTCOME.is(outcome)]);
         }
-        if let Some(life) = round::life(entry.launch.as_ref()) {
-            let cause = exit.map_or(ExitCause::Unknown, |exit| exit.cause);
-            let release = Beginning::new(NAME, "release")
-                .within(&life)
-                .with("hayward.allocation.id", entry.id.to_string())
-                .with("hayward.exit.cause", word(&cause))
-                .begin();
-            batch.once_committed(move |_| drop(release));
-        }
+        let cause = exit.map_or(ExitCause::Unknown, |exit| exit.cause);
+        tell_end(held, cause, batch);
     }
+}
+
+/// The last of its life (T5): it is over once that is committed.
+pub(crate) fn tell_end(held: &Held, cause: ExitCause, batch: &mut Batch<Rows>) {
+    let Some(life) = round::life(held) else {
+        return;
+    };
+    let entry = &held.entry;
+    let part = |name| {
+        let part = Beginning::new(NAME, name).within(&life);
+        part.with("hayward.allocation.id", entry.id.to_string())
+    };
+    if entry.launch.is_none() {
+        // Nothing was started, so nobody else saw anything of it.
+        part("held")
+            .at(trace::at(entry.granted_at))
+            .end_at(trace::now());
+    }
+    let release = part("release").with("hayward.exit.cause", word(&cause));
+    let release = release.begin();
+    batch.once_committed(move |_| drop(release));
 }
 
 #[expect(clippy::cast_precision_loss, reason = "nothing waits for 2^53 ms")]

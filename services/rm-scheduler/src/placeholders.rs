@@ -101,8 +101,8 @@ impl Ledger {
     fn traced_exchanges(&self, grants: &BTreeMap<WorkId, Grant>) -> Option<Traced> {
         let asked = grants.keys();
         let asked = asked.filter_map(|work| self.demand.get(work.as_str()));
-        let launches = asked.filter_map(|demand| demand.launch.as_ref());
-        round::exchanged(self.round, grants.len(), launches)
+        let submitted = asked.filter_map(DemandEntry::submitted_within);
+        round::exchanged(self.round, grants.len(), submitted)
     }
 
     /// Each placeholder makes room for one.

@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::{Duration, SystemTime};
 
+use hayward_vocabulary::Timestamp;
 use opentelemetry::global::{self, BoxedSpan};
 use opentelemetry::trace::{
     Link, Span as _, SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceId,
@@ -77,6 +78,12 @@ impl Place {
 /// Now, for beginnings and ends of spans, which people compare and nothing else does.
 pub fn now() -> SystemTime {
     opentelemetry::time::now()
+}
+
+/// A moment that was written down.
+pub fn at(moment: Timestamp) -> SystemTime {
+    let since = u64::try_from(moment.unix_ms()).unwrap_or(0);
+    SystemTime::UNIX_EPOCH + Duration::from_millis(since)
 }
 
 /// So long ago.

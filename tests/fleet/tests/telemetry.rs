@@ -11,8 +11,8 @@ use hayward_service::metrics::catalogue;
 use hayward_service::{Client, clock};
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{
-    Agent, Collector, Measured, Span, World, ends, is_running, job, reaches, service, submit,
-    text_of,
+    Agent, Collector, Measured, Span, World, ends, is_running, job, reaches, reservation, service,
+    submit, text_of,
 };
 use hayward_vocabulary::WorkId;
 use http::{HeaderName, Method};
@@ -103,6 +103,25 @@ fn followed(spans: &[Span]) -> Result<(), String> {
         return Err(format!("the life of the allocation has only {stages:?}"));
     }
     Ok(())
+}
+
+/// Trace 3 of what starts nothing: it is linked to its submission as well, and rm-scheduler alone
+/// tells of it.
+fn followed_reservation(spans: &[Span]) -> Result<(), String> {
+    let mut requests = named(spans, "POST /v1/reservations");
+    let request = requests.next().ok_or("no request")?;
+    let mut lives = named(spans, "allocation");
+    let life = lives.find(|span| span.links.contains(&request.trace));
+    let life = life.ok_or("no allocation is linked to the reservation")?;
+    let within = spans.iter().find(|span| span.id == life.parent);
+    if !within.is_some_and(|span| span.name == "commit" && span.trace == life.trace) {
+        return Err(format!("its allocation is below {within:?}"));
+    }
+    let stages = children(spans, life);
+    let whole = holds(&stages, "rm-scheduler", &["held", "release"]);
+    whole
+        .then_some(())
+        .ok_or(format!("its life has {stages:?}"))
 }
 
 /// What is wrong with one series.
@@ -253,9 +272,17 @@ async fn a_submission_is_followed_to_its_process_and_everything_is_measured() {
     cancelled.expect("cancelled");
     reaches(&ada, &path, LIMIT, |view| view.state.is_final()).await;
 
+    let reserved = submit(&ada, "reservations", &reservation()).await;
+    let place = format!("/v1/reservations/{reserved}");
+    reaches(&ada, &place, LIMIT, is_running).await;
+    let given_back: Result<serde_json::Value, _> = ada.delete(&place).await;
+    given_back.expect("given back");
+    reaches(&ada, &place, LIMIT, |view| view.state.is_final()).await;
+
     // T5
     until_within("the whole story of the submission", LIMIT, async || {
-        let story = followed(&collector.spans());
+        let spans = collector.spans();
+        let story = followed(&spans).and_then(|()| followed_reservation(&spans));
         story.inspect_err(|gap| eprintln!("{gap}")).ok()
     })
     .await;

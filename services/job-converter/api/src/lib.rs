@@ -83,6 +83,19 @@ pub struct DemandEntry {
     /// Absent for a reservation.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launch: Option<Launch>,
+    /// W3C trace context of the submission, of what starts nothing; of the rest `launch` says it
+    /// (T5).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub traceparent: Option<String>,
+}
+
+impl DemandEntry {
+    /// W3C trace context of its submission, where it had one (T5).
+    pub fn submitted_within(&self) -> Option<&str> {
+        let launch = self.launch.as_ref();
+        let within = launch.map_or(&self.traceparent, |launch| &launch.traceparent);
+        within.as_deref()
+    }
 }
 
 /// A part of an application. What of it has ended counts as a process until it is settled: nothing

@@ -149,6 +149,7 @@ fn blank(half: &Half, slot: Slot, size: Size) -> DemandEntry {
         part: Some(Part::default()),
         settled: BTreeSet::<AllocationId>::new(),
         launch: None,
+        traceparent: None,
     }
 }
 

@@ -57,6 +57,7 @@ pub fn demand(work: &Work, entry: &Entry, now_ms: u64, stop_grace_ms: u64) -> Op
         orchestrated: Some(Box::new(told(work, entry, launch.is_none()))),
         settled: work.settled.clone(),
         launch,
+        traceparent: None,
     })
 }
 

@@ -91,6 +91,7 @@ fn demand(about: &About, work: WorkId) -> DemandEntry {
         part: None,
         settled: std::collections::BTreeSet::new(),
         launch: None,
+        traceparent: None,
     }
 }
 

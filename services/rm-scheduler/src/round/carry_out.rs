@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Instant;
 
+use hayward_job_converter_api::DemandEntry;
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::views::RoundView;
 use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Vacate, VerdictEntry};
@@ -107,8 +108,11 @@ impl Ledger {
     fn traced(&self, watch: &Watch, plan: &Plan) -> Option<Traced> {
         let granted = plan.grants.iter().map(|grant| &grant.work);
         let asked = granted.filter_map(|work| self.demand.get(work.as_str()));
-        let launches = asked.filter_map(|demand| demand.launch.as_ref());
-        watch.trace(self.round, plan, launches)
+        watch.trace(
+            self.round,
+            plan,
+            asked.filter_map(DemandEntry::submitted_within),
+        )
     }
 
     pub(crate) fn grant(
@@ -128,6 +132,7 @@ impl Ledger {
             None => self.takes_over_from(&work),
         };
         let demand = self.demand.get(work.as_str());
+        let submitted = demand.and_then(DemandEntry::submitted_within);
         let exclusive = demand.is_some_and(|demand| demand.when_unreachable.is_exclusive());
         let mut launch = demand
             .and_then(|demand| demand.launch.clone())
@@ -140,10 +145,14 @@ impl Ledger {
             _ => AllocationState::Assigned,
         };
         measured::granted(&self.snapshot, &grant);
-        if let (Some(traced), Some(launch)) = (&mut self.recorder.traced, &mut launch) {
+        let mut within = self.recorder.traced.as_mut().and_then(|traced| {
             let described = measured::allocation(&id, &work, &grant);
-            let place = traced.grant(described, launch);
-            launch.within = place.map(|place| place.to_string());
+            let place = traced.grant(described, submitted)?;
+            Some(place.to_string())
+        });
+        if let Some(launch) = &mut launch {
+            // Whoever launches it tells of its life, and has to know where.
+            launch.within = within.take();
         }
         let entry = AllocationEntry {
             id: id.clone(),
@@ -175,6 +184,7 @@ impl Ledger {
                 gpus: grant.gpus,
                 group: grant.group,
                 trial,
+                within,
             },
             batch,
         );
@@ -205,6 +215,7 @@ impl Ledger {
         if let Some(cause) = cause {
             entry.state = AllocationState::Ended;
             entry.exit = Some(Exit::of(cause, order.detail));
+            measured::tell_end(&held, cause, batch);
         } else if waits {
             entry.state = AllocationState::Stopping;
         }

@@ -6,13 +6,11 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::{NAME, ledger::Held};
 use hayward_rm_scheduler_domain::{Phase, Plan};
 use hayward_service::metrics::catalogue::{PHASE, ROUND_DURATION};
 use hayward_service::telemetry::traced;
 use hayward_service::trace::{self, Beginning, MOST_LINKS, Open, Place};
-use hayward_vocabulary::Launch;
-
-use crate::NAME;
 
 /// Parts of a round that are told as spans, at most: many trees have many parts.
 const MOST_PARTS: usize = 64;
@@ -86,7 +84,7 @@ impl Watch {
         &self,
         round: u64,
         plan: &Plan,
-        submissions: impl Iterator<Item = &'a Launch>,
+        submissions: impl Iterator<Item = &'a str>,
     ) -> Option<Traced> {
         if !traced() || plan.is_empty() {
             return None;
@@ -111,7 +109,7 @@ impl Watch {
 pub(crate) fn exchanged<'a>(
     round: u64,
     count: usize,
-    submissions: impl Iterator<Item = &'a Launch>,
+    submissions: impl Iterator<Item = &'a str>,
 ) -> Option<Traced> {
     if !traced() || count == 0 {
         return None;
@@ -125,8 +123,8 @@ pub(crate) fn exchanged<'a>(
 }
 
 /// To what was submitted, each once.
-fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a Launch>) -> Beginning {
-    let places = submissions.filter_map(submission).take(MOST_LINKS);
+fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a str>) -> Beginning {
+    let places = submissions.filter_map(Place::parse).take(MOST_LINKS);
     let mut linked: Vec<Place> = Vec::new();
     for place in places {
         if !linked.contains(&place) {
@@ -137,14 +135,11 @@ fn linked<'a>(mut root: Beginning, submissions: impl Iterator<Item = &'a Launch>
     root
 }
 
-/// Where work was submitted, if that is kept.
-pub(crate) fn submission(launch: &Launch) -> Option<Place> {
-    Place::parse(launch.traceparent.as_deref()?)
-}
-
 /// Where the life of an allocation is told, if it is.
-pub(crate) fn life(launch: Option<&Launch>) -> Option<Place> {
-    Place::parse(launch?.within.as_deref()?)
+pub(crate) fn life(held: &Held) -> Option<Place> {
+    let launch = held.entry.launch.as_ref();
+    let within = launch.map_or(&held.within, |launch| &launch.within);
+    Place::parse(within.as_deref()?)
 }
 
 /// The trace of a round that is being committed. Dropped before that, it says so.
@@ -167,9 +162,9 @@ impl Traced {
     }
 
     /// The life of an allocation begins. Returns where.
-    pub fn grant(&mut self, described: Beginning, launch: &Launch) -> Option<Place> {
+    pub fn grant(&mut self, described: Beginning, submitted: Option<&str>) -> Option<Place> {
         let mut life = described.within(&self.commit.place()?);
-        if let Some(submitted) = submission(launch) {
+        if let Some(submitted) = submitted.and_then(Place::parse) {
             life = life.link(submitted);
         }
         let life = life.begin();

@@ -11,7 +11,7 @@ use super::{json, read, signed, unsigned};
 use crate::ledger::Held;
 
 /// What a body says beside the published entry.
-#[derive(Default, Serialize, Deserialize)]
+#[derive(Default, PartialEq, Serialize, Deserialize)]
 struct Beside {
     #[serde(default)]
     gpus: Vec<u64>,
@@ -19,20 +19,24 @@ struct Beside {
     group: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     trial: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    within: Option<String>,
 }
 
 /// The entry, and what is known beside it. The entry carries raw JSON, which serde does not
 /// flatten, so the two objects are joined as text.
 fn body(held: &Held) -> Result<String, sqlx::Error> {
     let entry = json(&held.entry)?;
-    if held.gpus.is_empty() && held.group.is_none() && held.trial.is_none() {
-        return Ok(entry);
-    }
-    let beside = json(&Beside {
+    let beside = Beside {
         gpus: held.gpus.clone(),
         group: held.group.clone(),
         trial: held.trial,
-    })?;
+        within: held.within.clone(),
+    };
+    if beside == Beside::default() {
+        return Ok(entry);
+    }
+    let beside = json(&beside)?;
     Ok(format!("{},{}", &entry[..entry.len() - 1], &beside[1..]))
 }
 
@@ -43,13 +47,14 @@ pub async fn load(tx: &mut PgConnection) -> Result<BTreeMap<AllocationId, Held>,
         .into_iter()
         .map(|row| {
             let entry: AllocationEntry = read(&row.body)?;
-            let Beside { gpus, group, trial } = read(&row.body)?;
+            let beside: Beside = read(&row.body)?;
             let held = Held {
                 entry,
                 fixed: row.fixed,
-                gpus,
-                group,
-                trial,
+                gpus: beside.gpus,
+                group: beside.group,
+                trial: beside.trial,
+                within: beside.within,
             };
             Ok((held.entry.id.clone(), held))
         })
@@ -197,11 +202,13 @@ mod tests {
             launch: None,
         };
         let dev = Some("dev".to_owned());
-        for (gpus, group, trial) in [
-            (vec![], None, None),
-            (vec![0, 3], None, None),
-            (vec![], None, Some(2)),
-            (vec![], dev, None),
+        let within = Some("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01".to_owned());
+        for (gpus, group, trial, within) in [
+            (vec![], None, None, None),
+            (vec![0, 3], None, None, None),
+            (vec![], None, Some(2), None),
+            (vec![], dev, None, None),
+            (vec![], None, None, within),
         ] {
             let held = Held {
                 entry: entry.clone(),
@@ -209,12 +216,13 @@ mod tests {
                 gpus,
                 group,
                 trial,
+                within,
             };
             let text = body(&held).unwrap();
             assert_eq!(read::<AllocationEntry>(&text).unwrap(), held.entry);
             let beside: Beside = read(&text).unwrap();
             assert_eq!((beside.gpus, beside.trial), (held.gpus, held.trial));
-            assert_eq!(beside.group, held.group);
+            assert_eq!((beside.group, beside.within), (held.group, held.within));
         }
     }
 }

@@ -136,6 +136,7 @@ fn demand(id: &str, kind: WorkKind, user: &str, quanta: u64) -> DemandEntry {
         part: None,
         settled: std::collections::BTreeSet::new(),
         launch: (kind != WorkKind::Reservation).then_some(launch),
+        traceparent: None,
     }
 }
 

@@ -75,7 +75,8 @@ fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
 
-/// What the nodes would cost for one shape: at least that, until it is their turn and it is reckoned.
+/// What the nodes would cost for one shape: at least that, until it is their turn and it is
+/// reckoned.
 struct Offers {
     /// With some that no longer hold.
     cheapest: BinaryHeap<Reverse<Offer>>,

@@ -1,5 +1,5 @@
-//! The share of a piece of work as it is kept: there are as many as there is work, and their numbers
-//! are mostly small.
+//! The share of a piece of work as it is kept: there are as many as there is work, and their
+//! numbers are mostly small.
 
 use hayward_vocabulary::WorkKind;
 
