@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a fleet tells, read by a collector that is not ours: the test of traces, metrics and lines
-# runs with a public collector between the fleet and itself, so what it asserts has been taken in and
-# written again by somebody else's program.
+# runs with a public collector between the fleet and itself, so what it asserts has been taken in
+# and written again by somebody else's program.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh
