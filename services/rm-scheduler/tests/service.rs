@@ -22,6 +22,7 @@ mod service {
     mod policy;
     mod pools;
     mod queues;
+    mod read_only;
     mod reasons;
     mod replay;
     mod requests;

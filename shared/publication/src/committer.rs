@@ -146,6 +146,8 @@ struct Sent<C> {
     command: C,
     asked: Option<Asked>,
     terms: Option<Terms>,
+    /// It changes nothing, so it is answered also when nothing may be changed (R9).
+    reads: bool,
 }
 
 /// On which terms a command may be applied (A10), and who is told when it may not.
@@ -216,6 +218,33 @@ impl<C: Send + 'static> Handle<C> {
         command: impl FnOnce(Reply<T>) -> C,
     ) -> Result<Committed<T>, CommitError> {
         self.publisher.leading()?;
+        self.send(only_if, false, command).await
+    }
+
+    /// Asks what only the working set knows. After the database went back in time that is what this
+    /// process committed last (R9), where it has led that history until then.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub async fn read<T: Send + 'static>(
+        &self,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<Committed<T>, CommitError> {
+        self.publisher.readable()?;
+        let answer = self.send(None, true, command).await;
+        // Nobody was there to answer, where nothing is left of what was committed.
+        answer.map_err(|error| match (error, self.publisher.leading()) {
+            (CommitError::Unavailable, Err(why)) => why,
+            (error, _) => error,
+        })
+    }
+
+    async fn send<T: Send + 'static>(
+        &self,
+        only_if: Option<Generation>,
+        reads: bool,
+        command: impl FnOnce(Reply<T>) -> C,
+    ) -> Result<Committed<T>, CommitError> {
         let (reply, answer) = oneshot::channel();
         let asked = origin::current();
         let origin = asked.as_ref().map(|asked| Arc::clone(&asked.origin));
@@ -224,6 +253,7 @@ impl<C: Send + 'static> Handle<C> {
             command: command(Reply::new(reply)),
             asked,
             terms,
+            reads,
         };
         self.queue.try_send(sent).map_err(|refused| match refused {
             mpsc::error::TrySendError::Full(_) => CommitError::Busy,

@@ -26,11 +26,15 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The smallest ledger: named numbers that live in their publication alone.
 #[derive(Clone)]
-struct Numbers;
+struct Numbers {
+    /// The number that was set last in this term.
+    last: Option<u64>,
+}
 
 enum Command {
     Set(String, Option<u64>, Reply<u64>),
     Panic(Reply<()>),
+    Last(Reply<Option<u64>>),
 }
 
 impl Ledger for Numbers {
@@ -43,12 +47,13 @@ impl Ledger for Numbers {
         _moment: &Moment,
         _context: &Arc<()>,
     ) -> Result<Self, sqlx::Error> {
-        Ok(Self)
+        Ok(Self { last: None })
     }
 
     fn apply(&mut self, command: Command, moment: &Moment, batch: &mut Batch<()>) {
         match command {
             Command::Set(key, Some(number), reply) => {
+                self.last = Some(number);
                 batch.publish(NUMBERS, "", &key, &number);
                 batch.answer(reply, moment.revision);
             }
@@ -56,6 +61,7 @@ impl Ledger for Numbers {
                 batch.withdraw(NUMBERS, "", &key);
                 batch.answer(reply, moment.revision);
             }
+            Command::Last(reply) => batch.answer(reply, self.last),
             Command::Panic(_reply) => panic!("a record that panics its reader"),
         }
     }
@@ -63,7 +69,7 @@ impl Ledger for Numbers {
     fn trial(&self, command: &Command) -> Trial<Self> {
         match command {
             Command::Set(..) => Trial::OnACopy(Box::new(self.clone())),
-            Command::Panic(_) => Trial::Never,
+            Command::Panic(_) | Command::Last(_) => Trial::Never,
         }
     }
 
@@ -387,10 +393,20 @@ async fn r9_older_rows_stop_everybody_until_they_have_another_lineage() {
         assert_eq!(stops(&second).await, why);
         assert_eq!(get(&handle, "a"), Some(2), "reading goes on");
         assert!(handle.publisher().readable().is_ok());
+        let last = handle.read(Command::Last).await.expect("it was the leader");
+        assert_eq!(last.value, Some(2), "the working set is what it was");
+        assert!(matches!(
+            handle.ask(Command::Last).await,
+            Err(CommitError::WentBack(_))
+        ));
         assert!(
             second.publisher().readable().is_err(),
             "it has nothing to show"
         );
+        assert!(matches!(
+            second.read(Command::Last).await,
+            Err(CommitError::WentBack(_))
+        ));
         committer.stop().await;
         let (again, handle) = start(&database, "one", lease).await;
         assert_eq!(stops(&handle).await, why);

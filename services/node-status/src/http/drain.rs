@@ -28,7 +28,7 @@ pub async fn show_drain(
     Path(node): Path<NodeName>,
 ) -> Result<Json<DrainView>, Problem> {
     let show = |reply| Command::ShowDrain { node, reply };
-    Ok(Json(app.handle.ask(show).await?.value?))
+    Ok(Json(app.handle.read(show).await?.value?))
 }
 
 /// Begins to empty a node, or changes the drain that lasts: its reason, its deadline, a pause.

@@ -61,8 +61,7 @@ impl Nodes {
     ),
 )]
 pub async fn show_load(State(api): State<Api>, _caller: Caller) -> Result<Json<Load>, Problem> {
-    api.publisher().leading()?;
-    let load = api.handle.ask(Command::Load).await?.value;
+    let load = api.handle.read(Command::Load).await?.value;
     load.map(Json).ok_or_else(super::shares::no_round)
 }
 
@@ -79,11 +78,10 @@ pub async fn list_occupancy(
     _caller: Caller,
     Query(nodes): Query<Nodes>,
 ) -> Result<Json<Occupancy>, Problem> {
-    api.publisher().leading()?;
     let listing = nodes.listing();
     let wanted = nodes.wanted()?;
     let ask = |reply| Command::Occupancy(Box::new(wanted), reply);
-    let mut page = api.handle.ask(ask).await?.value;
+    let mut page = api.handle.read(ask).await?.value;
     page.next_cursor = page.next_cursor.map(|last| listing.cursor(last));
     Ok(Json(page))
 }

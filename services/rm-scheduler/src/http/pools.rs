@@ -74,10 +74,27 @@ async fn ask<T: Send + 'static>(
             batch.answer(reply, answer);
         }))
     };
-    let Committed { value, revision } = api.handle.ask(command).await?;
+    sure(api.handle.ask(command).await?)
+}
+
+/// Asks the ledger for what it knows (R9).
+async fn read<T: Send + 'static>(
+    api: &Api,
+    see: impl FnOnce(&Ledger, &Moment) -> Result<T, Refusal> + Send + 'static,
+) -> Result<Committed<T>, Problem> {
+    let command = |reply| {
+        Command::Pools(Box::new(move |ledger, moment, batch| {
+            let answer = see(ledger, moment);
+            batch.answer(reply, answer);
+        }))
+    };
+    sure(api.handle.read(command).await?)
+}
+
+fn sure<T>(answer: Committed<Result<T, Refusal>>) -> Result<Committed<T>, Problem> {
     Ok(Committed {
-        value: value?,
-        revision,
+        value: answer.value?,
+        revision: answer.revision,
     })
 }
 
@@ -163,7 +180,7 @@ pub async fn list_pools(
 ) -> Result<Json<PoolList>, Problem> {
     caller.require(&[Scope::Operator, Scope::Viewer])?;
     let Committed { value, revision } =
-        ask(&api, |ledger, moment, _| Ok(ledger.pool_views(moment))).await?;
+        read(&api, |ledger, moment| Ok(ledger.pool_views(moment))).await?;
     let (pools, next_cursor) = page.of(&Listing::of(ROUTE), value, |pool| pool.id.to_string())?;
     Ok(Json(PoolList {
         pools,
@@ -188,10 +205,7 @@ pub async fn show_pool(
     Path(pool): Path<WorkId>,
 ) -> Result<([(HeaderName, String); 1], Json<PoolView>), Problem> {
     may_see(&caller, &pool)?;
-    let shown = ask(&api, move |ledger, moment, _| {
-        ledger.pool_view(&pool, moment)
-    })
-    .await?;
+    let shown = read(&api, move |ledger, moment| ledger.pool_view(&pool, moment)).await?;
     let etag = format!("\"{}\"", shown.value.version);
     Ok(([(header::ETAG, etag)], Json(shown.value)))
 }
@@ -246,7 +260,7 @@ pub async fn list_pool_workers(
         return Err(orders::no_such_state());
     }
     let (page, list) = filter.of(&pool);
-    let found = ask(&api, move |ledger, _, _| ledger.pool_workers(&pool)).await?;
+    let found = read(&api, move |ledger, _| ledger.pool_workers(&pool)).await?;
     let mut all = found.value;
     all.retain(|worker| wanted.is_none_or(|state| worker.state == state));
     let (workers, next_cursor) = page.of(&list, all, |worker| worker.id.to_string())?;

@@ -38,10 +38,9 @@ pub async fn list_queues(
     caller: Caller,
     Query(wanted): Query<Pool>,
 ) -> Result<Json<Queues>, Problem> {
-    api.publisher().readable()?;
     let pool = wanted.pool.clone();
     let ask = |reply| Command::Queues(pool, reply);
-    let found = api.handle.ask(ask).await?.value.ok_or_else(no_round)?;
+    let found = api.handle.read(ask).await?.value.ok_or_else(no_round)?;
     match wanted.pool.filter(|_| found.pools.is_empty()) {
         Some(pool) => {
             let detail = format!("no pool {pool:?} has queues; name a pool at the top of a tree");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use hayward_blocklist_api::BlockEntry;
 use hayward_container_manager_api::ContainerState;
 use hayward_postgres::{Schema, Shared};
-use hayward_publication::{Publisher, Update};
+use hayward_publication::{Publisher, Update, WentBack};
 use hayward_rm_scheduler::{MIGRATOR, SCHEMA, Settings, start};
 use hayward_rm_scheduler_api::evidence::ClearingEntry;
 use hayward_rm_scheduler_api::shares::Shares;
@@ -174,6 +174,15 @@ impl World {
             .as_ref()
             .map(|replica| replica.publisher.revision())
             .unwrap()
+    }
+
+    /// The scheduler is told that its database went back in time.
+    pub fn goes_back(&self) {
+        let publisher = &self.running.as_ref().unwrap().publisher;
+        publisher.went_back(WentBack {
+            lineage: publisher.lineage(),
+            evidence: "a test says so".to_owned(),
+        });
     }
 
     pub fn client(&self, name: &str) -> Client {

@@ -72,6 +72,13 @@ pub(super) fn take<L: Ledger>(
     batch.end(L::weight(&batch.rows) > weight);
 }
 
+/// Answers what only reads, from what was committed last; whoever wants more is not answered.
+pub(super) fn recall<L: Ledger>(ledger: &mut L, sent: Sent<L::Command>, moment: &Moment) {
+    if sent.reads {
+        tried(ledger, sent.command, moment);
+    }
+}
+
 fn tried<L: Ledger>(ledger: &mut L, command: L::Command, moment: &Moment) {
     let mut aside = Batch::aside(moment.revision.saturating_sub(1));
     ledger.apply(command, moment, &mut aside);

@@ -55,8 +55,14 @@ pub(super) async fn stand<L: Ledger>(
     let pause = (office.settings.lease / 4).min(Duration::from_millis(500));
     let pulse = &office.pulse;
     let mut last = None;
+    // The working set as it was committed last, once the database went back in time (R9).
+    let mut remains: Option<Remains<L>> = None;
     loop {
-        match stand_once(&office, &mut last).await {
+        let stood = stand_once(&office, &mut last).await;
+        if !matches!(office.publisher.standing(), Standing::WentBack(_)) {
+            remains = None;
+        }
+        match stood {
             Ok(Some(term)) => {
                 pulse.leads(term.epoch);
                 info!(
@@ -64,7 +70,7 @@ pub(super) async fn stand<L: Ledger>(
                     epoch = term.epoch,
                     "leading"
                 );
-                let end = serve::<L>(&office, term, &mut commands, &mut stop).await;
+                let end = serve(&office, term, &mut commands, &mut stop, &mut remains).await;
                 office.publisher.stand_by();
                 pulse.stands_by();
                 // Nobody may wait for an answer that this term can no longer give.
@@ -94,8 +100,33 @@ pub(super) async fn stand<L: Ledger>(
             }
         }
         tokio::select! {
+            () = recall(&mut commands, &mut remains) => return,
             () = tokio::time::sleep(pause) => {}
             _ = stop.wait_for(|stop| *stop) => return,
+        }
+    }
+}
+
+/// What a term leaves that nothing was committed after, and when that was.
+struct Remains<L> {
+    ledger: L,
+    moment: Moment,
+}
+
+/// Answers who only reads; returns when nobody can ask any more.
+async fn recall<L: Ledger>(
+    commands: &mut mpsc::Receiver<Sent<L::Command>>,
+    remains: &mut Option<Remains<L>>,
+) {
+    while let Some(sent) = commands.recv().await {
+        let Some(Remains { ledger, moment }) = remains else {
+            continue;
+        };
+        let answered = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            taken::recall(ledger, sent, moment);
+        }));
+        if answered.is_err() {
+            *remains = None;
         }
     }
 }
@@ -158,6 +189,7 @@ async fn serve<L: Ledger>(
     term: Term,
     commands: &mut mpsc::Receiver<Sent<L::Command>>,
     stop: &mut watch::Receiver<bool>,
+    remains: &mut Option<Remains<L>>,
 ) -> End {
     let started = Instant::now();
     let mut writer = Writer {
@@ -196,10 +228,11 @@ async fn serve<L: Ledger>(
             }
             () = tokio::time::sleep(due) => {}
         }
+        let moment = writer.moment();
         if matches!(office.publisher.standing(), Standing::WentBack(_)) {
+            *remains = Some(Remains { ledger, moment });
             return End::WentBack;
         }
-        let moment = writer.moment();
         let mut batch = Batch::default();
         office.pulse.batch(gathered.len());
         let applied = std::panic::catch_unwind(AssertUnwindSafe(|| {
@@ -215,9 +248,14 @@ async fn serve<L: Ledger>(
             return End::Uncertain(sqlx::Error::Protocol("a command panicked".into()));
         };
         wake = next;
+        let changed = L::weight(&batch.rows) > 0 || !batch.is_quiet();
         match writer.commit(batch, moment.now).await {
             Ok(true) => {}
-            Ok(false) => return End::Deposed,
+            Ok(false) => {
+                // Why is not known yet. What was to be committed now is in the working set already.
+                *remains = (!changed).then_some(Remains { ledger, moment });
+                return End::Deposed;
+            }
             Err(error) => return End::Uncertain(error),
         }
         office.pulse.read(|| ledger.readings(&moment));
