@@ -89,7 +89,14 @@ fn measure(nodes: u64, requests: u64) {
     assert_eq!(verdicts.len(), full.demand.len(), "work without a verdict");
     drop((verdicts, shares));
     come_to_rest(&mut rounds, &mut full, plan);
-    news_rounds(&mut rounds, &mut full, (requests, &naive));
+    let mut born = requests;
+    for (what, among) in [("news", 100), ("a 1,000", requests / 1_000)] {
+        // Of 100,000 the first is a thousand already.
+        if what == "news" || among > 100 {
+            let news = (what, among, &mut born);
+            news_rounds(&mut rounds, &mut full, news, &naive);
+        }
+    }
     let mut rest = Cheapest::default();
     for _ in 0..RESTS {
         rest.note(watched(&mut rounds, &full, &News::default()));
@@ -109,16 +116,20 @@ fn come_to_rest(rounds: &mut Rounds, full: &mut Snapshot, mut plan: Plan) {
     }
 }
 
-/// Rounds after news of one in a hundred to a fleet at rest, each with the same again.
-fn news_rounds(rounds: &mut Rounds, full: &mut Snapshot, of: (u64, &Cost)) {
-    let (requests, naive) = of;
+/// Rounds after news of one in so many to a fleet at rest, each with the same again.
+fn news_rounds(
+    rounds: &mut Rounds,
+    full: &mut Snapshot,
+    (what, among, born): (&str, u64, &mut u64),
+    naive: &Cost,
+) {
     let (mut fresh, mut again) = (Cheapest::default(), Cheapest::default());
     let turns = std::env::var("NEWS_ROUNDS").ok();
     let turns = turns.and_then(|turns| turns.parse().ok()).unwrap_or(NEWS);
     for turn in 0..turns {
-        let news = replace_one_in_a_hundred(full, requests, turn);
+        let news = replace_some(full, (among, turn), born);
         let (after, cost) = watched(rounds, full, &news);
-        if requests <= 100_000 && turn == 0 {
+        if full.demand.len() <= 100_000 && turn == 0 {
             let same = rounds.whole(after.clone()) == FairShare.schedule(full);
             assert!(same, "memory changed a decision");
         }
@@ -128,7 +139,7 @@ fn news_rounds(rounds: &mut Rounds, full: &mut Snapshot, of: (u64, &Cost)) {
         again.note((same, cost));
         come_to_rest(rounds, full, plan);
     }
-    fresh.show("news", naive);
+    fresh.show(what, naive);
     again.show("again", naive);
 }
 
@@ -341,24 +352,25 @@ fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
     news
 }
 
-fn replace_one_in_a_hundred(snapshot: &mut Snapshot, requests: u64, turn: u64) -> News {
+/// One in so many, others in each turn; `born` numbers those that come.
+fn replace_some(full: &mut Snapshot, (among, turn): (u64, u64), born: &mut u64) -> News {
     let mut news = News::default();
-    let skipped = usize::try_from(turn).unwrap_or(0);
-    let gone = snapshot.demand.keys().skip(skipped).step_by(100);
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let gone = full.demand.keys().skip(number(turn)).step_by(number(among));
     let gone: Vec<WorkId> = gone.cloned().collect();
     for work in &gone {
-        snapshot.demand.remove(work);
+        full.demand.remove(work);
     }
-    snapshot.allocations.retain(|id, it| {
-        let stays = snapshot.demand.contains_key(&it.work);
+    full.allocations.retain(|id, it| {
+        let stays = full.demand.contains_key(&it.work);
         if !stays {
             news.allocations.insert(id.clone());
         }
         stays
     });
-    let born = requests + turn * gone.len() as u64;
-    for at in born..born + gone.len() as u64 {
-        news.work.insert(add_request(snapshot, at));
+    for _ in &gone {
+        news.work.insert(add_request(full, *born));
+        *born += 1;
     }
     news.work.extend(gone);
     news

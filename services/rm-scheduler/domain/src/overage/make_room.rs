@@ -4,6 +4,7 @@
 mod place;
 
 use std::{
+    cell::Cell,
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, BinaryHeap},
 };
@@ -35,14 +36,12 @@ pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, 
     }
     let squatted = squatted(books);
     let mut stirred = Stirred::of(books, tree);
-    let mut looks = 0;
     // What finds nothing, and whether that is for want of budget.
     let mut hopeless: BTreeMap<Shape, Option<Brake>> = BTreeMap::new();
     for at in waiting {
         let shape = shape_of(books, at);
         for _ in books.requests[at].coming..books.requests[at].missing() {
-            looks += stirred.nodes.len() as u64;
-            if looks > LOOKS {
+            if stirred.looks.get() > LOOKS {
                 break;
             }
             if let Some(brake) = hopeless.get(&shape) {
@@ -117,6 +116,8 @@ struct Stirred<'a> {
     /// Owners come closer to their counts and room is spoken for, so a node only grows dearer; an
     /// offer is reckoned again when its turn comes.
     offers: BTreeMap<Shape<'a>, Offers>,
+    /// Nodes looked at.
+    looks: Cell<u64>,
 }
 
 impl<'a> Stirred<'a> {
@@ -156,6 +157,7 @@ impl<'a> Stirred<'a> {
         Self {
             nodes,
             offers: BTreeMap::new(),
+            looks: Cell::new(0),
         }
     }
 
@@ -166,6 +168,7 @@ impl<'a> Stirred<'a> {
         list: &mut Victims,
         brake: &mut Option<(usize, Brake)>,
     ) -> Option<Offer> {
+        self.looks.update(|looks| looks + 1);
         let place = &self.nodes[position];
         let order = books.requests[at].order;
         if place.order < order || !books.is_permitted(at, place.machine) {
