@@ -22,10 +22,12 @@ trap 'exit 143' TERM
 
 # A Python program in a place of its own, so that what it needs does not have to agree with anything
 # else on the machine. Fails where there is no network.
-python_package() { # place package version
-  [ -d "$1/${2//-/_}" ] || timeout 180 python3 -m pip install --quiet --upgrade \
-    --disable-pip-version-check --root-user-action=ignore --target "$1" "$2==$3" \
-    >"$scratch/pip" 2>&1
+python_package() { # place package version, and what has to be of one version beside it
+  local place=$1 package=$2 version=$3
+  shift 3
+  [ -d "$place/${package//-/_}" ] || timeout 180 python3 -m pip install --quiet --upgrade \
+    --disable-pip-version-check --root-user-action=ignore --target "$place" \
+    "$package==$version" "$@" >"$scratch/pip" 2>&1
 }
 
 # The first of five free ports in a row.

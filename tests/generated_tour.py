@@ -104,11 +104,12 @@ def the_machines(nodes, blocks, names):
     """Varies one off and on, blocks it, looks, unblocks it."""
     models = nodes.models
     for wanted in (False, True):
-        nodes.ask("nodes", "vary_node", "node-2", body=models.Schedulable(schedulable=wanted))
+        change = models.Schedulable(schedulable=wanted)
+        nodes.ask("nodes", "vary_node", "node-2", body=change, if_match="*")
     order = models.DrainRequest(reason="new disk")
-    nodes.ask("nodes", "drain_node", "node-2", body=order)
+    nodes.ask("nodes", "drain_node", "node-2", body=order, if_match="*")
     assert nodes.ask("nodes", "show_drain", "node-2").node == "node-2"
-    nodes.ask("nodes", "cancel_drain", "node-2")
+    nodes.ask("nodes", "cancel_drain", "node-2", if_match="*")
     models = blocks.models
     order = models.BlockOrder(
         action=models.BlockAction.MARK_BLOCKLISTED, cause="the fan is loud", duration_ms=60_000

@@ -77,6 +77,25 @@ impl Applications {
         }
     }
 
+    /// One application alone, as it is, to try something on (A10). All are counted as if the others
+    /// were there.
+    pub fn apart(&self, id: &AppId) -> Self {
+        let half = self.halves.get(id).cloned();
+        let number = half.iter().map(|half| (half.uuid, id.clone())).collect();
+        Self {
+            book: self.book.apart(id),
+            halves: half.into_iter().map(|half| (id.clone(), half)).collect(),
+            by_number: number,
+            touched: BTreeMap::new(),
+            due: BTreeSet::new(),
+            gone: Vec::new(),
+            heard: self.heard,
+            counted: self.counted.clone(),
+            tick_ms: self.tick_ms,
+            stop_grace_ms: self.stop_grace_ms,
+        }
+    }
+
     pub fn len(&self) -> usize {
         self.halves.len()
     }

@@ -16,6 +16,7 @@ mod report;
 mod restore;
 mod round;
 pub mod tasks;
+mod trial;
 
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -59,10 +60,10 @@ pub enum Command {
     Orchestrator(Box<OrchestratorAct>),
     /// How the invariants stand.
     Invariants(Reply<Findings>),
-    /// Somebody asked about an application, and is answered by what they asked.
-    Applications(Act),
-    /// The same, where a dry run reaches what only looks (A10).
-    Tried(Act),
+    /// Somebody changes an application, and is answered by what they asked.
+    Applications(AppId, Act),
+    /// Somebody looks at applications, also for the sake of a dry run (A10).
+    Looked(Act),
 }
 
 /// Work that is over. Its view stays published until it is forgotten.
@@ -183,8 +184,14 @@ impl Kept for Ledger {
                 let report = lengthy(|| self.report(moment));
                 batch.answer(reply, report);
             }
+            Command::Orchestrator(act) if batch.is_trial() => {
+                self.try_to_orchestrate(*act, moment, batch);
+            }
             Command::Orchestrator(act) => self.orchestrate(*act, moment, batch),
-            Command::Applications(act) | Command::Tried(act) => act(self, moment, batch),
+            Command::Applications(of, act) if batch.is_trial() => {
+                self.try_on(&of, act, moment, batch);
+            }
+            Command::Applications(_, act) | Command::Looked(act) => act(self, moment, batch),
         }
     }
 
@@ -197,12 +204,16 @@ impl Kept for Ledger {
         }
     }
 
-    /// There is too much work to copy it.
+    /// There is too much work to copy all of it: what is tried knows that, or a copy is made of the
+    /// one application or orchestrator that is meant.
     fn trial(&self, command: &Command) -> Trial<Self> {
         match command {
-            Command::Submit(..) | Command::Amend(..) | Command::Cancel(..) | Command::Tried(..) => {
-                Trial::ByItself
-            }
+            Command::Submit(..)
+            | Command::Amend(..)
+            | Command::Cancel(..)
+            | Command::Orchestrator(..)
+            | Command::Applications(..)
+            | Command::Looked(..) => Trial::ByItself,
             _ => Trial::Never,
         }
     }

@@ -43,9 +43,18 @@ pub struct Orchestrators {
     unproven: Vec<(UserName, String)>,
     /// The scheduler has been heard in this term: shares that are not here are nowhere.
     heard: bool,
+    /// What is counted and not here, of one that was taken apart.
+    elsewhere: Elsewhere,
+}
+
+#[derive(Default)]
+struct Elsewhere {
+    orchestrators: usize,
+    works: usize,
 }
 
 /// One orchestrator.
+#[derive(Clone)]
 struct Kept {
     users: Option<Vec<UserName>>,
     created_at: Timestamp,
@@ -60,6 +69,7 @@ struct Kept {
 }
 
 /// A piece of work that a map named.
+#[derive(Clone)]
 struct Work {
     orchestrator: UserName,
     /// The orchestrator's own id.
@@ -82,7 +92,26 @@ struct Work {
 impl Orchestrators {
     /// Work that is known, for the limit on all of it: what is over has rows and an entry too.
     pub fn open(&self) -> usize {
-        self.works.len()
+        self.works.len() + self.elsewhere.works
+    }
+
+    /// One orchestrator alone with what it has, to try something on (A10). All are counted as if
+    /// the others were there.
+    pub fn apart(&self, name: &UserName) -> Self {
+        let one = self.by_name.get(name).cloned();
+        let its = self.works.iter();
+        let its = its.filter(|(_, work)| work.orchestrator == *name);
+        let works: FxHashMap<_, _> = its.map(|(uuid, it)| (*uuid, it.clone())).collect();
+        Self {
+            elsewhere: Elsewhere {
+                orchestrators: self.by_name.len() - usize::from(one.is_some()),
+                works: self.works.len() - works.len(),
+            },
+            by_name: one.into_iter().map(|it| (name.clone(), it)).collect(),
+            works,
+            heard: self.heard,
+            ..Self::default()
+        }
     }
 
     pub fn touch(&mut self, uuid: Uuid) {

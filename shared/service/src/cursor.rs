@@ -13,6 +13,8 @@ use sha2::{Digest as _, Sha256};
 use crate::problem::{Code, Problem};
 
 const VERSION: &str = "1";
+/// What every cursor that was ever given looks like, as the descriptions say it.
+pub(crate) const FORM: &str = "^1\\.[0-9a-f]{12}\\.([0-9a-f]{2})*$";
 
 /// A list with its filters, to which a cursor is bound.
 #[derive(Debug, Clone)]

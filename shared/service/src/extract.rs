@@ -5,6 +5,8 @@
 mod keys;
 mod whole;
 
+pub use whole::write_whole;
+
 use axum::extract::path::ErrorKind;
 use axum::extract::rejection::{BytesRejection, PathRejection};
 use axum::extract::{FromRequest, FromRequestParts, Request};

@@ -6,6 +6,7 @@ mod answers;
 mod bounds;
 mod conditional;
 mod merge;
+mod queries;
 
 pub(crate) use answers::operations;
 
@@ -78,6 +79,7 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     document.security = Some(vec![SecurityRequirement::new(SCHEME, Vec::<String>::new())]);
     merge::alternatives(&mut document);
     conditional::add(&mut document);
+    queries::add(&mut document);
     answers::add(&mut document);
     bounds::add(&mut document);
     document

@@ -6,8 +6,11 @@ use axum::extract::{MatchedPath, Request};
 use axum::middleware::Next;
 use axum::response::Response;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use opentelemetry::Context;
 use opentelemetry::propagation::{Extractor, Injector};
-use opentelemetry::trace::TraceContextExt as _;
+use opentelemetry::trace::{
+    SpanContext, SpanId, TraceContextExt as _, TraceFlags, TraceId, TraceState,
+};
 use tracing::{Instrument as _, Span};
 use tracing_opentelemetry::OpenTelemetrySpanExt as _;
 
@@ -134,8 +137,8 @@ pub async fn surround(service: &'static str, request: Request, next: Next) -> Re
         propagator.extract(&Carrier(request.headers()))
     });
     // A span that no layer exports has no place for a parent; that is no fault of the request.
-    let _ = span.set_parent(parent);
-    let trace_id = trace_id_of(&span);
+    let _ = span.set_parent(parent.clone());
+    let place = place_of(&span, parent, &id);
     let path = request.uri().path().to_owned();
     let what = (request.method().clone(), route);
 
@@ -148,7 +151,8 @@ pub async fn surround(service: &'static str, request: Request, next: Next) -> Re
     if let Some(mut problem) = response.extensions_mut().remove::<Problem>() {
         problem.request_id = Some(id.clone().into());
         problem.instance = Some(path.into());
-        problem.trace_id = trace_id.map(Into::into);
+        let trace_id = place.span().span_context().trace_id();
+        problem.trace_id = Some(trace_id.to_string().into());
         let mut complete = problem.render();
         for (name, value) in response.headers() {
             // Of the first rendering: what others added to it, as with `allow`, is kept.
@@ -158,12 +162,34 @@ pub async fn surround(service: &'static str, request: Request, next: Next) -> Re
         }
         response = complete;
     }
-    inject(&span.context(), response.headers_mut());
+    inject(&place, response.headers_mut());
     if let Ok(value) = HeaderValue::from_str(&id) {
         response.headers_mut().insert(REQUEST_ID, value);
     }
     measure(service, what, &response, began);
     response
+}
+
+/// Where a request stands among others (A13). Where nobody collects spans that is where its caller
+/// stands; and where the caller says nothing, a trace of its own, which is called as the request
+/// is where we named it, so that the log has it.
+fn place_of(span: &Span, caller: Context, id: &str) -> Context {
+    let here = span.context();
+    if here.span().span_context().is_valid() {
+        return here;
+    }
+    if caller.span().span_context().is_valid() {
+        return caller;
+    }
+    let fresh = fresh_uuid();
+    let made = SpanContext::new(
+        TraceId::from_hex(id).unwrap_or_else(|_| TraceId::from_bytes(fresh.into_bytes())),
+        SpanId::from_bytes(fresh.as_u64_pair().1.to_be_bytes()),
+        TraceFlags::default(),
+        false,
+        TraceState::default(),
+    );
+    Context::new().with_remote_span_context(made)
 }
 
 pub(crate) fn trace_id_of(span: &Span) -> Option<String> {
@@ -178,7 +204,7 @@ pub(crate) fn inject_trace(headers: &mut HeaderMap) {
     inject(&Span::current().context(), headers);
 }
 
-fn inject(context: &opentelemetry::Context, headers: &mut HeaderMap) {
+fn inject(context: &Context, headers: &mut HeaderMap) {
     opentelemetry::global::get_text_map_propagator(|propagator| {
         propagator.inject_context(context, &mut CarrierMut(headers));
     });
@@ -222,5 +248,28 @@ mod tests {
             assert_ne!(id_given(bad), bad);
         }
         assert_eq!(id_of(&HeaderMap::new()).len(), 32);
+    }
+
+    fn trace(caller: &Context, id: &str) -> String {
+        let place = place_of(&Span::none(), caller.clone(), id);
+        assert!(place.span().span_context().is_valid());
+        place.span().span_context().trace_id().to_string()
+    }
+
+    #[test]
+    fn a8_a_request_has_a_trace_where_nobody_collects_any() {
+        let nobody = Context::new();
+        let id = id_of(&HeaderMap::new());
+        assert_eq!(trace(&nobody, &id), id, "the log has it under this name");
+        assert_ne!(trace(&nobody, "my-own"), trace(&nobody, "my-own"));
+        let theirs = SpanContext::new(
+            TraceId::from(7),
+            SpanId::from(7),
+            TraceFlags::SAMPLED,
+            true,
+            TraceState::default(),
+        );
+        let caller = nobody.with_remote_span_context(theirs);
+        assert!(trace(&caller, &id).ends_with("07"));
     }
 }

@@ -14,6 +14,7 @@ use hayward_tests_fleet::{
     Agent, Pace, Witness, World, all_right, ends, job, outcomes, reaches, service, submit,
 };
 use hayward_vocabulary::{NodeName, WorkId};
+use http::Method;
 
 const LIMIT: Duration = Duration::from_mins(1);
 /// One on each node and more on one of them, and one of all may be moved at a time.
@@ -100,7 +101,8 @@ impl Story {
     }
 
     async fn drain(&self, request: &DrainRequest) -> DrainView {
-        self.nodes.put(&self.path(), request).await.expect("taken")
+        let put = self.nodes.call(Method::PUT, self.path()).body(request);
+        put.whatever_it_is().send().await.expect("taken")
     }
 
     async fn pause(&self, paused: bool) -> DrainView {
@@ -159,7 +161,8 @@ impl Story {
 
     /// After the drain is cancelled, it is a node like any other.
     async fn is_taken_back(&self) {
-        let over: DrainView = self.nodes.delete(&self.path()).await.expect("cancelled");
+        let end = self.nodes.call(Method::DELETE, self.path());
+        let over: DrainView = end.whatever_it_is().send().await.expect("cancelled");
         assert_eq!(over.state, DrainState::Cancelled);
         let mut there = service(&["sleep", "1000"], 1);
         there.machines = vec![self.node.clone()];

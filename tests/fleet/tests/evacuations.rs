@@ -14,6 +14,7 @@ use hayward_service::Client;
 use hayward_testkit::until_within;
 use hayward_tests_fleet::{Agent, Echo, Pace, World, reaches, service, submit};
 use hayward_vocabulary::{NodeName, Size, WorkId};
+use http::Method;
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -131,7 +132,8 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
                 reason: Some("new disk".to_owned()),
                 ..DrainRequest::default()
             };
-            let begun: DrainView = nodes.put(&drain, &request).await.expect("taken");
+            let put = nodes.call(Method::PUT, &drain).body(&request);
+            let begun: DrainView = put.whatever_it_is().send().await.expect("taken");
             assert_eq!(begun.state, DrainState::Draining);
         })
         .await;
@@ -141,7 +143,8 @@ async fn a_drain_and_a_graceful_block_reserve_first() {
         (view.state == DrainState::Drained).then_some(())
     })
     .await;
-    let over: DrainView = nodes.delete(&drain).await.expect("cancelled");
+    let end = nodes.call(Method::DELETE, &drain).whatever_it_is();
+    let over: DrainView = end.send().await.expect("cancelled");
     assert_eq!(over.state, DrainState::Cancelled);
     story.world.nodes_take_work(2).await;
 

@@ -3,6 +3,7 @@
 use hayward_blocklist_api::{BlockAction, BlockKind, EvacuationPolicy};
 use hayward_blocklist_domain::Action;
 use hayward_blocklist_domain::item::MANUAL;
+use hayward_service::extract::write_whole;
 use hayward_service::problem::{Code, FieldFault, Problem};
 use hayward_vocabulary::{NodeName, Timestamp, WorkId};
 use serde::Deserialize;
@@ -185,6 +186,7 @@ impl Draft {
             return None;
         };
         let policy = self.evacuation.clone().map(|mut policy| {
+            write_whole(&mut policy);
             let fields = policy.as_object_mut();
             let graceful = fields.filter(|fields| fields.get("policy") == Some(&"GRACEFUL".into()));
             if let Some(fields) = graceful {

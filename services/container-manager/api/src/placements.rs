@@ -15,6 +15,7 @@ pub struct PlacementOrder {
     /// `svc_….N`, `svc_….N-R` for a standby; the part after the dot will do.
     pub processor_id: String,
     /// A host, `ANY_HOST`, `LAST_SEEN`, `FORCE_RESTART_LAST_SEEN` or `STANDBY`.
+    #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub destination_host: String,
     /// Milliseconds that a request for a place may wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -44,6 +45,8 @@ pub struct MoveOrder {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, format = Uuid)]
     pub uuid: Option<String>,
+    /// As [`PlacementOrder::destination_host`].
+    #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub destination_host: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(nullable = false, minimum = 1, maximum = 86_400_000)]

@@ -36,7 +36,9 @@ const MOST_LINES: u32 = 1000;
 #[into_params(parameter_in = Query)]
 pub struct From {
     /// The `cursor` of the last answer. Without one, everything that is kept is told.
-    #[param(nullable = false, required = false)]
+    #[param(nullable = false, required = false,
+        pattern = "^([A-Za-z0-9][A-Za-z0-9._-]{0,127}:[0-9]{1,19}!?\
+            (,[A-Za-z0-9][A-Za-z0-9._-]{0,127}:[0-9]{1,19}!?)*)?$")]
     cursor: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
     #[serde(default, deserialize_with = "hayward_service::limits::wish")]
@@ -62,7 +64,8 @@ pub struct From {
             body = WorkLogs),
         (status = 403, description = "not for agents and services", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "no cursor of this service, or too many lines",
+        (status = 422, description = "not as described, or a cursor together with `tail` or \
+            `since`",
             body = Problem, content_type = "application/problem+json"),
     ),
 )]

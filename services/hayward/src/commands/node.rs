@@ -5,6 +5,7 @@ mod show;
 
 use hayward_node_status_api::{Identity, NodeEntry, Schedulable};
 use hayward_vocabulary::NodeName;
+use http::Method;
 use serde_json::Value;
 
 use crate::connection::{Role, Service, Session};
@@ -76,7 +77,9 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
         Command::Identify(identify) => say_who(&session, identify).await,
         Command::Forget(which) => {
             let client = session.client(Service::NodeStatus, Role::Operator)?;
-            let answer: Value = client.delete(&format!("/v1/nodes/{}", which.node)).await?;
+            let path = format!("/v1/nodes/{}", which.node);
+            let forget = client.call(Method::DELETE, path).whatever_it_is();
+            let answer: Value = forget.send().await?;
             session.out.answer(answer, |(): &(), _| {
                 format!("{} is forgotten\n", which.node)
             })
@@ -91,7 +94,8 @@ async fn set(session: &Session, vary: Vary, schedulable: bool) -> anyhow::Result
         reason: vary.reason,
     };
     let path = format!("/v1/nodes/{}/schedulable", vary.node);
-    let answer: Value = client.put(&path, &body).await?;
+    let put = client.call(Method::PUT, path).body(&body);
+    let answer: Value = put.whatever_it_is().send().await?;
     session.out.answer(answer, |entry: &NodeEntry, _| {
         format!(
             "{} is {}\n",
@@ -107,7 +111,8 @@ async fn say_who(session: &Session, identify: Identify) -> anyhow::Result<()> {
         agent_instance: identify.instance,
     };
     let path = format!("/v1/nodes/{}/identity", identify.node);
-    let answer: Value = client.put(&path, &body).await?;
+    let put = client.call(Method::PUT, path).body(&body);
+    let answer: Value = put.whatever_it_is().send().await?;
     session.out.answer(answer, |entry: &NodeEntry, _| {
         format!("{} is {}\n", body.agent_instance, entry.node)
     })

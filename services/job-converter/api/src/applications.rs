@@ -286,13 +286,14 @@ pub struct ApplicationSummary {
     pub failure: Option<ApplicationFailure>,
 }
 
-/// `POST …/transitions`
+/// `POST /v1/applications/{id}/transitions`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Transition {
     pub event: TransitionEvent,
     /// Of a failure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 4096)]
     pub reason: Option<String>,
 }
 
@@ -300,10 +301,26 @@ pub struct Transition {
 #[serde(rename_all = "camelCase")]
 pub enum TransitionEvent {
     Complete,
-    /// Of applications only.
     Fail,
-    /// Of applications only: its tasks are ended.
+    /// Its tasks are ended.
     Kill,
+}
+
+/// `POST /v1/applications/{id}/tasks/{task}/transitions`
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct TaskTransition {
+    pub event: TaskTransitionEvent,
+    /// Taken and passed over, as an application's is where it completes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
+/// Nothing else can be told to one task alone.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum TaskTransitionEvent {
+    Complete,
 }
 
 /// Whether it was done, and why not: nothing is dropped in silence (17.3).
@@ -323,6 +340,7 @@ pub struct Told {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct Confirmation {
+    #[schema(max_length = 128, pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     pub application_id: String,
     pub termination_type: TerminationType,
 }

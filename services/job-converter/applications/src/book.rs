@@ -38,6 +38,8 @@ impl Default for Limits {
 pub struct Book {
     limits: Limits,
     apps: BTreeMap<AppId, Application>,
+    /// Applications that are counted and not here, of one that was taken [`Book::apart`].
+    elsewhere: usize,
     /// With whose each was.
     buried: VecDeque<(AppId, UserName)>,
     changed: BTreeSet<AppId>,
@@ -86,6 +88,20 @@ impl Book {
         }
     }
 
+    /// A book of one application, if it is there, in which the others are only counted.
+    #[must_use]
+    pub fn apart(&self, id: &AppId) -> Self {
+        let one = self.apps.get(id).cloned();
+        let buried = self.buried.iter().filter(|(app, _)| app == id);
+        Self {
+            limits: self.limits,
+            elsewhere: self.apps.len() - usize::from(one.is_some()),
+            apps: one.into_iter().map(|it| (id.clone(), it)).collect(),
+            buried: buried.cloned().collect(),
+            ..Self::default()
+        }
+    }
+
     pub fn get(&self, id: &AppId) -> Option<&Application> {
         self.apps.get(id)
     }
@@ -115,7 +131,7 @@ impl Book {
             return Ok(Added::Existing { ignored_fields });
         }
         let limit = self.limits.applications;
-        if self.apps.len() >= limit {
+        if self.apps.len() + self.elsewhere >= limit {
             return Err(NotAdded::Full { limit });
         }
         let mut metadata = metadata;

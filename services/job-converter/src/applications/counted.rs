@@ -17,7 +17,7 @@ struct Theirs {
     tasks: usize,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Counted {
     tasks: usize,
     /// Of users who have some.

@@ -14,6 +14,7 @@ use uuid::Uuid;
 /// Warnings kept of one application.
 const WARNINGS: usize = 16;
 
+#[derive(Clone)]
 pub struct Half {
     pub uuid: Uuid,
     pub user: UserName,

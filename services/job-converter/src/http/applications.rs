@@ -5,7 +5,7 @@ pub mod bulk;
 pub mod tasks;
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use hayward_job_converter_api::applications::{
     ApplicationList, ApplicationSubmission, ApplicationView, Confirmation, Told, Transition,
     TransitionEvent,
@@ -15,7 +15,7 @@ use hayward_job_converter_applications::ids::{AppId, TaskId};
 use hayward_publication::committer::{Batch, Committed, Moment, Reply};
 use hayward_service::auth::{Caller, Scope};
 use hayward_service::clock::fresh_uuid;
-use hayward_service::extract::{Json, Path, Query};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::paged;
 use hayward_service::problem::{Code, Problem};
 use hayward_vocabulary::UserName;
@@ -28,16 +28,39 @@ use crate::ledger::{Command, Ledger};
 use crate::store::Rows;
 use crate::validate;
 
-/// Asks the ledger, and waits until what it did is durable.
+/// Asks the ledger to change an application, and waits until what it did is durable. A dry run is
+/// done to a copy of the application (A10).
 async fn ask<T: Send + 'static>(
     app: &App,
+    of: AppId,
     act: impl FnOnce(&mut Ledger, &Moment, &mut Batch<Rows>) -> Result<T, Refusal> + Send + 'static,
 ) -> Result<Committed<T>, Problem> {
     answered(
         app.handle
-            .ask(|reply| Command::Applications(told(act, reply)))
+            .ask(|reply| Command::Applications(of, told(act, reply)))
             .await?,
     )
+}
+
+/// Of what is there after a `PUT`, or would be.
+fn put_answer(new: bool, place: &str, at: u64) -> (StatusCode, HeaderMap) {
+    let mut headers = revision(at);
+    if !new {
+        return (StatusCode::OK, headers);
+    }
+    if let Ok(place) = HeaderValue::try_from(place) {
+        headers.insert(header::LOCATION, place);
+    }
+    (StatusCode::CREATED, headers)
+}
+
+/// Of what was told, or only tried.
+fn told_status(Trial { dry_run }: Trial) -> StatusCode {
+    if dry_run {
+        StatusCode::OK
+    } else {
+        StatusCode::ACCEPTED
+    }
 }
 
 /// The same for what only looks, which a dry run may do as well (A10).
@@ -48,7 +71,7 @@ async fn look<T: Send + 'static>(
     let act = |ledger: &mut Ledger, _: &Moment, _: &mut Batch<Rows>| act(ledger);
     answered(
         app.handle
-            .ask(|reply| Command::Tried(told(act, reply)))
+            .ask(|reply| Command::Looked(told(act, reply)))
             .await?,
     )
 }
@@ -94,6 +117,10 @@ pub struct Strictness {
     /// `false` drops a list of task groups that has faults, and goes on without a gang.
     #[param(required = false, nullable = false)]
     strict: Option<bool>,
+    /// The same checks and the same answer, and nothing is done (A10).
+    #[param(required = false)]
+    #[serde(default)]
+    dry_run: bool,
 }
 
 /// Adds an application. One that is there stays as it is, and the answer names what it ignored.
@@ -102,8 +129,10 @@ pub struct Strictness {
     params(("id" = String, Path, description = "chosen by whoever adds it"), Strictness),
     request_body = ApplicationSubmission,
     responses(
-        (status = 201, description = "new", body = ApplicationView),
-        (status = 200, description = "it is there already", body = ApplicationView),
+        (status = 201, description = "new", body = ApplicationView,
+            headers(("Location" = String, description = "where the application is"))),
+        (status = 200, description = "it is there already, or would be with `dry_run`",
+            body = ApplicationView),
         (status = 409, description = "somebody else has this id", body = Problem,
             content_type = "application/problem+json"),
         (status = 422, description = "it means nothing that can be done; all faults of its task \
@@ -126,20 +155,16 @@ pub async fn add_application(
     );
     let read = read::application(&given, (user, &caller.groups), how).map_err(validate::problem)?;
     let given = (read.metadata, read.warnings);
-    let done = ask(&app, move |ledger, moment, _| {
+    let place = format!("/v1/applications/{}", id.as_str());
+    let done = ask(&app, id.clone(), move |ledger, moment, _| {
         let (new, ignored) = ledger.applications.add(&id, given, fresh_uuid(), moment)?;
         let mut view = ledger.show_application(&id, &None)?;
         view.ignored_fields = ignored;
         Ok((new, view))
-    })
-    .await?;
-    let (new, view) = done.value;
-    let status = if new {
-        StatusCode::CREATED
-    } else {
-        StatusCode::OK
-    };
-    Ok((status, revision(done.revision), Json(view)))
+    });
+    let Committed { value, revision } = done.await?;
+    let (status, headers) = put_answer(value.0 && !strictness.dry_run, &place, revision);
+    Ok((status, headers, Json(value.1)))
 }
 
 /// The user is whom the token names, and nobody else (D11).
@@ -253,6 +278,11 @@ pub struct Force {
     /// Ends what runs of it; otherwise no task may be alive.
     #[param(required = false, nullable = false)]
     force: Option<bool>,
+    /// The same checks and the same answer, and nothing is done (A10).
+    #[param(required = false)]
+    #[serde(default)]
+    #[expect(dead_code, reason = "described here, and kept to by the committer")]
+    dry_run: bool,
 }
 
 /// Removes an application. Its id may be used again.
@@ -282,7 +312,7 @@ pub async fn remove_application(
     } else {
         Remove::Strictly
     };
-    let done = ask(&app, move |ledger, _, batch| {
+    let done = ask(&app, id.clone(), move |ledger, _, batch| {
         ledger.applications.remove(&id, &whose, how, batch)
     });
     Ok((StatusCode::NO_CONTENT, revision(done.await?.revision)))
@@ -294,9 +324,10 @@ pub async fn remove_application(
     tag = "applications",
     params(("id" = String, Path, description = "id of the application",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = Transition,
     responses(
+        (status = 200, description = "with `dry_run`: whether it would be done", body = Told),
         (status = 202, description = "whether it was done, and why not", body = Told),
         (status = 404, description = "not there, or not yours", body = Problem,
             content_type = "application/problem+json"),
@@ -308,34 +339,30 @@ pub async fn tell_application(
     State(app): State<App>,
     caller: Caller,
     Path(id): Path<String>,
+    Query(trial): Query<Trial>,
     Json(told): Json<Transition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, whose) = (app_id(&id)?, changeable(&caller)?);
-    if told
-        .reason
-        .as_ref()
-        .is_some_and(|it| it.len() > validate::LONGEST_TEXT)
-    {
-        return Err(Problem::new(Code::Invalid, "the reason is too long").at(
-            "/reason",
-            format!("longer than {} bytes", validate::LONGEST_TEXT),
-        ));
-    }
-    let input = match told.event {
-        TransitionEvent::Complete => front::Input::Complete,
-        TransitionEvent::Fail => front::Input::Fail {
-            reason: told.reason,
-        },
-        TransitionEvent::Kill => front::Input::Kill,
-    };
-    let done = ask(&app, move |ledger, moment, _| {
+    let input = input(told)?;
+    let done = ask(&app, id.clone(), move |ledger, moment, _| {
         ledger.applications.tell(&id, &whose, input, moment)
     });
-    let Committed {
-        value,
-        revision: at,
-    } = done.await?;
-    Ok((StatusCode::ACCEPTED, revision(at), Json(value)))
+    let done = done.await?;
+    Ok((told_status(trial), revision(done.revision), Json(done.value)))
+}
+
+fn input(told: Transition) -> Result<front::Input, Problem> {
+    let reason = told.reason;
+    let long = |it: &String| it.len() > validate::LONGEST_TEXT;
+    if reason.as_ref().is_some_and(long) {
+        let detail = format!("longer than {} bytes", validate::LONGEST_TEXT);
+        return Err(Problem::new(Code::Invalid, "the reason is too long").at("/reason", detail));
+    }
+    Ok(match told.event {
+        TransitionEvent::Complete => front::Input::Complete,
+        TransitionEvent::Fail => front::Input::Fail { reason },
+        TransitionEvent::Kill => front::Input::Kill,
+    })
 }
 
 /// Confirms that what was asked back is gone. A second time changes nothing.
@@ -344,7 +371,7 @@ pub async fn tell_application(
     tag = "applications",
     params(("key" = String, Path, description = "id of the task",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = Confirmation,
     responses(
         (status = 200, description = "whether it was done, and why not", body = Told),
@@ -356,6 +383,7 @@ pub async fn confirm_release(
     State(app): State<App>,
     caller: Caller,
     Path(key): Path<String>,
+    Query(Trial { .. }): Query<Trial>,
     Json(given): Json<Confirmation>,
 ) -> Result<(HeaderMap, Json<Told>), Problem> {
     let id = AppId::new(given.application_id).map_err(|bad| {
@@ -363,7 +391,7 @@ pub async fn confirm_release(
     })?;
     let whose = changeable(&caller)?;
     let task = tasks::task_id(&key)?;
-    let done = ask(&app, move |ledger, moment, _| {
+    let done = ask(&app, id.clone(), move |ledger, moment, _| {
         let which: (&AppId, &TaskId) = (&id, &task);
         ledger.applications.confirm(which, &whose, moment)
     });

@@ -9,12 +9,13 @@ use hayward_job_converter_api::orchestrators::{
 };
 use hayward_publication::{Cursor, Update, endpoint};
 use hayward_service::auth::{Caller, Scope};
-use hayward_service::extract::{Json, Path, Query};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::problem::Problem;
 use hayward_service::{Listing, Paged};
 use hayward_vocabulary::{Timestamp, UserName};
 use serde_json::value::RawValue;
 
+use super::amend::etag;
 use super::{App, revision};
 use crate::ledger::Command;
 use crate::orchestrators::act::{Act, Limits, Put};
@@ -24,10 +25,15 @@ use crate::orchestrators::{MOST, read};
 /// has stays.
 #[utoipa::path(
     post, path = "/v1/orchestrators", operation_id = "create_orchestrator", tag = "orchestrators",
-    request_body = OrchestratorOrder,
+    params(Trial), request_body = OrchestratorOrder,
     responses(
+        (status = 200, description = "with `dry_run`: as it would be, and no token",
+            body = OrchestratorView),
         (status = 201, description = "its token is shown here alone", body = OrchestratorCreated,
-            headers(("Location" = String, description = "where the orchestrator is"))),
+            headers(
+                ("Location" = String, description = "where the orchestrator is"),
+                ("ETag" = String, description = "the revision at which it changed last"),
+            )),
         (status = 403, description = "not an operator", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "too many orchestrators, or the manager is not enabled",
@@ -39,6 +45,7 @@ use crate::orchestrators::{MOST, read};
 pub async fn create_orchestrator(
     State(app): State<App>,
     caller: Caller,
+    Query(trial): Query<Trial>,
     Json(order): Json<OrchestratorOrder>,
 ) -> Result<Response, Problem> {
     caller.require(&[Scope::Operator])?;
@@ -46,9 +53,15 @@ pub async fn create_orchestrator(
     let (name, users, anyone) = (order.name.clone(), order.users.clone(), order.anyone);
     let make = |reply| Command::Orchestrator(Box::new(Act::Create(order, reply)));
     let committed = app.handle.ask(make).await?;
-    committed.value?;
+    let view = committed.value?;
+    if trial.dry_run {
+        return Ok((revision(committed.revision), Json(as_of_now(&app, view))).into_response());
+    }
     let token = app.runners.for_orchestrator(&name, &users, anyone);
-    let place = [(header::LOCATION, format!("/v1/orchestrators/{name}"))];
+    let place = [
+        (header::LOCATION, format!("/v1/orchestrators/{name}")),
+        (header::ETAG, format!("\"{}\"", committed.revision)),
+    ];
     let created = OrchestratorCreated {
         name,
         token: token.map_err(Problem::internal)?,
@@ -139,7 +152,8 @@ pub async fn list_orchestrators(
     tag = "orchestrators",
     params(("name" = UserName, Path, description = "name of the orchestrator")),
     responses(
-        (status = 200, description = "the orchestrator", body = OrchestratorView),
+        (status = 200, description = "the orchestrator", body = OrchestratorView,
+            headers(("ETag" = String, description = "the revision at which it changed last"))),
         (status = 404, description = "not there", body = Problem,
             content_type = "application/problem+json"),
     ),
@@ -148,11 +162,14 @@ pub async fn show_orchestrator(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
-) -> Result<Json<OrchestratorView>, Problem> {
+) -> Result<(HeaderMap, Json<OrchestratorView>), Problem> {
     let itself = Scope::Orchestrator(name.clone());
     caller.require(&[Scope::Operator, Scope::Viewer, itself])?;
     app.publisher.readable()?;
-    Ok(Json(as_of_now(&app, look(&app, &name)?)))
+    let version = app.publisher.generation(ORCHESTRATORS, name.as_str());
+    let version = version.map(|it| (header::ETAG, etag(it)));
+    let view = as_of_now(&app, look(&app, &name)?);
+    Ok((version.into_iter().collect(), Json(view)))
 }
 
 /// Ends all work of an orchestrator and forgets it; its token is good for nothing then, until one
@@ -160,7 +177,7 @@ pub async fn show_orchestrator(
 #[utoipa::path(
     delete, path = "/v1/orchestrators/{name}", operation_id = "remove_orchestrator",
     tag = "orchestrators",
-    params(("name" = UserName, Path, description = "name of the orchestrator")),
+    params(("name" = UserName, Path, description = "name of the orchestrator"), Trial),
     responses(
         (status = 204, description = "all its work ends"),
         (status = 404, description = "not there", body = Problem,
@@ -171,13 +188,16 @@ pub async fn remove_orchestrator(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
+    Query(trial): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     caller.require(&[Scope::Operator, Scope::Orchestrator(name.clone())])?;
     let act = name.clone();
     let remove = |reply| Command::Orchestrator(Box::new(Act::Remove(act, reply)));
     let committed = app.handle.ask(remove).await?;
     committed.value?;
-    app.room.heard.write().remove(&name);
+    if !trial.dry_run {
+        app.room.heard.write().remove(&name);
+    }
     Ok((StatusCode::NO_CONTENT, revision(committed.revision)))
 }
 
@@ -186,7 +206,7 @@ pub async fn remove_orchestrator(
 #[utoipa::path(
     put, path = "/v1/orchestrators/{name}/publication", operation_id = "put_work_map",
     tag = "orchestrators",
-    params(("name" = UserName, Path, description = "name of the orchestrator")),
+    params(("name" = UserName, Path, description = "name of the orchestrator"), Trial),
     request_body = WorkMap<WorkEntry>,
     responses(
         (status = 200, description = "what became of it, also where it was not applied",
@@ -203,6 +223,7 @@ pub async fn put_work_map(
     State(app): State<App>,
     caller: Caller,
     Path(name): Path<UserName>,
+    Query(trial): Query<Trial>,
     Json(map): Json<WorkMap<Box<RawValue>>>,
 ) -> Result<(HeaderMap, Json<MapAnswer>), Problem> {
     caller.require(&[Scope::Orchestrator(name.clone())])?;
@@ -219,7 +240,7 @@ pub async fn put_work_map(
     let committed = app.handle.ask(put).await?;
     let mut answer = committed.value?;
     answer.revision = committed.revision;
-    if answer.applied {
+    if answer.applied && !trial.dry_run {
         app.room.heard.write().insert(name, app.clock.now());
     }
     Ok((revision(committed.revision), Json(answer)))

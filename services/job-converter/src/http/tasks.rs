@@ -182,7 +182,7 @@ pub struct Page {
     #[param(required = false, nullable = false, minimum = 1, maximum = 1000)]
     limit: Option<i64>,
     /// The `next_cursor` of the page before; also the number of the first task to show.
-    #[param(required = false, nullable = false)]
+    #[param(required = false, nullable = false, pattern = "^[0-9]{1,18}$")]
     cursor: Option<String>,
     /// Waits up to 5 seconds until this revision is visible.
     #[param(required = false, nullable = false)]

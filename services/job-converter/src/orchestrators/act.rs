@@ -2,7 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_job_converter_api::orchestrators::{MapAnswer, ORCHESTRATED, OrchestratorOrder};
+use hayward_job_converter_api::orchestrators::{
+    MapAnswer, ORCHESTRATED, OrchestratorOrder, OrchestratorView,
+};
 use hayward_job_converter_domain::Brake;
 use hayward_job_converter_domain::orchestrated::{
     Known, Map, Mark, Outcome, Over, Piece as _, Step,
@@ -14,7 +16,7 @@ use hayward_vocabulary::{AllocationId, UserName, WorkKind};
 use uuid::Uuid;
 
 use super::answers::{in_numbers, in_words, not_applied, sorted};
-use super::entries::Faults;
+use super::entries::{self, Faults};
 use super::read::Read;
 use super::{Entry, Kept, MOST, Orchestrators, WORK, Work, work_id};
 use crate::error::Refusal;
@@ -25,9 +27,20 @@ use crate::store::slots::SettledRow;
 const MOST_NAMED: usize = 100;
 
 pub enum Act {
-    Create(OrchestratorOrder, Reply<Result<(), Refusal>>),
+    Create(OrchestratorOrder, Reply<Result<OrchestratorView, Refusal>>),
     Put(Put, Reply<Result<MapAnswer, Refusal>>),
     Remove(UserName, Reply<Result<(), Refusal>>),
+}
+
+impl Act {
+    /// Whom it is about.
+    pub fn of(&self) -> &UserName {
+        match self {
+            Self::Create(order, _) => &order.name,
+            Self::Put(put, _) => &put.name,
+            Self::Remove(name, _) => name,
+        }
+    }
 }
 
 pub struct Put {
@@ -54,17 +67,19 @@ impl Orchestrators {
         order: OrchestratorOrder,
         moment: &Moment,
         batch: &mut Batch<Rows>,
-    ) -> Result<(), Refusal> {
+    ) -> Result<OrchestratorView, Refusal> {
         let users = (!order.anyone).then_some(order.users);
-        if self.by_name.len() >= MOST && !self.by_name.contains_key(&order.name) {
+        let all = self.by_name.len() + self.elsewhere.orchestrators;
+        if all >= MOST && !self.by_name.contains_key(&order.name) {
             return Err(Refusal::TooManyOrchestrators { limit: MOST });
         }
         let fresh = || Kept::new(None, moment.now);
         let kept = self.by_name.entry(order.name.clone()).or_insert_with(fresh);
         kept.users = users;
         batch.rows.orchestrators.keep(&order.name, kept.row());
+        let view = entries::view(&order.name, kept);
         self.told.insert(order.name);
-        Ok(())
+        Ok(view)
     }
 
     /// All its work ends, and its token is good for nothing any more.
@@ -100,7 +115,7 @@ impl Orchestrators {
         let Put { name, map, limits } = put;
         let missing = || Refusal::NoSuchOrchestrator(name.clone());
         let mut kept = self.by_name.remove(&name).ok_or_else(missing)?;
-        let taken = limits.others_open.saturating_add(self.works.len());
+        let taken = limits.others_open.saturating_add(self.open());
         let (works, bad) = sorted(&map, &kept, limits.most_open.saturating_sub(taken));
         let mark = Mark {
             lineage: map.lineage,

@@ -1,10 +1,15 @@
 //! Changes that are tried first, and made only if nothing has changed since (A10).
 
+use hayward_job_converter_api::applications::{ApplicationView, TaskAccepted, Told};
+use hayward_job_converter_api::orchestrators::{MapAnswer, OrchestratorView};
 use hayward_job_converter_api::submission::{ServiceChanged, ServiceSubmission, Submitted};
 use hayward_job_converter_api::{WorkState, WorkView};
+use hayward_service::auth::Scope;
+use hayward_service::client::Call;
 use hayward_service::problem::Code;
 use http::{HeaderName, Method};
-use serde_json::json;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
 
 use crate::world::{World, count, fresh_key, refusal, submit};
 
@@ -106,17 +111,97 @@ async fn a10_a_service_is_changed_on_trial_without_being_changed() {
     assert_eq!(after, before.body);
 }
 
+/// What is there after a dry run is what was there before.
+async fn tried<T: DeserializeOwned>(call: Call) -> (u16, T) {
+    let call = call.query("dry_run", true).idempotency_key(&fresh_key());
+    let answer = call.answer::<T>().await.unwrap();
+    assert!(answer.headers.contains_key("hayward-revision"));
+    (answer.status.as_u16(), answer.body)
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn a10_what_has_no_dry_run_is_refused_instead_of_done() {
+async fn a10_an_application_is_tried_on_a_copy() {
     let world = World::new().await;
-    let operator = world.client("op", &[hayward_service::auth::Scope::Operator]);
+    let (ann, app) = (world.user("ann"), "/v1/applications/a1");
+    let call = |method: Method, path: &str, body: Value| ann.call(method, path).body(&body);
+    let group = json!({ "name": "g", "minMember": 2, "minResource": { "memory": "1Gi" } });
+    let order = json!({ "taskGroups": [group] });
+    let (status, view) = tried::<ApplicationView>(call(Method::PUT, app, order.clone())).await;
+    assert_eq!((status, view.state.as_str()), (200, "New"));
+    let gone = || async { refusal(ann.get::<Value>(app).await).0 };
+    assert_eq!(gone().await, 404, "nothing came of it");
+
+    let made = call(Method::PUT, app, order).answer::<ApplicationView>();
+    let made = made.await.unwrap();
+    assert_eq!((made.status.as_u16(), &made.headers["location"]), (201, &app.parse().unwrap()));
+    let task = format!("{app}/tasks/t1");
+    let what = json!({ "command": ["true"], "resources": { "memory": "1Gi" } });
+    let (status, added) = tried::<TaskAccepted>(call(Method::PUT, &task, what.clone())).await;
+    assert_eq!((status, added.task.id.as_str()), (200, "t1"));
+    assert_eq!(refusal(ann.get::<Value>(&task).await).0, 404);
+    let bad = call(Method::PUT, &task, json!({ "command": [] })).query("dry_run", true);
+    assert_eq!(refusal(bad.send::<Value>().await).0, 422, "the same checks");
+    call(Method::PUT, &task, what).send::<Value>().await.unwrap();
+
+    let end = json!({ "event": "complete" });
+    let told = format!("{task}/transitions");
+    let (status, said) = tried::<Told>(call(Method::POST, &told, end)).await;
+    assert_eq!(status, 200, "{said:?}");
+    let kill = json!({ "event": "kill" });
+    let told = format!("{app}/transitions");
+    assert_eq!(tried::<Told>(call(Method::POST, &told, kill)).await.0, 200);
+    let confirmed = json!({ "applicationId": "a1", "terminationType": "TIMEOUT" });
+    let confirm = call(Method::POST, "/v1/allocations/t1/confirmations", confirmed);
+    assert_eq!(tried::<Told>(confirm).await.0, 200);
+    let (status, ()) = tried(ann.call(Method::DELETE, &task)).await;
+    assert_eq!(status, 204);
+    let blocked = ann.call(Method::DELETE, app).query("dry_run", true);
+    assert_eq!(refusal(blocked.send::<()>().await).0, 409, "a task is alive");
+    let (status, ()) = tried(ann.call(Method::DELETE, format!("{app}?force=true"))).await;
+    assert_eq!(status, 204);
+
+    let after: ApplicationView = ann.get(app).await.unwrap();
+    let ids: Vec<_> = after.tasks.iter().map(|task| task.id.as_str()).collect();
+    assert_eq!(ids, ["t1"]);
+    assert!(!matches!(after.state.as_str(), "Killing" | "Killed"), "{}", after.state);
+    assert_ne!(after.tasks[0].state, "Completed");
+    ann.call(Method::DELETE, format!("{app}?force=true"))
+        .send::<()>()
+        .await
+        .unwrap();
+    assert_eq!(gone().await, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a10_an_orchestrator_is_tried_on_a_copy() {
+    let world = World::new().await;
+    let operator = world.client("op", &[Scope::Operator]);
+    let all = "/v1/orchestrators";
     let order = json!({ "name": "tides", "users": ["ann"] });
-    let tried = operator
-        .call(Method::POST, "/v1/orchestrators")
-        .query("dry_run", true);
-    let tried = tried.idempotency_key(&fresh_key()).body(&order);
-    let tried = refusal(tried.send::<serde_json::Value>().await);
-    assert_eq!(tried, (422, vec!["/query/dry_run".to_owned()]));
-    let all: serde_json::Value = operator.get("/v1/orchestrators").await.unwrap();
-    assert_eq!(all["orchestrators"], json!([]));
+    let make = || operator.call(Method::POST, all).body(&order);
+    let (status, view) = tried::<OrchestratorView>(make()).await;
+    assert_eq!((status, view.name.as_str()), (200, "tides"));
+    let list: Value = operator.get(all).await.unwrap();
+    assert_eq!(list["orchestrators"], json!([]), "nothing came of it");
+
+    let made = make().idempotency_key(&fresh_key()).answer::<Value>();
+    let made = made.await.unwrap();
+    assert_eq!(made.status.as_u16(), 201);
+    let one = "/v1/orchestrators/tides";
+    let shown = operator.call(Method::GET, one).answer::<OrchestratorView>();
+    let shown = shown.await.unwrap();
+    assert_eq!(shown.headers["etag"], made.headers["etag"]);
+    let tides = world.client("tides", &[Scope::Orchestrator("tides".parse().unwrap())]);
+    let entry = json!({ "kind": "job", "state": "waiting", "owner": "ann" });
+    let map = json!({ "lineage": "l", "sequence": 1, "work": { "w1": entry } });
+    let put = tides.call(Method::PUT, format!("{one}/publication")).body(&map);
+    let (status, answer) = tried::<MapAnswer>(put).await;
+    assert!(status == 200 && answer.applied, "{answer:?}");
+    let (status, ()) = tried(operator.call(Method::DELETE, one)).await;
+    assert_eq!(status, 204);
+    let after: OrchestratorView = operator.get(one).await.unwrap();
+    assert_eq!(after.lineage, None, "no map was taken");
+    let others = operator.call(Method::DELETE, format!("{all}/ebbs"));
+    let others = others.query("dry_run", true).send::<()>().await;
+    assert_eq!(refusal(others).0, 404, "the same checks");
 }

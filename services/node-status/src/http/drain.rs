@@ -37,7 +37,8 @@ pub async fn show_drain(
     put, path = "/v1/nodes/{node}/drain", operation_id = "drain_node", tag = "nodes",
     params(
         ("node" = NodeName, Path, description = "name of the node"), Trial,
-        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+        ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
+            whatever it is"),
     ),
     request_body = DrainRequest,
     responses(
@@ -77,7 +78,8 @@ pub async fn drain_node(
     delete, path = "/v1/nodes/{node}/drain", operation_id = "cancel_drain", tag = "nodes",
     params(
         ("node" = NodeName, Path, description = "name of the node"), Trial,
-        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+        ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
+            whatever it is"),
     ),
     responses(
         (status = 200, description = "the drain, cancelled", body = DrainView,

@@ -17,7 +17,8 @@ use crate::ledger::Command;
     put, path = "/v1/nodes/{node}/identity", operation_id = "identify_node", tag = "nodes",
     params(
         ("node" = NodeName, Path, description = "name of the node"), Trial,
-        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+        ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
+            whatever it is"),
     ),
     request_body = Identity,
     responses(

@@ -158,7 +158,8 @@ pub async fn show_node(
     put, path = "/v1/nodes/{node}/schedulable", operation_id = "vary_node", tag = "nodes",
     params(
         ("node" = NodeName, Path, description = "name of the node"), Trial,
-        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+        ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
+            whatever it is"),
     ),
     request_body = Schedulable,
     responses(
@@ -201,7 +202,8 @@ pub async fn vary_node(
     delete, path = "/v1/nodes/{node}", operation_id = "remove_node", tag = "nodes",
     params(
         ("node" = NodeName, Path, description = "name of the node"), Trial,
-        ("If-Match" = Option<String>, Header, description = "only if the node is as it was read"),
+        ("If-Match" = String, Header, description = "only if the node is as it was read; `*`: \
+            whatever it is"),
     ),
     responses(
         (status = 204, description = "forgotten",

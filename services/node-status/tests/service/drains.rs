@@ -7,7 +7,7 @@ use hayward_testkit::until;
 use hayward_vocabulary::Timestamp;
 
 use crate::scheduler::reserved;
-use crate::world::{World, refusal, well};
+use crate::world::{Orders as _, World, refusal, well};
 
 const PATH: &str = "/v1/nodes/n1/drain";
 
@@ -35,7 +35,7 @@ impl World {
     }
 
     async fn drain(&self, request: &DrainRequest) -> Result<DrainView, ClientError> {
-        self.operator().put(PATH, request).await
+        self.operator().order(PATH, request).await
     }
 
     async fn drained(&self) -> DrainView {
@@ -110,10 +110,10 @@ async fn what_is_told_of_an_earlier_drain_does_not_concern_this_one() {
     world.drain(&because("new disk")).await.unwrap();
     world.scheduler.says("n1", 1, 0, Vec::new());
     world.hears_of(0).await;
-    let over: DrainView = world.operator().delete(PATH).await.unwrap();
+    let over: DrainView = world.operator().end(PATH).await.unwrap();
     assert_eq!(over.state, DrainState::Cancelled);
     assert!(world.node("n1").await.entry.takes_work());
-    let gone = world.operator().delete::<DrainView>(PATH).await;
+    let gone = world.operator().end::<DrainView>(PATH).await;
     assert_eq!(refusal(gone).0, 404);
 
     let again = world.drain(&because("new fan")).await.unwrap();
@@ -197,7 +197,7 @@ async fn a_drain_is_paused_resumed_and_changed_and_its_history_tells() {
     assert!(!world.node("n1").await.entry.takes_work());
     let resumed = world.drain(&pause(false)).await.unwrap();
     assert_eq!(resumed.state, DrainState::Draining);
-    let _: DrainView = world.operator().delete(PATH).await.unwrap();
+    let _: DrainView = world.operator().end(PATH).await.unwrap();
 
     let history: NodeHistory = world.viewer().get("/v1/nodes/n1/history").await.unwrap();
     let mut told: Vec<&str> = history.changes.iter().map(|it| &*it.reason).collect();
@@ -239,7 +239,7 @@ async fn past_its_deadline_with_what_never_moves_it_has_failed_and_holds_on() {
     world.beat("n1", &alive(0)).await;
     world.comes_to(DrainState::Drained).await;
     world.scheduler.withdraws("n1");
-    let _: DrainView = world.operator().delete(PATH).await.unwrap();
+    let _: DrainView = world.operator().end(PATH).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -250,7 +250,7 @@ async fn b4_a_pool_is_not_emptied_by_mistake() {
     }
     let drain = |node: &'static str, request: DrainRequest| {
         let (operator, path) = (world.operator(), format!("/v1/nodes/{node}/drain"));
-        async move { operator.put::<_, DrainView>(&path, &request).await }
+        async move { operator.order::<_, DrainView>(&path, &request).await }
     };
     drain("n1", because("disk")).await.unwrap();
     drain("n2", because("disk")).await.unwrap();
@@ -300,7 +300,7 @@ async fn b4_pools_are_those_of_the_policy() {
     assert_eq!(world.node("n3").await.counted_in, None, "the same");
     let drain = |node: &'static str| {
         let (operator, path) = (world.operator(), format!("/v1/nodes/{node}/drain"));
-        async move { operator.put::<_, DrainView>(&path, &because("disk")).await }
+        async move { operator.order::<_, DrainView>(&path, &because("disk")).await }
     };
     drain("n1").await.unwrap();
     // Of eight machines of one pool it could go; of these two it is the last one.
@@ -323,7 +323,7 @@ async fn what_cannot_be_meant_changes_nothing() {
     let revision = world.running().publisher.revision();
     let operator = world.operator();
     let unknown = operator
-        .put::<_, DrainView>("/v1/nodes/n9/drain", &because("disk"))
+        .order::<_, DrainView>("/v1/nodes/n9/drain", &because("disk"))
         .await;
     assert_eq!(refusal(unknown).0, 404);
     assert_eq!(
@@ -333,10 +333,10 @@ async fn what_cannot_be_meant_changes_nothing() {
     assert_eq!(refusal(world.viewer().get::<DrainView>(PATH).await).0, 404);
     let denied = world
         .viewer()
-        .put::<_, DrainView>(PATH, &because("disk"))
+        .order::<_, DrainView>(PATH, &because("disk"))
         .await;
     assert_eq!(refusal(denied).0, 403);
-    let denied = world.agent("n1").delete::<DrainView>(PATH).await;
+    let denied = world.agent("n1").end::<DrainView>(PATH).await;
     assert_eq!(refusal(denied).0, 403);
     for (request, pointers) in [
         (DrainRequest::default(), vec!["/reason"]),
@@ -378,11 +378,11 @@ async fn what_cannot_be_meant_changes_nothing() {
         );
     }
     let odd = serde_json::json!({ "reason": "disk", "deadline_ms": "soon" });
-    let answer = operator.put::<_, DrainView>(PATH, &odd).await;
+    let answer = operator.order::<_, DrainView>(PATH, &odd).await;
     assert_eq!(refusal(answer), (400, vec!["/deadline_ms".to_owned()]));
     let odd = serde_json::json!({ "reason": "disk", "until": 5 });
     assert_eq!(
-        refusal(operator.put::<_, DrainView>(PATH, &odd).await).0,
+        refusal(operator.order::<_, DrainView>(PATH, &odd).await).0,
         400
     );
     assert_eq!(world.running().publisher.revision(), revision);

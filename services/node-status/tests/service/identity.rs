@@ -9,7 +9,7 @@ use hayward_service::Code;
 use hayward_testkit::until;
 use hayward_vocabulary::{Size, resources::GIB};
 
-use crate::world::{World, name, refusal, try_beat, well};
+use crate::world::{Orders as _, World, name, refusal, try_beat, well};
 
 fn agent(instance: &str) -> Heartbeat {
     Heartbeat {
@@ -77,20 +77,20 @@ async fn f28_an_operator_says_which_one_stays_and_the_other_is_refused() {
         agent_instance: instance.to_owned(),
     };
     let (operator, path) = (world.operator(), "/v1/nodes/n1/identity");
-    let nobody = operator.put::<_, NodeEntry>(path, &stays("agent-9")).await;
+    let nobody = operator.order::<_, NodeEntry>(path, &stays("agent-9")).await;
     assert_eq!(refusal(nobody), (422, vec!["/agent_instance".to_owned()]));
     let denied = world
         .viewer()
-        .put::<_, NodeEntry>(path, &stays("agent-2"))
+        .order::<_, NodeEntry>(path, &stays("agent-2"))
         .await;
     assert_eq!(refusal(denied).0, 403);
     let unknown = operator
-        .put::<_, NodeEntry>("/v1/nodes/n9/identity", &stays("agent-2"))
+        .order::<_, NodeEntry>("/v1/nodes/n9/identity", &stays("agent-2"))
         .await;
     assert_eq!(refusal(unknown).0, 404);
     assert_eq!(world.node("n1").await.entry.health, Health::Quiesced);
 
-    let _: NodeEntry = operator.put(path, &stays("agent-2")).await.unwrap();
+    let _: NodeEntry = operator.order(path, &stays("agent-2")).await.unwrap();
     for _ in 0..2 {
         let refused = try_beat(&world.agent("n1"), "n1", &agent("agent-1")).await;
         assert_eq!(refusal(refused).0, 409);

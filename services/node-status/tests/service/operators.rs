@@ -3,7 +3,7 @@
 use hayward_node_status_api::{Health, NodeEntry, NodeHistory, NodeList, Schedulable};
 use hayward_testkit::until;
 
-use crate::world::{World, refusal, well};
+use crate::world::{Orders as _, World, refusal, well};
 
 fn off(reason: &str) -> Schedulable {
     Schedulable {
@@ -22,14 +22,14 @@ async fn r_6_5_off_stays_off_until_varied_on() {
     let mut world = World::calm().await;
     world.beat("n1", &well()).await;
     let path = "/v1/nodes/n1/schedulable";
-    let entry: NodeEntry = world.operator().put(path, &off("new disk")).await.unwrap();
+    let entry: NodeEntry = world.operator().order(path, &off("new disk")).await.unwrap();
     assert!(!entry.takes_work());
     assert_eq!(
         entry.reason,
         "varied off by ann: new disk; heartbeats arrive"
     );
     let revision = world.running().publisher.revision();
-    let _: NodeEntry = world.operator().put(path, &off("new disk")).await.unwrap();
+    let _: NodeEntry = world.operator().order(path, &off("new disk")).await.unwrap();
     assert_eq!(
         world.running().publisher.revision(),
         revision,
@@ -43,21 +43,21 @@ async fn r_6_5_off_stays_off_until_varied_on() {
         "known without asking the ledger"
     );
     assert!(!world.node("n1").await.entry.schedulable);
-    let entry: NodeEntry = world.operator().put(path, &ON).await.unwrap();
+    let entry: NodeEntry = world.operator().order(path, &ON).await.unwrap();
     assert!(entry.takes_work());
     assert!(world.beat("n1", &well()).await.schedulable);
 
     assert_eq!(
-        refusal(world.viewer().put::<_, NodeEntry>(path, &ON).await).0,
+        refusal(world.viewer().order::<_, NodeEntry>(path, &ON).await).0,
         403
     );
     let unknown = world
         .operator()
-        .put::<_, NodeEntry>("/v1/nodes/n9/schedulable", &ON)
+        .order::<_, NodeEntry>("/v1/nodes/n9/schedulable", &ON)
         .await;
     assert_eq!(refusal(unknown).0, 404);
     let odd = serde_json::json!({ "schedulable": "no" });
-    let answer = world.operator().put::<_, NodeEntry>(path, &odd).await;
+    let answer = world.operator().order::<_, NodeEntry>(path, &odd).await;
     assert_eq!(refusal(answer), (400, vec!["/schedulable".to_owned()]));
 }
 
@@ -66,21 +66,21 @@ async fn only_a_lost_node_can_be_removed() {
     let world = World::with(500, 1500).await;
     world.beat("n1", &well()).await;
     let operator = world.operator();
-    let early = operator.delete::<Option<()>>("/v1/nodes/n1").await;
+    let early = operator.end::<Option<()>>("/v1/nodes/n1").await;
     assert_eq!(refusal(early).0, 409);
     until("n1 lost", async || {
         (world.node("n1").await.entry.health == Health::Lost).then_some(())
     })
     .await;
     assert_eq!(
-        refusal(world.viewer().delete::<Option<()>>("/v1/nodes/n1").await).0,
+        refusal(world.viewer().end::<Option<()>>("/v1/nodes/n1").await).0,
         403
     );
-    let _: Option<()> = operator.delete("/v1/nodes/n1").await.unwrap();
+    let _: Option<()> = operator.end("/v1/nodes/n1").await.unwrap();
     let gone = operator.get::<NodeEntry>("/v1/nodes/n1").await;
     assert_eq!(refusal(gone).0, 404);
     assert_eq!(
-        refusal(operator.delete::<Option<()>>("/v1/nodes/n1").await).0,
+        refusal(operator.end::<Option<()>>("/v1/nodes/n1").await).0,
         404
     );
     // Its agent is still welcome: then it is a new node.
@@ -98,7 +98,7 @@ async fn history_tells_who_and_why_and_is_bounded() {
         } else {
             ON
         };
-        let _: NodeEntry = operator.put(path, &change).await.unwrap();
+        let _: NodeEntry = operator.order(path, &change).await.unwrap();
     }
     let page = "/v1/nodes/n1/history?limit=2";
     let first: NodeHistory = world.viewer().get(page).await.unwrap();

@@ -4,6 +4,7 @@ use axum::http::header::IF_MATCH;
 use axum::http::{HeaderName, Method};
 use hayward_node_status_api::drain::DrainView;
 use hayward_node_status_api::{NodeEntry, NodeHistory};
+use hayward_service::problem::Code;
 use serde_json::{Value, json};
 
 use crate::world::{World, refusal, well};
@@ -22,6 +23,7 @@ async fn a10_orders_to_nodes_are_tried_and_leave_no_trace() {
     let path = "/v1/nodes/n1/schedulable";
     let tried = operator
         .call(Method::PUT, path)
+        .whatever_it_is()
         .query("dry_run", true)
         .body(&off);
     let tried = tried.answer::<NodeEntry>().await.unwrap();
@@ -37,6 +39,7 @@ async fn a10_orders_to_nodes_are_tried_and_leave_no_trace() {
     let order = json!({ "reason": "new disk" });
     let tried = operator
         .call(Method::PUT, path)
+        .whatever_it_is()
         .query("dry_run", true)
         .body(&order);
     let tried: DrainView = tried.send().await.unwrap();
@@ -51,6 +54,7 @@ async fn a10_orders_to_nodes_are_tried_and_leave_no_trace() {
     assert!(history.changes.iter().all(|change| change.by.is_none()));
     let early = operator
         .call(Method::DELETE, "/v1/nodes/n1")
+        .whatever_it_is()
         .query("dry_run", true);
     assert_eq!(
         refusal(early.send::<Option<()>>().await).0,
@@ -61,12 +65,13 @@ async fn a10_orders_to_nodes_are_tried_and_leave_no_trace() {
 
     let made = operator.call(Method::PUT, path).body(&order);
     let made = made.header(IF_REVISION, &before.to_string());
-    made.send::<DrainView>().await.unwrap();
+    made.whatever_it_is().send::<DrainView>().await.unwrap();
     let tried = operator.call(Method::DELETE, path).query("dry_run", true);
-    tried.send::<DrainView>().await.unwrap();
+    tried.whatever_it_is().send::<DrainView>().await.unwrap();
     assert!(world.node("n1").await.entry.drain.is_some(), "it lasts");
     let late = operator
         .call(Method::DELETE, path)
+        .whatever_it_is()
         .header(IF_REVISION, &before.to_string());
     assert_eq!(refusal(late.send::<DrainView>().await).0, 412);
 }
@@ -121,4 +126,32 @@ async fn a5_a_node_is_changed_only_as_it_was_seen() {
         .body(&json!({ "reason": "x" }));
     let drain = drain.header(IF_MATCH, &tag).send::<DrainView>().await;
     assert_eq!(refusal(drain).0, 412);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a5_an_order_to_a_node_says_what_was_seen_or_that_nobody_looked() {
+    let world = World::calm().await;
+    world.beat("n1", &well()).await;
+    let operator = world.operator();
+    let because = json!({ "reason": "x" });
+    let orders = [
+        (Method::PUT, "/schedulable", json!({ "schedulable": false })),
+        (Method::PUT, "/drain", because),
+        (Method::DELETE, "/drain", Value::Null),
+        (Method::PUT, "/identity", json!({ "agent_instance": "a" })),
+        (Method::DELETE, "", Value::Null),
+    ];
+    for (method, part, body) in orders {
+        let path = format!("/v1/nodes/n1{part}");
+        let order = || operator.call(method.clone(), &path).body(&body);
+        let unread = order().send::<Value>().await.unwrap_err();
+        let unread = unread.problem().unwrap();
+        assert_eq!(unread.code, Code::PreconditionRequired, "{method} {path}");
+        let stale = order().header(IF_MATCH, "\"1000000\"").send::<Value>();
+        assert_eq!(refusal(stale.await).0, 412, "{method} {path}");
+    }
+    assert!(world.node("n1").await.entry.takes_work(), "nothing was done");
+    let off = operator.call(Method::PUT, "/v1/nodes/n1/schedulable");
+    let off = off.body(&json!({ "schedulable": false })).whatever_it_is();
+    assert!(!off.send::<NodeEntry>().await.unwrap().schedulable);
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use axum::http::Method;
 use hayward_node_status::{MIGRATOR, NAME, Running, SCHEMA, Settings, start};
 use hayward_node_status_api::{Heartbeat, HeartbeatAnswer, Inventory, Metrics, NodeView};
 use hayward_postgres::{Schema, Shared};
@@ -12,6 +13,8 @@ use hayward_service::settings::FrameSettings;
 use hayward_service::shutdown::Shutdown;
 use hayward_testkit::{TestDatabase, until};
 use hayward_vocabulary::{NodeName, Size, resources::GIB};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::scheduler::Scheduler;
 
@@ -160,6 +163,34 @@ impl World {
         let count = sqlx::query_scalar(sql).fetch_one(&pool).await.unwrap();
         pool.close().await;
         count
+    }
+}
+
+/// Orders to nodes, of who has not looked: whatever it is now (A5).
+pub trait Orders {
+    async fn order<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<T, ClientError>;
+    async fn end<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError>;
+}
+
+impl Orders for Client {
+    async fn order<B: Serialize, T: DeserializeOwned>(
+        &self,
+        path: &str,
+        body: &B,
+    ) -> Result<T, ClientError> {
+        let call = self.call(Method::PUT, path).body(body);
+        call.whatever_it_is().send().await
+    }
+
+    async fn end<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
+        self.call(Method::DELETE, path)
+            .whatever_it_is()
+            .send()
+            .await
     }
 }
 

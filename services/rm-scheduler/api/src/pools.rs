@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
+use utoipa::openapi::schema::{Object, ObjectBuilder, Type};
 
 /// Header: the epoch of the owner, which grows with every change of its leader.
 pub const OWNER_EPOCH: &str = "x-owner-epoch";
@@ -23,6 +24,14 @@ pub enum PoolMode {
     Unknown,
 }
 
+/// What can be asked for, of [`PoolMode`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum AskedMode {
+    Managed,
+    Standalone,
+}
+
 /// `POST /v1/pools`
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -31,6 +40,7 @@ pub struct PoolOrder {
     #[schema(max_length = 256, pattern = "\\S")]
     pub job_id: String,
     #[serde(default)]
+    #[schema(value_type = AskedMode)]
     pub mode: PoolMode,
     /// Workers wished from the start. Always 0 in standalone.
     #[serde(default)]
@@ -51,7 +61,19 @@ pub struct PoolOrder {
     pub class: Option<String>,
     /// Reserved: the owner's list of workers is the truth, so none of it is ever rejected.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    #[schema(schema_with = never)]
     pub reject_foreign: bool,
+}
+
+/// What is reserved is not asked for.
+fn never() -> Object {
+    ObjectBuilder::new()
+        .schema_type(Type::Boolean)
+        .enum_values(Some([false]))
+        .description(Some(
+            "Reserved: the owner's list of workers is the truth, so none of it is ever rejected.",
+        ))
+        .build()
 }
 
 /// The program of a worker. It finds its id in `HAYWARD_WORKER`, its pool in `HAYWARD_POOL` and the

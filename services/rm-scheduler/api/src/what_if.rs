@@ -35,6 +35,7 @@ pub struct WhatIf {
     /// Rounds that are planned at most, until nothing changes any more: 1 to 50. Default 10. A
     /// large fleet may take too long for all of them; the answer says how far it went.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 50)]
     pub rounds: Option<u64>,
 }
 
@@ -93,6 +94,7 @@ pub struct NewNodes {
     pub name: Option<NodeName>,
     /// Default 1.
     #[serde(default = "one")]
+    #[schema(minimum = 1, maximum = 10_000)]
     pub count: u64,
     /// Default: the pool that takes nodes which name none.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -43,7 +43,7 @@ pub struct AuditPage {
 #[into_params(parameter_in = Query)]
 struct Which {
     /// The `next_cursor` of the last page.
-    #[param(required = false, nullable = false)]
+    #[param(required = false, nullable = false, pattern = "^[0-9]{1,18}$")]
     cursor: Option<String>,
     /// Begins with the first record since this instant; not together with a cursor.
     #[param(required = false, nullable = false)]
@@ -93,6 +93,8 @@ fn of(records: Records) -> OpenApiRouter {
             content_type = "application/problem+json"),
         (status = 410, description = "records after this cursor were pruned", body = Problem,
             content_type = "application/problem+json"),
+        (status = 422, description = "not as described, a cursor that no page gave, or one together \
+            with `since`", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "the database is away", body = Problem,
             content_type = "application/problem+json"),
     ),

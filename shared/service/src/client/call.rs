@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use hayward_vocabulary::Timestamp;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, DATE, IF_MATCH};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -97,6 +97,11 @@ impl Call {
             Err(error) => self.broken = Some(error.into()),
         }
         self
+    }
+
+    /// Changes it whatever it is now (A5): for who has not looked, and says what shall be.
+    pub fn whatever_it_is(self) -> Self {
+        self.header(IF_MATCH, "*")
     }
 
     /// Makes it harmless to send this more than once (A4).

@@ -9,21 +9,22 @@ const EXACT: f64 = 9_007_199_254_740_992.0;
 /// The same JSON without such fractions, if it has any.
 pub(super) fn plain(json: &[u8]) -> Option<Vec<u8>> {
     let mut value = serde_json::from_slice(json).ok()?;
-    if visit(&mut value) > 0 {
+    if write_whole(&mut value) > 0 {
         return serde_json::to_vec(&value).ok();
     }
     None
 }
 
-/// How many were rewritten.
-fn visit(value: &mut Value) -> usize {
+/// Rewrites them, where a part of a body is kept as it came and read later; says how many there
+/// were.
+pub fn write_whole(value: &mut Value) -> usize {
     match value {
         Value::Number(number) => whole(number).map_or(0, |plain| {
             *number = plain;
             1
         }),
-        Value::Array(items) => items.iter_mut().map(visit).sum(),
-        Value::Object(fields) => fields.values_mut().map(visit).sum(),
+        Value::Array(items) => items.iter_mut().map(write_whole).sum(),
+        Value::Object(fields) => fields.values_mut().map(write_whole).sum(),
         _ => 0,
     }
 }

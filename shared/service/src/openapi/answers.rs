@@ -3,14 +3,16 @@
 
 use std::collections::BTreeMap;
 
+use http::header::IF_MATCH;
 use utoipa::openapi::content::Content;
 use utoipa::openapi::header::{Header, HeaderBuilder};
-use utoipa::openapi::path::{Operation, PathItem};
+use utoipa::openapi::path::{Operation, Parameter, PathItem};
 use utoipa::openapi::schema::{ObjectBuilder, Type};
-use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Response, ResponseBuilder};
+use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
-use super::conditional;
+use super::{conditional, queries::CURSOR};
+use crate::idempotency::HEADER;
 use crate::problem::{CONTENT_TYPE, Problem};
 
 /// What has to be so for a route to give an answer.
@@ -27,6 +29,12 @@ enum When {
     Revision,
     /// It can be made to depend on one (A10).
     Conditional,
+    /// It asks which version of its object is meant (A5).
+    Versioned,
+    /// It goes on in a list (A6).
+    Paged,
+    /// It is named by a key (A4).
+    Keyed,
 }
 
 struct Shared {
@@ -40,7 +48,8 @@ struct Shared {
 
 const LATER: (&str, &str) = ("Retry-After", "seconds to wait before trying again");
 
-const SHARED: [Shared; 11] = [
+/// Of those with one status the first that holds is said.
+const SHARED: [Shared; 14] = [
     Shared {
         status: "400",
         name: "NotUnderstood",
@@ -79,7 +88,8 @@ const SHARED: [Shared; 11] = [
     Shared {
         status: "412",
         name: "Moved",
-        text: "the revision in `If-Revision` is not the one of now: look again",
+        text: "the revision in `If-Revision`, or the version in `If-Match`, is not the one of now: \
+            look again",
         when: When::Conditional,
         header: None,
     },
@@ -99,10 +109,32 @@ const SHARED: [Shared; 11] = [
     },
     Shared {
         status: "422",
+        name: "NoSuchPage",
+        text: "outside of what is described here, or a `cursor` that no page of this list and these \
+            filters gave; `errors` points at what and where",
+        when: When::Paged,
+        header: None,
+    },
+    Shared {
+        status: "422",
+        name: "KeyUsed",
+        text: "outside of what is described here, where `errors` points at what and where, or an \
+            `Idempotency-Key` that came with another request before",
+        when: When::Keyed,
+        header: None,
+    },
+    Shared {
+        status: "422",
         name: "Invalid",
-        text: "understood, and it means nothing that can be done; `errors` points at what and \
-            where",
+        text: "outside of what is described here; `errors` points at what and where",
         when: When::Input,
+        header: None,
+    },
+    Shared {
+        status: "428",
+        name: "Unread",
+        text: "no `If-Match`: read first what is to be changed, or say `*`, where that is taken",
+        when: When::Versioned,
         header: None,
     },
     Shared {
@@ -162,6 +194,9 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
             When::Input => input,
             When::Revision => takes(operation, "min_revision"),
             When::Conditional => takes(operation, conditional::HEADER),
+            When::Versioned => asks_for(operation, IF_MATCH.as_str()),
+            When::Paged => takes(operation, CURSOR),
+            When::Keyed => takes(operation, HEADER.as_str()),
         };
         let answers = &mut operation.responses.responses;
         if holds && !answers.contains_key(shared.status) {
@@ -174,8 +209,19 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
 }
 
 fn takes(operation: &Operation, name: &str) -> bool {
+    parameter(operation, name).is_some()
+}
+
+fn asks_for(operation: &Operation, name: &str) -> bool {
+    parameter(operation, name).is_some_and(|one| one.required == Required::True)
+}
+
+fn parameter<'a>(operation: &'a Operation, name: &str) -> Option<&'a Parameter> {
     let mut parameters = operation.parameters.iter().flatten();
-    parameters.any(|one| matches!(one, RefOr::T(one) if one.name == name))
+    parameters.find_map(|one| match one {
+        RefOr::T(one) if one.name.eq_ignore_ascii_case(name) => Some(one),
+        _ => None,
+    })
 }
 
 /// The answer of every route that has no words of its own for this status.

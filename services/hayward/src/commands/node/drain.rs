@@ -6,6 +6,7 @@ mod progress;
 
 use hayward_node_status_api::drain::{DrainRequest, DrainView};
 use hayward_vocabulary::NodeName;
+use http::Method;
 use serde_json::Value;
 
 use crate::amounts;
@@ -53,12 +54,14 @@ pub async fn run(session: &Session, arguments: Arguments) -> anyhow::Result<()> 
     }
     if arguments.cancel {
         let client = session.client(Service::NodeStatus, Role::Operator)?;
-        let answer: Value = client.delete(&path).await?;
+        let cancel = client.call(Method::DELETE, &path).whatever_it_is();
+        let answer: Value = cancel.send().await?;
         return show(session, answer);
     }
     let answer: Value = if let Some(request) = wish(&arguments) {
         let client = session.client(Service::NodeStatus, Role::Operator)?;
-        client.put(&path, &request).await?
+        let put = client.call(Method::PUT, &path).body(&request);
+        put.whatever_it_is().send().await?
     } else {
         let client = session.client(Service::NodeStatus, Role::Reader)?;
         client.get(&path).await?

@@ -7,7 +7,6 @@ use hayward_job_converter_api::applications::{BulkTasks, BulkTasksAdded, NamedTa
 use hayward_job_converter_applications::groups::TaskGroup;
 use hayward_job_converter_applications::ids::TaskId;
 use hayward_job_converter_applications::task::Wish;
-use hayward_publication::committer::Moment;
 use hayward_service::auth::Caller;
 use hayward_service::extract::{Json, Path, Query};
 use hayward_service::problem::{Code, FieldFault, Problem};
@@ -17,7 +16,6 @@ use super::{app_id, ask, changeable, look};
 use crate::applications::{Program, read};
 use crate::http::submit::{HowMany, MOST_IN_BULK, traceparent};
 use crate::http::{App, revision};
-use crate::ledger::Ledger;
 use crate::validate;
 
 /// What is to be added.
@@ -64,18 +62,10 @@ pub async fn add_tasks(
         how,
     )?;
     let (told, good) = parted(items);
-    let done = if how.dry_run {
-        let would = move |ledger: &Ledger| {
-            let names: Vec<&TaskId> = good.iter().map(|(task, _)| task).collect();
-            ledger.applications.would_add(&id, &whose, &names)
-        };
-        look(&app, would).await?
-    } else {
-        let add = move |ledger: &mut Ledger, moment: &Moment, _: &mut _| {
-            ledger.applications.add_tasks(&id, &whose, good, moment)
-        };
-        ask(&app, add).await?
-    };
+    let done = ask(&app, id.clone(), move |ledger, moment, _| {
+        ledger.applications.add_tasks(&id, &whose, good, moment)
+    });
+    let done = done.await?;
     let added = results(told, done.value);
     Ok((status(how), revision(done.revision), Json(added)))
 }

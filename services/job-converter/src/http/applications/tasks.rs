@@ -3,15 +3,15 @@
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode};
 use hayward_job_converter_api::applications::{
-    TaskAccepted, TaskSubmission, Told, Transition, TransitionEvent,
+    TaskAccepted, TaskSubmission, TaskTransition, TaskTransitionEvent, Told,
 };
 use hayward_job_converter_applications::ids::TaskId;
 use hayward_publication::committer::Committed;
 use hayward_service::auth::Caller;
-use hayward_service::extract::{Json, Path};
+use hayward_service::extract::{Json, Path, Query, Trial};
 use hayward_service::problem::{Code, Problem};
 
-use super::{app_id, ask, changeable, look, readable};
+use super::{app_id, ask, changeable, look, put_answer, readable, told_status};
 use crate::applications::read;
 use crate::http::{App, revision};
 use crate::validate;
@@ -45,11 +45,13 @@ pub fn new_task_id(text: &str) -> Result<TaskId, String> {
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
            ("task" = String, Path, description = "chosen by whoever adds it",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     request_body = TaskSubmission,
     responses(
-        (status = 201, description = "new", body = TaskAccepted),
-        (status = 200, description = "it is there already", body = TaskAccepted),
+        (status = 201, description = "new", body = TaskAccepted,
+            headers(("Location" = String, description = "where the task is"))),
+        (status = 200, description = "it is there already, or would be with `dry_run`",
+            body = TaskAccepted),
         (status = 404, description = "no such application, or not yours", body = Problem,
             content_type = "application/problem+json"),
         (status = 409, description = "the application is over; `failureCode` says why it failed",
@@ -64,6 +66,7 @@ pub async fn add_task(
     State(app): State<App>,
     (caller, headers): (Caller, HeaderMap),
     Path((id, task)): Path<(String, String)>,
+    Query(trial): Query<Trial>,
     Json(given): Json<TaskSubmission>,
 ) -> Result<(StatusCode, HeaderMap, Json<TaskAccepted>), Problem> {
     let (id, whose) = (app_id(&id)?, changeable(&caller)?);
@@ -72,21 +75,15 @@ pub async fn add_task(
     let groups = look(&app, move |ledger| ledger.applications.groups(&of, &owner)).await?;
     let traceparent = crate::http::submit::traceparent(&headers);
     let what = read::task(&given, &groups.value, traceparent).map_err(validate::problem)?;
-    let done = ask(&app, move |ledger, moment, _| {
+    let place = format!("/v1/applications/{}/tasks/{}", id.as_str(), task.as_str());
+    let done = ask(&app, id.clone(), move |ledger, moment, _| {
         let applications = &mut ledger.applications;
         let new = applications.add_task((&id, &task), &whose, what, moment)?;
         Ok((new, applications.show_task((&id, &task), &whose)?))
     });
-    let Committed {
-        value,
-        revision: at,
-    } = done.await?;
-    let status = if value.0 {
-        StatusCode::CREATED
-    } else {
-        StatusCode::OK
-    };
-    Ok((status, revision(at), Json(value.1)))
+    let Committed { value, revision } = done.await?;
+    let (status, headers) = put_answer(value.0 && !trial.dry_run, &place, revision);
+    Ok((status, headers, Json(value.1)))
 }
 
 /// One task.
@@ -126,7 +123,7 @@ pub async fn show_task(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
            ("task" = String, Path, description = "id of the task",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
     responses(
         (status = 204, description = "it is not known, now or as before"),
     ),
@@ -135,9 +132,10 @@ pub async fn remove_task(
     State(app): State<App>,
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
+    Query(Trial { .. }): Query<Trial>,
 ) -> Result<(StatusCode, HeaderMap), Problem> {
     let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
-    let done = ask(&app, move |ledger, _, _| {
+    let done = ask(&app, id.clone(), move |ledger, _, _| {
         ledger.applications.remove_task((&id, &task), &whose);
         Ok(())
     });
@@ -153,34 +151,28 @@ pub async fn remove_task(
         pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"),
            ("task" = String, Path, description = "id of the task",
         max_length = 128,
-        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$")),
-    request_body = Transition,
+        pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"), Trial),
+    request_body = TaskTransition,
     responses(
+        (status = 200, description = "with `dry_run`: whether it would be done", body = Told),
         (status = 202, description = "whether it was done, and why not", body = Told),
         (status = 404, description = "not there, or not yours", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "a task can be told that it is complete, and nothing else",
-            body = Problem, content_type = "application/problem+json"),
     ),
 )]
 pub async fn tell_task(
     State(app): State<App>,
     caller: Caller,
     Path((id, task)): Path<(String, String)>,
-    Json(told): Json<Transition>,
+    Query(trial): Query<Trial>,
+    Json(told): Json<TaskTransition>,
 ) -> Result<(StatusCode, HeaderMap, Json<Told>), Problem> {
     let (id, task, whose) = (app_id(&id)?, task_id(&task)?, changeable(&caller)?);
-    if told.event != TransitionEvent::Complete {
-        let detail = "a task can be told that it is complete, and nothing else";
-        return Err(Problem::new(Code::Invalid, detail).at("/event", "use \"complete\""));
-    }
-    let done = ask(&app, move |ledger, moment, _| {
+    let TaskTransitionEvent::Complete = told.event;
+    let done = ask(&app, id.clone(), move |ledger, moment, _| {
         let which = (&id, &task);
         ledger.applications.complete_task(which, &whose, moment)
     });
-    let Committed {
-        value,
-        revision: at,
-    } = done.await?;
-    Ok((StatusCode::ACCEPTED, revision(at), Json(value)))
+    let done = done.await?;
+    Ok((told_status(trial), revision(done.revision), Json(done.value)))
 }
