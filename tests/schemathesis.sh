@@ -1,14 +1,16 @@
 #!/usr/bin/env bash
 # Every route of a running fleet, tried by a program that is not ours: schemathesis makes requests
 # from the five descriptions, good ones and bad ones, and compares what comes back with what the
-# descriptions promise. All its checks are on for all routes: `schemathesis.toml` names none. It asks
-# as everybody there is: an operator, a service, an agent, a user, the owner of a worker pool and the
-# runner of a job, for each may do something that the others may not.
+# descriptions promise. All its checks are on for all routes: `schemathesis.toml` names none. An
+# operator and a user ask everything. Everybody else there is asks what their scope may (S6), and is
+# refused in the same words elsewhere: a service, an agent, an orchestrator, the owner of a worker pool
+# and the runner of a job.
 #
 #   tests/schemathesis.sh            the same requests each time
-#   HAYWARD_EXAMPLES=100 HAYWARD_SECONDS=900 HAYWARD_WAIT=2 HAYWARD_SEED=$RANDOM \
+#   HAYWARD_EXAMPLES=100 HAYWARD_SECONDS=900 HAYWARD_WAIT=2 HAYWARD_SEED=$RANDOM HAYWARD_ALL=yes \
 #     tests/schemathesis.sh [SERVICE [PRINCIPAL]]
 #
+# With HAYWARD_ALL everybody asks everything, in some ten minutes.
 # HAYWARD_EXAMPLES bounds the requests that are made up for a route, beside those that its
 # description gives rise to. With HAYWARD_SEED they are others, and with HAYWARD_SECONDS each service
 # is asked for so long. What waits for news waits HAYWARD_WAIT seconds, and not at all without it.
@@ -57,7 +59,7 @@ PYTHON
 field() { python3 -c 'import json, sys; print(json.load(sys.stdin)[sys.argv[1]])' "$1"; }
 
 # Something to look at: a job that ran, a job and a service that run, a job that waits, a block, a
-# pool of workers whose owner is not there yet.
+# pool of workers and an orchestrator that were not heard yet.
 seeded() {
   start_fleet && {
     "$HAYWARD" submit -q --count 3 --wait -- echo 'task {task}' &&
@@ -66,7 +68,9 @@ seeded() {
       "$HAYWARD" submit -q -- sleep 1000 && runner_token >"$(token_file runner)" &&
       "$HAYWARD" block node-2 --because 'the fan is loud' --for 1h &&
       ordered rm-scheduler /v1/pools '{"job_id": "outside", "mode": "standalone"}' |
-      field token >"$(token_file owner)"
+      field token >"$(token_file owner)" &&
+      ordered job-converter /v1/orchestrators '{"name": "outside", "users": ["ada"]}' |
+      field token >"$(token_file orchestrator)"
   } >"$scratch/seeded" 2>&1 || { cat "$scratch/seeded"; return 1; }
 }
 
@@ -86,24 +90,39 @@ how_many() {
   [ -z "${HAYWARD_SECONDS:-}" ] || echo --max-time "$HAYWARD_SECONDS"
 }
 
+# The routes of a service that a scope may use, or all.
+routes_of() { # service scope
+  [ -z "${HAYWARD_ALL:-}" ] && [ "$2" != all ] || return 0
+  python3 - "$(address "$1")" "$2" <<'PYTHON'
+import json, sys, urllib.request
+url, wanted = sys.argv[1:]
+document = json.load(urllib.request.urlopen(f"{url}/v1/openapi.json", timeout=20))
+for path in document["paths"].values():
+    for operation in path.values():
+        scopes = {scope.split(":")[0] for scope in operation["x-hayward-scopes"]}
+        if scopes & {wanted, "anyone", "known"}:
+            print("--include-operation-id", operation["operationId"])
+PYTHON
+}
+
 # One worker each: with more, the generator breaks off now and then inside Python's own parser.
-tried() { # service token
+tried() { # service token scope
   local url here=$scratch/$1-$2
   url=$(address "$1")
   # shellcheck disable=SC2046
   mkdir "$here" && cd "$here" && cp "$checks" . && { cat "$settings"; waits; } >schemathesis.toml &&
     trier run "$url/v1/openapi.json" --url "$url" --checks all \
       --header "Authorization: Bearer $(cat "$(token_file "$2")")" \
-      --max-examples "$examples" $(how_many) --workers 1 \
+      $(routes_of "$1" "$3") --max-examples "$examples" $(how_many) --workers 1 \
       --request-timeout 40 --continue-on-failure --no-color >log 2>&1
 }
 
 # All five at once: they wait for different services most of the time.
-asked_by() { # token
+asked_by() { # token scope
   local service at failed=0 services=() pids=()
   for service in job-converter rm-scheduler container-manager node-status blocklist; do
     [ -z "$only_service" ] || [ "$only_service" = "$service" ] || continue
-    (tried "$service" "$1") &
+    (tried "$service" "$1" "$2") &
     services+=("$service") pids+=($!)
   done
   for at in "${!pids[@]}"; do
@@ -122,10 +141,10 @@ settings=$PWD/tests/schemathesis.toml checks=$PWD/tests/schemathesis_checks.py
 step "a fleet" seeded
 [ ${#failed_steps[@]} -eq 0 ] || { verdict; exit; }
 # Who changes most comes last: of what the others speak of nothing is left after that.
-for each in runner:runner owner:owner agent:agent-node-1 service:rm-scheduler user:user-ada \
-  operator:operator; do
-  IFS=: read -r principal token <<<"$each"
+for each in runner:runner:runner owner:owner:owner orchestrator:orchestrator:orchestrator \
+  agent:agent-node-1:agent service:rm-scheduler:service user:user-ada:all operator:operator:all; do
+  IFS=: read -r principal token scope <<<"$each"
   [ -z "$only_principal" ] || [ "$only_principal" = "$principal" ] || continue
-  step "all routes, asked by the $principal" asked_by "$token"
+  step "all routes, asked by the $principal" asked_by "$token" "$scope"
 done
 verdict

@@ -225,6 +225,10 @@ struct CarrierMut<'a>(&'a mut HeaderMap);
 
 impl Injector for CarrierMut<'_> {
     fn set(&mut self, key: &str, value: String) {
+        // An empty `tracestate` says nothing.
+        if value.is_empty() {
+            return;
+        }
         if let (Ok(name), Ok(value)) = (HeaderName::try_from(key), HeaderValue::try_from(value)) {
             self.0.insert(name, value);
         }

@@ -103,6 +103,34 @@ fn operations_are_named_grouped_and_answered() {
     );
 }
 
+/// Made with others, each of which has its id in the answer, or read with the secret alone.
+const WITHOUT_A_PLACE: [&str; 3] = ["submit_jobs", "add_tasks", "redeem_enrolment"];
+
+#[test]
+fn a3_what_is_made_has_a_place_and_a_version() {
+    let mut found = Vec::new();
+    for service in SERVICES {
+        let Ok(document) = document(service) else {
+            continue;
+        };
+        for (place, operation) in operations(&document) {
+            let id = operation["operationId"].as_str().unwrap_or_default();
+            let made = &operation["responses"]["201"]["headers"];
+            if !place.starts_with("POST") || made.is_null() || WITHOUT_A_PLACE.contains(&id) {
+                continue;
+            }
+            // A secret for a node is exchanged at its place, and never read.
+            let headers: &[&str] = match id {
+                "create_enrolment" => &["Location"],
+                _ => &["Location", "ETag"],
+            };
+            let missing = headers.iter().filter(|name| made[**name].is_null());
+            found.extend(missing.map(|name| format!("{service}: {id}: 201 without {name}")));
+        }
+    }
+    assert_none("a POST that makes something says where it is (A3)", &found);
+}
+
 /// Every `$ref` in the text, as a pointer.
 fn references(text: &str) -> impl Iterator<Item = String> {
     let parts = text.split("\"$ref\"").skip(1);

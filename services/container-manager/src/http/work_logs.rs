@@ -36,9 +36,12 @@ const MOST_LINES: u32 = 1000;
 #[into_params(parameter_in = Query)]
 pub struct From {
     /// The `cursor` of the last answer. Without one, everything that is kept is told.
-    #[param(nullable = false, required = false,
+    #[param(
+        nullable = false,
+        required = false,
         pattern = "^([A-Za-z0-9][A-Za-z0-9._-]{0,127}:[0-9]{1,19}!?\
-            (,[A-Za-z0-9][A-Za-z0-9._-]{0,127}:[0-9]{1,19}!?)*)?$")]
+            (,[A-Za-z0-9][A-Za-z0-9._-]{0,127}:[0-9]{1,19}!?)*)?$"
+    )]
     cursor: Option<String>,
     /// Seconds to wait for news before an empty answer; at most 25.
     #[serde(default, deserialize_with = "hayward_service::limits::wish")]

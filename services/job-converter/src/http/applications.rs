@@ -348,7 +348,11 @@ pub async fn tell_application(
         ledger.applications.tell(&id, &whose, input, moment)
     });
     let done = done.await?;
-    Ok((told_status(trial), revision(done.revision), Json(done.value)))
+    Ok((
+        told_status(trial),
+        revision(done.revision),
+        Json(done.value),
+    ))
 }
 
 fn input(told: Transition) -> Result<front::Input, Problem> {

@@ -67,7 +67,8 @@ pub struct HowMany {
     responses(
         (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
-            headers(("Location" = String, description = "where the job is"))),
+            headers(("Location" = String, description = "where the job is"),
+                ("ETag" = String, description = "its version"))),
         (status = 422, description = "it means nothing that can be done, or the key was used \
             for something else", body = Problem, content_type = "application/problem+json"),
     ),
@@ -209,7 +210,8 @@ pub async fn submit_service(
     responses(
         (status = 200, description = "with `dry_run`: what would be there", body = WorkView),
         (status = 201, description = "accepted and durable", body = Submitted,
-            headers(("Location" = String, description = "where the reservation is"))),
+            headers(("Location" = String, description = "where the reservation is"),
+                ("ETag" = String, description = "its version"))),
         (status = 422, description = "it means nothing that can be done, or the key was used \
             for something else", body = Problem, content_type = "application/problem+json"),
     ),

@@ -133,7 +133,10 @@ async fn a10_an_application_is_tried_on_a_copy() {
 
     let made = call(Method::PUT, app, order).answer::<ApplicationView>();
     let made = made.await.unwrap();
-    assert_eq!((made.status.as_u16(), &made.headers["location"]), (201, &app.parse().unwrap()));
+    assert_eq!(
+        (made.status.as_u16(), &made.headers["location"]),
+        (201, &app.parse().unwrap())
+    );
     let task = format!("{app}/tasks/t1");
     let what = json!({ "command": ["true"], "resources": { "memory": "1Gi" } });
     let (status, added) = tried::<TaskAccepted>(call(Method::PUT, &task, what.clone())).await;
@@ -141,7 +144,10 @@ async fn a10_an_application_is_tried_on_a_copy() {
     assert_eq!(refusal(ann.get::<Value>(&task).await).0, 404);
     let bad = call(Method::PUT, &task, json!({ "command": [] })).query("dry_run", true);
     assert_eq!(refusal(bad.send::<Value>().await).0, 422, "the same checks");
-    call(Method::PUT, &task, what).send::<Value>().await.unwrap();
+    call(Method::PUT, &task, what)
+        .send::<Value>()
+        .await
+        .unwrap();
 
     let end = json!({ "event": "complete" });
     let told = format!("{task}/transitions");
@@ -156,14 +162,22 @@ async fn a10_an_application_is_tried_on_a_copy() {
     let (status, ()) = tried(ann.call(Method::DELETE, &task)).await;
     assert_eq!(status, 204);
     let blocked = ann.call(Method::DELETE, app).query("dry_run", true);
-    assert_eq!(refusal(blocked.send::<()>().await).0, 409, "a task is alive");
+    assert_eq!(
+        refusal(blocked.send::<()>().await).0,
+        409,
+        "a task is alive"
+    );
     let (status, ()) = tried(ann.call(Method::DELETE, format!("{app}?force=true"))).await;
     assert_eq!(status, 204);
 
     let after: ApplicationView = ann.get(app).await.unwrap();
     let ids: Vec<_> = after.tasks.iter().map(|task| task.id.as_str()).collect();
     assert_eq!(ids, ["t1"]);
-    assert!(!matches!(after.state.as_str(), "Killing" | "Killed"), "{}", after.state);
+    assert!(
+        !matches!(after.state.as_str(), "Killing" | "Killed"),
+        "{}",
+        after.state
+    );
     assert_ne!(after.tasks[0].state, "Completed");
     ann.call(Method::DELETE, format!("{app}?force=true"))
         .send::<()>()
@@ -194,7 +208,9 @@ async fn a10_an_orchestrator_is_tried_on_a_copy() {
     let tides = world.client("tides", &[Scope::Orchestrator("tides".parse().unwrap())]);
     let entry = json!({ "kind": "job", "state": "waiting", "owner": "ann" });
     let map = json!({ "lineage": "l", "sequence": 1, "work": { "w1": entry } });
-    let put = tides.call(Method::PUT, format!("{one}/publication")).body(&map);
+    let put = tides
+        .call(Method::PUT, format!("{one}/publication"))
+        .body(&map);
     let (status, answer) = tried::<MapAnswer>(put).await;
     assert!(status == 200 && answer.applied, "{answer:?}");
     let (status, ()) = tried(operator.call(Method::DELETE, one)).await;

@@ -28,8 +28,6 @@ use crate::ledger::{Asked, Bounds, Command};
         NotOperator,
         (status = 409, description = "the first request with this key is under way",
             body = Problem, content_type = "application/problem+json"),
-        (status = 422, description = "the key was used with another request", body = Problem,
-            content_type = "application/problem+json"),
     ),
 )]
 pub async fn create_enrolment(

@@ -300,7 +300,11 @@ async fn b4_pools_are_those_of_the_policy() {
     assert_eq!(world.node("n3").await.counted_in, None, "the same");
     let drain = |node: &'static str| {
         let (operator, path) = (world.operator(), format!("/v1/nodes/{node}/drain"));
-        async move { operator.order::<_, DrainView>(&path, &because("disk")).await }
+        async move {
+            operator
+                .order::<_, DrainView>(&path, &because("disk"))
+                .await
+        }
     };
     drain("n1").await.unwrap();
     // Of eight machines of one pool it could go; of these two it is the last one.

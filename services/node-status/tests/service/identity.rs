@@ -77,7 +77,9 @@ async fn f28_an_operator_says_which_one_stays_and_the_other_is_refused() {
         agent_instance: instance.to_owned(),
     };
     let (operator, path) = (world.operator(), "/v1/nodes/n1/identity");
-    let nobody = operator.order::<_, NodeEntry>(path, &stays("agent-9")).await;
+    let nobody = operator
+        .order::<_, NodeEntry>(path, &stays("agent-9"))
+        .await;
     assert_eq!(refusal(nobody), (422, vec!["/agent_instance".to_owned()]));
     let denied = world
         .viewer()

@@ -22,14 +22,22 @@ async fn r_6_5_off_stays_off_until_varied_on() {
     let mut world = World::calm().await;
     world.beat("n1", &well()).await;
     let path = "/v1/nodes/n1/schedulable";
-    let entry: NodeEntry = world.operator().order(path, &off("new disk")).await.unwrap();
+    let entry: NodeEntry = world
+        .operator()
+        .order(path, &off("new disk"))
+        .await
+        .unwrap();
     assert!(!entry.takes_work());
     assert_eq!(
         entry.reason,
         "varied off by ann: new disk; heartbeats arrive"
     );
     let revision = world.running().publisher.revision();
-    let _: NodeEntry = world.operator().order(path, &off("new disk")).await.unwrap();
+    let _: NodeEntry = world
+        .operator()
+        .order(path, &off("new disk"))
+        .await
+        .unwrap();
     assert_eq!(
         world.running().publisher.revision(),
         revision,

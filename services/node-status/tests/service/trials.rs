@@ -150,7 +150,10 @@ async fn a5_an_order_to_a_node_says_what_was_seen_or_that_nobody_looked() {
         let stale = order().header(IF_MATCH, "\"1000000\"").send::<Value>();
         assert_eq!(refusal(stale.await).0, 412, "{method} {path}");
     }
-    assert!(world.node("n1").await.entry.takes_work(), "nothing was done");
+    assert!(
+        world.node("n1").await.entry.takes_work(),
+        "nothing was done"
+    );
     let off = operator.call(Method::PUT, "/v1/nodes/n1/schedulable");
     let off = off.body(&json!({ "schedulable": false })).whatever_it_is();
     assert!(!off.send::<NodeEntry>().await.unwrap().schedulable);

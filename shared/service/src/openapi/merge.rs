@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use utoipa::openapi::schema::{AllOf, Object, Schema};
+use utoipa::openapi::schema::{AdditionalProperties, AllOf, Object, Schema};
 use utoipa::openapi::{OpenApi, RefOr};
 
 type Schemas = BTreeMap<String, RefOr<Schema>>;
@@ -23,7 +23,25 @@ pub(super) fn alternatives(document: &mut OpenApi) {
             {
                 *item = RefOr::T(Schema::Object(object));
             }
+            if let RefOr::T(Schema::Object(object)) = item {
+                close(object);
+            }
         }
+    }
+}
+
+/// An alternative that is told by the name of its one field has no other: with two of them it is not
+/// said which is meant, and `serde` refuses it.
+fn close(object: &mut Object) {
+    let named = object.properties.len() == 1 && object.required.len() == 1;
+    // Where the field says in a word which it is, others may stand beside it.
+    let word = |it: &RefOr<Schema>| match it {
+        RefOr::T(Schema::Object(it)) => it.enum_values.is_some(),
+        _ => false,
+    };
+    if named && !object.properties.values().any(word) {
+        let none = AdditionalProperties::FreeForm(false);
+        object.additional_properties.get_or_insert(Box::new(none));
     }
 }
 
@@ -58,5 +76,28 @@ fn object<'a>(part: &'a RefOr<Schema>, known: &'a Schemas) -> Option<&'a Object>
                 _ => None,
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use utoipa::openapi::schema::{ObjectBuilder, Type};
+
+    use super::*;
+
+    fn closed(field: ObjectBuilder) -> bool {
+        let mut object = ObjectBuilder::new()
+            .property("field", field)
+            .required("field")
+            .build();
+        close(&mut object);
+        object.additional_properties.is_some()
+    }
+
+    #[test]
+    fn an_alternative_named_by_its_field_has_no_other() {
+        assert!(closed(ObjectBuilder::new().schema_type(Type::Integer)));
+        let tag = ObjectBuilder::new().enum_values(Some(["IMMEDIATE"]));
+        assert!(!closed(tag));
     }
 }

@@ -67,7 +67,11 @@ fn forget_unknown(object: &mut Object) -> bool {
         return false;
     };
     let before = words.len();
-    words.retain(|word| !word.as_str().is_some_and(|it| it.eq_ignore_ascii_case(UNKNOWN)));
+    words.retain(|word| {
+        !word
+            .as_str()
+            .is_some_and(|it| it.eq_ignore_ascii_case(UNKNOWN))
+    });
     words.len() < before
 }
 
@@ -109,7 +113,10 @@ mod tests {
     fn a6_a_cursor_has_the_form_of_those_that_are_given() {
         let usual = narrowed(CURSOR, Schema::Object(text().build()));
         assert_eq!(usual["pattern"], cursor::FORM);
-        let own = narrowed(CURSOR, Schema::Object(text().pattern(Some("^[0-9]+$")).build()));
+        let own = narrowed(
+            CURSOR,
+            Schema::Object(text().pattern(Some("^[0-9]+$")).build()),
+        );
         assert_eq!(own["pattern"], "^[0-9]+$");
     }
 }

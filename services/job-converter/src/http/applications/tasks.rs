@@ -174,5 +174,9 @@ pub async fn tell_task(
         ledger.applications.complete_task(which, &whose, moment)
     });
     let done = done.await?;
-    Ok((told_status(trial), revision(done.revision), Json(done.value)))
+    Ok((
+        told_status(trial),
+        revision(done.revision),
+        Json(done.value),
+    ))
 }
