@@ -65,9 +65,15 @@ fn describe(operation: &mut Operation) {
 }
 
 async fn once(memory: Arc<Memory>, request: Request, next: Next) -> Response {
-    // What does nothing can be repeated under any key.
-    if request.method() != Method::POST || asks_for_a_trial(request.uri().query()) {
+    if request.method() != Method::POST {
         return next.run(request).await;
+    }
+    // What does nothing can be repeated under any key; the same checks hold for it (A10).
+    if asks_for_a_trial(request.uri().query()) {
+        return match Key::of(request.headers()) {
+            Ok(_) => next.run(request).await,
+            Err(refusal) => refusal.into_response(),
+        };
     }
     let answer = first_or_again(&memory, request, next).await;
     answer.unwrap_or_else(IntoResponse::into_response)
@@ -186,9 +192,10 @@ mod tests {
             "another body"
         );
         assert_eq!(ask(Some("k"), "/v1/orders?a=b", "x").await.status(), 422);
-        assert_eq!(
-            ask(None, "/v1/orders?dry_run=true", "x").await.status(),
-            202
-        );
+        let tried = "/v1/orders?dry_run=true";
+        assert_eq!(ask(Some("k"), tried, "y").await.status(), 202);
+        for none in [None, Some(""), Some("k k")] {
+            assert_eq!(ask(none, tried, "y").await.status(), 400, "{none:?}");
+        }
     }
 }
