@@ -3,8 +3,8 @@
 # from the five descriptions, good ones and bad ones, and compares what comes back with what the
 # descriptions promise. All its checks are on for all routes: `schemathesis.toml` names none. An
 # operator and a user ask everything. Everybody else there is asks what their scope may (S6), and is
-# refused in the same words elsewhere: a service, an agent, an orchestrator, the owner of a worker pool
-# and the runner of a job.
+# refused in the same words elsewhere: a service, an agent, an orchestrator, the owner of a worker
+# pool and the runner of a job.
 #
 #   tests/schemathesis.sh            the same requests each time
 #   HAYWARD_EXAMPLES=100 HAYWARD_SECONDS=900 HAYWARD_WAIT=2 HAYWARD_SEED=$RANDOM HAYWARD_ALL=yes \
@@ -12,8 +12,9 @@
 #
 # With HAYWARD_ALL everybody asks everything, in some ten minutes.
 # HAYWARD_EXAMPLES bounds the requests that are made up for a route, beside those that its
-# description gives rise to. With HAYWARD_SEED they are others, and with HAYWARD_SECONDS each service
-# is asked for so long. What waits for news waits HAYWARD_WAIT seconds, and not at all without it.
+# description gives rise to. With HAYWARD_SEED they are others, and with HAYWARD_SECONDS each
+# service is asked for so long. What waits for news waits HAYWARD_WAIT seconds, and not at all
+# without it.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 . scripts/steps.sh
