@@ -178,6 +178,7 @@ impl Plan {
         let most = |usual: u32| if self.unlimited { 0 } else { usual };
         Ok(FrameSettings {
             requests_per_second: most(usual.requests_per_second),
+            stranger_requests_per_second: most(usual.stranger_requests_per_second),
             tenant_requests_per_second: most(usual.tenant_requests_per_second),
             requests_at_once: most(usual.requests_at_once),
             streams_at_once: most(usual.streams_at_once),

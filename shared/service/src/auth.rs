@@ -7,6 +7,7 @@
 
 mod acting;
 mod caller;
+mod glance;
 mod groups;
 mod keys;
 mod life;
@@ -16,6 +17,7 @@ mod token;
 
 pub use acting::{ACT_AS, ANYONE, MOST as MOST_LISTED, orchestrator_subject};
 pub use caller::{Caller, Door, OpenRoute, StillGood, authenticate};
+pub(crate) use glance::Glance;
 pub use groups::{BadGroups, Groups};
 pub use keys::{FreshIssuer, Keys, TokenOrder, read_secret, write_whole};
 pub use life::{TokenLife, longest_life_ms};

@@ -1,9 +1,9 @@
 //! The server every service runs in: a router, served within limits until the shutdown.
 //!
 //! In the order a request meets them: connection limits and deadlines ([`mod@connection`]), its id
-//! and span, panics turned into problems, the caller, what one caller may ask for, load shedding,
-//! time to work, the queue of costly questions, the route. Every refusal on the way is a problem
-//! document.
+//! and span, panics turned into problems, what may be asked from its address without a token, the
+//! caller, what one caller may ask for, load shedding, time to work, the queue of costly questions,
+//! the route. Every refusal on the way is a problem document.
 //!
 //! A request with `wait` in its query is a long poll: it is not counted as work, may take its
 //! wait longer, and is cut when the shutdown begins; everything else is finished. Where the wait
@@ -15,9 +15,11 @@ mod costly;
 mod courtesy;
 mod crowd;
 mod insecure;
+mod knocks;
 mod lasting;
 mod pace;
 mod scrape;
+mod strangers;
 mod tls;
 
 use std::any::Any;
@@ -49,6 +51,7 @@ use crate::shutdown::Shutdown;
 use callers::Callers;
 use costly::Costly;
 pub use insecure::InsecureModes;
+use knocks::Knocks;
 use scrape::Scrape;
 use tls::Tls;
 
@@ -113,6 +116,7 @@ impl Frame {
         };
         self.scrape = Scrape::bind(settings, self.tls.is_some())?;
         self.limits.requests_per_second = settings.requests_per_second;
+        self.limits.stranger_requests_per_second = settings.stranger_requests_per_second;
         self.limits.tenant_requests_per_second = settings.tenant_requests_per_second;
         self.limits.requests_at_once = settings.requests_at_once;
         self.limits.streams_at_once = settings.streams_at_once;
@@ -246,6 +250,7 @@ fn surrounded(
     let door = Arc::new(door);
     let working = Arc::new(Semaphore::new(limits.working));
     let callers = Arc::new(Callers::new(limits));
+    let heard = (Arc::new(Knocks::new(limits)), Arc::clone(&door));
     let costly = Arc::new(Costly::new(limits));
     let (limits, shutdown) = (Arc::clone(limits), shutdown.clone());
     router
@@ -272,6 +277,9 @@ fn surrounded(
         }))
         .layer(middleware::from_fn(move |request: Request, next: Next| {
             authenticate(Arc::clone(&door), request, next)
+        }))
+        .layer(middleware::from_fn(move |request: Request, next: Next| {
+            knocks::heard(heard.clone(), request, next)
         }))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(middleware::from_fn(move |request: Request, next: Next| {

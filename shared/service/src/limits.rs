@@ -49,13 +49,17 @@ pub struct Limits {
     /// Connections served at once, as far as the process may open descriptors; more wait in the
     /// kernel's queue while idle ones are closed.
     pub connections: usize,
-    /// Connections from one address that is not this machine's own.
+    /// Connections from one address that have shown no good token and say nothing; beyond that the
+    /// one that was silent longest is closed.
     pub connections_per_address: usize,
     /// Requests worked on at once, long polls not counted; more are answered 503.
     pub working: usize,
     /// Requests a caller may make in a second, and five times as many in a burst (S28); 0: no
     /// limit.
     pub requests_per_second: u32,
+    /// Requests without a good token that are made from one address in a second, and five times as
+    /// many in a burst (S28); 0: no limit.
+    pub stranger_requests_per_second: u32,
     /// Requests that all of one tenant may make together in a second, and five times as many in a
     /// burst (S28); 0: no limit.
     pub tenant_requests_per_second: u32,
@@ -90,6 +94,7 @@ impl Default for Limits {
             connections_per_address: 256,
             working: 1_024,
             requests_per_second: 2_000,
+            stranger_requests_per_second: 50,
             tenant_requests_per_second: 8_000,
             requests_at_once: 64,
             streams_at_once: 16,

@@ -51,7 +51,10 @@ pub struct FrameSettings {
     /// Requests each caller may make in a second, and five times as many in one burst (S28).
     /// Services and runners of tasks are not counted. Default 2,000; 0: no limit.
     pub requests_per_second: u32,
-    /// The same for all users of one tenant together. Default 8,000; 0: no limit.
+    /// Requests without a good token that are made from one address in a second, and five times as
+    /// many in one burst (S28). Good tokens are not counted. Default 50; 0: no limit.
+    pub stranger_requests_per_second: u32,
+    /// As `requests_per_second`, for all users of one tenant together. Default 8,000; 0: no limit.
     pub tenant_requests_per_second: u32,
     /// Requests of one caller worked on at once, and long polls of one caller (S27). Default 64 and
     /// 16; 0: no limit.
@@ -88,6 +91,7 @@ impl Default for FrameSettings {
             tls_certificate: None,
             tls_key: None,
             requests_per_second: 2_000,
+            stranger_requests_per_second: 50,
             tenant_requests_per_second: 8_000,
             requests_at_once: 64,
             streams_at_once: 16,

@@ -12,6 +12,8 @@ mod keys;
 mod refusals;
 #[path = "frame/slow.rs"]
 mod slow;
+#[path = "frame/strangers.rs"]
+mod strangers;
 #[path = "frame/talking.rs"]
 mod talking;
 #[path = "frame/tls.rs"]

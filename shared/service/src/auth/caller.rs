@@ -47,7 +47,7 @@ impl<S: Send + Sync> FromRequestParts<S> for Caller {
     }
 }
 
-fn open_to_all(path: &str) -> bool {
+pub(super) fn open_to_all(path: &str) -> bool {
     OPEN.contains(&path)
         || path
             .strip_prefix(OPEN_UNDER)
@@ -57,7 +57,7 @@ fn open_to_all(path: &str) -> bool {
 /// A route of one service that takes no token, by method and matched path.
 pub type OpenRoute = (Method, &'static str);
 
-fn among(open: &[OpenRoute], request: &Request) -> bool {
+pub(super) fn among(open: &[OpenRoute], request: &Request) -> bool {
     let matched = request.extensions().get::<MatchedPath>();
     matched.is_some_and(|matched| {
         open.iter()
@@ -180,7 +180,7 @@ fn principal_of(verifier: Option<&Verifier>, request: &Request) -> Result<Arc<Pr
     verifier.ok_or(Refusal::Forged)?.verify(token)
 }
 
-fn bearer(request: &Request) -> Result<&str, Refusal> {
+pub(super) fn bearer(request: &Request) -> Result<&str, Refusal> {
     let header = request
         .headers()
         .get(AUTHORIZATION)

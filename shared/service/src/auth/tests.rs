@@ -70,6 +70,43 @@ fn a_good_token_names_its_principal_and_costs_one_signature() {
 }
 
 #[test]
+fn s28_a_forged_token_costs_one_signature_and_a_new_key_a_new_look() {
+    let (ours, theirs) = (world(), world());
+    let verifier = ours.verifier();
+    let issuer = theirs.issuer();
+    let forged = issuer.mint("ann", &[Scope::Operator], 60_000).unwrap();
+    assert_eq!(verifier.glance(&forged), Glance::Unsure);
+    for _ in 0..3 {
+        assert_eq!(verifier.verify(&forged), Err(Refusal::Forged));
+        assert_eq!(verifier.glance(&forged), Glance::Stranger);
+    }
+    assert_eq!(verifier.forged_looked_at(), 1);
+    let key = std::fs::read(theirs.dir.path().join("keys/issuer.pub.pem")).unwrap();
+    std::fs::write(ours.dir.path().join("keys/issuer.pub.pem"), key).unwrap();
+    verifier.look_for_keys();
+    assert_eq!(verifier.glance(&forged), Glance::Unsure);
+    assert!(verifier.verify(&forged).is_ok());
+    assert_eq!(verifier.glance(&forged), Glance::Good);
+}
+
+#[test]
+fn s28_a_glance_tells_what_can_be_told_without_a_signature() {
+    let world = world();
+    let verifier = world.verifier();
+    let issuer = world.issuer();
+    let fresh = issuer.mint("ann", &[Scope::Submitter], 60_000).unwrap();
+    let long = issuer.mint("ann", &[Scope::Operator], u64::MAX / 4_000);
+    assert_eq!(verifier.glance(&fresh), Glance::Unsure);
+    for bad in [&long.unwrap(), "", "a.b.c", &"x".repeat(9_000)] {
+        assert_eq!(verifier.glance(bad), Glance::Stranger, "{bad:.20}");
+    }
+    verifier.verify(&fresh).unwrap();
+    assert_eq!(verifier.glance(&fresh), Glance::Good);
+    world.clock.advance_ms(60_000);
+    assert_eq!(verifier.glance(&fresh), Glance::Stranger);
+}
+
+#[test]
 fn a_cached_token_still_expires() {
     let world = world();
     let token = world.issuer().mint("ann", &[], 60_000).unwrap();

@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Deserializer, Serialize};
 use sha2::{Digest as _, Sha256};
 
+use super::glance::{Glance, claims_of};
 use super::tenants::Tenants;
 use super::{Groups, Principal, Scope, Tenant, longest_life_ms, read_secret};
 use crate::clock::{Clock, fresh_uuid};
@@ -175,6 +176,11 @@ fn public_keys(file: &Path) -> anyhow::Result<Vec<DecodingKey>> {
     Ok(keys)
 }
 
+/// A token itself is not kept, so that a dump of this process holds nothing to replay.
+fn digest_of(token: &str) -> [u8; 32] {
+    Sha256::digest(token.as_bytes()).into()
+}
+
 /// A token that was accepted.
 pub(super) struct Pass {
     jti: String,
@@ -245,6 +251,8 @@ pub struct Verifier {
     rules: Validation,
     clock: Arc<dyn Clock>,
     seen: Seen<Checked>,
+    /// Those that none of these keys signed.
+    forged: Seen<Arc<Vec<DecodingKey>>>,
     revoked: Revoked,
     tenants: Tenants,
 }
@@ -274,6 +282,7 @@ impl Verifier {
             rules,
             clock,
             seen: Seen::new(),
+            forged: Seen::new(),
             revoked: Revoked::open(revoked)?,
             tenants: Tenants::none(),
         })
@@ -299,13 +308,52 @@ impl Verifier {
         if token.len() > LONGEST {
             return Err(Refusal::Forged);
         }
-        // The token itself is not kept, so that a dump of this process holds nothing to replay.
-        let digest: [u8; 32] = Sha256::digest(token.as_bytes()).into();
+        let digest = digest_of(token);
         let keys = self.trusted();
         let checked = match self.seen.get(&digest) {
             Some(checked) => checked,
-            None => self.seen.put(digest, self.check_signature(&keys, token)?),
+            None if self.is_forged(&digest, &keys) => return Err(Refusal::Forged),
+            None => match self.check_signature(&keys, token) {
+                Ok(checked) => self.seen.put(digest, checked),
+                Err(refusal) => {
+                    self.forged.put(digest, keys);
+                    return Err(refusal);
+                }
+            },
         };
+        self.good_now(&checked)?;
+        Ok(Arc::clone(&checked.principal))
+    }
+
+    /// Whether it was looked at before and found to be signed by none of these keys.
+    fn is_forged(&self, digest: &[u8; 32], keys: &Arc<Vec<DecodingKey>>) -> bool {
+        let with = self.forged.get(digest);
+        with.is_some_and(|with| Arc::ptr_eq(&*with, keys))
+    }
+
+    /// What is known of a token without a look at its signature.
+    pub(super) fn glance(&self, token: &str) -> Glance {
+        if token.len() > LONGEST {
+            return Glance::Stranger;
+        }
+        let (digest, keys) = (digest_of(token), self.trusted());
+        if let Some(checked) = self.seen.get(&digest) {
+            let good = self.good_now(&checked).is_ok();
+            return if good { Glance::Good } else { Glance::Stranger };
+        }
+        let ours = |claims: &Claims| claims.iss == ISSUER && claims.aud == AUDIENCE;
+        let could_be = !self.is_forged(&digest, &keys)
+            && claims_of(token)
+                .filter(ours)
+                .is_some_and(|claims| self.good_now(&Checked::new(claims)).is_ok());
+        if could_be {
+            Glance::Unsure
+        } else {
+            Glance::Stranger
+        }
+    }
+
+    fn good_now(&self, checked: &Checked) -> Result<(), Refusal> {
         // First of all: a token that is revoked stays so, whatever else it is.
         if self.revoked.contains(&checked.jti) {
             return Err(Refusal::Revoked);
@@ -320,7 +368,7 @@ impl Verifier {
         if checked.lasts_too_long() {
             return Err(Refusal::Lasting);
         }
-        Ok(Arc::clone(&checked.principal))
+        Ok(())
     }
 
     /// What has to stay so for as long as an answer to this token lasts. The token itself is not
@@ -397,5 +445,15 @@ impl Verifier {
     #[cfg(test)]
     pub(super) fn signatures_checked(&self) -> u64 {
         self.seen.misses()
+    }
+
+    #[cfg(test)]
+    pub(super) fn look_for_keys(&self) {
+        self.keys.look_again();
+    }
+
+    #[cfg(test)]
+    pub(super) fn forged_looked_at(&self) -> u64 {
+        self.forged.misses()
     }
 }

@@ -21,6 +21,7 @@ use governor::{Quota, RateLimiter};
 use parking_lot::Mutex;
 
 use super::lasting::Lasting;
+use super::strangers::Visitor;
 use super::{asks_to_wait, courtesy};
 use crate::auth::{Caller, Principal};
 use crate::limits::{Limits, lasts};
@@ -173,6 +174,11 @@ pub(super) fn account(principal: &Principal) -> Option<Arc<str>> {
 /// Middleware: after the caller is known, before anything is done for them.
 pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next) -> Response {
     let caller = request.extensions().get::<Caller>();
+    if caller.is_some()
+        && let Some(visitor) = request.extensions().get::<Arc<Visitor>>()
+    {
+        visitor.is_known();
+    }
     let Some((who, tenant)) = caller.and_then(|it| Some((account(it)?, it.tenant.clone()))) else {
         return next.run(request).await;
     };

@@ -1,7 +1,6 @@
 //! Connections: how many, how long, and how they end.
 
-use std::collections::HashMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +10,6 @@ use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -23,6 +21,7 @@ use super::courtesy;
 use super::crowd::Crowd;
 use super::lasting::Lasting;
 use super::pace::{Pace, Paced, Phase};
+use super::strangers::{Strangers, Visitor};
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
 
@@ -38,7 +37,7 @@ pub(super) async fn serve(
     let crowd = Arc::new(Crowd::new(
         limits.connections.min(crate::limits::descriptors()),
     ));
-    let addresses = Arc::new(Addresses::default());
+    let strangers = Strangers::new(limits.connections_per_address);
     let mut connections = JoinSet::new();
     loop {
         // Finished connections are collected here, so that the set does not grow.
@@ -50,22 +49,24 @@ pub(super) async fn serve(
         let Some((stream, peer, permit)) = accepted else {
             continue;
         };
-        let Some(counted) = addresses.enter(peer.ip(), limits.connections_per_address) else {
-            tracing::debug!(%peer, "too many connections from one address");
-            continue;
-        };
-        let (router, limits) = (router.clone(), Arc::clone(limits));
-        let (shutdown, crowd) = (shutdown.clone(), Arc::clone(&crowd));
-        let tls = tls.clone();
+        let (limits, crowd) = (Arc::clone(limits), Arc::clone(&crowd));
+        let (router, shutdown) = (router.clone(), shutdown.clone());
+        let (tls, visitor) = (tls.clone(), strangers.enter(peer.ip()));
         connections.spawn(async move {
-            let _held = (permit, counted);
-            // Small answers go out at once; where this fails they go out a little later.
-            let _ = stream.set_nodelay(true);
-            let Some(tls) = tls else {
-                return converse(router, (stream, peer), (&limits, &crowd), &shutdown).await;
+            let _held = permit;
+            let guest = Guest {
+                peer,
+                visitor,
+                pace: Pace::new(),
+                house: House {
+                    limits,
+                    crowd,
+                    shutdown,
+                },
             };
-            if let Some(stream) = shaken(&tls, (stream, peer), &limits, &shutdown).await {
-                converse(router, (stream, peer), (&limits, &crowd), &shutdown).await;
+            if guest.says_something(&stream).await {
+                // In a place of its own: who says nothing costs no more than a look.
+                Box::pin(guest.talk(stream, router, tls)).await;
             }
         });
         courtesy::let_those_inside_go_first().await;
@@ -96,144 +97,139 @@ async fn accept(listener: &TcpListener, crowd: &Arc<Crowd>) -> Option<Accepted> 
     }
 }
 
-/// Shakes hands, in the connection's own task and within the time of a head, so that who is slow at
-/// it keeps nobody waiting.
-async fn shaken(
-    tls: &TlsAcceptor,
-    (stream, peer): (TcpStream, SocketAddr),
-    limits: &Limits,
-    shutdown: &Shutdown,
-) -> Option<TlsStream<TcpStream>> {
-    let shaken = tokio::select! {
-        shaken = tokio::time::timeout(limits.head, tls.accept(stream)) => shaken,
-        () = shutdown.wait() => return None,
-    };
-    match shaken {
-        Ok(Ok(stream)) => return Some(stream),
-        Ok(Err(error)) => tracing::debug!(%error, %peer, "no handshake"),
-        Err(_) => tracing::debug!(%peer, "the handshake was too slow"),
-    }
-    None
+/// What all connections of a server have in common.
+struct House {
+    limits: Arc<Limits>,
+    crowd: Arc<Crowd>,
+    shutdown: Shutdown,
 }
 
-async fn converse<S: AsyncRead + AsyncWrite + Unpin>(
-    router: Router,
-    (stream, peer): (S, SocketAddr),
-    (limits, crowd): (&Limits, &Crowd),
-    shutdown: &Shutdown,
-) {
-    let pace = Pace::new();
-    let io = TokioIo::new(Paced {
-        stream,
-        pace: Arc::clone(&pace),
-    });
-    let service = service_fn(|request: http::Request<Incoming>| {
-        let busy = Busy::enter(&pace);
-        let mut request = request.map(Body::new);
-        request.extensions_mut().insert(ConnectInfo(peer));
-        let answer = router.clone().oneshot(request);
-        async move {
-            let answer = answer.await?;
-            Ok::<_, std::convert::Infallible>(answer.map(|body| Lasting { body, _kept: busy }))
-        }
-    });
-    let connection = hyper::server::conn::http1::Builder::new()
-        .timer(TokioTimer::new())
-        // The pace has shorter deadlines; this one holds should the two ever disagree.
-        .header_read_timeout(limits.head + limits.idle)
-        .max_buf_size(limits.head_bytes)
-        .half_close(false)
-        .serve_connection(io, service);
-    let mut connection = std::pin::pin!(connection);
-    let mut told = false;
-    loop {
+/// One connection.
+struct Guest {
+    peer: SocketAddr,
+    visitor: Arc<Visitor>,
+    pace: Arc<Pace>,
+    house: House,
+}
+
+impl Guest {
+    /// Ends when it was silent for too long, or has to make room.
+    async fn must_go(&self) {
+        let House { limits, crowd, .. } = &self.house;
         tokio::select! {
-            result = connection.as_mut() => {
-                if let Err(error) = result {
-                    tracing::debug!(%error, %peer, "connection ended");
+            () = self.pace.overstayed(limits, crowd) => {
+                tracing::debug!(peer = %self.peer, "connection was too slow");
+            }
+            () = self.visitor.sent_away() => {
+                tracing::debug!(peer = %self.peer, "too many silent ones of one address");
+            }
+        }
+    }
+
+    /// Waits for the first byte. Nothing is made ready for a conversation before there is one: of
+    /// ten thousand who come and stay silent (F39) none costs more than its place.
+    async fn says_something(&self, stream: &TcpStream) -> bool {
+        tokio::select! {
+            ready = stream.readable() => ready.is_ok(),
+            () = self.must_go() => false,
+            () = self.house.shutdown.wait() => false,
+        }
+    }
+
+    async fn talk(self, stream: TcpStream, router: Router, tls: Option<TlsAcceptor>) {
+        // Small answers go out at once; where this fails they go out a little later.
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = tls else {
+            return self.converse(router, stream).await;
+        };
+        if let Some(stream) = self.shaken(&tls, stream).await {
+            self.pace.enter(Phase::Idle);
+            self.converse(router, stream).await;
+        }
+    }
+
+    /// Shakes hands, in the connection's own task and within the time of a head, so that who is
+    /// slow at it keeps nobody waiting.
+    async fn shaken(&self, tls: &TlsAcceptor, stream: TcpStream) -> Option<TlsStream<TcpStream>> {
+        let peer = self.peer;
+        let shaken = tokio::select! {
+            shaken = tokio::time::timeout(self.house.limits.head, tls.accept(stream)) => shaken,
+            () = self.must_go() => return None,
+            () = self.house.shutdown.wait() => return None,
+        };
+        match shaken {
+            Ok(Ok(stream)) => return Some(stream),
+            Ok(Err(error)) => tracing::debug!(%error, %peer, "no handshake"),
+            Err(_) => tracing::debug!(%peer, "the handshake was too slow"),
+        }
+        None
+    }
+
+    async fn converse<S: AsyncRead + AsyncWrite + Unpin>(&self, router: Router, stream: S) {
+        let (peer, limits) = (self.peer, &self.house.limits);
+        let io = TokioIo::new(Paced {
+            stream,
+            pace: Arc::clone(&self.pace),
+        });
+        let service = service_fn(|request: http::Request<Incoming>| {
+            let busy = Busy::enter(self);
+            let mut request = request.map(Body::new);
+            request.extensions_mut().insert(ConnectInfo(peer));
+            request.extensions_mut().insert(Arc::clone(&self.visitor));
+            let answer = router.clone().oneshot(request);
+            async move {
+                let answer = answer.await?;
+                let lasting = answer.map(|body| Lasting { body, _kept: busy });
+                Ok::<_, std::convert::Infallible>(lasting)
+            }
+        });
+        let connection = hyper::server::conn::http1::Builder::new()
+            .timer(TokioTimer::new())
+            // The pace has shorter deadlines; this one holds should the two ever disagree.
+            .header_read_timeout(limits.head + limits.idle)
+            .max_buf_size(limits.head_bytes)
+            .half_close(false)
+            .serve_connection(io, service);
+        let mut connection = std::pin::pin!(connection);
+        let mut told = false;
+        loop {
+            tokio::select! {
+                result = connection.as_mut() => {
+                    if let Err(error) = result {
+                        tracing::debug!(%error, %peer, "connection ended");
+                    }
+                    return;
                 }
-                return;
-            }
-            () = pace.overstayed(limits, crowd) => {
-                tracing::debug!(%peer, "connection was too slow");
-                return;
-            }
-            () = shutdown.wait(), if !told => {
-                told = true;
-                connection.as_mut().graceful_shutdown();
+                () = self.must_go() => return,
+                () = self.house.shutdown.wait(), if !told => {
+                    told = true;
+                    connection.as_mut().graceful_shutdown();
+                }
             }
         }
     }
 }
 
 /// While this lives the connection works on a request.
-struct Busy(Arc<Pace>);
+struct Busy {
+    pace: Arc<Pace>,
+    visitor: Arc<Visitor>,
+}
 
 impl Busy {
-    fn enter(pace: &Arc<Pace>) -> Self {
-        pace.enter(Phase::Busy);
-        Self(Arc::clone(pace))
+    fn enter(guest: &Guest) -> Self {
+        guest.pace.enter(Phase::Busy);
+        guest.visitor.asks();
+        Self {
+            pace: Arc::clone(&guest.pace),
+            visitor: Arc::clone(&guest.visitor),
+        }
     }
 }
 
 impl Drop for Busy {
     fn drop(&mut self) {
-        self.0.enter(Phase::Idle);
-    }
-}
-
-/// Connections per address. This machine's own have no limit: a whole fleet may live on it.
-#[derive(Default)]
-struct Addresses(Mutex<HashMap<IpAddr, usize>>);
-
-struct Counted {
-    address: IpAddr,
-    addresses: Arc<Addresses>,
-}
-
-impl Addresses {
-    fn enter(self: &Arc<Self>, address: IpAddr, limit: usize) -> Option<Counted> {
-        let mut counts = self.0.lock();
-        let count = counts.entry(address).or_default();
-        if *count >= limit && !address.is_loopback() {
-            return None;
-        }
-        *count += 1;
-        Some(Counted {
-            address,
-            addresses: Arc::clone(self),
-        })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut counts = self.addresses.0.lock();
-        if let Some(count) = counts.get_mut(&self.address) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.address);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_address_has_its_share_and_gives_it_back() {
-        let addresses = Arc::new(Addresses::default());
-        let far: IpAddr = "192.0.2.1".parse().unwrap();
-        let first = addresses.enter(far, 1);
-        assert!(first.is_some() && addresses.enter(far, 1).is_none());
-        drop(first);
-        assert!(addresses.enter(far, 1).is_some());
-        assert!(
-            addresses.0.lock().is_empty(),
-            "nothing is kept of who is gone"
-        );
-        assert!(addresses.enter("127.0.0.1".parse().unwrap(), 0).is_some());
+        self.pace.enter(Phase::Idle);
+        self.visitor.falls_silent();
     }
 }

@@ -1,9 +1,10 @@
 //! A client that costs next to nothing, so that what is measured is the service: requests are
 //! written as they were prepared, and of an answer only its status and length are looked at.
 
+use std::io::{BufRead as _, Read as _, Write as _};
 use std::net::SocketAddr;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
 
@@ -51,6 +52,47 @@ impl Line {
             bail!("{status}: {}", String::from_utf8_lossy(&self.body));
         }
         Ok(&self.body)
+    }
+}
+
+/// The same for a thread of its own, which waits for nobody but the service.
+pub struct Blocking {
+    stream: std::io::BufReader<std::net::TcpStream>,
+}
+
+impl Blocking {
+    pub fn open(address: SocketAddr) -> anyhow::Result<Self> {
+        let stream = std::net::TcpStream::connect(address)?;
+        stream.set_nodelay(true)?;
+        Ok(Self {
+            stream: std::io::BufReader::new(stream),
+        })
+    }
+
+    /// Sends a prepared request; anything but 200 is an error.
+    pub fn ask(&mut self, request: &[u8]) -> anyhow::Result<()> {
+        self.stream.get_mut().write_all(request)?;
+        let (mut status, mut length) = (String::new(), 0);
+        self.stream.read_line(&mut status)?;
+        loop {
+            let mut line = String::new();
+            ensure!(self.stream.read_line(&mut line)? > 0, "the service hung up");
+            let line = line.trim_end().to_ascii_lowercase();
+            if line.is_empty() {
+                break;
+            }
+            if let Some(told) = line.strip_prefix("content-length:") {
+                length = told.trim().parse().context("the length of the answer")?;
+            }
+        }
+        let mut body = vec![0; length];
+        self.stream.read_exact(&mut body)?;
+        ensure!(
+            status.contains(" 200"),
+            "{status}: {}",
+            String::from_utf8_lossy(&body)
+        );
+        Ok(())
     }
 }
 
