@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use hayward_service::Client;
+use hayward_service::{Client, Keys, Scope, SystemClock, TokenSource};
 use hayward_testkit::until_within;
 use hayward_tests_fleet::World;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -18,6 +18,8 @@ use tokio::task::JoinSet;
 
 const REQUESTS: usize = 400;
 const STRANGERS: usize = 10_000;
+/// Of one address who have never shown a good token (S27).
+const SILENT: usize = 256;
 
 /// Without strangers, when both sides have warmed up.
 async fn alone(client: &Client) -> Duration {
@@ -71,6 +73,11 @@ async fn f39_ten_thousand_idle_connections_are_survived() {
     let alone = alone(&ada).await;
     let wanted = strangers_possible();
     let host = host(&world);
+    let mut known = TcpStream::connect(&host).await.unwrap();
+    let token = world.keys.token("user-ben").unwrap();
+    let asks =
+        format!("GET /v1/status HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\r\n");
+    says_well(&mut known, &asks).await;
     let mut idle = Vec::with_capacity(wanted);
     while idle.len() < wanted {
         idle.push(TcpStream::connect(&host).await.unwrap());
@@ -80,13 +87,30 @@ async fn f39_ten_thousand_idle_connections_are_survived() {
     // A connection that begins now is let in as well.
     let fresh = world.client("node-status", "user-ben");
     fresh.get::<Value>("/v1/status").await.unwrap();
-    // Whoever is idle is not thrown out while there is room for all.
-    let still = idle.iter().filter(|stream| {
-        let mut byte = [0];
-        let read = stream.try_read(&mut byte);
+    // S27: of one address so many stay who never said who they are, and all who did.
+    let open = |stream: &&TcpStream| {
+        let read = stream.try_read(&mut [0]);
         read.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
-    });
-    println!("{} of {wanted} are still open", still.count());
+    };
+    until_within("most to be gone", Duration::from_mins(1), async || {
+        (idle.iter().filter(open).count() <= SILENT).then_some(())
+    })
+    .await;
+    says_well(&mut known, &asks).await;
+}
+
+/// Asks on this connection, and hears that it was understood.
+async fn says_well(stream: &mut TcpStream, asks: &str) {
+    stream.write_all(asks.as_bytes()).await.unwrap();
+    let mut said = Vec::new();
+    while !said.ends_with(b"}") {
+        assert_ne!(
+            stream.read_buf(&mut said).await.unwrap(),
+            0,
+            "it was closed"
+        );
+    }
+    assert!(said.starts_with(b"HTTP/1.1 200"));
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -174,11 +198,9 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
             }
         });
     }
-    until_within(
-        "the flood to be held back",
-        Duration::from_mins(2),
-        async || (refused.load(Ordering::Relaxed) > 0).then_some(()),
-    )
+    until_within("the flood to be held back", LONG, async || {
+        (refused.load(Ordering::Relaxed) > 0).then_some(())
+    })
     .await;
     let beside = behaves(&ada).await;
     told("a flood of one caller", alone, beside);
@@ -191,4 +213,86 @@ async fn f40_a_caller_who_floods_is_held_back_and_the_others_are_not() {
         refused.load(Ordering::Relaxed),
     );
     println!("of the flood {answered} were answered, {refused} refused");
+}
+
+/// S28: from the same address as everybody else in this test.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn s28_forged_tokens_are_held_back_and_good_ones_beside_them_are_not() {
+    let world = World::start().await;
+    let ada = world.client("node-status", "operator");
+    let alone = alone(&ada).await;
+    let dir = tempfile::tempdir().unwrap();
+    let theirs = Keys::create(dir.path()).unwrap();
+    let theirs = theirs.issuer(Arc::new(SystemClock)).unwrap();
+    let over = Arc::new(AtomicBool::new(false));
+    let counts = Arc::new([const { AtomicU64::new(0) }; 3]);
+    let mut flood = JoinSet::new();
+    for number in 0..16 {
+        let (over, counts) = (Arc::clone(&over), Arc::clone(&counts));
+        let (host, name) = (host(&world), format!("mallory-{number}"));
+        let forged = theirs.mint(&name, &[Scope::Operator], 60_000).unwrap();
+        // Some without, some with the same, and some with another one each time.
+        let token = match number % 3 {
+            0 => String::new(),
+            _ => forged,
+        };
+        flood.spawn(async move {
+            let mut asked = 0_u32;
+            while !over.load(Ordering::Relaxed) {
+                asked += 1;
+                let token = match number % 3 {
+                    2 => format!("{}{asked:08}", &token[..token.len() - 8]),
+                    _ => token.clone(),
+                };
+                let said = refused(&host, &token).await;
+                let kind = match said.get(..12).unwrap_or_default() {
+                    b"HTTP/1.1 401" => 0,
+                    b"HTTP/1.1 429" => 1,
+                    _ => 2,
+                };
+                counts[kind].fetch_add(1, Ordering::Relaxed);
+            }
+        });
+    }
+    let count = |kind: usize| counts[kind].load(Ordering::Relaxed);
+    until_within("the flood to be held back", LONG, async || {
+        (count(1) > 0).then_some(())
+    })
+    .await;
+    let beside = behaves(&ada).await;
+    told("a flood of forged tokens", alone, beside);
+    // Good tokens that this service has never seen, in the midst of it.
+    let ours = world.keys.issuer(Arc::new(SystemClock)).unwrap();
+    for number in 0..20 {
+        let token = ours.mint(&format!("user-{number}"), &[Scope::Submitter], 60_000);
+        let token = TokenSource::fixed(token.unwrap());
+        let client = Client::new([world.url("node-status")], token).unwrap();
+        client.get::<Value>("/v1/status").await.unwrap();
+    }
+    let before = count(1);
+    until_within("it to be held back still", LONG, async || {
+        (count(1) > before).then_some(())
+    })
+    .await;
+    over.store(true, Ordering::Relaxed);
+    while let Some(it) = flood.join_next().await {
+        it.unwrap();
+    }
+    println!("of the flood {} were told 401, {} 429", count(0), count(1));
+    assert_eq!(count(2), 0, "nothing else is said to it");
+}
+
+const LONG: Duration = Duration::from_mins(2);
+
+/// What is said to this token, on a connection of its own.
+async fn refused(host: &str, token: &str) -> Vec<u8> {
+    let ask = format!(
+        "GET /v1/nodes HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n\
+         connection: close\r\n\r\n"
+    );
+    let mut said = Vec::new();
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    stream.write_all(ask.as_bytes()).await.unwrap();
+    stream.read_to_end(&mut said).await.unwrap();
+    said
 }
