@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use hayward_service::{Keys, Scope, SystemClock};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -28,6 +28,8 @@ use super::report::Report;
 use super::wire::{Blocking, request};
 use crate::fleet::Ports;
 
+/// Of each kind of strangers.
+const ROUNDS: usize = 3;
 const PACE: Duration = Duration::from_millis(5);
 const IDLE: usize = 10_000;
 const SLOW: usize = 300;
@@ -105,10 +107,10 @@ impl Stand {
         let idle = possible()?;
         let (address, token) = (self.address, self.greedy.clone());
         let who = format!("{idle} idle connections");
-        self.beside(&who, report, move |day| wait_idly(address, idle, day))
+        self.beside(&who, report, |day| wait_idly(address, idle, day))
             .await?;
         let who = format!("{SLOW} slow heads, bodies and readers");
-        self.beside(&who, report, move |day| drip(address, token, day))
+        self.beside(&who, report, |day| drip(address, token.clone(), day))
             .await?;
         let asks = greed("GET /v1/nodes", "", &self.greedy);
         self.floods("a flood", (asks, GREEDY), report).await?;
@@ -134,36 +136,56 @@ impl Stand {
             self.address,
             format!("{what}, over {connections} connections"),
         );
-        self.beside(&who, report, move |day| {
-            flood(address, (ask, connections), day)
+        self.beside(&who, report, |day| {
+            flood(address, (ask.clone(), connections), day)
         })
         .await
     }
 
-    /// Alone, beside them, and alone again.
+    /// The middle one of some rounds by its ratio, and how far the others are from it: a single one
+    /// says as much of this machine's other business.
     async fn beside<F>(
         &self,
         who: &str,
         report: &mut Report,
-        strangers: impl FnOnce(Day) -> F,
+        strangers: impl Fn(Day) -> F,
     ) -> anyhow::Result<()>
     where
         F: Future<Output = anyhow::Result<()>> + Send + 'static,
     {
-        let before = self.behave().await?;
         let day = Day::default();
+        let mut rounds = Vec::new();
+        for _ in 0..ROUNDS {
+            rounds.push(self.round(&day, &strangers).await?);
+        }
+        let ratio = |(beside, alone): &(f64, f64)| beside / alone.max(0.001);
+        rounds.sort_by(|one, other| ratio(one).total_cmp(&ratio(other)));
+        let [least, .., most] = &rounds[..] else {
+            bail!("there were no rounds");
+        };
+        report.times(&format!("p99 beside {who}"), rounds[ROUNDS / 2], "alone");
+        let spread = format!("{:.1} to {:.1}", ratio(least), ratio(most));
+        report.figure(&format!("  its ratio in {ROUNDS} rounds"), spread);
+        let seconds = self.span.as_secs().max(1) * ROUNDS as u64;
+        let did = day.0.did.load(Ordering::Relaxed) / seconds;
+        report.figure("  what they did meanwhile", format!("{did} /s"));
+        Ok(())
+    }
+
+    /// Beside them, and the mean of alone before and after.
+    async fn round<F>(&self, day: &Day, strangers: impl Fn(Day) -> F) -> anyhow::Result<(f64, f64)>
+    where
+        F: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let before = self.behave().await?;
+        day.0.over.store(false, Ordering::Relaxed);
         let crowd = apart(strangers(day.clone()))?;
         let beside = self.behave().await;
         day.0.over.store(true, Ordering::Relaxed);
-        let did = day.0.did.load(Ordering::Relaxed);
         let ended = tokio::task::spawn_blocking(move || crowd.join()).await?;
         ended.map_err(|_| anyhow::anyhow!("the strangers panicked"))??;
         let after = self.behave().await?;
-        let alone = f64::midpoint(before, after);
-        report.times(&format!("p99 beside {who}"), (beside?, alone), "alone");
-        let seconds = self.span.as_secs().max(1);
-        report.figure("  what they did meanwhile", format!("{} /s", did / seconds));
-        Ok(())
+        Ok((beside?, f64::midpoint(before, after)))
     }
 
     async fn behave(&self) -> anyhow::Result<f64> {
