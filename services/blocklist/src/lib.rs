@@ -98,9 +98,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     settings.check()?;
     let keys = settings.frame.open_keys()?;
     let verifier = Arc::new(keys.verifier(Arc::new(SystemClock))?);
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS)
-        .await
-        .context("cannot connect to the database")?;
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
     let measured = DatabaseClock::of(&pool)
         .await
         .context("cannot read the database's clock")?;

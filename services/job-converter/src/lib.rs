@@ -115,9 +115,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
     let runners = Arc::new(Runners::new(keys.issuer(Arc::clone(&clock))?));
     let connections = settings.database_connections;
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, connections)
-        .await
-        .context("cannot connect to the database")?;
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, connections).await?;
 
     let room = Arc::new(Room::new(settings.clone()));
     let lease = Duration::from_millis(settings.frame.lease_ms);

@@ -108,9 +108,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let keys = settings.frame.open_keys()?;
     let verifier = Arc::new(keys.verifier(Arc::clone(&clock))?);
     let issuer = Arc::new(keys.issuer(Arc::clone(&clock))?);
-    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS)
-        .await
-        .context("cannot connect to the database")?;
+    let pool = hayward_postgres::connect(settings.frame.database_url()?, CONNECTIONS).await?;
 
     let pulses = Pulses::default();
     let context = Arc::new(Context {

@@ -10,12 +10,14 @@
 
 mod embedded;
 mod expand;
+mod failure;
 mod pool;
 mod prepare;
 
 pub use embedded::{Embedded, EmbeddedError, Settings, binaries, program};
 pub use expand::contractions;
-pub use pool::connect;
+pub use failure::ConnectError;
+pub use pool::{connect, connect_one};
 pub use prepare::{
     PrepareError, Schema, Shared, create_database, drop_database, newest, prepare, role_url,
 };

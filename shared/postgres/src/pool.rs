@@ -5,7 +5,9 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use sqlx::Connection;
-use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
+
+use crate::failure::ConnectError;
 
 /// Longer than any query of a service that is well; a round over a full fleet takes a second.
 const STATEMENT_TIMEOUT_MS: u32 = 20_000;
@@ -23,7 +25,24 @@ const TRUSTED_IDLE: Duration = Duration::from_secs(1);
 ///
 /// `url` may name a unix socket (`postgres://role@localhost/database?host=/directory`).
 /// Connections show as `hayward <role>` in `pg_stat_activity`.
-pub async fn connect(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {
+///
+/// # Errors
+/// When there is no connection; what is wrong with the address is said.
+pub async fn connect(url: &str, max: u32) -> Result<PgPool, ConnectError> {
+    let opened = open(url, max).await;
+    opened.map_err(|error| ConnectError::at(url, error))
+}
+
+/// One connection, for a program that does one thing.
+///
+/// # Errors
+/// As [`connect`].
+pub async fn connect_one(url: &str) -> Result<PgConnection, ConnectError> {
+    let connected = PgConnection::connect(url).await;
+    connected.map_err(|error| ConnectError::at(url, error))
+}
+
+async fn open(url: &str, max: u32) -> Result<PgPool, sqlx::Error> {
     let options = PgConnectOptions::from_str(url)?;
     let name = format!("hayward {}", options.get_username());
     let options = options.application_name(&name).options([

@@ -15,6 +15,8 @@ use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::{AssertSqlSafe, ConnectOptions, Connection, Executor};
 
+use crate::failure::ConnectError;
+
 const BOOTSTRAP: &str = include_str!("bootstrap.sql");
 const RIGHTS: &str = include_str!("rights.sql");
 
@@ -47,6 +49,8 @@ pub struct Shared<'a> {
 pub enum PrepareError {
     #[error("the admin address of the database cannot be used")]
     Address(#[source] sqlx::Error),
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
     #[error("cannot create database {name}")]
     Create {
         name: String,
@@ -87,7 +91,7 @@ pub async fn prepare(
     let options = PgConnectOptions::from_str(admin_url)
         .map_err(PrepareError::Address)?
         .application_name("hayward prepare");
-    let mut connection = open_or_create(&options).await?;
+    let mut connection = open_or_create(admin_url, &options).await?;
     sqlx::query("select pg_advisory_lock($1)")
         .bind(LOCK)
         .execute(&mut connection)
@@ -112,7 +116,19 @@ pub fn role_url(
     if let Some(password) = password {
         options = options.password(password);
     }
-    Ok(options.to_url_lossy().to_string())
+    Ok(as_url(&options))
+}
+
+/// The driver writes files as `file: /x`, and then looks for one of that name.
+fn as_url(options: &PgConnectOptions) -> String {
+    let mut url = options.to_url_lossy();
+    let plain = url.query_pairs().into_owned().map(|(name, value)| {
+        let file = value.strip_prefix("file: ").map(ToOwned::to_owned);
+        (name, file.unwrap_or(value))
+    });
+    let plain: Vec<(String, String)> = plain.collect();
+    url.query_pairs_mut().clear().extend_pairs(plain);
+    url.to_string()
 }
 
 /// The version of the tables that these migrations lead to.
@@ -146,14 +162,18 @@ pub async fn drop_database(admin_url: &str) -> Result<(), PrepareError> {
     maintenance.close().await.map_err(failed)
 }
 
-async fn open_or_create(options: &PgConnectOptions) -> Result<PgConnection, PrepareError> {
+async fn open_or_create(
+    url: &str,
+    options: &PgConnectOptions,
+) -> Result<PgConnection, PrepareError> {
     match options.connect().await {
         Err(error) if code(&error).as_deref() == Some("3D000") => {}
-        other => return other.map_err(PrepareError::Address),
+        other => return other.map_err(|error| ConnectError::at(url, error).into()),
     }
     // Nobody can be connected to `template0`, and a connection would refuse the copy.
     create(options, "template0").await?;
-    options.connect().await.map_err(PrepareError::Address)
+    let connected = options.connect().await;
+    connected.map_err(|error| ConnectError::at(url, error).into())
 }
 
 async fn create(options: &PgConnectOptions, template: &str) -> Result<(), PrepareError> {

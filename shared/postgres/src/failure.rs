@@ -1,0 +1,136 @@
+//! Why there is no connection, in the words of whoever can mend it: the driver says what it met,
+//! and not which part of the address is wrong.
+
+use std::fmt::Write as _;
+use std::str::FromStr;
+
+use rustls::CertificateError;
+use sqlx::ConnectOptions as _;
+use sqlx::postgres::PgConnectOptions;
+
+/// No connection to the database.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct ConnectError {
+    what: String,
+    #[source]
+    source: sqlx::Error,
+}
+
+impl ConnectError {
+    /// Never with the password of the address.
+    pub(crate) fn at(url: &str, source: sqlx::Error) -> Self {
+        let what = match PgConnectOptions::from_str(url) {
+            Ok(options) => told(&options, &source),
+            Err(_) => "the address of the database cannot be used".to_owned(),
+        };
+        Self { what, source }
+    }
+
+    /// What the driver met.
+    pub fn met(&self) -> &sqlx::Error {
+        &self.source
+    }
+}
+
+fn told(options: &PgConnectOptions, met: &sqlx::Error) -> String {
+    let place = match options.get_socket() {
+        Some(socket) => socket.display().to_string(),
+        None => format!("{}:{}", options.get_host(), options.get_port()),
+    };
+    let mut said = format!("cannot connect to the database at {place}");
+    if let Some(why) = reason(options, met) {
+        // Writing to a string never fails.
+        let _ = write!(said, ": {why}");
+    }
+    said
+}
+
+fn reason(options: &PgConnectOptions, met: &sqlx::Error) -> Option<String> {
+    let host = options.get_host();
+    let file = authority(options);
+    if let Some(file) = file.as_deref().filter(|file| !file.is_empty())
+        && !file.starts_with("-----")
+        && let Err(error) = std::fs::metadata(file)
+    {
+        return Some(format!("`sslrootcert` names {file}: {error}"));
+    }
+    match met {
+        sqlx::Error::Io(error) => {
+            let tls = error.get_ref()?.downcast_ref()?;
+            Some(mistrust(tls, host, file.as_deref()))
+        }
+        sqlx::Error::Tls(error) if error.to_string().contains("does not support TLS") => Some(
+            "it speaks no TLS, and the address asks for it (`sslmode`): the server needs `ssl = \
+             on` with a certificate and a key"
+                .to_owned(),
+        ),
+        sqlx::Error::Database(error)
+            if error.code().as_deref() == Some("28000")
+                && error.message().contains("no encryption") =>
+        {
+            Some(
+                "it takes nobody without TLS: add `?sslmode=verify-full&sslrootcert=FILE` to the \
+                 address, with the file of the authority that signed its certificate"
+                    .to_owned(),
+            )
+        }
+        _ => None,
+    }
+}
+
+/// The file of those who are believed.
+fn authority(options: &PgConnectOptions) -> Option<String> {
+    let url = options.to_url_lossy();
+    let mut pairs = url.query_pairs();
+    let (_, file) = pairs.find(|(name, _)| name == "sslrootcert")?;
+    // As the driver writes it.
+    let plain = file.strip_prefix("file: ").map(ToOwned::to_owned);
+    Some(plain.unwrap_or_else(|| file.into_owned()))
+}
+
+fn mistrust(met: &rustls::Error, host: &str, file: Option<&str>) -> String {
+    let rustls::Error::InvalidCertificate(why) = met else {
+        return format!("TLS with it fails: {met}");
+    };
+    match why {
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => match file {
+            Some(file) => format!(
+                "its certificate is not signed by an authority in {file}, which `sslrootcert` of \
+                 the address names"
+            ),
+            None => "its certificate is not signed by a public authority, and the address names \
+                     no other: add `sslrootcert=FILE`"
+                .to_owned(),
+        },
+        CertificateError::NotValidForName => other_name(host, &[]),
+        CertificateError::NotValidForNameContext { presented, .. } => other_name(host, presented),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "its certificate has ended: renew it, and let the server read it again \
+             (`select pg_reload_conf()`)"
+                .to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "its certificate is not good yet: look at the clocks of both machines".to_owned()
+        }
+        other => format!("its certificate is not believed: {other}"),
+    }
+}
+
+/// The names as the library writes them: `DnsName("db")`, `IpAddress(::1)`.
+fn other_name(host: &str, names: &[String]) -> String {
+    let plain = |name: &String| {
+        let inner = name.split_once('(');
+        let inner = inner.and_then(|(_, rest)| rest.strip_suffix(')'));
+        inner.unwrap_or(name).trim_matches('"').to_owned()
+    };
+    let those = if names.is_empty() {
+        "another name".to_owned()
+    } else {
+        names.iter().map(plain).collect::<Vec<_>>().join(", ")
+    };
+    format!(
+        "its certificate is for {those}, and not for {host}: reach it by a name that stands in its \
+         certificate"
+    )
+}

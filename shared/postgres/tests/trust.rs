@@ -1,0 +1,178 @@
+//! What is said where a database is not the one it should be (S25): a server that does as Postgres
+//! does until TLS is agreed on, with certificates of every kind.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that fails here has found something"
+)]
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hayward_postgres::{connect, connect_one, prepare, role_url};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+
+/// An authority, and its file.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    file: PathBuf,
+}
+
+impl Authority {
+    fn new(dir: &Path, name: &str) -> Self {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::default();
+        let names = &mut params.distinguished_name;
+        names.push(rcgen::DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+        let file = dir.join(format!("{name}.pem"));
+        std::fs::write(&file, params.self_signed(&key).unwrap().pem()).unwrap();
+        Self {
+            issuer: Issuer::new(params, key),
+            file,
+        }
+    }
+
+    fn signs(&self, name: &str, last_year: i32) -> TlsAcceptor {
+        let key = KeyPair::generate().unwrap();
+        let mut params = CertificateParams::new([name.to_owned()]).unwrap();
+        params.not_after = rcgen::date_time_ymd(last_year, 12, 31);
+        let certificate = params.signed_by(&key, &self.issuer).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let config = rustls::ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(
+                vec![certificate.der().clone()],
+                PrivateKeyDer::try_from(key.serialize_der()).unwrap(),
+            )
+            .unwrap();
+        TlsAcceptor::from(Arc::new(config))
+    }
+}
+
+/// What a server does with those who come.
+#[derive(Clone)]
+enum Door {
+    Tls(TlsAcceptor),
+    NoTls,
+    /// As `hostssl` alone in `pg_hba.conf`.
+    TlsAlone,
+}
+
+async fn served(door: Door) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move {
+        loop {
+            let (stream, _) = listener.accept().await.unwrap();
+            tokio::spawn(answer(stream, door.clone()));
+        }
+    });
+    port
+}
+
+async fn answer(mut stream: TcpStream, door: Door) -> std::io::Result<()> {
+    let mut asked = [0; 8];
+    stream.read_exact(&mut asked).await?;
+    match door {
+        Door::NoTls => stream.write_all(b"N").await?,
+        Door::Tls(acceptor) => {
+            stream.write_all(b"S").await?;
+            // The client breaks it off, or goes on and gets no answer.
+            drop(acceptor.accept(stream).await?);
+        }
+        Door::TlsAlone => {
+            let said: String = [
+                "SFATAL",
+                "C28000",
+                "Mno pg_hba.conf entry for host \"1.2.3.4\", user \"a\", no encryption",
+            ]
+            .map(|field| format!("{field}\0"))
+            .concat();
+            let length = u32::try_from(said.len() + 5).unwrap();
+            let mut message = vec![b'E'];
+            message.extend(length.to_be_bytes());
+            message.extend(said.bytes());
+            message.push(0);
+            stream.write_all(&message).await?;
+        }
+    }
+    Ok(())
+}
+
+async fn told(url: &str) -> String {
+    let pool = connect(url, 1).await.unwrap_err().to_string();
+    let one = connect_one(url).await.unwrap_err().to_string();
+    assert_eq!(pool, one);
+    let prepared = prepare(url, &[], &std::collections::BTreeMap::new()).await;
+    assert_eq!(prepared.unwrap_err().to_string(), one);
+    assert!(!one.contains("sesame"), "{one}");
+    one
+}
+
+#[tokio::test]
+async fn s25_what_is_wrong_with_a_certificate_is_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let (own, other) = (
+        Authority::new(dir.path(), "own"),
+        Authority::new(dir.path(), "other"),
+    );
+    let host = "localhost";
+    let address = |port: u16, host: &str, file: &Path| {
+        let file = file.display();
+        format!("postgres://a:sesame@{host}:{port}/b?sslmode=verify-full&sslrootcert={file}")
+    };
+
+    let port = served(Door::Tls(own.signs(host, 2100))).await;
+    let stranger = told(&address(port, host, &other.file)).await;
+    let expected = format!("not signed by an authority in {}", other.file.display());
+    assert!(stranger.contains(&expected), "{stranger}");
+    assert!(stranger.contains(&format!("{host}:{port}")), "{stranger}");
+    let nobody = format!("postgres://a@{host}:{port}/b?sslmode=verify-full");
+    let nobody = told(&nobody).await;
+    assert!(nobody.contains("add `sslrootcert=FILE`"), "{nobody}");
+    let missing = told(&address(port, host, &dir.path().join("none.pem"))).await;
+    assert!(missing.contains("`sslrootcert` names"), "{missing}");
+    assert!(missing.contains("none.pem"), "{missing}");
+    let misnamed = told(&address(port, "127.0.0.1", &own.file)).await;
+    let expected = "certificate is for localhost, and not for 127.0.0.1";
+    assert!(misnamed.contains(expected), "{misnamed}");
+
+    let port = served(Door::Tls(own.signs(host, 2001))).await;
+    let ended = told(&address(port, host, &own.file)).await;
+    assert!(ended.contains("certificate has ended"), "{ended}");
+    assert!(ended.contains("pg_reload_conf"), "{ended}");
+}
+
+#[test]
+fn s25_a_service_believes_as_its_administrator_does() {
+    let admin = "postgres://a:b@db:5432/hayward?sslmode=verify-full&sslrootcert=/keys/tls/ca.pem";
+    let url = role_url(admin, "blocklist", Some("c")).unwrap();
+    assert!(
+        url.starts_with("postgres://blocklist:c@db:5432/hayward?"),
+        "{url}"
+    );
+    assert!(url.contains("sslmode=verify-full"), "{url}");
+    // Its own words again, as whoever uses it reads them.
+    assert_eq!(role_url(&url, "blocklist", Some("c")).unwrap(), url);
+    assert!(url.contains("sslrootcert=%2Fkeys%2Ftls%2Fca.pem"), "{url}");
+}
+
+#[tokio::test]
+async fn s25_a_server_without_tls_and_a_client_without_it_are_told_apart() {
+    let port = served(Door::NoTls).await;
+    let url = format!("postgres://a:sesame@localhost:{port}/b?sslmode=verify-full");
+    let without = told(&url).await;
+    assert!(without.contains("speaks no TLS"), "{without}");
+
+    let port = served(Door::TlsAlone).await;
+    let url = format!("postgres://a:sesame@localhost:{port}/b?sslmode=disable");
+    let refused = told(&url).await;
+    let expected = "takes nobody without TLS: add `?sslmode=verify-full";
+    assert!(refused.contains(expected), "{refused}");
+}
