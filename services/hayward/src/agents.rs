@@ -13,6 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::process::{Child, Command};
 
+use crate::elsewhere::Elsewhere;
 use crate::fleet::Addresses;
 use crate::prepare;
 
@@ -30,7 +31,7 @@ pub struct Agents<'a> {
     /// Directories below which its containers may be given what a pool lists.
     pub docker_mountable: &'a [String],
     /// Where they tell how they are.
-    pub otlp_endpoint: Option<&'a str>,
+    pub elsewhere: &'a Elsewhere,
     pub log: Stdio,
 }
 
@@ -70,10 +71,7 @@ impl Agents<'_> {
                 self.mountable()
                     .map(|dirs| ("HAYWARD_DOCKER_MOUNTABLE", dirs)),
             )
-            .envs(
-                self.otlp_endpoint
-                    .map(|endpoint| ("HAYWARD_OTLP_ENDPOINT", endpoint)),
-            )
+            .envs(self.elsewhere.environment())
             .env(END_WITH_PARENT, "1")
             .stdin(Stdio::null())
             .stdout(Stdio::null())

@@ -9,6 +9,8 @@ use anyhow::Context as _;
 use hayward_service::{FrameSettings, Shutdown};
 use serde::{Deserialize, Serialize};
 
+use crate::elsewhere::Elsewhere;
+
 /// Base addresses of the five services.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -103,7 +105,7 @@ pub struct Plan {
     /// Milliseconds of silence after which a node is suspect, and lost.
     pub suspect_ms: u64,
     pub lost_ms: u64,
-    pub otlp_endpoint: Option<String>,
+    pub elsewhere: Elsewhere,
     /// Where the whole process may be asked for its metrics.
     pub scrape_listen: Option<SocketAddr>,
     /// Callers are not held back.
@@ -174,7 +176,7 @@ impl Fleet {
 impl Plan {
     fn frame(&self, port: u16, role: &str) -> anyhow::Result<FrameSettings> {
         let url = self.databases.get(role);
-        let usual = FrameSettings::default();
+        let usual = self.elsewhere.frame();
         let most = |usual: u32| if self.unlimited { 0 } else { usual };
         Ok(FrameSettings {
             requests_per_second: most(usual.requests_per_second),
@@ -189,7 +191,6 @@ impl Plan {
             ),
             keys: Some(self.keys.clone()),
             lease_ms: self.lease_ms,
-            otlp_endpoint: self.otlp_endpoint.clone(),
             // One process has one set of metrics, whichever of its services is asked.
             scrape_listen: self
                 .scrape_listen

@@ -10,6 +10,7 @@ pub mod cli;
 pub mod commands;
 pub mod connection;
 pub mod database;
+pub mod elsewhere;
 pub mod fleet;
 pub mod output;
 pub mod prepare;

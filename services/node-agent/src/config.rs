@@ -101,8 +101,14 @@ pub struct Settings {
     /// How to start this program again, for supervisors and task runners: `supervise DIR` or
     /// `run-tasks` is appended. Default: the running program.
     pub command: Vec<String>,
-    /// Base address of an OTLP/HTTP collector. Default none.
+    /// Base address of an OTLP/HTTP collector. Default none. One on another machine begins with
+    /// https (S3).
     pub otlp_endpoint: Option<String>,
+    /// File with the authorities of whom one is believed to have signed the collector's
+    /// certificate. Default none: the machine's own trust store.
+    pub otlp_authority: Option<PathBuf>,
+    /// Allows a collector on another machine without TLS. Default false (S3).
+    pub allow_insecure: bool,
     /// Milliseconds between two exports of metrics. Default 15,000.
     pub otlp_interval_ms: u64,
     /// How logs are written. Default `auto`.
@@ -160,6 +166,8 @@ impl Default for Settings {
             simulated_fault: None,
             command: Vec::new(),
             otlp_endpoint: None,
+            otlp_authority: None,
+            allow_insecure: false,
             otlp_interval_ms: 15_000,
             log_format: LogFormat::Auto,
             log_filter: "info".into(),
@@ -232,6 +240,8 @@ impl Settings {
     pub fn frame(&self) -> FrameSettings {
         FrameSettings {
             otlp_endpoint: self.otlp_endpoint.clone(),
+            otlp_authority: self.otlp_authority.clone(),
+            allow_insecure: self.allow_insecure,
             otlp_interval_ms: self.otlp_interval_ms,
             log_format: self.log_format,
             log_filter: self.log_filter.clone(),

@@ -45,6 +45,7 @@ use anyhow::Context as _;
 use hayward_node_agent_domain::{Doubt, Tenure};
 use hayward_node_status_api::Inventory;
 use hayward_service::clock::fresh_uuid;
+use hayward_service::frame::remind_of;
 use hayward_service::{Client, Shutdown, settings, telemetry};
 use hayward_vocabulary::launch::{ENGINE, ENGINE_PLACES};
 use hayward_vocabulary::{NodeName, Size};
@@ -373,7 +374,13 @@ fn serve_until_stopped(args: impl Iterator<Item = OsString>) -> anyhow::Result<(
     let telemetry = telemetry::init("node-agent", &settings.frame())?;
     let ended = runtime.block_on(async {
         let shutdown = Shutdown::on_signals()?;
-        start(settings, shutdown).await?.wait().await;
+        let told = settings.frame();
+        let running = start(settings, shutdown).await?;
+        // S3
+        tokio::select! {
+            () = running.wait() => {}
+            () = remind_of("node-agent", &told) => {}
+        }
         Ok(())
     });
     telemetry.shutdown();

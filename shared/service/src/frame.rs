@@ -14,7 +14,7 @@ mod connection;
 mod costly;
 mod courtesy;
 mod crowd;
-mod insecure;
+pub(crate) mod insecure;
 mod knocks;
 mod lasting;
 mod pace;
@@ -50,7 +50,7 @@ use crate::shutdown::Shutdown;
 
 use callers::Callers;
 use costly::Costly;
-pub use insecure::InsecureModes;
+pub use insecure::{InsecureModes, database_in_the_open, remind_of};
 use knocks::Knocks;
 use scrape::Scrape;
 use tls::Tls;
@@ -60,6 +60,8 @@ pub struct Frame {
     name: &'static str,
     door: Door,
     allow_insecure: bool,
+    /// Ways to others that are less safe than they should be.
+    ways: Vec<String>,
     tls: Option<Tls>,
     scrape: Option<Scrape>,
     limits: Limits,
@@ -81,6 +83,7 @@ impl Frame {
                 ..Door::default()
             },
             allow_insecure: false,
+            ways: Vec::new(),
             tls: None,
             scrape: None,
             limits: Limits::default(),
@@ -106,9 +109,12 @@ impl Frame {
     /// there is a second one for whoever reads metrics, which is bound here.
     ///
     /// # Errors
-    /// When certificate and key cannot be used, or the second address cannot be had.
+    /// When certificate and key cannot be used, the second address cannot be had, or what is
+    /// reached from here is not reached safely (S3).
     pub fn set(mut self, settings: &FrameSettings) -> anyhow::Result<Self> {
+        insecure::check_ways(settings)?;
         self.allow_insecure = settings.allow_insecure;
+        self.ways = insecure::ways(settings);
         self.tls = match (&settings.tls_certificate, &settings.tls_key) {
             (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
             (None, None) => None,
@@ -149,6 +155,7 @@ impl Frame {
             insecure.extend(insecure::modes(scrape.address, tls.is_some()));
             insecure.dedup();
         }
+        insecure.extend(self.ways);
         tracing::info!(service = self.name, %address, tls = tls.is_some(), "listening");
         let limits = Arc::new(self.limits);
         insecure::tell(self.name, &insecure);

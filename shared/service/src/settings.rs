@@ -38,11 +38,13 @@ pub struct FrameSettings {
     /// an address others can reach is chosen, never inherited (S3).
     pub listen: SocketAddr,
     /// Address of the database, `postgres://role@host/name`. Default none: a service that needs one
-    /// says so instead of finding somebody else's.
+    /// says so instead of finding somebody else's. One on another machine says
+    /// `?sslmode=verify-full&sslrootcert=FILE` (S25).
     pub database_url: Option<String>,
     /// Directory with the issuer's public key and this service's token. Default none.
     pub keys: Option<PathBuf>,
-    /// Allows an address others can reach without TLS. Default false (S3).
+    /// Allows an address others can reach without TLS, and a database or a collector on another
+    /// machine without it. Default false (S3).
     pub allow_insecure: bool,
     /// Certificate chain in PEM to serve TLS with, and its key. Default none: only an address of
     /// this machine alone is served. Both are read again when they change.
@@ -67,8 +69,12 @@ pub struct FrameSettings {
     /// `scraper`, `viewer` or `operator` (T1, S1). Default none. One that others can reach needs
     /// what `listen` needs there (S3).
     pub scrape_listen: Option<SocketAddr>,
-    /// Base address of an OTLP/HTTP collector. Default none: nothing is exported.
+    /// Base address of an OTLP/HTTP collector. Default none: nothing is exported. One on another
+    /// machine begins with https (S3).
     pub otlp_endpoint: Option<String>,
+    /// File with the authorities of whom one is believed to have signed the collector's
+    /// certificate; read again when it changes. Default none: the machine's own trust store.
+    pub otlp_authority: Option<PathBuf>,
     /// Milliseconds between two exports of metrics; spans and logs are sent as often, and at least
     /// each 2,000. Default 15,000.
     pub otlp_interval_ms: u64,
@@ -98,6 +104,7 @@ impl Default for FrameSettings {
             lease_ms: 5_000,
             scrape_listen: None,
             otlp_endpoint: None,
+            otlp_authority: None,
             otlp_interval_ms: 15_000,
             otlp_trace_percent: 100,
             log_format: LogFormat::Auto,
@@ -118,8 +125,9 @@ pub enum LogFormat {
 
 impl FrameSettings {
     /// # Errors
-    /// When it is not set.
+    /// When it is not set, or not safe to use (S3).
     pub fn database_url(&self) -> anyhow::Result<&str> {
+        crate::frame::insecure::check_ways(self)?;
         self.database_url
             .as_deref()
             .context("the setting `database_url` is missing")

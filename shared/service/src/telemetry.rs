@@ -12,6 +12,7 @@ mod counting;
 mod export;
 mod line;
 mod patience;
+mod post;
 mod scrape;
 mod statements;
 mod words;

@@ -25,6 +25,7 @@ use hayward_service::{Shutdown, telemetry};
 use self::fleet::BenchFleet;
 use self::report::Report;
 use crate::commands::up;
+use crate::elsewhere::Elsewhere;
 
 /// What can be measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
@@ -87,7 +88,7 @@ pub struct Arguments {
 }
 
 pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
-    let _telemetry = telemetry::init("bench", &up::quiet(None))?;
+    let _telemetry = telemetry::init("bench", &up::quiet(&Elsewhere::default()))?;
     let which = if arguments.which.is_empty() {
         ALL.to_vec()
     } else {

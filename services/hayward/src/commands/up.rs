@@ -16,6 +16,7 @@ use hayward_vocabulary::NodeName;
 
 use crate::agents::{self, Agent, Agents};
 use crate::database::Database;
+use crate::elsewhere::Elsewhere;
 use crate::fleet::{Addresses, Fleet, Plan, Ports};
 use crate::state::State;
 use crate::{prepare, state};
@@ -44,9 +45,8 @@ pub struct Arguments {
     /// A Postgres to use instead of a private one.
     #[arg(long, env = "DATABASE_URL", value_name = "URL", hide_env_values = true)]
     pub database_url: Option<String>,
-    /// Where to send traces, metrics and logs (OTLP over HTTP).
-    #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
-    pub otlp_endpoint: Option<String>,
+    #[command(flatten)]
+    pub elsewhere: Elsewhere,
     /// Where Prometheus may ask for metrics, at `/metrics`, with a token; such as 127.0.0.1:9464.
     #[arg(long, env = "HAYWARD_SCRAPE_LISTEN", value_name = "ADDRESS")]
     pub scrape_listen: Option<SocketAddr>,
@@ -69,7 +69,7 @@ pub async fn run(arguments: Arguments, dir: Option<PathBuf>) -> anyhow::Result<E
     let (word, shutdown) = (Shutdown::on_signals()?, Shutdown::new());
     let heard = FrameSettings {
         scrape_listen: arguments.scrape_listen,
-        ..quiet(arguments.otlp_endpoint.clone())
+        ..quiet(&arguments.elsewhere)
     };
     let _telemetry = telemetry::init("up", &heard)?;
     let state = State::open(dir.unwrap_or_else(state::default_dir))?;
@@ -97,12 +97,11 @@ async fn renewed(keys: &Keys) {
 }
 
 /// A person is at the terminal: only what goes wrong is worth a line there.
-pub fn quiet(otlp_endpoint: Option<String>) -> FrameSettings {
+pub fn quiet(elsewhere: &Elsewhere) -> FrameSettings {
     let log_filter = std::env::var("HAYWARD_LOG_FILTER").unwrap_or_else(|_| "warn".into());
     FrameSettings {
-        otlp_endpoint,
         log_filter,
-        ..FrameSettings::default()
+        ..elsewhere.frame()
     }
 }
 
@@ -131,6 +130,9 @@ impl Up {
         prepare::user_token(&keys, &user)?;
         let home = state.dir().join("pg");
         let given = arguments.database_url.as_deref();
+        if let Some(url) = given {
+            arguments.elsewhere.check(url)?;
+        }
         let database = Database::open(given, &home, &keys).await?;
         let plan = Plan {
             ports,
@@ -141,7 +143,7 @@ impl Up {
             lease_ms: 1_500,
             suspect_ms: 3_000,
             lost_ms: 8_000,
-            otlp_endpoint: arguments.otlp_endpoint.clone(),
+            elsewhere: arguments.elsewhere.clone(),
             scrape_listen: arguments.scrape_listen,
             unlimited: arguments.unlimited,
         };
@@ -185,7 +187,7 @@ impl Up {
                 dir: &dir,
                 docker: arguments.docker.as_deref(),
                 docker_mountable: &arguments.docker_mountable,
-                otlp_endpoint: arguments.otlp_endpoint.as_deref(),
+                elsewhere: &arguments.elsewhere,
                 log,
             };
             self.agents.push(agents.start(node, share)?);

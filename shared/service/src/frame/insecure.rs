@@ -1,6 +1,8 @@
 //! Modes that are less safe than the default (S3): refused unless a flag allows them, named in the
 //! status, repeated in the log, shown on boards, and never to be had in a release.
 
+mod away;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
@@ -10,6 +12,7 @@ use anyhow::bail;
 
 use crate::metrics::board;
 use crate::metrics::catalogue::{INSECURE, SERVICE};
+use crate::settings::FrameSettings;
 
 /// Lies in the images that are released. A file, because whoever starts a container may set what
 /// they like in its environment, and its root is read-only.
@@ -28,7 +31,8 @@ pub(super) fn refused_in_releases(
     if allow_insecure && release.as_ref().exists() {
         bail!(
             "`allow_insecure` is refused in released images; set `tls_certificate` and `tls_key`, \
-             which `hayward prepare` makes, or listen on 127.0.0.1"
+             which `hayward prepare` makes, or listen on 127.0.0.1; and reach the database and the \
+             collector over TLS"
         );
     }
     Ok(())
@@ -43,6 +47,36 @@ pub(super) fn check_address(address: SocketAddr, allowed: bool) -> anyhow::Resul
          and `tls_key`, or listen on 127.0.0.1, or set `allow_insecure` where something else \
          protects the network"
     )
+}
+
+/// What is reached from here over a network that anybody may listen to: the database (S25), the
+/// collector.
+pub(crate) fn check_ways(settings: &FrameSettings) -> anyhow::Result<()> {
+    refused_in_releases(settings.allow_insecure, RELEASE)?;
+    for way in away::of(settings) {
+        if !settings.allow_insecure {
+            bail!(
+                "{}, or set `allow_insecure` where something else protects the network",
+                way.told
+            );
+        }
+    }
+    Ok(())
+}
+
+/// Why this address of a database is not to be used, for a program that uses it for once.
+pub fn database_in_the_open(url: &str) -> Option<String> {
+    away::database(url).map(|way| way.told)
+}
+
+/// Repeats the modes of these settings, for a process that has no status to name them in.
+pub async fn remind_of(name: &str, settings: &FrameSettings) {
+    remind(name, &ways(settings)).await;
+}
+
+/// Their modes; the status names them beside those of addresses.
+pub(super) fn ways(settings: &FrameSettings) -> Vec<String> {
+    away::of(settings).into_iter().map(|way| way.mode).collect()
 }
 
 /// What the status names and the log repeats each minute.

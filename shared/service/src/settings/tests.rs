@@ -162,17 +162,30 @@ fn help_lists_every_setting() {
     assert!(text.contains("HAYWARD_LEASE_MS") && text.contains("5000"));
 }
 
+/// S3, S25
+#[test]
+fn a_database_elsewhere_without_tls_is_refused_before_anybody_connects() {
+    let plain = ("HAYWARD_DATABASE_URL", "postgres://me:hush@db/x");
+    let found = settings(&[], &[plain]);
+    let told = found.frame.database_url().unwrap_err().to_string();
+    assert!(told.contains("sslmode=verify-full"), "{told}");
+    assert!(!told.contains("hush"), "{told}");
+    let allowed = settings(&[], &[plain, ("HAYWARD_ALLOW_INSECURE", "true")]);
+    assert!(allowed.frame.database_url().is_ok());
+    let collector = ("HAYWARD_OTLP_ENDPOINT", "http://collector:4318");
+    let found = settings(&[], &[collector, ("HAYWARD_DATABASE_URL", "postgres:///x")]);
+    assert!(found.frame.database_url().is_err());
+}
+
 #[test]
 fn a_secret_may_stand_in_a_file() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("database.url");
-    std::fs::write(&file, "postgres://me:hush@db/x\n").unwrap();
+    let address = "postgres://me:hush@db/x?sslmode=verify-full";
+    std::fs::write(&file, format!("{address}\n")).unwrap();
     let path = file.to_str().unwrap();
     let found = settings(&[], &[("HAYWARD_DATABASE_URL_FILE", path)]);
-    assert_eq!(
-        found.frame.database_url().unwrap(),
-        "postgres://me:hush@db/x"
-    );
+    assert_eq!(found.frame.database_url().unwrap(), address);
     let own = [("HAYWARD_RM_SCHEDULER_DATABASE_URL_FILE", path)];
     assert!(settings(&[], &own).frame.database_url.is_some());
     let missing = [("HAYWARD_DATABASE_URL_FILE", "/nowhere/x")];

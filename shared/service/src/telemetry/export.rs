@@ -1,13 +1,14 @@
 //! The exporters to a collector, OTLP over HTTP, each batching on a thread of its own; and the
 //! reader of metrics for whoever comes to ask ([`super::scrape`]). There may be either, or both.
 
+use std::path::PathBuf;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use opentelemetry::{Key, KeyValue, global};
 use opentelemetry_otlp::{
-    LogExporter, MetricExporter, Protocol, SpanExporter, WithExportConfig as _,
+    LogExporter, MetricExporter, Protocol, SpanExporter, WithExportConfig as _, WithHttpConfig as _,
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::logs::{self, BatchLogProcessor, SdkLoggerProvider};
@@ -15,13 +16,15 @@ use opentelemetry_sdk::metrics::{Instrument, PeriodicReader, SdkMeterProvider, S
 use opentelemetry_sdk::trace::{self, BatchSpanProcessor, Sampler, SdkTracerProvider};
 
 use super::counting::{Counted, QUEUE, Waiting};
+use super::post::Post;
 use super::scrape::Asked;
 use crate::clock::fresh_uuid;
+use crate::frame::insecure::check_ways;
 use crate::metrics::catalogue;
 use crate::settings::FrameSettings;
 
 /// One attempt to send a batch.
-const PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const PATIENCE: Duration = Duration::from_secs(3);
 /// All that is left at the end.
 const FAREWELL: Duration = Duration::from_secs(4);
 /// Spans and logs wait no longer for company.
@@ -43,6 +46,8 @@ pub(super) struct Sent {
 #[derive(Clone)]
 struct Terms {
     base: String,
+    /// Whom to believe about it.
+    authority: Option<PathBuf>,
     interval: Duration,
     /// Of the traces that begin here.
     part: f64,
@@ -60,9 +65,11 @@ impl Exporters {
                 sent: None,
             }));
         };
+        check_ways(settings)?;
         crate::client::install_crypto();
         let terms = Terms {
             base: endpoint.trim_end_matches('/').to_owned(),
+            authority: settings.otlp_authority.clone(),
             interval: Duration::from_millis(settings.otlp_interval_ms.max(10)),
             part: f64::from(settings.otlp_trace_percent.min(100)) / 100.0,
             resource,
@@ -76,11 +83,13 @@ impl Exporters {
 
     fn build(terms: &Terms, asked: Option<Asked>) -> anyhow::Result<Self> {
         let Terms { base, resource, .. } = terms;
+        let post = Post::to(base, terms.authority.as_deref())?;
         let metrics = MetricExporter::builder()
             .with_http()
             .with_protocol(Protocol::HttpBinary)
             .with_endpoint(format!("{base}/v1/metrics"))
             .with_timeout(PATIENCE)
+            .with_http_client(post.clone())
             .build()?;
         let metrics = Counted {
             inner: metrics,
@@ -91,8 +100,8 @@ impl Exporters {
             .build();
         Ok(Self {
             sent: Some(Sent {
-                tracer: spans(terms)?,
-                logs: records(terms)?,
+                tracer: spans(terms, &post)?,
+                logs: records(terms, post)?,
             }),
             meter: meter(resource.clone(), Some(reader), asked),
         })
@@ -156,13 +165,14 @@ fn meter(
     meter.build()
 }
 
-fn spans(terms: &Terms) -> anyhow::Result<SdkTracerProvider> {
+fn spans(terms: &Terms, post: &Post) -> anyhow::Result<SdkTracerProvider> {
     let waiting = Waiting::default();
     let inner = SpanExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(format!("{}/v1/traces", terms.base))
         .with_timeout(PATIENCE)
+        .with_http_client(post.clone())
         .build()?;
     let exporter = Counted {
         inner,
@@ -183,13 +193,14 @@ fn spans(terms: &Terms) -> anyhow::Result<SdkTracerProvider> {
         .build())
 }
 
-fn records(terms: &Terms) -> anyhow::Result<SdkLoggerProvider> {
+fn records(terms: &Terms, post: Post) -> anyhow::Result<SdkLoggerProvider> {
     let waiting = Waiting::default();
     let inner = LogExporter::builder()
         .with_http()
         .with_protocol(Protocol::HttpBinary)
         .with_endpoint(format!("{}/v1/logs", terms.base))
         .with_timeout(PATIENCE)
+        .with_http_client(post)
         .build()?;
     let exporter = Counted {
         inner,

@@ -21,6 +21,7 @@ use super::fleet::BenchFleet;
 use super::real;
 use super::report::Report;
 use crate::agents::Agents;
+use crate::elsewhere::Elsewhere;
 use crate::prepare;
 
 const SOCKET: &str = "/var/run/docker.sock";
@@ -245,7 +246,7 @@ async fn readopted(
         dir: &bench.up.state.dir().join("agents"),
         docker: engine.then(|| Path::new(SOCKET)),
         docker_mountable: &[],
-        otlp_endpoint: None,
+        elsewhere: &Elsewhere::default(),
         log: Stdio::null(),
     };
     let reborn = SystemClock.now();

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use hayward_service::Shutdown;
 
 use crate::commands::up::{self, Up};
+use crate::elsewhere::Elsewhere;
 use crate::fleet::Ports;
 use crate::state::State;
 
@@ -39,7 +40,7 @@ impl BenchFleet {
             port: 0,
             agents,
             database_url: None,
-            otlp_endpoint: None,
+            elsewhere: Elsewhere::default(),
             scrape_listen: None,
             unlimited: true,
         };

@@ -1,0 +1,60 @@
+//! What a whole fleet in one process reaches on other machines besides its database, and whether it
+//! may do so without TLS (S3).
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use hayward_service::FrameSettings;
+
+#[derive(Debug, Clone, Default, clap::Args)]
+pub struct Elsewhere {
+    /// Where to send traces, metrics and logs (OTLP over HTTP).
+    #[arg(long, env = "HAYWARD_OTLP_ENDPOINT", value_name = "URL")]
+    pub otlp_endpoint: Option<String>,
+    /// File with the authorities believed to have signed the collector's certificate. Default: the
+    /// machine's own trust store.
+    #[arg(long, env = "HAYWARD_OTLP_AUTHORITY", value_name = "FILE")]
+    pub otlp_authority: Option<PathBuf>,
+    /// Allow a database and a collector on other machines without TLS.
+    #[arg(long, env = "HAYWARD_ALLOW_INSECURE")]
+    pub allow_insecure: bool,
+}
+
+impl Elsewhere {
+    /// As settings of a service.
+    pub fn frame(&self) -> FrameSettings {
+        FrameSettings {
+            otlp_endpoint: self.otlp_endpoint.clone(),
+            otlp_authority: self.otlp_authority.clone(),
+            allow_insecure: self.allow_insecure,
+            ..FrameSettings::default()
+        }
+    }
+
+    /// Whether this database may be used, before anybody connects to it.
+    ///
+    /// # Errors
+    /// When it is on another machine without TLS, and nobody allowed that.
+    pub fn check(&self, database_url: &str) -> anyhow::Result<()> {
+        let settings = FrameSettings {
+            database_url: Some(database_url.to_owned()),
+            ..self.frame()
+        };
+        settings.database_url().map(drop)
+    }
+
+    /// As the environment of an agent.
+    pub fn environment(&self) -> Vec<(&'static str, OsString)> {
+        let endpoint = self.otlp_endpoint.as_ref().map(OsString::from);
+        let authority = self.otlp_authority.as_ref().map(OsString::from);
+        let insecure = self.allow_insecure.then(|| OsString::from("true"));
+        let named = [
+            ("HAYWARD_OTLP_ENDPOINT", endpoint),
+            ("HAYWARD_OTLP_AUTHORITY", authority),
+            ("HAYWARD_ALLOW_INSECURE", insecure),
+        ];
+        let set = named.into_iter();
+        set.filter_map(|(name, value)| Some((name, value?)))
+            .collect()
+    }
+}

@@ -1,0 +1,130 @@
+//! Telemetry over TLS (S3): a collector is believed by the file of its authority, which is read
+//! again, and by nothing else.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use hayward_service::{FrameSettings, telemetry};
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rustls::pki_types::PrivateKeyDer;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+
+#[derive(Default)]
+struct Seen {
+    refused: AtomicUsize,
+    batches: AtomicUsize,
+}
+
+struct Tls {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    seen: Arc<Seen>,
+}
+
+impl axum::serve::Listener for Tls {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        loop {
+            let (stream, address) = self.listener.accept().await.unwrap();
+            match self.acceptor.accept(stream).await {
+                Ok(stream) => return (stream, address),
+                Err(_) => self.seen.refused.fetch_add(1, Ordering::SeqCst),
+            };
+        }
+    }
+
+    fn local_addr(&self) -> std::io::Result<Self::Addr> {
+        self.listener.local_addr()
+    }
+}
+
+/// Writes the certificate of an authority to the file; what it has signed for this machine.
+fn authority(file: &Path) -> TlsAcceptor {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    std::fs::write(file, params.self_signed(&key).unwrap().pem()).unwrap();
+    let issuer = Issuer::new(params, key);
+    let own = KeyPair::generate().unwrap();
+    let params = CertificateParams::new(["localhost".to_owned()]).unwrap();
+    let certificate = params.signed_by(&own, &issuer).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = rustls::ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![certificate.der().clone()],
+            PrivateKeyDer::try_from(own.serialize_der()).unwrap(),
+        )
+        .unwrap();
+    TlsAcceptor::from(Arc::new(config))
+}
+
+async fn until(what: &str, mut so: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// One test, because a process has one subscriber.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_collector_is_believed_by_its_authority_which_may_change() {
+    let dir = tempfile::tempdir().unwrap();
+    let (believed, signed) = (dir.path().join("believed.pem"), dir.path().join("own.pem"));
+    drop(authority(&believed));
+    let seen = Arc::new(Seen::default());
+    let tls = Tls {
+        listener: TcpListener::bind("127.0.0.1:0").await.unwrap(),
+        acceptor: authority(&signed),
+        seen: Arc::clone(&seen),
+    };
+    let port = tls.listener.local_addr().unwrap().port();
+    let counted = Arc::clone(&seen);
+    let receive = move || {
+        counted.batches.fetch_add(1, Ordering::SeqCst);
+        async {}
+    };
+    let router = axum::Router::new().route("/v1/{kind}", axum::routing::post(receive));
+    tokio::spawn(async move { axum::serve(tls, router).await });
+
+    let plain = FrameSettings {
+        otlp_endpoint: Some("http://collector.example:4318".to_owned()),
+        ..FrameSettings::default()
+    };
+    let told = telemetry::init("test", &plain).err().unwrap().to_string();
+    assert!(told.contains("otlp_authority"), "{told}");
+
+    let settings = FrameSettings {
+        otlp_endpoint: Some(format!("https://localhost:{port}")),
+        otlp_authority: Some(believed.clone()),
+        otlp_interval_ms: 50,
+        ..FrameSettings::default()
+    };
+    let telemetry = telemetry::init("test", &settings).unwrap();
+    tracing::info_span!("round").in_scope(|| tracing::info!("a plan"));
+    let refused = || seen.refused.load(Ordering::SeqCst) > 0;
+    until("another authority's collector is refused", refused).await;
+    assert_eq!(seen.batches.load(Ordering::SeqCst), 0);
+
+    std::fs::copy(&signed, &believed).unwrap();
+    let arrived = || {
+        tracing::info_span!("round").in_scope(|| tracing::info!("another plan"));
+        seen.batches.load(Ordering::SeqCst) > 0
+    };
+    until("the new authority is believed", arrived).await;
+    tokio::task::spawn_blocking(|| telemetry.shutdown())
+        .await
+        .unwrap();
+}
