@@ -7,7 +7,7 @@ use anyhow::{Context as _, bail};
 use hayward_postgres::{Embedded, Settings};
 use hayward_publication::WENT_BACK;
 use hayward_service::Keys;
-use sqlx::{Connection as _, PgConnection};
+use sqlx::Connection as _;
 
 use crate::backup::history::histories;
 use crate::prepare;
@@ -17,7 +17,7 @@ pub const NAME: &str = "hayward";
 
 /// R9: nobody would lead there, and nothing come up.
 async fn writable(url: &str) -> anyhow::Result<()> {
-    let mut connection = PgConnection::connect(url).await?;
+    let mut connection = hayward_postgres::connect_one(url).await?;
     let histories = histories(&mut connection).await?;
     connection.close().await?;
     let held = histories

@@ -3,6 +3,7 @@
 //! anew each time, and by [`renew`] before they end.
 
 pub mod authority;
+pub mod servers;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,13 +1,16 @@
 //! The database that is saved or put back, as its administrator: the one that is named, or the
 //! private one of the state directory.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use hayward_postgres::{Embedded, Settings};
-use sqlx::{Connection as _, PgConnection};
+use hayward_service::frame::database_in_the_open;
+use sqlx::PgConnection;
 
 use crate::database::NAME;
+use crate::output::note;
 
 /// Which database, and which keys belong to it.
 #[derive(Debug, Clone, clap::Args)]
@@ -21,6 +24,14 @@ pub struct Which {
         hide_env_values = true
     )]
     pub admin_url: Option<String>,
+    /// File with that address: a password in it is then neither an argument nor in the environment.
+    #[arg(
+        long,
+        env = "HAYWARD_ADMIN_URL_FILE",
+        value_name = "FILE",
+        conflicts_with = "admin_url"
+    )]
+    pub admin_url_file: Option<PathBuf>,
     /// The keys directory. Default: that of the state directory.
     #[arg(long, env = "HAYWARD_KEYS", value_name = "DIR")]
     pub keys: Option<PathBuf>,
@@ -40,15 +51,26 @@ impl Which {
     }
 
     /// The address that was given.
-    pub fn given(&self) -> Option<String> {
+    ///
+    /// # Errors
+    /// When the file with it cannot be read.
+    pub fn given(&self) -> anyhow::Result<Option<String>> {
+        if let Some(file) = &self.admin_url_file {
+            let text = fs::read_to_string(file)
+                .with_context(|| format!("cannot read {}", file.display()))?;
+            return Ok(Some(text.trim().to_owned()));
+        }
         let variable = || std::env::var("DATABASE_URL").ok();
         let given = self.admin_url.clone().or_else(variable);
-        given.filter(|url| !url.is_empty())
+        Ok(given.filter(|url| !url.is_empty()))
     }
 
     /// Starts the private server when nobody runs it, and attaches to it when somebody does.
     pub async fn open(&self, state: &Path) -> anyhow::Result<Admin> {
-        if let Some(url) = self.given() {
+        if let Some(url) = self.given()? {
+            if let Some(why) = database_in_the_open(&url) {
+                note(&format!("anybody on the way can read this: {why}"));
+            }
             return Ok(Admin {
                 url,
                 private: false,
@@ -74,7 +96,7 @@ impl Which {
 
 impl Admin {
     pub async fn connect(&self) -> anyhow::Result<PgConnection> {
-        let connected = PgConnection::connect(&self.url).await;
+        let connected = hayward_postgres::connect_one(&self.url).await;
         connected.context("cannot reach the database as its administrator")
     }
 

@@ -8,9 +8,12 @@ use std::time::Duration;
 
 use anyhow::bail;
 use hayward_service::auth::{Groups, orchestrator_subject};
+use hayward_service::frame::database_in_the_open;
 use hayward_service::{Clock, Keys, Shutdown, SystemClock};
 use hayward_vocabulary::{NodeName, UserName};
 
+use crate::output::note;
+use crate::prepare::servers::{self, Server};
 use crate::prepare::{self, authority};
 
 #[derive(Debug, Clone, clap::Args)]
@@ -70,6 +73,12 @@ pub struct Arguments {
     /// certificates. May be repeated.
     #[arg(long = "tls-name", value_name = "NAME")]
     pub tls_names: Vec<String>,
+    /// Make a certificate for this program too, which is reached by this host name and is none of
+    /// ours: the database, a collector. Its key stays once it is made. With a directory a copy of
+    /// the certificate is put there, and a Postgres of that name is told to read it again. May be
+    /// repeated.
+    #[arg(long = "certificate", value_name = "NAME[=DIR]")]
+    pub servers: Vec<Server>,
     /// Sign certificates with a new authority; that of before is still believed.
     #[arg(long)]
     pub new_authority: bool,
@@ -101,7 +110,7 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         authority::another(&keys)?;
         tokio::time::sleep(READ_BY_THEN).await;
     }
-    authority::certificates(&keys, &arguments.tls_names)?;
+    certificates(&keys, &arguments)?;
     if arguments.new_issuer {
         // Those of people who are not named here too.
         prepare::renew_all(&keys)?;
@@ -120,11 +129,15 @@ pub async fn run(arguments: Arguments) -> anyhow::Result<ExitCode> {
         prepare::scraper_token(&keys, name.as_str())?;
     }
     if let Some(url) = &arguments.admin_url {
+        if let Some(why) = database_in_the_open(url) {
+            note(&format!("services will refuse this: {why}"));
+        }
         prepare::database(&keys, url, false).await?;
+        servers::read_again(url, &arguments.servers).await?;
     }
     println!("keys, tokens and roles are in {}", keys.dir().display());
     if arguments.keep {
-        keep(&keys, &arguments.tls_names).await?;
+        keep(&keys, &arguments).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -154,7 +167,12 @@ fn set_tenants(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
     Ok(())
 }
 
-async fn keep(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
+fn certificates(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
+    authority::certificates(keys, &arguments.tls_names)?;
+    servers::certificates(keys, &arguments.servers)
+}
+
+async fn keep(keys: &Keys, arguments: &Arguments) -> anyhow::Result<()> {
     let (end, clock): (_, Arc<dyn Clock>) = (Shutdown::on_signals()?, Arc::new(SystemClock));
     loop {
         tokio::select! {
@@ -163,8 +181,16 @@ async fn keep(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
         }
         let made = prepare::renew(keys, &clock)?;
         if authority::due(keys.dir()) {
-            authority::certificates(keys, names)?;
+            certificates(keys, arguments)?;
             println!("certificates are renewed");
+            if let Some(url) = &arguments.admin_url
+                && let Err(error) = servers::read_again(url, &arguments.servers).await
+            {
+                // It may just be away; the certificate of before is good for weeks.
+                note(&format!(
+                    "the database did not read its certificate: {error:#}"
+                ));
+            }
         }
         if made > 0 {
             println!("{made} tokens are renewed");

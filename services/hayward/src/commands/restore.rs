@@ -48,7 +48,7 @@ pub async fn run(out: Output, state: Option<PathBuf>, arguments: Arguments) -> a
     };
     let saved = Saved::open(from)?;
     // Nobody starts a fleet here meanwhile.
-    let _lock = match arguments.which.given() {
+    let _lock = match arguments.which.given()? {
         Some(_) => None,
         None => Some(State::open(&state).context("a restore is for a fleet that is stopped")?),
     };

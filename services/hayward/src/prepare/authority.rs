@@ -34,25 +34,50 @@ const KEY: &str = "tls/ca.key";
 /// # Errors
 /// When a name cannot stand in a certificate, or something cannot be read or written.
 pub fn certificates(keys: &Keys, names: &[String]) -> anyhow::Result<()> {
-    let issuer = authority(keys)?;
     for (service, _) in SERVICES {
-        let mut all = vec![service.to_owned(), "localhost".to_owned()];
-        all.extend(["127.0.0.1", "::1"].map(str::to_owned));
-        all.extend(names.iter().cloned());
-        let mut params = CertificateParams::new(all).context("a name in a certificate")?;
-        params.distinguished_name = rcgen::DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, service);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        lasting(&mut params, CERTIFICATE_DAYS);
-        let key = KeyPair::generate()?;
-        let certificate = params.signed_by(&key, &issuer)?;
+        let made = issue(
+            keys,
+            service,
+            (names_of(service, names), KeyPair::generate()?),
+        )?;
         let file = |kind: &str| keys.dir().join(format!("tls/{service}.{kind}"));
         // Between the two writes they do not fit, which a service that reads now sees and waits.
-        write_whole(&file("key"), &key.serialize_pem(), 0o600)?;
-        write_whole(&file("pem"), &certificate.pem(), 0o644)?;
+        write_whole(&file("key"), &made.key, 0o600)?;
+        write_whole(&file("pem"), &made.certificate, 0o644)?;
     }
     Ok(())
+}
+
+/// A key and the certificate over it, as PEM.
+pub(super) struct Issued {
+    pub key: String,
+    pub certificate: String,
+}
+
+/// What a program is reached by: its name, this machine, and others.
+pub(super) fn names_of(name: &str, others: &[String]) -> Vec<String> {
+    let own = [name, "localhost", "127.0.0.1", "::1"].map(str::to_owned);
+    own.into_iter().chain(others.iter().cloned()).collect()
+}
+
+/// Makes what is missing of the authority, and has it sign.
+pub(super) fn issue(
+    keys: &Keys,
+    name: &str,
+    (all, key): (Vec<String>, KeyPair),
+) -> anyhow::Result<Issued> {
+    let issuer = authority(keys)?;
+    let mut params = CertificateParams::new(all).context("a name in a certificate")?;
+    params.distinguished_name = rcgen::DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    lasting(&mut params, CERTIFICATE_DAYS);
+    let certificate = params.signed_by(&key, &issuer)?.pem();
+    Ok(Issued {
+        key: key.serialize_pem(),
+        certificate,
+    })
 }
 
 /// Makes another authority, beside which the one of before is still believed. Certificates are
