@@ -3,16 +3,23 @@
 # The runtime comes first, so that `--target runtime` makes it without compiling anything: see
 # `just images`, which puts binaries built outside on top of it.
 FROM debian:bookworm-slim AS runtime
+# `hayward backup` and `restore` call the client programs of Postgres. Their package would bring
+# Perl along; the programs alone need two libraries.
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends ca-certificates \
-    && rm -rf /var/lib/apt/lists/*
+    && apt-get install -y --no-install-recommends ca-certificates libpq5 libreadline8 \
+    && cd /tmp && apt-get download postgresql-client-15 \
+    && dpkg -x postgresql-client-15_*.deb client \
+    && cd client/usr/lib/postgresql/15/bin \
+    && install -D -t /usr/lib/postgresql/15/bin pg_dump pg_restore psql \
+    && rm -rf /tmp/client /tmp/postgresql-client-15_*.deb /var/lib/apt/lists/*
 # The number is fixed because volumes remember owners by number.
 RUN groupadd --system --gid 7400 hayward \
     && useradd --system --uid 7400 --gid hayward --home-dir /state --no-create-home hayward \
-    && install -d -o hayward -g hayward -m 0700 /keys /state
+    && install -d -o hayward -g hayward -m 0700 /keys /state /backups
 # S3: programs that find this refuse `allow_insecure`.
 RUN install -D -m 0444 /dev/null /usr/share/hayward/release
-COPY docker/first-start.sh docker/prepare.sh docker/renew.sh /usr/local/lib/hayward/
+COPY docker/first-start.sh docker/prepare.sh docker/renew.sh docker/pg_hba.conf \
+    /usr/local/lib/hayward/
 USER hayward
 WORKDIR /state
 CMD ["hayward", "--help"]

@@ -1,10 +1,13 @@
 #!/bin/sh
 # Runs once, as root, before anything else of the compose stack: makes the database password where
-# there is none and gives each volume to the account that uses it. Running it again changes nothing.
+# there is none, the authority with the keys of those who are not ours, and gives each volume to the
+# account that uses it. Running it again changes nothing but certificates, which are made anew.
 #
 # /secrets  postgres-password for the account of the postgres image (999), admin.url for `prepare`
 # /secrets-grafana  password of the admin of the boards, for the account of its image (472)
 # /own/*    volumes that belong to the unprivileged account of this image
+# /own/keys-postgres, /own/keys-collector  what these show of themselves: the key belongs to the
+#           account of their image (999, 10001), and the certificate is put beside it by `prepare`
 set -eu
 umask 077
 
@@ -18,7 +21,9 @@ password_in() { # file
 
 password_in /secrets/postgres-password
 password=$(cat /secrets/postgres-password)
-printf 'postgres://postgres:%s@postgres:5432/hayward' "$password" >/secrets/admin.url
+# The authority where `prepare`, `renew` and the command line see it.
+printf 'postgres://postgres:%s@postgres:5432/hayward?sslmode=verify-full&sslrootcert=%s' \
+  "$password" /keys/tls/ca.pem >/secrets/admin.url
 chown 999:999 /secrets/postgres-password
 chown hayward:hayward /secrets/admin.url
 chmod 0400 /secrets/postgres-password /secrets/admin.url
@@ -33,8 +38,26 @@ chmod 0400 /secrets-grafana/password
 cp /secrets-grafana/password /own/keys/grafana.password
 chown hayward:hayward /own/keys/grafana.password
 
+# Postgres speaks TLS from its first start on, before there is a database to prepare.
+hayward prepare --keys /own/keys --certificate postgres=/own/keys-postgres \
+  --certificate otel-collector=/own/keys-collector >/dev/null
+chown -R hayward:hayward /own/keys
+
+key_for() { # account volume name
+  install -o "$1" -g "$1" -m 0400 "/own/keys/tls/$3.key" "$2/$3.key.new"
+  mv -f "$2/$3.key.new" "$2/$3.key"
+}
+key_for 999 /own/keys-postgres postgres
+key_for 10001 /own/keys-collector otel-collector
+install -m 0444 /usr/local/lib/hayward/pg_hba.conf /own/keys-postgres/pg_hba.conf
+
 for volume in /own/*; do
+  case $volume in
+    # Another account passes through.
+    /own/keys-postgres | /own/keys-collector) mode=0711 ;;
+    *) mode=0700 ;;
+  esac
   chown hayward:hayward "$volume"
-  chmod 0700 "$volume"
+  chmod "$mode" "$volume"
 done
 echo "secrets and volumes are ready"

@@ -19,7 +19,8 @@ asks=/own/keys-prometheus
 # In the environment and not among the arguments, which every process on the host can read.
 HAYWARD_ADMIN_URL=$(cat /secrets/admin.url)
 export HAYWARD_ADMIN_URL
-hayward prepare --keys /own/keys --user ada --user ben "$@"
+hayward prepare --keys /own/keys --user ada --user ben \
+  --certificate postgres=/own/keys-postgres --certificate otel-collector=/own/keys-collector "$@"
 
 give() { # volume file...
   to=/own/keys-$1

@@ -2,9 +2,9 @@
 # The compose stack under harm, by the engine of this machine: while a client submits jobs all the
 # time, certificates are renewed, each service is replaced, each is killed, Postgres is restarted,
 # and leaders die whose replicas take over. Says how long each took, that no submission failed and
-# no job was lost; and looks at what confines the containers and at what the roles of the database
-# may. A Prometheus asks the services all the while, and in the end has an answer to what the boards
-# ask.
+# no job was lost; and looks at what confines the containers, at how the database is reached and at
+# what its roles may. A Prometheus asks the services all the while, and in the end has an answer to
+# what the boards ask.
 #
 #   tests/stack.sh              HAYWARD_TEST_SECONDS bounds each wait (default 120),
 #                               HAYWARD_TEST_GOAL the goals of G2 and G3 (default 10 s)
@@ -177,7 +177,8 @@ crossing() {
     other=blocklist
     [ "$role" != blocklist ] || other=rm_scheduler
     address=$(docker exec "$(containers "${service%:*}")" cat "/keys/database/$role.url")
-    address=${address%%\?*} # what follows is for the services' own driver
+    # What follows is for the services' own driver; the tool of Postgres would find TLS by itself.
+    address=${address%%\?*}
     cat >"$scratch/crossing" <<SQL
 select * from $other.writer;
 update $other.writer set epoch = epoch + 1;
@@ -206,6 +207,62 @@ SQL
   echo "no service's role reads or changes what is another's, makes tables or becomes somebody else"
 }
 
+# S25: every session of a service is encrypted, and whoever is not, or believes somebody else, has
+# none.
+sessions_encrypted() {
+  docker exec "$(containers postgres)" psql -XtA -U postgres -d hayward -c "
+    select application_name, bool_and(ssl) and min(version) >= 'TLSv1.2'
+      from pg_stat_ssl join pg_stat_activity using (pid)
+     where client_addr is not null and application_name like 'hayward %' group by 1 order by 1" |
+    tr '\n' ' '
+}
+
+encrypted() {
+  part "TLS to the database"
+  local said wanted='' service
+  for service in blocklist container_manager job_converter node_status rm_scheduler; do
+    wanted+="hayward $service|t "
+  done
+  all_encrypted() { [ "$(sessions_encrypted)" = "$wanted" ]; }
+  until_true "sessions of all five services, and all encrypted" all_encrypted
+  # Into the server by its network, with the right password.
+  said=$(docker exec "$(containers blocklist)" cat /keys/database/blocklist.url)
+  said=$(ADDRESS="${said%%\?*}?sslmode=disable" docker exec -i -e ADDRESS "$(containers postgres)" \
+    sh -c 'psql -XtA -c "select 1" "$ADDRESS" 2>&1') || true
+  case $said in
+    *"no pg_hba.conf entry"*"no encryption"*) ;;
+    *) fail "a connection without TLS was not refused: $said" ;;
+  esac
+  # A service with another authority, with another name for the server, and without TLS.
+  said=$(stack run --rm -T --no-deps blocklist sh -c '
+    hayward prepare --keys /tmp/other >/dev/null
+    ip=$(getent hosts postgres | cut -d " " -f 1)
+    for change in s#%2Fkeys%2F#/tmp/other/# s#@postgres:#@$ip:# s#verify-full#require#; do
+      sed "$change" /keys/database/blocklist.url >/tmp/url
+      HAYWARD_DATABASE_URL_FILE=/tmp/url timeout 20 hayward-blocklist 2>&1
+    done' 2>&1) || true
+  local words
+  for words in "is not signed by an authority in /tmp/other/tls/ca.pem" \
+    "its certificate is for postgres" "its address says .require.: add"; do
+    echo "$said" | grep -q "$words" || fail "not told: $words; but: $said"
+  done
+  case $said in *listening*) fail "a service started without a database to believe: $said" ;; esac
+  echo "without TLS, with another authority or another name nobody gets in, and is told why"
+}
+
+# What the database shows of itself, asked as its clients do.
+certificate_of_database() {
+  python3 -c 'import socket, ssl, sys
+plain = socket.create_connection((sys.argv[1], 5432), 5)
+plain.sendall(bytes([0, 0, 0, 8, 4, 210, 22, 47]))
+assert plain.recv(1) == b"S"
+context = ssl._create_unverified_context()
+with context.wrap_socket(plain) as made:
+    print(ssl.DER_cert_to_PEM_cert(made.getpeercert(True)))' \
+    "$(docker inspect -f '{{range .NetworkSettings.Networks}}{{.IPAddress}}{{end}}' \
+      "$(containers postgres)")"
+}
+
 # What a service shows of itself to whoever connects.
 certificate() { # service port
   python3 -c 'import ssl, sys
@@ -221,6 +278,7 @@ renew_certificates() {
   for service in "${services[@]}"; do
     certificate "${service%:*}" "${service#*:}" >"$scratch/${service%:*}.pem"
   done
+  certificate_of_database >"$scratch/postgres.pem"
   begun=$(now)
   stack run --rm -T prepare >/dev/null 2>&1 || fail "prepare again"
   shows_another() {
@@ -230,8 +288,12 @@ renew_certificates() {
     until_true "${service%:*} shows another" shows_another "${service%:*}" "${service#*:}" \
       >/dev/null
   done
+  database_shows_another() {
+    [ "$(certificate_of_database)" != "$(cat "$scratch/postgres.pem")" ]
+  }
+  until_true "the database shows another" database_shows_another >/dev/null
   [ "$(stack ps -q | sort)" = "$ids" ] || fail "containers were replaced"
-  echo "all five show other certificates, $(took "$begun") s after they were asked for"
+  echo "all five and the database show other certificates: after $(took "$begun") s"
 }
 
 roll() {
@@ -306,7 +368,7 @@ kill_each() {
     begun=$(now)
     crash "$id" hayward-job-con
     until_true "job-converter led by one of them" one_of_them_leads >/dev/null
-    echo "job-converter killed, one of them leads: after $(took "$begun") s"
+    within_goal "job-converter killed, one of them leads (G2)" "$begun"
     until_true "job-converter restarted" restarted "$id" 1 >/dev/null
     tell_submitter
     until_true "job-converter is back" alive "$(port_of "$id" 7400)" >/dev/null
@@ -367,6 +429,7 @@ take_over() { # service port
 bring_up
 observed
 confined
+encrypted
 crossing
 tell_submitter
 python3 tests/compose/submit.py "$scratch/user-ada" "$scratch/addresses" "$scratch/ca.pem" \
