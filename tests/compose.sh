@@ -2,16 +2,38 @@
 # The compose stack, from nothing to work that ran: brings it up under a project of its own on free
 # ports, waits until every service is ready and every node healthy, submits one job through the
 # command line in a container and one with curl from the host, reads what both printed, checks that
-# no agent sees another's secrets, saves the database and puts it back, and takes everything down
-# again with its volumes.
+# no agent sees another's secrets, asks Prometheus what it heard of all of them over TLS, saves the
+# database and puts it back, and takes everything down again with its volumes.
 #
 #   tests/compose.sh            HAYWARD_TEST_SECONDS bounds each wait (default 120)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 . tests/compose/common.sh
+export COMPOSE_FILE=docker-compose.yml:tests/compose/collector.yml PROMETHEUS_VERSION=v2.42.0
+
+# Something takes the place of the collector, whose image comes from a registry; Prometheus, its
+# settings, the networks and the certificates are those of the stack.
+watched=no
+if docker image inspect "prom/prometheus:$PROMETHEUS_VERSION" >/dev/null 2>&1; then
+  watched=yes
+  docker build -q -t hayward-test/collector:1 -f - tests/compose >/dev/null 2>&1 <<'DOCKERFILE' ||
+FROM debian:bookworm-slim
+RUN apt-get update -qq \
+    && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3 \
+    && rm -rf /var/lib/apt/lists/*
+COPY collector.py /collector.py
+USER 10001:10001
+ENTRYPOINT ["python3", "/collector.py"]
+DOCKERFILE
+    fail "the image of what stands for the collector"
+fi
 
 bring_up
+if [ $watched = yes ]; then
+  stack --profile observability up -d --no-deps otel-collector prometheus >/dev/null 2>&1 ||
+    fail "the observers"
+fi
 
 echo "refuses strangers"
 status=$(curl -s -m 10 --cacert "$scratch/ca.pem" -o /dev/null -w '%{http_code}' "$jobs/v1/jobs") ||
@@ -51,6 +73,27 @@ echo "an agent sees its own token and no key"
 seen=$(stack exec -T node-1 find /keys -type f)
 [ "$(echo $seen | tr ' ' '\n' | sort | tr '\n' ' ')" = \
   "/keys/tls/ca.pem /keys/tokens/agent-node-1.token " ] || fail "node-1 sees: $seen"
+
+# What was told over TLS, taken up where the boards look for it.
+heard_of() { # expression count
+  curl -fsS -m 5 -G --data-urlencode "query=$1" "http://$prometheus/api/v1/query" |
+    grep -q "\"$2\"\]"
+}
+if [ $watched = yes ]; then
+  prometheus=$(docker port "$(stack --profile observability ps -q prometheus)" 9090/tcp | head -n 1)
+  until_true "Prometheus asks the collector" heard_of 'up{job="hayward"}' 1
+  until_true "five services and three agents are heard of by way of the collector" heard_of \
+    'count(count by (job, instance) ({service_name=~"hayward-.+", service_version!=""}))' 8
+  boards() { python3 tests/compose/boards.py "$prometheus" >"$scratch/boards" 2>&1; }
+  begun=$SECONDS
+  until boards; do
+    [ $((SECONDS - begun)) -lt "$patience" ] || { cat "$scratch/boards"; fail "boards are empty"; }
+    sleep 1
+  done
+  grep . "$scratch/boards"
+else
+  echo "SKIPPED: what Prometheus hears; no image of it (docker/base-images.sh prometheus)"
+fi
 
 echo "a backup of the database, over TLS, and back"
 keeper() { stack run --rm -T keeper hayward "$@"; }
