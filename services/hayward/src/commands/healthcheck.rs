@@ -190,8 +190,10 @@ mod tests {
         run(&arguments(url, Some(file.clone()))).unwrap();
 
         let (url, _) = locked_server();
-        let told = run(&arguments(url.clone(), Some(file))).unwrap_err();
+        let told = run(&arguments(url, Some(file))).unwrap_err();
         assert!(format!("{told:#}").contains("certificate"), "{told:#}");
+        // Each of them answers once.
+        let (url, _) = locked_server();
         let told = run(&arguments(url, None)).unwrap_err().to_string();
         assert!(told.contains("--ca"), "{told}");
     }
