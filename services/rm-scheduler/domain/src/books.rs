@@ -23,6 +23,7 @@ use crate::{
     cap::{self, Cap},
     forest::Forest,
     kept::Kept,
+    marks::Marks,
     plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
     register::{Asked, Register, Share, Station},
     room::Room,
@@ -39,6 +40,7 @@ pub(crate) use rows::{Machine, Request, Spoken};
 pub(crate) struct Desk {
     machines: Kept<Machine>,
     requests: Kept<Request>,
+    leaving: Marks,
     sets: Sets,
 }
 
@@ -50,7 +52,7 @@ pub(crate) struct Books<'a> {
     pub machines: Kept<Machine>,
     pub held: &'a [Share],
     /// By share: told to leave, before this round or in it.
-    pub leaving: Vec<bool>,
+    pub leaving: Marks,
     pub classes: Vec<ClassBook<'a>>,
     pub requests: Kept<Request>,
     pub pending: Vec<Pending<'a>>,
@@ -251,7 +253,7 @@ impl<'a> Books<'a> {
             .machine
             .is_none_or(|machine| self.station(machine).node.lost);
         if !self.leaving[held] {
-            self.leaving[held] = true;
+            self.leaving.insert(held);
             if let Some(machine) = share.machine {
                 self.machines[machine].stirred = true;
             }

@@ -171,12 +171,7 @@ impl Budget {
             return None;
         }
         let forest = books.forest;
-        let mut quanta = vec![0_u64; forest.len()];
-        for station in &books.register.machines {
-            if let Some(pool) = station.pool {
-                quanta[pool] = quanta[pool].saturating_add(station.order);
-            }
-        }
+        let quanta = books.register.all_quanta.clone();
         let mut trees = vec![0_u64; forest.len()];
         for (pool, quanta) in quanta.iter().enumerate() {
             let tree = &mut trees[forest.root(pool)];

@@ -36,11 +36,7 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
     if potential.is_empty() {
         return;
     }
-    let mut prospects = std::mem::take(&mut books.sets.prospects);
-    prospects.follow(books);
-    #[cfg(test)]
-    prospects.assert_recounted(books);
-    books.sets.prospects = prospects;
+    books.follow_prospects();
     let actual = actually_needy(books, &potential);
     for need in &actual {
         books.requests[need.request].actually_needy = true;
@@ -51,7 +47,7 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
-    let spacious = spacious(books, &actual);
+    let spacious = spacious(books, tree, &actual);
     for need in actual.into_iter().take(helped) {
         let given = take::from_donors(books, &spacious, need.request, need.processes);
         //
@@ -62,13 +58,26 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
     }
 }
 
-/// Nodes where enough room for any of them comes by itself.
-fn spacious(books: &Books, needs: &[Need]) -> Marks {
+impl Books<'_> {
+    /// Brings what will be free to what is decided so far.
+    pub fn follow_prospects(&mut self) {
+        let mut prospects = std::mem::take(&mut self.sets.prospects);
+        prospects.follow(self);
+        #[cfg(test)]
+        prospects.assert_recounted(self);
+        self.sets.prospects = prospects;
+    }
+}
+
+/// Open nodes where enough room for any of them comes by itself.
+fn spacious(books: &Books, tree: usize, needs: &[Need]) -> Marks {
     let orders = needs.iter().map(|need| books.requests[need.request].order);
     let mut spacious = Marks::default();
     if let Some(least) = orders.min() {
-        let nodes = 0..books.machines.len();
-        spacious.extend(nodes.filter(|at| books.coming_order(*at) >= least));
+        for pool in books.forest.subtree(tree) {
+            let nodes = books.sets.prospects.with(*pool, least);
+            spacious.extend(nodes.map(|(_, at)| at));
+        }
     }
     spacious
 }

@@ -127,11 +127,8 @@ impl<'a> Explainer<'a> {
         if books.demand(at).is_picky() {
             return nearest(books, at);
         }
-        let shape = shape(books, at);
-        *self
-            .nearest
-            .entry(shape)
-            .or_insert_with(|| nearest(books, at))
+        let known = self.nearest.entry(shape(books, at));
+        *known.or_insert_with(|| nearest_alike(books, at))
     }
 
     fn largest(&mut self, books: &Books<'a>, at: usize) -> u64 {
@@ -151,6 +148,17 @@ fn shape<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
     let request = &books.requests[at];
     let fair = books.policy(at) == Some(Policy::FairShare);
     (books.home(at), fair, request.order, books.size(at))
+}
+
+/// For all of its shape: by what will be free and is meant for nobody.
+fn nearest_alike(books: &Books, at: usize) -> Option<(usize, u64)> {
+    let (home, order) = (books.home(at)?, books.requests[at].order);
+    let pools = match books.policy(at)? {
+        Policy::FairShare => books.forest.subtree(home),
+        Policy::FixedShare => std::slice::from_ref(&home),
+        Policy::Reserve => return nearest(books, at),
+    };
+    books.sets.prospects.nearest(books, pools, order)
 }
 
 /// By what will be free once everything that leaves has left.

@@ -110,6 +110,7 @@ impl Rounds {
             // soon as it is carried out, so its rows are missed the least.
             books.sets.parties = Parties::default();
         }
+        books.follow_prospects();
         // 9. Why each has what it has, and what the next round has to know.
         let (verdicts, shares) = if self.silent {
             <(BTreeMap<WorkId, Verdict>, Option<ShareNews>)>::default()

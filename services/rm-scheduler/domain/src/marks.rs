@@ -1,5 +1,7 @@
 //! Sets of small numbers.
 
+use std::ops::Index;
+
 /// Cheap to fill, to walk over and to empty.
 #[derive(Default)]
 pub(crate) struct Marks {
@@ -44,6 +46,14 @@ impl Marks {
         for at in self.listed.drain(..) {
             self.is_marked[at] = false;
         }
+    }
+}
+
+impl Index<usize> for Marks {
+    type Output = bool;
+
+    fn index(&self, at: usize) -> &bool {
+        self.is_marked.get(at).unwrap_or(&false)
     }
 }
 

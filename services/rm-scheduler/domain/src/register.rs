@@ -45,8 +45,9 @@ pub(crate) struct Register {
     pub kinds_moved: bool,
     /// Nodes of pools in which any node has gpus.
     pub packable: Vec<usize>,
-    /// By pool: quanta of the nodes that take work.
+    /// By pool: quanta of the nodes that take work, and of all.
     pub open_quanta: Vec<u64>,
+    pub all_quanta: Vec<u64>,
     /// Shares that have to leave whatever anybody is due.
     pub faulty: BTreeSet<usize>,
     /// Shares that are never taken back.

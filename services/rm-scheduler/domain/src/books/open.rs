@@ -49,6 +49,9 @@ impl<'a> Books<'a> {
             });
             desk.sets.parties.splice(&register.splices);
         }
+        let mut leaving = std::mem::take(&mut desk.leaving);
+        leaving.clear();
+        leaving.extend(register.leaving.iter().copied());
         let mut books = Self {
             snapshot,
             settings,
@@ -56,7 +59,7 @@ impl<'a> Books<'a> {
             forest: &register.forest,
             machines,
             held: &register.shares,
-            leaving: leaving(register),
+            leaving,
             classes: classes.collect(),
             requests,
             pending: Vec::new(),
@@ -93,6 +96,7 @@ impl<'a> Books<'a> {
     pub fn close(&mut self, desk: &mut Desk) {
         desk.requests = std::mem::take(&mut self.requests);
         desk.machines = std::mem::take(&mut self.machines);
+        desk.leaving = std::mem::take(&mut self.leaving);
         desk.sets = std::mem::take(&mut self.sets);
     }
 
@@ -208,11 +212,3 @@ impl<'a> Books<'a> {
     }
 }
 
-/// Told to leave before this round, by share.
-fn leaving(register: &Register) -> Vec<bool> {
-    let mut leaving = vec![false; register.shares.len()];
-    for at in &register.leaving {
-        leaving[*at] = true;
-    }
-    leaving
-}

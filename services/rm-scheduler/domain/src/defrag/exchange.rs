@@ -23,6 +23,7 @@ pub(crate) fn exchange(books: &mut Books, tree: usize) {
     let Some(least) = waiting.iter().map(|at| books.requests[*at].order).min() else {
         return;
     };
+    books.follow_prospects();
     let mut places = places(books, tree, least);
     let mut hopeless = BTreeSet::new();
     let mut left = EXCHANGES;
@@ -121,17 +122,14 @@ fn may_move(books: &Books, held: usize, owner: usize) -> bool {
 
 /// Nodes whose free room could come together with that of another to hold this order.
 fn places(books: &Books, tree: usize, order: u64) -> Vec<Place> {
-    let open = (0..books.machines.len()).filter(|at| {
-        let machine = &books.machines[*at];
-        books.in_tree(*at, tree) && machine.is_schedulable() && machine.promised_to.is_none()
-    });
-    let free: Vec<(usize, u64)> = open.map(|at| (at, books.coming_order(at))).collect();
-    let most = free.iter().map(|(_, free)| *free).max().unwrap_or(0);
-    let enough = |(_, free): &&(usize, u64)| *free > 0 && free.saturating_add(most) >= order;
-    free.iter()
-        .filter(enough)
-        .map(|(at, _)| Place::of(books, *at))
-        .collect()
+    let (pools, prospects) = (books.forest.subtree(tree), &books.sets.prospects);
+    let is_own = |at: &usize| books.machines[*at].promised_to.is_none();
+    let most = pools.iter().map(|pool| prospects.most(*pool)).max();
+    let least = order.saturating_sub(most.unwrap_or(0));
+    let enough = pools.iter().flat_map(|pool| prospects.with(*pool, least));
+    let mut enough: Vec<usize> = enough.map(|(_, at)| at).filter(is_own).collect();
+    enough.sort_unstable();
+    enough.into_iter().map(|at| Place::of(books, at)).collect()
 }
 
 /// One process leaves `from` for `to`, and those it displaces there take its place.

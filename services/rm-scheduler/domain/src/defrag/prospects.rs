@@ -1,5 +1,8 @@
 //! How much will be free on nodes once everything that leaves has left: nodes that come to the same
-//! are counted together. Kept from round to round, as [`FreeNodes`](crate::what_of::FreeNodes) are.
+//! are counted together, and those where anything will be are found by how much. Kept from round to
+//! round, as [`FreeNodes`](crate::what_of::FreeNodes) are.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use rustc_hash::FxHashMap;
 
@@ -11,6 +14,8 @@ type Prospect = (usize, u64, bool);
 #[derive(Default)]
 pub(crate) struct Prospects {
     alike: FxHashMap<Prospect, u64>,
+    /// By pool: nodes where something will be free, by how much.
+    holes: Vec<BTreeMap<u64, BTreeSet<usize>>>,
     /// By node.
     filed: Vec<Option<Prospect>>,
 }
@@ -21,6 +26,8 @@ impl Prospects {
             self.alike.clear();
             self.filed.clear();
             self.filed.resize(books.machines.len(), None);
+            self.holes.clear();
+            self.holes.resize_with(books.forest.len(), BTreeMap::new);
             (0..books.machines.len()).for_each(|at| self.file(books, at));
         } else {
             books.machines.stirred().for_each(|at| self.file(books, at));
@@ -38,22 +45,80 @@ impl Prospects {
         alike.map(|(prospect, nodes)| (*prospect, *nodes))
     }
 
+    /// Open nodes of a pool where at least so many quanta will be free, and at least one, with how
+    /// many; those with the least first.
+    pub fn with(&self, pool: usize, least: u64) -> impl DoubleEndedIterator<Item = (u64, usize)> {
+        let rows = self.holes[pool].range(least..);
+        rows.flat_map(|(hole, nodes)| nodes.iter().map(|at| (*hole, *at)))
+    }
+
+    /// The most quanta that will be free on one node of a pool.
+    pub fn most(&self, pool: usize) -> u64 {
+        let last = self.holes[pool].last_key_value();
+        last.map_or(0, |(hole, _)| *hole)
+    }
+
+    /// Of these pools the open node where the least is lacking to so many quanta, of nodes that
+    /// have as many at all; ties end with its number. With what is lacking.
+    pub fn nearest(&self, books: &Books, pools: &[usize], order: u64) -> Option<(usize, u64)> {
+        let enough = pools.iter().flat_map(|pool| {
+            let rows = self.holes[*pool].range(order.max(1)..);
+            rows.filter_map(|(_, nodes)| nodes.first())
+        });
+        if let Some(first) = enough.min() {
+            return Some((*first, 0));
+        }
+        let large = |at: usize| books.machines[at].order >= order;
+        let of_pool = |pool: &usize| {
+            let mut rows = self.holes[*pool].iter().rev();
+            rows.find_map(|(hole, nodes)| {
+                let at = nodes.iter().copied().find(|at| large(*at))?;
+                Some((order - hole, at))
+            })
+        };
+        let partly = pools.iter().filter_map(of_pool).min();
+        let (lacking, at) = partly.or_else(|| {
+            let is_full = |filed: &Option<Prospect>| {
+                filed.is_some_and(|(pool, hole, _)| hole == 0 && pools.contains(&pool))
+            };
+            let full = self.filed.iter().enumerate().filter(|(_, it)| is_full(it));
+            let at = full.map(|(at, _)| at).find(|at| large(*at))?;
+            Some((order, at))
+        })?;
+        Some((at, lacking))
+    }
+
     fn file(&mut self, books: &Books, at: usize) {
         let now = prospect(books, at);
         let before = std::mem::replace(&mut self.filed[at], now);
         if before == now {
             return;
         }
-        if let Some(before) = before
-            && let Some(nodes) = self.alike.get_mut(&before)
-        {
+        if let Some(before) = before {
+            self.forget(before, at);
+        }
+        if let Some(now) = now {
+            *self.alike.entry(now).or_default() += 1;
+            let (pool, hole, _) = now;
+            if hole > 0 {
+                self.holes[pool].entry(hole).or_default().insert(at);
+            }
+        }
+    }
+
+    fn forget(&mut self, before: Prospect, at: usize) {
+        if let Some(nodes) = self.alike.get_mut(&before) {
             *nodes -= 1;
             if *nodes == 0 {
                 self.alike.remove(&before);
             }
         }
-        if let Some(now) = now {
-            *self.alike.entry(now).or_default() += 1;
+        let (pool, hole, _) = before;
+        if let Some(nodes) = self.holes[pool].get_mut(&hole) {
+            nodes.remove(&at);
+            if nodes.is_empty() {
+                self.holes[pool].remove(&hole);
+            }
         }
     }
 
@@ -61,10 +126,19 @@ impl Prospects {
     #[cfg(test)]
     pub fn assert_recounted(&self, books: &Books) {
         let mut alike = FxHashMap::<_, u64>::default();
-        for prospect in (0..books.machines.len()).filter_map(|at| prospect(books, at)) {
-            *alike.entry(prospect).or_default() += 1;
+        let mut holes = BTreeSet::new();
+        for (at, (pool, hole, whole)) in
+            (0..books.machines.len()).filter_map(|at| Some((at, prospect(books, at)?)))
+        {
+            *alike.entry((pool, hole, whole)).or_default() += 1;
+            holes.extend((hole > 0).then_some((pool, hole, at)));
         }
         assert_eq!(self.alike, alike, "nodes that come to the same");
+        let known = (0..self.holes.len()).flat_map(|pool| {
+            let with = self.with(pool, 0);
+            with.map(move |(hole, at)| (pool, hole, at))
+        });
+        assert_eq!(known.collect::<BTreeSet<_>>(), holes, "nodes by what will be free");
     }
 }
 

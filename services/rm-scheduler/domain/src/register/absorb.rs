@@ -82,6 +82,9 @@ impl Register {
         for (name, node) in &snapshot.nodes {
             self.machine_at.insert(name.clone(), self.machines.len());
             let station = self.station(name, node);
+            if let Some(pool) = station.pool {
+                self.all_quanta[pool] += station.order;
+            }
             self.machines.push(station);
         }
         self.note_packable();
@@ -130,6 +133,7 @@ impl Register {
             .map(|pool| pool.quantum.as_ref())
             .collect();
         self.open_quanta = vec![0; self.forest.len()];
+        self.all_quanta = vec![0; self.forest.len()];
         self.quanta = (0..self.forest.len())
             .map(|pool| own[self.forest.root(pool)].unwrap_or(&snapshot.quantum))
             .cloned()
@@ -176,7 +180,14 @@ impl Register {
         let mut station = self.station(name, node);
         station.held = std::mem::take(&mut self.machines[at].held);
         let gpus = |of: &Station| (of.pool, of.node.capacity.gpu_milli > 0);
-        let moved = gpus(&station) != gpus(&self.machines[at]);
+        let before = &self.machines[at];
+        let moved = gpus(&station) != gpus(before);
+        if let Some(pool) = before.pool {
+            self.all_quanta[pool] -= before.order;
+        }
+        if let Some(pool) = station.pool {
+            self.all_quanta[pool] += station.order;
+        }
         self.machines[at] = station;
         if moved {
             self.note_packable();
