@@ -7,6 +7,7 @@
 //! and those of `spending`.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_domain::snapshot::outside::Moved;
@@ -199,7 +200,7 @@ pub fn restore(lines: &Lines) -> Carried {
     };
     for line in lines.values().cloned() {
         match line {
-            Line::Needy { work } => drop(carried.needy.insert(work)),
+            Line::Needy { work } => drop(Arc::make_mut(&mut carried.needy).insert(work)),
             Line::Ended { work } => drop(carried.ended.insert(work)),
             Line::Upgrade { work, order } => drop(carried.upgrades.insert(work, order)),
             Line::Claim { work, nodes } => drop(carried.claims.insert(work, nodes)),

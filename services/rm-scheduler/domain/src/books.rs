@@ -12,6 +12,7 @@ mod sets;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
+    sync::{Arc, atomic::AtomicBool},
 };
 
 use hayward_vocabulary::{AllocationId, Size, UserName, WorkId};
@@ -26,6 +27,7 @@ use crate::{
     marks::Marks,
     plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
     register::{Asked, Register, Share, Station},
+    rest::Outcome,
     room::Room,
     settings::Settings,
     snapshot::{Class, Policy, Snapshot},
@@ -41,8 +43,13 @@ pub(crate) struct Desk {
     machines: Kept<Machine>,
     requests: Kept<Request>,
     leaving: Marks,
+    outcomes: Vec<Outcome>,
+    needy: Needy,
     sets: Sets,
 }
+
+/// Who is needy, as it was carried over last, and their numbers.
+type Needy = (Arc<BTreeSet<WorkId>>, Vec<usize>);
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
@@ -62,8 +69,6 @@ pub(crate) struct Books<'a> {
     /// round [C-5].
     pub fixed_used: FxHashMap<&'a UserName, u64>,
     pub fixed_used_in: FxHashMap<(&'a UserName, &'a str), u64>,
-    /// For the next round.
-    pub needy: BTreeSet<usize>,
     pub deficits: crate::snapshot::Deficits,
     /// What each group of classes could be counted for, and was; by the first class of the group.
     pub turns: Vec<(usize, crate::plan::Turn)>,
@@ -75,9 +80,10 @@ pub(crate) struct Books<'a> {
     pub changed_caps: BTreeMap<usize, (Cap, CapParts)>,
     /// By request: whole nodes kept for it (RESERVE).
     pub promised: BTreeMap<usize, Vec<usize>>,
-    /// Why work waits, as the step said that left it waiting. It is no part of the rows, or work
-    /// that waits would be stirred in every round.
-    pub waits: FxHashMap<usize, Reason>,
+    /// By tree.
+    pub outcomes: Vec<Outcome>,
+    /// Something was looked at in the tree at hand that passes by itself.
+    pub(crate) passes: AtomicBool,
     /// Work that waits because the budget does not allow to take back what it needs (B5).
     pub brakes: FxHashMap<usize, Brake>,
     /// Opened when something is to be taken back first.
@@ -309,6 +315,14 @@ impl<'a> Books<'a> {
                 .checked_rem(allocation.item_ms.unwrap_or(0))
                 .unwrap_or(spent),
             (false, _) => spent,
+        }
+    }
+
+    /// Notes what work is counted for. What stands already is not written, or all would be stirred
+    /// in every round.
+    pub fn count(&mut self, request: usize, processes: u64) {
+        if self.requests[request].counted != processes {
+            self.requests[request].counted = processes;
         }
     }
 

@@ -30,14 +30,17 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         return;
     }
     let potential = potentially_needy(books, tree);
-    books
-        .needy
-        .extend(potential.iter().map(|need| need.request));
+    let needy = potential.iter().map(|need| need.request);
+    books.outcomes[tree].needy.extend(needy);
     if potential.is_empty() {
         return;
     }
     books.follow_prospects();
     let actual = actually_needy(books, &potential);
+    if !actual.is_empty() {
+        // Donors go by the work they would lose.
+        books.passes();
+    }
     for need in &actual {
         books.requests[need.request].actually_needy = true;
     }
@@ -52,8 +55,7 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         let given = take::from_donors(books, &spacious, need.request, need.processes);
         //
         if books.requests[need.request].has() == 0 || given < need.processes {
-            let reason = Reason::WaitingForDefragmentation;
-            books.waits.insert(need.request, reason);
+            books.note_wait(need.request, Reason::WaitingForDefragmentation);
         }
     }
 }

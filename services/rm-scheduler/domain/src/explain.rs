@@ -12,8 +12,8 @@ use crate::{
     snapshot::Policy,
 };
 
-/// Home pool, whether pools below count, quanta and size of one process.
-type Shape<'a> = (Option<usize>, bool, u64, &'a Size);
+/// Home pool, policy, quanta and size of one process.
+type Shape<'a> = (Option<usize>, Option<Policy>, u64, &'a Size);
 
 /// Answers that many pieces of work share.
 #[derive(Default)]
@@ -146,8 +146,8 @@ impl<'a> Explainer<'a> {
 
 fn shape<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
     let request = &books.requests[at];
-    let fair = books.policy(at) == Some(Policy::FairShare);
-    (books.home(at), fair, request.order, books.size(at))
+    let policy = books.policy(at);
+    (books.home(at), policy, request.order, books.size(at))
 }
 
 /// For all of its shape: by what will be free and is meant for nobody.

@@ -1,6 +1,7 @@
 //! The round of the fair-share planner, as a table of contents.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hayward_vocabulary::{NodeName, WorkId};
 
@@ -15,9 +16,9 @@ use crate::{
     plan::{Plan, ShareNews, Shares, Verdict},
     reach,
     register::Register,
-    snapshot::{Carried, Policy, Snapshot},
+    snapshot::{Carried, Snapshot},
     tell::Known,
-    turns::{self, lacking_in_turn},
+    turns::{self, lacking_in_turn, reserved},
     vacate, what_of,
 };
 
@@ -117,8 +118,8 @@ impl Rounds {
         } else {
             self.known.tell(&books)
         };
-        let (grants, carried) = (books.grants(), carried(&books));
-        books.close(&mut self.desk);
+        let (grants, carried) = (books.grants(), carried(&mut books));
+        books.close(&mut self.desk, &carried.needy);
         let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
@@ -171,8 +172,12 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     how_much::count(books, tree);
     books.renew_claims(tree);
     ended(Phase::Count);
-    // 5. On which nodes.
     turns::renew(books, tree);
+    if books.begin_tree(tree) {
+        deficit::note(books, tree);
+        return;
+    }
+    // 5. On which nodes.
     what_of::place_counted(books, tree);
     ended(Phase::Place);
     // 6. Who has to make room.
@@ -193,11 +198,12 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
         what_of::lend_idle(books, tree);
     }
     deficit::note(books, tree);
+    books.end_tree(tree);
     ended(Phase::Lend);
 }
 
 /// 14.1
-fn carried(books: &Books) -> Carried {
+fn carried(books: &mut Books) -> Carried {
     let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
     let mut carried = Carried {
         needy: needy(books),
@@ -219,27 +225,41 @@ fn carried(books: &Books) -> Carried {
         return carried;
     }
     for at in books.requests.written() {
-        let request = &books.requests[at];
-        if request.ended {
+        if books.requests[at].ended {
             carried.ended.insert(books.id(at).clone());
         }
-        if configured && request.upgraded && books.policy(at) == Some(Policy::Reserve) {
+    }
+    for at in reserved(books).filter(|_| configured) {
+        let request = &books.requests[at];
+        if request.upgraded {
             carried.upgrades.insert(books.id(at).clone(), request.order);
         }
     }
     carried
 }
 
-/// by id. Who was needy before comes in that order and mostly still is, so there is hardly
-/// anything left to sort.
-fn needy(books: &Books) -> BTreeSet<WorkId> {
-    let mut before = Marks::default();
-    before.extend(books.was_needy.iter().copied());
-    let still = books.was_needy.iter().copied();
-    let still = still.filter(|at| books.needy.contains(at));
-    let fresh = books.needy.iter().copied();
-    let fresh = fresh.filter(|at| !before.contains(*at));
-    still.chain(fresh).map(|at| books.id(at).clone()).collect()
+/// Where the same are needy as before, they are not listed anew.
+fn needy(books: &mut Books) -> Arc<BTreeSet<WorkId>> {
+    let mut now = Marks::default();
+    for outcome in &books.outcomes {
+        now.extend(outcome.needy.iter().copied());
+    }
+    let before = &books.snapshot.carried.needy;
+    let is_same = before.len() == books.was_needy.len()
+        && now.listed().count() == before.len()
+        && books.was_needy.iter().all(|at| now.contains(*at));
+    if is_same {
+        return Arc::clone(before);
+    }
+    // Who was needy before comes by id and mostly still is, so there is hardly anything to sort.
+    let mut numbers = std::mem::take(&mut books.was_needy);
+    let mut known = Marks::default();
+    known.extend(numbers.iter().copied());
+    numbers.retain(|at| now.contains(*at));
+    numbers.extend(now.listed().filter(|at| !known.contains(*at)));
+    let names = numbers.iter().map(|at| books.id(*at).clone()).collect();
+    books.was_needy = numbers;
+    Arc::new(names)
 }
 
 /// W-14: room that was made is not cleared twice.

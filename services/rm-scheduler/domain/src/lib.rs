@@ -44,6 +44,7 @@ pub mod plan;
 mod reach;
 mod register;
 mod reserve;
+mod rest;
 mod room;
 pub mod settings;
 mod shares;

@@ -159,6 +159,7 @@ fn relieve_shrunken_nodes(books: &mut Books, tree: usize) {
         if !open || !is_over(books, at) {
             continue;
         }
+        books.passes();
         let name = &books.station(at).name;
         let detail = format!("node {name} shrank below what it holds");
         for held in takeable(books, books.station(at).held.iter()) {

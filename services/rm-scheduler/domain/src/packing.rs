@@ -322,7 +322,7 @@ mod tests {
         register.absorb(&world.snapshot, &News::everything());
         let mut before = Books::open(&mut desk, &register, &world.snapshot);
         before.take_up();
-        before.close(&mut desk);
+        before.close(&mut desk, &std::sync::Arc::default());
         world.snapshot.demand.remove("goes");
         let news = News {
             work: ["goes".parse().unwrap()].into(),

@@ -84,6 +84,8 @@ pub(crate) struct Register {
     /// Nodes of which something was derived anew.
     pub changed_machines: Vec<usize>,
     pub departed: Vec<Departed>,
+    /// Pools that nodes were in before they were said anew.
+    pub left_pools: Vec<usize>,
     /// How the work of users in their classes came and went, in this order.
     pub splices: Vec<Splice>,
     pub withdrawn: Vec<WorkId>,

@@ -17,16 +17,15 @@ use crate::{
     plan::Reason,
 };
 
+/// By pool, where anybody wants one, the nodes that could be promised.
+type Candidates = BTreeMap<usize, Vec<usize>>;
+
 /// How-Much: finds nodes and promises them. Turns go by class and age whatever the pools are
 /// called, for an allotment is one over all pools (W-17).
 pub(crate) fn promise(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
-    let mut candidates: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut candidates = Candidates::new();
     for at in by_class_and_age(books, classes) {
-        let Some(home) = books.home(at) else { continue };
-        // Sorted once per pool; a promise only takes nodes away from the list.
-        let of_pool = candidates.entry(home);
-        let of_pool = of_pool.or_insert_with(|| clearable(books, home));
-        promise_one(books, tables, at, of_pool);
+        promise_one(books, tables, at, &mut candidates);
     }
 }
 
@@ -82,21 +81,28 @@ fn investment_ms(books: &Books, held: usize) -> u64 {
     }
 }
 
-fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, candidates: &mut Vec<usize>) {
+fn promise_one(books: &mut Books, tables: &mut Tables, at: usize, known: &mut Candidates) {
     let Some(home) = books.home(at) else { return };
     let request = &books.requests[at];
     let (wanted, current, order) = (request.cap.now, request.current, request.order);
     if request.ended {
         return;
     }
-    books.requests[at].counted = match books.demand(at).kind {
+    let counted = match books.demand(at).kind {
         WorkKind::Reservation => current,
         _ => current.min(wanted),
     };
+    books.count(at, counted);
     if current == 0 && wanted > 0 && books.allotment_left(at, order) == 0 {
         defer(books, at, |books, at| over_allotment(books, at, order));
         return;
     }
+    if books.requests[at].counted >= wanted {
+        return;
+    }
+    // A promise only takes nodes away from the list.
+    let candidates = known.entry(home);
+    let candidates = candidates.or_insert_with(|| clearable(books, home));
     while books.requests[at].counted < wanted {
         let chosen = candidates.iter().position(|machine| {
             let place = &books.machines[*machine];

@@ -7,6 +7,7 @@ pub mod outside;
 pub mod queues;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hayward_vocabulary::{
     AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
@@ -74,7 +75,7 @@ impl Snapshot {
 pub struct Carried {
     /// Placed first in this round.
     #[serde(default)]
-    pub needy: BTreeSet<WorkId>,
+    pub needy: Arc<BTreeSet<WorkId>>,
     /// Orders of nodes that requests for whole nodes were promised.
     #[serde(default)]
     pub upgrades: BTreeMap<WorkId, u64>,

@@ -19,8 +19,8 @@ use crate::{
 pub(crate) struct Known {
     bases: Vec<Option<verdict::Basis>>,
     findings: Vec<Option<Finding>>,
-    /// Work of which something is said in every round, by id.
-    unsettled: Vec<usize>,
+    /// By tree: work of which something is said in every round in which its tree does not rest.
+    unsettled: BTreeMap<Option<usize>, Vec<usize>>,
     told: Told,
     pools: shares::Pools,
     /// Of the fleet, its classes and users, without work.
@@ -57,44 +57,38 @@ impl Known {
         let sums = shares::sums(books, &mut self.pools, &self.told);
         let before = std::mem::replace(&mut self.sums, sums);
         let news = shares::news(books, &self.told, (&before, &self.sums), &moved);
-        self.unsettled = moved;
-        self.unsettled.retain(|at| self.bases[*at].is_none());
         (changed.into_iter().collect(), Some(news))
     }
 
-    /// Live work of which something else is to be said: who waits, by id, and after them who is
-    /// stirred and rests on something else than before.
+    /// Live work of which something else may be to be said: who waits where it does not rest, and
+    /// who is stirred and rests on something else than before.
     fn moved(&mut self, books: &Books) -> Vec<usize> {
+        let rests = |tree: Option<usize>| tree.is_some_and(|tree| books.outcomes[tree].is_kept);
         let mut known = Marks::default();
         known.extend(books.register.touched.iter().copied());
-        self.unsettled.retain(|at| !known.contains(*at));
+        let mut all = Vec::new();
+        for (tree, waiting) in &mut self.unsettled {
+            if !rests(*tree) {
+                all.extend(waiting.drain(..).filter(|at| !known.contains(*at)));
+            }
+        }
         known.clear();
-        for at in self.unsettled.iter().copied() {
+        for at in all.iter().copied() {
             known.insert(at);
             self.bases[at] = verdict::basis(books, at);
         }
-        let (mut fresh, mut settled) = (Vec::new(), Vec::new());
         let stirred = books.requests.stirred();
         for at in stirred.filter(|at| !known.contains(*at) && books.register.is_live(*at)) {
             let now = verdict::basis(books, at);
-            if now.is_none() {
-                fresh.push(at);
-            } else if now != self.bases[at] {
-                settled.push(at);
+            if now.is_none() || now != self.bases[at] {
+                all.push(at);
             }
             self.bases[at] = now;
         }
-        fresh.sort_unstable_by(|a, b| books.id(*a).cmp(books.id(*b)));
-        let mut all = Vec::with_capacity(self.unsettled.len() + fresh.len() + settled.len());
-        let mut rest = self.unsettled.drain(..).peekable();
-        for at in fresh {
-            while let Some(before) = rest.next_if(|other| books.id(*other) < books.id(at)) {
-                all.push(before);
-            }
-            all.push(at);
+        for at in all.iter().copied().filter(|at| self.bases[*at].is_none()) {
+            let waiting = self.unsettled.entry(books.tree_of(at)).or_default();
+            waiting.push(at);
         }
-        all.extend(rest);
-        all.extend(settled);
         all
     }
 
@@ -115,8 +109,11 @@ impl Known {
         (self.findings, self.told) = <(Vec<_>, Told)>::default();
         let said = both(all.len(), findings, tell_shares);
         (self.findings, (self.bases, self.told, self.sums)) = said;
-        let unsettled = all.filter(|at| self.bases[*at].is_none());
-        self.unsettled = unsettled.collect();
+        self.unsettled.clear();
+        for at in all.filter(|at| self.bases[*at].is_none()) {
+            let waiting = self.unsettled.entry(books.tree_of(at)).or_default();
+            waiting.push(at);
+        }
     }
 
     pub fn verdict(&self, register: &Register, work: &WorkId) -> Option<Verdict> {

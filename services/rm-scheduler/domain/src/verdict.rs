@@ -18,8 +18,8 @@ mod detail;
 
 use detail::Detail;
 
-/// What no node can take, by home pool and size of one process.
-type Known<'a> = BTreeMap<(Option<usize>, u64, &'a Size), Answer>;
+/// What no node can take, by home pool, policy and size of one process.
+type Known<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
 
 /// A verdict as it is kept: sentences and names are made when somebody reads them.
 #[derive(Clone, PartialEq, Eq)]
@@ -116,7 +116,7 @@ pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
     let request = &books.requests[at];
     let nowhere = request.has() == 0 && request.reach == 0;
     let heavy = request.deferral.is_some()
-        || books.waits.contains_key(&at)
+        || books.wait_of(at).is_some()
         || books.brake_on(at).is_some()
         || nowhere;
     let moves = request.placed > 0 || request.gave;
@@ -178,7 +178,7 @@ fn finding<'a>(
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
     let waits = request.deferral.is_some()
         || books.brake_on(at).is_some()
-        || books.waits.get(&at).copied().is_some_and(told);
+        || books.wait_of(at).is_some_and(told);
     let help = waits.then(|| Box::new(help(books, at, answer.reason, explainer)));
     Finding {
         answer,
@@ -198,7 +198,7 @@ fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer {
         return Answer::of(Reason::Satisfied, Detail::ProcessGone);
     }
     if matches!(
-        books.waits.get(&at),
+        books.wait_of(at),
         Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
     ) {
         return why_never(books, at, known);
@@ -244,7 +244,12 @@ fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer 
     if request.listed {
         return here();
     }
-    let shape = (books.home(at), request.order, books.size(at));
+    let shape = (
+        books.home(at),
+        books.policy(at),
+        request.order,
+        books.size(at),
+    );
     known.entry(shape).or_insert_with(here).clone()
 }
 
@@ -257,13 +262,13 @@ fn waiting(books: &Books, at: usize) -> Answer {
     }
     let literal = !books.settings.evict_for_somebody;
     if request.coming == 0
-        && books.waits.get(&at) == Some(&Reason::KeptApart)
+        && books.wait_of(at) == Some(Reason::KeptApart)
         && let Some(apart) = &books.demand(at).wishes().apart
     {
         let sentence = kept_apart(apart).into();
         return Answer::of(Reason::KeptApart, Detail::Sentence(sentence));
     }
-    let counts_alone = books.waits.get(&at) == Some(&Reason::WaitingForPreemption);
+    let counts_alone = books.wait_of(at) == Some(Reason::WaitingForPreemption);
     if request.coming > 0 || (counts_alone && literal) {
         let detail = Detail::OthersLeaveFirst { due, has };
         return Answer::of(Reason::WaitingForPreemption, detail);

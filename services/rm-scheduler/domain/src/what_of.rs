@@ -92,7 +92,7 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
     let mut explainer = Explainer::default();
     for (_, at) in turns {
         if let Some(reason) = why_nothing(books, *at, &mut explainer) {
-            books.waits.insert(*at, reason);
+            books.note_wait(*at, reason);
         }
     }
 }

@@ -2,6 +2,7 @@
 //! end after as many cycles as the document says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use hayward_rm_scheduler_domain::{
     FairShare, Plan, Planner,
@@ -226,7 +227,7 @@ impl Fleet {
             }
         }
         self.snapshot.allocations = allocations;
-        self.snapshot.carried.needy.clear();
+        self.snapshot.carried.needy = Arc::default();
         self.snapshot.carried.upgrades.clear();
     }
 }

@@ -1,15 +1,18 @@
 //! Opening the books: what the register says, before anything is decided.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, atomic::AtomicBool};
 
-use hayward_vocabulary::WorkKind;
+use hayward_vocabulary::{WorkId, WorkKind};
 use rustc_hash::FxHashMap;
 
-use super::{Books, ClassBook, Desk, Machine, Request, cap, sets::Sets};
+use super::{Books, ClassBook, Desk, Machine, Needy, Request, cap, sets::Sets};
 use crate::{
     apportion::Amounts,
     budget::Opened,
+    marks::Marks,
     register::Register,
+    rest::Outcome,
     room::Room,
     snapshot::{Policy, Snapshot},
 };
@@ -67,19 +70,22 @@ impl<'a> Books<'a> {
             receipts: Vec::new(),
             fixed_used: FxHashMap::default(),
             fixed_used_in: FxHashMap::default(),
-            needy: BTreeSet::new(),
             deficits: snapshot.carried.deficits.clone(),
             turns: Vec::new(),
             was_needy: Vec::new(),
             changed_rooms: BTreeMap::new(),
             changed_caps: BTreeMap::new(),
             promised: BTreeMap::new(),
-            waits: FxHashMap::default(),
+            outcomes: std::mem::take(&mut desk.outcomes),
+            passes: AtomicBool::new(false),
             brakes: FxHashMap::default(),
             budget: Opened::default(),
             sets: std::mem::take(&mut desk.sets),
         };
-        books.take_over();
+        books
+            .outcomes
+            .resize_with(books.forest.len(), Outcome::default);
+        books.take_over(&mut desk.needy);
         books.hold_whole_nodes();
         for at in &register.fixed {
             let share = &register.shares[*at];
@@ -92,28 +98,45 @@ impl<'a> Books<'a> {
         books
     }
 
-    /// Gives back what is of use for the next books.
-    pub fn close(&mut self, desk: &mut Desk) {
+    /// Gives back what is of use for the next books, with who is carried over as needy; their
+    /// numbers are those this round began with where that is the same.
+    pub fn close(&mut self, desk: &mut Desk, needy: &Arc<BTreeSet<WorkId>>) {
         desk.requests = std::mem::take(&mut self.requests);
         desk.machines = std::mem::take(&mut self.machines);
         desk.leaving = std::mem::take(&mut self.leaving);
+        desk.outcomes = std::mem::take(&mut self.outcomes);
+        let was_needy = std::mem::take(&mut self.was_needy);
+        desk.needy = (Arc::clone(needy), was_needy);
         desk.sets = std::mem::take(&mut self.sets);
     }
 
     /// What the round before left for this one (14.1).
-    fn take_over(&mut self) {
+    fn take_over(&mut self, needy: &mut Needy) {
         let (register, carried) = (self.register, &self.snapshot.carried);
         for (id, order) in &carried.upgrades {
             if let Some(at) = register.request(id).filter(|at| self.is_whole(*at)) {
-                let request = &mut self.requests[at];
-                (request.order, request.upgraded) = (*order, true);
+                if register.requests[at].held.is_empty() {
+                    // Nothing but what is carried says so, which may say otherwise next time.
+                    let request = &mut self.requests[at];
+                    (request.order, request.upgraded) = (*order, true);
+                } else {
+                    self.upgrade(at, *order);
+                }
             }
         }
         for at in carried.ended.iter().filter_map(|id| register.request(id)) {
             self.requests[at].ended = register.requests[at].kind != WorkKind::Job;
         }
-        let needy = carried.needy.iter();
-        self.was_needy = needy.filter_map(|id| register.request(id)).collect();
+        self.was_needy = numbers_of(register, &carried.needy, needy);
+    }
+
+    /// What stands already is not written, or it would be stirred in every round.
+    fn upgrade(&mut self, at: usize, order: u64) {
+        let request = &self.requests[at];
+        if (request.order, request.upgraded) != (order, true) {
+            let request = &mut self.requests[at];
+            (request.order, request.upgraded) = (order, true);
+        }
     }
 
     fn is_whole(&self, request: usize) -> bool {
@@ -129,8 +152,7 @@ impl<'a> Books<'a> {
             }
             for at in self.classes[class].requests() {
                 if let Some(last) = register.requests[at].held.last() {
-                    let request = &mut self.requests[at];
-                    (request.order, request.upgraded) = (self.held[*last].order, true);
+                    self.upgrade(at, self.held[*last].order);
                 }
             }
         }
@@ -212,3 +234,19 @@ impl<'a> Books<'a> {
     }
 }
 
+/// The numbers of who is carried over as needy, by id. Where that is what was carried over the last
+/// time, only who went has to be looked up.
+fn numbers_of(register: &Register, ids: &Arc<BTreeSet<WorkId>>, known: &mut Needy) -> Vec<usize> {
+    let (names, mut numbers) = std::mem::take(known);
+    if register.anew || !Arc::ptr_eq(&names, ids) {
+        return ids.iter().filter_map(|id| register.request(id)).collect();
+    }
+    if !register.vacated.is_empty() {
+        let mut vacated = Marks::default();
+        vacated.extend(register.vacated.iter().copied());
+        numbers.retain(|at| !vacated.contains(*at));
+        let back = register.withdrawn.iter().filter(|id| ids.contains(*id));
+        numbers.extend(back.filter_map(|id| register.request(id)));
+    }
+    numbers
+}

@@ -179,6 +179,9 @@ fn best(books: &Books, places: &[Place], at: usize) -> Option<Moves> {
                     };
                     if fits(books, at, &moves) {
                         best = Some((cost, moves));
+                    } else {
+                        // Others may be the cheapest to move later.
+                        books.passes();
                     }
                 }
             }

@@ -138,7 +138,11 @@ impl Prospects {
             let with = self.with(pool, 0);
             with.map(move |(hole, at)| (pool, hole, at))
         });
-        assert_eq!(known.collect::<BTreeSet<_>>(), holes, "nodes by what will be free");
+        assert_eq!(
+            known.collect::<BTreeSet<_>>(),
+            holes,
+            "nodes by what will be free"
+        );
     }
 }
 

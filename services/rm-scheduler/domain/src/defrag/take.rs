@@ -116,7 +116,11 @@ pub(super) fn was_hit_lately(books: &Books, donor: usize) -> bool {
         return false;
     };
     let last = books.snapshot.carried.last_hit.get(books.id(donor));
-    last.is_some_and(|last| books.snapshot.round.saturating_sub(*last) <= rounds)
+    let was = last.is_some_and(|last| books.snapshot.round.saturating_sub(*last) <= rounds);
+    if was {
+        books.passes();
+    }
+    was
 }
 
 fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {

@@ -12,10 +12,11 @@ use crate::{
 
 pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     for at in super::by_class_and_age(books, classes) {
-        books.requests[at].counted = match books.demand(at).kind {
+        let counted = match books.demand(at).kind {
             WorkKind::Job => count_job(books, tables, at),
             WorkKind::Service | WorkKind::Reservation => count_single(books, tables, at),
         };
+        books.count(at, counted);
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, 
         let shape = shape_of(books, at);
         for _ in books.requests[at].coming..books.requests[at].missing() {
             if stirred.looks.get() > LOOKS {
+                books.passes();
                 break;
             }
             if let Some(brake) = hopeless.get(&shape) {
@@ -178,6 +179,10 @@ impl<'a> Stirred<'a> {
         let mut purse = books.purse(place.machine);
         if list.choose(books, place, need, &mut purse) {
             return Some((list.chosen.len(), list.lost_ms, position));
+        }
+        if purse.declined || place.could_hold(books, need) {
+            // There may be budget later, or others are the cheapest to lose.
+            books.passes();
         }
         let anyhow = &mut Purse::unlimited();
         let is_first = brake.as_ref().is_none_or(|(first, _)| position < *first);
@@ -318,6 +323,9 @@ fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
             room.give(it.order, &it.size, &it.gpus);
             moves.push((held, target));
         }
+    }
+    if purse.declined {
+        books.passes();
     }
     if moves.is_empty() || room.fitting(order, size) == 0 {
         return false;

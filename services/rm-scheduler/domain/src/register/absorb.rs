@@ -47,6 +47,7 @@ impl Register {
         self.kinds_moved = false;
         self.touched.clear();
         self.departed.clear();
+        self.left_pools.clear();
         self.splices.clear();
         self.withdrawn.clear();
         self.vacated.clear();
@@ -184,6 +185,7 @@ impl Register {
         let moved = gpus(&station) != gpus(before);
         if let Some(pool) = before.pool {
             self.all_quanta[pool] -= before.order;
+            self.left_pools.push(pool);
         }
         if let Some(pool) = station.pool {
             self.all_quanta[pool] += station.order;

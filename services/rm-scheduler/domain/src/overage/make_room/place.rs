@@ -71,6 +71,21 @@ impl Place {
     }
 }
 
+impl Place {
+    /// Would one process fit if all left that could be taken, whatever their owners keep?
+    pub fn could_hold(&self, books: &Books, (order, size): (u64, &Size)) -> bool {
+        if self.room.order.saturating_add(self.most) < order {
+            return false;
+        }
+        let mut room = self.room.clone();
+        for it in &self.takeable {
+            let share = &books.held[it.held];
+            room.give(share.order, &share.size, &share.gpus);
+        }
+        room.fitting(order, size) > 0
+    }
+}
+
 /// The shares that have to leave a node so that one process fits; memory for many nodes.
 #[derive(Default)]
 pub(super) struct Victims {

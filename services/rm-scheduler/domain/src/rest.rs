@@ -1,0 +1,89 @@
+//! Trees at rest: nothing in them is stirred, and what was found there last rests on nothing that
+//! passes by itself. The steps that look at everybody who waits would find the same again, so they
+//! are left out, and what they said stays. So a round costs what is new, however many wait.
+//!
+//! Work of FIXED_SHARE and RESERVE classes can depend on other trees, for an allotment is one over
+//! all pools: where such work waits, its tree is not at rest. Time, budgets and who was hit lately
+//! pass by themselves; a step that looks at them where it matters says so with [`Books::passes`].
+
+use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed};
+
+use rustc_hash::FxHashMap;
+
+use crate::{books::Books, plan::Reason, snapshot::Policy, turns::lacking_in_turn};
+
+/// What the steps after counting found in one tree, beside rows.
+#[derive(Default)]
+pub(crate) struct Outcome {
+    /// Why work waits, as the step said that left it waiting. It is no part of the rows, or work
+    /// that waits would be stirred in every round.
+    pub waits: FxHashMap<usize, Reason>,
+    /// For the next round.
+    pub needy: BTreeSet<usize>,
+    /// It is the same again, as long as nothing is stirred.
+    lasts: bool,
+    /// This round left it as it was.
+    pub is_kept: bool,
+}
+
+impl Books<'_> {
+    /// The tree this work belongs to.
+    pub fn tree_of(&self, request: usize) -> Option<usize> {
+        self.home(request).map(|home| self.forest.root(home))
+    }
+
+    pub fn wait_of(&self, request: usize) -> Option<Reason> {
+        let outcome = self.outcomes.get(self.tree_of(request)?)?;
+        outcome.waits.get(&request).copied()
+    }
+
+    pub fn note_wait(&mut self, request: usize, reason: Reason) {
+        if let Some(tree) = self.tree_of(request) {
+            self.outcomes[tree].waits.insert(request, reason);
+        }
+    }
+
+    /// What was just looked at can be otherwise in the next round, without any news.
+    pub fn passes(&self) {
+        self.passes.store(true, Relaxed);
+    }
+
+    /// Is all in this tree as it was, and stays so? To be asked after counting.
+    pub fn begin_tree(&mut self, tree: usize) -> bool {
+        let rests = self.outcomes[tree].lasts && !self.is_stirred(tree);
+        let outcome = &mut self.outcomes[tree];
+        outcome.is_kept = rests;
+        if !rests {
+            outcome.waits.clear();
+            outcome.needy.clear();
+            self.passes.store(false, Relaxed);
+        }
+        rests
+    }
+
+    pub fn end_tree(&mut self, tree: usize) {
+        let braked = || self.brakes.keys().any(|at| self.tree_of(*at) == Some(tree));
+        let waits = |(policy, at): &(Policy, usize)| {
+            let request = &self.requests[*at];
+            *policy != Policy::FairShare && (request.has() == 0 || request.missing() > 0)
+        };
+        let lasts = !self.passes.load(Relaxed)
+            && !braked()
+            && !lacking_in_turn(self, tree).iter().any(waits);
+        self.outcomes[tree].lasts = lasts;
+    }
+
+    fn is_stirred(&self, tree: usize) -> bool {
+        let (register, forest) = (self.register, self.forest);
+        let is_here = |pool: Option<usize>| pool.is_some_and(|pool| forest.root(pool) == tree);
+        let left = register.departed.iter();
+        register.anew
+            || left.map(|it| self.classes[it.class].pool).any(is_here)
+            || register.left_pools.iter().any(|pool| is_here(Some(*pool)))
+            || self.requests.stirred().any(|at| is_here(self.home(at)))
+            || self
+                .machines
+                .stirred()
+                .any(|at| is_here(self.machines[at].pool))
+    }
+}
