@@ -48,6 +48,10 @@ impl Books<'_> {
         self.passes.store(true, Relaxed);
     }
 
+    pub fn has_passed(&self) -> bool {
+        self.passes.load(Relaxed)
+    }
+
     /// Is all in this tree as it was, and stays so? To be asked after counting.
     pub fn begin_tree(&mut self, tree: usize) -> bool {
         let rests = self.outcomes[tree].lasts && !self.is_stirred(tree);
@@ -67,9 +71,8 @@ impl Books<'_> {
             let request = &self.requests[*at];
             *policy != Policy::FairShare && (request.has() == 0 || request.missing() > 0)
         };
-        let lasts = !self.passes.load(Relaxed)
-            && !braked()
-            && !lacking_in_turn(self, tree).iter().any(waits);
+        let lasts =
+            !self.has_passed() && !braked() && !lacking_in_turn(self, tree).iter().any(waits);
         self.outcomes[tree].lasts = lasts;
     }
 

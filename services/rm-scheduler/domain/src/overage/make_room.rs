@@ -180,8 +180,8 @@ impl<'a> Stirred<'a> {
         if list.choose(books, place, need, &mut purse) {
             return Some((list.chosen.len(), list.lost_ms, position));
         }
-        if purse.declined || place.could_hold(books, need) {
-            // There may be budget later, or others are the cheapest to lose.
+        // There may be budget later, or others are the cheapest to lose.
+        if !books.has_passed() && (purse.declined || place.could_hold(books, need)) {
             books.passes();
         }
         let anyhow = &mut Purse::unlimited();
