@@ -6,9 +6,15 @@ mod hoards;
 mod prospects;
 mod take;
 
+use rustc_hash::FxHashMap;
+
 use crate::{
-    books::Books, marks::Marks, orders::Holes, plan::Reason, snapshot::Policy,
-    turns::lacking_in_turn,
+    books::Books,
+    marks::Marks,
+    orders::Holes,
+    plan::Reason,
+    snapshot::Policy,
+    turns::{go_by_age, lacking_in_turn},
 };
 
 pub(crate) use exchange::exchange;
@@ -87,6 +93,7 @@ fn spacious(books: &Books, tree: usize, needs: &[Need]) -> Marks {
 /// by priority, then age [C-16].
 fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
     let threshold = books.snapshot.tunables.fragmentation_threshold;
+    let mut pure = Pure::default();
     let need = |(policy, at): (Policy, usize)| {
         let request = &books.requests[at];
         let missing = request.missing().saturating_sub(request.coming);
@@ -98,7 +105,7 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
         let processes = match policy {
             Policy::FairShare if request.has() >= threshold => return None,
             // [C-13]: the pure share is in quanta.
-            Policy::FairShare if request.has() >= books.pure(at).div_ceil(request.order) => {
+            Policy::FairShare if request.has() >= pure.of(books, at).div_ceil(request.order) => {
                 return None;
             }
             Policy::FairShare => missing.min(threshold),
@@ -110,11 +117,24 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
     };
     let turns = lacking_in_turn(books, tree).into_iter();
     let mut found: Vec<_> = turns.filter_map(need).collect();
-    found.sort_by(|(a, one), (b, other)| {
-        let by_age = || books.age(one.request).cmp(&books.age(other.request));
-        a.cmp(b).then_with(by_age)
-    });
+    if !go_by_age(books, tree) {
+        found.sort_by(|(a, one), (b, other)| {
+            let by_age = || books.age(one.request).cmp(&books.age(other.request));
+            a.cmp(b).then_with(by_age)
+        });
+    }
     found.into_iter().map(|(_, need)| need).collect()
+}
+
+/// The pure shares of work, which are the same for all work of a user in a class.
+#[derive(Default)]
+struct Pure(FxHashMap<(Option<usize>, usize), u64>);
+
+impl Pure {
+    fn of(&mut self, books: &Books, at: usize) -> u64 {
+        let whose = (books.requests[at].class, books.demand(at).user_at);
+        *self.0.entry(whose).or_insert_with(|| books.pure(at))
+    }
 }
 
 /// What will be free, by pool: with everything below it, and its own nodes alone.

@@ -1,9 +1,7 @@
 //! What else keeps waiting work back, and the smallest change that would let one more process of it
 //! start. Read off the same books and asked of the same steps that decided.
 
-use std::collections::BTreeMap;
-
-use hayward_vocabulary::Size;
+use rustc_hash::FxHashMap;
 
 use crate::{
     books::Books,
@@ -12,20 +10,21 @@ use crate::{
     snapshot::Policy,
 };
 
-/// Home pool, policy, quanta and size of one process.
-type Shape<'a> = (Option<usize>, Option<Policy>, u64, &'a Size);
+/// Number of the shape, whether it is of whole nodes, and quanta: those of whole nodes may be other
+/// than its shape says.
+type Shape = (usize, bool, u64);
 
 /// Answers that many pieces of work share.
 #[derive(Default)]
-pub(crate) struct Explainer<'a> {
+pub(crate) struct Explainer {
     /// The node that comes nearest to holding a process, and the quanta it lacks.
-    nearest: BTreeMap<Shape<'a>, Option<(usize, u64)>>,
-    largest: BTreeMap<Shape<'a>, u64>,
-    never: BTreeMap<Shape<'a>, Option<Reason>>,
+    nearest: FxHashMap<Shape, Option<(usize, u64)>>,
+    largest: FxHashMap<Shape, u64>,
+    never: FxHashMap<Shape, Option<Reason>>,
 }
 
-impl<'a> Explainer<'a> {
-    pub fn also(&mut self, books: &Books<'a>, at: usize, primary: Reason) -> Vec<Reason> {
+impl Explainer {
+    pub fn also(&mut self, books: &Books, at: usize, primary: Reason) -> Vec<Reason> {
         let request = &books.requests[at];
         if request.class.is_none() {
             return Vec::new();
@@ -52,7 +51,7 @@ impl<'a> Explainer<'a> {
         also
     }
 
-    pub fn unblock(&mut self, books: &Books<'a>, at: usize, primary: Reason) -> Option<Unblock> {
+    pub fn unblock(&mut self, books: &Books, at: usize, primary: Reason) -> Option<Unblock> {
         let request = &books.requests[at];
         let order = request.order;
         if let Some(brake) = books.brake_on(at)
@@ -115,7 +114,7 @@ impl<'a> Explainer<'a> {
         })
     }
 
-    pub fn never(&mut self, books: &Books<'a>, at: usize) -> Option<Reason> {
+    pub fn never(&mut self, books: &Books, at: usize) -> Option<Reason> {
         let reason = || never(books, at).map(|(reason, _)| reason);
         if !books.demand(at).wishes().machines.is_empty() {
             return reason();
@@ -123,7 +122,7 @@ impl<'a> Explainer<'a> {
         *self.never.entry(shape(books, at)).or_insert_with(reason)
     }
 
-    fn nearest(&mut self, books: &Books<'a>, at: usize) -> Option<(usize, u64)> {
+    pub fn nearest(&mut self, books: &Books, at: usize) -> Option<(usize, u64)> {
         if books.demand(at).is_picky() {
             return nearest(books, at);
         }
@@ -131,12 +130,15 @@ impl<'a> Explainer<'a> {
         *known.or_insert_with(|| nearest_alike(books, at))
     }
 
-    fn largest(&mut self, books: &Books<'a>, at: usize) -> u64 {
+    fn largest(&mut self, books: &Books, at: usize) -> u64 {
         let permitted = || {
             let machines = (0..books.machines.len()).filter(|m| books.is_permitted(at, *m));
             let orders = machines.map(|machine| books.machines[machine].order);
             orders.max().unwrap_or(0)
         };
+        if books.demand(at).is_picky() {
+            return permitted();
+        }
         *self
             .largest
             .entry(shape(books, at))
@@ -144,10 +146,10 @@ impl<'a> Explainer<'a> {
     }
 }
 
-fn shape<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
+fn shape(books: &Books, at: usize) -> Shape {
     let request = &books.requests[at];
-    let policy = books.policy(at);
-    (books.home(at), policy, request.order, books.size(at))
+    let whole = books.policy(at) == Some(Policy::Reserve);
+    (request.shape, whole, request.order)
 }
 
 /// For all of its shape: by what will be free and is meant for nobody.

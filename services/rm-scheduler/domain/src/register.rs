@@ -84,8 +84,9 @@ pub(crate) struct Register {
     /// Nodes of which something was derived anew.
     pub changed_machines: Vec<usize>,
     pub departed: Vec<Departed>,
-    /// Pools that nodes were in before they were said anew.
+    /// Pools that nodes were in before they were said anew, and whether any was.
     pub left_pools: Vec<usize>,
+    pub nodes_moved: bool,
     /// How the work of users in their classes came and went, in this order.
     pub splices: Vec<Splice>,
     pub withdrawn: Vec<WorkId>,

@@ -3,16 +3,22 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkId;
+use rustc_hash::FxHashMap;
 
 use crate::{
     beside::both,
     books::Books,
+    explain::Explainer,
     marks::Marks,
-    plan::{ShareNews, Shares, Verdict},
+    plan::{Reason, ShareNews, Shares, Verdict},
     register::Register,
     shares::{self, Told},
+    snapshot::Policy,
     verdict::{self, Finding},
 };
+
+/// By shape: the node that comes nearest, and what it lacks.
+type Nearest = FxHashMap<usize, Option<(usize, u64)>>;
 
 /// What was said last, by the number of the work. Names and sentences are made when it is read.
 #[derive(Default)]
@@ -21,6 +27,9 @@ pub(crate) struct Known {
     findings: Vec<Option<Finding>>,
     /// By tree: work of which something is said in every round in which its tree does not rest.
     unsettled: BTreeMap<Option<usize>, Vec<usize>>,
+    /// By work that waits: what for, when it was told.
+    waits: Vec<Option<Reason>>,
+    nearest: Nearest,
     told: Told,
     pools: shares::Pools,
     /// Of the fleet, its classes and users, without work.
@@ -38,6 +47,7 @@ impl Known {
         }
         self.bases.resize(books.requests.len(), None);
         self.findings.resize(books.requests.len(), None);
+        self.waits.resize(books.requests.len(), None);
         for at in register.touched.iter().chain(&register.refreshed) {
             self.bases[*at] = None;
         }
@@ -67,11 +77,21 @@ impl Known {
         let mut known = Marks::default();
         known.extend(books.register.touched.iter().copied());
         let mut all = Vec::new();
+        let mut same = Same::new(&self.nearest, &mut self.waits);
         for (tree, waiting) in &mut self.unsettled {
-            if !rests(*tree) {
-                all.extend(waiting.drain(..).filter(|at| !known.contains(*at)));
+            if rests(*tree) {
+                continue;
             }
+            waiting.retain(|at| {
+                let gone = known.contains(*at);
+                let stays = !gone && same.is_told(books, *at);
+                if !gone && !stays {
+                    all.push(*at);
+                }
+                stays
+            });
         }
+        self.nearest = same.now;
         known.clear();
         for at in all.iter().copied() {
             known.insert(at);
@@ -86,6 +106,7 @@ impl Known {
             self.bases[at] = now;
         }
         for at in all.iter().copied().filter(|at| self.bases[*at].is_none()) {
+            self.waits[at] = books.wait_of(at);
             let waiting = self.unsettled.entry(books.tree_of(at)).or_default();
             waiting.push(at);
         }
@@ -110,6 +131,7 @@ impl Known {
         let said = both(all.len(), findings, tell_shares);
         (self.findings, (self.bases, self.told, self.sums)) = said;
         self.unsettled.clear();
+        self.nearest.clear();
         for at in all.filter(|at| self.bases[*at].is_none()) {
             let waiting = self.unsettled.entry(books.tree_of(at)).or_default();
             waiting.push(at);
@@ -132,5 +154,43 @@ impl Known {
 
     pub fn shares(&self, register: &Register) -> Shares {
         self.told.whole(register, &self.sums)
+    }
+}
+
+/// Work that waits is told the same as before while it is not stirred, waits for the same, and no
+/// node is another or comes nearer to its shape.
+struct Same<'k> {
+    before: &'k Nearest,
+    waits: &'k mut [Option<Reason>],
+    now: Nearest,
+    explainer: Explainer,
+}
+
+impl<'k> Same<'k> {
+    fn new(before: &'k Nearest, waits: &'k mut [Option<Reason>]) -> Self {
+        Self {
+            before,
+            waits,
+            now: Nearest::default(),
+            explainer: Explainer::default(),
+        }
+    }
+
+    fn is_told(&mut self, books: &Books, at: usize) -> bool {
+        let wait = books.wait_of(at);
+        let waited = std::mem::replace(&mut self.waits[at], wait);
+        // Of other work it depends on more than that.
+        let is_plain = books.policy(at) == Some(Policy::FairShare)
+            && !books.demand(at).is_picky()
+            && books.brake_on(at).is_none();
+        if !is_plain || books.register.nodes_moved {
+            return false;
+        }
+        let shape = books.requests[at].shape;
+        let nearest = self.now.entry(shape);
+        let nearest = *nearest.or_insert_with(|| self.explainer.nearest(books, at));
+        wait == waited
+            && self.before.get(&shape) == Some(&nearest)
+            && !books.requests.is_stirred(at)
     }
 }

@@ -297,6 +297,13 @@ impl Books<'_> {
     }
 }
 
+/// Is work of one tree, of one priority and policy, in one pool alone? Then turns go by age there.
+pub(crate) fn go_by_age(books: &Books, tree: usize) -> bool {
+    let keys = Ranks::of(books, tree).keys;
+    let mut neighbours = keys.iter().zip(keys.iter().skip(1));
+    neighbours.all(|(one, other)| (one.0, one.1) != (other.0, other.1))
+}
+
 pub(crate) fn reserved<'b>(books: &'b Books) -> impl Iterator<Item = usize> + 'b {
     let reserve = books.classes.iter();
     let reserve = reserve.filter(|book| book.class.policy == Policy::Reserve);

@@ -151,7 +151,7 @@ fn counts(books: &Books, at: usize) -> Counts {
     }
 }
 
-fn help<'a>(books: &Books<'a>, at: usize, why: Reason, explainer: &mut Explainer<'a>) -> Help {
+fn help(books: &Books, at: usize, why: Reason, explainer: &mut Explainer) -> Help {
     Help {
         budget: books.brake_on(at).map(|brake| BudgetNumbers {
             allowed_quanta: brake.allowed,
@@ -167,7 +167,7 @@ fn finding<'a>(
     books: &Books<'a>,
     at: usize,
     known: &mut Known<'a>,
-    explainer: &mut Explainer<'a>,
+    explainer: &mut Explainer,
 ) -> Finding {
     let request = &books.requests[at];
     let has = request.has();

@@ -142,7 +142,7 @@ pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)
 }
 
 /// why it has no process after its turn.
-fn why_nothing<'a>(books: &Books<'a>, at: usize, explainer: &mut Explainer<'a>) -> Option<Reason> {
+fn why_nothing(books: &Books, at: usize, explainer: &mut Explainer) -> Option<Reason> {
     let request = &books.requests[at];
     if request.has() > 0 || request.is_out() || request.cap.now == 0 && request.reach > 0 {
         return None;

@@ -10,7 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::take::was_hit_lately;
-use crate::{books::Books, snapshot::Policy, turns::lacking_in_turn};
+use crate::{
+    books::Books,
+    snapshot::Policy,
+    turns::{go_by_age, lacking_in_turn},
+};
 
 /// Exchanges in one round at most; the rest follows in later ones.
 const EXCHANGES: usize = 16;
@@ -61,8 +65,19 @@ fn waiting(books: &Books, tree: usize) -> Vec<usize> {
     };
     let turns = lacking_in_turn(books, tree).into_iter();
     let mut waiting: Vec<usize> = turns.map(|(_, at)| at).filter(waits).collect();
-    waiting.sort_by(|one, other| books.age(*one).cmp(&books.age(*other)));
+    if !go_by_age(books, tree) || !is_of_one_priority(books, &waiting) {
+        waiting.sort_by(|one, other| books.age(*one).cmp(&books.age(*other)));
+    }
     waiting
+}
+
+fn is_of_one_priority(books: &Books, work: &[usize]) -> bool {
+    let priority = |at: &usize| {
+        let class = books.requests[*at].class;
+        class.map(|class| books.classes[class].class.priority)
+    };
+    work.windows(2)
+        .all(|two| priority(&two[0]) == priority(&two[1]))
 }
 
 /// A node with free room, and what could move from there.

@@ -6,10 +6,10 @@ mod place;
 use std::{
     cell::Cell,
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet, BinaryHeap},
+    collections::{BTreeSet, BinaryHeap},
 };
 
-use hayward_vocabulary::Size;
+use rustc_hash::FxHashMap;
 
 use crate::{
     books::Books,
@@ -21,7 +21,7 @@ use place::{Place, Victims};
 /// Nodes looked at in one round at most; what remains is found in the next one.
 const LOOKS: u64 = 400_000;
 
-pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, usize)]) {
+pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
     let is_waiting = |books: &Books, policy: Policy, at: usize| {
         let request = &books.requests[at];
         policy != Policy::Reserve && !request.is_out() && request.missing() > 0
@@ -37,9 +37,9 @@ pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, 
     let squatted = squatted(books);
     let mut stirred = Stirred::of(books, tree);
     // What finds nothing, and whether that is for want of budget.
-    let mut hopeless: BTreeMap<Shape, Option<Brake>> = BTreeMap::new();
+    let mut hopeless: FxHashMap<usize, Option<Brake>> = FxHashMap::default();
     for at in waiting {
-        let shape = shape_of(books, at);
+        let shape = books.requests[at].shape;
         for _ in books.requests[at].coming..books.requests[at].missing() {
             if stirred.looks.get() > LOOKS {
                 books.passes();
@@ -61,15 +61,6 @@ pub(super) fn for_waiting(books: &mut Books<'_>, tree: usize, turns: &[(Policy, 
             stirred.offers.clear();
         }
     }
-}
-
-/// Home, whether pools below it may be used, order and size: requests alike here find the same.
-type Shape<'a> = (Option<usize>, bool, u64, &'a Size);
-
-fn shape_of<'a>(books: &Books<'a>, at: usize) -> Shape<'a> {
-    let request = &books.requests[at];
-    let fair = books.policy(at) == Some(Policy::FairShare);
-    (books.home(at), fair, request.order, books.size(at))
 }
 
 /// How many have to leave, the work that is lost with them, and the place of the node.
@@ -112,16 +103,16 @@ impl Offers {
     }
 }
 
-struct Stirred<'a> {
+struct Stirred {
     nodes: Vec<Place>,
-    /// Owners come closer to their counts and room is spoken for, so a node only grows dearer; an
-    /// offer is reckoned again when its turn comes.
-    offers: BTreeMap<Shape<'a>, Offers>,
+    /// By shape. Owners come closer to their counts and room is spoken for, so a node only grows
+    /// dearer; an offer is reckoned again when its turn comes.
+    offers: FxHashMap<usize, Offers>,
     /// Nodes looked at.
     looks: Cell<u64>,
 }
 
-impl<'a> Stirred<'a> {
+impl Stirred {
     fn of(books: &Books, tree: usize) -> Self {
         let leaving = books.register.leaving.iter().map(|held| &books.held[*held]);
         let mut stirs = vec![false; books.machines.len()];
@@ -157,7 +148,7 @@ impl<'a> Stirred<'a> {
         }
         Self {
             nodes,
-            offers: BTreeMap::new(),
+            offers: FxHashMap::default(),
             looks: Cell::new(0),
         }
     }
@@ -195,7 +186,7 @@ impl<'a> Stirred<'a> {
 
     /// The node where nobody has to leave, or else the fewest; where it is set, of those the one
     /// where the least work is lost. Where there is none, why nothing may be taken back.
-    fn best(&mut self, books: &Books<'a>, at: usize) -> Result<(usize, Vec<usize>), Option<Brake>> {
+    fn best(&mut self, books: &Books, at: usize) -> Result<(usize, Vec<usize>), Option<Brake>> {
         let every = 0..self.nodes.len();
         let mut list = Victims::default();
         let found = if books.demand(at).is_picky() {
@@ -204,7 +195,7 @@ impl<'a> Stirred<'a> {
                 .filter_map(|position| self.offer(books, (at, position), &mut list, &mut brake));
             offers.min().ok_or(brake)
         } else {
-            let shape = shape_of(books, at);
+            let shape = books.requests[at].shape;
             let mut offers = self.offers.remove(&shape).unwrap_or_else(|| {
                 let order = books.requests[at].order;
                 let at_least = every.map(|position| {
@@ -243,11 +234,7 @@ impl<'a> Stirred<'a> {
 }
 
 /// Speaks for room for one process where the fewest shares have to leave; an error when nowhere.
-fn clear_best<'a>(
-    books: &mut Books<'a>,
-    at: usize,
-    stirred: &mut Stirred<'a>,
-) -> Result<(), Option<Brake>> {
+fn clear_best(books: &mut Books, at: usize, stirred: &mut Stirred) -> Result<(), Option<Brake>> {
     let (position, victims) = stirred.best(books, at)?;
     // S12: whoever it was taken from reads this; the receipt has the names.
     let detail = "makes room for work that is due more";

@@ -48,6 +48,7 @@ impl Register {
         self.touched.clear();
         self.departed.clear();
         self.left_pools.clear();
+        self.nodes_moved = false;
         self.splices.clear();
         self.withdrawn.clear();
         self.vacated.clear();
@@ -57,9 +58,13 @@ impl Register {
                 self.set_node(name, node, &mut stirred);
             }
         }
-        self.absorb_work(snapshot, &news.work, &mut stirred);
-        for id in &news.allocations {
-            match snapshot.allocations.get(id) {
+        // Most of the time goes into waiting for names in memory, so that is done side by side.
+        let work = || looked_up(&news.work, &snapshot.demand);
+        let shares = || looked_up(&news.allocations, &snapshot.allocations);
+        let (work, shares) = both(news.work.len() + news.allocations.len(), work, shares);
+        self.absorb_work(snapshot, work, &mut stirred);
+        for (id, allocation) in shares {
+            match allocation {
                 Some(allocation) => self.set_share(id, allocation, &mut stirred),
                 None => self.remove_share(id, &mut stirred),
             }
@@ -183,6 +188,7 @@ impl Register {
         let gpus = |of: &Station| (of.pool, of.node.capacity.gpu_milli > 0);
         let before = &self.machines[at];
         let moved = gpus(&station) != gpus(before);
+        self.nodes_moved = true;
         if let Some(pool) = before.pool {
             self.all_quanta[pool] -= before.order;
             self.left_pools.push(pool);
@@ -211,9 +217,14 @@ impl Register {
         self.packable = packable.map(|(at, _)| at).collect();
     }
 
-    fn absorb_work(&mut self, snapshot: &Snapshot, work: &BTreeSet<WorkId>, stirred: &mut Stirred) {
-        for id in work {
-            match (self.request(id), snapshot.demand.get(id)) {
+    fn absorb_work(
+        &mut self,
+        snapshot: &Snapshot,
+        work: Entries<WorkId, Demand>,
+        stirred: &mut Stirred,
+    ) {
+        for (id, demand) in work {
+            match (self.request(id), demand) {
                 (Some(at), Some(demand)) => {
                     self.leave_class(at);
                     self.set_work(snapshot, at, (id, demand));
@@ -414,6 +425,16 @@ impl Register {
         stirred.machines.extend(share.machine);
         stirred.requests.extend(share.request);
     }
+}
+
+/// What is said of each name, or that it is gone.
+type Entries<'s, K, V> = Vec<(&'s K, Option<&'s V>)>;
+
+fn looked_up<'s, K: Ord, V>(
+    names: &'s BTreeSet<K>,
+    entries: &'s BTreeMap<K, V>,
+) -> Entries<'s, K, V> {
+    names.iter().map(|name| (name, entries.get(name))).collect()
 }
 
 fn share(
