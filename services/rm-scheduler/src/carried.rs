@@ -303,7 +303,7 @@ mod tests {
             served: [(work("job_1"), vec![at; 2])].into(),
         };
         Carried {
-            needy: [work("job_1")].into(),
+            needy: Arc::new([work("job_1")].into()),
             upgrades: [(work("rsv_1"), 4)].into(),
             ended: [work("svc_1.0")].into(),
             deficits: Deficits {

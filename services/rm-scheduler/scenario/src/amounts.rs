@@ -14,9 +14,9 @@ pub struct Gigabytes(pub u64);
 impl<'de> Deserialize<'de> for Gigabytes {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
         let number = Number::deserialize(from)?;
-        let kib = millionths(&number)
-            .and_then(|millionths| {
-                let kib = u128::from(millionths) * u128::from(KIB_PER_GB) / 1_000_000;
+        let kib = parts(&number)
+            .and_then(|parts| {
+                let kib = parts.checked_mul(u128::from(KIB_PER_GB))? / PARTS;
                 u64::try_from(kib).ok()
             })
             .and_then(|kib| kib.checked_mul(KIB));
@@ -25,16 +25,18 @@ impl<'de> Deserialize<'de> for Gigabytes {
     }
 }
 
-/// Millionths of a number as it was written, without passing through a binary fraction.
-fn millionths(number: &Number) -> Option<u64> {
+/// Digits after the point that count; a third of a gigabyte has more.
+const DIGITS: usize = 15;
+const PARTS: u128 = 1_000_000_000_000_000;
+
+/// A number as it was written, in [`PARTS`] of one, without passing through a binary fraction.
+fn parts(number: &Number) -> Option<u128> {
     let text = number.to_string();
     let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
-    if part.len() > 6 {
-        return None;
-    }
-    let part: u64 = format!("{part:0<6}").parse().ok()?;
-    let whole: u64 = whole.parse().ok()?;
-    whole.checked_mul(1_000_000)?.checked_add(part)
+    let part = part.get(..DIGITS).unwrap_or(part);
+    let part: u128 = format!("{part:0<DIGITS$}").parse().ok()?;
+    let whole: u128 = whole.parse().ok()?;
+    whole.checked_mul(PARTS)?.checked_add(part)
 }
 
 /// Milliseconds; a fraction is rounded down.
@@ -96,5 +98,25 @@ impl<'de> Deserialize<'de> for Limit {
             processes: u64::try_from(number).unwrap_or(u64::MAX),
             keeps: number < 0,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes(text: &str) -> Option<u64> {
+        serde_json::from_str(text)
+            .ok()
+            .map(|Gigabytes(bytes)| bytes)
+    }
+
+    #[test]
+    fn r_4_1_parts_of_a_gigabyte_are_rounded_down_to_a_kib() {
+        assert_eq!(bytes("15"), Some(15 << 30));
+        assert_eq!(bytes("0.5"), Some(1 << 29));
+        assert_eq!(bytes("0.333333333333"), Some((KIB_PER_GB / 3) * KIB));
+        assert_eq!(bytes("0.3333333333333333333"), Some((KIB_PER_GB / 3) * KIB));
+        assert_eq!(bytes("-1"), None);
     }
 }

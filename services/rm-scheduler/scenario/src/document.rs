@@ -29,6 +29,10 @@ pub struct Document {
 /// Section 3.5; what is absent has its shipped value.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[expect(
+    dead_code,
+    reason = "what concerns no scenario is read for its form alone"
+)]
 pub struct SettingsDocument {
     #[serde(alias = "quantum_gb")]
     pub share_quantum_gb: Option<Gigabytes>,
@@ -58,6 +62,16 @@ pub struct SettingsDocument {
     /// The budget for taking back (B5); absent as the profile has it.
     pub preemption_pool_percent_per_hour: Option<u64>,
     pub preemption_user_percent_per_hour: Option<u64>,
+    /// The rest of section 3.5 is about heartbeats, files and recovery, which a scenario has none
+    /// of: read, so that settings may be taken over whole, and without effect.
+    pub eviction_policy: Option<String>,
+    pub init_stability: Option<u64>,
+    pub node_stability: Option<u64>,
+    pub heartbeat_ms: Option<Milliseconds>,
+    pub fast_recovery: Option<bool>,
+    pub scheduler_impl: Option<String>,
+    pub class_file: Option<String>,
+    pub user_file: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

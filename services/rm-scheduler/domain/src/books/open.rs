@@ -87,15 +87,21 @@ impl<'a> Books<'a> {
             .resize_with(books.forest.len(), Outcome::default);
         books.take_over(&mut desk.needy);
         books.hold_whole_nodes();
+        books.note_what_is_fixed();
+        books
+    }
+
+    /// Bytes of what is never taken back, by user.
+    fn note_what_is_fixed(&mut self) {
+        let register = self.register;
         for at in &register.fixed {
             let share = &register.shares[*at];
             let home = register.class(&share.class);
             let home = home.and_then(|class| register.classes[class].pool);
             let each = register.quantum(home).0.memory_bytes;
             let bytes = share.order.saturating_mul(each);
-            books.note_fixed(&share.user, &share.class, bytes);
+            self.note_fixed(&share.user, &share.class, bytes);
         }
-        books
     }
 
     /// Gives back what is of use for the next books, with who is carried over as needy; their
