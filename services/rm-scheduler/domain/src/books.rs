@@ -48,6 +48,13 @@ pub(crate) struct Desk {
     sets: Sets,
 }
 
+#[cfg(test)]
+impl Desk {
+    pub fn outcomes(&self) -> &[Outcome] {
+        &self.outcomes
+    }
+}
+
 /// Who is needy, as it was carried over last, and their numbers.
 type Needy = (Arc<BTreeSet<WorkId>>, Vec<usize>);
 

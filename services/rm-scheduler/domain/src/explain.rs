@@ -14,11 +14,29 @@ use crate::{
 /// than its shape says.
 type Shape = (usize, bool, u64);
 
+/// The node that comes nearest to holding one more process.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Near {
+    pub machine: usize,
+    /// Quanta it lacks.
+    pub lacking: u64,
+    /// What else it lacks, where it has the quanta.
+    pub beside: Option<Beside>,
+}
+
+/// A dimension of a size that quanta do not have to count (D6).
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Memory,
+    Cpu,
+    Gpu,
+    Other,
+}
+
 /// Answers that many pieces of work share.
 #[derive(Default)]
 pub(crate) struct Explainer {
-    /// The node that comes nearest to holding a process, and the quanta it lacks.
-    nearest: FxHashMap<Shape, Option<(usize, u64)>>,
+    nearest: FxHashMap<Shape, Option<Near>>,
     largest: FxHashMap<Shape, u64>,
     never: FxHashMap<Shape, Option<Reason>>,
 }
@@ -38,8 +56,8 @@ impl Explainer {
         if fair && request.counted == 0 && request.cap.now > 0 {
             also.push(Reason::ZeroShare);
         }
-        if let Some((_, lacking)) = self.nearest(books, at)
-            && lacking > 0
+        if let Some(near) = self.nearest(books, at)
+            && (near.lacking > 0 || near.beside.is_some())
         {
             also.push(match books.policy(at) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
@@ -88,10 +106,7 @@ impl Explainer {
                 node: blocked(books, at)?,
             },
             Reason::KeptApart => match self.nearest(books, at) {
-                Some((machine, quanta)) if quanta > 0 => Unblock::FreeRoom {
-                    node: books.station(machine).name.clone(),
-                    quanta,
-                },
+                Some(near) if near.lacking > 0 => free_room(books, near),
                 _ => Unblock::AddNode { quanta: order },
             },
             Reason::ZeroShare => Unblock::RaiseShare { quanta: order },
@@ -102,12 +117,10 @@ impl Explainer {
             | Reason::WaitingForDefragmentation
             | Reason::InsufficientResources
             | Reason::ResourcesExhausted => match self.nearest(books, at)? {
-                (_, 0) => Unblock::Wait {
+                near if near.lacking > 0 => free_room(books, near),
+                near if near.beside.is_some() => Unblock::AddNode { quanta: order },
+                _ => Unblock::Wait {
                     leaving_processes: 1,
-                },
-                (machine, quanta) => Unblock::FreeRoom {
-                    node: books.station(machine).name.clone(),
-                    quanta,
                 },
             },
             _ => return None,
@@ -122,12 +135,17 @@ impl Explainer {
         *self.never.entry(shape(books, at)).or_insert_with(reason)
     }
 
-    pub fn nearest(&mut self, books: &Books, at: usize) -> Option<(usize, u64)> {
+    pub fn nearest(&mut self, books: &Books, at: usize) -> Option<Near> {
+        let near = |(machine, lacking)| Near {
+            machine,
+            lacking,
+            beside: beside(books, at, machine).filter(|_| lacking == 0),
+        };
         if books.demand(at).is_picky() {
-            return nearest(books, at);
+            return nearest(books, at).map(near);
         }
         let known = self.nearest.entry(shape(books, at));
-        *known.or_insert_with(|| nearest_alike(books, at))
+        *known.or_insert_with(|| nearest_alike(books, at).map(near))
     }
 
     fn largest(&mut self, books: &Books, at: usize) -> u64 {
@@ -150,6 +168,29 @@ fn shape(books: &Books, at: usize) -> Shape {
     let request = &books.requests[at];
     let whole = books.policy(at) == Some(Policy::Reserve);
     (request.shape, whole, request.order)
+}
+
+fn free_room(books: &Books, near: Near) -> Unblock {
+    Unblock::FreeRoom {
+        node: books.station(near.machine).name.clone(),
+        quanta: near.lacking,
+    }
+}
+
+/// What is too little on a node, once everything that leaves has left, whatever its quanta.
+fn beside(books: &Books, at: usize, machine: usize) -> Option<Beside> {
+    let (room, size) = (books.coming_room(machine), books.size(at));
+    let lacks = |name: &_, amount: &u64| room.size.extras.get(name).is_none_or(|it| it < amount);
+    let mut extras = size.extras.iter().filter(|(_, amount)| **amount > 0);
+    if size.cpu_milli > room.size.cpu_milli {
+        Some(Beside::Cpu)
+    } else if room.fitting_gpus(size.gpu_milli) == 0 || size.gpu_milli > room.size.gpu_milli {
+        Some(Beside::Gpu)
+    } else if extras.any(|(name, amount)| lacks(name, amount)) {
+        Some(Beside::Other)
+    } else {
+        (size.memory_bytes > room.size.memory_bytes).then_some(Beside::Memory)
+    }
 }
 
 /// For all of its shape: by what will be free and is meant for nobody.
@@ -223,6 +264,21 @@ mod tests {
         assert_eq!(plan.verdicts["later"].reason, Reason::InsufficientResources);
         let (node, quanta) = (node_name("n00"), 1);
         assert_eq!(unblock("later"), Unblock::FreeRoom { node, quanta });
+    }
+
+    #[test]
+    fn d_6_what_no_quantum_counts_is_named_where_it_is_what_lacks() {
+        let mut world = World::eager().nodes(&[8]);
+        world.node("n00").capacity.cpu_milli = 2_000;
+        for (id, user) in [("first", "a"), ("second", "b")] {
+            world.job(id, user, 1).size.cpu_milli = 1_000;
+            world.step();
+            world.step();
+        }
+        let verdict = world.plan().verdicts["second"].clone();
+        let named = "too little cpu, which the quantum of the policy does not count";
+        assert!(verdict.detail.ends_with(named), "{}", verdict.detail);
+        assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
     }
 
     #[test]

@@ -156,6 +156,11 @@ impl Rounds {
         &self.known.sums
     }
 
+    #[cfg(test)]
+    pub(crate) fn outcomes(&self) -> &[crate::rest::Outcome] {
+        self.desk.outcomes()
+    }
+
     /// The whole plan of the last round.
     pub fn whole(&self, decided: Decided) -> Plan {
         Plan {

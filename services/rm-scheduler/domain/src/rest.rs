@@ -90,3 +90,93 @@ impl Books<'_> {
                 .any(|at| is_here(self.machines[at].pool))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use crate::{
+        News, Plan, Planner as _, Rounds,
+        fair_share::FairShare,
+        snapshot::{Policy, Pool},
+        world::{World, work_id},
+    };
+
+    /// Two trees in which more is asked for than there is, by name of the pool.
+    fn two_trees() -> World {
+        let mut world = World::eager().nodes(&[4, 4]);
+        world.snapshot.pools.insert("other".into(), Pool::default());
+        world.node_in("other", "m0", 4);
+        world.class("apart", (Policy::FairShare, 10, 100), "other");
+        for (at, user) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+            world.job(&format!("here{at}"), user, 3);
+            world.job_in("apart", &format!("there{at}"), user, 3);
+        }
+        world
+    }
+
+    fn round(rounds: &mut Rounds, world: &World, news: &News) -> Plan {
+        let decided = rounds.decide(&world.snapshot, news);
+        let plan = rounds.whole(decided);
+        assert_eq!(plan, FairShare.schedule(&world.snapshot));
+        plan
+    }
+
+    fn rested(rounds: &Rounds) -> Vec<bool> {
+        let outcomes = rounds.outcomes();
+        outcomes.iter().map(|outcome| outcome.is_kept).collect()
+    }
+
+    #[test]
+    fn who_waits_in_a_tree_without_news_is_left_alone() {
+        let mut world = two_trees();
+        let mut rounds = Rounds::default();
+        for _ in 0..6 {
+            let plan = round(&mut rounds, &world, &News::everything());
+            world.carry_out(&plan);
+        }
+        // What was read anew is looked at once more.
+        for _ in 0..2 {
+            let plan = round(&mut rounds, &world, &News::default());
+            assert!(plan.is_empty(), "{plan:?}");
+            world.carry_out(&plan);
+        }
+        let plan = round(&mut rounds, &world, &News::default());
+        assert_eq!(rested(&rounds), [true, true]);
+        assert!(plan.verdicts.values().any(|verdict| verdict.waits));
+        world.carry_out(&plan);
+
+        world.of("there4").max_processes = 1;
+        let news = News {
+            work: BTreeSet::from([work_id("there4")]),
+            ..News::default()
+        };
+        round(&mut rounds, &world, &news);
+        assert_eq!(rested(&rounds), [true, false]);
+    }
+
+    #[test]
+    fn a_tree_whose_work_waits_for_a_budget_does_not_rest() {
+        let mut world = World::eager().nodes(&[4]);
+        let settings = &mut world.snapshot.tunables.settings;
+        settings.preemption_pool_percent_per_hour = Some(25);
+        world.job("first", "a", 1);
+        let mut rounds = Rounds::default();
+        let plan = round(&mut rounds, &world, &News::everything());
+        world.carry_out(&plan);
+        world.job("second", "b", 1);
+        for _ in 0..4 {
+            let plan = round(&mut rounds, &world, &News::everything());
+            world.carry_out(&plan);
+        }
+        for _ in 0..3 {
+            let plan = round(&mut rounds, &world, &News::default());
+            assert_eq!(rested(&rounds), [false]);
+            world.carry_out(&plan);
+        }
+        // An hour later there is budget again, and nobody had to say so.
+        world.snapshot.now = world.snapshot.now.plus_ms(2 * 3_600_000);
+        world.snapshot.taken_back.clear();
+        assert!(!round(&mut rounds, &world, &News::default()).is_empty());
+    }
+}

@@ -8,7 +8,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     beside::both,
     books::Books,
-    explain::Explainer,
+    explain::{Explainer, Near},
     marks::Marks,
     plan::{Reason, ShareNews, Shares, Verdict},
     register::Register,
@@ -17,8 +17,8 @@ use crate::{
     verdict::{self, Finding},
 };
 
-/// By shape: the node that comes nearest, and what it lacks.
-type Nearest = FxHashMap<usize, Option<(usize, u64)>>;
+/// By shape.
+type Nearest = FxHashMap<usize, Option<Near>>;
 
 /// What was said last, by the number of the work. Names and sentences are made when it is read.
 #[derive(Default)]

@@ -7,7 +7,7 @@ use hayward_vocabulary::{Apart, Size};
 use crate::{
     books::{Books, Deferral, Request},
     budget::Brake,
-    explain::Explainer,
+    explain::{Beside, Explainer},
     plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
     reach::{never, nowhere},
     register::Register,
@@ -173,7 +173,7 @@ fn finding<'a>(
     let has = request.has();
     let answer = match &request.deferral {
         Some(deferral) => Deferral::clone(deferral).into(),
-        None => open(books, at, known),
+        None => open(books, at, known, explainer),
     };
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
     let waits = request.deferral.is_some()
@@ -190,7 +190,12 @@ fn finding<'a>(
 }
 
 /// The verdict on work that took part.
-fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer {
+fn open<'a>(
+    books: &Books<'a>,
+    at: usize,
+    known: &mut Known<'a>,
+    explainer: &mut Explainer,
+) -> Answer {
     let request = &books.requests[at];
     let has = request.has();
     let fair = books.policy(at) == Some(Policy::FairShare);
@@ -204,7 +209,7 @@ fn open<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer {
         return why_never(books, at, known);
     }
     if request.missing() > 0 {
-        return waiting(books, at);
+        return waiting(books, at, explainer);
     }
     if books.demand(at).max_processes == 0 {
         return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
@@ -253,7 +258,7 @@ fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer 
     known.entry(shape).or_insert_with(here).clone()
 }
 
-fn waiting(books: &Books, at: usize) -> Answer {
+fn waiting(books: &Books, at: usize, explainer: &mut Explainer) -> Answer {
     let request = &books.requests[at];
     let (due, has, order) = (request.counted, request.has(), request.order);
     if let Some(brake) = books.brake_on(at) {
@@ -273,8 +278,30 @@ fn waiting(books: &Books, at: usize) -> Answer {
         let detail = Detail::OthersLeaveFirst { due, has };
         return Answer::of(Reason::WaitingForPreemption, detail);
     }
-    let detail = Detail::RoomIsSplit { due, has, order };
+    // Who does not wait is not told anew when nodes change.
+    let waits = books.wait_of(at).is_some();
+    let near = waits.then(|| explainer.nearest(books, at)).flatten();
+    let detail = match near.and_then(|near| near.beside) {
+        Some(what) => Detail::LacksBeside {
+            due,
+            has,
+            what,
+            counted: is_counted(books, at, what),
+        },
+        None => Detail::RoomIsSplit { due, has, order },
+    };
     Answer::of(Reason::WaitingForDefragmentation, detail)
+}
+
+/// D6: does the quantum name it?
+fn is_counted(books: &Books, at: usize, what: Beside) -> bool {
+    let quantum = &books.register.quantum(books.home(at)).0;
+    match what {
+        Beside::Memory => quantum.memory_bytes > 0,
+        Beside::Cpu => quantum.cpu_milli > 0,
+        Beside::Gpu => quantum.gpu_milli > 0,
+        Beside::Other => !quantum.extras.is_empty(),
+    }
 }
 
 /// B5: fairness waits for natural churn.

@@ -3,23 +3,54 @@
 
 use std::fmt::{Display, Formatter, Result};
 
-use crate::reach::Why;
+use crate::{explain::Beside, reach::Why};
 
 #[derive(Clone, PartialEq, Eq)]
 pub(super) enum Detail {
     Sentence(Box<str>),
     ProcessGone,
     HoldsItselfBack,
-    AllItCanUse { has: u64 },
-    NoProcess { order: u64 },
-    ItsShare { has: u64 },
-    NoMoreRoom { has: u64, base: u64 },
-    Never { order: u64, why: Why },
-    OthersLeaveFirst { due: u64, has: u64 },
-    RoomIsSplit { due: u64, has: u64, order: u64 },
-    FirstTask { has: u64 },
-    DoneBefore { has: u64 },
-    Doubles { has: u64 },
+    AllItCanUse {
+        has: u64,
+    },
+    NoProcess {
+        order: u64,
+    },
+    ItsShare {
+        has: u64,
+    },
+    NoMoreRoom {
+        has: u64,
+        base: u64,
+    },
+    Never {
+        order: u64,
+        why: Why,
+    },
+    OthersLeaveFirst {
+        due: u64,
+        has: u64,
+    },
+    RoomIsSplit {
+        due: u64,
+        has: u64,
+        order: u64,
+    },
+    LacksBeside {
+        due: u64,
+        has: u64,
+        what: Beside,
+        counted: bool,
+    },
+    FirstTask {
+        has: u64,
+    },
+    DoneBefore {
+        has: u64,
+    },
+    Doubles {
+        has: u64,
+    },
 }
 
 impl Display for Detail {
@@ -51,6 +82,26 @@ impl Display for Detail {
             Self::RoomIsSplit { due, has, order } => {
                 write!(f, "due {due} processes of {order} quanta, has {has}: ")?;
                 f.write_str("the free room is split over nodes")
+            }
+            Self::LacksBeside {
+                due,
+                has,
+                what,
+                counted,
+            } => {
+                let what = match what {
+                    Beside::Memory => "memory",
+                    Beside::Cpu => "cpu",
+                    Beside::Gpu => "gpu",
+                    Beside::Other => "of a named resource",
+                };
+                write!(f, "due {due} processes, has {has}: ")?;
+                write!(
+                    f,
+                    "the nearest node has quanta for another, and too little {what}"
+                )?;
+                let uncounted = ", which the quantum of the policy does not count";
+                f.write_str(if *counted { "" } else { uncounted })
             }
             Self::FirstTask { has } => write!(
                 f,
