@@ -7,7 +7,8 @@
 //! A reader can rely on this:
 //! * the same snapshot gives the same plan, on every machine;
 //! * with no news, plans become empty and stay so: within three rounds where one order is in play
-//!   (a job that ramps up is news), a few more where mixed orders split each other's room;
+//!   (a job that ramps up is news), a few more where mixed orders split each other's room; what
+//!   rounding kept from somebody is paid back later, where that is set (W-4);
 //! * what leaves still occupies its node until it is absent from the snapshot, and does
 //!   not satisfy its request meanwhile;
 //! * room is taken back only where it serves somebody, and idle room is lent out.
