@@ -1,5 +1,5 @@
-//! What is tried is done to a copy, by the code that does it (A10). Of all work there is too much to
-//! copy it, so one application is copied, or one orchestrator with what it has.
+//! What is tried is done to a copy, by the code that does it (A10). Of all work there is too much
+//! to copy it, so one application is copied, or one orchestrator with what it has.
 //!
 //! A panic in between leaves the copy in place of the rest, and the working set is read again, as
 //! after every panic (F4).

@@ -93,8 +93,8 @@ fn of(records: Records) -> OpenApiRouter {
             content_type = "application/problem+json"),
         (status = 410, description = "records after this cursor were pruned", body = Problem,
             content_type = "application/problem+json"),
-        (status = 422, description = "not as described, a cursor that no page gave, or one together \
-            with `since`", body = Problem, content_type = "application/problem+json"),
+        (status = 422, description = "not as described, a cursor that no page gave, or one \
+            together with `since`", body = Problem, content_type = "application/problem+json"),
         (status = 503, description = "the database is away", body = Problem,
             content_type = "application/problem+json"),
     ),

@@ -110,8 +110,8 @@ const SHARED: [Shared; 14] = [
     Shared {
         status: "422",
         name: "NoSuchPage",
-        text: "outside of what is described here, or a `cursor` that no page of this list and these \
-            filters gave; `errors` points at what and where",
+        text: "outside of what is described here, or a `cursor` that no page of this list and \
+            these filters gave; `errors` points at what and where",
         when: When::Paged,
         header: None,
     },

@@ -30,7 +30,7 @@ pub(super) fn alternatives(document: &mut OpenApi) {
     }
 }
 
-/// An alternative that is told by the name of its one field has no other: with two of them it is not
+/// An alternative that is told by the name of its one field has no other: with two it is not
 /// said which is meant, and `serde` refuses it.
 fn close(object: &mut Object) {
     let named = object.properties.len() == 1 && object.required.len() == 1;
