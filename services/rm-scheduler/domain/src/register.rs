@@ -160,10 +160,6 @@ pub(crate) struct Station {
     pub room: Room,
     /// Room once everything that leaves has left.
     pub coming: Room,
-    /// Numbers of the users who hold anything here.
-    pub users: Vec<u32>,
-    /// Numbers of the users whose work holds anything here.
-    pub owners: Vec<u32>,
     pub held: Vec<usize>,
     /// Quanta of all that is held.
     pub held_quanta: u64,

@@ -174,12 +174,16 @@ fn eligible(books: &Books, spacious: &Marks, at: usize, donors: &Donors) -> Vec<
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
     let nobody_gives = donors.requests.is_empty();
-    let is_donor = |user: &u32| donors.wealth[*user as usize].is_some();
+    let loads = &books.register.loads;
+    let is_donors = |held: &usize| {
+        let owner = loads[*held].owner_at();
+        owner.is_some_and(|user| donors.wealth[user as usize].is_some())
+    };
     let was_given = |pending: &usize| donors.requests.contains(&books.pending[*pending].request);
     let gives = |machine: usize| {
-        let owners = books.station(machine).owners.iter();
+        let held = &books.station(machine).held;
         let pending = &books.machines[machine].pending;
-        !nobody_gives && (owners.into_iter().any(is_donor) || pending.iter().any(was_given))
+        !nobody_gives && (held.iter().any(is_donors) || pending.iter().any(was_given))
     };
     // Where nobody gives, only room that comes anyway will do: by itself, or by what was mended.
     let others = books.machines.written();
@@ -228,8 +232,8 @@ fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
 
 /// The greatest wealth of any user with a share there.
 fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
-    let held = books.station(machine).users.iter();
-    let held = held.map(|user| *user as usize);
+    let held = books.station(machine).held.iter();
+    let held = held.map(|held| books.register.loads[*held].user_at as usize);
     let pending = books.machines[machine].pending.iter().map(|at| {
         let owner = books.pending[*at].request;
         books.demand(owner).user_at

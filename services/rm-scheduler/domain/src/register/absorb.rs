@@ -168,8 +168,6 @@ impl Register {
             free: room.clone(),
             coming: room.clone(),
             room,
-            users: Vec::new(),
-            owners: Vec::new(),
             held: Vec::new(),
             held_quanta: 0,
             services: BTreeSet::new(),

@@ -18,15 +18,8 @@ impl Register {
         let mut coming = free.clone();
         let (mut order, mut size) = (0_u64, Size::default());
         let mut held_quanta = 0;
-        let users_here = station.held.len();
-        let (mut users, mut owners) = (
-            Vec::with_capacity(users_here),
-            Vec::with_capacity(users_here),
-        );
         for held in station.held.iter().copied() {
             let load = &self.loads[held];
-            users.push(load.user_at);
-            owners.extend(load.owner_at());
             held_quanta += load.order;
             if let Some(shape) = load.shape() {
                 let taken = &self.shapes[shape].3;
@@ -59,10 +52,6 @@ impl Register {
                 && station.pool.is_none_or(|pool| !self.may_use(request, pool));
             open &= self.requests[request].class.is_some() && !misplaced;
         }
-        for list in [&mut users, &mut owners] {
-            list.sort_unstable();
-            list.dedup();
-        }
         let over = order > station.order || !size.fits(&station.node.capacity);
         set(&mut self.overfull, at, over);
         let station = &self.machines[at];
@@ -74,8 +63,7 @@ impl Register {
         }
         let station = &mut self.machines[at];
         (station.free, station.room, station.coming) = (free, room, coming);
-        (station.services, station.users, station.owners) = (services, users, owners);
-        station.held_quanta = held_quanta;
+        (station.services, station.held_quanta) = (services, held_quanta);
         if let Some(pool) = station.pool.filter(|_| open && moved) {
             *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
             self.kinds_moved = true;
