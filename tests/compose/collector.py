@@ -19,6 +19,8 @@ EXPIRES = 45
 # As its processor `resource` leaves out.
 OMITTED = ("telemetry.sdk.",)
 GAUGE, SUM, HISTOGRAM = 5, 7, 9
+# The port at which the real one tells of itself.
+ITSELF = 8888
 
 
 def fields(data):
@@ -171,7 +173,9 @@ class Door(http.server.BaseHTTPRequestHandler):
             HELD.take(body)
 
     def do_GET(self):
-        self.answer(200, "text/plain; version=0.0.4", HELD.page().encode())
+        # Of itself it says nothing, where the real one does.
+        page = "" if self.server.server_port == ITSELF else HELD.page()
+        self.answer(200, "text/plain; version=0.0.4", page.encode())
 
 
 class Server(http.server.ThreadingHTTPServer):
@@ -195,8 +199,7 @@ def main():
     context.load_cert_chain("/tls/otel-collector.pem", "/tls/otel-collector.key")
     serve(4318, context)
     serve(8889)
-    # Of itself it says nothing.
-    serve(8888)
+    serve(ITSELF)
 
 
 if __name__ == "__main__":
