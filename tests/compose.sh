@@ -80,6 +80,7 @@ heard_of() { # expression count
     grep -q "\"$2\"\]"
 }
 if [ $watched = yes ]; then
+  begin_lasting "${jobs#https://}"
   prometheus=$(docker port "$(stack --profile observability ps -q prometheus)" 9090/tcp | head -n 1)
   until_true "Prometheus asks the collector" heard_of 'up{job="hayward"}' 1
   # The last of them may tell of itself for the first time after ten seconds.
@@ -102,6 +103,7 @@ if [ $watched = yes ]; then
     sleep 1
   done
   grep . "$scratch/boards"
+  end_lasting "${jobs#https://}"
 else
   echo "SKIPPED: what Prometheus hears; no image of it (docker/base-images.sh prometheus)"
 fi

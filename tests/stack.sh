@@ -103,6 +103,8 @@ shown() {
   part "what the boards show"
   local wanted
   wanted=$(grep -cE '^ +- (alert|record):' docker/observability/alerts.yml)
+  somebody_leads || fail "no job-converter leads"
+  begin_lasting "$leading"
   until_true "Prometheus judges all $wanted rules" judged "$wanted"
   until_true "Prometheus is answered by all 8 replicas" asked_of 8
   answers() { python3 tests/compose/boards.py "$prometheus" >"$scratch/boards" 2>&1; }
@@ -112,6 +114,7 @@ shown() {
     sleep 1
   done
   grep . "$scratch/boards"
+  end_lasting "$leading"
   # S1: what is a second port is no second way in.
   local said
   said=$(docker exec "$(containers node-1)" \

@@ -71,6 +71,18 @@ as() { # who, curl arguments...
 # The value of the first field of that name in a JSON text on one line.
 field() { sed -n "s/.*\"$1\":\"\([^\"]*\)\".*/\1/p"; }
 
+# Work that is there whenever somebody looks: boards of shares show who has some, and a job of no
+# time is gone before it is asked about.
+lasting=
+begin_lasting() { # job-converter
+  lasting=$(as user-ben -H 'Idempotency-Key: lasting' "https://$1/v1/jobs" \
+    -d '{"command": ["sleep", "900"], "tasks": {"count": 1}}' | field id)
+  [ -n "$lasting" ] || fail "no id for the job that lasts"
+}
+end_lasting() { # job-converter
+  as user-ben -X DELETE "https://$1/v1/jobs/$lasting" >/dev/null || fail "the job that lasts"
+}
+
 healthy_nodes() {
   [ "$(as operator "$nodes/v1/nodes" | grep -o '"health":"healthy"' | wc -l)" -eq 3 ]
 }
