@@ -156,6 +156,34 @@ mod tests {
     }
 
     #[test]
+    fn of_a_tree_that_is_none_any_more_nothing_stays() {
+        let mut world = two_trees();
+        let node = world.node("m0");
+        (node.capacity.cpu_milli, node.capacity.memory_bytes) = (2_000, 8 * crate::world::GIB);
+        for at in 0..5 {
+            let size = &mut world.of(&format!("there{at}")).size;
+            (size.cpu_milli, size.memory_bytes) = (1_000, crate::world::GIB);
+        }
+        let mut rounds = Rounds::default();
+        for _ in 0..4 {
+            let plan = round(&mut rounds, &world, &News::everything());
+            world.carry_out(&plan);
+        }
+        let needy = |id: &str| world.snapshot.carried.needy.contains(id);
+        assert!(
+            (0..5).any(|at| needy(&format!("there{at}"))),
+            "some are needy there"
+        );
+        // Both trees become one, and most of the work goes, with its numbers.
+        let other = world.snapshot.pools.get_mut("other").unwrap();
+        other.parent = Some("default".into());
+        world.snapshot.demand.retain(|id, _| id.as_str() == "here0");
+        world.snapshot.allocations.clear();
+        round(&mut rounds, &world, &News::everything());
+        round(&mut rounds, &world, &News::default());
+    }
+
+    #[test]
     fn a_tree_whose_work_waits_for_a_budget_does_not_rest() {
         let mut world = World::eager().nodes(&[4]);
         let settings = &mut world.snapshot.tunables.settings;

@@ -37,7 +37,9 @@ impl<'a> Books<'a> {
             machines.fill(register.machines.iter().map(Machine::of));
             let asked = register.requests.iter();
             requests.fill(asked.map(|asked| Request::of(asked, settings)));
+            // Work and pools have other numbers now.
             desk.sets = Sets::default();
+            desk.outcomes.clear();
         } else {
             let changed = register.changed_machines.iter().copied();
             machines.renew(changed, |at, _| Machine::of(&register.machines[at]));
