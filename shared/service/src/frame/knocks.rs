@@ -56,7 +56,7 @@ pub(super) struct Knocks {
     /// What one refusal uses up; none where nothing is counted.
     each: Option<Duration>,
     refused: Mutex<Debts>,
-    /// For the look at a signature: a twentieth of a processor at most.
+    /// For the look at a signature: by estimate a twentieth of a processor at most.
     looks: Line,
     /// For the word to come later: whoever asks again at once is no sooner refused for it.
     words: Line,
