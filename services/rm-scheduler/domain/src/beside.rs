@@ -1,7 +1,8 @@
 //! A second thread where there is so much to do that it pays.
 
-/// Below this much work a second thread costs more than it saves.
-const WORTH_A_THREAD: usize = 10_000;
+/// Below so many small things to do a second thread costs more than it saves: waking one up takes
+/// as long as some hundreds of them.
+const WORTH_A_THREAD: usize = 1_000;
 
 /// Both answers; the second is worked out beside the first where there is much work.
 pub(crate) fn both<A, B: Send>(
@@ -20,4 +21,15 @@ pub(crate) fn both<A, B: Send>(
             Err(panic) => std::panic::resume_unwind(panic),
         }
     })
+}
+
+/// What is found for each of these, one by one and in their order; half of it beside the rest.
+pub(crate) fn each<T: Copy + Sync, R: Send>(
+    items: &[T],
+    find: impl Fn(T) -> R + Sync,
+) -> impl Iterator<Item = R> {
+    let find_all = |items: &[T]| items.iter().map(|item| find(*item)).collect::<Vec<R>>();
+    let (here, beside) = items.split_at(items.len() / 2);
+    let (here, beside) = both(items.len(), || find_all(here), || find_all(beside));
+    here.into_iter().chain(beside)
 }

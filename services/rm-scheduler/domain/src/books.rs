@@ -353,7 +353,7 @@ impl<'a> Books<'a> {
         let known = self.changed_caps.get(&request).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
             let asked = self.demand(request);
-            let counts = (asked.current, asked.leaving);
+            let counts = (asked.holding.current, asked.holding.leaving);
             cap::of(self.register, &self.snapshot.tunables, request, counts).1
         });
         if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
@@ -422,8 +422,7 @@ impl<'a> Books<'a> {
         }
         let mut room = Room::new(station.order, &station.node.capacity);
         for held in station.held.iter().filter(|held| !self.leaving[**held]) {
-            let it = &self.held[*held];
-            room.take(it.order, &it.size, &it.gpus);
+            self.register.take_from(&mut room, *held);
         }
         room
     }
@@ -454,7 +453,10 @@ impl<'a> Books<'a> {
     /// Means this much of what will be free on a node for a request.
     pub fn speak_for(&mut self, request: usize, machine: usize) {
         let (order, size) = (self.requests[request].order, self.size(request));
-        let gpus = self.coming_room(machine).choose_gpus(size.gpu_milli);
+        let gpus = match size.gpu_milli {
+            0 => Vec::new(),
+            milli => self.coming_room(machine).choose_gpus(milli),
+        };
         self.machines[machine].spoken.push(Spoken {
             request,
             order,

@@ -2,18 +2,31 @@
 //! occurs, so neither a large order nor a small quantum makes a table large, and a table always
 //! covers every order [C-4].
 
-use std::collections::BTreeMap;
-
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Holes {
-    /// Size to number of holes; neither is ever 0.
-    by_size: BTreeMap<u64, u64>,
+    /// Size and number of holes, ascending by size; neither is ever 0. There are few sizes, so they
+    /// are quicker to walk over than to look up.
+    by_size: Vec<(u64, u64)>,
 }
 
 impl Holes {
+    /// Where this size is or would be.
+    fn place(&self, size: u64) -> usize {
+        self.by_size.partition_point(|(other, _)| *other < size)
+    }
+
+    fn at_least(&self, size: u64) -> &[(u64, u64)] {
+        &self.by_size[self.place(size)..]
+    }
+
     pub fn add(&mut self, size: u64, count: u64) {
-        if size > 0 && count > 0 {
-            *self.by_size.entry(size).or_default() += count;
+        if size == 0 || count == 0 {
+            return;
+        }
+        let place = self.place(size);
+        match self.by_size.get_mut(place) {
+            Some((there, known)) if *there == size => *known += count,
+            _ => self.by_size.insert(place, (size, count)),
         }
     }
 
@@ -25,17 +38,19 @@ impl Holes {
 
     /// Are there exactly these, by ascending size?
     pub fn are(&self, others: impl Iterator<Item = (u64, u64)>) -> bool {
-        let own = self.by_size.iter().map(|(size, count)| (*size, *count));
-        own.eq(others)
+        self.by_size.iter().copied().eq(others)
     }
 
     pub fn has(&self, size: u64) -> bool {
-        self.by_size.contains_key(&size)
+        self.count(size) > 0
     }
 
     /// Holes of exactly this size.
     pub fn count(&self, size: u64) -> u64 {
-        self.by_size.get(&size).copied().unwrap_or(0)
+        let first = self.at_least(size).first();
+        first
+            .filter(|(there, _)| *there == size)
+            .map_or(0, |(_, count)| *count)
     }
 
     /// `n[1]`: free quanta.
@@ -45,14 +60,12 @@ impl Holes {
 
     /// `n[order]`: processes of this order that could still be placed.
     pub fn processes(&self, order: u64) -> u64 {
-        self.by_size
-            .range(order..)
-            .map(|(size, count)| size / order * count)
-            .sum()
+        let holes = self.at_least(order).iter();
+        holes.map(|(size, count)| size / order * count).sum()
     }
 
     pub fn largest(&self) -> u64 {
-        self.by_size.last_key_value().map_or(0, |(size, _)| *size)
+        self.by_size.last().map_or(0, |(size, _)| *size)
     }
 
     /// Removes one hole of exactly this size; false when there is none.
@@ -62,28 +75,32 @@ impl Holes {
 
     /// Removes so many holes of exactly this size, or all there are; returns how many.
     pub fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
-        let Some(there) = self.by_size.get_mut(&size) else {
+        let place = self.place(size);
+        let there = self.by_size.get_mut(place);
+        let Some((_, there)) = there.filter(|(there, _)| *there == size) else {
             return 0;
         };
         let gone = count.min(*there);
         *there -= gone;
         if *there == 0 {
-            self.by_size.remove(&size);
+            self.by_size.remove(place);
         }
         gone
     }
 
     /// removes `count` processes of this order, exact multiples first.
     pub fn take(&mut self, count: u64, order: u64) {
-        let multiples: Vec<u64> = self
-            .by_size
-            .range(order..)
-            .map(|(size, _)| *size)
-            .filter(|s| s % order == 0)
-            .collect();
         let mut left = count;
-        for size in multiples {
+        // Sizes that come about on the way are looked at by nobody here: the rest of a multiple is
+        // a smaller one.
+        let mut from = order;
+        while left > 0 {
+            let mut sizes = self.at_least(from).iter().map(|(size, _)| *size);
+            let Some(size) = sizes.find(|size| size % order == 0) else {
+                break;
+            };
             left -= self.fill(size, left, order);
+            from = size + 1;
         }
         self.count_out(left, order);
     }
@@ -92,7 +109,7 @@ impl Holes {
     pub fn count_out(&mut self, count: u64, order: u64) -> u64 {
         let mut left = count;
         while left > 0 {
-            let Some((&size, _)) = self.by_size.range(order..).next() else {
+            let Some((size, _)) = self.at_least(order).first().copied() else {
                 break;
             };
             left -= self.fill(size, left, order);

@@ -65,7 +65,7 @@ fn measure_one(books: &mut Books, reaches: &mut Reaches, kinds: &Kinds, at: usiz
         reach
     };
     let changed = books.changed_caps.get(&at);
-    let mut cap = changed.map_or(books.demand(at).cap, |(cap, _)| *cap);
+    let mut cap = changed.map_or(books.demand(at).holding.cap, |(cap, _)| *cap);
     if books.policy(at) == Some(Policy::FairShare) {
         let most = reach.saturating_add(request.resting);
         (cap.steady, cap.now) = (cap.steady.min(most), cap.now.min(most));

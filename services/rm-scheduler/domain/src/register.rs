@@ -94,6 +94,7 @@ pub(crate) struct Register {
     pub vacated: Vec<usize>,
     /// The news was everything.
     pub anew: bool,
+    stirred: absorb::Stirred,
     vacant_requests: Vec<usize>,
     vacant_shares: Vec<usize>,
 }
@@ -215,8 +216,14 @@ pub(crate) struct Asked {
     pub completing: bool,
     pub keeps_what_it_holds: bool,
     pub held: Vec<usize>,
+    pub holding: Holding,
+}
+
+/// What work holds, and what it can use with that.
+#[derive(Default)]
+pub(crate) struct Holding {
     /// Quanta of all that is held.
-    pub held_quanta: u64,
+    pub quanta: u64,
     /// Of those: told to leave, and on nodes that take no new work.
     pub leaving_quanta: u64,
     pub closed_quanta: u64,

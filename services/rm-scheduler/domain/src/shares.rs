@@ -160,15 +160,15 @@ fn of_work(books: &Books, at: usize) -> WorkShare {
 
 fn held_by(books: &Books, request: usize) -> Tally {
     let (request, asked) = (&books.requests[request], books.demand(request));
-    if request.leaving != asked.leaving {
+    if request.leaving != asked.holding.leaving {
         // Something was told to leave in this round.
         return held(books, asked.held.iter().copied());
     }
     Tally {
-        held: asked.held_quanta,
-        staying: asked.held_quanta - asked.leaving_quanta,
-        vacating: asked.leaving_quanta,
-        closed: asked.closed_quanta,
+        held: asked.holding.quanta,
+        staying: asked.holding.quanta - asked.holding.leaving_quanta,
+        vacating: asked.holding.leaving_quanta,
+        closed: asked.holding.closed_quanta,
         ..Tally::default()
     }
 }

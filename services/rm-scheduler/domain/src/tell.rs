@@ -55,19 +55,22 @@ impl Known {
             self.findings[*at] = None;
         }
         let moved = self.moved(books);
-        let mut changed = Vec::new();
-        for (at, finding) in moved.iter().zip(verdict::on(books, moved.iter().copied())) {
-            let known = &mut self.findings[*at];
-            if known.as_ref() != Some(&finding) {
-                changed.push((books.id(*at).clone(), finding.told(register)));
-                *known = Some(finding);
-            }
-        }
-        self.told.renew(books, &moved);
-        let sums = shares::sums(books, &mut self.pools, &self.told);
-        let before = std::mem::replace(&mut self.sums, sums);
-        let news = shares::news(books, &self.told, (&before, &self.sums), &moved);
-        (changed.into_iter().collect(), Some(news))
+        let Self {
+            findings,
+            told,
+            pools,
+            sums,
+            ..
+        } = self;
+        let tell_shares = || {
+            told.renew(books, &moved);
+            let now = shares::sums(books, pools, told);
+            let before = std::mem::replace(sums, now);
+            shares::news(books, told, (&before, sums), &moved)
+        };
+        let tell_verdicts = || changed_verdicts(books, findings, &moved);
+        let (news, changed) = both(moved.len(), tell_shares, tell_verdicts);
+        (changed, Some(news))
     }
 
     /// Live work of which something else may be to be said: who waits where it does not rest, and
@@ -155,6 +158,25 @@ impl Known {
     pub fn shares(&self, register: &Register) -> Shares {
         self.told.whole(register, &self.sums)
     }
+}
+
+/// Of this work what is found otherwise than before.
+fn changed_verdicts(
+    books: &Books,
+    known: &mut [Option<Finding>],
+    work: &[usize],
+) -> BTreeMap<WorkId, Verdict> {
+    let found = work.iter().zip(verdict::on(books, work.iter().copied()));
+    let changed = found.filter_map(|(at, finding)| {
+        let known = &mut known[*at];
+        if known.as_ref() == Some(&finding) {
+            return None;
+        }
+        let verdict = finding.told(books.register);
+        *known = Some(finding);
+        Some((books.id(*at).clone(), verdict))
+    });
+    changed.collect()
 }
 
 /// Work that waits is told the same as before while it is not stirred, waits for the same, and no

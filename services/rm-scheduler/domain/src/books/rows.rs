@@ -98,15 +98,15 @@ impl Request {
             order: asked.order,
             shape: asked.shape,
             listed: !asked.wishes().machines.is_empty(),
-            current: asked.current,
+            current: asked.holding.current,
             resting: if settings.rest_on_closed {
-                asked.resting
+                asked.holding.resting
             } else {
                 0
             },
-            leaving: asked.leaving,
-            had: asked.current,
-            cap: asked.cap,
+            leaving: asked.holding.leaving,
+            had: asked.holding.current,
+            cap: asked.holding.cap,
             reach: u64::MAX,
             counted: 0,
             placed: 0,

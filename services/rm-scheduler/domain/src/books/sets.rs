@@ -3,6 +3,7 @@
 
 use super::Books;
 use crate::{
+    beside::both,
     defrag::{Hoards, Prospects},
     how_much::fair::Parties,
     packing::Asking,
@@ -26,10 +27,28 @@ impl Books<'_> {
     /// Takes up how the round begins, in those that no later step brings up to it.
     pub fn take_up(&mut self) {
         let mut sets = std::mem::take(&mut self.sets);
-        sets.hoards.renew(self);
-        sets.prospects.renew(self);
-        sets.free_nodes.renew(self);
-        sets.asking.renew(self);
+        let Sets {
+            hoards,
+            prospects,
+            free_nodes,
+            asking,
+            ..
+        } = &mut sets;
+        let of_work = || {
+            hoards.renew(self);
+            asking.renew(self);
+        };
+        let of_nodes = || {
+            prospects.renew(self);
+            free_nodes.renew(self);
+        };
+        let register = self.register;
+        let news = if register.anew {
+            register.requests.len()
+        } else {
+            register.refreshed.len() + register.changed_machines.len()
+        };
+        both(news, of_work, of_nodes);
         self.sets = sets;
     }
 }

@@ -12,6 +12,7 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
+    beside::each,
     books::Books,
     budget::{Brake, Purse},
     snapshot::Policy,
@@ -69,6 +70,8 @@ type Offer = (usize, u64, usize);
 /// What the nodes would cost for one shape: at least that, until it is their turn and it is
 /// reckoned.
 struct Offers {
+    /// Quanta of one process of the shape.
+    order: u64,
     /// With some that no longer hold.
     cheapest: BinaryHeap<Reverse<Offer>>,
     /// By the place of the node.
@@ -78,11 +81,13 @@ struct Offers {
 }
 
 impl Offers {
-    fn new(at_least: Vec<Option<Offer>>) -> Self {
-        let cheapest = at_least.iter().flatten().copied().map(Reverse).collect();
+    fn new(nodes: &[Place], order: u64) -> Self {
+        let places = nodes.iter().enumerate();
+        let of: Vec<_> = places.map(|(at, it)| it.at_least(order, at)).collect();
         Self {
-            cheapest,
-            of: at_least,
+            order,
+            cheapest: of.iter().flatten().copied().map(Reverse).collect(),
+            of,
             brake: None,
         }
     }
@@ -133,7 +138,7 @@ impl Stirred {
         }
         takeable.sort_unstable();
         let mut takeable = takeable.chunk_by(|a, b| a.0 == b.0).peekable();
-        let mut nodes = Vec::new();
+        let mut nodes: Vec<(usize, &[(usize, usize)])> = Vec::new();
         for (at, stirs) in stirs.into_iter().enumerate() {
             let here = takeable.next_if(|shares| shares[0].0 == at);
             let machine = &books.machines[at];
@@ -142,12 +147,14 @@ impl Stirred {
                 && machine.is_schedulable()
                 && machine.promised_to.is_none();
             if open {
-                let held = here.unwrap_or_default().iter().map(|(_, held)| *held);
-                nodes.push(Place::of(books, at, held));
+                nodes.push((at, here.unwrap_or_default()));
             }
         }
+        let place = |(at, takeable): (usize, &[(usize, usize)])| {
+            Place::of(books, at, takeable.iter().map(|(_, held)| *held))
+        };
         Self {
-            nodes,
+            nodes: each(&nodes, place).collect(),
             offers: FxHashMap::default(),
             looks: Cell::new(0),
         }
@@ -187,23 +194,17 @@ impl Stirred {
     /// The node where nobody has to leave, or else the fewest; where it is set, of those the one
     /// where the least work is lost. Where there is none, why nothing may be taken back.
     fn best(&mut self, books: &Books, at: usize) -> Result<(usize, Vec<usize>), Option<Brake>> {
-        let every = 0..self.nodes.len();
         let mut list = Victims::default();
         let found = if books.demand(at).is_picky() {
             let mut brake = None;
-            let offers = every
+            let offers = (0..self.nodes.len())
                 .filter_map(|position| self.offer(books, (at, position), &mut list, &mut brake));
             offers.min().ok_or(brake)
         } else {
             let shape = books.requests[at].shape;
-            let mut offers = self.offers.remove(&shape).unwrap_or_else(|| {
-                let order = books.requests[at].order;
-                let at_least = every.map(|position| {
-                    let (count, lost_ms) = self.nodes[position].at_least(order)?;
-                    Some((count, lost_ms, position))
-                });
-                Offers::new(at_least.collect())
-            });
+            let known = self.offers.remove(&shape);
+            let mut offers =
+                known.unwrap_or_else(|| Offers::new(&self.nodes, books.requests[at].order));
             let mut best = None;
             while let Some(old) = offers.first() {
                 let now = self.offer(books, (at, old.2), &mut list, &mut offers.brake);
@@ -225,10 +226,9 @@ impl Stirred {
     /// A node whose room was cleared may have become cheaper for everybody.
     fn renew(&mut self, books: &Books, position: usize) {
         let place = &mut self.nodes[position];
-        place.room = books.coming_room(place.machine);
+        place.renew(books);
         for offers in self.offers.values_mut() {
-            // What nobody has to leave for is the least there can be: it is looked at next.
-            offers.set(position, Some((0, 0, position)));
+            offers.set(position, place.at_least(offers.order, position));
         }
     }
 }

@@ -1,10 +1,15 @@
 //! News: which nodes, which work and which shares are to be looked up anew.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    hash::Hash,
+};
 
 use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
 
-use super::{Asked, Departed, Laws, Register, Served, Share, Splice, Station};
+use rustc_hash::FxHashMap;
+
+use super::{Asked, Departed, Holding, Laws, Register, Served, Share, Splice, Station};
 use crate::{
     beside::both,
     forest::Forest,
@@ -14,7 +19,7 @@ use crate::{
     snapshot::{Allocation, Demand, Node, Snapshot},
 };
 
-/// What has to be derived anew.
+/// What has to be derived anew. Its memory is kept for the next news.
 #[derive(Default)]
 pub(super) struct Stirred {
     /// Nodes that differ themselves, and not just in what they hold.
@@ -24,6 +29,16 @@ pub(super) struct Stirred {
     /// Work that asks for something else than before.
     pub moved: Marks,
     pub shares: Marks,
+}
+
+impl Stirred {
+    fn clear(&mut self) {
+        self.nodes.clear();
+        self.machines.clear();
+        self.requests.clear();
+        self.moved.clear();
+        self.shares.clear();
+    }
 }
 
 impl Register {
@@ -52,24 +67,62 @@ impl Register {
         self.splices.clear();
         self.withdrawn.clear();
         self.vacated.clear();
-        let mut stirred = Stirred::default();
+        let mut stirred = std::mem::take(&mut self.stirred);
+        stirred.clear();
         for name in &news.nodes {
             if let Some(node) = snapshot.nodes.get(name) {
                 self.set_node(name, node, &mut stirred);
             }
         }
-        // Most of the time goes into waiting for names in memory, so that is done side by side.
-        let work = || looked_up(&news.work, &snapshot.demand);
-        let shares = || looked_up(&news.allocations, &snapshot.allocations);
-        let (work, shares) = both(news.work.len() + news.allocations.len(), work, shares);
+        let (work, shares) = self.look_up(snapshot, news);
+        self.read_ahead(&work, &shares);
         self.absorb_work(snapshot, work, &mut stirred);
-        for (id, allocation) in shares {
-            match allocation {
-                Some(allocation) => self.set_share(id, allocation, &mut stirred),
-                None => self.remove_share(id, &mut stirred),
+        for share in shares {
+            match share.said {
+                Some(_) => self.set_share(share, &mut stirred),
+                None => self.remove_share(share, &mut stirred),
             }
         }
-        self.derive(snapshot, stirred);
+        self.derive(snapshot, &mut stirred);
+        self.stirred = stirred;
+    }
+
+    /// Most of the time goes into waiting for names in memory, so that is done side by side.
+    fn look_up<'s>(
+        &self,
+        snapshot: &'s Snapshot,
+        news: &'s News,
+    ) -> (Vec<OfWork<'s>>, Vec<OfShare<'s>>) {
+        let work: Vec<&WorkId> = news.work.iter().collect();
+        // Half of all for each, as work and shares take equally long.
+        let half = (work.len() + news.allocations.len()) / 2;
+        let (here, beside) = work.split_at(half.min(work.len()));
+        let find = |names: &[&'s WorkId]| {
+            let names = names.iter().copied();
+            let found = names.map(|id| Entry::of(id, &snapshot.demand, &self.request_at));
+            found.collect::<Vec<_>>()
+        };
+        let shares = || {
+            let names = news.allocations.iter();
+            let found = names.map(|id| Entry::of(id, &snapshot.allocations, &self.share_at));
+            (find(beside), found.collect())
+        };
+        let all = work.len() + news.allocations.len();
+        let (mut found, (rest, shares)) = both(all, || find(here), shares);
+        found.extend(rest);
+        (found, shares)
+    }
+
+    /// Rows that are needed one after the other would be waited for one after the other. Read in a
+    /// row before, many of them come from memory at the same time.
+    fn read_ahead(&self, work: &[OfWork], shares: &[OfShare]) {
+        let rows = work.iter().filter_map(|it| Some(&self.requests[it.at?]));
+        read(rows.map(|asked| asked.submitted_at.unix_ms().unsigned_abs() ^ asked.order));
+        let rows = shares.iter().filter_map(|it| Some(&self.shares[it.at?]));
+        let places = rows.map(|share| (share.machine, share.order, share.request));
+        let places: Vec<_> = places.collect();
+        let stations = places.iter().filter_map(|place| place.0);
+        read(stations.map(|at| self.machines[at].order ^ self.machines[at].held.len() as u64));
     }
 
     /// Everything, as on the first day.
@@ -99,11 +152,16 @@ impl Register {
         self.share_at.reserve(snapshot.allocations.len());
         let mut stirred = Stirred::default();
         for (id, allocation) in &snapshot.allocations {
-            self.set_share(id, allocation, &mut stirred);
+            let share = Entry {
+                name: id,
+                said: Some(allocation),
+                at: None,
+            };
+            self.set_share(share, &mut stirred);
         }
         stirred.machines.extend(0..self.machines.len());
         stirred.requests.extend(0..self.requests.len());
-        self.derive(snapshot, stirred);
+        self.derive(snapshot, &mut stirred);
     }
 
     /// All work but its numbers by id.
@@ -215,14 +273,10 @@ impl Register {
         self.packable = packable.map(|(at, _)| at).collect();
     }
 
-    fn absorb_work(
-        &mut self,
-        snapshot: &Snapshot,
-        work: Entries<WorkId, Demand>,
-        stirred: &mut Stirred,
-    ) {
-        for (id, demand) in work {
-            match (self.request(id), demand) {
+    fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, stirred: &mut Stirred) {
+        for work in work {
+            let id = work.name;
+            match (work.at, work.said) {
                 (Some(at), Some(demand)) => {
                     self.leave_class(at);
                     self.set_work(snapshot, at, (id, demand));
@@ -282,7 +336,7 @@ impl Register {
         let asked = &mut self.requests[at];
         let held = std::mem::take(&mut asked.held);
         (asked.class, asked.deferral) = (None, None);
-        (asked.current, asked.leaving, asked.resting) = (0, 0, 0);
+        asked.holding = Holding::default();
         self.request_at.remove(&asked.id);
         self.withdrawn.push(asked.id.clone());
         self.vacated.push(at);
@@ -348,13 +402,16 @@ impl Register {
         });
     }
 
-    fn set_share(&mut self, id: &AllocationId, allocation: &Allocation, stirred: &mut Stirred) {
+    fn set_share(&mut self, found: OfShare, stirred: &mut Stirred) {
+        let (id, Some(allocation)) = (found.name, found.said) else {
+            return;
+        };
         let request = self.request(&allocation.work);
         let machine = self.machine(&allocation.node);
         let user = self.user(&allocation.user);
         let mut share = share((id, user), allocation, (request, machine));
         self.leave_remnant(&mut share);
-        let at = if let Some(at) = self.share_at.get(id).copied() {
+        let at = if let Some(at) = found.at {
             self.unlink(at, stirred);
             self.shares[at] = share;
             at
@@ -365,7 +422,9 @@ impl Register {
             self.shares.push(share);
             self.shares.len() - 1
         };
-        self.share_at.entry(id.clone()).or_insert(at);
+        if found.at.is_none() {
+            self.share_at.insert(id.clone(), at);
+        }
         if allocation.fixed {
             self.fixed.insert(at);
         }
@@ -390,8 +449,9 @@ impl Register {
         stirred.shares.insert(at);
     }
 
-    fn remove_share(&mut self, id: &AllocationId, stirred: &mut Stirred) {
-        if let Some(at) = self.share_at.remove(id) {
+    fn remove_share(&mut self, gone: OfShare, stirred: &mut Stirred) {
+        if let Some(at) = gone.at {
+            self.share_at.remove(gone.name);
             self.unlink(at, stirred);
             self.faulty.remove(&at);
             stirred.shares.remove(at);
@@ -425,14 +485,30 @@ impl Register {
     }
 }
 
-/// What is said of each name, or that it is gone.
-type Entries<'s, K, V> = Vec<(&'s K, Option<&'s V>)>;
+fn read(rows: impl Iterator<Item = u64>) {
+    std::hint::black_box(rows.fold(0, |sum, row| sum ^ row));
+}
 
-fn looked_up<'s, K: Ord, V>(
-    names: &'s BTreeSet<K>,
-    entries: &'s BTreeMap<K, V>,
-) -> Entries<'s, K, V> {
-    names.iter().map(|name| (name, entries.get(name))).collect()
+/// A name in the news.
+struct Entry<'s, K, V> {
+    name: &'s K,
+    /// None where it is gone.
+    said: Option<&'s V>,
+    /// The number it has here so far.
+    at: Option<usize>,
+}
+
+type OfWork<'s> = Entry<'s, WorkId, Demand>;
+type OfShare<'s> = Entry<'s, AllocationId, Allocation>;
+
+impl<'s, K: Ord + Hash, V> Entry<'s, K, V> {
+    fn of(name: &'s K, said: &'s BTreeMap<K, V>, numbers: &FxHashMap<K, usize>) -> Self {
+        Self {
+            name,
+            said: said.get(name),
+            at: numbers.get(name).copied(),
+        }
+    }
 }
 
 fn share(

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
-use super::{Asked, Register, Share, Wishes, absorb::Stirred};
+use super::{Asked, Holding, Register, Share, Wishes, absorb::Stirred, stand::Stand};
 use crate::{
     admit,
-    cap::{self, Cap},
+    beside::each,
+    cap,
     snapshot::{Demand, Policy, Snapshot},
     vacate,
 };
@@ -51,13 +52,7 @@ impl Register {
             completing: demand.completing,
             keeps_what_it_holds: demand.keeps_what_it_holds,
             held: Vec::new(),
-            held_quanta: 0,
-            leaving_quanta: 0,
-            closed_quanta: 0,
-            current: 0,
-            leaving: 0,
-            resting: 0,
-            cap: Cap::default(),
+            holding: Holding::default(),
         }
     }
 
@@ -128,8 +123,8 @@ impl Register {
         }
     }
 
-    pub(super) fn derive(&mut self, snapshot: &Snapshot, mut stirred: Stirred) {
-        self.admit_anew(snapshot, &mut stirred);
+    pub(super) fn derive(&mut self, snapshot: &Snapshot, stirred: &mut Stirred) {
+        self.admit_anew(snapshot, stirred);
         for at in stirred.moved.listed() {
             for share in &self.requests[at].held {
                 stirred.shares.insert(*share);
@@ -145,8 +140,10 @@ impl Register {
         for at in stirred.shares.listed() {
             self.reload(at);
         }
-        for at in stirred.machines.listed() {
-            if self.refresh_machine(at) {
+        let machines: Vec<usize> = stirred.machines.listed().collect();
+        let stands: Vec<Stand> = each(&machines, |at| Stand::of(self, at)).collect();
+        for (at, stand) in machines.iter().copied().zip(stands) {
+            if self.take_stand(at, stand) {
                 let owners = self.machines[at].held.iter();
                 let owners = owners.filter_map(|share| self.shares[*share].request);
                 stirred.requests.extend(owners);
@@ -162,14 +159,13 @@ impl Register {
             set(&mut self.unplaced, at, share.machine.is_none());
             set(&mut self.unclassed, at, class.is_none());
         }
-        for at in stirred.requests.listed() {
-            self.refresh_request(at);
+        let requests: Vec<usize> = stirred.requests.listed().collect();
+        let holdings: Vec<Holding> = each(&requests, |at| self.holding(at)).collect();
+        for (at, holding) in requests.iter().copied().zip(holdings) {
+            self.requests[at].holding = holding;
         }
         if !self.anew {
-            self.refreshed.clear();
-            self.refreshed.extend(stirred.requests.listed());
-            self.changed_machines.clear();
-            self.changed_machines.extend(stirred.machines.listed());
+            (self.refreshed, self.changed_machines) = (requests, machines);
         }
     }
 
@@ -252,30 +248,26 @@ impl Register {
         stays && home.is_some() && home != pool
     }
 
-    fn refresh_request(&mut self, at: usize) {
-        let asked = &self.requests[at];
-        let (mut current, mut leaving, mut resting) = (0, 0, 0);
-        let (mut held_quanta, mut leaving_quanta, mut closed_quanta) = (0, 0, 0);
-        for load in asked.held.iter().map(|held| &self.loads[*held]) {
-            held_quanta += load.order;
+    fn holding(&self, at: usize) -> Holding {
+        let mut holding = Holding::default();
+        let held = self.requests[at].held.iter();
+        for load in held.map(|held| &self.loads[*held]) {
+            holding.quanta += load.order;
             let machine = load.machine().map(|machine| &self.machines[machine]);
             if machine.is_none_or(|machine| !machine.schedulable) {
-                closed_quanta += load.order;
+                holding.closed_quanta += load.order;
             }
             if load.leaving {
-                leaving += 1;
-                leaving_quanta += load.order;
+                holding.leaving += 1;
+                holding.leaving_quanta += load.order;
                 continue;
             }
-            current += 1;
-            resting += u64::from(machine.is_some_and(|machine| !machine.schedulable));
+            holding.current += 1;
+            holding.resting += u64::from(machine.is_some_and(|machine| !machine.schedulable));
         }
-        let asked = &mut self.requests[at];
-        asked.held_quanta = held_quanta;
-        (asked.leaving_quanta, asked.closed_quanta) = (leaving_quanta, closed_quanta);
-        (asked.current, asked.leaving, asked.resting) = (current, leaving, resting);
-        let (cap, _) = cap::of(self, &self.laws.tunables, at, (current, leaving));
-        self.requests[at].cap = cap;
+        let counts = (holding.current, holding.leaving);
+        (holding.cap, _) = cap::of(self, &self.laws.tunables, at, counts);
+        holding
     }
 
     /// May this request ever use nodes of this pool?

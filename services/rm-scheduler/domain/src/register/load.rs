@@ -2,6 +2,7 @@
 //! something is said of it.
 
 use super::Register;
+use crate::room::Room;
 
 const NONE: u32 = u32::MAX;
 
@@ -43,6 +44,17 @@ impl Load {
 }
 
 impl Register {
+    /// Takes what a share holds from room of its node.
+    pub fn take_from(&self, room: &mut Room, held: usize) {
+        let load = &self.loads[held];
+        if let Some(shape) = load.shape() {
+            room.take(load.order, &self.shapes[shape].3, &[]);
+        } else {
+            let share = &self.shares[held];
+            room.take(share.order, &share.size, &share.gpus);
+        }
+    }
+
     /// Brings the load of a share up to the share and to its work.
     pub(super) fn reload(&mut self, at: usize) {
         let share = &self.shares[at];

@@ -2,6 +2,7 @@
 
 use hayward_vocabulary::Size;
 
+use super::Offer;
 use crate::{books::Books, budget::Purse, overage::cheapest, room::Room};
 
 /// A node where something leaves or could leave.
@@ -46,32 +47,43 @@ impl Place {
                 lost_ms: if counts { books.invested_ms(held) } else { 0 },
             })
         };
-        let takeable: Vec<Taking> = shares.into_iter().filter_map(taking).collect();
-        Self {
+        let mut place = Self {
             machine,
             order: books.machines[machine].order,
-            room: books.coming_room(machine),
-            most: takeable.iter().map(|it| it.order).sum(),
-            largest: takeable.iter().map(|it| it.order).max().unwrap_or(0),
-            least_lost_ms: takeable.iter().map(|it| it.lost_ms).min().unwrap_or(0),
-            takeable,
-        }
+            room: Room::default(),
+            most: 0,
+            largest: 0,
+            least_lost_ms: 0,
+            takeable: shares.into_iter().filter_map(taking).collect(),
+        };
+        place.renew(books);
+        place
+    }
+
+    /// Brings it to what was told to leave and is meant for somebody by now.
+    pub fn renew(&mut self, books: &Books) {
+        self.room = books.coming_room(self.machine);
+        self.takeable.retain(|it| !books.leaving[it.held]);
+        let orders = self.takeable.iter().map(|it| it.order);
+        self.most = orders.clone().sum();
+        self.largest = orders.max().unwrap_or(0);
+        let lost_ms = self.takeable.iter().map(|it| it.lost_ms);
+        self.least_lost_ms = lost_ms.min().unwrap_or(0);
     }
 
     /// How many would have to leave for one process of this order, and what would be lost with
     /// them, at least; none where it never fits. Quanta alone say it, so it costs next to nothing.
-    pub fn at_least(&self, order: u64) -> Option<(usize, u64)> {
+    pub fn at_least(&self, order: u64, position: usize) -> Option<Offer> {
         let lacking = order.saturating_sub(self.room.order);
         if self.order < order || self.most < lacking {
             return None;
         }
         let count = lacking.div_ceil(self.largest.max(1));
         let lost_ms = count.saturating_mul(self.least_lost_ms);
-        Some((usize::try_from(count).unwrap_or(usize::MAX), lost_ms))
+        let count = usize::try_from(count).unwrap_or(usize::MAX);
+        Some((count, lost_ms, position))
     }
-}
 
-impl Place {
     /// Would one process fit if all left that could be taken, whatever their owners keep?
     pub fn could_hold(&self, books: &Books, (order, size): (u64, &Size)) -> bool {
         if self.room.order.saturating_add(self.most) < order {
