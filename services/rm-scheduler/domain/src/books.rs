@@ -357,7 +357,8 @@ impl<'a> Books<'a> {
             cap::of(self.register, &self.snapshot.tunables, request, counts).1
         });
         if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
-            parts.room = Some(self.most(request));
+            // Where there is room for more than it can use, nobody looks how much more.
+            parts.room = Some(self.most(request)).filter(|most| *most < parts.base);
         }
         parts
     }

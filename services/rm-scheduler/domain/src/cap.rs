@@ -25,6 +25,11 @@ pub(crate) struct Cap {
 }
 
 impl Cap {
+    /// More than this the work can use in no way.
+    pub fn most(&self) -> u64 {
+        self.base.max(self.steady).max(self.now).max(self.own)
+    }
+
     fn all(processes: u64) -> (Self, CapParts) {
         let cap = Self {
             base: processes,

@@ -13,6 +13,7 @@ use crate::{
     FairShare, News, Plan, Planner, Rounds, Snapshot,
     fleets::{Draw, fleet, happen},
     plan::Shares,
+    world::{World, node_name},
 };
 
 const FLEETS: u64 = 1_000;
@@ -111,7 +112,20 @@ fn rounds_fed_by_news_are_rounds_from_the_beginning() {
             before = Some(world.snapshot.clone());
             world.carry_out(&plan);
             happen(&mut world, &mut draw, round);
+            some_node_goes(&mut world, &mut draw);
         }
+    }
+}
+
+/// Also one that some work avoids, or with what it holds; it may come back later.
+fn some_node_goes(world: &mut World, draw: &mut Draw) {
+    let name = format!("n{:02}", draw.below(40));
+    if draw.one_in(3) {
+        world.snapshot.nodes.remove(name.as_str());
+    }
+    let work = world.snapshot.demand.values_mut();
+    if let Some(work) = work.filter(|_| draw.one_in(8)).last() {
+        work.avoids.insert(node_name(&name));
     }
 }
 

@@ -6,8 +6,9 @@ use std::borrow::Cow;
 
 use crate::{
     books::{Books, Deferral},
+    marks::Members,
     plan::Reason,
-    register::Kinds,
+    register::{Kinds, Shape},
     snapshot::Policy,
 };
 
@@ -18,8 +19,28 @@ pub(crate) type Why = Cow<'static, str>;
 #[derive(Default)]
 pub(crate) struct Reaches {
     by_shape: Vec<Option<u64>>,
+    /// By shape: the most that any of its work could use since all was read anew. Whether it
+    /// reaches farther than that makes no difference to anybody.
+    of_use: Vec<u64>,
+    /// Work that is measured by itself.
+    alone: Members,
     /// Measured with what faults left, which is so in one round alone.
     after_faults: bool,
+}
+
+impl Reaches {
+    /// Measures shapes anew; tells those for whose work that makes a difference.
+    fn renew(&mut self, books: &Books, kinds: &Kinds) -> Vec<bool> {
+        let shapes = &books.register.shapes;
+        let known = self.by_shape.iter_mut().zip(&self.of_use).zip(shapes);
+        let differs = known.map(|((known, of_use), shape)| {
+            let Some(before) = *known else { return false };
+            let now = among(books, kinds, (shape, shape.2));
+            *known = Some(now);
+            now.min(*of_use) != before.min(*of_use)
+        });
+        differs.collect()
+    }
 }
 
 /// Measures work against the room that is not held for good, and holds its cap to that.
@@ -30,46 +51,54 @@ pub(crate) fn measure(books: &mut Books) {
     let register = books.register;
     let mut reaches = std::mem::take(&mut books.sets.reaches);
     let changed = kinds_after_faults(books);
-    let all = register.kinds_moved || changed.is_some() || reaches.after_faults;
-    if all {
-        reaches.by_shape.clear();
-        reaches.after_faults = changed.is_some();
+    let kinds = changed.as_ref().unwrap_or(&register.kinds);
+    let is_otherwise = register.kinds_moved || changed.is_some() || reaches.after_faults;
+    reaches.after_faults = changed.is_some();
+    let mut again: Vec<usize> = books.requests.stirred().collect();
+    if is_otherwise && !register.anew {
+        let differs = reaches.renew(books, kinds);
+        if differs.contains(&true) {
+            let all = books.requests.iter().enumerate();
+            let of_shape = all.filter(|(_, request)| differs.get(request.shape) == Some(&true));
+            again.extend(of_shape.map(|(at, _)| at));
+        }
+        again.extend(reaches.alone.iter());
     }
     reaches.by_shape.resize(register.shapes.len(), None);
-    let kinds = changed.as_ref().unwrap_or(&register.kinds);
-    if all {
-        for at in 0..books.requests.len() {
-            measure_one(books, &mut reaches, kinds, at);
-        }
-    } else {
-        for at in books.requests.stirred().collect::<Vec<_>>() {
-            measure_one(books, &mut reaches, kinds, at);
-        }
+    reaches.of_use.resize(register.shapes.len(), 1);
+    for at in again {
+        measure_one(books, &mut reaches, kinds, at);
     }
     books.sets.reaches = reaches;
 }
 
 fn measure_one(books: &mut Books, reaches: &mut Reaches, kinds: &Kinds, at: usize) {
     let request = &books.requests[at];
+    let shape = request.shape;
+    reaches.alone.set(at, request.listed || request.upgraded);
     let reach = if request.class.is_none() {
         0
     } else if request.listed {
         among_listed(books, at)
     } else if request.upgraded {
-        among(books, kinds, at)
-    } else if let Some(reach) = reaches.by_shape[request.shape] {
+        among(books, kinds, (&books.register.shapes[shape], request.order))
+    } else if let Some(reach) = reaches.by_shape[shape] {
         reach
     } else {
-        let reach = among(books, kinds, at);
-        reaches.by_shape[request.shape] = Some(reach);
+        let order = books.register.shapes[shape].2;
+        let reach = among(books, kinds, (&books.register.shapes[shape], order));
+        reaches.by_shape[shape] = Some(reach);
         reach
     };
     let changed = books.changed_caps.get(&at);
     let mut cap = changed.map_or(books.demand(at).holding.cap, |(cap, _)| *cap);
+    let of_use = cap.most().max(request.current).max(1);
+    reaches.of_use[shape] = reaches.of_use[shape].max(of_use);
     if books.policy(at) == Some(Policy::FairShare) {
         let most = reach.saturating_add(request.resting);
         (cap.steady, cap.now) = (cap.steady.min(most), cap.now.min(most));
     }
+    let reach = reach.min(of_use);
     if (request.reach, request.cap) != (reach, cap) {
         let request = books.requests.settle(at);
         (request.reach, request.cap) = (reach, cap);
@@ -95,15 +124,16 @@ fn kinds_after_faults(books: &Books) -> Option<Kinds> {
 }
 
 /// Nodes alike are counted once.
-fn among(books: &Books, kinds: &Kinds, at: usize) -> u64 {
-    let request = &books.requests[at];
+fn among(books: &Books, kinds: &Kinds, (shape, order): (&Shape, u64)) -> u64 {
+    let (home, fair, _, size) = shape;
+    let may_use = |pool: usize| match *home {
+        Some(home) if *fair => books.forest.is_within(pool, home),
+        home => home == Some(pool),
+    };
     kinds
         .iter()
-        .filter(|((pool, _), _)| books.may_use(at, *pool))
-        .map(|((_, room), nodes)| {
-            room.fitting(request.order, books.size(at))
-                .saturating_mul(*nodes)
-        })
+        .filter(|((pool, _), _)| may_use(*pool))
+        .map(|((_, room), nodes)| room.fitting(order, size).saturating_mul(*nodes))
         .fold(0, u64::saturating_add)
 }
 

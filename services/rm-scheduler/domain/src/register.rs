@@ -9,6 +9,8 @@
 mod absorb;
 mod derive;
 mod load;
+mod look_up;
+mod nodes;
 mod stand;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -45,6 +47,8 @@ pub(crate) struct Register {
     pub kinds_moved: bool,
     /// Nodes of pools in which any node has gpus.
     pub packable: Vec<usize>,
+    /// By pool: has any node gpus?
+    with_gpus: Vec<bool>,
     /// By pool: quanta of the nodes that take work, and of all.
     pub open_quanta: Vec<u64>,
     pub all_quanta: Vec<u64>,
@@ -75,6 +79,8 @@ pub(crate) struct Register {
     orphans: FxHashMap<WorkId, Vec<usize>>,
     /// Work that is kept apart, by group.
     pub groups: FxHashMap<WorkId, Vec<usize>>,
+    /// Work that may go to all nodes but some, so that it matters to it which there are.
+    avoiding: BTreeSet<usize>,
     /// Classes that serve a kind of work for everyone, by the name it asks for.
     open_to_all: [FxHashMap<String, usize>; 3],
     /// Of the news absorbed last: numbers of work that is not what it was, and whose it was.
@@ -152,6 +158,8 @@ pub(crate) struct Served {
 pub(crate) struct Station {
     pub name: NodeName,
     pub node: Node,
+    /// There is no such node: the number is free for one that comes.
+    is_vacant: bool,
     pub pool: Option<usize>,
     pub order: u64,
     /// and nothing of work without a class lies on it.

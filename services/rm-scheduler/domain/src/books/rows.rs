@@ -72,7 +72,7 @@ pub(crate) struct Request {
     /// What it had when counting began.
     pub had: u64,
     pub cap: Cap,
-    /// Processes that could be held if everything preemptable gave way.
+    /// Processes that could be held if everything preemptable gave way, up to what it could use.
     pub reach: u64,
     pub counted: u64,
     pub placed: u64,

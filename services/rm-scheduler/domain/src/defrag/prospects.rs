@@ -30,6 +30,7 @@ impl Prospects {
             self.holes.resize_with(books.forest.len(), BTreeMap::new);
             (0..books.machines.len()).for_each(|at| self.file(books, at));
         } else {
+            self.filed.resize(books.machines.len(), None);
             books.machines.stirred().for_each(|at| self.file(books, at));
         }
     }

@@ -1,22 +1,19 @@
 //! News: which nodes, which work and which shares are to be looked up anew.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    hash::Hash,
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
+
+use super::{
+    Asked, Departed, Holding, Laws, Register, Served, Share, Splice,
+    look_up::{Entry, OfShare, OfWork, look_up},
 };
-
-use hayward_vocabulary::{AllocationId, NodeName, WorkId, WorkKind};
-
-use rustc_hash::FxHashMap;
-
-use super::{Asked, Departed, Holding, Laws, Register, Served, Share, Splice, Station};
 use crate::{
     beside::both,
     forest::Forest,
     marks::Marks,
     news::News,
-    room::Room,
-    snapshot::{Allocation, Demand, Node, Snapshot},
+    snapshot::{Allocation, Demand, Snapshot},
 };
 
 /// What has to be derived anew. Its memory is kept for the next news.
@@ -49,13 +46,8 @@ impl Register {
             && laws.tunables == snapshot.tunables
             && laws.pools == snapshot.pools
             && laws.classes == snapshot.classes;
-        // Nodes are numbered by name, so a node that comes or goes renumbers the others.
-        let known = |name: &&NodeName| {
-            self.machine_at.contains_key(*name) == snapshot.nodes.contains_key(*name)
-        };
-        if news.everything || !same_laws || !news.nodes.iter().all(|name| known(&name)) {
+        if news.everything || !same_laws {
             self.read_all(snapshot);
-            (self.anew, self.kinds_moved) = (true, true);
             return;
         }
         self.anew = false;
@@ -69,60 +61,20 @@ impl Register {
         self.vacated.clear();
         let mut stirred = std::mem::take(&mut self.stirred);
         stirred.clear();
-        for name in &news.nodes {
-            if let Some(node) = snapshot.nodes.get(name) {
-                self.set_node(name, node, &mut stirred);
-            }
-        }
-        let (work, shares) = self.look_up(snapshot, news);
-        self.read_ahead(&work, &shares);
+        let Some(again) = self.absorb_nodes(snapshot, news, &mut stirred) else {
+            self.read_all(snapshot);
+            return;
+        };
+        let (work, shares) = look_up(self, snapshot, (news, &again));
         self.absorb_work(snapshot, work, &mut stirred);
         for share in shares {
             match share.said {
-                Some(_) => self.set_share(share, &mut stirred),
-                None => self.remove_share(share, &mut stirred),
+                Some(_) => self.set_share(&share, &mut stirred),
+                None => self.remove_share(&share, &mut stirred),
             }
         }
         self.derive(snapshot, &mut stirred);
         self.stirred = stirred;
-    }
-
-    /// Most of the time goes into waiting for names in memory, so that is done side by side.
-    fn look_up<'s>(
-        &self,
-        snapshot: &'s Snapshot,
-        news: &'s News,
-    ) -> (Vec<OfWork<'s>>, Vec<OfShare<'s>>) {
-        let work: Vec<&WorkId> = news.work.iter().collect();
-        // Half of all for each, as work and shares take equally long.
-        let half = (work.len() + news.allocations.len()) / 2;
-        let (here, beside) = work.split_at(half.min(work.len()));
-        let find = |names: &[&'s WorkId]| {
-            let names = names.iter().copied();
-            let found = names.map(|id| Entry::of(id, &snapshot.demand, &self.request_at));
-            found.collect::<Vec<_>>()
-        };
-        let shares = || {
-            let names = news.allocations.iter();
-            let found = names.map(|id| Entry::of(id, &snapshot.allocations, &self.share_at));
-            (find(beside), found.collect())
-        };
-        let all = work.len() + news.allocations.len();
-        let (mut found, (rest, shares)) = both(all, || find(here), shares);
-        found.extend(rest);
-        (found, shares)
-    }
-
-    /// Rows that are needed one after the other would be waited for one after the other. Read in a
-    /// row before, many of them come from memory at the same time.
-    fn read_ahead(&self, work: &[OfWork], shares: &[OfShare]) {
-        let rows = work.iter().filter_map(|it| Some(&self.requests[it.at?]));
-        read(rows.map(|asked| asked.submitted_at.unix_ms().unsigned_abs() ^ asked.order));
-        let rows = shares.iter().filter_map(|it| Some(&self.shares[it.at?]));
-        let places = rows.map(|share| (share.machine, share.order, share.request));
-        let places: Vec<_> = places.collect();
-        let stations = places.iter().filter_map(|place| place.0);
-        read(stations.map(|at| self.machines[at].order ^ self.machines[at].held.len() as u64));
     }
 
     /// Everything, as on the first day.
@@ -135,18 +87,12 @@ impl Register {
                 classes: snapshot.classes.clone(),
             },
             forest: Forest::new(&snapshot.pools),
+            anew: true,
+            kinds_moved: true,
             ..Self::default()
         };
         self.read_policy(snapshot);
-        for (name, node) in &snapshot.nodes {
-            self.machine_at.insert(name.clone(), self.machines.len());
-            let station = self.station(name, node);
-            if let Some(pool) = station.pool {
-                self.all_quanta[pool] += station.order;
-            }
-            self.machines.push(station);
-        }
-        self.note_packable();
+        self.read_nodes(snapshot);
         let numbers = || snapshot.demand.keys().cloned().zip(0..).collect();
         ((), self.request_at) = both(snapshot.demand.len(), || self.read_work(snapshot), numbers);
         self.share_at.reserve(snapshot.allocations.len());
@@ -157,7 +103,7 @@ impl Register {
                 said: Some(allocation),
                 at: None,
             };
-            self.set_share(share, &mut stirred);
+            self.set_share(&share, &mut stirred);
         }
         stirred.machines.extend(0..self.machines.len());
         stirred.requests.extend(0..self.requests.len());
@@ -178,6 +124,7 @@ impl Register {
             }
             self.requests.push(asked);
             self.join_group(at);
+            self.note_avoiding(at);
         }
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
@@ -211,66 +158,6 @@ impl Register {
                 users: BTreeMap::new(),
             });
         }
-    }
-
-    fn station(&self, name: &NodeName, node: &Node) -> Station {
-        let pool = self.forest.find(&node.pool);
-        let order = self.quantum(pool).node_order(&node.capacity);
-        let room = Room::new(order, &node.capacity);
-        Station {
-            name: name.clone(),
-            node: node.clone(),
-            pool,
-            order,
-            schedulable: false,
-            free: room.clone(),
-            coming: room.clone(),
-            room,
-            held: Vec::new(),
-            held_quanta: 0,
-            services: BTreeSet::new(),
-        }
-    }
-
-    fn set_node(&mut self, name: &NodeName, node: &Node, stirred: &mut Stirred) {
-        let at = self.machine_at[name];
-        if self.machines[at].node == *node {
-            return;
-        }
-        self.forget_kind(at);
-        self.open_for(at, false);
-        let mut station = self.station(name, node);
-        station.held = std::mem::take(&mut self.machines[at].held);
-        let gpus = |of: &Station| (of.pool, of.node.capacity.gpu_milli > 0);
-        let before = &self.machines[at];
-        let moved = gpus(&station) != gpus(before);
-        self.nodes_moved = true;
-        if let Some(pool) = before.pool {
-            self.all_quanta[pool] -= before.order;
-            self.left_pools.push(pool);
-        }
-        if let Some(pool) = station.pool {
-            self.all_quanta[pool] += station.order;
-        }
-        self.machines[at] = station;
-        if moved {
-            self.note_packable();
-        }
-        stirred.nodes.insert(at);
-        stirred.machines.insert(at);
-    }
-
-    fn note_packable(&mut self) {
-        let mut with_gpus = vec![false; self.forest.len()];
-        let stations = || self.machines.iter().enumerate();
-        for (_, station) in stations().filter(|(_, it)| it.node.capacity.gpu_milli > 0) {
-            if let Some(pool) = station.pool {
-                with_gpus[pool] = true;
-            }
-        }
-        let is_packable = |station: &Station| station.pool.is_some_and(|pool| with_gpus[pool]);
-        let packable = stations().filter(|(_, station)| is_packable(station));
-        self.packable = packable.map(|(at, _)| at).collect();
     }
 
     fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, stirred: &mut Stirred) {
@@ -308,6 +195,7 @@ impl Register {
         self.leave_group(at);
         self.requests[at] = asked;
         self.join_group(at);
+        self.note_avoiding(at);
         self.join_class(at);
     }
 
@@ -326,6 +214,7 @@ impl Register {
         }
         self.request_at.insert(work.0.clone(), at);
         self.join_group(at);
+        self.note_avoiding(at);
         self.join_class(at);
         at
     }
@@ -333,6 +222,7 @@ impl Register {
     fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
         self.leave_class(at);
         self.leave_group(at);
+        self.avoiding.remove(&at);
         let asked = &mut self.requests[at];
         let held = std::mem::take(&mut asked.held);
         (asked.class, asked.deferral) = (None, None);
@@ -402,7 +292,7 @@ impl Register {
         });
     }
 
-    fn set_share(&mut self, found: OfShare, stirred: &mut Stirred) {
+    fn set_share(&mut self, found: &OfShare, stirred: &mut Stirred) {
         let (id, Some(allocation)) = (found.name, found.said) else {
             return;
         };
@@ -449,7 +339,7 @@ impl Register {
         stirred.shares.insert(at);
     }
 
-    fn remove_share(&mut self, gone: OfShare, stirred: &mut Stirred) {
+    fn remove_share(&mut self, gone: &OfShare, stirred: &mut Stirred) {
         if let Some(at) = gone.at {
             self.share_at.remove(gone.name);
             self.unlink(at, stirred);
@@ -482,32 +372,6 @@ impl Register {
         }
         stirred.machines.extend(share.machine);
         stirred.requests.extend(share.request);
-    }
-}
-
-fn read(rows: impl Iterator<Item = u64>) {
-    std::hint::black_box(rows.fold(0, |sum, row| sum ^ row));
-}
-
-/// A name in the news.
-struct Entry<'s, K, V> {
-    name: &'s K,
-    /// None where it is gone.
-    said: Option<&'s V>,
-    /// The number it has here so far.
-    at: Option<usize>,
-}
-
-type OfWork<'s> = Entry<'s, WorkId, Demand>;
-type OfShare<'s> = Entry<'s, AllocationId, Allocation>;
-
-impl<'s, K: Ord + Hash, V> Entry<'s, K, V> {
-    fn of(name: &'s K, said: &'s BTreeMap<K, V>, numbers: &FxHashMap<K, usize>) -> Self {
-        Self {
-            name,
-            said: said.get(name),
-            at: numbers.get(name).copied(),
-        }
     }
 }
 

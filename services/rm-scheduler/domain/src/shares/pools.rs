@@ -62,6 +62,7 @@ impl Pools {
             self.parts.resize(books.machines.len(), Part::default());
             (0..books.machines.len()).for_each(|at| self.renew(books, at));
         } else {
+            self.parts.resize(books.machines.len(), Part::default());
             books
                 .machines
                 .stirred()

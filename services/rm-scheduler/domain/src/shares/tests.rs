@@ -156,7 +156,6 @@ fn a_cap_says_what_it_is_made_of() {
     let cap = |world: &World| share(&world.plan(), "job").cap;
     let base = CapParts {
         base: 40,
-        room: Some(64),
         ..CapParts::default()
     };
     let starting = CapParts {
@@ -180,6 +179,11 @@ fn a_cap_says_what_it_is_made_of() {
         ..base
     };
     assert_eq!(cap(&world), predicted);
+    // How much room there could be is said where it is less than the work could use.
+    world.node("n00").capacity.memory_bytes = 29 * GIB;
+    assert_eq!(cap(&world).room, Some(29));
+    world.node("n00").capacity.memory_bytes = 30 * GIB;
+    assert_eq!(cap(&world).room, None);
 }
 
 #[test]

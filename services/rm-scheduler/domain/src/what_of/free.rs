@@ -22,6 +22,7 @@ impl FreeNodes {
             self.filed.resize(books.machines.len(), None);
             (0..books.machines.len()).for_each(|at| self.file(books, at));
         } else {
+            self.filed.resize(books.machines.len(), None);
             books.machines.stirred().for_each(|at| self.file(books, at));
         }
     }
