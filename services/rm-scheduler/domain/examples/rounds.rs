@@ -97,6 +97,7 @@ fn measure(nodes: u64, requests: u64) {
             news_rounds(&mut rounds, &mut full, news, &naive);
         }
     }
+    node_rounds(&mut rounds, &mut full, &naive);
     let mut rest = Cheapest::default();
     for _ in 0..RESTS {
         rest.note(watched(&mut rounds, &full, &News::default()));
@@ -141,6 +142,52 @@ fn news_rounds(
     }
     fresh.show(what, naive);
     again.show("again", naive);
+}
+
+/// Rounds after news of nodes to a fleet at rest: one takes no more work and takes it again, one goes
+/// and comes back.
+fn node_rounds(rounds: &mut Rounds, full: &mut Snapshot, naive: &Cost) {
+    let mut costs: BTreeMap<&str, Cheapest> = BTreeMap::new();
+    let names: Vec<NodeName> = full
+        .nodes
+        .keys()
+        .skip(11)
+        .step_by(97)
+        .take(3)
+        .cloned()
+        .collect();
+    for name in names {
+        let node = full.nodes[&name].clone();
+        let changes = [
+            (
+                "no work",
+                Some(Node {
+                    takes_work: false,
+                    ..node.clone()
+                }),
+            ),
+            ("work", Some(node.clone())),
+            ("gone", None),
+            ("back", Some(node)),
+        ];
+        for (what, node) in changes {
+            match node {
+                Some(node) => drop(full.nodes.insert(name.clone(), node)),
+                None => drop(full.nodes.remove(&name)),
+            }
+            let news = News {
+                nodes: BTreeSet::from([name.clone()]),
+                ..News::default()
+            };
+            let (after, cost) = watched(rounds, full, &news);
+            let plan = after.plan.clone();
+            costs.entry(what).or_default().note((after, cost));
+            come_to_rest(rounds, full, plan);
+        }
+    }
+    for (what, cost) in costs {
+        cost.show(what, naive);
+    }
 }
 
 /// Of some rounds alike the one that cost the least.
