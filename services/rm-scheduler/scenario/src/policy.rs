@@ -210,9 +210,8 @@ fn user(said: &Map<String, Value>) -> Result<(UserName, User), String> {
                 let starts = ["max_allotment_gb.", "max_allotment.", "max-allotment."];
                 let class = starts.iter().find_map(|start| other.strip_prefix(start));
                 let unknown = || {
-                    format!(
-                        ".{field}: is not known here; known are name, max_allotment_gb and max_allotment_gb.CLASS"
-                    )
+                    let known = "name, max_allotment_gb and max_allotment_gb.CLASS";
+                    format!(".{field}: is not known here; known are {known}")
                 };
                 let class = class.ok_or_else(unknown)?.to_owned();
                 entry.max_allotment_by_class.insert(class, amount(value)?);

@@ -29,7 +29,7 @@ fn told(scenario: &Value) -> Result<usize, String> {
 }
 
 fn refused(scenario: &Value, parts: &[&str]) {
-    let told = told(scenario).unwrap_err();
+    let told = told(scenario).expect_err("a fault");
     for part in parts {
         assert!(told.contains(part), "{part:?} is not in {told}");
     }

@@ -57,7 +57,7 @@ fn pools(extra: &[&str]) -> Value {
 
 fn fleet(draw: &mut Draw) -> Fleet {
     let mut nodes = BTreeMap::new();
-    for at in 0..1 + draw.below(4) {
+    for at in 0..=draw.below(4) {
         nodes.insert(format!("n{at}"), 1 + draw.below(6));
     }
     let mut events: Vec<Value> = nodes
@@ -86,7 +86,7 @@ fn fleet(draw: &mut Draw) -> Fleet {
         ("service", "fixed"),
         ("reservation", "whole"),
         ("reservation", "whole"),
-    ][usize::try_from(draw.below(7)).unwrap()];
+    ][usize::try_from(draw.below(7)).expect("a small number")];
     let mut x = json!({"type": "submit", "job": "X", "kind": kind, "user": "x", "class": class,
         "memory_gb": 1 + draw.below(8), "submit_time": 9});
     if draw.one_in(3) {
@@ -124,8 +124,8 @@ fn fleet(draw: &mut Draw) -> Fleet {
 }
 
 fn run(scenario: &Value) -> Vec<Outcome> {
-    let scenario = Scenario::read(&scenario.to_string()).unwrap();
-    scenario.run(EVERYTHING).unwrap()
+    let scenario = Scenario::read(&scenario.to_string()).expect("a scenario");
+    scenario.run(EVERYTHING).expect("outcomes")
 }
 
 /// The events that make the change, and the work to look at.
