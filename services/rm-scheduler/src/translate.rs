@@ -263,6 +263,7 @@ pub fn unblock(change: &plan::Unblock) -> Unblock {
         From::AddNode { quanta } => Unblock::AddNode { quanta },
         From::OfferResource { name } => Unblock::OfferResource { name },
         From::OpenNode { node } => Unblock::OpenNode { node },
+        From::ListNode { node } => Unblock::ListNode { node },
         From::RaiseShare { quanta } => Unblock::RaiseShare { quanta },
         From::NameClass => Unblock::NameClass,
         From::RaisePreemptionBudget { user, percent } => {

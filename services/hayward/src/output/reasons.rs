@@ -46,7 +46,10 @@ pub fn unblock(change: &Unblock) -> String {
             None if name == ENGINE => "add a node whose agent has a container engine".to_owned(),
             None => format!("add a node that offers {name}"),
         },
-        Unblock::OpenNode { node } => format!("take the block off {node}"),
+        Unblock::OpenNode { node } => {
+            format!("let {node} take work again: unblock it, vary it on, or bring it back")
+        }
+        Unblock::ListNode { node } => format!("put {node} into its list of machines"),
         Unblock::RaiseShare { quanta: more } => {
             format!("give its class {} more", quanta(*more))
         }

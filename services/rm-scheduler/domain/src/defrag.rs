@@ -179,6 +179,7 @@ impl Eventual {
             // Other work than fair shares cannot use the pools below [C-15].
             _ => self.own[home].processes(order),
         };
+        let there = there.min(on_listed(books, need.request));
         let covered = there.min(need.processes);
         if covered == 0 {
             return need.processes;
@@ -193,6 +194,21 @@ impl Eventual {
         }
         need.processes - covered
     }
+}
+
+/// What will be free elsewhere is no room for work that has a list (W-12).
+fn on_listed(books: &Books, at: usize) -> u64 {
+    let request = &books.requests[at];
+    if !request.listed || !books.settings.count_what_fits {
+        return u64::MAX;
+    }
+    let listed = books.demand(at).wishes().machines.iter();
+    let listed = listed.filter_map(|name| books.register.machine(name));
+    let open = listed.filter(|machine| {
+        books.machines[*machine].is_schedulable() && books.could_use(at, *machine)
+    });
+    let coming = open.map(|machine| books.coming_order_for(machine, Some(at)) / request.order);
+    coming.sum()
 }
 
 /// from the deepest pools upwards; what fits into freed room consumes it [C-6].

@@ -10,6 +10,8 @@ use crate::{
     snapshot::Policy,
 };
 
+mod others;
+
 /// Number of the shape, whether it is of whole nodes, and quanta: those of whole nodes may be other
 /// than its shape says.
 type Shape = (usize, bool, u64);
@@ -37,7 +39,7 @@ pub(crate) enum Beside {
 #[derive(Default)]
 pub(crate) struct Explainer {
     nearest: FxHashMap<Shape, Option<Near>>,
-    largest: FxHashMap<Shape, u64>,
+    smaller: FxHashMap<Shape, Option<u64>>,
     never: FxHashMap<Shape, Option<Reason>>,
 }
 
@@ -49,6 +51,10 @@ impl Explainer {
         }
         let mut also = Vec::new();
         also.extend(self.never(books, at));
+        if others::has_no_host_of_size(books, at) {
+            also.push(Reason::NoHostOfSize);
+        }
+        let has_host = also.is_empty();
         let fair = books.policy(at) == Some(Policy::FairShare);
         if !fair && request.has() == 0 && books.allotment_left(at, request.order) == 0 {
             also.push(Reason::AllotmentExceeded);
@@ -56,9 +62,9 @@ impl Explainer {
         if fair && request.counted == 0 && request.cap.now > 0 {
             also.push(Reason::ZeroShare);
         }
-        if let Some(near) = self.nearest(books, at)
-            && (near.lacking > 0 || near.beside.is_some())
-        {
+        let near = self.nearest(books, at);
+        // Where there is none, those that would do are closed.
+        if near.map_or(has_host, |near| near.lacking > 0 || near.beside.is_some()) {
             also.push(match books.policy(at) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
                 Some(Policy::Reserve) => Reason::ResourcesExhausted,
@@ -78,6 +84,12 @@ impl Explainer {
             let (user, percent) = (brake.user, brake.percent);
             return Some(Unblock::RaisePreemptionBudget { user, percent });
         }
+        let exhausted = [Reason::InsufficientResources, Reason::ResourcesExhausted];
+        if exhausted.contains(&primary)
+            && let Some(free_room) = others::held_for_good(books, at)
+        {
+            return Some(free_room);
+        }
         Some(match primary {
             Reason::NoClass
             | Reason::UnknownClass
@@ -85,7 +97,14 @@ impl Explainer {
             | Reason::PolicyMismatch => Unblock::NameClass,
             Reason::AllotmentExceeded => {
                 let (limit, used) = books.allotment(at)?;
-                let needed = order.saturating_mul(books.quantum_bytes(at));
+                let quantum = books.quantum_bytes(at).max(1);
+                let left = limit.saturating_sub(used) / quantum;
+                if others::has_no_host_of_size(books, at)
+                    && let Some(quanta) = others::smaller(books, at, left)
+                {
+                    return Some(Unblock::AskForLess { quanta });
+                }
+                let needed = others::least(books, at).saturating_mul(quantum);
                 let bytes = used.saturating_add(needed).saturating_sub(limit);
                 Unblock::RaiseAllotment { bytes }
             }
@@ -94,14 +113,12 @@ impl Explainer {
                     let name = name.to_owned();
                     return Some(Unblock::OfferResource { name });
                 }
-                let quanta = self.largest(books, at);
-                if (1..order).contains(&quanta) {
-                    Unblock::AskForLess { quanta }
-                } else {
-                    Unblock::AddNode { quanta: order }
+                match self.smaller(books, at) {
+                    Some(quanta) => Unblock::AskForLess { quanta },
+                    None => Unblock::AddNode { quanta: order },
                 }
             }
-            Reason::NoListedMachine => Unblock::AddNode { quanta: order },
+            Reason::NoListedMachine => others::listed_or_added(books, at),
             Reason::AllBlocked => Unblock::OpenNode {
                 node: blocked(books, at)?,
             },
@@ -116,10 +133,11 @@ impl Explainer {
             Reason::WaitingForPreemption
             | Reason::WaitingForDefragmentation
             | Reason::InsufficientResources
-            | Reason::ResourcesExhausted => match self.nearest(books, at)? {
-                near if near.lacking > 0 => free_room(books, near),
-                near if near.beside.is_some() => Unblock::AddNode { quanta: order },
-                _ => Unblock::Wait {
+            | Reason::ResourcesExhausted => match self.nearest(books, at) {
+                None => others::unblock(books, at),
+                Some(near) if near.lacking > 0 => free_room(books, near),
+                Some(near) if near.beside.is_some() => Unblock::AddNode { quanta: order },
+                Some(_) => Unblock::Wait {
                     leaving_processes: 1,
                 },
             },
@@ -148,19 +166,12 @@ impl Explainer {
         *known.or_insert_with(|| nearest_alike(books, at).map(near))
     }
 
-    fn largest(&mut self, books: &Books, at: usize) -> u64 {
-        let permitted = || {
-            let machines = (0..books.machines.len()).filter(|m| books.is_permitted(at, *m));
-            let orders = machines.map(|machine| books.machines[machine].order);
-            orders.max().unwrap_or(0)
-        };
+    fn smaller(&mut self, books: &Books, at: usize) -> Option<u64> {
+        let smaller = || others::smaller(books, at, u64::MAX);
         if books.demand(at).is_picky() {
-            return permitted();
+            return smaller();
         }
-        *self
-            .largest
-            .entry(shape(books, at))
-            .or_insert_with(permitted)
+        *self.smaller.entry(shape(books, at)).or_insert_with(smaller)
     }
 }
 
@@ -260,7 +271,8 @@ mod tests {
         let unblock = |id: &str| plan.verdicts[id].unblock.clone().unwrap();
         assert_eq!(plan.verdicts["over"].reason, Reason::AllotmentExceeded);
         assert_eq!(unblock("over"), Unblock::RaiseAllotment { bytes: GIB });
-        assert_eq!(unblock("huge"), Unblock::AskForLess { quanta: 4 });
+        // Two quanta of one node and one of the other are held for good.
+        assert_eq!(unblock("huge"), Unblock::AskForLess { quanta: 2 });
         assert_eq!(plan.verdicts["later"].reason, Reason::InsufficientResources);
         let (node, quanta) = (node_name("n00"), 1);
         assert_eq!(unblock("later"), Unblock::FreeRoom { node, quanta });

@@ -126,12 +126,16 @@ pub(crate) fn cheapest<'b>(books: &'b Books, held: usize) -> impl Ord + use<'b> 
     let machine = share.machine.map(|machine| &books.machines[machine]);
     let pool = machine.and_then(|machine| machine.pool);
     let home = share.request.and_then(|request| books.home(request));
+    let memory = share
+        .machine
+        .map_or(0, |at| books.station(at).node.capacity.memory_bytes);
     (
         books.settings.squatters_go_home && pool == home,
         allocation.running,
         books.invested_ms(held),
         Reverse(pool.map_or(0, |pool| books.forest.depth(pool))),
-        Reverse(machine.map_or(0, |m| m.order)),
+        // Of equal orders one node may still be the larger one.
+        Reverse((machine.map_or(0, |m| m.order), memory)),
         Reverse(allocation.granted_at),
         Reverse(&share.id),
     )

@@ -235,12 +235,14 @@ pub enum Unblock {
     RaiseAllotment { bytes: u64 },
     /// Ask for at most this many quanta a process.
     AskForLess { quanta: u64 },
-    /// Add a node of at least this many quanta to its pool.
+    /// Add a node of at least this many quanta to its pool; where it has a list, one of the list.
     AddNode { quanta: u64 },
     /// Let a node of its pool offer this named resource.
     OfferResource { name: String },
-    /// Take the mark or the block off this node.
+    /// Let this node take work: take its mark or its block off, vary it on, or bring it back.
     OpenNode { node: NodeName },
+    /// Put this node into its list of machines, or ask for no list.
+    ListNode { node: NodeName },
     /// Let the class have this many more quanta, by weight or by others wanting less.
     RaiseShare { quanta: u64 },
     /// Name a class that may serve it.

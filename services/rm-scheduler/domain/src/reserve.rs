@@ -169,7 +169,7 @@ fn acceptable(books: &Books, at: usize) -> std::ops::RangeInclusive<u64> {
 }
 
 /// Is this node's size acceptable, and is it listed? The state of the node does not matter here.
-fn accepts(books: &Books, at: usize, machine: usize) -> bool {
+pub(crate) fn accepts(books: &Books, at: usize, machine: usize) -> bool {
     let station = books.station(machine);
     acceptable(books, at).contains(&station.order)
         && books.asked(at).fits(&station.node.capacity)

@@ -205,7 +205,9 @@ impl<'k> Same<'k> {
         let is_plain = books.policy(at) == Some(Policy::FairShare)
             && !books.demand(at).is_picky()
             && books.brake_on(at).is_none();
-        if !is_plain || books.register.nodes_moved {
+        // What keeps it out for good is said with its numbers.
+        let has_host = books.requests[at].reach > 0 && wait != Some(Reason::NoHostLargeEnough);
+        if !is_plain || !has_host || books.register.nodes_moved {
             return false;
         }
         let shape = books.requests[at].shape;

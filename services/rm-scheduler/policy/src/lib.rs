@@ -31,5 +31,5 @@ pub use homes::{Homes, Identity};
 pub use notes::notes;
 pub use readers::without_names;
 pub use rules::Rules;
-pub use validate::faults;
+pub use validate::{contradictions, faults};
 pub use waits::wait_target;

@@ -26,10 +26,20 @@ const NAME_BYTES: usize = 200;
 
 /// All that is wrong with a policy; nothing when it may come into force.
 pub fn faults(policy: &Policy) -> Vec<Fault> {
+    judged(policy, true)
+}
+
+/// What is wrong with what is there. That a policy in use has no default class (3.4.12) is no
+/// fault where all work names its class, as in a scenario.
+pub fn contradictions(policy: &Policy) -> Vec<Fault> {
+    judged(policy, false)
+}
+
+fn judged(policy: &Policy, needs_defaults: bool) -> Vec<Fault> {
     let mut faults = Faults::default();
     amounts::check(policy, &mut faults);
     pools::check(policy, &mut faults);
-    classes::check(policy, &mut faults);
+    classes::check(policy, needs_defaults, &mut faults);
     faults.0.sort();
     faults.0
 }

@@ -39,6 +39,9 @@ fn parts(number: &Number) -> Option<u128> {
     whole.checked_mul(PARTS)?.checked_add(part)
 }
 
+/// Milliseconds a scenario may speak of: a hundred years, so that sums of them are numbers.
+const MOST_MS: u64 = 100 * 366 * 24 * 3_600_000;
+
 /// Milliseconds; a fraction is rounded down.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Milliseconds(pub u64);
@@ -50,8 +53,9 @@ impl<'de> Deserialize<'de> for Milliseconds {
         let whole = text
             .split_once('.')
             .map_or(text.as_str(), |(whole, _)| whole);
-        let whole = whole.parse().map(Self);
-        whole.map_err(|_| D::Error::custom(format!("{number} is no time in milliseconds")))
+        let whole = whole.parse().ok().filter(|ms| *ms <= MOST_MS).map(Self);
+        let wrong = || format!("{number} is no time in milliseconds: from 0 to {MOST_MS}");
+        whole.ok_or_else(|| D::Error::custom(wrong()))
     }
 }
 

@@ -121,8 +121,7 @@ pub struct PoolDocument {
     #[serde(default)]
     pub nodes: Vec<String>,
     /// Of the first pool. Names are compared with and without any domain, so it says nothing new.
-    #[serde(rename = "domain")]
-    pub _domain: Option<String>,
+    pub domain: Option<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]

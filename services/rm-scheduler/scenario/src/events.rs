@@ -2,13 +2,14 @@
 
 use hayward_rm_scheduler_domain::snapshot::{Demand, Node};
 use hayward_vocabulary::{NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use crate::{
     Error,
     amounts::{Limit, Milliseconds},
-    document::{ClassDocument, Event, PoolDocument, SettingsDocument, Submit},
+    document::{Event, PoolDocument, SettingsDocument, Submit},
     fleet::Fleet,
+    judge::Written,
     policy,
 };
 
@@ -69,11 +70,11 @@ impl Fleet {
                 users,
                 settings,
             } => {
-                let settings = settings.as_deref();
-                self.reconfigure(settings, nodepools.as_deref(), classes.as_deref())?;
-                if let Some(users) = users {
-                    self.snapshot.users = policy::users(users)?;
-                }
+                let mut written = self.written.clone();
+                written.nodepools = nodepools.clone().unwrap_or(written.nodepools);
+                written.classes = classes.clone().unwrap_or(written.classes);
+                self.reconfigure(settings.as_deref(), written, users.as_ref())
+                    .map_err(|error| self.wrong(&error))?;
             }
         }
         Ok(())
@@ -95,20 +96,14 @@ impl Fleet {
     fn reconfigure(
         &mut self,
         settings: Option<&SettingsDocument>,
-        pools: Option<&[PoolDocument]>,
-        classes: Option<&[ClassDocument]>,
+        written: Written,
+        users: Option<&Vec<Map<String, Value>>>,
     ) -> Result<(), Error> {
         if let Some(settings) = settings {
-            policy::settings(settings, &mut self.snapshot, &mut self.defaults)?;
+            policy::settings(settings, &mut self.snapshot, &mut self.defaults);
         }
-        if let Some(pools) = pools {
-            self.snapshot.pools = policy::pools(pools)?;
-            self.pools = pools.to_vec();
-        }
-        if let Some(classes) = classes {
-            self.snapshot.classes = policy::classes(classes)?;
-        }
-        policy::homes(&self.snapshot)?;
+        written.enforce(&mut self.snapshot, users)?;
+        self.written = written;
         self.settle_nodes();
         self.recount_shares();
         Ok(())
@@ -135,9 +130,16 @@ impl Fleet {
         Ok(self.snapshot.nodes.get_mut(&name))
     }
 
+    /// fair shares leave when the node is varied off, and what leaves is not taken back when
+    /// it is on again before the cycle's plan.
     fn vary_on(&mut self, name: &str) -> Result<(), Error> {
-        if let Some(node) = self.node(name)? {
-            node.offline = false;
+        let name = self.node_name(name)?;
+        let Some(node) = self.snapshot.nodes.get_mut(&name) else {
+            return Ok(());
+        };
+        let was_off = std::mem::take(&mut node.offline) && !node.lost;
+        if was_off {
+            self.lose(&name, |allocation| !allocation.fixed);
         }
         Ok(())
     }
@@ -153,7 +155,8 @@ impl Fleet {
         };
         let lost = self.snapshot.nodes.get(&name).is_some_and(|node| node.lost);
         if lost {
-            self.lose_everything_on(&name);
+            // declared dead before it reported, so what was there is lost all the same.
+            self.lose(&name, |allocation| allocation.kind != WorkKind::Reservation);
         }
         let pool = self.pool_of(&name);
         let node = self.snapshot.nodes.entry(name).or_insert_with(|| Node {
@@ -186,8 +189,13 @@ impl Fleet {
                     && short(listed) == short(node.as_str()))
         };
         let named = |pool: &&PoolDocument| pool.nodes.iter().any(names);
-        let first = || self.pools.iter().find(|pool| pool.parent.is_none());
-        let pool = self.pools.iter().find(named).or_else(first);
+        let first = || {
+            self.written
+                .nodepools
+                .iter()
+                .find(|pool| pool.parent.is_none())
+        };
+        let pool = self.written.nodepools.iter().find(named).or_else(first);
         pool.map(|pool| pool.name.clone()).unwrap_or_default()
     }
 
@@ -206,6 +214,7 @@ impl Fleet {
 
     fn done(&mut self, job: &str) -> Result<(), Error> {
         let work = self.work(job)?;
+        self.unknown_kinds.remove(&work);
         self.snapshot.demand.remove(&work);
         self.item_ms.remove(&work);
         let held = self.snapshot.allocations.iter();

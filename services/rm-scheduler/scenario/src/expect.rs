@@ -20,7 +20,7 @@ pub fn gather(document: &Value) -> Vec<Expectation> {
     let mut next = 1;
     for cycle in cycles.into_iter().flatten() {
         let number = cycle["cycle"].as_u64().unwrap_or(next);
-        next = number + 1;
+        next = number.saturating_add(1);
         for (name, value) in named(cycle) {
             add(&mut found, number, name, value);
         }

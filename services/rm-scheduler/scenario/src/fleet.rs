@@ -7,13 +7,14 @@ use std::sync::Arc;
 use hayward_rm_scheduler_domain::{
     FairShare, Plan, Planner,
     budget::Hour,
-    snapshot::{Policy, Snapshot},
+    snapshot::{Allocation, Policy, Snapshot},
 };
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Timestamp, WorkId, WorkKind};
 
 use crate::{
     Error,
-    document::{Document, Event, Investment, PoolDocument, Simulation},
+    document::{Document, Event, Investment, Simulation},
+    judge::Written,
     outcome::{self, Outcome, Shown},
     policy::{self, Defaults},
 };
@@ -22,7 +23,7 @@ pub struct Fleet {
     pub snapshot: Snapshot,
     pub simulation: Simulation,
     pub defaults: Defaults,
-    pub pools: Vec<PoolDocument>,
+    pub written: Written,
     /// Reported memory in bytes, before anything is withheld.
     pub reported: BTreeMap<NodeName, u64>,
     /// Time per item, as told; the planner knows it from the first refresh on.
@@ -46,16 +47,17 @@ impl Fleet {
         let mut snapshot = Snapshot::empty();
         snapshot.tunables = policy::shipped();
         let mut defaults = Defaults::default();
-        policy::settings(&document.settings, &mut snapshot, &mut defaults)?;
-        snapshot.pools = policy::pools(&document.nodepools)?;
-        snapshot.classes = policy::classes(&document.classes)?;
-        snapshot.users = policy::users(&document.users)?;
-        policy::homes(&snapshot)?;
+        policy::settings(&document.settings, &mut snapshot, &mut defaults);
+        let written = Written {
+            nodepools: document.nodepools.clone(),
+            classes: document.classes.clone(),
+        };
+        written.enforce(&mut snapshot, Some(&document.users))?;
         Ok(Self {
             snapshot,
             simulation: document.simulation.clone(),
             defaults,
-            pools: document.nodepools.clone(),
+            written,
             reported: BTreeMap::new(),
             item_ms: BTreeMap::new(),
             unknown_kinds: BTreeSet::new(),
@@ -185,12 +187,10 @@ impl Fleet {
         self.refused = refused.map(|(work, _)| work.clone()).collect();
     }
 
-    /// for a node that is declared dead and reports again before the cycle's plan: what was
-    /// there is lost all the same.
-    pub fn lose_everything_on(&mut self, node: &NodeName) {
+    /// Of what is on a node, this leaves without waiting for the node.
+    pub fn lose(&mut self, node: &NodeName, leaves: impl Fn(&Allocation) -> bool) {
         for (id, allocation) in &mut self.snapshot.allocations {
-            let reservation = allocation.kind == WorkKind::Reservation;
-            if allocation.node == *node && !reservation && !allocation.leaving {
+            if allocation.node == *node && !allocation.leaving && leaves(allocation) {
                 allocation.leaving = true;
                 allocation.purged = true;
                 self.told.insert(id.clone(), self.cycle);

@@ -13,6 +13,7 @@ mod document;
 mod events;
 mod expect;
 mod fleet;
+mod judge;
 mod outcome;
 mod policy;
 
@@ -35,14 +36,21 @@ pub enum Error {
     Format(String),
     #[error("cycle {cycle}: {what}")]
     Event { cycle: u64, what: String },
+    #[error("its policy has {} fault(s):\n  {}", .0.len(), .0.join("\n  "))]
+    Policy(Vec<String>),
     #[error("{0}")]
-    Policy(String),
+    Cycles(String),
 }
+
+/// Cycles one document may drive, those that nothing is told of among them: each costs a round.
+const MOST_CYCLES: u64 = 100_000;
 
 /// A document that was read and found good.
 #[derive(Debug)]
 pub struct Scenario {
     document: document::Document,
+    /// Of its cycles, one after the other.
+    numbers: Vec<u64>,
     expectations: Vec<expect::Expectation>,
 }
 
@@ -63,8 +71,10 @@ impl Scenario {
         {
             return Err(Error::Format(format.clone()));
         }
+        let numbers = numbered(&document.cycles)?;
         Ok(Self {
             document,
+            numbers,
             expectations,
         })
     }
@@ -74,19 +84,11 @@ impl Scenario {
     pub fn run(&self, shown: Shown) -> Result<Vec<Outcome>, Error> {
         let mut fleet = fleet::Fleet::new(&self.document)?;
         let mut outcomes = Vec::new();
-        let mut next = 1;
-        for (place, cycle) in self.document.cycles.iter().enumerate() {
-            let number = cycle.cycle.unwrap_or(next);
-            if number < next && place > 0 {
-                let what = "cycles are told in ascending order".to_owned();
-                return Err(Error::Event {
-                    cycle: number,
-                    what,
-                });
-            }
+        let told = self.numbers.iter().copied().zip(&self.document.cycles);
+        let mut next = self.numbers.first().copied().unwrap_or(1);
+        for (number, cycle) in told {
             // Cycles that nothing is told of pass all the same.
-            let first = if place == 0 { number } else { next };
-            for quiet in first..number {
+            for quiet in next..number {
                 outcomes.push(fleet.cycle(quiet, &[], shown)?);
             }
             outcomes.push(fleet.cycle(number, &cycle.events, shown)?);
@@ -107,4 +109,28 @@ impl Scenario {
     pub fn expects(&self) -> usize {
         self.expectations.len()
     }
+}
+
+/// The number of each cycle; one without follows the one before.
+fn numbered(cycles: &[document::CycleDocument]) -> Result<Vec<u64>, Error> {
+    let mut numbers: Vec<u64> = Vec::with_capacity(cycles.len());
+    for (at, cycle) in cycles.iter().enumerate() {
+        let next = numbers.last().map_or(1, |last| last.saturating_add(1));
+        let number = cycle.cycle.unwrap_or(next);
+        let first = numbers.first().copied().unwrap_or(number);
+        if number < next && at > 0 {
+            let what = format!("cycles[{at}].cycle is {number}: must be at least {next}");
+            return Err(Error::Cycles(what));
+        }
+        if number.saturating_sub(first) >= MOST_CYCLES || number > u64::from(u32::MAX) {
+            let what = format!(
+                "cycles[{at}].cycle is {number}: a scenario has at most {MOST_CYCLES} cycles, \
+                 those that nothing is told of among them, and none beyond {}",
+                u32::MAX
+            );
+            return Err(Error::Cycles(what));
+        }
+        numbers.push(number);
+    }
+    Ok(numbers)
 }

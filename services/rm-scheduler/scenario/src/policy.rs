@@ -10,7 +10,6 @@ use hayward_vocabulary::{Quantum, Size, UserName};
 use serde_json::{Map, Value};
 
 use crate::{
-    Error,
     amounts::Gigabytes,
     document::{ClassDocument, PoolDocument, Profile, SettingsDocument, SharePolicy},
 };
@@ -56,24 +55,18 @@ pub fn shipped() -> Tunables {
     }
 }
 
-fn count(number: i64) -> u64 {
+/// What is negative is nothing.
+pub fn count(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }
 
-fn quantum(gigabytes: Gigabytes) -> Result<Quantum, Error> {
-    if gigabytes.0 == 0 {
-        return Err(Error::Policy("a share quantum must be more than 0".into()));
-    }
-    Ok(Quantum(Size::memory(gigabytes.0)))
+fn quantum(gigabytes: Gigabytes) -> Quantum {
+    Quantum(Size::memory(gigabytes.0))
 }
 
-pub fn settings(
-    said: &SettingsDocument,
-    snapshot: &mut Snapshot,
-    defaults: &mut Defaults,
-) -> Result<(), Error> {
+pub fn settings(said: &SettingsDocument, snapshot: &mut Snapshot, defaults: &mut Defaults) {
     if let Some(gigabytes) = said.share_quantum_gb {
-        snapshot.quantum = quantum(gigabytes)?;
+        snapshot.quantum = quantum(gigabytes);
     }
     let tunables = &mut snapshot.tunables;
     let set = |known: &mut u64, said: Option<u64>| *known = said.unwrap_or(*known);
@@ -125,51 +118,26 @@ pub fn settings(
     if let Some(pretended) = said.node_memory_override_gb {
         defaults.override_bytes = Some(pretended.0).filter(|bytes| *bytes > 0);
     }
-    Ok(())
 }
 
-pub fn pools(said: &[PoolDocument]) -> Result<BTreeMap<String, Pool>, Error> {
-    let mut pools = BTreeMap::new();
-    for (place, pool) in (0_u64..).zip(said) {
-        if pool.parent.is_some() && pool.share_quantum_gb.is_some() {
-            let what = format!("pool {:?} has a parent and a quantum of its own", pool.name);
-            return Err(Error::Policy(what));
-        }
-        let entry = Pool {
-            parent: pool.parent.clone(),
-            search_order: pool.search_order.unwrap_or(100),
-            place,
-            quantum: pool.share_quantum_gb.map(quantum).transpose()?,
-        };
-        if pools.insert(pool.name.clone(), entry).is_some() {
-            return Err(Error::Policy(format!(
-                "there are two pools {:?}",
-                pool.name
-            )));
-        }
-    }
-    for (name, pool) in &pools {
-        climb(&pools, name, pool)?;
-    }
-    Ok(pools)
+/// Of a policy that was judged, as all that follows.
+pub fn pools(said: &[PoolDocument]) -> BTreeMap<String, Pool> {
+    (0_u64..)
+        .zip(said)
+        .map(|(place, pool)| {
+            let entry = Pool {
+                parent: pool.parent.clone(),
+                search_order: pool.search_order.unwrap_or(100),
+                place,
+                quantum: pool.share_quantum_gb.map(quantum),
+            };
+            (pool.name.clone(), entry)
+        })
+        .collect()
 }
 
-/// 3.4.3: every pool has a top.
-fn climb(pools: &BTreeMap<String, Pool>, name: &str, pool: &Pool) -> Result<(), Error> {
-    let mut at = pool;
-    for _ in 0..=pools.len() {
-        let Some(parent) = &at.parent else {
-            return Ok(());
-        };
-        let unknown = || Error::Policy(format!("pool {name:?} names an unknown parent {parent:?}"));
-        at = pools.get(parent).ok_or_else(unknown)?;
-    }
-    Err(Error::Policy(format!("pool {name:?} is part of a circle")))
-}
-
-pub fn classes(said: &[ClassDocument]) -> Result<BTreeMap<String, Class>, Error> {
-    let mut classes = BTreeMap::new();
-    for (place, class) in (0_u64..).zip(said) {
+pub fn classes(said: &[ClassDocument]) -> BTreeMap<String, Class> {
+    let class = |(place, class): (u64, &ClassDocument)| {
         let (policy, priority) = match class.policy {
             SharePolicy::FairShare => (Policy::FairShare, 10),
             SharePolicy::FixedShare => (Policy::FixedShare, 5),
@@ -191,45 +159,44 @@ pub fn classes(said: &[ClassDocument]) -> Result<BTreeMap<String, Class>, Error>
                 prediction_fudge_ms: class.prediction_fudge_ms.map(|time| time.0),
             },
         };
-        if classes.insert(class.name.clone(), entry).is_some() {
-            let what = format!("there are two classes {:?}", class.name);
-            return Err(Error::Policy(what));
+        (class.name.clone(), entry)
+    };
+    (0_u64..).zip(said).map(class).collect()
+}
+
+/// Who is named with limits, and what cannot be read of them.
+pub fn users(said: &[Map<String, Value>]) -> (BTreeMap<UserName, User>, Vec<String>) {
+    let mut users = BTreeMap::new();
+    let mut faults = Vec::new();
+    for (at, said) in said.iter().enumerate() {
+        let read = user(said).and_then(|(name, user)| {
+            let twice = format!(
+                "({:?}): stands here twice: keep one of the two",
+                name.as_str()
+            );
+            users.insert(name, user).map_or(Ok(()), |_| Err(twice))
+        });
+        if let Err(fault) = read {
+            faults.push(format!("users[{at}]{fault}"));
         }
     }
-    Ok(classes)
+    (users, faults)
 }
 
-/// 3.4.9: every class lives in a pool there is.
-pub fn homes(snapshot: &Snapshot) -> Result<(), Error> {
-    for (name, class) in &snapshot.classes {
-        if !snapshot.pools.contains_key(&class.pool) {
-            let what = format!("class {name:?} names an unknown pool {:?}", class.pool);
-            return Err(Error::Policy(what));
-        }
-    }
-    Ok(())
-}
-
-pub fn users(said: &[Map<String, Value>]) -> Result<BTreeMap<UserName, User>, Error> {
-    said.iter().map(user).collect()
-}
-
-fn user(said: &Map<String, Value>) -> Result<(UserName, User), Error> {
+fn user(said: &Map<String, Value>) -> Result<(UserName, User), String> {
     let mut entry = User::default();
     let mut name = None;
     for (field, value) in said {
-        let amount = |value: &Value| -> Result<u64, Error> {
-            let bytes: Gigabytes = serde_json::from_value(value.clone()).map_err(|source| {
-                let at = format!("users.{field}");
-                Error::Field { at, source }
-            })?;
-            Ok(bytes.0)
+        let amount = |value: &Value| {
+            let read = serde_json::from_value(value.clone());
+            read.map(|Gigabytes(bytes)| bytes)
+                .map_err(|error| format!(".{field}: {error}"))
         };
         match field.as_str() {
             "name" => {
                 let text = value.as_str().unwrap_or_default();
                 let read = UserName::new(text);
-                name = Some(read.map_err(|error| Error::Policy(error.to_string()))?);
+                name = Some(read.map_err(|error| format!(".name: {error}"))?);
             }
             _ if value.is_null() => {}
             "max_allotment_gb" => entry.max_allotment_bytes = Some(amount(value)?),
@@ -242,12 +209,15 @@ fn user(said: &Map<String, Value>) -> Result<(UserName, User), Error> {
             other => {
                 let starts = ["max_allotment_gb.", "max_allotment.", "max-allotment."];
                 let class = starts.iter().find_map(|start| other.strip_prefix(start));
-                let unknown = || Error::Policy(format!("unknown field {other:?} of a user"));
+                let unknown = || {
+                    let known = "name, max_allotment_gb and max_allotment_gb.CLASS";
+                    format!(".{field}: is not known here; known are {known}")
+                };
                 let class = class.ok_or_else(unknown)?.to_owned();
                 entry.max_allotment_by_class.insert(class, amount(value)?);
             }
         }
     }
-    let name = name.ok_or_else(|| Error::Policy("a user has no name".into()))?;
+    let name = name.ok_or_else(|| ": says no name".to_owned())?;
     Ok((name, entry))
 }

@@ -40,7 +40,9 @@ pub(super) fn from_donors(books: &mut Books, spacious: &Marks, at: usize, need: 
     let mut all = rich.clone();
     let mut donors = donors(books, &rich, books.settings.spare_donors);
     let mut given = take(books, spacious, (at, need), &mut donors);
-    if given < need && !poor.is_empty() {
+    // Outranked donors were spared like peers so far.
+    let spared = books.settings.spare_donors && rich.iter().any(|it| !is_peer(books, at, *it));
+    if given < need && (spared || !poor.is_empty()) {
         //
         all.extend(poor);
         let spent = donors.spent;

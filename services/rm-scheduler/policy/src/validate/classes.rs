@@ -20,7 +20,7 @@ struct Serving<'a> {
     priority: i64,
 }
 
-pub(super) fn check(policy: &Policy, faults: &mut Faults) {
+pub(super) fn check(policy: &Policy, needs_defaults: bool, faults: &mut Faults) {
     if policy.classes.len() > CLASSES {
         faults.say(&["classes"], format!("must be at most {CLASSES}"));
         return;
@@ -43,7 +43,8 @@ pub(super) fn check(policy: &Policy, faults: &mut Faults) {
         }
     }
     priorities(&serving, faults);
-    defaults(&serving, faults, broken);
+    // Where a parent is not there, the missing default may be the class that names it.
+    defaults(&serving, needs_defaults && !broken, faults);
 }
 
 /// 3.4.9: a parent that is there.
@@ -202,7 +203,7 @@ fn priorities(serving: &[Serving], faults: &mut Faults) {
 }
 
 /// 3.4.11 and 3.4.12: one default for each policy in use.
-fn defaults(serving: &[Serving], faults: &mut Faults, broken: bool) {
+fn defaults(serving: &[Serving], needed: bool, faults: &mut Faults) {
     let mut found: BTreeMap<SharePolicy, &str> = BTreeMap::new();
     for class in serving.iter().filter(|class| class.class.default) {
         if let Some(first) = found.get(&class.policy) {
@@ -215,15 +216,15 @@ fn defaults(serving: &[Serving], faults: &mut Faults, broken: bool) {
             found.insert(class.policy, class.name);
         }
     }
+    if !needed {
+        return;
+    }
     let used: BTreeSet<SharePolicy> = serving.iter().map(|class| class.policy).collect();
     for policy in used
         .into_iter()
         .filter(|policy| !found.contains_key(policy))
     {
-        // It may be the one whose parent is not there.
-        if !broken {
-            let detail = format!("no class is the default of {}: mark one", policy.word());
-            faults.say(&["classes"], detail);
-        }
+        let detail = format!("no class is the default of {}: mark one", policy.word());
+        faults.say(&["classes"], detail);
     }
 }

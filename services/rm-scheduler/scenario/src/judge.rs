@@ -1,0 +1,176 @@
+//! What is wrong with the policy of a scenario, all at once, by the rules that `PUT /v1/policy` and
+//! `hayward policy check` have (3.4).
+//!
+//! A scenario may leave out what its work does not need: default classes (3.4.12), and nodes of a
+//! pool (3.4.5), as nodes come when they report. What the policy of a class does not use (3.4.10)
+//! is without effect.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_api::policy::{self as api, Policy, UserPolicy};
+use hayward_rm_scheduler_domain::snapshot::{Snapshot, User};
+use hayward_rm_scheduler_policy::{Fault, contradictions};
+use hayward_vocabulary::{Quantum, Size, UserName};
+
+use serde_json::{Map, Value};
+
+use crate::{
+    Error,
+    document::{ClassDocument, PoolDocument, SharePolicy},
+    policy::{self, count},
+};
+
+/// The parts of a policy as they were written last.
+#[derive(Debug, Clone, Default)]
+pub struct Written {
+    pub nodepools: Vec<PoolDocument>,
+    pub classes: Vec<ClassDocument>,
+}
+
+impl Written {
+    /// Puts it in force, with these users where any are told.
+    ///
+    /// # Errors
+    /// Each fault with its place and what would mend it; then nothing is changed.
+    pub fn enforce(
+        &self,
+        snapshot: &mut Snapshot,
+        users: Option<&Vec<Map<String, Value>>>,
+    ) -> Result<(), Error> {
+        let (users, mut faults) = users.map_or_else(
+            || (snapshot.users.clone(), Vec::new()),
+            |users| policy::users(users),
+        );
+        faults.extend(self.faults(&snapshot.quantum, &users));
+        if !faults.is_empty() {
+            return Err(Error::Policy(faults));
+        }
+        snapshot.pools = policy::pools(&self.nodepools);
+        snapshot.classes = policy::classes(&self.classes);
+        snapshot.users = users;
+        Ok(())
+    }
+
+    fn faults(&self, quantum: &Quantum, users: &BTreeMap<UserName, User>) -> Vec<String> {
+        let mut faults = self.twice();
+        let policy = Policy {
+            quantum: quantum.clone(),
+            pools: (0_u64..).zip(&self.nodepools).map(pool).collect(),
+            classes: (0_u64..).zip(&self.classes).map(class).collect(),
+            users: users.iter().map(user).collect(),
+            ..Policy::default()
+        };
+        let found = contradictions(&policy);
+        faults.extend(found.iter().map(|fault| self.told(fault)));
+        faults
+    }
+
+    /// 3.4.2
+    fn twice(&self) -> Vec<String> {
+        let pools = self.nodepools.iter().map(|pool| pool.name.as_str());
+        let classes = self.classes.iter().map(|class| class.name.as_str());
+        let mut faults = repeated("nodepools", pools);
+        faults.extend(repeated("classes", classes));
+        faults
+    }
+
+    /// The place in the scenario, where pools and classes stand in lists.
+    fn told(&self, Fault { pointer, detail }: &Fault) -> String {
+        let steps: Vec<String> = pointer.split('/').skip(1).map(unescaped).collect();
+        let steps: Vec<&str> = steps.iter().map(String::as_str).collect();
+        let place = match steps[..] {
+            ["pools", name, ref rest @ ..] => {
+                let at = self.nodepools.iter().position(|pool| pool.name == name);
+                in_list("nodepools", at, name, rest)
+            }
+            ["classes", name, ref rest @ ..] => {
+                let at = self.classes.iter().position(|class| class.name == name);
+                in_list("classes", at, name, rest)
+            }
+            ["pools"] => "nodepools".to_owned(),
+            ["quantum", ..] => "settings.share_quantum_gb".to_owned(),
+            ref other => other.join("."),
+        };
+        format!("{place}: {detail}")
+    }
+}
+
+fn unescaped(step: &str) -> String {
+    step.replace("~1", "/").replace("~0", "~")
+}
+
+fn in_list(list: &str, at: Option<usize>, name: &str, rest: &[&str]) -> String {
+    let at = at.unwrap_or_default();
+    let field = match (list, rest) {
+        (_, []) => String::new(),
+        ("classes", ["pool", ..]) => ".nodepool".to_owned(),
+        ("nodepools", ["quantum", ..]) => ".share_quantum_gb".to_owned(),
+        (_, [field, place]) => format!(".{field}[{place}]"),
+        (_, [field, ..]) => format!(".{field}"),
+    };
+    format!("{list}[{at}]{field} ({name:?})")
+}
+
+fn repeated<'a>(list: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut first: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut faults = Vec::new();
+    for (at, name) in names.enumerate() {
+        if let Some(before) = first.get(name) {
+            let detail = "has this name already: give each its own";
+            faults.push(format!(
+                "{list}[{at}].name ({name:?}): {list}[{before}] {detail}"
+            ));
+        } else {
+            first.insert(name, at);
+        }
+    }
+    faults
+}
+
+fn pool((place, said): (u64, &PoolDocument)) -> (String, api::Pool) {
+    let quantum = said.share_quantum_gb;
+    let pool = api::Pool {
+        parent: said.parent.clone(),
+        search_order: said.search_order.unwrap_or(100),
+        place: Some(place),
+        quantum: quantum.map(|gigabytes| Quantum(Size::memory(gigabytes.0))),
+        nodes: said.nodes.clone(),
+        domain: said.domain.clone(),
+        ..api::Pool::default()
+    };
+    (said.name.clone(), pool)
+}
+
+fn class((place, said): (u64, &ClassDocument)) -> (String, api::Class) {
+    let fair = said.policy == SharePolicy::FairShare;
+    let mut class = api::Class {
+        policy: Some(match said.policy {
+            SharePolicy::FairShare => api::SharePolicy::FairShare,
+            SharePolicy::FixedShare => api::SharePolicy::FixedShare,
+            SharePolicy::Reserve => api::SharePolicy::Reserve,
+        }),
+        priority: said.priority,
+        pool: Some(said.nodepool.clone()),
+        default: said.default.unwrap_or(false),
+        users: said.users.clone(),
+        place: Some(place),
+        ..api::Class::default()
+    };
+    if fair {
+        class.weight = said.weight;
+        class.debug.clone_from(&said.debug);
+        class.initialization_cap = said.initialization_cap.map(count);
+        class.prediction_fudge_ms = said.prediction_fudge_ms.map(|time| time.0);
+    }
+    (said.name.clone(), class)
+}
+
+/// For the classes that are named; amounts are of any size.
+fn user((name, user): (&UserName, &User)) -> (String, UserPolicy) {
+    let named = user.max_allotment_by_class.keys();
+    let policy = UserPolicy {
+        max_allotment_gb_by_class: named.map(|class| (class.clone(), 0)).collect(),
+        ..UserPolicy::default()
+    };
+    (name.to_string(), policy)
+}

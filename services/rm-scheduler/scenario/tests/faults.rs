@@ -1,0 +1,154 @@
+//! What a scenario has wrong is told at once, by its place, with what would mend it.
+
+use hayward_rm_scheduler_scenario::{Scenario, Shown};
+use serde_json::{Value, json};
+
+fn scenario() -> Value {
+    json!({
+        "format": "hayward-scenario/1",
+        "settings": {"share_quantum_gb": 1},
+        "nodepools": [{"name": "top"}, {"name": "fast", "parent": "top", "nodes": ["f1"]}],
+        "classes": [
+            {"name": "normal", "policy": "FAIR_SHARE", "priority": 10, "weight": 100,
+             "nodepool": "top"},
+            {"name": "fixed", "policy": "FIXED_SHARE", "priority": 5, "weight": 7,
+             "nodepool": "top"},
+        ],
+        "cycles": [{"cycle": 1, "events": []}],
+    })
+}
+
+/// The cycles it ran, or the whole chain of what is wrong.
+fn told(scenario: &Value) -> Result<usize, String> {
+    let read = Scenario::read(&scenario.to_string());
+    let outcomes = read.and_then(|scenario| scenario.run(Shown::default()));
+    outcomes.map(|all| all.len()).map_err(|error| {
+        let cause = std::error::Error::source(&error).map(ToString::to_string);
+        format!("{error}: {}", cause.unwrap_or_default())
+    })
+}
+
+fn refused(scenario: &Value, parts: &[&str]) {
+    let told = told(scenario).expect_err("a fault");
+    for part in parts {
+        assert!(told.contains(part), "{part:?} is not in {told}");
+    }
+}
+
+#[test]
+fn what_no_scenario_needs_is_no_fault() {
+    // No default class (3.4.12), a pool without nodes (3.4.5), a weight without effect (3.4.10).
+    let mut scenario = scenario();
+    scenario["nodepools"][1]["nodes"] = json!([]);
+    assert_eq!(told(&scenario), Ok(1));
+}
+
+#[test]
+fn r_3_4_all_faults_of_a_policy_at_once() {
+    let mut scenario = scenario();
+    scenario["nodepools"] = json!([
+        {"name": "top", "nodes": ["f1.example.org"], "domain": "example.org"},
+        {"name": "fast", "parent": "top", "nodes": ["f1"], "share_quantum_gb": 2},
+        {"name": "fast"},
+        {"name": "lost", "parent": "nowhere"},
+    ]);
+    scenario["classes"] = json!([
+        {"name": "normal", "policy": "FAIR_SHARE", "weight": 0, "nodepool": "top"},
+        {"name": "mixed", "policy": "FIXED_SHARE", "priority": 10, "nodepool": "top"},
+        {"name": "astray", "policy": "RESERVE", "nodepool": "beside"},
+    ]);
+    scenario["users"] = json!([{"name": "ada", "max_allotment_gb.none": 3}, {"colour": 3}]);
+    refused(
+        &scenario,
+        &[
+            "nodepools[2].name (\"fast\"): nodepools[1] has this name already",
+            "nodepools[3].parent (\"lost\"): there is no pool \"nowhere\"",
+            "classes[0].weight (\"normal\"): must be at least 1",
+            "classes[1].priority (\"mixed\"): class \"normal\" has priority 10 too",
+            "classes[2].nodepool (\"astray\"): there is no pool \"beside\"",
+            "there is no class \"none\"",
+            "users[1].colour: is not known here",
+        ],
+    );
+    scenario["nodepools"].as_array_mut().unwrap().truncate(2);
+    refused(
+        &scenario,
+        &[
+            "nodepools[1].nodes[0] (\"fast\"): is in pool \"top\" already, as \"f1.example.org\"",
+            "nodepools[1].share_quantum_gb (\"fast\"): only a pool without parent has a quantum",
+        ],
+    );
+}
+
+#[test]
+fn r_3_4_3_a_circle_of_pools_and_r_3_4_11_two_defaults() {
+    let mut scenario = scenario();
+    scenario["nodepools"][0]["parent"] = json!("fast");
+    refused(
+        &scenario,
+        &["nodepools[0].parent (\"top\"): pools form a circle"],
+    );
+    let mut scenario = self::scenario();
+    for name in ["normal", "other"] {
+        let class = json!({"name": name, "policy": "FAIR_SHARE", "nodepool": "top",
+            "default": true});
+        scenario["classes"].as_array_mut().unwrap().push(class);
+    }
+    scenario["classes"].as_array_mut().unwrap().remove(0);
+    refused(
+        &scenario,
+        &["classes[2].default (\"other\"): class \"normal\" is the default"],
+    );
+}
+
+#[test]
+fn a_bad_policy_event_is_told_by_its_cycle() {
+    let mut scenario = scenario();
+    let classes = json!([{"name": "normal", "policy": "FAIR_SHARE", "nodepool": "beside"}]);
+    let event = json!({"type": "policy", "classes": classes});
+    scenario["cycles"] = json!([{"cycle": 1}, {"cycle": 7, "events": [event]}]);
+    refused(
+        &scenario,
+        &["cycle 7: its policy has 1 fault", "classes[0].nodepool"],
+    );
+}
+
+#[test]
+fn cycles_have_a_limit_and_an_order() {
+    let mut scenario = scenario();
+    scenario["cycles"] = json!([{"cycle": 1}, {"cycle": 1_000_000_000_000_u64}]);
+    refused(
+        &scenario,
+        &["cycles[1].cycle is 1000000000000", "at most 100000 cycles"],
+    );
+    scenario["cycles"] = json!([{"cycle": 18_446_744_073_709_551_615_u64}, {}]);
+    refused(&scenario, &["cycles[0].cycle"]);
+    scenario["cycles"] = json!([{"cycle": 5}, {"cycle": 5}]);
+    refused(&scenario, &["cycles[1].cycle is 5: must be at least 6"]);
+    scenario["cycles"] = json!([{"cycle": 5}, {"cycle": 8}]);
+    assert_eq!(told(&scenario), Ok(4));
+}
+
+#[test]
+fn numbers_without_measure_are_refused_or_harmless() {
+    let mut scenario = scenario();
+    scenario["simulation"] = json!({"init_time_ms": 18_000_000_000_000_000_000_u64});
+    refused(
+        &scenario,
+        &["simulation.init_time_ms", "is no time in milliseconds"],
+    );
+    let mut scenario = self::scenario();
+    let most = json!(9_223_372_036_854_775_807_i64);
+    let report = json!({"type": "node_report", "node": "f1", "memory_gb": 8});
+    let mut events = vec![report];
+    for job in ["a", "b", "c"] {
+        events.push(
+            json!({"type": "submit", "job": job, "kind": "job", "user": job,
+            "class": "normal", "memory_gb": 1, "threads": 1, "max_processes": most,
+            "work_items": 18_446_744_073_709_551_615_u64}),
+        );
+    }
+    scenario["settings"]["initialization_cap"] = json!(0);
+    scenario["cycles"] = json!([{"cycle": 1, "events": events}, {"cycle": 9}]);
+    assert_eq!(told(&scenario), Ok(9));
+}

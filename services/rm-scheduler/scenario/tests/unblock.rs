@@ -1,0 +1,248 @@
+//! What `unblock` says, when it is done, unblocks: over random small fleets in which one piece of
+//! work waits and nobody else is hungry, the change is made and the work starts.
+
+use std::collections::BTreeMap;
+
+use hayward_rm_scheduler_domain::plan::Unblock;
+use hayward_rm_scheduler_scenario::{JobOutcome, Outcome, Scenario, Shown};
+use serde_json::{Value, json};
+
+const EVERYTHING: Shown = Shown {
+    places: true,
+    explain: true,
+};
+const FLEETS: u64 = 500;
+
+/// Numbers that look random (splitmix64).
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, end: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % end
+    }
+
+    fn one_in(&mut self, end: u64) -> bool {
+        self.below(end) == 0
+    }
+}
+
+/// One gigabyte is one quantum, and what waits is `X` of user `x`.
+struct Fleet {
+    nodes: BTreeMap<String, u64>,
+    x: Value,
+    allotment: u64,
+    scenario: Value,
+}
+
+fn classes(debug: &str) -> Value {
+    json!([
+        {"name": "fair", "policy": "FAIR_SHARE", "priority": 10, "nodepool": "main"},
+        {"name": "fixed", "policy": "FIXED_SHARE", "priority": 5, "nodepool": "main"},
+        {"name": "low", "policy": "FAIR_SHARE", "priority": 20, "nodepool": "main"},
+        {"name": "whole", "policy": "RESERVE", "priority": 1, "nodepool": "main"},
+        {"name": "closed", "policy": "FAIR_SHARE", "priority": 10, "nodepool": "main",
+         "users": [debug]},
+    ])
+}
+
+fn pools(extra: &[&str]) -> Value {
+    let mut aside = vec!["b0", "b1"];
+    aside.retain(|node| !extra.contains(node));
+    json!([{"name": "main", "nodes": extra}, {"name": "aside", "nodes": aside}])
+}
+
+fn fleet(draw: &mut Draw) -> Fleet {
+    let mut nodes = BTreeMap::new();
+    for at in 0..=draw.below(4) {
+        nodes.insert(format!("n{at}"), 1 + draw.below(6));
+    }
+    let mut events: Vec<Value> = nodes
+        .iter()
+        .map(|(node, gb)| json!({"type": "node_report", "node": node, "memory_gb": gb}))
+        .collect();
+    // What is held for good, and what can be taken back for any other.
+    for at in 0..draw.below(4) {
+        events.push(
+            json!({"type": "submit", "job": format!("S{at}"), "kind": "service",
+            "user": "s", "class": "fixed", "memory_gb": 1 + draw.below(3), "submit_time": at}),
+        );
+    }
+    if draw.one_in(2) {
+        events.push(
+            json!({"type": "submit", "job": "J", "kind": "job", "user": "j",
+            "class": "low", "memory_gb": 1, "submit_time": 5, "threads": 1, "work_items": 100,
+            "max_processes": 1 + draw.below(6), "time_per_item_ms": 1000}),
+        );
+    }
+    let (kind, class) = [
+        ("job", "closed"),
+        ("job", "fair"),
+        ("job", "fair"),
+        ("service", "fixed"),
+        ("service", "fixed"),
+        ("reservation", "whole"),
+        ("reservation", "whole"),
+    ][usize::try_from(draw.below(7)).expect("a small number")];
+    let mut x = json!({"type": "submit", "job": "X", "kind": kind, "user": "x", "class": class,
+        "memory_gb": 1 + draw.below(8), "submit_time": 9});
+    if draw.one_in(3) {
+        x["machine_list"] = match draw.below(3) {
+            0 => json!(["n0"]),
+            1 => json!(["b0"]),
+            _ => json!(["nowhere"]),
+        };
+    }
+    let mut later = Vec::new();
+    if draw.one_in(3) {
+        let node = format!("n{}", draw.below(nodes.len() as u64));
+        later.push(
+            json!({"type": (if draw.one_in(2) {"node_dead"} else {"vary_off"}),
+            "node": node}),
+        );
+    }
+    later.push(x.clone());
+    let allotment = 1 + draw.below(8);
+    let scenario = json!({
+        "settings": {"share_quantum_gb": 1, "initialization_cap": 0, "prediction": false,
+            "profile": "default", "fragmentation_threshold": 2,
+            "preemption_pool_percent_per_hour": 1_000_000,
+            "preemption_user_percent_per_hour": 1_000_000},
+        "nodepools": pools(&[]), "classes": classes("somebody"),
+        "users": [{"name": "x", "max_allotment_gb": allotment}],
+        "cycles": [{"cycle": 1, "events": events}, {"cycle": 3, "events": later}, {"cycle": 6}],
+    });
+    Fleet {
+        nodes,
+        x,
+        allotment,
+        scenario,
+    }
+}
+
+fn run(scenario: &Value) -> Vec<Outcome> {
+    let scenario = Scenario::read(&scenario.to_string()).expect("a scenario");
+    scenario.run(EVERYTHING).expect("outcomes")
+}
+
+/// The events that make the change, and the work to look at.
+fn made(fleet: &Fleet, change: &Unblock, last: &Outcome) -> Option<(Vec<Value>, &'static str)> {
+    let done = |job: &str| json!({"type": "job_done", "job": job});
+    let anew = |field: &str, value: Value| {
+        let mut x = fleet.x.clone();
+        x["job"] = json!("Y");
+        x[field] = value;
+        (vec![done("X"), x], "Y")
+    };
+    Some(match change {
+        Unblock::Wait { .. } => (Vec::new(), "X"),
+        Unblock::FreeRoom { node, quanta } => {
+            let mut freed = 0;
+            let mut events = Vec::new();
+            for (id, job) in &last.jobs {
+                let places = job.places.iter().flatten();
+                let there = places.filter(|place| *place == node.as_str()).count() as u64;
+                if id.as_str().starts_with('S') && there > 0 && freed < *quanta {
+                    freed += there * job.order;
+                    events.push(done(id.as_str()));
+                }
+            }
+            (events, "X")
+        }
+        Unblock::RaiseAllotment { bytes } => {
+            let limit = fleet.allotment + bytes.div_ceil(1 << 30);
+            let users = json!([{"name": "x", "max_allotment_gb": limit}]);
+            (vec![json!({"type": "policy", "users": users})], "X")
+        }
+        Unblock::AskForLess { quanta } => anew("memory_gb", json!(quanta)),
+        Unblock::ListNode { node } => anew("machine_list", json!([node])),
+        Unblock::AddNode { quanta } => {
+            let listed = fleet.x["machine_list"][0].as_str();
+            let node = listed.filter(|node| !fleet.nodes.contains_key(*node));
+            if listed.is_some() && node.is_none() {
+                return None;
+            }
+            let node = node.unwrap_or("new");
+            let report = json!({"type": "node_report", "node": node, "memory_gb": quanta});
+            let policy = json!({"type": "policy", "nodepools": pools(&[node])});
+            (vec![policy, report], "X")
+        }
+        Unblock::OpenNode { node } => {
+            let gb = fleet.nodes[node.as_str()];
+            let report = json!({"type": "node_report", "node": node, "memory_gb": gb});
+            (vec![json!({"type": "vary_on", "node": node}), report], "X")
+        }
+        Unblock::NameClass => anew("class", json!("fair")),
+        other => panic!("no fleet here is in need of {other:?}"),
+    })
+}
+
+fn waits(job: &JobOutcome) -> bool {
+    job.processes == 0 && job.reason.is_some()
+}
+
+#[test]
+fn what_unblock_says_when_done_unblocks() {
+    let mut seen: BTreeMap<String, u64> = BTreeMap::new();
+    for seed in 0..FLEETS {
+        let fleet = fleet(&mut Draw(seed));
+        let outcomes = run(&fleet.scenario);
+        // A refused piece of work is told once and dropped.
+        let told = outcomes.iter().rev().find(|it| it.jobs.contains_key("X"));
+        let last = told.unwrap();
+        let (x, others) = (&last.jobs["X"], last.jobs.iter());
+        let hungry = others.filter(|(_, job)| waits(job)).count() > 1;
+        let Some(explained) = x.explain.as_ref().filter(|_| waits(x) && !hungry) else {
+            continue;
+        };
+        let name = serde_json::to_value(explained.reason).unwrap().to_string();
+        let Some(change) = &explained.unblock else {
+            panic!("{seed}: nothing is said to help against {name}");
+        };
+        // Where two things block it, one change mends one of them.
+        if explained
+            .also
+            .iter()
+            .any(|reason| *reason != explained.reason)
+        {
+            continue;
+        }
+        let Some((events, work)) = made(&fleet, change, last) else {
+            continue;
+        };
+        let mut scenario = fleet.scenario.clone();
+        let cycles = scenario["cycles"].as_array_mut().unwrap();
+        cycles.push(json!({"cycle": 7, "events": events}));
+        cycles.push(json!({"cycle": 13}));
+        let after = run(&scenario);
+        // What was refused is looked at no further, so all that is said of it is that it is let in.
+        let refused = |job: &JobOutcome| job.explain.as_ref().is_some_and(|it| it.refused);
+        let let_in = *change == Unblock::NameClass;
+        let starts = |outcome: &Outcome| {
+            let job = outcome.jobs.get(work);
+            let good = |job: &JobOutcome| job.processes > 0 || let_in && !refused(job);
+            outcome.cycle > 6 && job.is_some_and(good)
+        };
+        assert!(
+            after.iter().any(starts),
+            "{seed}: {name}, {change:?} was done, and yet {:?}",
+            after.last().unwrap().jobs.get(work)
+        );
+        *seen.entry(name).or_default() += 1;
+    }
+    for (reason, least) in [
+        ("\"no_host_large_enough\"", 20),
+        ("\"no_host_of_size\"", 10),
+        ("\"no_listed_machine\"", 20),
+        ("\"insufficient_resources\"", 4),
+        ("\"resources_exhausted\"", 3),
+        ("\"allotment_exceeded\"", 3),
+        ("\"not_authorised\"", 20),
+    ] {
+        let times = seen.get(reason).copied().unwrap_or(0);
+        assert!(times >= least, "{reason} was seen {times} times: {seen:?}");
+    }
+}
