@@ -30,10 +30,10 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_blocklist_api::BLOCKS;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::stale;
 use hayward_publication::{
     Committed, Committer, Handle, Publisher, Reply, Update, audit, changes, committer,
 };
+use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
@@ -142,7 +142,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
-    let router = stale::marked(router, &publisher);
+    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
     let server = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor)

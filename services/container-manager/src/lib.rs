@@ -25,8 +25,8 @@ use std::time::Duration;
 use anyhow::Context as _;
 use hayward_container_manager_api::{CONTAINERS, DESIRED, REQUESTS};
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::stale;
 use hayward_publication::{Committer, Handle, Publisher, Reply, Update, committer};
+use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS};
 use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
 use serde::de::DeserializeOwned;
@@ -116,7 +116,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         bells: Arc::default(),
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let router = stale::marked(router, &publisher);
+    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
     let frame = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor);

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use hayward_job_converter_api::submission::ServiceSubmission;
 use hayward_job_converter_api::unreachable::UnreachableChoice;
-use hayward_job_converter_api::{DemandEntry, ProcessView, TaskCounts, WorkState, WorkView};
+use hayward_job_converter_api::{
+    DemandEntry, ProcessView, Refusal, TaskCounts, WorkState, WorkView,
+};
 use hayward_job_converter_domain::{State, convert, status};
 use hayward_rm_scheduler_api::{AllocationState, VerdictEntry};
 use hayward_vocabulary::launch::{ENGINE, mount_resource};
@@ -190,7 +192,40 @@ pub fn filled(argv: &[String], placeholder: &str, number: u64) -> Vec<String> {
 pub struct End {
     pub state: WorkState,
     pub reason: Option<String>,
+    pub refusal: Option<Refusal>,
     pub at: Timestamp,
+}
+
+impl End {
+    pub fn new((state, reason): (WorkState, Option<String>), at: Timestamp) -> Self {
+        Self {
+            state,
+            reason,
+            refusal: None,
+            at,
+        }
+    }
+
+    /// The scheduler will never serve it: what it says is kept, since its verdict goes with the
+    /// demand (13.2).
+    pub fn refused(verdict: &VerdictEntry, at: Timestamp) -> Self {
+        let refusal = Refusal {
+            reason: word(&verdict.reason),
+            numbers: verdict.numbers.clone(),
+        };
+        Self {
+            refusal: Some(refusal),
+            ..Self::new((WorkState::Refused, Some(verdict.detail.clone())), at)
+        }
+    }
+}
+
+/// A word of a closed list as it stands on the wire.
+pub fn word<T: serde::Serialize>(of: &T) -> String {
+    match serde_json::to_value(of) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => "unknown".to_owned(),
+    }
 }
 
 /// What its user sees while it is not over.
@@ -214,6 +249,7 @@ pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
 pub fn final_view(work: &Work, end: &End) -> WorkView {
     let mut view = seen(work, end.state, end.reason.clone(), Some(end.at));
     view.processes.clear();
+    view.refusal = end.refusal.clone();
     view
 }
 
@@ -237,6 +273,7 @@ fn seen(
         class: work.class(),
         state,
         reason,
+        refusal: None,
         submitted_at: work.submitted_at,
         ended_at,
         size: work.size(),

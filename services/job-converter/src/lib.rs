@@ -37,8 +37,8 @@ use hayward_job_converter_api::orchestrators::{ORCHESTRATED, ORCHESTRATORS};
 use hayward_job_converter_api::{DEMAND, JOBS};
 use hayward_job_converter_applications::managers::Managers;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::stale;
 use hayward_publication::{Committer, Handle, Publisher, audit, changes, committer};
+use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::{ALLOCATIONS, VERDICTS};
 use hayward_service::auth::Keys;
 use hayward_service::client::{Client, TokenSource};
@@ -156,7 +156,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let routes = http::routes(&doors).with_state(app);
     let routes = routes.merge(health.routes()).merge(watch.routes());
     let router = documented(routes.merge(records), ABOUT);
-    let router = stale::marked(router, &publisher);
+    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
     managers.start()?;
     let server = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?

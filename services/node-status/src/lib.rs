@@ -33,8 +33,8 @@ use anyhow::Context as _;
 use axum::http::Method;
 use hayward_node_status_api::NODES;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::stale;
 use hayward_publication::{Committer, Handle, Publisher, Reply, Update, audit, changes, committer};
+use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, MACHINES};
 use hayward_service::client::{Client, TokenSource};
 use hayward_service::clock::{Clock, SystemClock};
@@ -154,7 +154,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
     let health = Health::new(NAME, Arc::new(standing)).schema(hayward_postgres::newest(&MIGRATOR));
     let routes = http::routes().with_state(app).merge(health.routes());
     let router = documented(routes.merge(watch.routes()).merge(records), ABOUT);
-    let router = stale::marked(router, &publisher);
+    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
     let server = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor)

@@ -48,8 +48,8 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use hayward_publication::follower::{Source, follow};
-use hayward_publication::stale;
 use hayward_publication::{Committer, Handle, Publisher, Update, committer};
+use hayward_publication::{seen, stale};
 use hayward_rm_scheduler_api::evidence::{CLEARINGS, FAILURES, MACHINES};
 use hayward_rm_scheduler_api::{ALLOCATIONS, CLOSED, PROCESSORS, VERDICTS};
 use hayward_service::{Client, Frame, Shutdown, SystemClock, TokenSource, documented, frame};
@@ -159,7 +159,7 @@ pub async fn start(settings: Settings, shutdown: Shutdown) -> anyhow::Result<Run
         issuer,
     };
     let router = documented(http::routes(api, watch), http::ABOUT);
-    let router = stale::marked(router, &publisher);
+    let router = stale::marked(seen::awaited(router, &publisher), &publisher);
     let frame = Frame::new(NAME, Some(verifier))
         .set(&settings.frame)?
         .witness(auditor);

@@ -113,6 +113,7 @@ pub fn page(
     Occupancy {
         next_cursor: last.map(|node| node.node.to_string()),
         nodes,
+        revision: 0,
     }
 }
 

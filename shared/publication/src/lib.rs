@@ -24,6 +24,7 @@ mod lease;
 pub mod published;
 pub mod publisher;
 mod rows;
+pub mod seen;
 pub mod stale;
 pub mod status;
 pub mod update;

@@ -14,7 +14,6 @@ use hayward_service::metrics::Reading;
 use hayward_service::metrics::catalogue::{
     CUT, CUT_READERS, FOLLOWER_LAG, PUBLICATION, SERVICE, SUBSCRIBERS,
 };
-use hayward_service::problem::{Code, Problem};
 use parking_lot::{Mutex, RwLock};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
@@ -109,36 +108,6 @@ impl Publisher {
         tokio::time::timeout(limit, revision.wait_for(|now| *now >= least))
             .await
             .is_ok_and(|seen| seen.is_ok())
-    }
-
-    /// Waits until a reader sees its own write (A11). The one that writes answers, so a revision
-    /// that it does not reach in time is one that it has not given out.
-    ///
-    /// # Errors
-    /// 503 on standby; 409 when it was not reached.
-    pub async fn visible(&self, least: Option<u64>) -> Result<(), Problem> {
-        self.readable()?;
-        self.comes(least).await
-    }
-
-    /// The same for a reader of rows, which can be shown where memory cannot (R9).
-    ///
-    /// # Errors
-    /// As [`Self::visible`].
-    pub async fn visible_in_rows(&self, least: Option<u64>) -> Result<(), Problem> {
-        self.rows_readable()?;
-        self.comes(least).await
-    }
-
-    async fn comes(&self, least: Option<u64>) -> Result<(), Problem> {
-        const PATIENCE: Duration = Duration::from_secs(5);
-        match least {
-            Some(least) if !self.reached(least, PATIENCE).await => {
-                let detail = format!("revision {least} has not been reached yet");
-                Err(Problem::new(Code::Conflict, detail).retry_after_ms(1_000))
-            }
-            _ => Ok(()),
-        }
     }
 
     /// One entry, read into its type; `None` also when it does not read (a defect, reported).

@@ -12,6 +12,7 @@ mod groups;
 mod keys;
 mod life;
 mod scope;
+mod signature;
 mod tenants;
 mod token;
 

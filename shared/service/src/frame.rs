@@ -14,6 +14,7 @@ mod connection;
 mod costly;
 mod courtesy;
 mod crowd;
+mod database;
 pub(crate) mod insecure;
 mod knocks;
 mod lasting;
@@ -53,7 +54,7 @@ use costly::Costly;
 pub use insecure::{InsecureModes, database_in_the_open, remind_of};
 use knocks::Knocks;
 use scrape::Scrape;
-use tls::Tls;
+use tls::{Peers, Tls};
 
 /// A server before it serves.
 pub struct Frame {
@@ -63,6 +64,7 @@ pub struct Frame {
     /// Ways to others that are less safe than they should be.
     ways: Vec<String>,
     tls: Option<Tls>,
+    peers: Peers,
     scrape: Option<Scrape>,
     limits: Limits,
 }
@@ -85,6 +87,7 @@ impl Frame {
             allow_insecure: false,
             ways: Vec::new(),
             tls: None,
+            peers: Peers::default(),
             scrape: None,
             limits: Limits::default(),
         }
@@ -115,6 +118,7 @@ impl Frame {
         insecure::check_ways(settings)?;
         self.allow_insecure = settings.allow_insecure;
         self.ways = insecure::ways(settings);
+        self.peers = Peers::of(settings);
         self.tls = match (&settings.tls_certificate, &settings.tls_key) {
             (Some(certificate), Some(key)) => Some(Tls::open(certificate, key)?),
             (None, None) => None,
@@ -175,6 +179,7 @@ impl Frame {
             _ = async { tokio::join!(first, second) } => {}
             () = insecure::remind(self.name, &insecure) => {}
             () = keep(tls.as_ref()) => {}
+            () = self.peers.keep(self.name) => {}
         }
         tracing::info!(service = self.name, %address, "stopped listening");
         Ok(())
@@ -241,10 +246,10 @@ fn tell_certificate(name: &'static str, tls: Option<&Tls>) {
 
 fn certificate(name: &'static str, life: tls::Life, now_ms: i64) -> Vec<Reading> {
     let whose = || vec![SERVICE.is(name)];
-    let seconds = |ms: i64| i32::try_from(ms / 1_000).map_or(f64::from(i32::MAX), f64::from);
+    let (left, all) = life.seconds(now_ms);
     vec![
-        CERTIFICATE_LEFT.reads(seconds(life.to_ms - now_ms), whose()),
-        CERTIFICATE_LIFE.reads(seconds(life.to_ms - life.from_ms), whose()),
+        CERTIFICATE_LEFT.reads(left, whose()),
+        CERTIFICATE_LIFE.reads(all, whose()),
     ]
 }
 

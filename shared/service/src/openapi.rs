@@ -5,10 +5,12 @@
 mod answers;
 mod bounds;
 mod conditional;
+mod least;
 mod merge;
 mod queries;
 
 pub(crate) use answers::operations;
+pub use least::LEAST;
 
 use axum::Router;
 use axum::routing::get;
@@ -80,6 +82,7 @@ fn complete(mut document: OpenApi, about: Description) -> OpenApi {
     merge::alternatives(&mut document);
     conditional::add(&mut document);
     queries::add(&mut document);
+    least::add(&mut document);
     answers::add(&mut document);
     bounds::add(&mut document);
     document

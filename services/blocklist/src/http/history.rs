@@ -25,10 +25,11 @@ pub async fn list_block_changes(
     Query(page): Query<Page>,
 ) -> Result<Json<BlockHistory>, Problem> {
     let limit = page.limit()?;
-    app.publisher.visible_in_rows(page.min_revision).await?;
+    app.publisher.rows_readable()?;
     let listing = Listing::of("/v1/blocklist/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
+    let revision = app.publisher.revision();
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut found = store::history(&app.pool, before, fetch)
         .await
@@ -41,5 +42,6 @@ pub async fn list_block_changes(
     Ok(Json(BlockHistory {
         changes,
         next_cursor,
+        revision,
     }))
 }

@@ -168,7 +168,7 @@ pub async fn list_blocks(
     Query(page): Query<Page>,
 ) -> Result<Json<BlockList>, Problem> {
     let limit = page.limit()?;
-    app.publisher.visible(page.min_revision).await?;
+    app.publisher.readable()?;
     let listing = Listing::of("/v1/blocklist/items");
     let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
     let (mut found, revision) =
@@ -190,15 +190,6 @@ pub async fn list_blocks(
     }))
 }
 
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Since {
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
-}
-
 /// One item, while it is in force.
 #[utoipa::path(
     get, path = "/v1/blocklist/items/{type}/{identifier}", operation_id = "show_block",
@@ -206,7 +197,6 @@ pub struct Since {
     params(
         ("type" = String, Path, description = "`node` or `worker`", pattern = "^(node|worker)$"),
         ("identifier" = String, Path, description = "name of the node, or id of the worker"),
-        Since,
     ),
     responses(
         (status = 200, description = "the item", body = BlockEntry),
@@ -217,10 +207,9 @@ pub async fn show_block(
     State(app): State<App>,
     _caller: Caller,
     Path((kind, identifier)): Path<(String, String)>,
-    Query(since): Query<Since>,
 ) -> Result<Json<BlockEntry>, Problem> {
     let kind = key(&kind, identifier)?;
-    app.publisher.visible(since.min_revision).await?;
+    app.publisher.readable()?;
     let key = kind.published();
     let entry = app.publisher.get::<BlockEntry>(BLOCKS, "", &key);
     let entry = entry.filter(|entry| entry.in_force(app.clock.now()));

@@ -35,9 +35,6 @@ pub struct Filter {
     /// `workers`: nodes list the workers that are known to be on them.
     #[param(required = false, nullable = false, pattern = "^workers$")]
     include: Option<String>,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 enum Scope {
@@ -132,7 +129,7 @@ pub async fn show_blocks(
     Query(filter): Query<Filter>,
 ) -> Result<Json<BlockOverview>, Problem> {
     let wanted = filter.read()?;
-    app.publisher.visible(filter.min_revision).await?;
+    app.publisher.readable()?;
     let (found, version) = app
         .publisher
         .page::<BlockEntry>(BLOCKS, "", None, usize::MAX);

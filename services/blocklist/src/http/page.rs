@@ -15,9 +15,6 @@ pub struct Page {
     /// The `next_cursor` of the page before.
     #[param(required = false, nullable = false)]
     pub cursor: Option<String>,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    pub min_revision: Option<u64>,
 }
 
 impl Page {

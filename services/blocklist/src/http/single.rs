@@ -38,9 +38,6 @@ pub struct Which {
         pattern = "^(CLUSTER|JOB:[A-Za-z0-9][A-Za-z0-9._-]{0,127})$"
     )]
     scope: Option<String>,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -58,9 +55,6 @@ pub struct WhichWorker {
     #[serde(default)]
     #[param(required = false, nullable = false)]
     effective: bool,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 #[derive(Debug, Default, Deserialize, IntoParams)]
@@ -184,7 +178,7 @@ pub async fn show_node_block(
     Query(which): Query<Which>,
 ) -> Result<(HeaderMap, Json<BlockView>), Problem> {
     let key = key(BlockKind::Node, id, which.scope.as_deref())?;
-    app.publisher.visible(which.min_revision).await?;
+    app.publisher.readable()?;
     show(&app, &key)
 }
 
@@ -255,7 +249,7 @@ pub async fn show_worker_block(
     Query(which): Query<WhichWorker>,
 ) -> Result<Response, Problem> {
     let key = key(BlockKind::Worker, id, which.scope.as_deref())?;
-    app.publisher.visible(which.min_revision).await?;
+    app.publisher.readable()?;
     if which.effective {
         return Ok(Json(effective(&app, &key)).into_response());
     }

@@ -177,6 +177,9 @@ pub struct ContainerList {
     pub revision: u64,
     /// The `cursor` of the next page, where there may be one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_cursor: Option<String>,
+    /// The same, by the name it had first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
 }
 

@@ -28,12 +28,9 @@ pub struct Which {
     /// At most so many; 100 when absent.
     #[param(nullable = false, required = false, minimum = 1, maximum = 1000)]
     limit: Option<u32>,
-    /// The `next` of the page before, which had the same filters.
+    /// The `next_cursor` of the page before, which had the same filters.
     #[param(nullable = false, required = false)]
     cursor: Option<String>,
-    /// Wait until this revision is visible.
-    #[param(nullable = false, required = false)]
-    min_revision: Option<u64>,
 }
 
 impl Which {
@@ -89,37 +86,29 @@ pub async fn list_containers(
     Query(which): Query<Which>,
 ) -> Result<Json<ContainerList>, Problem> {
     let user = seen_by(&caller)?;
-    api.publisher().visible_in_rows(which.min_revision).await?;
+    api.publisher().rows_readable()?;
     let listing = which.listing();
     let filter = which.filter(user)?;
     // Taken first: what is read is at least as new.
     let revision = api.publisher().revision();
     let containers = container::page(&api.pool, &filter).await.map_err(unread)?;
     let full = containers.len() as u64 == u64::from(filter.limit);
-    let next = containers
+    let next_cursor = containers
         .last()
         .filter(|_| full)
         .map(|last| listing.cursor(&last.entry.id));
     Ok(Json(ContainerList {
         containers,
         revision,
-        next,
+        next: next_cursor.clone(),
+        next_cursor,
     }))
-}
-
-#[derive(Debug, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Least {
-    /// Wait until this revision is visible.
-    #[param(nullable = false, required = false)]
-    min_revision: Option<u64>,
 }
 
 /// One container.
 #[utoipa::path(
     get, path = "/v1/containers/{container}", operation_id = "show_container", tag = "containers",
-    params(("container" = AllocationId, Path, description = "the id of its allocation"), Least),
+    params(("container" = AllocationId, Path, description = "the id of its allocation")),
     responses(
         (status = 200, description = "as it is now", body = ContainerView),
         (status = 403, description = "not for agents and services", body = Problem,
@@ -132,9 +121,8 @@ pub async fn show_container(
     State(api): State<Api>,
     caller: Caller,
     Path(id): Path<AllocationId>,
-    Query(least): Query<Least>,
 ) -> Result<Json<ContainerView>, Problem> {
-    api.publisher().visible_in_rows(least.min_revision).await?;
+    api.publisher().rows_readable()?;
     find(&api, &caller, &id).await.map(Json)
 }
 

@@ -10,7 +10,7 @@ use crate::output::{Cell, Look, Table, Tone, toned};
 
 const PAGES: Pages = Pages {
     list: "containers",
-    next: "next",
+    next: "next_cursor",
 };
 
 #[derive(Debug, Clone, clap::Args)]
@@ -26,6 +26,10 @@ pub async fn run(session: Session, arguments: Arguments) -> anyhow::Result<()> {
     let client = session.client(Service::ContainerManager, Role::Reader)?;
     let path = format!("/v1/containers{}", arguments.filter.query());
     let mut answer = pages::all(&client, &path, PAGES).await?;
+    // The first page's, by the name of before.
+    if let Some(whole) = answer.as_object_mut() {
+        whole.remove("next");
+    }
     if !arguments.all
         && let Some(list) = answer
             .get_mut(PAGES.list)

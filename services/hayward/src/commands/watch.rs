@@ -239,6 +239,7 @@ mod tests {
             class: None,
             state,
             reason: reason.map(String::from),
+            refusal: None,
             submitted_at: at,
             ended_at: Some(at.plus_ms(3_200)),
             size: Size::default(),

@@ -123,6 +123,9 @@ pub struct WorkView {
     /// Why it is in this state or what it waits for, in one sentence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Only of work that was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
     pub submitted_at: Timestamp,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended_at: Option<Timestamp>,
@@ -174,6 +177,16 @@ impl WorkState {
     }
 }
 
+/// Why the scheduler will never serve a piece of work as it stands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Refusal {
+    /// One of the scheduler's closed list of reasons.
+    pub reason: String,
+    /// As of the round that refused it.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub numbers: BTreeMap<String, u64>,
+}
+
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct TaskCounts {
     pub total: u64,
@@ -210,7 +223,8 @@ pub struct WorkList {
 pub struct Explanation {
     pub id: WorkId,
     pub state: WorkState,
-    /// One of the scheduler's closed list of reasons, or `not_yet_considered`.
+    /// One of the scheduler's closed list of reasons, also of work that was refused;
+    /// `not_yet_considered`, or how it ended.
     pub reason: String,
     pub detail: String,
     /// As of the round that last changed the meaning of this; rm-scheduler has those of the newest

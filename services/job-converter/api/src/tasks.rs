@@ -101,6 +101,9 @@ pub struct TaskList {
     pub tasks: Vec<TaskView>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+    /// What is listed is at least as new.
+    #[serde(default)]
+    pub revision: u64,
 }
 
 /// A task with an outcome.

@@ -249,7 +249,11 @@ pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> App
     for (looked_at, (id, half)) in own.enumerate() {
         if items.len() == filter.limit || looked_at == LOOKED_AT {
             let next_cursor = last;
-            return ApplicationList { items, next_cursor };
+            return ApplicationList {
+                items,
+                next_cursor,
+                revision: 0,
+            };
         }
         last = Some(id.to_string());
         let Some(front) = book.get(id) else {
@@ -263,6 +267,7 @@ pub fn list(book: &Book, halves: &BTreeMap<AppId, Half>, filter: &Filter) -> App
     ApplicationList {
         items,
         next_cursor: None,
+        revision: 0,
     }
 }
 

@@ -238,7 +238,8 @@ pub async fn list_applications(
     let bound = asked.bound();
     let filter = filter(&caller, asked)?;
     let list = look(&app, move |ledger| Ok(ledger.applications.list(&filter)));
-    let mut list = list.await?.value;
+    let Committed { value, revision } = list.await?;
+    let mut list = ApplicationList { revision, ..value };
     list.next_cursor = list.next_cursor.map(|last| bound.cursor(last));
     Ok(Json(list))
 }

@@ -1,5 +1,7 @@
 //! Why work is as it is, and what happened to it.
 
+use std::collections::BTreeMap;
+
 use axum::extract::State;
 use hayward_job_converter_api::{
     Explanation, OthersLost, Timeline, TimelineEvent, WorkState, WorkView,
@@ -12,6 +14,7 @@ use hayward_vocabulary::{Timestamp, UserName, WorkId, WorkKind};
 
 use super::App;
 use super::work;
+use crate::entries::word;
 use crate::store;
 
 fn explain(
@@ -85,9 +88,12 @@ fn verdict(app: &App, id: &WorkId) -> Option<VerdictEntry> {
 }
 
 fn told_by_state(view: WorkView) -> Explanation {
-    let reason = match word(&view.state) {
-        state if state == "waiting" => "not_yet_considered".to_owned(),
-        state => state,
+    let (reason, numbers) = match view.refusal {
+        Some(refusal) => (refusal.reason, refusal.numbers),
+        None if view.state == WorkState::Waiting => {
+            ("not_yet_considered".to_owned(), BTreeMap::new())
+        }
+        None => (word(&view.state), BTreeMap::new()),
     };
     Explanation {
         detail: view
@@ -96,21 +102,13 @@ fn told_by_state(view: WorkView) -> Explanation {
         id: view.id,
         state: view.state,
         reason,
-        numbers: std::collections::BTreeMap::new(),
+        numbers,
         also: Vec::new(),
         unblock: None,
         receipts: Vec::new(),
         others_lost: None,
         work: None,
         since: view.ended_at,
-    }
-}
-
-/// A word of a closed list as it stands on the wire.
-fn word<T: serde::Serialize>(of: &T) -> String {
-    match serde_json::to_value(of) {
-        Ok(serde_json::Value::String(word)) => word,
-        _ => "unknown".to_owned(),
     }
 }
 

@@ -184,9 +184,6 @@ pub struct Page {
     /// The `next_cursor` of the page before; also the number of the first task to show.
     #[param(required = false, nullable = false, pattern = "^[0-9]{1,18}$")]
     cursor: Option<String>,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 /// Outcomes in order of task, and where the next page begins.
@@ -211,7 +208,7 @@ async fn page(
             return Err(problem.at("/query/cursor", "take it from `next_cursor`"));
         }
     };
-    app.publisher.visible(page.min_revision).await?;
+    app.publisher.readable()?;
     let (uuid, _) = work::owner(app, caller, (WorkKind::Job, id))?;
     let lost = |error| Problem::unavailable("the outcomes cannot be read now", error);
     let mut rows = outcomes(&app.pool, uuid, from, limit + 1)
@@ -244,13 +241,18 @@ pub async fn list_tasks(
     Path(id): Path<WorkId>,
     Query(asked): Query<Page>,
 ) -> Result<Json<TaskList>, Problem> {
+    let revision = app.publisher.revision();
     let (rows, next_cursor) = page(&app, &caller, &id, &asked).await?;
     let tasks = rows
         .into_iter()
         .map(seen)
         .collect::<Result<_, _>>()
         .map_err(Problem::internal)?;
-    Ok(Json(TaskList { tasks, next_cursor }))
+    Ok(Json(TaskList {
+        tasks,
+        next_cursor,
+        revision,
+    }))
 }
 
 fn seen(row: OutcomeRow) -> Result<TaskView, hayward_vocabulary::BadName> {

@@ -45,9 +45,6 @@ pub struct Filter {
     /// The `next_cursor` of the page before.
     #[param(required = false, nullable = false)]
     cursor: Option<String>,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 impl Filter {
@@ -83,9 +80,6 @@ pub struct Wait {
     #[serde(default)]
     #[param(required = false, inline)]
     until: Until,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 /// Whose work the caller may read: everybody's (`None`), or only their own.
@@ -135,7 +129,7 @@ pub async fn show(
         let detail = format!("at most {LONGEST_WAIT} seconds");
         return Err(Problem::new(Code::BadRequest, "too long a wait").at("/query/wait", detail));
     }
-    app.publisher.visible(wait.min_revision).await?;
+    app.publisher.readable()?;
     let (uuid, user) = owner(app, caller, (kind, &id))?;
     let patience = Duration::from_secs(wait.seconds);
     let deadline = tokio::time::Instant::now() + patience;
@@ -176,7 +170,7 @@ pub async fn list(
         let problem = Problem::new(Code::Invalid, "this is no list");
         return Err(problem.at("/query/state", "there is no such state"));
     }
-    app.publisher.visible(filter.min_revision).await?;
+    app.publisher.readable()?;
     let listing = filter.listing(kind);
     let last = filter.cursor.as_deref().map(|cursor| listing.last(cursor));
     let last = last.transpose()?;

@@ -67,11 +67,21 @@ impl Ledger {
         self.end(uuid, (state, reason), moment, batch);
     }
 
-    /// Ends a piece of work, once: its demand goes and its view becomes final in one commit.
     pub(super) fn end(
         &mut self,
         uuid: Uuid,
-        (state, reason): (WorkState, Option<String>),
+        how: (WorkState, Option<String>),
+        moment: &Moment,
+        batch: &mut Batch<Rows>,
+    ) {
+        self.end_so(uuid, &End::new(how, moment.now), moment, batch);
+    }
+
+    /// Ends a piece of work, once: its demand goes and its view becomes final in one commit.
+    pub(super) fn end_so(
+        &mut self,
+        uuid: Uuid,
+        end: &End,
         moment: &Moment,
         batch: &mut Batch<Rows>,
     ) {
@@ -81,23 +91,18 @@ impl Ledger {
         for slot in 0..work.slots.len() {
             batch.withdraw(DEMAND, "", work.slot_id(slot).as_str());
         }
-        let end = End {
-            state,
-            reason,
-            at: moment.now,
-        };
         batch.publish(
             JOBS,
             work.user.as_str(),
             work.id.as_str(),
-            &final_view(&work, &end),
+            &final_view(&work, end),
         );
-        work.tell(state_name(state), moment, batch);
-        let at_ms = moment.now.unix_ms();
+        work.tell(state_name(end.state), moment, batch);
+        let at_ms = end.at.unix_ms();
         let reason = end.reason.as_deref().map(storable);
         batch.rows.ended.push(EndedRow {
             id: uuid,
-            state: state_name(state),
+            state: state_name(end.state),
             reason,
             at_ms,
         });

@@ -8,7 +8,7 @@ use hayward_publication::committer::{Batch, Moment, Wake};
 use uuid::Uuid;
 
 use super::Ledger;
-use crate::entries;
+use crate::entries::{self, End};
 use crate::store::Rows;
 
 impl Ledger {
@@ -110,13 +110,11 @@ impl Ledger {
             .filter_map(|slot| verdicts.get(work.slot_id(slot).as_str()))
             .max_by_key(|verdict| verdict.refused);
         let refused = verdict.filter(|verdict| verdict.refused);
+        let ended = |how| End::new(how, moment.now);
         let end = match status(&work.facts(refused.is_some())) {
-            _ if over.is_some() && !work.cancelled => over,
-            State::Gone if heard => Some((WorkState::Cancelled, None)),
-            State::Refused => Some((
-                WorkState::Refused,
-                refused.map(|verdict| verdict.detail.clone()),
-            )),
+            _ if over.is_some() && !work.cancelled => over.map(ended),
+            State::Gone if heard => Some(ended((WorkState::Cancelled, None))),
+            State::Refused => refused.map(|verdict| End::refused(verdict, moment.now)),
             _ => None,
         };
         if end.is_none() {
@@ -125,7 +123,7 @@ impl Ledger {
         }
         drop(verdicts);
         if let Some(end) = end {
-            self.end(uuid, end, moment, batch);
+            self.end_so(uuid, &end, moment, batch);
             return;
         }
         if !work.cancelled {

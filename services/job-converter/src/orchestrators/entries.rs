@@ -12,11 +12,11 @@ use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
 use hayward_vocabulary::{
     Launch, Orchestrated, Program, UserName, WhenUnreachable, WorkId, WorkKind,
 };
-use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
 use super::{Entry, Kept, Work};
+use crate::entries::word;
 
 /// Faults in a view at most.
 const MOST_FAULTS: usize = 100;
@@ -122,13 +122,6 @@ pub fn share(work: &Work, entry: &AllocationEntry) -> ShareEntry {
         vacate: entry.vacate.as_ref().map(leave),
         exit: entry.exit.clone(),
     }
-}
-
-/// As it is written on the wire.
-fn word<T: Serialize>(word: &T) -> String {
-    let written = serde_json::to_value(word).ok();
-    let text = written.as_ref().and_then(serde_json::Value::as_str);
-    text.unwrap_or("unknown").to_owned()
 }
 
 pub fn standing(

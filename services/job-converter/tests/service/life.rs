@@ -72,7 +72,7 @@ async fn a_cancellation_survives_a_crash() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn waiting_has_a_reason_and_a_refusal_is_final() {
-    let world = World::new().await;
+    let mut world = World::mortal().await;
     let job = world.submit(count(1)).await;
     let (ann, path) = (world.user("ann"), format!("/v1/jobs/{}/explain", job.id));
     let before: Explanation = ann.get(&path).await.unwrap();
@@ -103,6 +103,45 @@ async fn waiting_has_a_reason_and_a_refusal_is_final() {
     let view = world.in_state(&job.id, WorkState::Refused).await;
     assert!(view.reason.unwrap().contains("99 GiB"));
     assert!(world.demand().await.is_empty());
+    // 13.2: the code and its numbers stay when the verdict is gone with the demand, and whoever is
+    // asked.
+    world.scheduler.forget(&job.id);
+    world.kill_and_restart().await;
+    let told: Explanation = world.user("ann").get(&path).await.unwrap();
+    assert_eq!(told.state, WorkState::Refused);
+    assert_eq!(told.reason, "no_host_large_enough");
+    assert_eq!(told.numbers["largest_node"], 8);
+    assert!(told.detail.contains("99 GiB"), "{}", told.detail);
+    assert!(told.since.is_some() && told.work.is_none());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a11_every_read_waits_for_the_revision_it_names() {
+    let world = World::new().await;
+    let job = world.submit(count(1)).await;
+    let ann = world.user("ann");
+    let read = async |of: &str, least: String| {
+        let path = format!("/v1/jobs/{}{of}?min_revision={least}", job.id);
+        ann.get::<serde_json::Value>(&path).await
+    };
+    let reached = world.revision();
+    let never = (reached + 1_000_000).to_string();
+    for of in ["/explain", "/timeline", "/tasks", ""] {
+        read(of, reached.to_string()).await.unwrap();
+        let (odd, pointers) = refusal(read(of, "soon".to_owned()).await);
+        assert_eq!(
+            (odd, pointers),
+            (400, vec!["/query/min_revision".to_owned()])
+        );
+    }
+    let (coming, never, _) = tokio::join!(
+        read("/explain", (reached + 1).to_string()),
+        read("/timeline", never),
+        world.submit(count(1))
+    );
+    coming.unwrap();
+    // Nobody was given it, and the one that writes would know.
+    assert_eq!(refusal(never).0, 409);
 }
 
 #[tokio::test(flavor = "multi_thread")]

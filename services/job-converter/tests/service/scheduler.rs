@@ -144,6 +144,11 @@ impl Scheduler {
         self.change("allocations", entry.id.as_str(), None);
     }
 
+    /// Its demand is gone, and with it what was said of it.
+    pub fn forget(&self, work: &WorkId) {
+        self.change("verdicts", work.as_str(), None);
+    }
+
     pub fn judge(&self, work: &WorkId, reason: WaitReason, refused: bool) {
         let entry = VerdictEntry {
             work: work.clone(),

@@ -109,6 +109,11 @@ impl World {
         self.running.take().unwrap().kill();
     }
 
+    /// Its newest commit.
+    pub fn revision(&self) -> u64 {
+        self.running.as_ref().unwrap().publisher.revision()
+    }
+
     pub fn url(&self) -> String {
         format!("http://{}", self.running.as_ref().unwrap().address)
     }

@@ -273,6 +273,9 @@ pub struct NodeHistory {
     /// Where the next page begins; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+    /// What is listed is at least as new.
+    #[serde(default)]
+    pub revision: u64,
 }
 
 /// `PUT /v1/nodes/{node}/schedulable`

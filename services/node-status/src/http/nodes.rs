@@ -30,24 +30,12 @@ pub struct Page {
     /// The `next_cursor` of the page before.
     #[param(required = false, nullable = false)]
     cursor: Option<String>,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 impl Page {
     fn limit(&self) -> Result<usize, Problem> {
         paged::limit(self.limit, paged::USUAL)
     }
-}
-
-#[derive(Debug, Default, Deserialize, IntoParams)]
-#[serde(deny_unknown_fields)]
-#[into_params(parameter_in = Query)]
-pub struct Since {
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 fn view(app: &App, entry: NodeEntry) -> NodeView {
@@ -109,7 +97,7 @@ pub async fn list_nodes(
     Query(page): Query<Page>,
 ) -> Result<Json<NodeList>, Problem> {
     let limit = page.limit()?;
-    app.publisher.visible(page.min_revision).await?;
+    app.publisher.readable()?;
     let listing = Listing::of("/v1/nodes");
     let after = page.cursor.as_deref().map(|cursor| listing.last(cursor));
     let (mut found, revision) =
@@ -133,7 +121,7 @@ pub async fn list_nodes(
 /// One node.
 #[utoipa::path(
     get, path = "/v1/nodes/{node}", operation_id = "show_node", tag = "nodes",
-    params(("node" = NodeName, Path, description = "name of the node"), Since),
+    params(("node" = NodeName, Path, description = "name of the node")),
     responses(
         (status = 200, description = "the node", body = NodeView,
             headers(("ETag" = String, description = "for If-Match"))),
@@ -144,9 +132,8 @@ pub async fn show_node(
     State(app): State<App>,
     _caller: Caller,
     Path(node): Path<NodeName>,
-    Query(since): Query<Since>,
 ) -> Result<(HeaderMap, Json<NodeView>), Problem> {
-    app.publisher.visible(since.min_revision).await?;
+    app.publisher.readable()?;
     let tag = seen::etag(&app.publisher, &node);
     let entry = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
     let entry = entry.ok_or_else(|| Problem::not_found(format!("node {node}")))?;
@@ -246,7 +233,7 @@ pub async fn list_node_changes(
     Query(page): Query<Page>,
 ) -> Result<Json<NodeHistory>, Problem> {
     let limit = page.limit()?;
-    app.publisher.visible_in_rows(page.min_revision).await?;
+    app.publisher.rows_readable()?;
     let known = app.publisher.get::<NodeEntry>(NODES, "", node.as_str());
     // R9: a process that was started in a read-only fleet knows rows alone.
     if known.is_none() && app.publisher.readable().is_ok() {
@@ -255,6 +242,7 @@ pub async fn list_node_changes(
     let listing = Listing::of("/v1/nodes/{node}/history").with("node", &Some(&node));
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
+    let revision = app.publisher.revision();
     let fetch = i64::try_from(limit).unwrap_or(i64::MAX).saturating_add(1);
     let mut found = store::history(&app.pool, &node, before, fetch)
         .await
@@ -267,6 +255,7 @@ pub async fn list_node_changes(
     Ok(Json(NodeHistory {
         changes,
         next_cursor,
+        revision,
     }))
 }
 

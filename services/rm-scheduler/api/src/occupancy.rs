@@ -16,6 +16,9 @@ pub struct Occupancy {
     /// Where the next page begins; absent on the last one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_cursor: Option<String>,
+    /// What is listed is at least as new.
+    #[serde(default)]
+    pub revision: u64,
 }
 
 /// Amounts are quanta of the node's tree. `order + over = held + free`.

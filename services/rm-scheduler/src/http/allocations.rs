@@ -27,9 +27,6 @@ pub struct Filter {
     /// The `next_cursor` of the page before, which had the same filters.
     #[param(required = false, nullable = false)]
     cursor: Option<String>,
-    /// Waits up to 5 seconds until this revision is visible.
-    #[param(required = false, nullable = false)]
-    min_revision: Option<u64>,
 }
 
 /// Entries one request looks at, at most: a page may end early and go on with its cursor.
@@ -74,7 +71,7 @@ pub async fn list_allocations(
     let (limit, listing) = (filter.limit()?, filter.listing());
     let after = filter.cursor.as_deref().map(|cursor| listing.last(cursor));
     let after = after.transpose()?;
-    api.publisher().visible(filter.min_revision).await?;
+    api.publisher().readable()?;
     let after = after.as_deref();
     let (entries, revision) =
         api.publisher()

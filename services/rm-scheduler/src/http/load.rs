@@ -1,6 +1,7 @@
 //! `/v1/load` and `/v1/occupancy`
 
 use axum::extract::State;
+use hayward_publication::Committed;
 use hayward_rm_scheduler_api::load::Load;
 use hayward_rm_scheduler_api::occupancy::Occupancy;
 use hayward_service::problem::Problem;
@@ -81,7 +82,8 @@ pub async fn list_occupancy(
     let listing = nodes.listing();
     let wanted = nodes.wanted()?;
     let ask = |reply| Command::Occupancy(Box::new(wanted), reply);
-    let mut page = api.handle.read(ask).await?.value;
+    let Committed { value, revision } = api.handle.read(ask).await?;
+    let mut page = Occupancy { revision, ..value };
     page.next_cursor = page.next_cursor.map(|last| listing.cursor(last));
     Ok(Json(page))
 }

@@ -14,7 +14,7 @@ use crate::store::policies;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub struct Page {
-    /// At most so many; 20 by default, 1,000 at most.
+    /// At most so many; 100 by default, 1,000 at most.
     #[param(required = false, minimum = 1, maximum = 1000, nullable = false)]
     limit: Option<usize>,
     /// The `next_cursor` of the page before.
@@ -36,10 +36,11 @@ pub async fn list_policies(
     Query(page): Query<Page>,
 ) -> Result<Json<PolicyHistory>, Problem> {
     api.publisher().rows_readable()?;
-    let limit = paged::limit(page.limit, 20)?;
+    let limit = paged::limit(page.limit, paged::USUAL)?;
     let listing = Listing::of("/v1/policy/history");
     let before = page.cursor.as_deref().map(|cursor| listing.key(cursor));
     let before = before.transpose()?;
+    let revision = api.publisher().revision();
     let mut versions = policies::history(&api.pool, before, limit + 1)
         .await
         .map_err(away)?;
@@ -50,6 +51,7 @@ pub async fn list_policies(
     Ok(Json(PolicyHistory {
         versions,
         next_cursor,
+        revision,
     }))
 }
 

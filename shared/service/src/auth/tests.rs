@@ -1,7 +1,10 @@
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use ed25519_dalek::pkcs8::{DecodePrivateKey as _, EncodePrivateKey as _};
 use hayward_vocabulary::Timestamp;
+use sha2::{Digest as _, Sha256};
 
 use super::*;
 use crate::clock::{Clock, ManualClock};
@@ -169,17 +172,27 @@ fn other_keys_issuers_audiences_and_algorithms_are_refused() {
 
     // The classic confusion: a symmetric signature made with the public key.
     let public = std::fs::read(ours.dir.path().join("keys/issuer.pub.pem")).unwrap();
-    let confused = jsonwebtoken::encode(
-        &jsonwebtoken::Header::new(jsonwebtoken::Algorithm::HS256),
-        &claims,
-        &jsonwebtoken::EncodingKey::from_secret(&public),
-    )
-    .unwrap();
+    let confused = symmetric(&claims, &public);
     assert_eq!(verifier.verify(&confused), Err(Refusal::Forged));
     for junk in ["", "a.b.c", "hwd_123"] {
         assert_eq!(verifier.verify(junk), Err(Refusal::Forged));
     }
     assert_eq!(verifier.verify(&"x".repeat(100_000)), Err(Refusal::Forged));
+}
+
+/// HS256 by hand (RFC 2104): nothing here makes such a token.
+fn symmetric(claims: &Claims, secret: &[u8]) -> String {
+    let text = |part: serde_json::Value| BASE64_URL_SAFE_NO_PAD.encode(part.to_string());
+    let header = serde_json::json!({"typ": "JWT", "alg": "HS256"});
+    let claims = serde_json::to_value(claims).unwrap();
+    let message = format!("{}.{}", text(header), text(claims));
+    let hashed = |parts: [&[u8]; 2]| -> [u8; 32] { Sha256::digest(parts.concat()).into() };
+    let mut block = [0; 64];
+    block[..32].copy_from_slice(&hashed([secret, b""]));
+    let pad = |with: u8| block.map(|byte| byte ^ with);
+    let inner = hashed([&pad(0x36), message.as_bytes()]);
+    let signature = BASE64_URL_SAFE_NO_PAD.encode(hashed([&pad(0x5c), &inner]));
+    format!("{message}.{signature}")
 }
 
 #[test]

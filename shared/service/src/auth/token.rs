@@ -19,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::glance::{Glance, claims_of};
 use super::tenants::Tenants;
-use super::{Groups, Principal, Scope, Tenant, longest_life_ms, read_secret};
+use super::{Groups, Principal, Scope, Tenant, longest_life_ms, read_secret, signature};
 use crate::clock::{Clock, fresh_uuid};
 use crate::problem::{Code, Problem};
 use crate::stamp::Watched;
@@ -77,6 +77,7 @@ impl Issuer {
     /// # Errors
     /// When it is missing, readable by others, or no such key.
     pub fn new(private: PathBuf, clock: Arc<dyn Clock>) -> anyhow::Result<Self> {
+        signature::install();
         let key = Watched::open(private, private_key)?;
         Ok(Self { key, clock })
     }
@@ -268,6 +269,7 @@ impl Verifier {
         revoked: Option<PathBuf>,
         clock: Arc<dyn Clock>,
     ) -> anyhow::Result<Self> {
+        signature::install();
         let keys = Watched::open(public, public_keys)?;
         let mut rules = Validation::new(Algorithm::EdDSA);
         rules.algorithms = vec![Algorithm::EdDSA];

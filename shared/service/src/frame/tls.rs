@@ -5,6 +5,7 @@
 //! new and broken, as the half of a pair that is just being written, changes nothing and is said
 //! once (F46). The caller is known by its token; the certificate only says who we are.
 
+mod peers;
 mod validity;
 
 use std::fs;
@@ -23,6 +24,8 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::stamp::{Stamp, stamp_of};
 
+pub(super) use peers::Peers;
+
 /// How often the files are looked at.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -31,6 +34,17 @@ const LOOK: Duration = Duration::from_secs(1);
 pub(super) struct Life {
     pub from_ms: i64,
     pub to_ms: i64,
+}
+
+impl Life {
+    /// What is left of it and how long it is in all, in seconds; below zero it is over.
+    pub(super) fn seconds(self, now_ms: i64) -> (f64, f64) {
+        let seconds = |ms: i64| i32::try_from(ms / 1_000).map_or(f64::from(i32::MAX), f64::from);
+        (
+            seconds(self.to_ms - now_ms),
+            seconds(self.to_ms - self.from_ms),
+        )
+    }
 }
 
 /// A certificate, its key, and how both are read again. Clones share them.

@@ -11,7 +11,7 @@ use utoipa::openapi::schema::{ObjectBuilder, Type};
 use utoipa::openapi::{Components, OpenApi, Ref, RefOr, Required, Response, ResponseBuilder};
 use utoipa::{PartialSchema as _, ToSchema as _};
 
-use super::{conditional, queries::CURSOR};
+use super::{LEAST, conditional, queries::CURSOR};
 use crate::idempotency::HEADER;
 use crate::problem::{CONTENT_TYPE, Problem};
 
@@ -192,7 +192,7 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
             When::Secured => operation.security.is_none(),
             When::Body => body,
             When::Input => input,
-            When::Revision => takes(operation, "min_revision"),
+            When::Revision => takes(operation, LEAST),
             When::Conditional => takes(operation, conditional::HEADER),
             When::Versioned => asks_for(operation, IF_MATCH.as_str()),
             When::Paged => takes(operation, CURSOR),
@@ -208,7 +208,7 @@ fn complete(operation: &mut Operation, used: &mut BTreeMap<String, RefOr<Respons
     }
 }
 
-fn takes(operation: &Operation, name: &str) -> bool {
+pub(super) fn takes(operation: &Operation, name: &str) -> bool {
     parameter(operation, name).is_some()
 }
 

@@ -20,7 +20,7 @@ const CHANGES: usize = 10;
 const FACTS: usize = 5;
 const CONTAINERS: Pages = Pages {
     list: "containers",
-    next: "next",
+    next: "next_cursor",
 };
 
 pub async fn run(session: &Session, node: &NodeName) -> anyhow::Result<()> {

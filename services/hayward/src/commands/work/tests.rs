@@ -24,6 +24,7 @@ fn job() -> WorkView {
         class: Some("high".into()),
         state: WorkState::Running,
         reason: None,
+        refusal: None,
         submitted_at: AT,
         ended_at: None,
         size: Size {

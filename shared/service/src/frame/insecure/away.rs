@@ -5,6 +5,7 @@ use std::net::IpAddr;
 
 use reqwest::Url;
 
+use super::super::database::Place;
 use crate::settings::FrameSettings;
 
 /// A way on which somebody in between could read along, or answer.
@@ -25,21 +26,10 @@ pub(super) fn of(settings: &FrameSettings) -> Vec<Way> {
 /// S25: full verification, said by the address itself. What is no address is refused elsewhere, by
 /// whoever connects.
 pub(super) fn database(url: &str) -> Option<Way> {
-    let url = Url::parse(url).ok()?;
-    // As the driver reads it: what comes last counts.
-    let last = |names: &[&str]| {
-        let pairs = url.query_pairs();
-        let named = pairs.filter(|(name, _)| names.contains(&name.as_ref()));
-        named.last().map(|(_, value)| value.into_owned())
-    };
-    let named = url.host_str().filter(|host| !host.is_empty());
-    let by_environment = || std::env::var("PGHOST").ok();
-    let host = last(&["host", "hostaddr"]).or_else(|| named.map(str::to_owned));
-    let host = host.or_else(by_environment)?;
+    let Place { host, sslmode, .. } = Place::of(url).filter(|place| !place.is_socket())?;
     if is_here(&host) {
         return None;
     }
-    let sslmode = last(&["sslmode", "ssl-mode"]);
     let kind = match sslmode.as_deref() {
         Some("verify-full") => return None,
         // Encrypted, and who is at the other end is anybody's guess.
@@ -76,12 +66,11 @@ fn collector(url: &str) -> Option<Way> {
     })
 }
 
-/// Nobody else's machine: a socket, or loopback.
+/// Nobody else's machine.
 fn is_here(host: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
-    let socket = host.starts_with('/') || host.to_ascii_lowercase().starts_with("%2f");
     let loopback = host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
-    socket || loopback || host.eq_ignore_ascii_case("localhost")
+    loopback || host.eq_ignore_ascii_case("localhost")
 }
 
 #[cfg(test)]

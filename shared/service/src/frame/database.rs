@@ -1,0 +1,60 @@
+//! What the address of a database says of the way to it, read as the driver reads it.
+
+use reqwest::Url;
+
+/// Where it is, and how it is spoken to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place {
+    /// A name, an address, or the directory of a socket.
+    pub host: String,
+    pub port: u16,
+    /// As it stands there.
+    pub sslmode: Option<String>,
+}
+
+impl Place {
+    /// None for what is no address, or names no host: whoever connects refuses it.
+    pub(super) fn of(url: &str) -> Option<Self> {
+        let url = Url::parse(url).ok()?;
+        // What comes last counts.
+        let last = |names: &[&str]| {
+            let pairs = url.query_pairs();
+            let named = pairs.filter(|(name, _)| names.contains(&name.as_ref()));
+            named.last().map(|(_, value)| value.into_owned())
+        };
+        let named = url.host_str().filter(|host| !host.is_empty());
+        let host = last(&["host", "hostaddr"])
+            .or_else(|| named.map(str::to_owned))
+            .or_else(|| std::env::var("PGHOST").ok())?;
+        let port = last(&["port"]).and_then(|text| text.parse().ok());
+        let by_environment = || std::env::var("PGPORT").ok()?.parse().ok();
+        Some(Self {
+            host,
+            port: port.or(url.port()).or_else(by_environment).unwrap_or(5432),
+            sslmode: last(&["sslmode", "ssl-mode"]),
+        })
+    }
+
+    pub(super) fn is_socket(&self) -> bool {
+        self.host.starts_with('/') || self.host.to_ascii_lowercase().starts_with("%2f")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_word_counts_and_what_is_not_said_is_as_usual() {
+        let place = |url: &str| Place::of(url).unwrap();
+        let plain = place("postgres://a:c@db/b");
+        assert_eq!((plain.host.as_str(), plain.port), ("db", 5432));
+        assert_eq!(plain.sslmode, None);
+        let said = place("postgres://a@db:1/b?port=7&host=x&sslmode=disable&ssl-mode=require");
+        assert_eq!((said.host.as_str(), said.port), ("x", 7));
+        assert_eq!(said.sslmode.as_deref(), Some("require"));
+        assert!(place("postgres://a@localhost/b?host=/run/pg").is_socket());
+        assert!(place("postgres://a@%2Frun%2Fpg/b").is_socket());
+        assert_eq!(Place::of("no address"), None);
+    }
+}
