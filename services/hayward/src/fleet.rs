@@ -184,6 +184,7 @@ impl Plan {
             tenant_requests_per_second: most(usual.tenant_requests_per_second),
             requests_at_once: most(usual.requests_at_once),
             streams_at_once: most(usual.streams_at_once),
+            processor_percent_each: most(usual.processor_percent_each),
             listen: SocketAddr::from((Ipv4Addr::LOCALHOST, port)),
             database_url: Some(
                 url.with_context(|| format!("no database for {role}"))?

@@ -61,6 +61,7 @@ async fn main() -> anyhow::Result<()> {
         keys: Some(keys.dir().to_owned()),
         requests_per_second: 0,
         requests_at_once: 0,
+        processor_percent_each: 0,
         ..FrameSettings::default()
     };
     // Nobody schedules: the address answers nothing.

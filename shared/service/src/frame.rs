@@ -2,26 +2,29 @@
 //!
 //! In the order a request meets them: connection limits and deadlines ([`mod@connection`]), its id
 //! and span, panics turned into problems, what may be asked from its address without a token, the
-//! caller, what one caller may ask for, load shedding, time to work, the queue of costly questions,
+//! caller, what one caller may ask for, its turn, load shedding, time to work, the queue of costly questions,
 //! the route. Every refusal on the way is a problem document.
 //!
 //! A request with `wait` in its query is a long poll: it is not counted as work, may take its
 //! wait longer, and is cut when the shutdown begins; everything else is finished. Where the wait
 //! stands in the body, the route says so with [`long_poll`].
 
+mod arrivals;
 mod callers;
 mod connection;
 mod costly;
-mod courtesy;
 mod crowd;
 mod database;
+mod debts;
 pub(crate) mod insecure;
 mod knocks;
 mod lasting;
+mod metered;
 mod pace;
 mod scrape;
 mod strangers;
 mod tls;
+mod turns;
 
 use std::any::Any;
 use std::net::SocketAddr;
@@ -130,6 +133,7 @@ impl Frame {
         self.limits.tenant_requests_per_second = settings.tenant_requests_per_second;
         self.limits.requests_at_once = settings.requests_at_once;
         self.limits.streams_at_once = settings.streams_at_once;
+        self.limits.processor_percent_each = settings.processor_percent_each;
         Ok(self)
     }
 

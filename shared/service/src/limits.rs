@@ -66,6 +66,9 @@ pub struct Limits {
     /// Requests, and long polls, of one caller at once; 0: no limit.
     pub requests_at_once: u32,
     pub streams_at_once: u32,
+    /// Percent of all processors that the requests of one caller may take together while it asks
+    /// for more (G13); 0: no limit.
+    pub processor_percent_each: u32,
     /// Costly questions worked on at once, those that wait for their turn, and how many of both
     /// may be one caller's; more are answered 429.
     pub costly_at_once: usize,
@@ -98,6 +101,7 @@ impl Default for Limits {
             tenant_requests_per_second: 8_000,
             requests_at_once: 64,
             streams_at_once: 16,
+            processor_percent_each: 12,
             costly_at_once: 8,
             costly_waiting: 64,
             costly_each: 24,

@@ -62,6 +62,10 @@ pub struct FrameSettings {
     /// 16; 0: no limit.
     pub requests_at_once: u32,
     pub streams_at_once: u32,
+    /// Percent of all processors that the requests of one caller may take together while it asks
+    /// for more: from then on they take turns (G13). Callers are counted as for
+    /// `requests_per_second`. Default 12; 0: no limit.
+    pub processor_percent_each: u32,
     /// Milliseconds the writer's lease lasts after its last renewal. Default 5,000: a standby takes
     /// over within the 10 s of G2, and a pause of a second or two loses nothing.
     pub lease_ms: u64,
@@ -101,6 +105,7 @@ impl Default for FrameSettings {
             tenant_requests_per_second: 8_000,
             requests_at_once: 64,
             streams_at_once: 16,
+            processor_percent_each: 12,
             lease_ms: 5_000,
             scrape_listen: None,
             otlp_endpoint: None,

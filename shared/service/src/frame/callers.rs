@@ -5,10 +5,14 @@
 //!
 //! Services of the fleet and runners of tasks are not counted: their number of requests follows
 //! from the work there is, and one token of a runner serves all processes of a job.
+//!
+//! Within what it may ask for, a caller has no more of the processors than its share (G13): see
+//! [`mod@super::turns`]. To be refused for too much takes a turn as well.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use axum::body::Body;
 use axum::extract::Request;
@@ -20,9 +24,11 @@ use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 use parking_lot::Mutex;
 
+use super::asks_to_wait;
 use super::lasting::Lasting;
+use super::metered::metered;
 use super::strangers::Visitor;
-use super::{asks_to_wait, courtesy};
+use super::turns::{Turns, Usual};
 use crate::auth::{Caller, Principal};
 use crate::limits::{Limits, lasts};
 use crate::problem::{Code, Problem};
@@ -34,6 +40,10 @@ const MOST: usize = 64 * 1024;
 /// flood.
 const BURST: NonZeroU32 = NonZeroU32::new(5).unwrap();
 const CROWD: &str = "everybody else";
+/// A refusal takes at least this long, so that asking again at once is no faster than waiting.
+const REFUSED: Duration = Duration::from_millis(100);
+/// Nobody is kept waiting for a turn longer than this.
+const LONGEST: Duration = Duration::from_secs(10);
 
 type Rates<C> =
     RateLimiter<Arc<str>, HashMapStateStore<Arc<str>>, C, NoOpMiddleware<<C as Clock>::Instant>>;
@@ -43,9 +53,17 @@ pub(super) struct Callers<C: Clock = DefaultClock> {
     rates: Option<Rates<C>>,
     tenants: Option<Rates<C>>,
     clock: C,
+    turns: Turns,
     most: [u32; 2],
-    busy: Mutex<HashMap<Arc<str>, [u32; 2]>>,
+    busy: Mutex<HashMap<Arc<str>, Busy>>,
     room: usize,
+}
+
+/// A caller who has requests under way.
+#[derive(Default)]
+struct Busy {
+    at_once: [u32; 2],
+    usual: Usual,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,8 +77,8 @@ pub(super) struct Held<C: Clock> {
     callers: Arc<Callers<C>>,
     who: Arc<str>,
     kind: Kind,
-    /// How many of this kind its caller has under way with this one.
-    at_once: u32,
+    /// What its place in the line of its caller was made for.
+    usual: Usual,
 }
 
 impl Callers {
@@ -81,6 +99,7 @@ impl<C: Clock + Clone> Callers<C> {
             rates: rates(limits.requests_per_second),
             tenants: rates(limits.tenant_requests_per_second),
             clock,
+            turns: Turns::new(limits),
             most: [limits.requests_at_once, limits.streams_at_once],
             busy: Mutex::default(),
             room,
@@ -92,8 +111,8 @@ impl<C: Clock + Clone> Callers<C> {
     fn admit(self: &Arc<Self>, who: &Arc<str>, kind: Kind) -> Result<Held<C>, Problem> {
         self.spend(self.rates.as_ref(), who, "this caller asks")?;
         let mut busy = self.busy.lock();
-        let at_once = busy.entry(Arc::clone(who)).or_default();
-        let (count, most) = (&mut at_once[kind as usize], self.most[kind as usize]);
+        let caller = busy.entry(Arc::clone(who)).or_default();
+        let (count, most) = (&mut caller.at_once[kind as usize], self.most[kind as usize]);
         if most != 0 && *count >= most {
             let what = match kind {
                 Kind::Request => "requests",
@@ -104,10 +123,10 @@ impl<C: Clock + Clone> Callers<C> {
             )));
         }
         *count += 1;
-        let at_once = *count;
+        let usual = caller.usual;
         drop(busy);
         Ok(Held {
-            at_once,
+            usual,
             callers: Arc::clone(self),
             who: Arc::clone(who),
             kind,
@@ -149,12 +168,31 @@ fn too_many(detail: String) -> Problem {
     Problem::new(Code::TooManyRequests, detail)
 }
 
+impl<C: Clock> Held<C> {
+    /// Waits for its turn.
+    async fn turn(&self) {
+        let turns = &self.callers.turns;
+        let wait = turns.stand(&self.who, self.usual, Instant::now());
+        if !wait.is_zero() {
+            tokio::time::sleep(wait.min(LONGEST)).await;
+        }
+    }
+
+    fn took(&self, spent: Duration) {
+        let turns = &self.callers.turns;
+        turns.took(&self.who, self.usual, spent, Instant::now());
+        if let Some(caller) = self.callers.busy.lock().get_mut(&self.who) {
+            caller.usual.learn(spent);
+        }
+    }
+}
+
 impl<C: Clock> Drop for Held<C> {
     fn drop(&mut self) {
         let mut busy = self.callers.busy.lock();
-        if let Some(at_once) = busy.get_mut(&self.who) {
-            at_once[self.kind as usize] -= 1;
-            if *at_once == [0, 0] {
+        if let Some(caller) = busy.get_mut(&self.who) {
+            caller.at_once[self.kind as usize] -= 1;
+            if caller.at_once == [0, 0] {
                 busy.remove(&self.who);
             }
         }
@@ -194,10 +232,9 @@ pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
     });
     match admitted {
         Ok(held) => {
-            if kind == Kind::Request && held.at_once > courtesy::FEW {
-                courtesy::let_others_go_first().await;
-            }
-            let answer = next.run(request).await;
+            held.turn().await;
+            let (answer, spent) = metered(next.run(request)).await;
+            held.took(spent);
             if streams {
                 // It is under way until its last byte.
                 return answer.map(|body| Body::new(Lasting { body, _kept: held }));
@@ -206,7 +243,8 @@ pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
             answer
         }
         Err(problem) => {
-            courtesy::before_a_refusal().await;
+            let turn = callers.turns.stand(&who, Usual::REFUSED, Instant::now());
+            tokio::time::sleep(turn.clamp(REFUSED, LONGEST)).await;
             problem.into_response()
         }
     }

@@ -17,7 +17,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tower::ServiceExt as _;
 
-use super::courtesy;
+use super::arrivals::Arrivals;
 use super::crowd::Crowd;
 use super::lasting::Lasting;
 use super::pace::{Pace, Paced, Phase};
@@ -38,7 +38,7 @@ pub(super) async fn serve(
         limits.connections.min(crate::limits::descriptors()),
     ));
     let strangers = Strangers::new(limits.connections_per_address);
-    let mut connections = JoinSet::new();
+    let (mut connections, mut arrivals) = (JoinSet::new(), Arrivals::default());
     loop {
         // Finished connections are collected here, so that the set does not grow.
         while connections.try_join_next().is_some() {}
@@ -69,7 +69,7 @@ pub(super) async fn serve(
                 Box::pin(guest.talk(stream, router, tls)).await;
             }
         });
-        courtesy::let_those_inside_go_first().await;
+        arrivals.let_those_inside_go_first().await;
     }
     drop(listener);
     let all = async { while connections.join_next().await.is_some() {} };

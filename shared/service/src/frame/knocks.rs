@@ -7,9 +7,7 @@
 //! line for the look at their signature, which is the only thing that tells an honest one from a
 //! forged one. The line is so long that only thousands at once find no place in it.
 
-mod debts;
-
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -20,7 +18,7 @@ use http::StatusCode;
 use http::header::{CONNECTION, HeaderValue};
 use parking_lot::Mutex;
 
-use self::debts::Debts;
+use super::debts::Debts;
 use super::strangers::neighbourhood;
 use crate::auth::{Door, Glance};
 use crate::limits::Limits;
@@ -30,9 +28,12 @@ use crate::problem::{Code, Problem};
 /// So much of the allowance may be used up at once.
 const BURST: Duration = Duration::from_secs(5);
 
+/// Whose account those share for whom there is no room (I25).
+const CROWD: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+
 /// Where those of one address stand one behind the other.
 struct Line {
-    debts: Mutex<Debts>,
+    debts: Mutex<Debts<IpAddr>>,
     /// Between two of one address.
     each: Duration,
     /// Whoever would stand longer finds no place.
@@ -43,9 +44,9 @@ impl Line {
     /// How long the next one stands here.
     fn stand(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut debts = self.debts.lock();
-        let wait = debts.of(address, now);
+        let wait = debts.of(&address, now);
         (wait <= self.longest).then(|| {
-            debts.add(address, self.each, now);
+            debts.add(&address, self.each, now);
             wait
         })
     }
@@ -55,7 +56,7 @@ impl Line {
 pub(super) struct Knocks {
     /// What one refusal uses up; none where nothing is counted.
     each: Option<Duration>,
-    refused: Mutex<Debts>,
+    refused: Mutex<Debts<IpAddr>>,
     /// For the look at a signature: by estimate a twentieth of a processor at most.
     looks: Line,
     /// For the word to come later: whoever asks again at once is no sooner refused for it.
@@ -75,20 +76,20 @@ enum Verdict {
 impl Knocks {
     pub(super) fn new(limits: &Limits) -> Self {
         let line = |each, longest| Line {
-            debts: Mutex::default(),
+            debts: Mutex::new(Debts::new(CROWD)),
             each: Duration::from_millis(each),
             longest: Duration::from_secs(longest),
         };
         Self {
             each: Duration::from_secs(1).checked_div(limits.stranger_requests_per_second),
-            refused: Mutex::default(),
+            refused: Mutex::new(Debts::new(CROWD)),
             looks: line(2, 8),
             words: line(2, 1),
         }
     }
 
     fn judge(&self, glance: Glance, address: IpAddr, now: Instant) -> Verdict {
-        let debt = self.refused.lock().of(address, now);
+        let debt = self.refused.lock().of(&address, now);
         let over = debt.saturating_sub(BURST);
         if over.is_zero() || matches!(glance, Glance::Good | Glance::Alive) {
             return Verdict::Pass;
@@ -108,7 +109,7 @@ impl Knocks {
         if let Some(each) = self.each
             && stranger
         {
-            self.refused.lock().add(address, each, now);
+            self.refused.lock().add(&address, each, now);
         }
     }
 }
@@ -156,7 +157,7 @@ fn refused(door: &Door, request: &Request, over: Duration) -> Response {
 mod tests {
     use super::*;
 
-    const FAR: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const FAR: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
     /// Of an address that has used up its allowance.
     fn flooded(now: Instant) -> Knocks {
@@ -219,11 +220,11 @@ mod tests {
             knocks.count(good, StatusCode::OK, FAR, now);
             knocks.count(good, StatusCode::FORBIDDEN, FAR, now);
         }
-        assert_eq!(knocks.refused.lock().of(FAR, now), Duration::ZERO);
+        assert_eq!(knocks.refused.lock().of(&FAR, now), Duration::ZERO);
         knocks.count(Glance::Unsure, StatusCode::UNAUTHORIZED, FAR, now);
         knocks.count(Glance::Stranger, StatusCode::OK, FAR, now);
         let each = Duration::from_millis(20);
-        assert_eq!(knocks.refused.lock().of(FAR, now), each * 2);
+        assert_eq!(knocks.refused.lock().of(&FAR, now), each * 2);
     }
 
     #[test]

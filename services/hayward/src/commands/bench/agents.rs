@@ -184,7 +184,7 @@ impl Stand {
     }
 }
 
-fn heartbeat(node: &NodeName) -> Heartbeat {
+pub fn heartbeat(node: &NodeName) -> Heartbeat {
     Heartbeat {
         boot_id: "8a0bdb1c-5c1f-4d8c-9a43-1c0b5d4a0e11".into(),
         agent_instance: format!("instance-of-{node}"),

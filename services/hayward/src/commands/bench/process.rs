@@ -15,11 +15,12 @@ const TICKS: u64 = 100;
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Settings by which callers are held back.
-const UNLIMITED: [&str; 4] = [
+const UNLIMITED: [&str; 5] = [
     "HAYWARD_STRANGER_REQUESTS_PER_SECOND",
     "HAYWARD_REQUESTS_PER_SECOND",
     "HAYWARD_REQUESTS_AT_ONCE",
     "HAYWARD_STREAMS_AT_ONCE",
+    "HAYWARD_PROCESSOR_PERCENT_EACH",
 ];
 
 pub struct Process {

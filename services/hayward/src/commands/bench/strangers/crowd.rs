@@ -1,0 +1,232 @@
+//! Strangers who are slow, idle or greedy (F39, F40).
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use hayward_service::{Keys, Scope, SystemClock};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+
+const IDLE: usize = 10_000;
+const SLOW: usize = 300;
+const GREEDY: usize = 16;
+const MANY: usize = 100;
+/// Where a forged token has another number each time: none is like one that was seen before.
+const NUMBER: &str = "0123456789AB";
+/// Between two bytes of a slow one.
+const DRIP: Duration = Duration::from_millis(100);
+
+/// What strangers are told, and what they tell: when it is over, and how much they did.
+#[derive(Clone, Default)]
+pub struct Day(Arc<Told>);
+
+#[derive(Default)]
+struct Told {
+    over: AtomicBool,
+    did: AtomicU64,
+}
+
+impl Day {
+    pub fn end(&self) {
+        self.0.over.store(true, Ordering::Relaxed);
+    }
+
+    fn is_over(&self) -> bool {
+        self.0.over.load(Ordering::Relaxed)
+    }
+
+    /// How many there were before.
+    fn did_one(&self) -> u64 {
+        self.0.did.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub fn did(&self) -> u64 {
+        self.0.did.load(Ordering::Relaxed)
+    }
+
+    async fn until_over(&self) {
+        let mut tick = tokio::time::interval(DRIP);
+        while !self.is_over() {
+            tick.tick().await;
+        }
+    }
+}
+
+/// One kind of them.
+#[derive(Clone)]
+pub enum Strangers {
+    /// So many connections that say nothing.
+    Idle(usize),
+    /// With a good token, where one is needed to get so far.
+    Slow(String),
+    /// What is asked, over so many connections, and how it is called.
+    Flood(&'static str, String, usize),
+}
+
+impl Strangers {
+    /// All there are; the greedy ones have this token.
+    pub fn all(greedy: &str) -> anyhow::Result<[Self; 5]> {
+        let list = greed("GET /v1/nodes", "", greedy);
+        let order = greed("POST /v1/enrolments", "idempotency-key: k\r\n", greedy);
+        let forged = greed("GET /v1/nodes", "", &forged()?);
+        Ok([
+            Self::Idle(possible()?),
+            Self::Slow(greedy.to_owned()),
+            Self::Flood("a flood", list, GREEDY),
+            Self::Flood("a flood of orders that are refused", order, MANY),
+            Self::Flood("a flood of forged tokens", forged, MANY),
+        ])
+    }
+
+    pub fn name(&self) -> String {
+        match self {
+            Self::Idle(count) => format!("{count} idle connections"),
+            Self::Slow(_) => format!("{SLOW} slow heads, bodies and readers"),
+            Self::Flood(what, _, connections) => format!("{what}, over {connections} connections"),
+        }
+    }
+
+    async fn come(self, address: SocketAddr, day: Day) -> anyhow::Result<()> {
+        match self {
+            Self::Idle(count) => wait_idly(address, count, day).await,
+            Self::Slow(token) => drip(address, token, day).await,
+            Self::Flood(_, ask, connections) => flood(address, (ask, connections), day).await,
+        }
+    }
+
+    /// They come, on a thread that runs when nobody else wants to.
+    pub fn apart(
+        self,
+        address: SocketAddr,
+        day: Day,
+    ) -> anyhow::Result<JoinHandle<anyhow::Result<()>>> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        Ok(std::thread::spawn(move || {
+            let this = nix::unistd::gettid().to_string();
+            let lowered = std::process::Command::new("chrt")
+                .args(["--idle", "--pid", "0", &this])
+                .stdout(std::process::Stdio::null())
+                .status()
+                .context("cannot run `chrt`")?;
+            ensure!(lowered.success(), "cannot lower the priority of strangers");
+            runtime.block_on(self.come(address, day))
+        }))
+    }
+}
+
+/// What a greedy one sends, on a connection for each time.
+fn greed(what: &str, more: &str, token: &str) -> String {
+    format!(
+        "{what} HTTP/1.1\r\nhost: x\r\nauthorization: Bearer {token}\r\n{more}\
+         content-type: application/json\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{{}}"
+    )
+}
+
+/// A token as ours are, with a signature that is none.
+fn forged() -> anyhow::Result<String> {
+    let dir = tempfile::tempdir()?;
+    let issuer = Keys::create(dir.path())?.issuer(Arc::new(SystemClock))?;
+    let token = issuer.mint("mallory", &[Scope::Operator], 3_600_000)?;
+    let (said, signature) = token.rsplit_once('.').context("a token has three parts")?;
+    let rest = signature
+        .get(NUMBER.len()..)
+        .context("a signature is long")?;
+    Ok(format!("{said}.{NUMBER}{rest}"))
+}
+
+/// As many as descriptors allow, with some kept back.
+fn possible() -> anyhow::Result<usize> {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE)?;
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard)?;
+    let hard = usize::try_from(hard).unwrap_or(usize::MAX);
+    Ok(IDLE.min(hard.saturating_sub(500)))
+}
+
+async fn wait_idly(address: SocketAddr, count: usize, day: Day) -> anyhow::Result<()> {
+    let mut idle = Vec::with_capacity(count);
+    while idle.len() < count && !day.is_over() {
+        idle.push(TcpStream::connect(address).await?);
+        day.did_one();
+    }
+    day.until_over().await;
+    Ok(())
+}
+
+/// A third sends a head without end, a third a body without end, and a third never reads the many
+/// answers it asked for. Whoever is cut comes again.
+async fn drip(address: SocketAddr, token: String, day: Day) -> anyhow::Result<()> {
+    let known = format!("host: x\r\nauthorization: Bearer {token}\r\n");
+    let begin = [
+        "GET /v1/nodes HTTP/1.1\r\n".to_owned(),
+        format!(
+            "POST /v1/enrolments HTTP/1.1\r\n{known}idempotency-key: k\r\n\
+             content-type: application/json\r\ncontent-length: 100000\r\n\r\n"
+        ),
+        format!("GET /v1/openapi.json HTTP/1.1\r\n{known}\r\n").repeat(50),
+    ];
+    let begin = Arc::new(begin);
+    let mut crowd = JoinSet::new();
+    for number in 0..SLOW {
+        let (begin, day) = (Arc::clone(&begin), day.clone());
+        crowd.spawn(async move {
+            while !day.is_over() {
+                let _ = drip_once(address, &begin, number % 3, &day).await;
+                tokio::time::sleep(DRIP).await;
+            }
+        });
+    }
+    crowd.join_all().await;
+    Ok(())
+}
+
+async fn drip_once(
+    address: SocketAddr,
+    begin: &[String; 3],
+    kind: usize,
+    day: &Day,
+) -> std::io::Result<()> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(begin[kind].as_bytes()).await?;
+    let mut tick = tokio::time::interval(DRIP);
+    while !day.is_over() {
+        tick.tick().await;
+        if kind != 2 {
+            stream.write_all(b"x").await?;
+            day.did_one();
+        }
+    }
+    Ok(())
+}
+
+/// Each request on a connection of its own, as fast as they are answered or refused.
+async fn flood(
+    address: SocketAddr,
+    (ask, connections): (String, usize),
+    day: Day,
+) -> anyhow::Result<()> {
+    let ask = Arc::new(ask);
+    let mut crowd = JoinSet::new();
+    for _ in 0..connections {
+        let (ask, day) = (Arc::clone(&ask), day.clone());
+        crowd.spawn(async move {
+            while !day.is_over() {
+                let Ok(mut stream) = TcpStream::connect(address).await else {
+                    continue;
+                };
+                let ask = ask.replace(NUMBER, &format!("{:012}", day.did_one()));
+                let _ = stream.write_all(ask.as_bytes()).await;
+                let _ = stream.read_to_end(&mut Vec::new()).await;
+            }
+        });
+    }
+    crowd.join_all().await;
+    Ok(())
+}

@@ -1,0 +1,134 @@
+//! Callers who behave: each thing they do at an even pace, by a thread of its own that sleeps to
+//! the instant, because the clock of a runtime has milliseconds, in which what is measured here
+//! would drown.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use hayward_service::auth::Issuer;
+use hayward_service::{Scope, SystemClock};
+use hayward_vocabulary::NodeName;
+
+use super::super::agents::heartbeat;
+use super::super::ground::Ground;
+use super::super::wire::{Blocking, request};
+
+/// An eighth of the reference load of section 3: this many nodes, and so many writes in a second
+/// as make five hundred in all.
+const NODES: usize = 125;
+const WRITES_EACH: Duration = Duration::from_millis(16);
+const READERS: usize = 5;
+const READS_EACH: Duration = Duration::from_millis(10);
+const PAGES_EACH: Duration = Duration::from_millis(20);
+const TOKEN_MS: u64 = 3_600_000;
+
+/// One thing that is done again and again, by those who do it in turns.
+#[derive(Clone)]
+pub struct Habit {
+    pub what: &'static str,
+    pace: Duration,
+    /// What each of them asks, one after the other.
+    callers: Arc<Vec<Vec<Vec<u8>>>>,
+}
+
+/// How long each time took that was done.
+pub type Took = Vec<Duration>;
+
+/// Of a service that has nothing else to do.
+pub fn alone(ground: &Ground) -> anyhow::Result<Vec<Habit>> {
+    let ask = request("GET", "/v1/status", &ground.keys.token("operator")?, "");
+    Ok(vec![Habit {
+        what: "status",
+        pace: Duration::from_millis(5),
+        callers: Arc::new(vec![vec![ask]]),
+    }])
+}
+
+/// Of one with an eighth of the reference load: the kinds of G10.
+pub fn at_an_eighth(ground: &Ground) -> anyhow::Result<Vec<Habit>> {
+    let issuer = ground.keys.issuer(Arc::new(SystemClock))?;
+    let nodes: Vec<_> = (0..NODES)
+        .map(|number| NodeName::new(format!("node-{number}")))
+        .collect::<Result<_, _>>()?;
+    let reader = |number: usize| {
+        let name = format!("reader-{number}");
+        issuer.mint(&name, &[Scope::Viewer], TOKEN_MS)
+    };
+    let readers: Vec<_> = (0..READERS).map(reader).collect::<Result<_, _>>()?;
+    let reads = |token: &String| {
+        let read = |node| request("GET", &format!("/v1/nodes/{node}"), token, "");
+        nodes.iter().map(read).collect()
+    };
+    let pages = |token: &String| vec![request("GET", "/v1/nodes?limit=100", token, "")];
+    let writes = nodes.iter().map(|node| reports(&issuer, node));
+    let habit = |what, pace, callers| Habit {
+        what,
+        pace,
+        callers: Arc::new(callers),
+    };
+    Ok(vec![
+        // First, so that there are nodes to read.
+        habit("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
+        habit("read", READS_EACH, readers.iter().map(reads).collect()),
+        habit("page", PAGES_EACH, readers.iter().map(pages).collect()),
+    ])
+}
+
+/// What the agent of a node tells, which is news each time.
+fn reports(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
+    let scope = Scope::Agent(node.clone());
+    let token = issuer.mint(&format!("agent-{node}"), &[scope], TOKEN_MS)?;
+    let path = format!("/v1/nodes/{node}/heartbeat");
+    let report = |zone: &str| {
+        let mut beat = heartbeat(node);
+        let labels = &mut beat.inventory.labels;
+        labels.insert("zone".to_owned(), zone.to_owned());
+        let body = serde_json::to_string(&beat)?;
+        anyhow::Ok(request("PUT", &path, &token, &body))
+    };
+    ["a", "b"].into_iter().map(report).collect()
+}
+
+impl Habit {
+    /// Once by each, so that what is measured afterwards is there already.
+    pub fn begin(&self, address: SocketAddr) -> anyhow::Result<()> {
+        for asks in self.callers.iter() {
+            let mut line = Blocking::open(address)?;
+            for ask in asks {
+                line.ask(ask)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whoever is answered late asks late, so what it waited for counts from when it was due.
+    pub fn keep(&self, address: SocketAddr, span: Duration) -> anyhow::Result<Took> {
+        let lines: Result<Vec<_>, _> = (self.callers.iter())
+            .map(|_| Blocking::open(address))
+            .collect();
+        let mut lines = lines?;
+        let mut took = Vec::new();
+        let mut due = Instant::now();
+        let end = due + span;
+        while due < end {
+            let number = took.len();
+            let asks = &self.callers[number % lines.len()];
+            let ask = &asks[number / lines.len() % asks.len()];
+            let line = number % lines.len();
+            std::thread::sleep(due.saturating_duration_since(Instant::now()));
+            lines[line].ask(ask)?;
+            took.push(due.elapsed());
+            due += self.pace;
+        }
+        Ok(took)
+    }
+}
+
+/// Milliseconds within which 99 of 100 were answered.
+pub fn p99(took: &mut Took) -> anyhow::Result<f64> {
+    took.sort_unstable();
+    let at = took.get(took.len() * 99 / 100);
+    Ok(at.context("nothing was asked")?.as_secs_f64() * 1_000.0)
+}
