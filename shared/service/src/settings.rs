@@ -63,7 +63,7 @@ pub struct FrameSettings {
     pub requests_at_once: u32,
     pub streams_at_once: u32,
     /// Percent of all processors that the requests of one caller may take together while it asks
-    /// for more: from then on they take turns (G13). Callers are counted as for
+    /// for more beside others: from then on they take turns (G13). Callers are counted as for
     /// `requests_per_second`. Default 12; 0: no limit.
     pub processor_percent_each: u32,
     /// Milliseconds the writer's lease lasts after its last renewal. Default 5,000: a standby takes

@@ -28,7 +28,7 @@ use super::asks_to_wait;
 use super::lasting::Lasting;
 use super::metered::metered;
 use super::strangers::Visitor;
-use super::turns::{Turns, Usual};
+use super::turns::{Place, Turns, Usual};
 use crate::auth::{Caller, Principal};
 use crate::limits::{Limits, lasts};
 use crate::problem::{Code, Problem};
@@ -77,7 +77,7 @@ pub(super) struct Held<C: Clock> {
     callers: Arc<Callers<C>>,
     who: Arc<str>,
     kind: Kind,
-    /// What its place in the line of its caller was made for.
+    /// What a request of its caller usually takes.
     usual: Usual,
 }
 
@@ -170,17 +170,18 @@ fn too_many(detail: String) -> Problem {
 
 impl<C: Clock> Held<C> {
     /// Waits for its turn.
-    async fn turn(&self) {
+    async fn turn(&self) -> Place {
         let turns = &self.callers.turns;
-        let wait = turns.stand(&self.who, self.usual, Instant::now());
+        let (wait, place) = turns.stand(&self.who, self.usual, Instant::now());
         if !wait.is_zero() {
             tokio::time::sleep(wait.min(LONGEST)).await;
         }
+        place
     }
 
-    fn took(&self, spent: Duration) {
+    fn took(&self, place: Place, spent: Duration) {
         let turns = &self.callers.turns;
-        turns.took(&self.who, self.usual, spent, Instant::now());
+        turns.took(&self.who, place, spent, Instant::now());
         if let Some(caller) = self.callers.busy.lock().get_mut(&self.who) {
             caller.usual.learn(spent);
         }
@@ -232,9 +233,9 @@ pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
     });
     match admitted {
         Ok(held) => {
-            held.turn().await;
+            let place = held.turn().await;
             let (answer, spent) = metered(next.run(request)).await;
-            held.took(spent);
+            held.took(place, spent);
             if streams {
                 // It is under way until its last byte.
                 return answer.map(|body| Body::new(Lasting { body, _kept: held }));
@@ -243,7 +244,7 @@ pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
             answer
         }
         Err(problem) => {
-            let turn = callers.turns.stand(&who, Usual::REFUSED, Instant::now());
+            let (turn, _) = callers.turns.stand(&who, Usual::REFUSED, Instant::now());
             tokio::time::sleep(turn.clamp(REFUSED, LONGEST)).await;
             problem.into_response()
         }

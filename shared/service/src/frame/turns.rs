@@ -6,6 +6,8 @@
 //! no more than the share. What was not used for a while may be used at once, so who asks for
 //! something now and then never waits, nor who asks for some hundred things at a time.
 //!
+//! Who asks alone stands in nobody's way, and never waits.
+//!
 //! A request stands in line before it is known what it will take. Its place is as wide as others of
 //! its caller were, and is set right by what it took.
 
@@ -27,12 +29,39 @@ const UNKNOWN: Duration = Duration::from_micros(100);
 /// The clock of the runtime has milliseconds; who is due within one is due.
 const AT_ONCE: Duration = Duration::from_millis(1);
 
+/// Who has asked for nothing so long is not there.
+const COMPANY: Duration = Duration::from_secs(5);
+
 /// The lines of one server.
 pub(super) struct Turns {
     /// Percent of one processor; none where nobody waits.
     share: Option<NonZeroU32>,
-    debts: Mutex<Debts<Arc<str>>>,
+    lines: Mutex<Lines>,
 }
+
+struct Lines {
+    debts: Debts<Arc<str>>,
+    /// Who asked last, and the last one before who is somebody else; with when.
+    asked: [Option<(Arc<str>, Instant)>; 2],
+}
+
+impl Lines {
+    /// Somebody asks; is anybody else there?
+    fn are_others(&mut self, who: &Arc<str>, now: Instant) -> bool {
+        let [last, other] = &mut self.asked;
+        if last.as_ref().is_none_or(|(last, _)| last != who) {
+            *other = last.take();
+        }
+        *last = Some((Arc::clone(who), now));
+        let since = other
+            .as_ref()
+            .map(|(_, at)| now.saturating_duration_since(*at));
+        since.is_some_and(|since| since < COMPANY)
+    }
+}
+
+/// What a place in a line is made for; none where there is no line.
+pub(super) type Place = Option<Usual>;
 
 /// What the requests of one caller took of late.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,30 +92,37 @@ impl Turns {
         let processors = u32::try_from(processors).unwrap_or(u32::MAX);
         Self {
             share: NonZeroU32::new(percent.saturating_mul(processors)),
-            debts: Mutex::new(Debts::new("everybody else".into())),
+            lines: Mutex::new(Lines {
+                debts: Debts::new("everybody else".into()),
+                asked: [None, None],
+            }),
         }
     }
 
     /// How long the next one waits, whose place in the line is as wide as is usual.
-    pub(super) fn stand(&self, who: &Arc<str>, usual: Usual, now: Instant) -> Duration {
+    pub(super) fn stand(&self, who: &Arc<str>, usual: Usual, now: Instant) -> (Duration, Place) {
         let Some(share) = self.share else {
-            return Duration::ZERO;
+            return (Duration::ZERO, None);
         };
-        let mut debts = self.debts.lock();
-        let before = debts.of(who, now);
-        debts.add(who, paid(usual.0, share), now);
-        drop(debts);
+        let mut lines = self.lines.lock();
+        if !lines.are_others(who, now) {
+            return (Duration::ZERO, None);
+        }
+        let before = lines.debts.of(who, now);
+        lines.debts.add(who, paid(usual.0, share), now);
+        drop(lines);
         let wait = before.saturating_sub(paid(BURST, share));
-        if wait < AT_ONCE { Duration::ZERO } else { wait }
+        let wait = if wait < AT_ONCE { Duration::ZERO } else { wait };
+        (wait, Some(usual))
     }
 
-    /// It took so much, and stood as wide as was usual before.
-    pub(super) fn took(&self, who: &Arc<str>, usual: Usual, spent: Duration, now: Instant) {
-        let Some(share) = self.share else {
+    /// It took so much.
+    pub(super) fn took(&self, who: &Arc<str>, place: Place, spent: Duration, now: Instant) {
+        let (Some(share), Some(usual)) = (self.share, place) else {
             return;
         };
         let (expected, took) = (paid(usual.0, share), paid(spent + BESIDES, share));
-        let mut debts = self.debts.lock();
+        let debts = &mut self.lines.lock().debts;
         if took > expected {
             debts.add(who, took - expected, now);
         } else {
@@ -106,9 +142,11 @@ mod tests {
 
     const MS: Duration = Duration::from_millis(1);
 
-    /// A quarter of one processor.
+    /// A quarter of one processor, for more than one.
     fn turns() -> Turns {
-        Turns::on(2, 12)
+        let turns = Turns::on(2, 12);
+        turns.stand(&Arc::from("cy"), Usual::default(), Instant::now());
+        turns
     }
 
     /// Asks on so many connections as soon as it was answered, for a second of which the first half
@@ -124,10 +162,10 @@ mod tests {
             if now >= began + MS * 1_000 {
                 break;
             }
-            let stands = usual;
-            let begins = now + turns.stand(&who, stands, now);
+            let (wait, place) = turns.stand(&who, usual, now);
+            let begins = now + wait;
             ready[0] = begins + cost;
-            turns.took(&who, stands, cost, ready[0]);
+            turns.took(&who, place, cost, ready[0]);
             usual.learn(cost);
             begun.push(begins - began);
         }
@@ -156,8 +194,8 @@ mod tests {
         let (turns, ben) = (turns(), Arc::from("ben"));
         let mut now = Instant::now();
         let asks = |now| {
-            let wait = turns.stand(&ben, Usual::default(), now);
-            turns.took(&ben, Usual::default(), MS, now);
+            let (wait, place) = turns.stand(&ben, Usual::default(), now);
+            turns.took(&ben, place, MS, now);
             wait
         };
         for _ in 0..100 {
@@ -174,11 +212,26 @@ mod tests {
     fn g13_a_flood_of_one_caller_is_nothing_to_another() {
         let turns = turns();
         greedy(&turns, 16, MS);
-        let ben = Arc::from("ben");
+        let (wait, _) = turns.stand(&Arc::from("ben"), Usual::default(), Instant::now());
+        assert!(wait.is_zero());
+    }
+
+    #[test]
+    fn who_asks_alone_never_waits_and_owes_nothing_when_others_come() {
+        let (turns, ann, began) = (Turns::on(2, 12), Arc::from("ann"), Instant::now());
+        let asks = |who: &Arc<str>, at: Duration| {
+            let (wait, place) = turns.stand(who, Usual::default(), began + at);
+            turns.took(who, place, MS * 10, began + at);
+            wait
+        };
+        assert!((0..1_000).all(|at| asks(&ann, MS * at).is_zero()));
+        asks(&Arc::from("ben"), MS * 1_000);
+        assert!(asks(&ann, MS * 1_001).is_zero(), "she took nothing of his");
+        assert!((0..9).any(|at| !asks(&ann, MS * (1_002 + at)).is_zero()));
+        let later = MS * 1_000 + COMPANY * 2;
         assert!(
-            turns
-                .stand(&ben, Usual::default(), Instant::now())
-                .is_zero()
+            (0..9).all(|at| asks(&ann, later + MS * at).is_zero()),
+            "he is gone"
         );
     }
 
@@ -187,8 +240,9 @@ mod tests {
         let turns = Turns::on(2, 0);
         let (who, now) = (Arc::from("ann"), Instant::now());
         for _ in 0..10_000 {
-            assert!(turns.stand(&who, Usual::default(), now).is_zero());
-            turns.took(&who, Usual::default(), MS, now);
+            let (wait, place) = turns.stand(&who, Usual::default(), now);
+            assert!(wait.is_zero());
+            turns.took(&who, place, MS, now);
         }
     }
 }
