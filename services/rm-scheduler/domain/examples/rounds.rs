@@ -144,8 +144,8 @@ fn news_rounds(
     again.show("again", naive);
 }
 
-/// Rounds after news of nodes to a fleet at rest: one takes no more work and takes it again, one goes
-/// and comes back.
+/// Rounds after news of nodes to a fleet at rest: one takes no more work and takes it again, one
+/// goes and comes back.
 fn node_rounds(rounds: &mut Rounds, full: &mut Snapshot, naive: &Cost) {
     let mut costs: BTreeMap<&str, Cheapest> = BTreeMap::new();
     let names: Vec<NodeName> = full

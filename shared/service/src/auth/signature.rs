@@ -58,12 +58,20 @@ impl JwtVerifier for Checks {
     }
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the library asks for it so"
+)]
 fn signer(way: &Algorithm, key: &EncodingKey) -> Result<Box<dyn JwtSigner>, Error> {
     only_ours(*way)?;
     let key = SigningKey::from_pkcs8_der(key.as_bytes()).map_err(|_| ErrorKind::InvalidEddsaKey)?;
     Ok(Box::new(Signs(key)))
 }
 
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "the library asks for it so"
+)]
 fn verifier(way: &Algorithm, key: &DecodingKey) -> Result<Box<dyn JwtVerifier>, Error> {
     only_ours(*way)?;
     let key = VerifyingKey::try_from(key.try_get_as_bytes()?);

@@ -123,11 +123,8 @@ impl Turns {
         };
         let (expected, took) = (paid(usual.0, share), paid(spent + BESIDES, share));
         let debts = &mut self.lines.lock().debts;
-        if took > expected {
-            debts.add(who, took - expected, now);
-        } else {
-            debts.give_back(who, expected - took);
-        }
+        debts.add(who, took.saturating_sub(expected), now);
+        debts.give_back(who, expected.saturating_sub(took));
     }
 }
 

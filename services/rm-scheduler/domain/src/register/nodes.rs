@@ -35,8 +35,8 @@ impl Register {
         self.note_packable();
     }
 
-    /// Takes up news of nodes. Returns work for which it matters which nodes there are, and which is
-    /// to be said again for that; none when there is no number for a node that comes.
+    /// Takes up news of nodes. Returns work for which it matters which nodes there are, and which
+    /// is to be said again for that; none when there is no number for a node that comes.
     pub(super) fn absorb_nodes(
         &mut self,
         snapshot: &Snapshot,
