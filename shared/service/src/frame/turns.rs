@@ -87,10 +87,9 @@ impl Turns {
         };
         let (expected, took) = (paid(usual.0, share), paid(spent + BESIDES, share));
         let mut debts = self.debts.lock();
-        if took > expected {
-            debts.add(who, took - expected, now);
-        } else {
-            debts.give_back(who, expected - took);
+        match took.checked_sub(expected) {
+            Some(more) => debts.add(who, more, now),
+            None => debts.give_back(who, expected.saturating_sub(took)),
         }
     }
 }
