@@ -2,8 +2,8 @@
 //!
 //! In the order a request meets them: connection limits and deadlines ([`mod@connection`]), its id
 //! and span, panics turned into problems, what may be asked from its address without a token, the
-//! caller, what one caller may ask for, its turn, load shedding, time to work, the queue of costly questions,
-//! the route. Every refusal on the way is a problem document.
+//! caller, what one caller may ask for, its turn, load shedding, time to work, the queue of costly
+//! questions, the route. Every refusal on the way is a problem document.
 //!
 //! A request with `wait` in its query is a long poll: it is not counted as work, may take its
 //! wait longer, and is cut when the shutdown begins; everything else is finished. Where the wait
