@@ -34,7 +34,7 @@ mod tests {
 
     fn work() {
         let began = of_this_thread();
-        while of_this_thread() - began < WORK {
+        while of_this_thread().saturating_sub(began) < WORK {
             std::hint::spin_loop();
         }
     }

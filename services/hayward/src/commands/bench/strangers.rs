@@ -201,12 +201,12 @@ impl Stand {
 
     async fn behave(&self) -> anyhow::Result<Seen> {
         let before = self.process.cpu_ms()?;
-        let (address, span) = (self.process.address, self.span);
+        let span = self.span;
         let threads = self
             .habits
             .iter()
             .cloned()
-            .map(|habit| tokio::task::spawn_blocking(move || habit.keep(address, span)));
+            .map(|habit| tokio::task::spawn_blocking(move || habit.keep(span)));
         let threads: Vec<_> = threads.collect();
         let mut took = Vec::new();
         for thread in threads {

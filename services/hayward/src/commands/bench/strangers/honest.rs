@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use hayward_service::auth::Issuer;
 use hayward_service::{Scope, SystemClock};
 use hayward_vocabulary::NodeName;
+use tokio::sync::Mutex;
 
 use super::super::agents::heartbeat;
 use super::super::ground::Ground;
@@ -31,6 +32,8 @@ pub struct Habit {
     pace: Duration,
     /// What each of them asks, one after the other.
     callers: Arc<Vec<Vec<Vec<u8>>>>,
+    /// A connection of each, which is kept: whoever has shown a good token is no stranger (S27).
+    lines: Arc<Mutex<Vec<Blocking>>>,
 }
 
 /// How long each time took that was done.
@@ -39,11 +42,8 @@ pub type Took = Vec<Duration>;
 /// Of a service that has nothing else to do.
 pub fn alone(ground: &Ground) -> anyhow::Result<Vec<Habit>> {
     let ask = request("GET", "/v1/status", &ground.keys.token("operator")?, "");
-    Ok(vec![Habit {
-        what: "status",
-        pace: Duration::from_millis(5),
-        callers: Arc::new(vec![vec![ask]]),
-    }])
+    let pace = Duration::from_millis(5);
+    Ok(vec![Habit::new("status", pace, vec![vec![ask]])])
 }
 
 /// Of one with an eighth of the reference load: the kinds of G10.
@@ -63,16 +63,11 @@ pub fn at_an_eighth(ground: &Ground) -> anyhow::Result<Vec<Habit>> {
     };
     let pages = |token: &String| vec![request("GET", "/v1/nodes?limit=100", token, "")];
     let writes = nodes.iter().map(|node| reports(&issuer, node));
-    let habit = |what, pace, callers| Habit {
-        what,
-        pace,
-        callers: Arc::new(callers),
-    };
     Ok(vec![
         // First, so that there are nodes to read.
-        habit("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
-        habit("read", READS_EACH, readers.iter().map(reads).collect()),
-        habit("page", PAGES_EACH, readers.iter().map(pages).collect()),
+        Habit::new("write", WRITES_EACH, writes.collect::<Result<_, _>>()?),
+        Habit::new("read", READS_EACH, readers.iter().map(reads).collect()),
+        Habit::new("page", PAGES_EACH, readers.iter().map(pages).collect()),
     ])
 }
 
@@ -92,6 +87,15 @@ fn reports(issuer: &Issuer, node: &NodeName) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 impl Habit {
+    fn new(what: &'static str, pace: Duration, callers: Vec<Vec<Vec<u8>>>) -> Self {
+        Self {
+            what,
+            pace,
+            callers: Arc::new(callers),
+            lines: Arc::default(),
+        }
+    }
+
     /// Once by each, so that what is measured afterwards is there already.
     pub fn begin(&self, address: SocketAddr) -> anyhow::Result<()> {
         for asks in self.callers.iter() {
@@ -99,26 +103,24 @@ impl Habit {
             for ask in asks {
                 line.ask(ask)?;
             }
+            self.lines.blocking_lock().push(line);
         }
         Ok(())
     }
 
     /// Whoever is answered late asks late, so what it waited for counts from when it was due.
-    pub fn keep(&self, address: SocketAddr, span: Duration) -> anyhow::Result<Took> {
-        let lines: Result<Vec<_>, _> = (self.callers.iter())
-            .map(|_| Blocking::open(address))
-            .collect();
-        let mut lines = lines?;
+    pub fn keep(&self, span: Duration) -> anyhow::Result<Took> {
+        let mut lines = self.lines.blocking_lock();
         let mut took = Vec::new();
         let mut due = Instant::now();
         let end = due + span;
         while due < end {
             let number = took.len();
-            let asks = &self.callers[number % lines.len()];
+            let who = number % lines.len();
+            let asks = &self.callers[who];
             let ask = &asks[number / lines.len() % asks.len()];
-            let line = number % lines.len();
             std::thread::sleep(due.saturating_duration_since(Instant::now()));
-            lines[line].ask(ask)?;
+            lines[who].ask(ask)?;
             took.push(due.elapsed());
             due += self.pace;
         }
