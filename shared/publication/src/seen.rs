@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::extract::Request;
+use axum::http::Method;
 use axum::http::uri::{PathAndQuery, Uri};
-use axum::http::{Method, uri};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse as _, Response};
 use hayward_service::openapi::LEAST;
@@ -91,7 +91,7 @@ fn taken(asked: &Uri) -> Result<Option<(u64, Uri)>, Problem> {
 fn addressed(asked: &Uri, text: &str) -> Result<Uri, axum::http::Error> {
     let mut parts = asked.clone().into_parts();
     parts.path_and_query = Some(text.parse::<PathAndQuery>()?);
-    Ok(Uri::from_parts(parts).map_err(uri::InvalidUriParts::from)?)
+    Ok(Uri::from_parts(parts)?)
 }
 
 #[cfg(test)]
