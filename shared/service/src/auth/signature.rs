@@ -98,12 +98,12 @@ mod tests {
             let signs = signer(&way, &EncodingKey::from_secret(&secret)).err();
             let checks = verifier(&way, &DecodingKey::from_secret(&public)).err();
             for refused in [signs, checks] {
-                let kind = refused.map(|error| error.into_kind());
+                let kind = refused.map(Error::into_kind);
                 assert_eq!(kind, Some(ErrorKind::InvalidAlgorithm), "{way:?}");
             }
         }
         let short = verifier(&Algorithm::EdDSA, &DecodingKey::from_ed_der(&public[1..])).err();
-        let kind = short.map(|error| error.into_kind());
+        let kind = short.map(Error::into_kind);
         assert_eq!(kind, Some(ErrorKind::InvalidEddsaKey));
     }
 }
