@@ -249,7 +249,7 @@ pub fn view(work: &Work, verdict: Option<&VerdictEntry>) -> WorkView {
 pub fn final_view(work: &Work, end: &End) -> WorkView {
     let mut view = seen(work, end.state, end.reason.clone(), Some(end.at));
     view.processes.clear();
-    view.refusal = end.refusal.clone();
+    view.refusal.clone_from(&end.refusal);
     view
 }
 

@@ -24,7 +24,7 @@ pub async fn list_jobs(
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<WorkList>, Problem> {
-    work::list(&app, &caller, WorkKind::Job, &filter).await
+    work::list(&app, &caller, WorkKind::Job, &filter)
 }
 
 /// One job; with `wait`, once it is as asked.

@@ -24,7 +24,7 @@ pub async fn list_reservations(
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<WorkList>, Problem> {
-    work::list(&app, &caller, WorkKind::Reservation, &filter).await
+    work::list(&app, &caller, WorkKind::Reservation, &filter)
 }
 
 /// One reservation; with `wait`, once it is as asked.

@@ -24,7 +24,7 @@ pub async fn list_services(
     caller: Caller,
     Query(filter): Query<Filter>,
 ) -> Result<Json<WorkList>, Problem> {
-    work::list(&app, &caller, WorkKind::Service, &filter).await
+    work::list(&app, &caller, WorkKind::Service, &filter)
 }
 
 /// One service; with `wait`, once it is as asked.

@@ -159,7 +159,7 @@ pub async fn show(
 }
 
 /// A page of work of one kind, by user and then by age.
-pub async fn list(
+pub fn list(
     app: &App,
     caller: &Caller,
     kind: WorkKind,

@@ -131,7 +131,7 @@ impl Stand {
             let mut around = none();
             around.add(&before);
             around.add(&after);
-            rounds.push(self.p99s(&round, &around)?);
+            rounds.push(p99s(&round, &around)?);
             with.add(&round);
             without.add(&before);
             before = after;
@@ -142,13 +142,6 @@ impl Stand {
         }
         self.tell_cost(&with, &without, report);
         Ok(())
-    }
-
-    /// Of each habit, with strangers and without.
-    fn p99s(&self, with: &Seen, without: &Seen) -> anyhow::Result<Vec<(f64, f64)>> {
-        let both = with.took.iter().zip(&without.took);
-        both.map(|(with, without)| Ok((p99(&mut with.clone())?, p99(&mut without.clone())?)))
-            .collect()
     }
 
     /// The middle one of some rounds by its ratio, and how far the others are from it: a single one
@@ -219,4 +212,11 @@ impl Stand {
             did: 0,
         })
     }
+}
+
+/// Of each habit, with strangers and without.
+fn p99s(with: &Seen, without: &Seen) -> anyhow::Result<Vec<(f64, f64)>> {
+    let both = with.took.iter().zip(&without.took);
+    both.map(|(with, without)| Ok((p99(&mut with.clone())?, p99(&mut without.clone())?)))
+        .collect()
 }
