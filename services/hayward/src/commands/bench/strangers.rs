@@ -103,6 +103,13 @@ impl Seen {
         self.cpu_ms += other.cpu_ms;
         self.did += other.did;
     }
+
+    /// Of each habit, here and there.
+    fn p99s(&self, there: &Self) -> anyhow::Result<Vec<(f64, f64)>> {
+        let both = self.took.iter().zip(&there.took);
+        both.map(|(here, there)| Ok((p99(&mut here.clone())?, p99(&mut there.clone())?)))
+            .collect()
+    }
 }
 
 impl Stand {
@@ -131,7 +138,7 @@ impl Stand {
             let mut around = none();
             around.add(&before);
             around.add(&after);
-            rounds.push(p99s(&round, &around)?);
+            rounds.push(round.p99s(&around)?);
             with.add(&round);
             without.add(&before);
             before = after;
@@ -212,11 +219,4 @@ impl Stand {
             did: 0,
         })
     }
-}
-
-/// Of each habit, with strangers and without.
-fn p99s(with: &Seen, without: &Seen) -> anyhow::Result<Vec<(f64, f64)>> {
-    let both = with.took.iter().zip(&without.took);
-    both.map(|(with, without)| Ok((p99(&mut with.clone())?, p99(&mut without.clone())?)))
-        .collect()
 }
