@@ -153,7 +153,7 @@ pub async fn run(session: &Session, file: &Path, then: &Then) -> anyhow::Result<
 /// The application with what its queue says of it: a refusal, or why it cannot start and what
 /// could. Where nobody answers soon, as it is.
 async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
-    const PATIENCE: Duration = Duration::from_secs(3);
+    const PATIENCE: Duration = Duration::from_secs(10);
     let since = Instant::now();
     loop {
         let answer: Value = client.get(path).await?;
