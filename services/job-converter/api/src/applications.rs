@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
+use crate::NOT_YET_CONSIDERED;
+
 /// `PUT /v1/applications/{id}`. Its user is whom the token names.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
@@ -256,6 +258,14 @@ pub struct WaitView {
     pub refused: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unblock: Option<Unblock>,
+}
+
+impl WaitView {
+    /// The scheduler has judged it: this is an answer, not the absence of one.
+    #[must_use]
+    pub fn is_considered(&self) -> bool {
+        self.reason != NOT_YET_CONSIDERED
+    }
 }
 
 /// `GET /v1/applications`

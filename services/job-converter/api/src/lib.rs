@@ -22,6 +22,8 @@ use utoipa::ToSchema;
 pub const DEMAND: &str = "demand";
 /// Name of the publication; its keys are ids of jobs, services and reservations.
 pub const JOBS: &str = "jobs";
+/// The reason of work that no round of the scheduler has judged.
+pub const NOT_YET_CONSIDERED: &str = "not_yet_considered";
 
 /// One entry of `demand`: a piece of work that wants room. Withdrawn when the work is over.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
+use hayward_job_converter_api::NOT_YET_CONSIDERED;
 use hayward_job_converter_api::applications::{
     ApplicationFailure, ApplicationList, ApplicationSummary, ApplicationTaskView, ApplicationView,
     ApplicationWarning, GroupView, PlaceholderView, StateLogEntry, WaitView,
@@ -224,7 +225,7 @@ fn why(half: &Half, front: &front::Application, said: Said) -> Vec<WaitView> {
         },
         None => WaitView {
             of,
-            reason: "not_yet_considered".to_owned(),
+            reason: NOT_YET_CONSIDERED.to_owned(),
             detail: "the scheduler has not considered it yet".to_owned(),
             refused: false,
             unblock: None,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use axum::extract::State;
 use hayward_job_converter_api::{
-    Explanation, OthersLost, Timeline, TimelineEvent, WorkState, WorkView,
+    Explanation, NOT_YET_CONSIDERED, OthersLost, Timeline, TimelineEvent, WorkState, WorkView,
 };
 use hayward_rm_scheduler_api::{VerdictEntry, WaitReason};
 use hayward_service::auth::Caller;
@@ -91,7 +91,7 @@ fn told_by_state(view: WorkView) -> Explanation {
     let (reason, numbers) = match view.refusal {
         Some(refusal) => (refusal.reason, refusal.numbers),
         None if view.state == WorkState::Waiting => {
-            ("not_yet_considered".to_owned(), BTreeMap::new())
+            (NOT_YET_CONSIDERED.to_owned(), BTreeMap::new())
         }
         None => (word(&view.state), BTreeMap::new()),
     };

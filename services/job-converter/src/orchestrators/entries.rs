@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use hayward_job_converter_api::DemandEntry;
 use hayward_job_converter_api::orchestrators::{
     Leave, OrchestratorCounts, OrchestratorView, RefusedEntry, ShareEntry, Standing, WorkStanding,
 };
+use hayward_job_converter_api::{DemandEntry, NOT_YET_CONSIDERED};
 use hayward_job_converter_domain::convert;
 use hayward_job_converter_domain::orchestrated::Over;
 use hayward_rm_scheduler_api::{AllocationEntry, VerdictEntry};
@@ -153,7 +153,7 @@ pub fn standing(
         standing.reason = Some(code.to_owned());
         standing.detail = Some(detail.to_owned());
     } else if state == Standing::Waiting && standing.reason.is_none() {
-        standing.reason = Some("not_yet_considered".to_owned());
+        standing.reason = Some(NOT_YET_CONSIDERED.to_owned());
     }
     if let Some(fault) = fault {
         standing.reason = Some(fault.reason.clone());

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context as _;
 use hayward_job_converter_api::applications::{
     ApplicationSubmission, ApplicationView, BulkTasks, BulkTasksAdded, NamedTask, TaskSubmission,
+    WaitView,
 };
 use hayward_service::Client;
 use hayward_service::clock::fresh_uuid;
@@ -158,13 +159,18 @@ async fn heard(client: &Client, path: &str) -> anyhow::Result<Value> {
     loop {
         let answer: Value = client.get(path).await?;
         let view: ApplicationView = read(answer.clone())?;
-        let goes_on = view.task_states.keys().any(|state| state != "New");
-        let said = view.failure.is_some() || !view.why.is_empty();
-        if said || goes_on || since.elapsed() >= PATIENCE {
+        if is_answered(&view) || since.elapsed() >= PATIENCE {
             return Ok(answer);
         }
         tokio::time::sleep(PAUSE).await;
     }
+}
+
+/// It is refused, goes on, or waits for a reason that the scheduler found.
+fn is_answered(view: &ApplicationView) -> bool {
+    let goes_on = view.task_states.keys().any(|state| state != "New");
+    let judged = view.why.iter().any(WaitView::is_considered);
+    view.failure.is_some() || goes_on || judged
 }
 
 /// Those that are there stay as they are, so a file may be sent again.
@@ -246,6 +252,22 @@ groups:
         assert_eq!(names, expected);
         assert_eq!(tasks[1].task.command, ["/bin/train", "1"]);
         assert_eq!(tasks[4].task.task_group_name.as_deref(), Some("driver"));
+    }
+
+    #[test]
+    fn no_verdict_yet_is_no_answer() {
+        let view = |reason: &str| -> ApplicationView {
+            let why = json!({ "of": "worker", "work": "a.worker", "reason": reason, "detail": "" });
+            typed(json!({
+                "id": "a", "user": "ada", "queueName": "root", "priority": 0, "tags": {},
+                "createdAt": "2026-01-01T00:00:00Z", "state": "Accepted", "taskGroups": [],
+                "tasks": [], "taskStates": { "New": 2 }, "placeholders": [], "stateLog": [],
+                "why": [why],
+            }))
+            .unwrap()
+        };
+        assert!(!is_answered(&view("not_yet_considered")));
+        assert!(is_answered(&view("no_capacity")));
     }
 
     #[test]
