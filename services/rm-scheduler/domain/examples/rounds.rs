@@ -90,10 +90,16 @@ fn measure(nodes: u64, requests: u64) {
     drop((verdicts, shares));
     come_to_rest(&mut rounds, &mut full, plan);
     let mut born = requests;
-    for (what, among) in [("news", 100), ("a 1,000", requests / 1_000)] {
+    for (name, what, among) in [
+        ("news", Happens::Replaced, 100),
+        ("a 1,000", Happens::Replaced, requests / 1_000),
+        ("goes on", Happens::GoesOn, 100),
+        ("comes", Happens::Comes, 100),
+        ("ends", Happens::Ends, 100),
+    ] {
         // Of 100,000 the first is a thousand already.
-        if what == "news" || among > 100 {
-            let news = (what, among, &mut born);
+        if name != "a 1,000" || among > 100 {
+            let news = (name, what, among, &mut born);
             news_rounds(&mut rounds, &mut full, news, &naive);
         }
     }
@@ -121,14 +127,14 @@ fn come_to_rest(rounds: &mut Rounds, full: &mut Snapshot, mut plan: Plan) {
 fn news_rounds(
     rounds: &mut Rounds,
     full: &mut Snapshot,
-    (what, among, born): (&str, u64, &mut u64),
+    (name, what, among, born): (&str, Happens, u64, &mut u64),
     naive: &Cost,
 ) {
     let (mut fresh, mut again) = (Cheapest::default(), Cheapest::default());
     let turns = std::env::var("NEWS_ROUNDS").ok();
     let turns = turns.and_then(|turns| turns.parse().ok()).unwrap_or(NEWS);
     for turn in 0..turns {
-        let news = replace_some(full, (among, turn), born);
+        let news = change_some(full, what, (among, turn), born);
         let (after, cost) = watched(rounds, full, &news);
         if full.demand.len() <= 100_000 && turn == 0 {
             let same = rounds.whole(after.clone()) == FairShare.schedule(full);
@@ -140,7 +146,7 @@ fn news_rounds(
         again.note((same, cost));
         come_to_rest(rounds, full, plan);
     }
-    fresh.show(what, naive);
+    fresh.show(name, naive);
     again.show("again", naive);
 }
 
@@ -399,27 +405,57 @@ fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
     news
 }
 
-/// One in so many, others in each turn; `born` numbers those that come.
-fn replace_some(full: &mut Snapshot, (among, turn): (u64, u64), born: &mut u64) -> News {
-    let mut news = News::default();
+/// What happens to one piece of work in so many, others in each turn.
+#[derive(Debug, Clone, Copy)]
+enum Happens {
+    /// It ends, with all it holds, and as much other work comes.
+    Replaced,
+    Ends,
+    /// As much other work comes, and nothing ends.
+    Comes,
+    /// It has less to do than before.
+    GoesOn,
+}
+
+/// `born` numbers those that come.
+fn change_some(
+    full: &mut Snapshot,
+    what: Happens,
+    (among, turn): (u64, u64),
+    born: &mut u64,
+) -> News {
     let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
-    let gone = full.demand.keys().skip(number(turn)).step_by(number(among));
-    let gone: Vec<WorkId> = gone.cloned().collect();
-    for work in &gone {
-        full.demand.remove(work);
-    }
-    full.allocations.retain(|id, it| {
-        let stays = full.demand.contains_key(&it.work);
-        if !stays {
-            news.allocations.insert(id.clone());
+    let some = full.demand.keys().skip(number(turn)).step_by(number(among));
+    let some: Vec<WorkId> = some.cloned().collect();
+    let mut news = News::default();
+    if matches!(what, Happens::Replaced | Happens::Comes) {
+        for _ in &some {
+            news.work.insert(add_request(full, *born));
+            *born += 1;
         }
-        stays
-    });
-    for _ in &gone {
-        news.work.insert(add_request(full, *born));
-        *born += 1;
     }
-    news.work.extend(gone);
+    match what {
+        Happens::Comes => return news,
+        Happens::GoesOn => {
+            for work in &some {
+                let demand = full.demand.get_mut(work).expect("it is there");
+                demand.remaining_tasks -= 1;
+            }
+        }
+        Happens::Ends | Happens::Replaced => {
+            for work in &some {
+                full.demand.remove(work);
+            }
+            full.allocations.retain(|id, it| {
+                let stays = full.demand.contains_key(&it.work);
+                if !stays {
+                    news.allocations.insert(id.clone());
+                }
+                stays
+            });
+        }
+    }
+    news.work.extend(some);
     news
 }
 

@@ -270,12 +270,16 @@ fn change_work(world: &mut World, draw: &mut Draw) {
     let Some(demand) = world.snapshot.demand.values_mut().nth(at) else {
         return;
     };
-    match draw.below(6) {
+    match draw.below(10) {
         0 => demand.max_processes = draw.below(9),
         1 => demand.remaining_tasks = draw.below(30),
         2 => demand.task_ms = Some(draw.below(9_000)),
         3 => demand.completing = true,
         4 => demand.keeps_what_it_holds = !demand.keeps_what_it_holds,
+        5 => demand.class = Some(draw.pick(&CLASSES).into()),
+        6 => demand.managed = !demand.managed,
+        7 => demand.service = draw.one_in(2).then(|| "svc".parse().unwrap()),
+        8 => demand.machines = ["n00", "n01", "n07"].map(node_name).into(),
         _ => demand.size.memory_bytes = (1 + draw.below(6)) * GIB,
     }
 }

@@ -166,10 +166,12 @@ impl Register {
             match (work.at, work.said) {
                 (Some(at), Some(demand)) => {
                     self.leave_class(at);
-                    self.set_work(snapshot, at, (id, demand));
+                    let before = self.set_work(snapshot, at, (id, demand));
                     self.touched.push(at);
                     stirred.requests.insert(at);
-                    stirred.moved.insert(at);
+                    if !self.requests[at].stands_as(&before) {
+                        stirred.moved.insert(at);
+                    }
                 }
                 (None, Some(demand)) => {
                     let at = self.new_work(snapshot, (id, demand));
@@ -188,15 +190,17 @@ impl Register {
         }
     }
 
-    fn set_work(&mut self, snapshot: &Snapshot, at: usize, work: (&WorkId, &Demand)) {
+    /// Answers what was known of it.
+    fn set_work(&mut self, snapshot: &Snapshot, at: usize, work: (&WorkId, &Demand)) -> Asked {
         let held = std::mem::take(&mut self.requests[at].held);
         let mut asked = self.asked(snapshot, work, !held.is_empty());
         asked.held = held;
         self.leave_group(at);
-        self.requests[at] = asked;
+        let before = std::mem::replace(&mut self.requests[at], asked);
         self.join_group(at);
         self.note_avoiding(at);
         self.join_class(at);
+        before
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
@@ -415,8 +419,51 @@ impl Asked {
         (self.submitted_at.unix_ms(), std::cmp::Reverse(self.order))
     }
 
+    /// What it holds says the same of its nodes as before: mostly it is only further on with its
+    /// tasks.
+    fn stands_as(&self, before: &Self) -> bool {
+        let rules = |asked: &Self| (asked.class, asked.kind, asked.managed, asked.user_at);
+        let size = |asked: &Self| (asked.order, asked.shape);
+        rules(self) == rules(before)
+            && size(self) == size(before)
+            && self.wishes().service == before.wishes().service
+    }
+
     /// Of a service: where its class may not be any more, it leaves.
     pub fn is_instance(&self) -> bool {
         self.kind == WorkKind::Service && !self.managed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{
+        FairShare, News, Planner, Rounds,
+        world::{World, work_id},
+    };
+
+    /// what is held is of the service that its work is said to be of now.
+    #[test]
+    fn a_share_is_of_the_service_that_its_work_was_said_to_be_of_last() {
+        let mut world = World::new().nodes(&[4, 4]);
+        world.service("svc_x.0", "a", 1);
+        let mut rounds = Rounds::default();
+        let plan = rounds.decide(&world.snapshot, &News::everything()).plan;
+        world.carry_out(&plan);
+        let news = News {
+            allocations: world.snapshot.allocations.keys().cloned().collect(),
+            ..News::default()
+        };
+        rounds.decide(&world.snapshot, &news);
+        let news = News {
+            work: ["svc_x.0", "svc_x.1"].map(work_id).into(),
+            ..News::default()
+        };
+        for id in &news.work {
+            world.service(id.as_str(), "a", 1).service = Some(work_id("svc_x"));
+        }
+        let plan = rounds.decide(&world.snapshot, &news).plan;
+        assert_eq!(plan.grants[0].node.as_str(), "n01");
+        assert_eq!(plan.grants, FairShare.schedule(&world.snapshot).grants);
     }
 }
