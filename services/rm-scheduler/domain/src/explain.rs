@@ -41,6 +41,8 @@ pub(crate) struct Explainer {
     nearest: FxHashMap<Shape, Option<Near>>,
     smaller: FxHashMap<Shape, Option<u64>>,
     never: FxHashMap<Shape, Option<Reason>>,
+    /// By class.
+    rivals: FxHashMap<usize, bool>,
 }
 
 impl Explainer {
@@ -126,7 +128,10 @@ impl Explainer {
                 Some(near) if near.lacking > 0 => free_room(books, near),
                 _ => Unblock::AddNode { quanta: order },
             },
-            Reason::ZeroShare => Unblock::RaiseShare { quanta: order },
+            Reason::ZeroShare if self.has_rivals(books, at) => {
+                Unblock::RaiseShare { quanta: order }
+            }
+            Reason::ZeroShare => Unblock::AddNode { quanta: order },
             Reason::WaitingForPreemption if request.coming > 0 => Unblock::Wait {
                 leaving_processes: request.coming,
             },
@@ -164,6 +169,22 @@ impl Explainer {
         }
         let known = self.nearest.entry(shape(books, at));
         *known.or_insert_with(|| nearest_alike(books, at).map(near))
+    }
+
+    /// Weights divide among classes of one priority: a class that the policy gives no other
+    /// beside it has all there is for it already, whatever its weight.
+    fn has_rivals(&mut self, books: &Books, at: usize) -> bool {
+        let Some(class) = books.requests[at].class else {
+            return false;
+        };
+        let group = |class: usize| {
+            let book = &books.classes[class];
+            let tree = book.pool.map(|pool| books.forest.root(pool));
+            (tree, book.class.policy, book.class.priority)
+        };
+        let others = || (0..books.classes.len()).filter(|other| *other != class);
+        let known = self.rivals.entry(class);
+        *known.or_insert_with(|| others().any(|other| group(other) == group(class)))
     }
 
     fn smaller(&mut self, books: &Books, at: usize) -> Option<u64> {
@@ -254,6 +275,8 @@ fn blocked(books: &Books, at: usize) -> Option<hayward_vocabulary::NodeName> {
 mod tests {
     use crate::{
         plan::{Reason, Unblock},
+        settings::Settings,
+        snapshot::Policy,
         world::{GIB, World, node_name},
     };
 
@@ -276,6 +299,32 @@ mod tests {
         assert_eq!(plan.verdicts["later"].reason, Reason::InsufficientResources);
         let (node, quanta) = (node_name("n00"), 1);
         assert_eq!(unblock("later"), Unblock::FreeRoom { node, quanta });
+    }
+
+    /// What is said against `zero_share` helps: the weight where there is somebody to weigh
+    /// against, room where there is not.
+    #[test]
+    fn whoever_is_due_nothing_is_told_what_gives_a_share() {
+        for (beside, helps) in [
+            (10, Unblock::RaiseShare { quanta: 2 }),
+            (5, Unblock::AddNode { quanta: 2 }),
+        ] {
+            let mut world = World::eager().nodes(&[4]);
+            world.snapshot.tunables.settings = Settings::reference();
+            world.class("heavy", (Policy::FairShare, beside, 100), "default");
+            world.job_in("heavy", "has", "a", 2).max_processes = 2;
+            world.job("lacks", "b", 2);
+            world.snapshot.classes.get_mut("fair").unwrap().weight = 1;
+            world.step();
+            let plan = world.step();
+            assert_eq!(plan.verdicts["lacks"].reason, Reason::ZeroShare);
+            assert_eq!(plan.verdicts["lacks"].unblock.as_ref(), Some(&helps));
+            match helps {
+                Unblock::AddNode { quanta } => world.node_in("default", "n01", quanta),
+                _ => world.snapshot.classes.get_mut("fair").unwrap().weight = 100,
+            }
+            assert!(world.current("lacks", 3).contains(&1), "{helps:?}");
+        }
     }
 
     #[test]
