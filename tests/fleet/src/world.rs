@@ -1,10 +1,12 @@
 //! A fleet of separate processes.
 
+mod pace;
+mod running;
+mod start;
+
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::Child;
 use std::time::Duration;
 
 use hayward::fleet::Ports;
@@ -13,79 +15,10 @@ use hayward_node_status_api::NodeList;
 use hayward_postgres::Schema;
 use hayward_service::{Client, Keys, TokenSource};
 use hayward_testkit::{TestServer, until, until_within};
-use hayward_vocabulary::NodeName;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
-use crate::island::Island;
-use crate::processes;
 use crate::program::hayward;
 
-/// How an agent is run.
-#[derive(Debug, Clone)]
-pub struct Agent {
-    pub runtime: &'static str,
-    pub memory_bytes: u64,
-    /// Instead of the program that supervises containers. One that is not there breaks the
-    /// machine: it heartbeats well, and every launch fails for `runtime_down`.
-    pub helper: Option<&'static str>,
-}
-
-impl Default for Agent {
-    fn default() -> Self {
-        Self {
-            runtime: "process",
-            memory_bytes: 4 << 30,
-            helper: None,
-        }
-    }
-}
-
-/// How soon things are noticed, in milliseconds.
-#[derive(Debug, Clone, Copy)]
-pub struct Pace {
-    /// A writer's lease: short, so that a killed leader is followed soon.
-    pub lease: u64,
-    pub heartbeat: u64,
-    pub suspect: u64,
-    pub lost: u64,
-    /// Running so long shows that a machine works.
-    pub worked: u64,
-}
-
-impl Default for Pace {
-    fn default() -> Self {
-        Self {
-            lease: 1_000,
-            heartbeat: 300,
-            suspect: 1_500,
-            lost: 4_000,
-            worked: 1_000,
-        }
-    }
-}
-
-impl Pace {
-    /// For stories in which no node is to be given up, however busy this machine is.
-    pub fn patient() -> Self {
-        Self {
-            suspect: 20_000,
-            lost: 60_000,
-            ..Self::default()
-        }
-    }
-
-    /// For more processes and agents than this machine serves at the pace of the others.
-    pub fn crowded() -> Self {
-        Self {
-            lease: 5_000,
-            heartbeat: 2_000,
-            suspect: 15_000,
-            lost: 60_000,
-            ..Self::default()
-        }
-    }
-}
+pub use pace::{Agent, Pace};
 
 /// From where services can be reached.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -235,201 +168,6 @@ impl World {
         world
     }
 
-    pub fn start_service(&mut self, name: &str) {
-        let port = self
-            .url(name)
-            .rsplit(':')
-            .next()
-            .expect("a port")
-            .to_owned();
-        self.start_replica(name, name, &port);
-    }
-
-    /// A second process of a service, known as `alias`, on a port of its own.
-    pub fn start_second(&mut self, name: &str, alias: &str) -> String {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = listener.local_addr().expect("an address").port();
-        drop(listener);
-        self.start_replica(name, alias, &port.to_string());
-        format!("http://127.0.0.1:{port}")
-    }
-
-    fn start_replica(&mut self, name: &str, alias: &str, port: &str) {
-        let schema = prepare::SERVICES
-            .iter()
-            .find(|(service, _)| *service == name);
-        let role = schema.expect("a service").1.name;
-        let mut command = self.command(alias);
-        command
-            .args(["run", name])
-            .env("HAYWARD_LISTEN", format!("{}:{port}", self.interface()))
-            .env(
-                "HAYWARD_ALLOW_INSECURE",
-                (self.door == Door::Open).to_string(),
-            )
-            .env("HAYWARD_DATABASE_URL", &self.databases[role])
-            .env("HAYWARD_KEYS", self.keys.dir())
-            .env("HAYWARD_LEASE_MS", self.pace.lease.to_string());
-        if self.door == Door::Locked {
-            let tls = self.keys.dir().join("tls");
-            command
-                .env("HAYWARD_TLS_CERTIFICATE", tls.join(format!("{name}.pem")))
-                .env("HAYWARD_TLS_KEY", tls.join(format!("{name}.key")));
-        }
-        if name == "node-status" {
-            command
-                .env("HAYWARD_HEARTBEAT_MS", self.pace.heartbeat.to_string())
-                .env("HAYWARD_SUSPECT_MS", self.pace.suspect.to_string())
-                .env("HAYWARD_LOST_MS", self.pace.lost.to_string());
-        }
-        if name == "rm-scheduler" {
-            command.env("HAYWARD_WORKED_MS", self.pace.worked.to_string());
-        }
-        self.spawn(alias, command);
-    }
-
-    fn interface(&self) -> Ipv4Addr {
-        match self.door {
-            Door::Loopback => Ipv4Addr::LOCALHOST,
-            Door::Open | Door::Locked => Ipv4Addr::UNSPECIFIED,
-        }
-    }
-
-    pub fn start_agent(&mut self, node: &str, agent: &Agent) {
-        let command = self.command(node);
-        self.run_agent(node, agent, command);
-    }
-
-    /// An agent whose machine can be cut off.
-    pub fn start_agent_on(&mut self, island: &Island, node: &str, agent: &Agent) {
-        let here = self.command(node);
-        let mut command = island.around(&self.program);
-        command.env_clear();
-        for (name, value) in here.get_envs() {
-            let value = value.unwrap_or_default().to_string_lossy();
-            command.env(name, value.replace("127.0.0.1", &island.host()));
-        }
-        command
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(self.log_file(node));
-        self.run_agent(node, agent, command);
-    }
-
-    fn run_agent(&mut self, node: &str, agent: &Agent, mut command: Command) {
-        let name = NodeName::new(node).expect("a node name");
-        let token = prepare::agent_token(&self.keys, &name).expect("a token");
-        let state = self.folder(node);
-        std::fs::create_dir_all(&state).expect("a folder");
-        command
-            .args(["node-agent", "agent"])
-            .env("HAYWARD_NODE", node)
-            .env("HAYWARD_TOKEN_FILE", token)
-            .env("HAYWARD_STATE_DIR", state)
-            .env("HAYWARD_RUNTIME", agent.runtime)
-            .env("HAYWARD_MEMORY_BYTES", agent.memory_bytes.to_string());
-        if let Some(helper) = agent.helper {
-            // As a flag: this program gives one itself, and the last one wins.
-            command.args(["--command", &format!("[{helper:?}]")]);
-        }
-        self.spawn(node, command);
-    }
-
-    /// One process with many agents on pretended machines of one quantum each.
-    pub fn start_simulated(&mut self, prefix: &str, count: u32) {
-        for number in 1..=count {
-            let node = NodeName::new(format!("{prefix}-{number:04}")).expect("a node name");
-            prepare::agent_token(&self.keys, &node).expect("a token");
-        }
-        let alias = format!("node-{prefix}");
-        let mut command = self.command(&alias);
-        command
-            .args(["node-agent", "agent"])
-            .env("HAYWARD_NODE", prefix)
-            .env("HAYWARD_KEYS", self.keys.dir())
-            .env("HAYWARD_SIMULATE", count.to_string())
-            .env("HAYWARD_SIMULATED_TASK_MS", "2000")
-            .env("HAYWARD_MEMORY_BYTES", (1_u64 << 30).to_string());
-        self.spawn(&alias, command);
-    }
-
-    /// A command with the addresses of the fleet and nothing of this process' own settings.
-    pub fn command(&self, alias: &str) -> Command {
-        let mut command = Command::new(&self.program);
-        let kept =
-            std::env::vars_os().filter(|(name, _)| !name.to_string_lossy().starts_with("HAYWARD_"));
-        command
-            .env_clear()
-            .envs(kept)
-            .envs(self.environment.iter().cloned())
-            .env("HAYWARD_JOB_CONVERTER_URL", &self.addresses.job_converter)
-            .env("HAYWARD_NODE_STATUS_URL", &self.addresses.node_status)
-            .env(
-                "HAYWARD_CONTAINER_MANAGER_URL",
-                &self.addresses.container_manager,
-            )
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(self.log_file(alias));
-        if alias.starts_with("node-") && !alias.starts_with("node-status") {
-            return command;
-        }
-        command
-            .env("HAYWARD_RM_SCHEDULER_URL", &self.addresses.rm_scheduler)
-            .env("HAYWARD_BLOCKLIST_URL", &self.addresses.blocklist);
-        command
-    }
-
-    fn log_file(&self, alias: &str) -> File {
-        let path = self.dir.path().join(format!("{alias}.log"));
-        let mut options = std::fs::OpenOptions::new();
-        let log = options.append(true).create(true).open(path);
-        log.expect("a log file")
-    }
-
-    pub fn spawn(&mut self, alias: &str, mut command: Command) {
-        let child = command
-            .spawn()
-            .unwrap_or_else(|error| panic!("cannot start {alias}: {error}"));
-        self.processes.insert(alias.to_owned(), child);
-    }
-
-    /// Stops a process in its tracks, or lets it go on.
-    pub fn signal(&self, alias: &str, signal: Signal) {
-        let child = self.processes.get(alias);
-        let child = child.unwrap_or_else(|| panic!("no {alias}"));
-        let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), signal).expect("signalled");
-    }
-
-    /// `kill -9`, and waits until the process is gone.
-    pub fn kill(&mut self, alias: &str) {
-        let mut child = self
-            .processes
-            .remove(alias)
-            .unwrap_or_else(|| panic!("no {alias}"));
-        child.kill().expect("killed");
-        child.wait().expect("gone");
-    }
-
-    /// Asks a process to end, and waits until it is gone.
-    pub fn terminate(&mut self, alias: &str) {
-        let mut child = self
-            .processes
-            .remove(alias)
-            .unwrap_or_else(|| panic!("no {alias}"));
-        let pid = i32::try_from(child.id()).expect("a process id");
-        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("asked");
-        child.wait().expect("gone");
-    }
-
-    /// How a process ended that nobody killed; none while it runs.
-    pub fn ended(&mut self, alias: &str) -> Option<ExitStatus> {
-        let child = self.processes.get_mut(alias);
-        let child = child.unwrap_or_else(|| panic!("no {alias}"));
-        child.try_wait().expect("a process of ours")
-    }
-
     /// The address of its database as the administrator.
     pub fn admin_url(&self) -> String {
         let role = prepare::SERVICES[0].1.name;
@@ -447,6 +185,11 @@ impl World {
     pub fn database(&self, role: &str) -> &str {
         let url = self.databases.get(role);
         url.unwrap_or_else(|| panic!("no role {role}"))
+    }
+
+    /// What the agent of a node keeps.
+    fn folder(&self, node: &str) -> PathBuf {
+        self.dir.path().join("agents").join(node)
     }
 
     /// A client of one service with the token of that name.
@@ -481,72 +224,5 @@ impl World {
             (ready >= count).then_some(())
         })
         .await;
-    }
-}
-
-impl Drop for World {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            for entry in std::fs::read_dir(self.dir.path())
-                .into_iter()
-                .flatten()
-                .flatten()
-            {
-                let path = entry.path();
-                if path.extension().is_some_and(|kind| kind == "log") {
-                    let text = std::fs::read_to_string(&path).unwrap_or_default();
-                    let lines: Vec<&str> = text.lines().rev().take(15).collect();
-                    eprintln!("--- the end of {}", path.display());
-                    lines.iter().rev().for_each(|line| eprintln!("{line}"));
-                }
-            }
-        }
-        // Agents first, so that nothing is started any more; then what they started.
-        let agents: Vec<String> = self
-            .processes
-            .keys()
-            .filter(|alias| alias.starts_with("node-") && *alias != "node-status")
-            .cloned()
-            .collect();
-        for alias in agents {
-            self.kill(&alias);
-        }
-        self.end_containers();
-        for child in self.processes.values_mut() {
-            drop(child.kill());
-            drop(child.wait());
-        }
-    }
-}
-
-impl World {
-    /// A machine that is gone: its agent and everything the agent started, all at once.
-    pub fn lose(&mut self, node: &str) {
-        self.kill(node);
-        for pid in processes::supervised(&self.folder(node)) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
-        }
-    }
-
-    /// How many processes with this word in their arguments really run in the containers of a node;
-    /// with the empty word, all of them.
-    pub fn alive(&self, node: &str, word: &str) -> usize {
-        processes::count(&self.folder(node), word)
-    }
-
-    /// The same on all nodes.
-    pub fn alive_anywhere(&self, word: &str) -> usize {
-        processes::count(self.dir.path(), word)
-    }
-
-    fn folder(&self, node: &str) -> PathBuf {
-        self.dir.path().join("agents").join(node)
-    }
-
-    /// Asks the supervisors of this world's containers to end what they supervise.
-    fn end_containers(&self) {
-        for pid in processes::supervisors(self.dir.path()) {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
-        }
     }
 }

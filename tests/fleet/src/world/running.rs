@@ -1,0 +1,115 @@
+//! What runs of a fleet, and how it ends.
+
+use std::process::{Command, ExitStatus};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::World;
+use crate::processes;
+
+impl World {
+    pub fn spawn(&mut self, alias: &str, mut command: Command) {
+        let child = command
+            .spawn()
+            .unwrap_or_else(|error| panic!("cannot start {alias}: {error}"));
+        self.processes.insert(alias.to_owned(), child);
+    }
+
+    /// Stops a process in its tracks, or lets it go on.
+    pub fn signal(&self, alias: &str, signal: Signal) {
+        let child = self.processes.get(alias);
+        let child = child.unwrap_or_else(|| panic!("no {alias}"));
+        let pid = i32::try_from(child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), signal).expect("signalled");
+    }
+
+    /// `kill -9`, and waits until the process is gone.
+    pub fn kill(&mut self, alias: &str) {
+        let mut child = self
+            .processes
+            .remove(alias)
+            .unwrap_or_else(|| panic!("no {alias}"));
+        child.kill().expect("killed");
+        child.wait().expect("gone");
+    }
+
+    /// Asks a process to end, and waits until it is gone.
+    pub fn terminate(&mut self, alias: &str) {
+        let mut child = self
+            .processes
+            .remove(alias)
+            .unwrap_or_else(|| panic!("no {alias}"));
+        let pid = i32::try_from(child.id()).expect("a process id");
+        kill(Pid::from_raw(pid), Signal::SIGTERM).expect("asked");
+        child.wait().expect("gone");
+    }
+
+    /// How a process ended that nobody killed; none while it runs.
+    pub fn ended(&mut self, alias: &str) -> Option<ExitStatus> {
+        let child = self.processes.get_mut(alias);
+        let child = child.unwrap_or_else(|| panic!("no {alias}"));
+        child.try_wait().expect("a process of ours")
+    }
+
+    /// A machine that is gone: its agent and everything the agent started, all at once.
+    pub fn lose(&mut self, node: &str) {
+        self.kill(node);
+        for pid in processes::supervised(&self.folder(node)) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
+
+    /// How many processes with this word in their arguments really run in the containers of a node;
+    /// with the empty word, all of them.
+    pub fn alive(&self, node: &str, word: &str) -> usize {
+        processes::count(&self.folder(node), word)
+    }
+
+    /// The same on all nodes.
+    pub fn alive_anywhere(&self, word: &str) -> usize {
+        processes::count(self.dir.path(), word)
+    }
+
+    /// Asks the supervisors of this world's containers to end what they supervise.
+    fn end_containers(&self) {
+        for pid in processes::supervisors(self.dir.path()) {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            for entry in std::fs::read_dir(self.dir.path())
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
+                let path = entry.path();
+                if path.extension().is_some_and(|kind| kind == "log") {
+                    let text = std::fs::read_to_string(&path).unwrap_or_default();
+                    let lines: Vec<&str> = text.lines().rev().take(15).collect();
+                    eprintln!("--- the end of {}", path.display());
+                    lines.iter().rev().for_each(|line| eprintln!("{line}"));
+                }
+            }
+        }
+        // Agents first, so that nothing is started any more; then what they started.
+        let agents: Vec<String> = self
+            .processes
+            .keys()
+            .filter(|alias| alias.starts_with("node-") && *alias != "node-status")
+            .cloned()
+            .collect();
+        for alias in agents {
+            self.kill(&alias);
+        }
+        self.end_containers();
+        for child in self.processes.values_mut() {
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}
