@@ -28,7 +28,7 @@ use super::asks_to_wait;
 use super::lasting::Lasting;
 use super::metered::metered;
 use super::strangers::Visitor;
-use super::turns::{Place, Turns, Usual};
+use super::turns::{Arrival, Place, Turns, Usual, besides};
 use crate::auth::{Caller, Principal};
 use crate::limits::{Limits, lasts};
 use crate::problem::{Code, Problem};
@@ -227,6 +227,7 @@ pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
     } else {
         Kind::Request
     };
+    let besides = besides(request.extensions().get::<Arrival>());
     let admitted = callers.admit(&who, kind).and_then(|held| {
         let within = tenant.map_or(Ok(()), |it| callers.admit_tenant(it.name.as_str()));
         within.map(|()| held)
@@ -235,7 +236,7 @@ pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
         Ok(held) => {
             let place = held.turn().await;
             let (answer, spent) = metered(next.run(request)).await;
-            held.took(place, spent);
+            held.took(place, spent + besides);
             if streams {
                 // It is under way until its last byte.
                 return answer.map(|body| Body::new(Lasting { body, _kept: held }));
@@ -244,7 +245,8 @@ pub(super) async fn counted(callers: Arc<Callers>, request: Request, next: Next)
             answer
         }
         Err(problem) => {
-            let (turn, _) = callers.turns.stand(&who, Usual::REFUSED, Instant::now());
+            let usual = Usual::refused(besides);
+            let (turn, _) = callers.turns.stand(&who, usual, Instant::now());
             tokio::time::sleep(turn.clamp(REFUSED, LONGEST)).await;
             problem.into_response()
         }

@@ -10,6 +10,7 @@ use axum::extract::ConnectInfo;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
@@ -20,8 +21,10 @@ use tower::ServiceExt as _;
 use super::arrivals::Arrivals;
 use super::crowd::Crowd;
 use super::lasting::Lasting;
+use super::metered::metered;
 use super::pace::{Pace, Paced, Phase};
 use super::strangers::{Strangers, Visitor};
+use super::turns::Arrival;
 use crate::limits::Limits;
 use crate::shutdown::Shutdown;
 
@@ -140,11 +143,13 @@ impl Guest {
         // Small answers go out at once; where this fails they go out a little later.
         let _ = stream.set_nodelay(true);
         let Some(tls) = tls else {
-            return self.converse(router, stream).await;
+            let arrival = Arrival::new(Duration::ZERO);
+            return self.converse(router, stream, arrival).await;
         };
-        if let Some(stream) = self.shaken(&tls, stream).await {
+        let (stream, handshake) = metered(self.shaken(&tls, stream)).await;
+        if let Some(stream) = stream {
             self.pace.enter(Phase::Idle);
-            self.converse(router, stream).await;
+            self.converse(router, stream, Arrival::new(handshake)).await;
         }
     }
 
@@ -165,8 +170,12 @@ impl Guest {
         None
     }
 
-    async fn converse<S: AsyncRead + AsyncWrite + Unpin>(&self, router: Router, stream: S) {
+    async fn converse<S>(&self, router: Router, stream: S, arrival: Arrival)
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
         let (peer, limits) = (self.peer, &self.house.limits);
+        let arrival = Mutex::new(Some(arrival));
         let io = TokioIo::new(Paced {
             stream,
             pace: Arc::clone(&self.pace),
@@ -176,6 +185,9 @@ impl Guest {
             let mut request = request.map(Body::new);
             request.extensions_mut().insert(ConnectInfo(peer));
             request.extensions_mut().insert(Arc::clone(&self.visitor));
+            if let Some(arrival) = arrival.lock().take() {
+                request.extensions_mut().insert(arrival);
+            }
             let answer = router.clone().oneshot(request);
             async move {
                 let answer = answer.await?;

@@ -22,8 +22,11 @@ use crate::limits::Limits;
 
 /// So much may be taken at once.
 const BURST: Duration = Duration::from_millis(20);
-/// What a request takes besides its handler: its connection, its head, its answer.
+/// What a request takes besides its handler: its head and its answer.
 const BESIDES: Duration = Duration::from_micros(50);
+/// What a connection takes to be let in, and to end. Who comes anew with each request mostly
+/// takes this.
+const LET_IN: Duration = Duration::from_micros(150);
 /// What a request of somebody probably takes of whom nothing is known.
 const UNKNOWN: Duration = Duration::from_micros(100);
 /// The clock of the runtime has milliseconds; who is due within one is due.
@@ -60,6 +63,22 @@ impl Lines {
     }
 }
 
+/// What was spent on letting a connection in. Its first request owes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Arrival(Duration);
+
+impl Arrival {
+    /// With what the handshake took.
+    pub(super) fn new(handshake: Duration) -> Self {
+        Self(LET_IN + handshake)
+    }
+}
+
+/// What a request takes outside its handler.
+pub(super) fn besides(arrival: Option<&Arrival>) -> Duration {
+    arrival.map_or(BESIDES, |Arrival(let_in)| BESIDES + *let_in)
+}
+
 /// What a place in a line is made for; none where there is no line.
 pub(super) type Place = Option<Usual>;
 
@@ -74,11 +93,13 @@ impl Default for Usual {
 }
 
 impl Usual {
-    /// Who was refused had no handler.
-    pub(super) const REFUSED: Self = Self(BESIDES);
+    /// Who was refused had no handler, so it is this alone.
+    pub(super) fn refused(besides: Duration) -> Self {
+        Self(besides)
+    }
 
     pub(super) fn learn(&mut self, spent: Duration) {
-        self.0 = (self.0 * 7 + spent + BESIDES) / 8;
+        self.0 = (self.0 * 7 + spent) / 8;
     }
 }
 
@@ -116,12 +137,12 @@ impl Turns {
         (wait, Some(usual))
     }
 
-    /// It took so much.
+    /// It took so much, with what it took outside its handler.
     pub(super) fn took(&self, who: &Arc<str>, place: Place, spent: Duration, now: Instant) {
         let (Some(share), Some(usual)) = (self.share, place) else {
             return;
         };
-        let (expected, took) = (paid(usual.0, share), paid(spent + BESIDES, share));
+        let (expected, took) = (paid(usual.0, share), paid(spent, share));
         let debts = &mut self.lines.lock().debts;
         debts.add(who, took.saturating_sub(expected), now);
         debts.give_back(who, expected.saturating_sub(took));
@@ -184,6 +205,28 @@ mod tests {
             assert!(taken <= MS * 130 && taken >= MS * 60, "{what}");
             assert!(crowd <= most, "{what}");
         }
+    }
+
+    /// Refusals are cheap, connections are not: who is refused on a new one each time is held to
+    /// the same share.
+    #[test]
+    fn g13_f40_who_comes_anew_with_each_request_pays_for_coming() {
+        let refused = |besides| {
+            let (turns, who, mut now) = (turns(), Arc::from("ann"), Instant::now());
+            let (began, mut count) = (now, 0);
+            while now < began + MS * 1_000 {
+                let (wait, _) = turns.stand(&who, Usual::refused(besides), now);
+                now += wait;
+                count += 1;
+            }
+            count
+        };
+        let (stays, comes) = (
+            refused(besides(None)),
+            refused(besides(Some(&Arrival::new(MS)))),
+        );
+        assert!((4_500..6_000).contains(&stays), "{stays}");
+        assert!((200..300).contains(&comes), "{comes}");
     }
 
     #[test]
