@@ -24,10 +24,7 @@ fn main() -> ExitCode {
     if let Command::Healthcheck(arguments) = &cli.command {
         return ended(healthcheck::run(arguments).map(|()| ExitCode::SUCCESS));
     }
-    let runtime = match tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-    {
+    let runtime = match hayward_service::runtime() {
         Ok(runtime) => runtime,
         Err(error) => return ended(Err(error.into())),
     };

@@ -3,8 +3,11 @@
 use hayward_service::shutdown::Shutdown;
 use hayward_service::{client, settings, telemetry};
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    hayward_service::runtime()?.block_on(run())
+}
+
+async fn run() -> anyhow::Result<()> {
     client::install_crypto();
     let settings: hayward_node_status::Settings =
         settings::load("node-status", std::env::args_os().skip(1))?;

@@ -3,8 +3,11 @@
 use hayward_rm_scheduler::{NAME, Settings, start};
 use hayward_service::{Shutdown, client, settings, telemetry};
 
-#[tokio::main]
-async fn main() -> anyhow::Result<()> {
+fn main() -> anyhow::Result<()> {
+    hayward_service::runtime()?.block_on(run())
+}
+
+async fn run() -> anyhow::Result<()> {
     client::install_crypto();
     let settings: Settings = settings::load(NAME, std::env::args_os().skip(1))?;
     let telemetry = telemetry::init(NAME, &settings.frame)?;
