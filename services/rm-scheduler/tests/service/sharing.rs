@@ -8,7 +8,7 @@ use hayward_rm_scheduler_api::{VacateReason, WaitReason};
 use hayward_testkit::until;
 
 use super::neighbours::{block, job, node, reservation, service};
-use super::world::{World, of, stays};
+use super::world::{Allocations, World, of, stays};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_user_gets_half_once_the_first_has_left_it() {
@@ -240,7 +240,12 @@ async fn shares_add_up_from_capacity_to_each_job_while_nodes_are_marked_and_lost
     let mut low = job("job_s", "dee");
     (low.class, low.max_processes) = (Some("low".into()), 7);
     world.around.ask(&low);
-    let all = world.until("all of it", |all| all.len() > 11).await;
+    // How much each has depends on whether it was heard of in one round.
+    let has = |all: &Allocations, work: &str| all.values().any(|it| it.work.as_str() == work);
+    let each = |all: &Allocations| ["svc_a.0", "job_l", "job_s"].map(|work| has(all, work));
+    let all = world
+        .until("some of each", |all| each(all) == [true; 3])
+        .await;
     for entry in all.values() {
         world.report(entry, ContainerState::Running);
     }
