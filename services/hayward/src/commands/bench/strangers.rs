@@ -104,10 +104,13 @@ impl Seen {
         self.did += other.did;
     }
 
-    /// Of each habit, here and there.
+    /// Of each habit, here and there; and of all they did, which is what G13 speaks of.
     fn p99s(&self, there: &Self) -> anyhow::Result<Vec<(f64, f64)>> {
         let both = self.took.iter().zip(&there.took);
-        both.map(|(here, there)| Ok((p99(&mut here.clone())?, p99(&mut there.clone())?)))
+        let each = both.map(|(here, there)| (here.clone(), there.clone()));
+        let all = (self.took.concat(), there.took.concat());
+        each.chain([all])
+            .map(|(mut here, mut there)| Ok((p99(&mut here)?, p99(&mut there)?)))
             .collect()
     }
 }
@@ -143,9 +146,12 @@ impl Stand {
             without.add(&before);
             before = after;
         }
-        for (number, habit) in self.habits.iter().enumerate() {
+        let each = self.habits.iter().map(|habit| habit.what);
+        // Where they do one thing, that is all.
+        let all = (self.habits.len() > 1).then_some("all they ask");
+        for (number, what) in each.chain(all).enumerate() {
             let mut each: Vec<_> = rounds.iter().map(|round| round[number]).collect();
-            self.tell(habit, &strangers, &mut each, report);
+            self.tell(what, &strangers, &mut each, report);
         }
         self.tell_cost(&with, &without, report);
         Ok(())
@@ -155,7 +161,7 @@ impl Stand {
     /// says as much of this machine's other business.
     fn tell(
         &self,
-        habit: &Habit,
+        habit: &str,
         strangers: &Strangers,
         rounds: &mut [(f64, f64)],
         report: &mut Report,
@@ -166,12 +172,7 @@ impl Stand {
             return;
         };
         let spread = format!("alone; {:.1} to {:.1}", ratio(least), ratio(most));
-        let what = format!(
-            "{}: p99 of {}, beside {}",
-            self.load,
-            habit.what,
-            strangers.name()
-        );
+        let what = format!("{}: p99 of {habit}, beside {}", self.load, strangers.name());
         report.times(&what, rounds[rounds.len() / 2], &spread);
     }
 
