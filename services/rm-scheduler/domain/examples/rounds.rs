@@ -3,7 +3,8 @@
 //!
 //! Fleets of one shape and growing size: the round that fills them, the round after one in a
 //! hundred pieces of work was replaced in a fleet at rest, that round once more without news, which
-//! has to find the same again, and one without news once the fleet has come to rest; beside them a
+//! has to find the same again, rounds after news of one node, one without news once the fleet has
+//! come to rest, and those after which one in a hundred only goes on, comes or ends; beside them a
 //! naive best fit over the same requests in the same run. Times are of all processors together, so
 //! that neighbours on the machine count little; the time that passed is printed beside them. What a
 //! first round says of all work is put into words by whoever reads it, so that is timed by itself.

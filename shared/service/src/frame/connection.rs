@@ -245,3 +245,54 @@ impl Drop for Busy {
         self.visitor.falls_silent();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+
+    use axum::extract::Request;
+    use axum::routing::get;
+
+    use super::*;
+
+    const WORDS: [&str; 2] = ["comes", "stays"];
+
+    /// The last word of the answer on this connection.
+    fn ask(line: &mut std::net::TcpStream) -> &'static str {
+        line.write_all(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+            .unwrap();
+        let mut answer = Vec::new();
+        loop {
+            let mut some = [0; 1_024];
+            let read = line.read(&mut some).unwrap();
+            assert!(read > 0, "it hung up");
+            answer.extend_from_slice(&some[..read]);
+            let word = WORDS.iter().find(|it| answer.ends_with(it.as_bytes()));
+            if let Some(word) = word {
+                return word;
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn g13_the_first_request_of_a_connection_owes_its_coming() {
+        let who = |request: Request| async move {
+            let comes = request.extensions().get::<Arrival>().is_some();
+            WORDS[usize::from(!comes)]
+        };
+        let router = Router::new().route("/", get(who));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (limits, shutdown) = (Arc::new(Limits::default()), Shutdown::new());
+        let asked = tokio::task::spawn_blocking(move || {
+            let open = || std::net::TcpStream::connect(address).unwrap();
+            let (mut one, mut other) = (open(), open());
+            [ask(&mut one), ask(&mut one), ask(&mut other)]
+        });
+        let answers = tokio::select! {
+            () = serve(router, (listener, None), &limits, &shutdown) => unreachable!("it serves"),
+            asked = asked => asked.unwrap(),
+        };
+        assert_eq!(answers, ["comes", "stays", "comes"]);
+    }
+}

@@ -267,7 +267,7 @@ groups:
             .unwrap()
         };
         assert!(!is_answered(&view("not_yet_considered")));
-        assert!(is_answered(&view("no_capacity")));
+        assert!(is_answered(&view("insufficient_resources")));
     }
 
     #[test]
