@@ -56,10 +56,18 @@ impl Size {
     }
 
     /// Adds every dimension, stopping at the largest number there is.
+    #[inline]
     pub fn add(&mut self, other: &Self) {
         self.memory_bytes = self.memory_bytes.saturating_add(other.memory_bytes);
         self.cpu_milli = self.cpu_milli.saturating_add(other.cpu_milli);
         self.gpu_milli = self.gpu_milli.saturating_add(other.gpu_milli);
+        // Hardly any size has one.
+        if !other.extras.is_empty() {
+            self.add_extras(other);
+        }
+    }
+
+    fn add_extras(&mut self, other: &Self) {
         for (name, amount) in &other.extras {
             let mine = self.extras.entry(name.clone()).or_default();
             *mine = mine.saturating_add(*amount);
@@ -67,10 +75,17 @@ impl Size {
     }
 
     /// Takes every dimension away, stopping at zero: what is over-committed has no room.
+    #[inline]
     pub fn take(&mut self, other: &Self) {
         self.memory_bytes = self.memory_bytes.saturating_sub(other.memory_bytes);
         self.cpu_milli = self.cpu_milli.saturating_sub(other.cpu_milli);
         self.gpu_milli = self.gpu_milli.saturating_sub(other.gpu_milli);
+        if !other.extras.is_empty() {
+            self.take_extras(other);
+        }
+    }
+
+    fn take_extras(&mut self, other: &Self) {
         for (name, amount) in &other.extras {
             if let Some(mine) = self.extras.get_mut(name) {
                 *mine = mine.saturating_sub(*amount);

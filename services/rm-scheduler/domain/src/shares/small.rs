@@ -69,13 +69,15 @@ impl Small {
             tally.closed,
         ];
         let absent = [cap.initialization, cap.doubling, cap.prediction, cap.room];
-        let all = sure.map(Some).into_iter().chain(absent);
-        let mut numbers = [ABSENT; LEN];
-        for (number, place) in all.zip(&mut numbers) {
-            if let Some(number) = number {
-                *place = u32::try_from(number).ok().filter(|it| *it != ABSENT)?;
-            }
+        let mut all = sure.iter().chain(absent.iter().flatten());
+        if all.any(|number| *number >= u64::from(ABSENT)) {
+            return None;
         }
+        let small = |number: u64| u32::try_from(number).unwrap_or(ABSENT);
+        let mut numbers = [ABSENT; LEN];
+        let (here, maybe) = numbers.split_at_mut(sure.len());
+        here.copy_from_slice(&sure.map(small));
+        maybe.copy_from_slice(&absent.map(|number| number.map_or(ABSENT, small)));
         Some(Self { kind, numbers })
     }
 
