@@ -1,6 +1,7 @@
 //! Mending split room (section 12): counted work that no node can take because free room is spread
 //! in pieces. Churn is kept low by helping only up to a small threshold.
 
+mod candidates;
 mod exchange;
 mod hoards;
 mod prospects;
@@ -10,13 +11,13 @@ use rustc_hash::FxHashMap;
 
 use crate::{
     books::Books,
-    marks::Marks,
     orders::Holes,
     plan::Reason,
     snapshot::Policy,
     turns::{go_by_age, lacking_in_turn},
 };
 
+use candidates::Candidates;
 pub(crate) use exchange::exchange;
 pub(crate) use hoards::Hoards;
 pub(crate) use prospects::Prospects;
@@ -56,9 +57,11 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
         Some(_) => HELPED_IN_A_ROUND,
         None => usize::MAX,
     };
-    let spacious = spacious(books, tree, &actual);
+    let spacious = Spacious::of(books, tree, &actual);
+    let mut candidates = Candidates::default();
     for need in actual.into_iter().take(helped) {
-        let given = take::from_donors(books, &spacious, need.request, need.processes);
+        let means = (&spacious, &mut candidates);
+        let given = take::from_donors(books, means, (need.request, need.processes));
         //
         if books.requests[need.request].has() == 0 || given < need.processes {
             books.note_wait(need.request, Reason::WaitingForDefragmentation);
@@ -77,17 +80,34 @@ impl Books<'_> {
     }
 }
 
-/// Open nodes where enough room for any of them comes by itself.
-fn spacious(books: &Books, tree: usize, needs: &[Need]) -> Marks {
-    let orders = needs.iter().map(|need| books.requests[need.request].order);
-    let mut spacious = Marks::default();
-    if let Some(least) = orders.min() {
-        for pool in books.forest.subtree(tree) {
-            let nodes = books.sets.prospects.with(*pool, least);
-            spacious.extend(nodes.map(|(_, at)| at));
+/// Open nodes where enough room for any of them comes by itself, as it was when mending began.
+struct Spacious {
+    nodes: Vec<usize>,
+    then: usize,
+}
+
+impl Spacious {
+    fn of(books: &Books, tree: usize, needs: &[Need]) -> Self {
+        let orders = needs.iter().map(|need| books.requests[need.request].order);
+        let mut nodes = Vec::new();
+        if let Some(least) = orders.min() {
+            for pool in books.forest.subtree(tree) {
+                let with = books.sets.prospects.with(*pool, least);
+                nodes.extend(with.map(|(_, at)| at));
+            }
         }
+        let then = books.machines.now();
+        Self { nodes, then }
     }
-    spacious
+
+    /// With those of which something was taken or meant since; each once.
+    fn nodes(&self, books: &Books) -> Vec<usize> {
+        let mended = books.machines.since(self.then);
+        let mut nodes: Vec<usize> = self.nodes.iter().copied().chain(mended).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        nodes
+    }
 }
 
 /// by priority, then age [C-16].

@@ -13,6 +13,8 @@ pub(crate) struct Kept<T> {
     renewed: Marks,
     /// Written since.
     written: Marks,
+    /// What was written, as often as it was.
+    journal: Vec<usize>,
 }
 
 impl<T> Default for Kept<T> {
@@ -22,6 +24,7 @@ impl<T> Default for Kept<T> {
             is_fresh: true,
             renewed: Marks::default(),
             written: Marks::default(),
+            journal: Vec::new(),
         }
     }
 }
@@ -32,6 +35,7 @@ impl<T> Kept<T> {
         self.is_fresh = true;
         self.renewed.clear();
         self.written.clear();
+        self.journal.clear();
         self.rows.clear();
         self.rows.extend(rows);
     }
@@ -44,6 +48,7 @@ impl<T> Kept<T> {
         row: impl Fn(usize, Option<&T>) -> T,
     ) {
         self.renewed.clear();
+        self.journal.clear();
         std::mem::swap(&mut self.renewed, &mut self.written);
         if std::mem::take(&mut self.is_fresh) {
             self.renewed.extend(0..self.rows.len());
@@ -80,6 +85,18 @@ impl<T> Kept<T> {
         (0..all).chain(self.written.listed())
     }
 
+    /// The place in this round's writing.
+    pub fn now(&self) -> usize {
+        self.journal.len()
+    }
+
+    /// Written in this round since `then`, some of it more than once.
+    pub fn since(&self, then: usize) -> impl Iterator<Item = usize> {
+        // Whoever writes a row mostly writes it some times in a row.
+        let runs = self.journal[then..].chunk_by(|one, other| one == other);
+        runs.map(|run| run[0])
+    }
+
     /// For what is right for the next round as well.
     pub fn settle(&mut self, at: usize) -> &mut T {
         if !self.is_fresh {
@@ -110,6 +127,7 @@ impl<T> IndexMut<usize> for Kept<T> {
         if !self.is_fresh {
             self.written.insert(at);
         }
+        self.journal.push(at);
         &mut self.rows[at]
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct Asking {
     by_shape: Vec<u128>,
     /// What each piece of work adds, and to which shape.
     parts: Vec<(usize, u64)>,
+    /// What of this round is entered.
+    seen: usize,
 }
 
 impl Asking {
@@ -66,14 +68,14 @@ impl Asking {
                 .stirred()
                 .for_each(|at| self.enter(books, at));
         }
+        self.seen = books.requests.now();
     }
 
     /// The same after some of this round is decided.
     pub fn follow(&mut self, books: &Books) {
-        books
-            .requests
-            .written()
-            .for_each(|at| self.enter(books, at));
+        let news = books.requests.since(self.seen);
+        news.for_each(|at| self.enter(books, at));
+        self.seen = books.requests.now();
     }
 
     fn enter(&mut self, books: &Books, at: usize) {

@@ -18,6 +18,8 @@ pub(crate) struct Prospects {
     holes: Vec<BTreeMap<u64, BTreeSet<usize>>>,
     /// By node.
     filed: Vec<Option<Prospect>>,
+    /// What of this round is filed.
+    seen: usize,
 }
 
 impl Prospects {
@@ -33,11 +35,14 @@ impl Prospects {
             self.filed.resize(books.machines.len(), None);
             books.machines.stirred().for_each(|at| self.file(books, at));
         }
+        self.seen = books.machines.now();
     }
 
     /// The same after some of this round is decided.
     pub fn follow(&mut self, books: &Books) {
-        books.machines.written().for_each(|at| self.file(books, at));
+        let news = books.machines.since(self.seen);
+        news.for_each(|at| self.file(books, at));
+        self.seen = books.machines.now();
     }
 
     /// In no order.

@@ -7,10 +7,10 @@ use std::{
 
 use rustc_hash::FxHashSet;
 
+use super::{Candidates, Spacious};
 use crate::{
-    books::{Books, ClassBook},
+    books::Books,
     budget::{Brake, Purse},
-    marks::Marks,
     overage::cheapest,
     snapshot::Policy,
 };
@@ -35,16 +35,19 @@ struct Donors {
 }
 
 /// Clears room for some processes of a request; returns for how many.
-pub(super) fn from_donors(books: &mut Books, spacious: &Marks, at: usize, need: u64) -> u64 {
-    let (rich, poor) = candidates(books, at);
-    let mut all = rich.clone();
-    let mut donors = donors(books, &rich, books.settings.spare_donors);
+pub(super) fn from_donors(
+    books: &mut Books,
+    (spacious, candidates): (&Spacious, &mut Candidates),
+    (at, need): (usize, u64),
+) -> u64 {
+    let (rich, poor) = candidates.of(books, at);
+    let mut donors = donors(books, rich, books.settings.spare_donors);
     let mut given = take(books, spacious, (at, need), &mut donors);
     // Outranked donors were spared like peers so far.
     let spared = books.settings.spare_donors && rich.iter().any(|it| !is_peer(books, at, *it));
     if given < need && (spared || !poor.is_empty()) {
         //
-        all.extend(poor);
+        let all = [rich, poor].concat();
         let spent = donors.spent;
         donors = Donors {
             spent,
@@ -55,42 +58,7 @@ pub(super) fn from_donors(books: &mut Books, spacious: &Marks, at: usize, need: 
     given
 }
 
-/// the rich, and the poor that the request outranks.
-fn candidates(books: &Books, at: usize) -> (Vec<usize>, Vec<usize>) {
-    let (mut rich, mut poor) = (Vec::new(), Vec::new());
-    let class = books.requests[at].class.map(|class| &books.classes[class]);
-    let Some((class, home)) = class.and_then(|book| Some((book.class, book.pool?))) else {
-        return (rich, poor);
-    };
-    let is_related =
-        |pool: usize| books.forest.is_within(pool, home) || books.forest.is_within(home, pool);
-    let gives = |book: &ClassBook| {
-        let fair = book.class.policy == Policy::FairShare;
-        fair && book.class.priority >= class.priority && book.pool.is_some_and(is_related)
-    };
-    let outranked = |book: &ClassBook| class.priority < book.class.priority;
-    // Peers give only what is beyond the threshold, so few of them matter.
-    for donor in books.sets.hoards.donors(books) {
-        let book = books.requests[donor]
-            .class
-            .map(|class| &books.classes[class]);
-        if book.is_some_and(|book| gives(book) && !outranked(book)) && is_rich(books, donor) {
-            rich.push(donor);
-        }
-    }
-    let below = books.classes.iter();
-    let below = below.filter(|book| gives(book) && outranked(book));
-    for donor in below.flat_map(ClassBook::requests) {
-        if is_rich(books, donor) {
-            rich.push(donor);
-        } else if books.requests[donor].has() > 0 && !was_hit_lately(books, donor) {
-            poor.push(donor);
-        }
-    }
-    (rich, poor)
-}
-
-fn is_rich(books: &Books, donor: usize) -> bool {
+pub(super) fn is_rich(books: &Books, donor: usize) -> bool {
     let request = &books.requests[donor];
     let threshold = books.snapshot.tunables.fragmentation_threshold;
     let runs = |held: &usize| books.held[*held].running;
@@ -143,7 +111,12 @@ fn donors(books: &Books, requests: &[usize], spare: bool) -> Donors {
 /// Nodes are looked at by descending wealth, which only ever falls. So a node is
 /// taken up where it stood and put back where it stands now, until one stands where it stood. What
 /// does not work once does not work later: nothing that is taken makes it work.
-fn take(books: &mut Books, spacious: &Marks, (at, need): (usize, u64), donors: &mut Donors) -> u64 {
+fn take(
+    books: &mut Books,
+    spacious: &Spacious,
+    (at, need): (usize, u64),
+    donors: &mut Donors,
+) -> u64 {
     let rank = |books: &Books, machine: usize, donors: &Donors| {
         let memory = books.station(machine).node.capacity.memory_bytes;
         let wealth = wealth_on(books, machine, donors);
@@ -172,7 +145,7 @@ fn take(books: &mut Books, spacious: &Marks, (at, need): (usize, u64), donors: &
 }
 
 ///
-fn eligible(books: &Books, spacious: &Marks, at: usize, donors: &Donors) -> Vec<usize> {
+fn eligible(books: &Books, spacious: &Spacious, at: usize, donors: &Donors) -> Vec<usize> {
     let order = books.requests[at].order;
     let whole = books.policy(at) == Some(Policy::Reserve);
     let nobody_gives = donors.requests.is_empty();
@@ -188,10 +161,8 @@ fn eligible(books: &Books, spacious: &Marks, at: usize, donors: &Donors) -> Vec<
         !nobody_gives && (held.iter().any(is_donors) || pending.iter().any(was_given))
     };
     // Where nobody gives, only room that comes anyway will do: by itself, or by what was mended.
-    let others = books.machines.written();
-    let others = others.filter(|machine| !spacious.contains(*machine));
     let mut nodes: Vec<usize> = if nobody_gives {
-        spacious.listed().chain(others).collect()
+        spacious.nodes(books)
     } else {
         (0..books.machines.len()).collect()
     };

@@ -10,6 +10,8 @@ pub(crate) struct FreeNodes {
     pools: Vec<BTreeMap<u64, Row>>,
     /// By node: the pool and the quanta it is filed under.
     filed: Vec<Option<(usize, u64)>>,
+    /// What of this round is filed.
+    seen: usize,
 }
 
 /// Nodes of one size of hole, ascending. They mostly come and go at its ends.
@@ -25,11 +27,14 @@ impl FreeNodes {
             self.filed.resize(books.machines.len(), None);
             books.machines.stirred().for_each(|at| self.file(books, at));
         }
+        self.seen = books.machines.now();
     }
 
     /// The same after some of this round is decided.
     pub fn follow(&mut self, books: &Books) {
-        books.machines.written().for_each(|at| self.file(books, at));
+        let news = books.machines.since(self.seen);
+        news.for_each(|at| self.file(books, at));
+        self.seen = books.machines.now();
     }
 
     /// Files a node anew where its free room is another than before.
