@@ -9,6 +9,7 @@ use std::{cmp::Reverse, collections::BTreeMap};
 use super::Tables;
 use crate::{
     apportion::{Amounts, Claims, Manner, as_holes, quanta},
+    beside::both,
     books::Books,
     deficit,
     orders::Holes,
@@ -99,7 +100,7 @@ fn gather(books: &Books, parties: &mut Parties, classes: &[usize]) -> Rivals {
 fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut Rivals) -> bool {
     let given = class_level(books, tables, rivals);
     let whole = undivided(books, tables, rivals);
-    let mut moved = false;
+    let mut steps: Vec<(&mut Party, Amounts)> = Vec::new();
     for ((class, parties), given) in rivals.iter_mut().zip(given) {
         let holes = whole.clone().unwrap_or_else(|| as_holes(&given));
         let of_users = user_level(books, *class, holes, parties);
@@ -108,11 +109,22 @@ fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut
             Some(_) => sum(of_users.iter()),
             None => given,
         };
-        for (party, given) in parties.iter_mut().zip(of_users) {
-            moved |= party.step(course, given);
-        }
+        steps.extend(parties.iter_mut().zip(of_users));
     }
-    moved
+    take_steps(course, steps)
+}
+
+/// What one user's work is given is nothing to another's, so half of them goes beside the rest.
+fn take_steps(course: &Course, mut steps: Vec<(&mut Party, Amounts)>) -> bool {
+    let weights = steps.iter().map(|(party, _)| party.stretches());
+    let work = weights.sum();
+    let beside = steps.split_off(steps.len() / 2);
+    let take = |steps: Vec<(&mut Party, Amounts)>| {
+        let moved = |moved, (party, given): (&mut Party, _)| party.step(course, given) | moved;
+        steps.into_iter().fold(false, moved)
+    };
+    let (here, beside) = both(work, || take(steps), || take(beside));
+    here || beside
 }
 
 fn close(want: &mut Amounts, (order, count): (u64, u64)) {

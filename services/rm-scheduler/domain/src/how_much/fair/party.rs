@@ -123,6 +123,15 @@ impl Party {
         }));
     }
 
+    /// How much there is to divide in a step.
+    pub fn stretches(&self) -> usize {
+        if self.is_live {
+            self.stretches.len()
+        } else {
+            0
+        }
+    }
+
     fn sum_of_limits(&self) -> Amounts {
         let mut want = Amounts::new();
         for stretch in &self.stretches {
