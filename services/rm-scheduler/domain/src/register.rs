@@ -42,6 +42,8 @@ pub(crate) struct Register {
     pub shares: Vec<Share>,
     /// Of each share what walks over many of them read.
     pub loads: Vec<Load>,
+    /// By node: what its shares come to.
+    taken: Vec<load::Taken>,
     pub kinds: Kinds,
     /// Not what they were before the news absorbed last.
     pub kinds_moved: bool,

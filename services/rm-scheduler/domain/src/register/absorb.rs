@@ -6,6 +6,7 @@ use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
 
 use super::{
     Asked, Departed, Holding, Laws, Register, Served, Share, Splice,
+    load::Taken,
     look_up::{Entry, OfShare, OfWork, look_up},
 };
 use crate::{
@@ -65,13 +66,16 @@ impl Register {
             self.read_all(snapshot);
             return;
         };
+        self.taken.resize(self.machines.len(), Taken::default());
         let (work, shares) = look_up(self, snapshot, (news, &again));
+        // What ends takes its shares with it: gone first, they are no orphans in between.
+        let (shares, gone): (Vec<_>, Vec<_>) = shares.iter().partition(|it| it.said.is_some());
+        for share in gone {
+            self.remove_share(share, &mut stirred);
+        }
         self.absorb_work(snapshot, work, &mut stirred);
         for share in shares {
-            match share.said {
-                Some(_) => self.set_share(&share, &mut stirred),
-                None => self.remove_share(&share, &mut stirred),
-            }
+            self.set_share(share, &mut stirred);
         }
         self.derive(snapshot, &mut stirred);
         self.stirred = stirred;
@@ -96,6 +100,7 @@ impl Register {
         let numbers = || snapshot.demand.keys().cloned().zip(0..).collect();
         ((), self.request_at) = both(snapshot.demand.len(), || self.read_work(snapshot), numbers);
         self.share_at.reserve(snapshot.allocations.len());
+        self.taken.resize(self.machines.len(), Taken::default());
         let mut stirred = Stirred::default();
         for (id, allocation) in &snapshot.allocations {
             let share = Entry {
@@ -354,6 +359,7 @@ impl Register {
     }
 
     fn unlink(&mut self, at: usize, stirred: &mut Stirred) {
+        self.unload(at);
         self.fixed.remove(&at);
         self.leaving.remove(&at);
         self.squatters.remove(&at);

@@ -140,6 +140,8 @@ impl Register {
         for at in stirred.shares.listed() {
             self.reload(at);
         }
+        #[cfg(test)]
+        self.assert_taken();
         let machines: Vec<usize> = stirred.machines.listed().collect();
         let stands: Vec<Stand> = each(&machines, |at| Stand::of(self, at)).collect();
         for (at, stand) in machines.iter().copied().zip(stands) {

@@ -1,7 +1,9 @@
 //! What walks over many shares read of each, side by side: most of a share is read only when
-//! something is said of it.
+//! something is said of it. And what the loads of a node come to.
 
-use super::Register;
+use hayward_vocabulary::Size;
+
+use super::{Register, Shape};
 use crate::room::Room;
 
 const NONE: u32 = u32::MAX;
@@ -13,8 +15,8 @@ pub(crate) struct Load {
     pub user_at: u32,
     /// Number of the user whose work it is.
     owner_at: u32,
-    /// The shape of its work, where it is a fair share of just that size, without gpus and without
-    /// a service: then nothing else decides what it takes of its node.
+    /// The shape of its work, where it is a fair share of just that size, without gpus, named
+    /// resources and a service: then nothing else decides what it takes of its node.
     shape: u32,
     pub leaving: bool,
     pub fixed: bool,
@@ -43,6 +45,70 @@ impl Load {
     }
 }
 
+/// What the shares of a node take of it, kept up to date share by share, so that nobody has to walk
+/// over all of them when one comes or goes.
+#[derive(Default, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Taken {
+    /// By shares with a shape.
+    pub all: Sum,
+    /// By those of them that are not leaving.
+    pub staying: Sum,
+    /// Shares without a shape. Each has to be looked at by itself.
+    pub others: usize,
+}
+
+/// A sum can be larger than any part of it may be.
+#[derive(Default, Clone, PartialEq, Eq, Debug)]
+pub(super) struct Sum {
+    order: u128,
+    memory_bytes: u128,
+    cpu_milli: u128,
+    gpu_milli: u128,
+}
+
+impl Sum {
+    fn change(&mut self, order: u64, size: &Size, change: impl Fn(&mut u128, u128)) {
+        change(&mut self.order, order.into());
+        change(&mut self.memory_bytes, size.memory_bytes.into());
+        change(&mut self.cpu_milli, size.cpu_milli.into());
+        change(&mut self.gpu_milli, size.gpu_milli.into());
+    }
+
+    /// Quanta and size, or the largest there are.
+    pub fn load(&self) -> (u64, Size) {
+        let least = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
+        let size = Size {
+            cpu_milli: least(self.cpu_milli),
+            gpu_milli: least(self.gpu_milli),
+            ..Size::memory(least(self.memory_bytes))
+        };
+        (least(self.order), size)
+    }
+}
+
+impl Taken {
+    fn add(&mut self, load: &Load, shapes: &[Shape]) {
+        match load.shape() {
+            Some(shape) => self.change(load, &shapes[shape].3, |sum, part| *sum += part),
+            None => self.others += 1,
+        }
+    }
+
+    fn remove(&mut self, load: &Load, shapes: &[Shape]) {
+        match load.shape() {
+            Some(shape) => self.change(load, &shapes[shape].3, |sum, part| *sum -= part),
+            None => self.others -= 1,
+        }
+    }
+
+    fn change(&mut self, load: &Load, size: &Size, change: impl Fn(&mut u128, u128)) {
+        self.all.change(load.order, size, &change);
+        if !load.leaving {
+            self.staying.change(load.order, size, &change);
+        }
+    }
+}
+
 impl Register {
     /// Takes what a share holds from room of its node.
     pub fn take_from(&self, room: &mut Room, held: usize) {
@@ -55,8 +121,20 @@ impl Register {
         }
     }
 
+    /// Takes the load of a share off its node.
+    pub(super) fn unload(&mut self, at: usize) {
+        let Some(load) = self.loads.get_mut(at) else {
+            return;
+        };
+        if let Some(machine) = load.machine() {
+            self.taken[machine].remove(load, &self.shapes);
+            load.machine = NONE;
+        }
+    }
+
     /// Brings the load of a share up to the share and to its work.
     pub(super) fn reload(&mut self, at: usize) {
+        self.unload(at);
         let share = &self.shares[at];
         let owner = share.request.map(|request| &self.requests[request]);
         let is_plain = |owner: &&super::Asked| {
@@ -64,6 +142,7 @@ impl Register {
                 && owner.class.is_some()
                 && owner.wishes().service.is_none()
                 && share.gpus.is_empty()
+                && share.size.extras.is_empty()
                 && share.size == self.shapes[owner.shape].3
         };
         let load = Load {
@@ -75,9 +154,24 @@ impl Register {
             leaving: share.leaving,
             fixed: share.fixed,
         };
+        if let Some(machine) = load.machine() {
+            self.taken[machine].add(&load, &self.shapes);
+        }
         match self.loads.get_mut(at) {
             Some(place) => *place = load,
             None => self.loads.push(load),
+        }
+    }
+
+    /// What is kept of the nodes is what adding up all their shares gives.
+    #[cfg(test)]
+    pub(super) fn assert_taken(&self) {
+        for (station, known) in self.machines.iter().zip(&self.taken) {
+            let mut taken = Taken::default();
+            for held in &station.held {
+                taken.add(&self.loads[*held], &self.shapes);
+            }
+            assert_eq!(taken, *known, "on {}", station.name);
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{Size, WorkId};
+use hayward_vocabulary::WorkId;
 
 use super::{Register, derive::set};
 use crate::room::Room;
@@ -23,28 +23,20 @@ pub(super) struct Stand {
 impl Stand {
     pub fn of(register: &Register, at: usize) -> Self {
         let early = register.laws.tunables.settings.count_what_fits;
-        let station = &register.machines[at];
+        let (station, taken) = (&register.machines[at], &register.taken[at]);
         let mut open = station.pool.is_some() && station.node.is_schedulable();
         let mut free = Room::new(station.order, &station.node.capacity);
         let mut room = free.clone();
         let mut services = BTreeSet::new();
         let mut coming = free.clone();
-        let (mut order, mut size) = (0_u64, Size::default());
-        let mut held_quanta = 0;
-        for held in station.held.iter().copied() {
-            let load = &register.loads[held];
-            held_quanta += load.order;
-            if let Some(shape) = load.shape() {
-                let taken = &register.shapes[shape].3;
-                free.take(load.order, taken, &[]);
-                if !load.leaving {
-                    coming.take(load.order, taken, &[]);
-                    order = order.saturating_add(load.order);
-                    size.add(taken);
-                }
-                continue;
-            }
+        let (mut held_quanta, all) = taken.all.load();
+        free.take(held_quanta, &all, &[]);
+        let (mut order, mut size) = taken.staying.load();
+        coming.take(order, &size, &[]);
+        let others = station.held.iter().copied().filter(|_| taken.others > 0);
+        for held in others.filter(|held| register.loads[*held].shape().is_none()) {
             let share = &register.shares[held];
+            held_quanta = held_quanta.saturating_add(share.order);
             free.take(share.order, &share.size, &share.gpus);
             if share.fixed && !(share.leaving && early) {
                 room.take(share.order, &share.size, &share.gpus);
