@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::snapshot::{Allocation, Carried};
 
 pub use shares::{
-    CapParts, ClassShare, Idle, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn,
+    CapParts, ClassShare, Idle, OfUser, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn,
     UserShare, WorkShare,
 };
 

@@ -6,34 +6,34 @@ mod pools;
 mod small;
 mod told;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_vocabulary::UserName;
 
 use crate::{
     books::Books,
-    plan::{ClassShare, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare},
+    plan::{
+        ClassShare, OfUser, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
+    },
     snapshot::Policy,
 };
 
 pub(crate) use pools::Pools;
 pub(crate) use told::Told;
 
-/// What is said anew of the work of one user in one class, by class and the number of the user.
-type Shown = Vec<Vec<usize>>;
-
 /// What differs between these sums and those before: the fleet and its classes as they are, users
-/// whose sums differ, and of work what is `changed`.
+/// whose sums differ or of whose work something is said, and of work what is `changed`.
 pub(crate) fn news(
     books: &Books,
     told: &Told,
     (before, now): (&Shares, &Shares),
     changed: &[usize],
 ) -> ShareNews {
-    let users = books.register.users();
-    let mut shown: Shown = vec![Vec::new(); users * books.classes.len()];
-    for at in changed.iter().copied() {
-        if let Some(class) = books.requests[at].class {
-            shown[class * users + books.demand(at).user_at].push(at);
-        }
+    let work = work(books, told, changed);
+    let mut shown: BTreeMap<&str, BTreeSet<&UserName>> = BTreeMap::new();
+    for of_user in &work {
+        let users = shown.entry(&of_user.class).or_default();
+        users.insert(&of_user.user);
     }
     let mut shares = Shares {
         classes: BTreeMap::new(),
@@ -41,25 +41,15 @@ pub(crate) fn news(
         priorities: now.priorities.clone(),
         ..*now
     };
-    for (at, (name, class)) in now.classes.iter().enumerate() {
+    for (name, class) in &now.classes {
         let old = before.classes.get(name).map(|class| &class.users);
+        let shown = shown.get(name.as_str());
         let mut fresh = BTreeMap::new();
         for (name, user) in &class.users {
-            let number = books.register.number_of_user(name);
-            let work = number.map_or(&[][..], |user| shown[at * users + user].as_slice());
             let old = old.and_then(|users| users.get(name));
-            if !work.is_empty() || old.is_none_or(|old| old.sums() != user.sums()) {
-                let work = work
-                    .iter()
-                    .map(|at| (books.id(*at).clone(), told.share(*at)));
-                let work = work.filter_map(|(id, share)| Some((id, share?)));
-                let user = UserShare {
-                    work: work.collect(),
-                    given: user.given,
-                    left: user.left,
-                    tally: user.tally,
-                };
-                fresh.insert(name.clone(), user);
+            let is_shown = shown.is_some_and(|users| users.contains(name));
+            if is_shown || old.is_none_or(|old| old.sums() != user.sums()) {
+                fresh.insert(name.clone(), user.clone());
             }
         }
         shares.classes.insert(name.clone(), class.with(fresh));
@@ -71,7 +61,26 @@ pub(crate) fn news(
     ShareNews {
         gone: gone.collect(),
         shares,
+        work,
     }
+}
+
+/// What is said anew of work, by user.
+fn work(books: &Books, told: &Told, changed: &[usize]) -> Vec<OfUser> {
+    let whose = |at: usize| Some((books.requests[at].class?, books.demand(at).user_at, at));
+    let mut all: Vec<_> = changed.iter().filter_map(|at| whose(*at)).collect();
+    all.sort_unstable();
+    let of_users = all.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1));
+    let of_user = |work: &[(usize, usize, usize)]| {
+        let (class, _, first) = work[0];
+        let said = |(.., at): &(_, _, usize)| Some((books.id(*at).clone(), told.share(*at)?));
+        OfUser {
+            class: books.classes[class].name.to_owned(),
+            user: books.demand(first).user.clone(),
+            work: work.iter().filter_map(said).collect(),
+        }
+    };
+    of_users.map(of_user).collect()
 }
 
 /// The sums of the fleet, its classes and users, of all that was told.

@@ -16,7 +16,7 @@
 mod news;
 mod sums;
 
-pub use self::news::ShareNews;
+pub use self::news::{OfUser, ShareNews};
 
 use std::collections::BTreeMap;
 

@@ -4,14 +4,24 @@ use std::collections::{BTreeMap, btree_map::Entry};
 
 use hayward_vocabulary::{UserName, WorkId};
 
-use super::{ClassShare, Shares, Tally, UserShare};
+use super::{ClassShare, Shares, Tally, UserShare, WorkShare};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareNews {
     /// Work that left a class and user; it may have come back to the same or another.
     pub gone: Vec<(String, UserName, WorkId)>,
-    /// Sums of the fleet and of all classes, and of users and work what may differ.
+    /// Sums of the fleet and of all classes, and of users what may differ; no work.
     pub shares: Shares,
+    /// Of work what may differ.
+    pub work: Vec<OfUser>,
+}
+
+/// Work of one user in one class.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OfUser {
+    pub class: String,
+    pub user: UserName,
+    pub work: Vec<(WorkId, WorkShare)>,
 }
 
 impl ClassShare {
@@ -56,13 +66,16 @@ impl Shares {
                 match class.users.entry(name) {
                     Entry::Vacant(place) => drop(place.insert(user)),
                     Entry::Occupied(mut place) => {
-                        let known = place.get_mut();
-                        let fresh = std::mem::take(&mut user.work);
-                        user.work = std::mem::take(&mut known.work);
-                        user.work.extend(fresh);
-                        *known = user;
+                        user.work = std::mem::take(&mut place.get_mut().work);
+                        place.insert(user);
                     }
                 }
+            }
+        }
+        for OfUser { class, user, work } in news.work {
+            let class = self.classes.get_mut(&class);
+            if let Some(user) = class.and_then(|class| class.users.get_mut(&user)) {
+                user.work.extend(work);
             }
         }
     }
