@@ -230,7 +230,7 @@ pub(crate) struct Asked {
 }
 
 /// What work holds, and what it can use with that.
-#[derive(Default)]
+#[derive(Default, Clone, Copy)]
 pub(crate) struct Holding {
     /// Quanta of all that is held.
     pub quanta: u64,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::{AllocationId, WorkId, WorkKind};
+use hayward_vocabulary::{AllocationId, Timestamp, WorkId, WorkKind};
 
 use super::{
     Asked, Departed, Holding, Laws, Register, Served, Share, Splice,
@@ -170,12 +170,12 @@ impl Register {
             let id = work.name;
             match (work.at, work.said) {
                 (Some(at), Some(demand)) => {
-                    self.leave_class(at);
-                    let before = self.set_work(snapshot, at, (id, demand));
-                    self.touched.push(at);
-                    stirred.requests.insert(at);
-                    if !self.requests[at].stands_as(&before) {
-                        stirred.moved.insert(at);
+                    if let Some(before) = self.change_work(snapshot, at, (id, demand)) {
+                        self.touched.push(at);
+                        stirred.requests.insert(at);
+                        if !self.requests[at].stands_as(&before) {
+                            stirred.moved.insert(at);
+                        }
                     }
                 }
                 (None, Some(demand)) => {
@@ -195,17 +195,34 @@ impl Register {
         }
     }
 
-    /// Answers what was known of it.
-    fn set_work(&mut self, snapshot: &Snapshot, at: usize, work: (&WorkId, &Demand)) -> Asked {
-        let held = std::mem::take(&mut self.requests[at].held);
-        let mut asked = self.asked(snapshot, work, !held.is_empty());
-        asked.held = held;
+    /// Answers what was known of it; none where that comes to the same. Mostly it is only further
+    /// on with its tasks, and could use as much as before.
+    fn change_work(
+        &mut self,
+        snapshot: &Snapshot,
+        at: usize,
+        work: (&WorkId, &Demand),
+    ) -> Option<Asked> {
+        let asked = self.asked(snapshot, work, !self.requests[at].held.is_empty());
+        let before = &self.requests[at];
+        let keeps_turn = asked.turn() == before.turn();
+        let keeps_wishes = asked.wishes == before.wishes;
+        let is_alike = keeps_turn && keeps_wishes && asked.asks_as(before);
+        let could_use = self.cap(at);
+        if !keeps_turn {
+            self.leave_class(at);
+        }
         self.leave_group(at);
-        let before = std::mem::replace(&mut self.requests[at], asked);
+        let before = &mut self.requests[at];
+        let kept = (std::mem::take(&mut before.held), before.holding);
+        let before = std::mem::replace(before, asked);
+        (self.requests[at].held, self.requests[at].holding) = kept;
         self.join_group(at);
         self.note_avoiding(at);
-        self.join_class(at);
-        before
+        if !keeps_turn {
+            self.join_class(at);
+        }
+        (!is_alike || self.cap(at) != could_use).then_some(before)
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
@@ -423,6 +440,22 @@ impl Asked {
     /// Submit time, then larger order; ties end with the id.
     pub fn seniority(&self) -> (i64, std::cmp::Reverse<u64>) {
         (self.submitted_at.unix_ms(), std::cmp::Reverse(self.order))
+    }
+
+    /// What its turn goes by, but for its order and id.
+    fn turn(&self) -> (Option<usize>, usize, Timestamp) {
+        (self.class, self.user_at, self.submitted_at)
+    }
+
+    /// Of two that have the same turn and wishes: do they differ only in what the cap is made of?
+    fn asks_as(&self, before: &Self) -> bool {
+        let is_served = self.deferral.is_none() && before.deferral.is_none();
+        let asks = |asked: &Self| (asked.kind, asked.order, asked.shape, asked.max_processes);
+        let says = |asked: &Self| {
+            let (keeps, managed) = (asked.keeps_what_it_holds, asked.managed);
+            (asked.completing, keeps, managed)
+        };
+        is_served && asks(self) == asks(before) && says(self) == says(before)
     }
 
     /// What it holds says the same of its nodes as before: mostly it is only further on with its

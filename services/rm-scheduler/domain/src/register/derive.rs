@@ -8,7 +8,8 @@ use super::{Asked, Holding, Register, Share, Wishes, absorb::Stirred, stand::Sta
 use crate::{
     admit,
     beside::each,
-    cap,
+    cap::{self, Cap},
+    plan::CapParts,
     snapshot::{Demand, Policy, Snapshot},
     vacate,
 };
@@ -270,6 +271,13 @@ impl Register {
         let counts = (holding.current, holding.leaving);
         (holding.cap, _) = cap::of(self, &self.laws.tunables, at, counts);
         holding
+    }
+
+    /// What work can use with what it was known to hold last, and what that is made of.
+    pub(super) fn cap(&self, at: usize) -> (Cap, CapParts) {
+        let holding = &self.requests[at].holding;
+        let counts = (holding.current, holding.leaving);
+        cap::of(self, &self.laws.tunables, at, counts)
     }
 
     /// May this request ever use nodes of this pool?
