@@ -119,37 +119,35 @@ struct Stirred {
 
 impl Stirred {
     fn of(books: &Books, tree: usize) -> Self {
-        let leaving = books.register.leaving.iter().map(|held| &books.held[*held]);
-        let mut stirs = vec![false; books.machines.len()];
-        for machine in leaving.filter_map(|share| share.machine) {
-            stirs[machine] = true;
-        }
+        let loads = &books.register.loads;
+        let is_open = |at: &usize| {
+            let machine = &books.machines[*at];
+            books.in_tree(*at, tree) && machine.is_schedulable() && machine.promised_to.is_none()
+        };
         // By node.
         let mut takeable: Vec<(usize, usize)> = Vec::new();
         for at in books.exceeding() {
-            let loads = &books.register.loads;
             let can_go = |held: &&usize| !books.leaving[**held] && !loads[**held].fixed;
             for held in books.demand(at).held.iter().filter(can_go) {
-                if let Some(machine) = loads[*held].machine() {
-                    stirs[machine] = true;
-                    takeable.push((machine, *held));
-                }
+                let machine = loads[*held].machine().filter(is_open);
+                takeable.extend(machine.map(|machine| (machine, *held)));
             }
         }
         takeable.sort_unstable();
+        let leaving = books.register.leaving.iter();
+        let leaving = leaving.filter_map(|held| loads[*held].machine());
+        let told = books.machines.written();
+        let told = told.filter(|at| books.machines[*at].stirred);
+        let mut nodes: Vec<usize> = leaving.chain(told).filter(is_open).collect();
+        nodes.extend(takeable.iter().map(|(machine, _)| *machine));
+        nodes.sort_unstable();
+        nodes.dedup();
         let mut takeable = takeable.chunk_by(|a, b| a.0 == b.0).peekable();
-        let mut nodes: Vec<(usize, &[(usize, usize)])> = Vec::new();
-        for (at, stirs) in stirs.into_iter().enumerate() {
+        let nodes = nodes.into_iter().map(|at| {
             let here = takeable.next_if(|shares| shares[0].0 == at);
-            let machine = &books.machines[at];
-            let open = (stirs || machine.stirred)
-                && books.in_tree(at, tree)
-                && machine.is_schedulable()
-                && machine.promised_to.is_none();
-            if open {
-                nodes.push((at, here.unwrap_or_default()));
-            }
-        }
+            (at, here.unwrap_or_default())
+        });
+        let nodes: Vec<(usize, &[(usize, usize)])> = nodes.collect();
         let place = |(at, takeable): (usize, &[(usize, usize)])| {
             Place::of(books, at, takeable.iter().map(|(_, held)| *held))
         };
