@@ -9,11 +9,14 @@ use rustc_hash::FxHashMap;
 use super::{Books, ClassBook, Desk, Machine, Needy, Request, cap, sets::Sets};
 use crate::{
     apportion::Amounts,
+    beside::both,
     budget::Opened,
+    kept::Kept,
     marks::Marks,
     register::Register,
     rest::Outcome,
     room::Room,
+    settings::Settings,
     snapshot::{Policy, Snapshot},
 };
 
@@ -29,31 +32,7 @@ impl<'a> Books<'a> {
             user_due: Vec::new(),
         });
         let settings = &snapshot.tunables.settings;
-        let (mut machines, mut requests) = (
-            std::mem::take(&mut desk.machines),
-            std::mem::take(&mut desk.requests),
-        );
-        if register.anew {
-            machines.fill(register.machines.iter().map(Machine::of));
-            let asked = register.requests.iter();
-            requests.fill(asked.map(|asked| Request::of(asked, settings)));
-            // Work and pools have other numbers now.
-            desk.sets = Sets::default();
-            desk.outcomes.clear();
-        } else {
-            let changed = register.changed_machines.iter().copied();
-            machines.renew(changed, |at, _| Machine::of(&register.machines[at]));
-            let changed = register.touched.iter().chain(&register.refreshed);
-            requests.renew(changed.copied(), |at, old| {
-                let fresh = Request::of(&register.requests[at], settings);
-                let class = fresh.class.map(|class| &register.classes[class].class);
-                let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
-                // Who counts fair shares knows what was counted for them.
-                let counted = old.filter(|_| fair).map_or(0, |old| old.counted);
-                Request { counted, ..fresh }
-            });
-            desk.sets.parties.splice(&register.splices);
-        }
+        let (machines, requests) = rows(desk, register, settings);
         let mut leaving = std::mem::take(&mut desk.leaving);
         leaving.clear();
         leaving.extend(register.leaving.iter().copied());
@@ -242,6 +221,41 @@ impl<'a> Books<'a> {
     }
 }
 
+/// The rows of nodes and work as the register says them; what is kept beside them follows.
+fn rows(
+    desk: &mut Desk,
+    register: &Register,
+    settings: &Settings,
+) -> (Kept<Machine>, Kept<Request>) {
+    let mut machines = std::mem::take(&mut desk.machines);
+    let mut requests = std::mem::take(&mut desk.requests);
+    if register.anew {
+        machines.fill(register.machines.iter().map(Machine::of));
+        let asked = register.requests.iter();
+        requests.fill(asked.map(|asked| Request::of(asked, settings)));
+        // Work and pools have other numbers now.
+        desk.sets = Sets::default();
+        desk.outcomes.clear();
+        return (machines, requests);
+    }
+    let renew = || {
+        let changed = register.changed_machines.iter().copied();
+        machines.renew(changed, |at, _| Machine::of(&register.machines[at]));
+        let changed = register.touched.iter().chain(&register.refreshed);
+        requests.renew(changed.copied(), |at, old| {
+            let fresh = Request::of(&register.requests[at], settings);
+            let class = fresh.class.map(|class| &register.classes[class].class);
+            let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
+            // Who counts fair shares knows what was counted for them.
+            let counted = old.filter(|_| fair).map_or(0, |old| old.counted);
+            Request { counted, ..fresh }
+        });
+    };
+    let (parties, splices) = (&mut desk.sets.parties, &register.splices);
+    both(splices.len(), renew, || parties.splice(splices));
+    (machines, requests)
+}
+
 /// The numbers of who is carried over as needy, by id. Where that is what was carried over the last
 /// time, only who went has to be looked up.
 fn numbers_of(register: &Register, ids: &Arc<BTreeSet<WorkId>>, known: &mut Needy) -> Vec<usize> {
@@ -253,8 +267,10 @@ fn numbers_of(register: &Register, ids: &Arc<BTreeSet<WorkId>>, known: &mut Need
         let mut vacated = Marks::default();
         vacated.extend(register.vacated.iter().copied());
         numbers.retain(|at| !vacated.contains(*at));
-        let back = register.withdrawn.iter().filter(|id| ids.contains(*id));
-        numbers.extend(back.filter_map(|id| register.request(id)));
+        // Who went mostly stays away.
+        let back = register.withdrawn.iter();
+        let back = back.filter_map(|id| Some((register.request(id)?, id)));
+        numbers.extend(back.filter(|(_, id)| ids.contains(*id)).map(|(at, _)| at));
     }
     numbers
 }

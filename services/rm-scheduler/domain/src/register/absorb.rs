@@ -69,13 +69,11 @@ impl Register {
         self.taken.resize(self.machines.len(), Taken::default());
         let (work, shares) = look_up(self, snapshot, (news, &again));
         // What ends takes its shares with it: gone first, they are no orphans in between.
-        let (shares, gone): (Vec<_>, Vec<_>) = shares.iter().partition(|it| it.said.is_some());
-        for share in gone {
-            self.remove_share(share, &mut stirred);
-        }
+        let (shares, gone): (Vec<_>, Vec<_>) = shares.into_iter().partition(|it| it.said.is_some());
+        self.remove_shares(&gone, &mut stirred);
         self.absorb_work(snapshot, work, &mut stirred);
         for share in shares {
-            self.set_share(share, &mut stirred);
+            self.set_share(&share, &mut stirred);
         }
         self.derive(snapshot, &mut stirred);
         self.stirred = stirred;
@@ -328,7 +326,7 @@ impl Register {
         let mut share = share((id, user), allocation, (request, machine));
         self.leave_remnant(&mut share);
         let at = if let Some(at) = found.at {
-            self.unlink(at, stirred);
+            self.unlink(&[at], &[], stirred);
             self.shares[at] = share;
             at
         } else if let Some(at) = self.vacant_shares.pop() {
@@ -365,40 +363,62 @@ impl Register {
         stirred.shares.insert(at);
     }
 
-    fn remove_share(&mut self, gone: &OfShare, stirred: &mut Stirred) {
-        if let Some(at) = gone.at {
-            self.share_at.remove(gone.name);
-            self.unlink(at, stirred);
+    fn remove_shares(&mut self, gone: &[OfShare], stirred: &mut Stirred) {
+        let known = gone.iter().filter_map(|it| Some((it.name, it.at?)));
+        let (names, numbers): (Vec<&AllocationId>, Vec<usize>) = known.unzip();
+        self.unlink(&numbers, &names, stirred);
+        for at in numbers {
             self.faulty.remove(&at);
             stirred.shares.remove(at);
             self.vacant_shares.push(at);
         }
     }
 
-    fn unlink(&mut self, at: usize, stirred: &mut Stirred) {
-        self.unload(at);
-        self.fixed.remove(&at);
-        self.leaving.remove(&at);
-        self.squatters.remove(&at);
-        self.unplaced.remove(&at);
-        self.unclassed.remove(&at);
-        let share = &self.shares[at];
-        match share.request {
-            Some(request) => self.requests[request].held.retain(|other| *other != at),
-            None => {
-                if let Some(orphans) = self.orphans.get_mut(&share.work) {
-                    orphans.retain(|other| *other != at);
-                    if orphans.is_empty() {
-                        self.orphans.remove(&share.work);
+    /// Takes shares out of all lists, and those that are gone out of the names. Most of the time
+    /// goes into waiting for the lists in memory, so that is done side by side.
+    fn unlink(&mut self, numbers: &[usize], gone: &[&AllocationId], stirred: &mut Stirred) {
+        let (shares, orphans) = (&self.shares, &mut self.orphans);
+        let (machines, requests) = (&mut self.machines, &mut self.requests);
+        let share_at = &mut self.share_at;
+        let of_nodes = || {
+            for at in numbers {
+                if let Some(machine) = shares[*at].machine {
+                    machines[machine].held.retain(|other| other != at);
+                }
+            }
+        };
+        let of_work = || {
+            for at in numbers {
+                let share = &shares[*at];
+                if let Some(request) = share.request {
+                    requests[request].held.retain(|other| other != at);
+                } else if let Some(held) = orphans.get_mut(&share.work) {
+                    held.retain(|other| other != at);
+                    if held.is_empty() {
+                        orphans.remove(&share.work);
                     }
                 }
             }
+            for name in gone {
+                share_at.remove(*name);
+            }
+        };
+        both(numbers.len(), of_nodes, of_work);
+        for at in numbers.iter().copied() {
+            self.unload(at);
+            for set in [
+                &mut self.fixed,
+                &mut self.leaving,
+                &mut self.squatters,
+                &mut self.unplaced,
+                &mut self.unclassed,
+            ] {
+                set.remove(&at);
+            }
+            let share = &self.shares[at];
+            stirred.machines.extend(share.machine);
+            stirred.requests.extend(share.request);
         }
-        if let Some(machine) = share.machine {
-            self.machines[machine].held.retain(|other| *other != at);
-        }
-        stirred.machines.extend(share.machine);
-        stirred.requests.extend(share.request);
     }
 }
 
