@@ -8,6 +8,7 @@
 
 mod absorb;
 mod derive;
+mod links;
 mod load;
 mod look_up;
 mod nodes;
