@@ -83,15 +83,17 @@ struct Claim {
     has: u64,
 }
 
-/// Notes how fast each account of a tree grows from now on, by what everyone has after the round.
-pub(crate) fn note(books: &mut Books, tree: usize) {
+/// Notes how fast each account grows from now on, by what everyone has after the round.
+pub(crate) fn note(books: &mut Books) {
     if !books.settings.carry_remainders {
         return;
     }
     let moved = Moved::of(books);
-    for (policy, classes) in groups(books, tree) {
-        if policy == Policy::FairShare {
-            note_group(books, &classes, &moved);
+    for tree in books.forest.roots() {
+        for (policy, classes) in groups(books, *tree) {
+            if policy == Policy::FairShare {
+                note_group(books, &classes, &moved);
+            }
         }
     }
 }

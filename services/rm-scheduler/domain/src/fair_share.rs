@@ -7,6 +7,7 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     Planner,
+    beside::both,
     books::{Books, Desk},
     deficit, defrag,
     how_much::{self, fair::Parties},
@@ -106,6 +107,7 @@ impl Rounds {
         for tree in books.forest.roots().iter().copied() {
             plan_tree(&mut books, tree, ended);
         }
+        deficit::note(&mut books);
         if books.register.anew {
             // Nowhere is more held in memory than here. What was counted first is counted anew as
             // soon as it is carried out, so its rows are missed the least.
@@ -118,7 +120,9 @@ impl Rounds {
         } else {
             self.known.tell(&books)
         };
-        let (grants, carried) = (books.grants(), carried(&mut books));
+        let granted = books.pending.len();
+        let ((carried, needy), grants) = both(granted, || carried(&books), || books.grants());
+        books.was_needy = needy;
         books.close(&mut self.desk, &carried.needy);
         let plan = Plan {
             round: snapshot.round,
@@ -179,7 +183,6 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     ended(Phase::Count);
     turns::renew(books, tree);
     if books.begin_tree(tree) {
-        deficit::note(books, tree);
         return;
     }
     // 5. On which nodes.
@@ -202,16 +205,16 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     if books.settings.lend_idle {
         what_of::lend_idle(books, tree);
     }
-    deficit::note(books, tree);
     books.end_tree(tree);
     ended(Phase::Lend);
 }
 
-/// 14.1
-fn carried(books: &mut Books) -> Carried {
+/// 14.1. With the numbers of who is needy.
+fn carried(books: &Books) -> (Carried, Vec<usize>) {
     let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
+    let (needy, numbers) = needy(books);
     let mut carried = Carried {
-        needy: needy(books),
+        needy,
         deficits: books.deficits.clone(),
         claims: claims(books),
         last_hit: lately_hit(books),
@@ -227,7 +230,7 @@ fn carried(books: &mut Books) -> Carried {
     }
     let may_end = !books.settings.replace_lost || !books.snapshot.carried.ended.is_empty();
     if !may_end && !configured {
-        return carried;
+        return (carried, numbers);
     }
     for at in books.requests.written() {
         if books.requests[at].ended {
@@ -240,11 +243,11 @@ fn carried(books: &mut Books) -> Carried {
             carried.upgrades.insert(books.id(at).clone(), request.order);
         }
     }
-    carried
+    (carried, numbers)
 }
 
 /// Where the same are needy as before, they are not listed anew.
-fn needy(books: &mut Books) -> Arc<BTreeSet<WorkId>> {
+fn needy(books: &Books) -> (Arc<BTreeSet<WorkId>>, Vec<usize>) {
     let mut now = Marks::default();
     for outcome in &books.outcomes {
         now.extend(outcome.needy.iter().copied());
@@ -253,18 +256,17 @@ fn needy(books: &mut Books) -> Arc<BTreeSet<WorkId>> {
     let is_same = before.len() == books.was_needy.len()
         && now.listed().count() == before.len()
         && books.was_needy.iter().all(|at| now.contains(*at));
+    let mut numbers = books.was_needy.clone();
     if is_same {
-        return Arc::clone(before);
+        return (Arc::clone(before), numbers);
     }
     // Who was needy before comes by id and mostly still is, so there is hardly anything to sort.
-    let mut numbers = std::mem::take(&mut books.was_needy);
     let mut known = Marks::default();
     known.extend(numbers.iter().copied());
     numbers.retain(|at| now.contains(*at));
     numbers.extend(now.listed().filter(|at| !known.contains(*at)));
     let names = numbers.iter().map(|at| books.id(*at).clone()).collect();
-    books.was_needy = numbers;
-    Arc::new(names)
+    (Arc::new(names), numbers)
 }
 
 /// W-14: room that was made is not cleared twice.

@@ -21,6 +21,8 @@ const NODES_FOR_ONE_FREE: usize = 8;
 impl Register {
     /// All of them, numbered anew.
     pub(super) fn read_nodes(&mut self, snapshot: &Snapshot) {
+        let free = snapshot.nodes.len() / NODES_FOR_ONE_FREE + 1;
+        self.machines.reserve_exact(snapshot.nodes.len() + free);
         for (at, (name, node)) in snapshot.nodes.iter().enumerate() {
             self.machine_at.insert(name.clone(), self.machines.len());
             let station = self.station(name, node);
