@@ -357,10 +357,40 @@ impl Asked {
 
 #[cfg(test)]
 mod tests {
+    use super::*;
     use crate::{
-        FairShare, News, Planner, Rounds,
+        FairShare, Planner, Rounds,
         world::{World, work_id},
     };
+
+    /// Section 5: tasks matter to the cap alone.
+    #[test]
+    fn work_that_is_only_further_on_with_its_tasks_stirs_nothing() {
+        let mut world = World::eager().nodes(&[4]);
+        world.job("goes_on", "a", 1).max_processes = 2;
+        let goes_on = world.of("goes_on");
+        (goes_on.remaining_tasks, goes_on.task_ms) = (100, Some(1_000));
+        let mut register = Register::default();
+        register.absorb(&world.snapshot, &News::everything());
+        let news = News {
+            work: [work_id("goes_on")].into(),
+            ..News::default()
+        };
+        let mut said = |change: &dyn Fn(&mut Demand)| {
+            change(world.of("goes_on"));
+            register.absorb(&world.snapshot, &news);
+            (register.touched.len(), register.refreshed.len())
+        };
+        assert_eq!(said(&|it| it.remaining_tasks = 99), (0, 0));
+        assert_eq!(said(&|it| it.task_ms = Some(1_001)), (0, 0));
+        // A second process would find nothing to do.
+        assert_eq!(said(&|it| it.remaining_tasks = 1), (1, 1));
+        assert_eq!(said(&|it| it.max_processes = 1), (1, 1));
+        assert_eq!(
+            said(&|it| it.submitted_at = it.submitted_at.plus_ms(1)),
+            (1, 1)
+        );
+    }
 
     /// what is held is of the service that its work is said to be of now.
     #[test]
