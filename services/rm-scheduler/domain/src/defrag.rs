@@ -60,8 +60,8 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
     let spacious = Spacious::of(books, tree, &actual);
     let mut candidates = Candidates::default();
     for need in actual.into_iter().take(helped) {
-        let means = (&spacious, &mut candidates);
-        let given = take::from_donors(books, means, (need.request, need.processes));
+        let known = (&spacious, &mut candidates);
+        let given = take::from_donors(books, known, (need.request, need.processes));
         //
         if books.requests[need.request].has() == 0 || given < need.processes {
             books.note_wait(need.request, Reason::WaitingForDefragmentation);

@@ -9,8 +9,10 @@ use std::{
     path::Path,
 };
 
+use hayward_vocabulary::WorkId;
+
 use crate::{
-    FairShare, News, Plan, Planner, Rounds, Snapshot,
+    FairShare, News, Plan, Planner, Rounds, Snapshot, Verdict,
     fleets::{Draw, fleet, happen},
     plan::Shares,
     world::{World, node_name},
@@ -77,42 +79,106 @@ fn every_plan_is_what_it_was() {
     );
 }
 
-/// Memory changes nothing: rounds that know only the news decide and say what a planner that reads
-/// everything anew does.
+/// Rounds that know only the news, with and without words, and who reads what they say.
+struct Told {
+    rounds: Rounds,
+    silent: Rounds,
+    before: Option<Snapshot>,
+    verdicts: BTreeMap<WorkId, Verdict>,
+    shares: Shares,
+}
+
+impl Told {
+    fn new() -> Self {
+        Self {
+            rounds: Rounds::default(),
+            silent: Rounds::silent(),
+            before: None,
+            verdicts: BTreeMap::new(),
+            shares: Shares::default(),
+        }
+    }
+
+    /// Memory changes nothing: what is decided, and what is said to who reads nothing but news, is
+    /// what a planner that reads everything anew decides and says.
+    fn round(&mut self, now: &Snapshot, which: &str) -> Plan {
+        let news = self.before.as_ref();
+        let news = news.map_or_else(News::everything, |before| news_between(before, now));
+        self.before = Some(now.clone());
+        let mut unsaid = self.silent.decide(now, &news).plan;
+        let decided = self.rounds.decide(now, &news);
+        unsaid.verdicts.clone_from(&decided.plan.verdicts);
+        assert!(
+            unsaid == decided.plan,
+            "{which}: silent, it decides otherwise"
+        );
+        if let Some(news) = decided.shares.clone() {
+            self.shares.absorb(news);
+        } else {
+            (self.shares, self.verdicts) = (self.rounds.shares(), self.rounds.verdicts());
+        }
+        self.verdicts.retain(|id, _| !decided.gone.contains(id));
+        self.verdicts.extend(decided.plan.verdicts.clone());
+        let plan = self.rounds.whole(decided);
+        let afresh = FairShare.schedule(now);
+        if plan != afresh {
+            let difference = first_difference(&plan, &afresh);
+            panic!("{which}: {difference}");
+        }
+        assert!(
+            self.verdicts == afresh.verdicts,
+            "{which}: verdicts as read"
+        );
+        assert!(self.shares == afresh.shares, "{which}: shares as read");
+        plan
+    }
+}
+
 #[test]
 fn rounds_fed_by_news_are_rounds_from_the_beginning() {
     for seed in 0..FLEETS / 2 {
         let mut draw = Draw::new(seed + 7_000);
         let mut world = fleet(&mut draw);
-        let (mut rounds, mut before) = (Rounds::default(), None);
-        let mut silent = Rounds::silent();
+        let mut told = Told::new();
         for round in 1..=ROUNDS {
-            let news = before.as_ref().map_or_else(News::everything, |before| {
-                news_between(before, &world.snapshot)
-            });
-            let mut unsaid = silent.decide(&world.snapshot, &news).plan;
-            let decided = rounds.decide(&world.snapshot, &news);
-            unsaid.verdicts.clone_from(&decided.plan.verdicts);
-            assert!(
-                unsaid == decided.plan,
-                "seed {seed}: silent, it decides otherwise"
-            );
-            let changed = decided.plan.verdicts.clone();
-            let plan = rounds.whole(decided);
-            let afresh = FairShare.schedule(&world.snapshot);
-            if plan != afresh {
-                let difference = first_difference(&plan, &afresh);
-                panic!("seed {seed}, round {round}: {difference}");
-            }
-            assert!(
-                changed
-                    .iter()
-                    .all(|(id, verdict)| afresh.verdicts[id] == *verdict)
-            );
-            before = Some(world.snapshot.clone());
+            let plan = told.round(&world.snapshot, &format!("seed {seed}, round {round}"));
             world.carry_out(&plan);
             happen(&mut world, &mut draw, round);
             some_node_goes(&mut world, &mut draw);
+        }
+    }
+}
+
+/// Trees come to rest, and are looked at again where the time that passes matters.
+#[test]
+fn rounds_in_which_work_only_goes_on_are_rounds_from_the_beginning() {
+    for seed in 0..FLEETS / 10 {
+        let mut draw = Draw::new(seed + 11_000);
+        let mut world = fleet(&mut draw);
+        let mut told = Told::new();
+        for round in 1..=2 * ROUNDS {
+            let plan = told.round(&world.snapshot, &format!("seed {seed}, round {round}"));
+            world.carry_out(&plan);
+            let passes_ms = draw.pick(&[0, 1_000, 60_000, 600_000, 4_000_000]);
+            world.snapshot.now = world.snapshot.now.plus_ms(passes_ms);
+            goes_on(&mut world, &mut draw);
+        }
+    }
+}
+
+/// Work has less to do, or says otherwise how it does it.
+fn goes_on(world: &mut World, draw: &mut Draw) {
+    for demand in world.snapshot.demand.values_mut() {
+        if draw.one_in(3) {
+            demand.remaining_tasks = demand.remaining_tasks.saturating_sub(draw.below(3));
+        }
+        match draw.below(60) {
+            0 => demand.task_ms = Some(draw.below(9_000)),
+            1 => demand.threads = 1 + u32::try_from(draw.below(3)).unwrap(),
+            2 => demand.runnable = !demand.runnable,
+            3 => demand.submitted_at = demand.submitted_at.plus_ms(1),
+            4 => demand.user = draw.pick(&["u1", "u2"]).parse().unwrap(),
+            _ => {}
         }
     }
 }

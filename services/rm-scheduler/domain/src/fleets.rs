@@ -33,7 +33,7 @@ impl Draw {
         self.below(end) == 0
     }
 
-    fn pick<T: Copy>(&mut self, from: &[T]) -> T {
+    pub fn pick<T: Copy>(&mut self, from: &[T]) -> T {
         let at = usize::try_from(self.below(from.len() as u64)).unwrap();
         from[at]
     }

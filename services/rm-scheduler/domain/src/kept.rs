@@ -85,12 +85,13 @@ impl<T> Kept<T> {
         (0..all).chain(self.written.listed())
     }
 
-    /// The place in this round's writing.
+    /// The place in this round's writing. Of another round it means nothing.
     pub fn now(&self) -> usize {
         self.journal.len()
     }
 
-    /// Written in this round since `then`, some of it more than once.
+    /// Written in this round since `then`, some of it more than once. Other than for
+    /// [`Kept::written`], rows that are fresh do not count as written.
     pub fn since(&self, then: usize) -> impl Iterator<Item = usize> {
         // Whoever writes a row mostly writes it some times in a row.
         let runs = self.journal[then..].chunk_by(|one, other| one == other);

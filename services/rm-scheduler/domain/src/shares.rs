@@ -29,7 +29,7 @@ pub(crate) fn news(
     (before, now): (&Shares, &Shares),
     changed: &[usize],
 ) -> ShareNews {
-    let work = work(books, told, changed);
+    let work = told_anew(books, told, changed);
     let mut shown: BTreeMap<&str, BTreeSet<&UserName>> = BTreeMap::new();
     for of_user in &work {
         let users = shown.entry(&of_user.class).or_default();
@@ -66,7 +66,7 @@ pub(crate) fn news(
 }
 
 /// What is said anew of work, by user.
-fn work(books: &Books, told: &Told, changed: &[usize]) -> Vec<OfUser> {
+fn told_anew(books: &Books, told: &Told, changed: &[usize]) -> Vec<OfUser> {
     let whose = |at: usize| Some((books.requests[at].class?, books.demand(at).user_at, at));
     let mut all: Vec<_> = changed.iter().filter_map(|at| whose(*at)).collect();
     all.sort_unstable();

@@ -21,7 +21,7 @@ use crate::{
 pub(crate) use free::FreeNodes;
 
 /// Processes for which memory is asked for at once, at most.
-const MANY: u64 = 1 << 20;
+const RESERVED_AT_ONCE: u64 = 1 << 20;
 
 /// One walk over work that is to be placed.
 struct Walk<'a> {
@@ -116,7 +116,7 @@ fn in_need(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
 
 pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
     let missing = turns.iter().map(|(_, at)| books.requests[*at].missing());
-    let missing = missing.fold(0, u64::saturating_add).min(MANY);
+    let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
     // Grown bit by bit, it would be copied as often.
     books.pending.reserve(usize::try_from(missing).unwrap_or(0));
     let mut walk: Option<Walk<'a>> = None;

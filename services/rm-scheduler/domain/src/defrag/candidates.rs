@@ -63,6 +63,9 @@ impl Found {
     }
 
     fn follow(&mut self, books: &Books, kind: Kind) {
+        if self.then == books.requests.now() {
+            return;
+        }
         let changed: FxHashSet<usize> = books.requests.since(self.then).collect();
         self.then = books.requests.now();
         for donors in [&mut self.rich, &mut self.poor] {

@@ -116,14 +116,13 @@ fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut
 
 /// What one user's work is given is nothing to another's, so half of them goes beside the rest.
 fn take_steps(course: &Course, mut steps: Vec<(&mut Party, Amounts)>) -> bool {
-    let weights = steps.iter().map(|(party, _)| party.stretches());
-    let work = weights.sum();
+    let stretches = steps.iter().map(|(party, _)| party.stretches()).sum();
     let beside = steps.split_off(steps.len() / 2);
     let take = |steps: Vec<(&mut Party, Amounts)>| {
         let moved = |moved, (party, given): (&mut Party, _)| party.step(course, given) | moved;
         steps.into_iter().fold(false, moved)
     };
-    let (here, beside) = both(work, || take(steps), || take(beside));
+    let (here, beside) = both(stretches, || take(steps), || take(beside));
     here || beside
 }
 

@@ -206,7 +206,7 @@ impl Register {
         let keeps_turn = asked.turn() == before.turn();
         let keeps_wishes = asked.wishes == before.wishes;
         let is_alike = keeps_turn && keeps_wishes && asked.asks_as(before);
-        let could_use = self.cap(at);
+        let could_use = is_alike.then(|| self.cap(at));
         if !keeps_turn {
             self.leave_class(at);
         }
@@ -220,7 +220,9 @@ impl Register {
         if !keeps_turn {
             self.join_class(at);
         }
-        (!is_alike || self.cap(at) != could_use).then_some(before)
+        could_use
+            .is_none_or(|before| self.cap(at) != before)
+            .then_some(before)
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
@@ -328,15 +330,37 @@ impl Asked {
         (self.class, self.user_at, self.submitted_at)
     }
 
-    /// Of two that have the same turn and wishes: do they differ only in what the cap is made of?
-    fn asks_as(&self, before: &Self) -> bool {
-        let is_served = self.deferral.is_none() && before.deferral.is_none();
-        let asks = |asked: &Self| (asked.kind, asked.order, asked.shape, asked.max_processes);
-        let says = |asked: &Self| {
-            let (keeps, managed) = (asked.keeps_what_it_holds, asked.managed);
-            (asked.completing, keeps, managed)
-        };
-        is_served && asks(self) == asks(before) && says(self) == says(before)
+    /// Of two that have the same turn and wishes: do they differ in nothing but tasks, which matter
+    /// to the cap alone? What they hold is no part of what they ask for.
+    fn asks_as(&self, other: &Self) -> bool {
+        let Self {
+            id: _,
+            kind,
+            user: _,
+            user_at: _,
+            class: _,
+            deferral,
+            submitted_at: _,
+            order,
+            shape,
+            max_processes,
+            remaining_tasks: _,
+            threads: _,
+            task_ms: _,
+            wishes: _,
+            managed,
+            runnable: _,
+            completing,
+            keeps_what_it_holds,
+            held: _,
+            holding: _,
+        } = self;
+        deferral.is_none()
+            && other.deferral.is_none()
+            && (*kind, *order, *shape) == (other.kind, other.order, other.shape)
+            && (*max_processes, *managed) == (other.max_processes, other.managed)
+            && *completing == other.completing
+            && *keeps_what_it_holds == other.keeps_what_it_holds
     }
 
     /// What it holds says the same of its nodes as before: mostly it is only further on with its

@@ -1,5 +1,5 @@
 //! What walks over many shares read of each, side by side: most of a share is read only when
-//! something is said of it. And what the loads of a node come to.
+//! something is said of it; and what the loads of a node come to.
 
 use hayward_vocabulary::Size;
 
@@ -76,13 +76,13 @@ impl Sum {
 
     /// Quanta and size, or the largest there are.
     pub fn load(&self) -> (u64, Size) {
-        let least = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
+        let whole = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
         let size = Size {
-            cpu_milli: least(self.cpu_milli),
-            gpu_milli: least(self.gpu_milli),
-            ..Size::memory(least(self.memory_bytes))
+            cpu_milli: whole(self.cpu_milli),
+            gpu_milli: whole(self.gpu_milli),
+            ..Size::memory(whole(self.memory_bytes))
         };
-        (least(self.order), size)
+        (whole(self.order), size)
     }
 }
 
