@@ -14,6 +14,8 @@ collector=$(realpath "$place")/rotel/rotel-agent
 chmod +x "$collector" && "$collector" --version ||
   { skipped "the collector does not run on this machine"; verdict; exit; }
 
+# Of the workspace, as `cargo test` built it: of one package alone, cargo builds it once more with
+# fewer features.
 step "telemetry through $("$collector" --version)" env "HAYWARD_COLLECTOR=$collector" \
-  cargo test --locked -p hayward-tests-fleet --test telemetry -- a_submission_is_followed
+  cargo test --workspace --locked --test telemetry -- a_submission_is_followed
 verdict
