@@ -172,15 +172,22 @@ impl Tracked {
         self.snapshot.nodes.remove(name);
     }
 
+    /// A round that reads everything needs no news beside it.
+    fn tell_work(&mut self, work: &WorkId, demand: Option<&Demand>) {
+        if !self.unplanned.everything {
+            self.unplanned.work.insert(work.clone(), demand.cloned());
+        }
+    }
+
     pub fn set_demand(&mut self, work: WorkId, demand: Demand) {
         self.changed.work(&work);
-        self.unplanned.work.insert(work.clone());
+        self.tell_work(&work, Some(&demand));
         self.snapshot.demand.insert(work, demand);
     }
 
     pub fn remove_demand(&mut self, work: &WorkId) {
         self.changed.work(work);
-        self.unplanned.work.insert(work.clone());
+        self.tell_work(work, None);
         self.snapshot.demand.remove(work);
     }
 
@@ -192,7 +199,10 @@ impl Tracked {
         allocation: Option<Allocation>,
     ) -> Option<Allocation> {
         self.changed.allocation(id);
-        self.unplanned.allocations.insert(id.clone());
+        if !self.unplanned.everything {
+            let said = allocation.clone();
+            self.unplanned.allocations.insert(id.clone(), said);
+        }
         match allocation {
             Some(allocation) => self.snapshot.allocations.insert(id.clone(), allocation),
             None => self.snapshot.allocations.remove(id),

@@ -91,11 +91,11 @@ fn measure(nodes: u64, requests: u64) {
     drop((verdicts, shares));
     come_to_rest(&mut rounds, &mut full, plan);
     let mut born = requests;
-    let replaced = [("news", 100), ("a 1,000", requests / 1_000)];
+    let replaced = [("1% news", 200), ("2% news", 100), ("a 1,000", requests / 1_000)];
     // Of 100,000 the first is a thousand already.
     for (name, among) in replaced
         .into_iter()
-        .take(if requests > 100_000 { 2 } else { 1 })
+        .take(if requests > 100_000 { 3 } else { 2 })
     {
         let news = (name, Happens::Replaced, among, &mut born);
         news_rounds(&mut rounds, &mut full, news, &naive);
@@ -391,7 +391,7 @@ fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
     let mut news = News::default();
     for vacate in &plan.vacates {
         snapshot.allocations.remove(&vacate.allocation);
-        news.allocations.insert(vacate.allocation.clone());
+        news.allocations.insert(vacate.allocation.clone(), None);
     }
     let born = snapshot.round * 10_000_000;
     for (at, grant) in (born..).zip(&plan.grants) {
@@ -401,7 +401,7 @@ fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
             ..grant.taken_up(snapshot.now)
         };
         let id: AllocationId = name(&format!("alc_{at:012}"));
-        news.allocations.insert(id.clone());
+        news.allocations.insert(id.clone(), Some(allocation.clone()));
         snapshot.allocations.insert(id, allocation);
     }
     snapshot.carried = plan.carried.clone();
@@ -435,7 +435,9 @@ fn change_some(
     let mut news = News::default();
     if matches!(what, Happens::Replaced | Happens::Comes) {
         for _ in &some {
-            news.work.insert(add_request(full, *born));
+            let id = add_request(full, *born);
+            let said = full.demand.get(&id).cloned();
+            news.work.insert(id, said);
             *born += 1;
         }
     }
@@ -445,22 +447,23 @@ fn change_some(
             for work in &some {
                 let demand = full.demand.get_mut(work).expect("it is there");
                 demand.remaining_tasks -= 1;
+                news.work.insert(work.clone(), Some(demand.clone()));
             }
         }
         Happens::Ends | Happens::Replaced => {
             for work in &some {
                 full.demand.remove(work);
+                news.work.insert(work.clone(), None);
             }
             full.allocations.retain(|id, it| {
                 let stays = full.demand.contains_key(&it.work);
                 if !stays {
-                    news.allocations.insert(id.clone());
+                    news.allocations.insert(id.clone(), None);
                 }
                 stays
             });
         }
     }
-    news.work.extend(some);
     news
 }
 

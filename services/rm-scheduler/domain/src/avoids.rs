@@ -89,10 +89,7 @@ fn news_of_it_is_as_good_as_reading_everything() {
     rounds.decide(&world.snapshot, &News::everything());
     for avoids in [nodes(&["n00"]), nodes(&["n00", "n01"]), nodes(&[])] {
         world.of("shy").avoids = avoids;
-        let news = News {
-            work: [work_id("shy")].into(),
-            ..News::default()
-        };
+        let news = News::of_work(&world.snapshot, [work_id("shy")]);
         let decided = rounds.decide(&world.snapshot, &news);
         assert_eq!(rounds.whole(decided), FairShare.schedule(&world.snapshot));
     }

@@ -352,9 +352,8 @@ impl<'a> Books<'a> {
     pub fn cap_parts(&self, request: usize) -> CapParts {
         let known = self.changed_caps.get(&request).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
-            let asked = self.demand(request);
-            let counts = (asked.holding.current, asked.holding.leaving);
-            cap::of(self.register, &self.snapshot.tunables, request, counts).1
+            let has = self.demand(request).holding.has();
+            cap::of(self.register, &self.snapshot.tunables, request, has).1
         });
         if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
             // Where there is room for more than it can use, nobody looks how much more.

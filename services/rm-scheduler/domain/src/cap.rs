@@ -76,20 +76,29 @@ impl Rules {
     }
 }
 
-/// The cap of one piece of work that has this many processes and this many on their way out, before
-/// the room there is was looked at.
+/// What a piece of work has.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Has {
+    pub current: u64,
+    /// On their way out.
+    pub leaving: u64,
+    /// How long what it holds took to start, on average.
+    pub mean_start_ms: u64,
+}
+
+/// The cap of one piece of work that has this, before the room there is was looked at.
 pub(crate) fn of(
     register: &Register,
     tunables: &Tunables,
     at: usize,
-    (current, leaving): (u64, u64),
+    has: Has,
 ) -> (Cap, CapParts) {
     let asked = &register.requests[at];
     let Some(class) = asked.class.map(|class| &register.classes[class].class) else {
         return <(Cap, CapParts)>::default();
     };
     match asked.kind {
-        _ if asked.completing => Cap::all(current),
+        _ if asked.completing => Cap::all(has.current),
         WorkKind::Job => {
             // the growth of other work goes by the fleet's values.
             let rules = if class.policy == Policy::FairShare {
@@ -97,19 +106,15 @@ pub(crate) fn of(
             } else {
                 Rules::of(tunables, &Growth::default())
             };
-            cap_of_job(register, asked, (current, leaving), &rules)
+            cap_of_job(asked, has, &rules)
         }
         // Instances and reservations are one process; those held are never cut by start-up.
         WorkKind::Service | WorkKind::Reservation => Cap::all(asked.max_processes.min(1)),
     }
 }
 
-fn cap_of_job(
-    register: &Register,
-    demand: &Asked,
-    (current, leaving): (u64, u64),
-    rules: &Rules,
-) -> (Cap, CapParts) {
+fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
+    let current = has.current;
     let threads = u64::from(demand.threads.max(1));
     // work is never asked to shrink because its tasks run out.
     let want = demand.remaining_tasks.div_ceil(threads).max(current);
@@ -126,7 +131,7 @@ fn cap_of_job(
         ..CapParts::default()
     };
     if rules.prediction && !starting {
-        let horizon = mean_start_ms(register, demand) + rules.cycle_ms + rules.fudge_ms;
+        let horizon = has.mean_start_ms + rules.cycle_ms + rules.fudge_ms;
         let predicted = predicted(demand, current, horizon, base);
         if predicted < base {
             potential = predicted.max(current);
@@ -138,7 +143,7 @@ fn cap_of_job(
         parts.prediction = (potential != base).then_some(potential);
     }
     //
-    let reached = current + if rules.keep_reached { leaving } else { 0 };
+    let reached = current + if rules.keep_reached { has.leaving } else { 0 };
     match (starting, rules.doubling) {
         (true, _) if rules.initial > 0 => parts.initialization = Some(rules.initial),
         (true, _) | (false, false) => {}
@@ -174,15 +179,4 @@ fn predicted(demand: &Asked, current: u64, horizon_ms: u64, base: u64) -> u64 {
         (0, current) => current,
         (predicted, _) => predicted,
     }
-}
-
-fn mean_start_ms(register: &Register, asked: &Asked) -> u64 {
-    let starts = asked.held.iter().filter_map(|held| {
-        let allocation = &register.shares[*held];
-        let since = allocation.running_since?;
-        let took = since.ms_since(allocation.started_at.unwrap_or(allocation.granted_at));
-        (allocation.running && took > 0).then_some(took)
-    });
-    let (sum, count) = starts.fold((0_u64, 0_u64), |(sum, count), took| (sum + took, count + 1));
-    sum.checked_div(count).unwrap_or(0)
 }

@@ -3,7 +3,7 @@
 //! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and says so in its commit.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeMap,
     fmt::Write,
     fs,
     path::Path,
@@ -103,7 +103,7 @@ impl Told {
     /// what a planner that reads everything anew decides and says.
     fn round(&mut self, now: &Snapshot, which: &str) -> Plan {
         let news = self.before.as_ref();
-        let news = news.map_or_else(News::everything, |before| news_between(before, now));
+        let news = news.map_or_else(News::everything, |before| News::between(before, now));
         self.before = Some(now.clone());
         let mut unsaid = self.silent.decide(now, &news).plan;
         let decided = self.rounds.decide(now, &news);
@@ -193,25 +193,6 @@ fn some_node_goes(world: &mut World, draw: &mut Draw) {
     if let Some(work) = work.filter(|_| draw.one_in(8)).last() {
         work.avoids.insert(node_name(&name));
     }
-}
-
-fn news_between(before: &Snapshot, now: &Snapshot) -> News {
-    News {
-        everything: false,
-        nodes: differing(&before.nodes, &now.nodes),
-        work: differing(&before.demand, &now.demand),
-        allocations: differing(&before.allocations, &now.allocations),
-    }
-}
-
-fn differing<K: Ord + Clone, V: PartialEq>(
-    before: &BTreeMap<K, V>,
-    now: &BTreeMap<K, V>,
-) -> BTreeSet<K> {
-    let keys = before.keys().chain(now.keys());
-    keys.filter(|key| before.get(*key) != now.get(*key))
-        .cloned()
-        .collect()
 }
 
 fn first_difference(plan: &Plan, afresh: &Plan) -> String {

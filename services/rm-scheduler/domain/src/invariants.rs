@@ -287,7 +287,8 @@ impl Watch {
         }
         for work in self.known.demand.keys().chain(now.demand.keys()) {
             if self.known.demand.get(work) != now.demand.get(work) {
-                self.news.work.insert(work.clone());
+                let said = now.demand.get(work).cloned();
+                self.news.work.insert(work.clone(), said);
             }
         }
         let ids = self.known.allocations.keys().chain(now.allocations.keys());
@@ -297,7 +298,8 @@ impl Watch {
                     .allocation(id, now.allocations.contains_key(id));
                 let held = now.allocations.get(id).or(self.known.allocations.get(id));
                 self.sequence.stirs(&held.unwrap().node);
-                self.news.allocations.insert(id.clone());
+                let said = now.allocations.get(id).cloned();
+                self.news.allocations.insert(id.clone(), said);
             }
         }
         self.known = now.clone();

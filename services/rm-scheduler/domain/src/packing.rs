@@ -326,10 +326,7 @@ mod tests {
         before.take_up();
         before.close(&mut desk, &std::sync::Arc::default());
         world.snapshot.demand.remove("goes");
-        let news = News {
-            work: ["goes".parse().unwrap()].into(),
-            ..News::default()
-        };
+        let news = News::of_work(&world.snapshot, ["goes".parse().unwrap()]);
         register.absorb(&world.snapshot, &news);
         let mut books = Books::open(&mut desk, &register, &world.snapshot);
         books.take_up();

@@ -25,7 +25,7 @@ pub(crate) use load::Load;
 
 use crate::{
     books::Deferral,
-    cap::Cap,
+    cap::{Cap, Has},
     forest::Forest,
     room::Room,
     snapshot::{Class, Node, Pool, Tunables},
@@ -242,6 +242,8 @@ pub(crate) struct Holding {
     pub leaving: u64,
     /// Of those that stay, on nodes that take no new work.
     pub resting: u64,
+    /// How long what is held took to start, on average.
+    pub mean_start_ms: u64,
     pub cap: Cap,
 }
 
@@ -272,6 +274,25 @@ pub(crate) struct Share {
     /// Told to go, with or without waiting for its node.
     pub leaving: bool,
     pub purged: bool,
+}
+
+impl Holding {
+    pub fn has(&self) -> Has {
+        Has {
+            current: self.current,
+            leaving: self.leaving,
+            mean_start_ms: self.mean_start_ms,
+        }
+    }
+}
+
+impl Share {
+    fn start_ms(&self) -> u64 {
+        let since = self.running_since.filter(|_| self.running);
+        since.map_or(0, |since| {
+            since.ms_since(self.started_at.unwrap_or(self.granted_at))
+        })
+    }
 }
 
 impl Register {

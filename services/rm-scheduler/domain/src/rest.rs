@@ -93,8 +93,6 @@ impl Books<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use crate::{
         News, Plan, Planner as _, Rounds,
         fair_share::FairShare,
@@ -147,10 +145,7 @@ mod tests {
         world.carry_out(&plan);
 
         world.of("there4").max_processes = 1;
-        let news = News {
-            work: BTreeSet::from([work_id("there4")]),
-            ..News::default()
-        };
+        let news = News::of_work(&world.snapshot, [work_id("there4")]);
         round(&mut rounds, &world, &news);
         assert_eq!(rested(&rounds), [true, false]);
     }

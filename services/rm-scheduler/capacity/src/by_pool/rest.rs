@@ -31,22 +31,14 @@ impl Rest {
 
     /// Is it needed from now on? Queues come with another policy, which is news of everything.
     pub fn begins(snapshot: &Snapshot, news: &News) -> bool {
-        let mut fresh = news
-            .work
-            .iter()
-            .filter_map(|work| snapshot.demand.get(work));
+        let mut fresh = news.work.values().flatten();
         fresh.any(|demand| demand.queued.is_some())
     }
 
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut rest = Self(Snapshot::empty());
-        let everything = News {
-            everything: false,
-            nodes: BTreeSet::new(),
-            work: snapshot.demand.keys().cloned().collect(),
-            allocations: BTreeSet::new(),
-        };
-        rest.absorb(snapshot, &everything);
+        let all = News::of_work(snapshot, snapshot.demand.keys().cloned());
+        rest.absorb(snapshot, &all);
         rest
     }
 
@@ -60,13 +52,14 @@ impl Rest {
         let divided = Divided::of(snapshot);
         self.follow_what_is_small(snapshot, &divided);
         let mut told = News::default();
-        for work in &news.work {
-            let demand = snapshot.demand.get(work);
-            match demand.filter(|demand| divided.is_fair(snapshot, demand)) {
+        for (work, demand) in &news.work {
+            let demand = demand.as_ref();
+            let fair = demand.filter(|demand| divided.is_fair(snapshot, demand));
+            match fair {
                 Some(demand) => drop(self.0.demand.insert(work.clone(), demand.clone())),
                 None => drop(self.0.demand.remove(work)),
             }
-            told.work.insert(work.clone());
+            told.work.insert(work.clone(), fair.cloned());
         }
         let stands = self.follow_allocations((snapshot, divided), news, &mut told);
         self.follow_nodes(snapshot, (news, &stands), &mut told);
@@ -113,21 +106,19 @@ impl Rest {
                 stands.other.insert(&allocation.node);
                 if known {
                     rest.remove(id);
-                    told.allocations.insert(id.clone());
+                    told.allocations.insert(id.clone(), None);
                 }
                 continue;
             }
             stands.fair.insert(&allocation.node);
-            if !known || news.allocations.contains(id) {
+            if !known || news.allocations.contains_key(id) {
                 rest.insert(id.clone(), allocation.clone());
-                told.allocations.insert(id.clone());
+                told.allocations.insert(id.clone(), Some(allocation.clone()));
             }
         }
-        for id in &news.allocations {
-            if !snapshot.allocations.contains_key(id) {
-                rest.remove(id);
-                told.allocations.insert(id.clone());
-            }
+        for (id, _) in news.allocations.iter().filter(|(_, said)| said.is_none()) {
+            rest.remove(id);
+            told.allocations.insert(id.clone(), None);
         }
         stands
     }

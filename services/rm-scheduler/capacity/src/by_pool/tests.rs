@@ -225,22 +225,12 @@ fn work_for_a_queue_is_refused_where_no_pool_has_any() {
     );
 }
 
-/// All that differs between two snapshots.
+/// All that differs between two snapshots; queues and planners that come or go are everything.
 fn news(before: &Snapshot, after: &Snapshot) -> News {
-    fn differs<K: Ord + Clone, V: PartialEq>(
-        before: &std::collections::BTreeMap<K, V>,
-        after: &std::collections::BTreeMap<K, V>,
-    ) -> BTreeSet<K> {
-        let keys = before.keys().chain(after.keys());
-        let keys = keys.filter(|key| before.get(*key) != after.get(*key));
-        keys.cloned().collect()
-    }
     News {
         everything: before.queues.keys().ne(after.queues.keys())
             || before.outside.keys().ne(after.outside.keys()),
-        nodes: differs(&before.nodes, &after.nodes),
-        work: differs(&before.demand, &after.demand),
-        allocations: differs(&before.allocations, &after.allocations),
+        ..News::between(before, after)
     }
 }
 

@@ -289,10 +289,7 @@ fn news_of_a_member_is_as_good_as_reading_everything() {
     rounds.decide(&world.snapshot, &News::everything());
     for (id, max) in [("a-0", 0), ("a-0", 1), ("a", 0)] {
         world.of(id).max_processes = max;
-        let news = News {
-            work: [work_id(id)].into(),
-            ..News::default()
-        };
+        let news = News::of_work(&world.snapshot, [work_id(id)]);
         let decided = rounds.decide(&world.snapshot, &news);
         assert_eq!(rounds.whole(decided), FairShare.schedule(&world.snapshot));
     }
@@ -301,10 +298,7 @@ fn news_of_a_member_is_as_good_as_reading_everything() {
         if put_back {
             world.snapshot.demand.insert(work_id("a"), gone.clone());
         }
-        let news = News {
-            work: [work_id("a")].into(),
-            ..News::default()
-        };
+        let news = News::of_work(&world.snapshot, [work_id("a")]);
         let decided = rounds.decide(&world.snapshot, &news);
         assert_eq!(rounds.whole(decided), FairShare.schedule(&world.snapshot));
     }

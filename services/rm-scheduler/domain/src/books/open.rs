@@ -6,11 +6,12 @@ use std::sync::{Arc, atomic::AtomicBool};
 use hayward_vocabulary::{WorkId, WorkKind};
 use rustc_hash::FxHashMap;
 
-use super::{Books, ClassBook, Desk, Machine, Needy, Request, cap, sets::Sets};
+use super::{Books, ClassBook, Desk, Machine, Needy, Request, sets::Sets};
 use crate::{
     apportion::Amounts,
     beside::both,
     budget::Opened,
+    cap::{self, Has},
     kept::Kept,
     marks::Marks,
     register::Register,
@@ -162,8 +163,12 @@ impl<'a> Books<'a> {
             }
             if let Some(at) = share.request {
                 let request = &self.requests[at];
-                let counts = (request.current, request.leaving);
-                let (cap, parts) = cap::of(register, tunables, at, counts);
+                let has = Has {
+                    current: request.current,
+                    leaving: request.leaving,
+                    ..register.requests[at].holding.has()
+                };
+                let (cap, parts) = cap::of(register, tunables, at, has);
                 let had = request.current;
                 let request = &mut self.requests[at];
                 (request.cap, request.had) = (cap, had);

@@ -340,7 +340,7 @@ fn i20_reasons_that_are_missing_or_wrong() {
     assert!(explanations_are_true(&hurried).holds(), "a round is due");
     // What no round has seen cannot have been explained.
     let news = News {
-        allocations: [alc("alc_1")].into(),
+        allocations: [(alc("alc_1"), None)].into(),
         ..News::default()
     };
     assert!(look(&wrong, &news).holds());

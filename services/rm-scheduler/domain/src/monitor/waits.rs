@@ -49,8 +49,8 @@ impl Asked<'_> {
         let news = self.unplanned;
         let mut ids = held.get(work).into_iter().flatten();
         !news.everything
-            && !news.work.contains(work)
-            && !ids.any(|id| news.allocations.contains(*id))
+            && !news.work.contains_key(work)
+            && !ids.any(|id| news.allocations.contains_key(*id))
     }
 
     /// By work, those that were not told to leave.
@@ -78,7 +78,7 @@ pub fn explanations_are_true(asked: &Asked<'_>) -> Finding {
     let held = asked.held();
     // An allocation that ended since was counted when the round spoke.
     let ended = |id: &&AllocationId| !asked.snapshot.allocations.contains_key(*id);
-    let some_ended = asked.unplanned.allocations.iter().any(|id| ended(&id));
+    let some_ended = asked.unplanned.allocations.keys().any(|id| ended(&id));
     let mut inquiry = Inquiry::into(EXPLAINED);
     for work in asked.snapshot.demand.keys() {
         if !asked.is_fresh(work, &held) {

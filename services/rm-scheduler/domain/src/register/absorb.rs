@@ -42,6 +42,8 @@ impl Stirred {
 impl Register {
     /// Brings the register up to a snapshot of which only the news differs from the last one.
     pub fn absorb(&mut self, snapshot: &Snapshot, news: &News) {
+        #[cfg(test)]
+        news.assert_true(snapshot);
         let laws = &self.laws;
         let same_laws = laws.quantum == snapshot.quantum
             && laws.tunables == snapshot.tunables
@@ -396,12 +398,9 @@ mod tests {
         (goes_on.remaining_tasks, goes_on.task_ms) = (100, Some(1_000));
         let mut register = Register::default();
         register.absorb(&world.snapshot, &News::everything());
-        let news = News {
-            work: [work_id("goes_on")].into(),
-            ..News::default()
-        };
         let mut said = |change: &dyn Fn(&mut Demand)| {
             change(world.of("goes_on"));
+            let news = News::of_work(&world.snapshot, [work_id("goes_on")]);
             register.absorb(&world.snapshot, &news);
             (register.touched.len(), register.refreshed.len())
         };
@@ -424,18 +423,16 @@ mod tests {
         let mut rounds = Rounds::default();
         let plan = rounds.decide(&world.snapshot, &News::everything()).plan;
         world.carry_out(&plan);
+        let held = world.snapshot.allocations.clone();
         let news = News {
-            allocations: world.snapshot.allocations.keys().cloned().collect(),
+            allocations: held.into_iter().map(|(id, it)| (id, Some(it))).collect(),
             ..News::default()
         };
         rounds.decide(&world.snapshot, &news);
-        let news = News {
-            work: ["svc_x.0", "svc_x.1"].map(work_id).into(),
-            ..News::default()
-        };
-        for id in &news.work {
-            world.service(id.as_str(), "a", 1).service = Some(work_id("svc_x"));
+        for id in ["svc_x.0", "svc_x.1"] {
+            world.service(id, "a", 1).service = Some(work_id("svc_x"));
         }
+        let news = News::of_work(&world.snapshot, ["svc_x.0", "svc_x.1"].map(work_id));
         let plan = rounds.decide(&world.snapshot, &news).plan;
         assert_eq!(plan.grants[0].node.as_str(), "n01");
         assert_eq!(plan.grants, FairShare.schedule(&world.snapshot).grants);

@@ -254,8 +254,11 @@ impl Register {
     fn holding(&self, at: usize) -> Holding {
         let mut holding = Holding::default();
         let held = self.requests[at].held.iter();
+        let (mut start_ms, mut started) = (0_u64, 0_u64);
         for load in held.map(|held| &self.loads[*held]) {
             holding.quanta += load.order;
+            start_ms += load.start_ms;
+            started += u64::from(load.start_ms > 0);
             let machine = load.machine().map(|machine| &self.machines[machine]);
             if machine.is_none_or(|machine| !machine.schedulable) {
                 holding.closed_quanta += load.order;
@@ -268,16 +271,15 @@ impl Register {
             holding.current += 1;
             holding.resting += u64::from(machine.is_some_and(|machine| !machine.schedulable));
         }
-        let counts = (holding.current, holding.leaving);
-        (holding.cap, _) = cap::of(self, &self.laws.tunables, at, counts);
+        holding.mean_start_ms = start_ms.checked_div(started).unwrap_or(0);
+        (holding.cap, _) = cap::of(self, &self.laws.tunables, at, holding.has());
         holding
     }
 
     /// What work can use with what it was known to hold last, and what that is made of.
     pub(super) fn cap(&self, at: usize) -> (Cap, CapParts) {
-        let holding = &self.requests[at].holding;
-        let counts = (holding.current, holding.leaving);
-        cap::of(self, &self.laws.tunables, at, counts)
+        let has = self.requests[at].holding.has();
+        cap::of(self, &self.laws.tunables, at, has)
     }
 
     /// May this request ever use nodes of this pool?

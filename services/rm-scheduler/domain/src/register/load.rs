@@ -10,6 +10,8 @@ const NONE: u32 = u32::MAX;
 
 pub(crate) struct Load {
     pub order: u64,
+    /// How long it took to start; 0 where it has not, or took no time.
+    pub start_ms: u64,
     machine: u32,
     /// Number of its user.
     pub user_at: u32,
@@ -147,6 +149,7 @@ impl Register {
         };
         let load = Load {
             order: share.order,
+            start_ms: share.start_ms(),
             machine: small(share.machine),
             user_at: small(Some(share.user_at)),
             owner_at: small(owner.map(|owner| owner.user_at)),

@@ -1,4 +1,4 @@
-//! Names in the news, looked up in the snapshot and here.
+//! The news with the numbers that its names have here.
 
 use std::{collections::BTreeMap, hash::Hash};
 
@@ -24,14 +24,16 @@ pub(super) struct Entry<'s, K, V> {
 pub(super) type OfWork<'s> = Entry<'s, WorkId, Demand>;
 pub(super) type OfShare<'s> = Entry<'s, AllocationId, Allocation>;
 
-impl<'s, K: Ord + Hash, V> Entry<'s, K, V> {
-    fn of(name: &'s K, said: &'s BTreeMap<K, V>, numbers: &FxHashMap<K, usize>) -> Self {
-        Self {
-            name,
-            said: said.get(name),
-            at: numbers.get(name).copied(),
-        }
-    }
+fn entries<'s, K: Ord + Hash, V>(
+    said: &'s BTreeMap<K, Option<V>>,
+    numbers: &FxHashMap<K, usize>,
+) -> Vec<Entry<'s, K, V>> {
+    let entries = said.iter().map(|(name, said)| Entry {
+        name,
+        said: said.as_ref(),
+        at: numbers.get(name).copied(),
+    });
+    entries.collect()
 }
 
 /// The work and the shares of some news, and some more work. Most of the time goes into waiting for
@@ -41,21 +43,15 @@ pub(super) fn look_up<'s>(
     snapshot: &'s Snapshot,
     (news, more): (&'s News, &'s [WorkId]),
 ) -> (Vec<OfWork<'s>>, Vec<OfShare<'s>>) {
-    let work: Vec<&WorkId> = news.work.iter().chain(more).collect();
-    // Half of all for each, as work and shares take equally long.
-    let all = work.len() + news.allocations.len();
-    let (here, beside) = work.split_at((all / 2).min(work.len()));
-    let find = |names: &[&'s WorkId]| {
-        let names = names.iter().copied();
-        let found = names.map(|id| Entry::of(id, &snapshot.demand, &register.request_at));
-        found.collect::<Vec<_>>()
+    let work = || {
+        let mut work = entries(&news.work, &register.request_at);
+        work.extend(more.iter().map(|name| Entry {
+            name,
+            said: snapshot.demand.get(name),
+            at: register.request(name),
+        }));
+        work
     };
-    let shares = || {
-        let names = news.allocations.iter();
-        let found = names.map(|id| Entry::of(id, &snapshot.allocations, &register.share_at));
-        (find(beside), found.collect())
-    };
-    let (mut found, (rest, shares)) = both(all, || find(here), shares);
-    found.extend(rest);
-    (found, shares)
+    let shares = || entries(&news.allocations, &register.share_at);
+    both(news.work.len() + news.allocations.len(), work, shares)
 }

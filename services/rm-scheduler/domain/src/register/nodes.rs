@@ -58,7 +58,7 @@ impl Register {
         }
         let numbers = self.avoiding.iter().filter(|_| are_others);
         let again = numbers.map(|at| self.requests[*at].id.clone());
-        Some(again.filter(|id| !news.work.contains(id)).collect())
+        Some(again.filter(|id| !news.work.contains_key(id)).collect())
     }
 
     pub(super) fn note_avoiding(&mut self, at: usize) {

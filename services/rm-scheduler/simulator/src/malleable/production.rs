@@ -158,12 +158,12 @@ impl Production {
             let work = work_id(job);
             self.snapshot.demand.remove(&work);
             self.work_index.remove(&work);
-            self.news.work.insert(work);
+            self.news.work.insert(work, None);
             self.first.remove(&job);
             for id in self.held.remove(&job).unwrap_or_default() {
                 self.snapshot.allocations.remove(&id);
                 self.processes.remove(&id);
-                self.news.allocations.insert(id);
+                self.news.allocations.insert(id, None);
             }
         }
         for job in self.known..world.submitted() {
@@ -173,9 +173,10 @@ impl Production {
                 if demand.queued.is_some() {
                     self.fresh.push(job);
                 }
+                let said = Some(demand.clone());
+                self.news.work.insert(work_id(job), said);
                 self.snapshot.demand.insert(work_id(job), demand);
                 self.work_index.insert(work_id(job), job);
-                self.news.work.insert(work_id(job));
             }
         }
         self.known = world.submitted();
@@ -202,7 +203,7 @@ impl Production {
             let now = (items, known.then_some(item));
             if now != (demand.remaining_tasks, demand.task_ms) {
                 (demand.remaining_tasks, demand.task_ms) = now;
-                self.news.work.insert(work);
+                self.news.work.insert(work, Some(demand.clone()));
             }
         }
     }
@@ -246,7 +247,8 @@ impl Production {
             let gone = gone.expect("a plan vacates only what is there");
             let job = self.work_index[&gone.work];
             let process = self.processes.remove(&vacate.allocation);
-            self.news.allocations.insert(vacate.allocation.clone());
+            let id = vacate.allocation.clone();
+            self.news.allocations.insert(id, None);
             world.evict(process.expect("what is held is known"));
             if let Some(held) = self.held.get_mut(&job) {
                 held.remove(&vacate.allocation);
@@ -284,7 +286,7 @@ impl Production {
             if let Some(refused) = queueing::refused(&verdict) {
                 self.snapshot.demand.remove(&work);
                 self.work_index.remove(&work);
-                self.news.work.insert(work);
+                self.news.work.insert(work, None);
                 world.refuse(job, refused);
             } else if let Some(queue) = &verdict.class {
                 world.enters(job, queue);
@@ -310,7 +312,8 @@ impl Production {
             item_ms: Some(world.item_ms(job)),
             ..grant.taken_up(now)
         };
-        self.news.allocations.insert(id.clone());
+        let said = Some(allocation.clone());
+        self.news.allocations.insert(id.clone(), said);
         self.snapshot.allocations.insert(id, allocation);
     }
 

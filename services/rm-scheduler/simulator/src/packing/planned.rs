@@ -167,13 +167,13 @@ impl Fleet {
             keeps_what_it_holds: false,
             queued: None,
         };
+        self.news.work.insert(id.clone(), Some(demand.clone()));
         self.snapshot.demand.insert(id.clone(), demand);
-        self.news.work.insert(id.clone());
     }
 
     fn withdraw(&mut self, id: &WorkId) {
         self.snapshot.demand.remove(id);
-        self.news.work.insert(id.clone());
+        self.news.work.insert(id.clone(), None);
     }
 
     /// Where the work of this round goes: the node and its gpus.
@@ -223,7 +223,8 @@ impl Fleet {
             leaving: false,
             purged: false,
         };
-        self.news.allocations.insert(id.clone());
+        let said = Some(allocation.clone());
+        self.news.allocations.insert(id.clone(), said);
         self.snapshot.allocations.insert(id, allocation);
     }
 }
