@@ -19,6 +19,7 @@ mod admit;
 mod apart;
 mod apportion;
 mod beside;
+mod bits;
 mod books;
 pub mod budget;
 mod cap;

@@ -2,11 +2,11 @@
 //! are counted together, and those where anything will be are found by how much. Kept from round to
 //! round, as [`FreeNodes`](crate::what_of::FreeNodes) are.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use rustc_hash::FxHashMap;
 
-use crate::books::Books;
+use crate::{bits::Bits, books::Books};
 
 /// Its pool, the quanta that will be free, and whether that is all of it.
 type Prospect = (usize, u64, bool);
@@ -15,7 +15,7 @@ type Prospect = (usize, u64, bool);
 pub(crate) struct Prospects {
     alike: FxHashMap<Prospect, u64>,
     /// By pool: nodes where something will be free, by how much.
-    holes: Vec<BTreeMap<u64, BTreeSet<usize>>>,
+    holes: Vec<BTreeMap<u64, Bits>>,
     /// By node.
     filed: Vec<Option<Prospect>>,
     /// What of this round is filed.
@@ -53,9 +53,9 @@ impl Prospects {
 
     /// Open nodes of a pool where at least so many quanta will be free, and at least one, with how
     /// many; those with the least first.
-    pub fn with(&self, pool: usize, least: u64) -> impl DoubleEndedIterator<Item = (u64, usize)> {
+    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = (u64, usize)> {
         let rows = self.holes[pool].range(least..);
-        rows.flat_map(|(hole, nodes)| nodes.iter().map(|at| (*hole, *at)))
+        rows.flat_map(|(hole, nodes)| nodes.iter().map(|at| (*hole, at)))
     }
 
     /// The most quanta that will be free on one node of a pool.
@@ -72,13 +72,13 @@ impl Prospects {
             rows.filter_map(|(_, nodes)| nodes.first())
         });
         if let Some(first) = enough.min() {
-            return Some((*first, 0));
+            return Some((first, 0));
         }
         let large = |at: usize| books.machines[at].order >= order;
         let of_pool = |pool: &usize| {
             let mut rows = self.holes[*pool].iter().rev();
             rows.find_map(|(hole, nodes)| {
-                let at = nodes.iter().copied().find(|at| large(*at))?;
+                let at = nodes.iter().find(|at| large(*at))?;
                 Some((order - hole, at))
             })
         };
@@ -121,7 +121,7 @@ impl Prospects {
         }
         let (pool, hole, _) = before;
         if let Some(nodes) = self.holes[pool].get_mut(&hole) {
-            nodes.remove(&at);
+            nodes.remove(at);
             if nodes.is_empty() {
                 self.holes[pool].remove(&hole);
             }
@@ -132,7 +132,7 @@ impl Prospects {
     #[cfg(test)]
     pub fn assert_recounted(&self, books: &Books) {
         let mut alike = FxHashMap::<_, u64>::default();
-        let mut holes = BTreeSet::new();
+        let mut holes = std::collections::BTreeSet::new();
         for (at, (pool, hole, whole)) in
             (0..books.machines.len()).filter_map(|at| Some((at, prospect(books, at)?)))
         {
@@ -145,7 +145,7 @@ impl Prospects {
             with.map(move |(hole, at)| (pool, hole, at))
         });
         assert_eq!(
-            known.collect::<BTreeSet<_>>(),
+            known.collect::<std::collections::BTreeSet<_>>(),
             holes,
             "nodes by what will be free"
         );

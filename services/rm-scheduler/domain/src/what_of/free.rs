@@ -1,21 +1,19 @@
 //! Nodes by free quanta, so that the smallest hole that fits is found without looking at others.
 //! Kept from round to round, and brought to where the books are before each walk.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use crate::books::Books;
+use crate::{bits::Bits, books::Books};
 
 #[derive(Default)]
 pub(crate) struct FreeNodes {
-    pools: Vec<BTreeMap<u64, Row>>,
+    /// By pool: nodes of one size of hole.
+    pools: Vec<BTreeMap<u64, Bits>>,
     /// By node: the pool and the quanta it is filed under.
     filed: Vec<Option<(usize, u64)>>,
     /// What of this round is filed.
     seen: usize,
 }
-
-/// Nodes of one size of hole, ascending. They mostly come and go at its ends.
-type Row = VecDeque<usize>;
 
 impl FreeNodes {
     pub fn renew(&mut self, books: &Books) {
@@ -59,23 +57,14 @@ impl FreeNodes {
         let Some(nodes) = self.pools[pool].get_mut(&free) else {
             return;
         };
-        if nodes.front() == Some(&machine) {
-            nodes.pop_front();
-        } else if let Ok(place) = nodes.binary_search(&machine) {
-            nodes.remove(place);
-        }
+        nodes.remove(machine);
         if nodes.is_empty() {
             self.pools[pool].remove(&free);
         }
     }
 
     fn remember(&mut self, pool: usize, free: u64, machine: usize) {
-        let nodes = self.pools[pool].entry(free).or_default();
-        if nodes.back().is_none_or(|last| *last < machine) {
-            nodes.push_back(machine);
-        } else if let Err(place) = nodes.binary_search(&machine) {
-            nodes.insert(place, machine);
-        }
+        self.pools[pool].entry(free).or_default().insert(machine);
     }
 
     /// Nodes of a pool the request may use, smallest hole first, then by name.
@@ -85,7 +74,7 @@ impl FreeNodes {
             return Search::All {
                 pool,
                 free: work.order,
-                after: None,
+                from: 0,
             };
         }
         let named = books.demand(request).wishes().machines.iter();
@@ -105,7 +94,8 @@ pub(crate) enum Search {
     All {
         pool: usize,
         free: u64,
-        after: Option<usize>,
+        /// The least that may come next among nodes of that hole.
+        from: usize,
     },
     Listed(std::vec::IntoIter<(u64, usize)>),
 }
@@ -114,17 +104,16 @@ impl Search {
     pub fn next(&mut self, nodes: &FreeNodes) -> Option<usize> {
         match self {
             Self::Listed(listed) => listed.next().map(|(_, machine)| machine),
-            Self::All { pool, free, after } => loop {
+            Self::All { pool, free, from } => loop {
                 let (size, nodes) = nodes.pools[*pool].range(*free..).next()?;
                 if *size > *free {
-                    (*free, *after) = (*size, None);
+                    (*free, *from) = (*size, 0);
                 }
-                let from = after.map_or(0, |after| nodes.partition_point(|at| *at <= after));
-                if let Some(machine) = nodes.get(from) {
-                    *after = Some(*machine);
-                    return Some(*machine);
+                if let Some(machine) = nodes.at_least(*from) {
+                    *from = machine + 1;
+                    return Some(machine);
                 }
-                (*free, *after) = (*size + 1, None);
+                (*free, *from) = (*size + 1, 0);
             },
         }
     }
