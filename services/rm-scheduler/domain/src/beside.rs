@@ -23,13 +23,41 @@ pub(crate) fn both<A, B: Send>(
     })
 }
 
-/// What is found for each of these, one by one and in their order; half of it beside the rest.
+/// What is found for each of these, one by one and in their order; half of it beside the rest. Each
+/// is as much as so many small things.
 pub(crate) fn each<T: Copy + Sync, R: Send>(
-    items: &[T],
+    (items, weight): (&[T], usize),
     find: impl Fn(T) -> R + Sync,
 ) -> impl Iterator<Item = R> {
     let find_all = |items: &[T]| items.iter().map(|item| find(*item)).collect::<Vec<R>>();
     let (here, beside) = items.split_at(items.len() / 2);
-    let (here, beside) = both(items.len(), || find_all(here), || find_all(beside));
+    let (here, beside) = both(
+        items.len() * weight,
+        || find_all(here),
+        || find_all(beside),
+    );
     here.into_iter().chain(beside)
+}
+
+/// Changes the rows of these numbers in their places, those of one half of the rows beside those of
+/// the other; returns what `change` answers, in no order.
+pub(crate) fn change<T: Send, R: Send>(
+    rows: &mut [T],
+    (numbers, weight): (&[usize], usize),
+    change: impl Fn(usize, &mut T) -> Option<R> + Sync,
+) -> Vec<R> {
+    let middle = rows.len() / 2;
+    let (low, high) = rows.split_at_mut(middle);
+    let here = || {
+        let numbers = numbers.iter().filter(|at| **at < middle);
+        numbers.filter_map(|at| change(*at, &mut low[*at])).collect()
+    };
+    let beside = || {
+        let numbers = numbers.iter().filter(|at| **at >= middle);
+        let changed = numbers.filter_map(|at| change(*at, &mut high[*at - middle]));
+        changed.collect::<Vec<R>>()
+    };
+    let (mut all, rest): (Vec<R>, _) = both(numbers.len() * weight, here, beside);
+    all.extend(rest);
+    all
 }

@@ -12,6 +12,7 @@ mod links;
 mod load;
 mod look_up;
 mod nodes;
+mod numbers;
 mod stand;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,6 +23,7 @@ use hayward_vocabulary::{
 use rustc_hash::FxHashMap;
 
 pub(crate) use load::Load;
+use numbers::Numbers;
 
 use crate::{
     books::Deferral,
@@ -72,8 +74,8 @@ pub(crate) struct Register {
     pub shapes: Vec<Shape>,
     user_at: FxHashMap<UserName, usize>,
     machine_at: FxHashMap<NodeName, usize>,
-    request_at: FxHashMap<WorkId, usize>,
-    share_at: FxHashMap<AllocationId, usize>,
+    request_at: Numbers,
+    share_at: Numbers,
     class_at: FxHashMap<String, usize>,
     shape_at: FxHashMap<Shape, usize>,
     /// By class and kind of work: sizes that were asked for, with their quanta and shape.
@@ -175,6 +177,8 @@ pub(crate) struct Station {
     pub held: Vec<usize>,
     /// Quanta of all that is held.
     pub held_quanta: u64,
+    /// More is held than there is (W-20).
+    over: bool,
     /// Services with an instance here.
     pub services: BTreeSet<WorkId>,
 }
@@ -301,7 +305,11 @@ impl Register {
     }
 
     pub fn request(&self, id: &WorkId) -> Option<usize> {
-        self.request_at.get(id).copied()
+        self.request_at.find(id, |at| &self.requests[at].id)
+    }
+
+    fn share(&self, id: &AllocationId) -> Option<usize> {
+        self.share_at.find(id, |at| &self.shares[at].id)
     }
 
     /// Is this the number of work that is not withdrawn?

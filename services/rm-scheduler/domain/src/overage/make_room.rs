@@ -64,6 +64,9 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
     }
 }
 
+/// What each node has to be weighed by: some of its shares are looked at one by one.
+const SHARES_OF_A_NODE: usize = 3;
+
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
 
@@ -152,7 +155,7 @@ impl Stirred {
             Place::of(books, at, takeable.iter().map(|(_, held)| *held))
         };
         Self {
-            nodes: each(&nodes, place).collect(),
+            nodes: each((&nodes, SHARES_OF_A_NODE), place).collect(),
             offers: FxHashMap::default(),
             looks: Cell::new(0),
         }

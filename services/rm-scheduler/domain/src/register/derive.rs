@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
-use super::{Asked, Holding, Register, Share, Wishes, absorb::Stirred, stand::Stand};
+use super::{Asked, Holding, Register, Share, Wishes, absorb::Stirred};
 use crate::{
     admit,
     beside::each,
@@ -144,13 +144,10 @@ impl Register {
         #[cfg(test)]
         self.assert_taken();
         let machines: Vec<usize> = stirred.machines.listed().collect();
-        let stands: Vec<Stand> = each(&machines, |at| Stand::of(self, at)).collect();
-        for (at, stand) in machines.iter().copied().zip(stands) {
-            if self.take_stand(at, stand) {
-                let owners = self.machines[at].held.iter();
-                let owners = owners.filter_map(|share| self.shares[*share].request);
-                stirred.requests.extend(owners);
-            }
+        for at in self.take_stands(&machines) {
+            let owners = self.machines[at].held.iter();
+            let owners = owners.filter_map(|share| self.shares[*share].request);
+            stirred.requests.extend(owners);
         }
         for at in stirred.shares.listed() {
             let faulty = vacate::is_faulty(self, at);
@@ -163,7 +160,7 @@ impl Register {
             set(&mut self.unclassed, at, class.is_none());
         }
         let requests: Vec<usize> = stirred.requests.listed().collect();
-        let holdings: Vec<Holding> = each(&requests, |at| self.holding(at)).collect();
+        let holdings: Vec<Holding> = each((&requests, 1), |at| self.holding(at)).collect();
         for (at, holding) in requests.iter().copied().zip(holdings) {
             self.requests[at].holding = holding;
         }

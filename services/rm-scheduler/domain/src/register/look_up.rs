@@ -1,9 +1,8 @@
 //! The news with the numbers that its names have here.
 
-use std::{collections::BTreeMap, hash::Hash};
+use std::collections::BTreeMap;
 
 use hayward_vocabulary::{AllocationId, WorkId};
-use rustc_hash::FxHashMap;
 
 use super::Register;
 use crate::{
@@ -24,14 +23,14 @@ pub(super) struct Entry<'s, K, V> {
 pub(super) type OfWork<'s> = Entry<'s, WorkId, Demand>;
 pub(super) type OfShare<'s> = Entry<'s, AllocationId, Allocation>;
 
-fn entries<'s, K: Ord + Hash, V>(
+fn entries<'s, K, V>(
     said: &'s BTreeMap<K, Option<V>>,
-    numbers: &FxHashMap<K, usize>,
+    number: impl Fn(&K) -> Option<usize>,
 ) -> Vec<Entry<'s, K, V>> {
     let entries = said.iter().map(|(name, said)| Entry {
         name,
         said: said.as_ref(),
-        at: numbers.get(name).copied(),
+        at: number(name),
     });
     entries.collect()
 }
@@ -44,7 +43,7 @@ pub(super) fn look_up<'s>(
     (news, more): (&'s News, &'s [WorkId]),
 ) -> (Vec<OfWork<'s>>, Vec<OfShare<'s>>) {
     let work = || {
-        let mut work = entries(&news.work, &register.request_at);
+        let mut work = entries(&news.work, |name| register.request(name));
         work.extend(more.iter().map(|name| Entry {
             name,
             said: snapshot.demand.get(name),
@@ -52,6 +51,6 @@ pub(super) fn look_up<'s>(
         }));
         work
     };
-    let shares = || entries(&news.allocations, &register.share_at);
+    let shares = || entries(&news.allocations, |name| register.share(name));
     both(news.work.len() + news.allocations.len(), work, shares)
 }

@@ -139,7 +139,9 @@ impl Register {
         };
         let repacks = packs(&station) != packs(before);
         self.nodes_moved = true;
-        self.machines[at] = station;
+        // Whether it holds too much is found anew, and noted where that is otherwise.
+        let over = before.over;
+        self.machines[at] = Station { over, ..station };
         if repacks {
             self.note_packable();
         }
@@ -200,6 +202,7 @@ impl Station {
             coming: Room::default(),
             held: Vec::new(),
             held_quanta: 0,
+            over: false,
             services: BTreeSet::new(),
         }
     }

@@ -4,13 +4,12 @@ use std::collections::BTreeSet;
 
 use hayward_vocabulary::WorkId;
 
-use super::{Register, derive::set};
-use crate::room::Room;
+use super::{Register, Station, derive::set, load::Taken};
+use crate::{beside::change, room::Room};
 
-pub(super) struct Stand {
+struct Stand {
     /// It takes new work.
     open: bool,
-    /// More is held than there is (W-20).
     over: bool,
     free: Room,
     /// Without what nobody may take back.
@@ -21,9 +20,8 @@ pub(super) struct Stand {
 }
 
 impl Stand {
-    pub fn of(register: &Register, at: usize) -> Self {
+    fn of(register: &Register, station: &Station, taken: &Taken) -> Self {
         let early = register.laws.tunables.settings.count_what_fits;
-        let (station, taken) = (&register.machines[at], &register.taken[at]);
         let mut open = station.pool.is_some() && station.node.is_schedulable();
         let mut free = Room::new(station.order, &station.node.capacity);
         let mut room = free.clone();
@@ -74,11 +72,43 @@ impl Stand {
             services,
         }
     }
+
+    /// Others are told where it is not so.
+    fn is_seen_here_alone(&self, station: &Station) -> bool {
+        let (open, over) = (station.schedulable, station.over);
+        (self.open, self.over) == (open, over) && self.room == station.room
+    }
+
+    fn write(self, station: &mut Station) {
+        (station.free, station.room, station.coming) = (self.free, self.room, self.coming);
+        (station.services, station.held_quanta) = (self.services, self.held_quanta);
+        station.over = self.over;
+    }
 }
 
 impl Register {
+    /// Brings nodes to what stands on them. Returns those that take new work now and did not
+    /// before, or the other way round.
+    pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
+        let mut stations = std::mem::take(&mut self.machines);
+        let told = change(&mut stations, (nodes, 1), |at, station| {
+            let stand = Stand::of(self, station, &self.taken[at]);
+            if stand.is_seen_here_alone(station) {
+                stand.write(station);
+                return None;
+            }
+            Some((at, stand))
+        });
+        self.machines = stations;
+        let turned = told.into_iter().filter_map(|(at, stand)| {
+            let turned = self.take_stand(at, stand);
+            turned.then_some(at)
+        });
+        turned.collect()
+    }
+
     /// True when the node takes new work now and did not before, or the other way round.
-    pub(super) fn take_stand(&mut self, at: usize, stand: Stand) -> bool {
+    fn take_stand(&mut self, at: usize, stand: Stand) -> bool {
         set(&mut self.overfull, at, stand.over);
         let station = &self.machines[at];
         let turned = station.schedulable != stand.open;
@@ -87,10 +117,9 @@ impl Register {
             self.forget_kind(at);
             self.open_for(at, stand.open);
         }
-        let station = &mut self.machines[at];
-        (station.free, station.room, station.coming) = (stand.free, stand.room, stand.coming);
-        (station.services, station.held_quanta) = (stand.services, stand.held_quanta);
-        if let Some(pool) = station.pool.filter(|_| stand.open && moved) {
+        let (station, open) = (&mut self.machines[at], stand.open);
+        stand.write(station);
+        if let Some(pool) = station.pool.filter(|_| open && moved) {
             *self.kinds.entry((pool, station.room.clone())).or_default() += 1;
             self.kinds_moved = true;
         }
