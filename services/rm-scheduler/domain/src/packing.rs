@@ -185,8 +185,17 @@ pub(crate) struct Packing<'a> {
 }
 
 impl<'a> Packing<'a> {
-    /// None where it is not set, where nobody wants gpus, or where nobody has any.
-    pub fn open(books: &Books<'a>, usable: impl Fn(usize) -> bool) -> Option<Self> {
+    /// For work of one tree. None where it is not set, where nobody wants gpus, or where no node
+    /// of the tree has any.
+    pub fn open(
+        books: &Books<'a>,
+        tree: Option<usize>,
+        usable: impl Fn(usize) -> bool,
+    ) -> Option<Self> {
+        let mut pools = tree.into_iter().flat_map(|tree| books.forest.subtree(tree));
+        if !pools.any(|pool| books.register.has_gpus(*pool)) {
+            return None;
+        }
         let mut sizes = books.sets.asking.sizes(books);
         if !books.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;

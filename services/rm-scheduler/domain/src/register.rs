@@ -336,6 +336,11 @@ impl Register {
         self.user_at.get(name).copied()
     }
 
+    /// Has any node of this pool itself gpus?
+    pub fn has_gpus(&self, pool: usize) -> bool {
+        self.with_gpus.get(pool).copied().unwrap_or(false)
+    }
+
     pub fn class(&self, name: &str) -> Option<usize> {
         self.class_at.get(name).copied()
     }

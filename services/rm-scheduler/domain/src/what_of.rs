@@ -37,7 +37,8 @@ struct Walk<'a> {
 }
 
 impl<'a> Walk<'a> {
-    fn open(books: &mut Books<'a>, lends: bool) -> Self {
+    /// For this work and other work of its tree.
+    fn open(books: &mut Books<'a>, at: usize, lends: bool) -> Self {
         let mut nodes = std::mem::take(&mut books.sets.free_nodes);
         nodes.follow(books);
         let mut asking = std::mem::take(&mut books.sets.asking);
@@ -48,7 +49,9 @@ impl<'a> Walk<'a> {
             lends,
             exhausted: FxHashSet::default(),
             spoken_for: FxHashSet::default(),
-            packing: Packing::open(books, |machine| is_usable(books, lends, machine)),
+            packing: Packing::open(books, books.tree_of(at), |machine| {
+                is_usable(books, lends, machine)
+            }),
         }
     }
 
@@ -90,7 +93,7 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
     }
     place_in_order(books, turns);
     if books.settings.pack {
-        pack::improve(books, turns, placed_before);
+        pack::improve(books, (tree, turns), placed_before);
     }
     let mut explainer = Explainer::default();
     for (_, at) in turns {
@@ -125,7 +128,7 @@ pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)
         if request.is_out() || request.missing() == 0 {
             continue;
         }
-        let walk = walk.get_or_insert_with(|| Walk::open(books, false));
+        let walk = walk.get_or_insert_with(|| Walk::open(books, *at, false));
         match policy {
             Policy::Reserve => {
                 let before = books.pending.len();
@@ -180,7 +183,7 @@ pub(crate) fn lend_idle(books: &mut Books, tree: usize) {
         let request = &books.requests[at];
         let more = request.cap.now.saturating_sub(request.has());
         if more > 0 && !books.demand(at).completing {
-            let walk = walk.get_or_insert_with(|| Walk::open(books, true));
+            let walk = walk.get_or_insert_with(|| Walk::open(books, at, true));
             place(books, walk, at, more);
         }
     }
