@@ -31,11 +31,7 @@ pub(crate) fn each<T: Copy + Sync, R: Send>(
 ) -> impl Iterator<Item = R> {
     let find_all = |items: &[T]| items.iter().map(|item| find(*item)).collect::<Vec<R>>();
     let (here, beside) = items.split_at(items.len() / 2);
-    let (here, beside) = both(
-        items.len() * weight,
-        || find_all(here),
-        || find_all(beside),
-    );
+    let (here, beside) = both(items.len() * weight, || find_all(here), || find_all(beside));
     here.into_iter().chain(beside)
 }
 
@@ -50,7 +46,9 @@ pub(crate) fn change<T: Send, R: Send>(
     let (low, high) = rows.split_at_mut(middle);
     let here = || {
         let numbers = numbers.iter().filter(|at| **at < middle);
-        numbers.filter_map(|at| change(*at, &mut low[*at])).collect()
+        numbers
+            .filter_map(|at| change(*at, &mut low[*at]))
+            .collect()
     };
     let beside = || {
         let numbers = numbers.iter().filter(|at| **at >= middle);

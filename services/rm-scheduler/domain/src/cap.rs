@@ -87,12 +87,7 @@ pub(crate) struct Has {
 }
 
 /// The cap of one piece of work that has this, before the room there is was looked at.
-pub(crate) fn of(
-    register: &Register,
-    tunables: &Tunables,
-    at: usize,
-    has: Has,
-) -> (Cap, CapParts) {
+pub(crate) fn of(register: &Register, tunables: &Tunables, at: usize, has: Has) -> (Cap, CapParts) {
     let asked = &register.requests[at];
     let Some(class) = asked.class.map(|class| &register.classes[class].class) else {
         return <(Cap, CapParts)>::default();

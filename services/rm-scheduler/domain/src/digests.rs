@@ -2,12 +2,7 @@
 //! are checked in. A change that is meant to decide otherwise writes them anew
 //! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and says so in its commit.
 
-use std::{
-    collections::BTreeMap,
-    fmt::Write,
-    fs,
-    path::Path,
-};
+use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
 
 use hayward_vocabulary::WorkId;
 

@@ -8,11 +8,7 @@ use std::cmp::Reverse;
 
 use crate::{books::Books, snapshot::Policy, what_of::place_in_order};
 
-pub(crate) fn improve(
-    books: &mut Books,
-    (tree, turns): (usize, &[(Policy, usize)]),
-    since: usize,
-) {
+pub(crate) fn improve(books: &mut Books, (tree, turns): (usize, &[(Policy, usize)]), since: usize) {
     let fair: Vec<usize> = turns
         .iter()
         .filter(|(policy, _)| *policy == Policy::FairShare)

@@ -113,7 +113,8 @@ impl Rest {
             stands.fair.insert(&allocation.node);
             if !known || news.allocations.contains_key(id) {
                 rest.insert(id.clone(), allocation.clone());
-                told.allocations.insert(id.clone(), Some(allocation.clone()));
+                told.allocations
+                    .insert(id.clone(), Some(allocation.clone()));
             }
         }
         for (id, _) in news.allocations.iter().filter(|(_, said)| said.is_none()) {
