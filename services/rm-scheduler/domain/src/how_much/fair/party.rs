@@ -206,14 +206,15 @@ impl Party {
                 Band::new(stretch.group, place, group.asks.order, stretch.limit)
             });
             let divided = apportion::divide(bands, holes, course.manner.level);
-            let stretches = divided.map(|band| Stretch {
+            let stretches = divided.into_iter().map(|band| Stretch {
                 group: band.owner,
                 from: band.from,
                 len: band.turns.len(),
                 limit: band.given + band.want,
                 counted: band.given,
             });
-            self.stretches = stretches.collect();
+            self.stretches.clear();
+            self.stretches.extend(stretches);
         }
         self.join_neighbours();
     }
@@ -242,12 +243,13 @@ impl Party {
         claims.apportion(as_holes(given), course.manner);
         let counted = rows.into_iter().zip(claims.processes());
         let counted = counted.map(|((.., row), counted)| Stretch { counted, ..row });
-        self.stretches = counted.collect();
+        self.stretches.clear();
+        self.stretches.extend(counted);
+        let place = |stretch: &Stretch| (stretch.group, stretch.from);
+        self.stretches.sort_unstable_by_key(place);
     }
 
     fn join_neighbours(&mut self) {
-        let place = |stretch: &Stretch| (stretch.group, stretch.from);
-        self.stretches.sort_unstable_by_key(place);
         self.stretches.dedup_by(|next, before| {
             let says = |stretch: &Stretch| (stretch.group, stretch.limit, stretch.counted);
             let same = says(next) == says(before);
