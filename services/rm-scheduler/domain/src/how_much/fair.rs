@@ -3,6 +3,7 @@
 mod crowd;
 mod parties;
 mod party;
+mod said;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 

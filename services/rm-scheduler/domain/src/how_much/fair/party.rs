@@ -6,6 +6,7 @@ use super::{
     Course,
     crowd::{Crowd, Seats},
     parties::Quanta,
+    said::Run,
 };
 use crate::{
     apportion::{self, Amounts, Band, Claims, as_holes},
@@ -19,7 +20,7 @@ pub(super) struct Party {
     crowd: Crowd,
     /// All its work is in the crowd.
     is_known: bool,
-    /// The crowd as it stands in this count.
+    /// The crowd as it stands in this count, those of one group beside each other and by age.
     stretches: Vec<Stretch>,
     /// The steps of the count that it went through last.
     past: Vec<Step>,
@@ -280,16 +281,20 @@ impl Party {
         if !self.is_live {
             return;
         }
-        for stretch in &self.stretches {
-            let group = &mut self.crowd.groups[stretch.group];
-            let counted = stretch.counted + group.asks.resting.min(group.asks.now);
-            let places = stretch.from..stretch.from + stretch.len;
-            for member in &mut group.members[places] {
-                if member.said != counted {
-                    member.said = counted;
-                    books.requests.settle(member.at()).counted = counted;
-                }
-            }
+        for stretches in self
+            .stretches
+            .chunk_by(|one, other| one.group == other.group)
+        {
+            let group = &mut self.crowd.groups[stretches[0].group];
+            let outside = group.asks.resting.min(group.asks.now);
+            let runs = stretches.iter().map(|stretch| Run {
+                len: stretch.len,
+                counted: stretch.counted + outside,
+            });
+            let members = &group.members;
+            group.said.renew(runs, |place, counted| {
+                books.requests.settle(members[place].at()).counted = counted;
+            });
         }
     }
 }
