@@ -9,7 +9,7 @@ use super::{
     said::Run,
 };
 use crate::{
-    apportion::{self, Amounts, Band, Claims, as_holes},
+    apportion::{self, Amounts, Band, Claims},
     books::Books,
     register::Splice,
     snapshot::Standing,
@@ -134,11 +134,11 @@ impl Party {
     }
 
     fn sum_of_limits(&self) -> Amounts {
-        let mut want = Amounts::new();
+        let mut want = Amounts::default();
         for stretch in &self.stretches {
             let order = self.crowd.groups[stretch.group].asks.order;
             let count = stretch.limit.saturating_mul(stretch.len as u64);
-            super::close(&mut want, (order, count));
+            want.add(order, count);
         }
         want
     }
@@ -195,7 +195,7 @@ impl Party {
 
     /// Jobs by age, then id.
     fn divide(&mut self, course: &Course, given: &Amounts) {
-        let holes = as_holes(given);
+        let holes = given.as_holes();
         if course.manner.rivals {
             self.divide_among_rivals(course, given);
         } else {
@@ -241,7 +241,7 @@ impl Party {
             claims.enter(1, Standing::Even);
             claims.want(*order, row.limit);
         }
-        claims.apportion(as_holes(given), course.manner);
+        claims.apportion(given.as_holes(), course.manner);
         let counted = rows.into_iter().zip(claims.processes());
         let counted = counted.map(|((.., row), counted)| Stretch { counted, ..row });
         self.stretches.clear();
