@@ -17,6 +17,7 @@ use crate::{
     snapshot::Standing,
 };
 
+use crowd::{Seat, Seats};
 pub(crate) use parties::{Moved, Parties, Quanta};
 use party::Party;
 
@@ -26,12 +27,11 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
         steady: books.settings.steady_counts,
         manner: books.settings.manner(),
     };
-    let mut rivals = gather(books, &mut parties, classes);
+    let mut rivals = gather(books, &mut parties, &course, classes);
     let all = |rivals: &mut [Rival], each: &mut dyn FnMut(&mut Party)| {
         let parties = rivals.iter_mut().flat_map(|rival| &mut rival.parties);
         parties.for_each(each);
     };
-    all(&mut rivals, &mut |party| party.begin(&course));
     for rival in &mut rivals {
         rival.line_up(books);
     }
@@ -95,33 +95,81 @@ impl Rival {
     }
 }
 
-fn gather(books: &Books, parties: &mut Parties, classes: &[usize]) -> Vec<Rival> {
+/// Takes up what work asks for now, and begins a count.
+fn gather(books: &Books, parties: &mut Parties, course: &Course, classes: &[usize]) -> Vec<Rival> {
+    let users = books.register.users();
+    let stirred = stirred(books, classes);
+    let rival = |class: &usize| Rival {
+        class: *class,
+        parties: parties.take(books, *class),
+        line: Vec::new(),
+    };
+    let mut rivals: Vec<Rival> = classes.iter().map(rival).collect();
+    let mut begin: Vec<(&mut Party, &[(usize, usize)])> = Vec::new();
+    for rival in &mut rivals {
+        let work = books.classes[rival.class].users.values();
+        for (party, work) in rival.parties.iter_mut().zip(work) {
+            party.learn(books, work, &mut parties.seats);
+            let whose = rival.class * users + books.demand(work[0]).user_at;
+            let from = stirred.partition_point(|(other, _)| *other < whose);
+            let own = stirred[from..].partition_point(|(other, _)| *other == whose);
+            begin.push((party, &stirred[from..from + own]));
+        }
+    }
+    for (at, seat) in begin_all(books, &parties.seats, course, begin) {
+        parties.seats[at] = seat;
+    }
+    #[cfg(test)]
+    for rival in &rivals {
+        let work = books.classes[rival.class].users.values();
+        for (party, work) in rival.parties.iter().zip(work) {
+            party.assert_known(books, work, &parties.seats);
+        }
+    }
+    rivals
+}
+
+/// Work of these classes of which something may be otherwise, by its class and user.
+fn stirred(books: &Books, classes: &[usize]) -> Vec<(usize, usize)> {
     let users = books.register.users();
     // Read anew, all parties learn everything.
     let some = books.requests.stirred().filter(|_| !books.register.anew);
-    let whose = |at: usize| Some(books.requests[at].class? * users + books.demand(at).user_at);
-    let mut stirred: Vec<(usize, usize)> = some.filter_map(|at| Some((whose(at)?, at))).collect();
-    stirred.sort_unstable();
-    let gathered = |class: &usize| {
-        let mut own = parties.take(books, *class);
-        for (party, work) in own.iter_mut().zip(books.classes[*class].users.values()) {
-            party.learn(books, work, &mut parties.seats);
-            let party_at = class * users + books.demand(work[0]).user_at;
-            let from = stirred.partition_point(|(whose, _)| *whose < party_at);
-            let its = stirred[from..].iter();
-            for (_, at) in its.take_while(|(whose, _)| *whose == party_at) {
-                party.renew(books, *at, &mut parties.seats);
-            }
-            #[cfg(test)]
-            party.assert_known(books, work, &parties.seats);
-        }
-        Rival {
-            class: *class,
-            parties: own,
-            line: Vec::new(),
-        }
+    let whose = |at: usize| {
+        let class = books.requests[at]
+            .class
+            .filter(|class| classes.contains(class))?;
+        Some((class * users + books.demand(at).user_at, at))
     };
-    classes.iter().map(gathered).collect()
+    let mut stirred: Vec<(usize, usize)> = some.filter_map(whose).collect();
+    stirred.sort_unstable();
+    stirred
+}
+
+/// What one user's work asks for is nothing to another's, so half of them goes beside the rest.
+/// Returns the work that changed its seat.
+fn begin_all(
+    books: &Books,
+    seats: &Seats,
+    course: &Course,
+    mut parties: Vec<(&mut Party, &[(usize, usize)])>,
+) -> Vec<(usize, Seat)> {
+    let stirred = parties.iter().map(|(_, stirred)| stirred.len()).sum();
+    let beside = parties.split_off(parties.len() / 2);
+    let begin = |parties: Vec<(&mut Party, &[(usize, usize)])>| {
+        let mut moved = Vec::new();
+        for (party, stirred) in parties {
+            let renewed = stirred.iter().filter_map(|(_, at)| {
+                let seat = party.renew(books, *at, seats[*at])?;
+                Some((*at, seat))
+            });
+            moved.extend(renewed);
+            party.begin(course);
+        }
+        moved
+    };
+    let (mut here, beside) = both(stirred, || begin(parties), || begin(beside));
+    here.extend(beside);
+    here
 }
 
 /// True when somebody wants something else from now on.

@@ -167,10 +167,10 @@ impl Crowd {
         said
     }
 
-    /// Reads what a piece of work asks for now and has; true when it asks for something else.
-    pub fn read(&mut self, books: &Books, at: usize, seats: &mut Seats) -> bool {
+    /// Reads what a piece of work that has this seat asks for now and has. Where it asks for
+    /// something else, it has another seat from then on.
+    pub fn read(&mut self, books: &Books, at: usize, seat: Seat) -> Option<Seat> {
         let (asks, now) = (Asks::of(books, at), Member::of(books, at));
-        let seat = seats[at];
         if let Some(group) = self.groups.get_mut(seat.group as usize)
             && group.asks == asks
             && let Ok(place) = group.turns.binary_search(&seat.turn)
@@ -179,19 +179,21 @@ impl Crowd {
             self.quanta.remove(asks.quanta(member.current));
             self.quanta.add(asks.quanta(now.current));
             member.current = now.current;
-            return false;
+            return None;
         }
         let said = self.take_out(seat);
         let said = said.unwrap_or_else(|| books.requests[at].counted);
-        let group = self.group(asks);
-        seats[at].group = group;
-        let group = &mut self.groups[group as usize];
+        let seat = Seat {
+            group: self.group(asks),
+            ..seat
+        };
+        let group = &mut self.groups[seat.group as usize];
         let place = group.turns.partition_point(|turn| *turn < seat.turn);
         group.turns.insert(place, seat.turn);
         group.members.insert(place, now);
         group.said.insert(place, said);
         self.quanta.add(asks.quanta(now.current));
-        true
+        Some(seat)
     }
 
     /// Everybody is here once, with what he asks for, has and was counted for, and the turns go by

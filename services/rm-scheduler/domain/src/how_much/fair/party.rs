@@ -4,7 +4,7 @@
 
 use super::{
     Course,
-    crowd::{Crowd, Seats},
+    crowd::{Crowd, Seat, Seats},
     parties::Quanta,
     said::Run,
 };
@@ -80,11 +80,13 @@ impl Party {
         }
     }
 
-    /// Takes up what some of its work asks for now.
-    pub fn renew(&mut self, books: &Books, at: usize, seats: &mut Seats) {
-        if self.crowd.read(books, at, seats) {
+    /// Takes up what a piece of its work asks for now; returns its seat, if that is another one.
+    pub fn renew(&mut self, books: &Books, at: usize, seat: Seat) -> Option<Seat> {
+        let seat = self.crowd.read(books, at, seat);
+        if seat.is_some() {
             self.past.clear();
         }
+        seat
     }
 
     /// What is kept is what reading all its work anew gives.
