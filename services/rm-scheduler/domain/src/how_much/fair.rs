@@ -153,7 +153,10 @@ fn begin_all(
     course: &Course,
     mut parties: Vec<(&mut Party, &[(usize, usize)])>,
 ) -> Vec<(usize, Seat)> {
-    let stirred = parties.iter().map(|(_, stirred)| stirred.len()).sum();
+    let work = parties
+        .iter()
+        .map(|(party, stirred)| party.to_begin() + stirred.len());
+    let work = work.sum();
     let beside = parties.split_off(parties.len() / 2);
     let begin = |parties: Vec<(&mut Party, &[(usize, usize)])>| {
         let mut moved = Vec::new();
@@ -167,7 +170,7 @@ fn begin_all(
         }
         moved
     };
-    let (mut here, beside) = both(stirred, || begin(parties), || begin(beside));
+    let (mut here, beside) = both(work, || begin(parties), || begin(beside));
     here.extend(beside);
     here
 }

@@ -95,6 +95,15 @@ impl Party {
         self.crowd.assert_is(books, work, seats);
     }
 
+    /// How much there is to look at before it begins.
+    pub fn to_begin(&self) -> usize {
+        if self.past.is_empty() {
+            self.crowd.groups.len()
+        } else {
+            0
+        }
+    }
+
     /// Users are sorted by what they want in all; what is wanted moves with what is held, so where
     /// counts are to stand still they are sorted by what could be used at all.
     pub fn begin(&mut self, course: &Course) {
