@@ -4,28 +4,12 @@
 //! exact; products are taken in 128 bits.
 
 mod alike;
-
-use std::collections::BTreeMap;
+mod amounts;
 
 pub(crate) use alike::{Band, divide};
+pub(crate) use amounts::Amounts;
 
 use crate::{orders::Holes, snapshot::Standing};
-
-/// Processes per order.
-pub(crate) type Amounts = BTreeMap<u64, u64>;
-
-/// The holes a grant is for the next level down.
-pub(crate) fn as_holes(given: &Amounts) -> Holes {
-    let mut holes = Holes::default();
-    for (order, count) in given {
-        holes.add(*order, *count);
-    }
-    holes
-}
-
-pub(crate) fn quanta(given: &Amounts) -> u64 {
-    given.iter().map(|(order, count)| order * count).sum()
-}
 
 /// What a division does beyond R-9.1 (W-4).
 #[derive(Debug, Clone, Copy, Default)]
@@ -62,6 +46,15 @@ struct Lot {
 }
 
 impl Claims {
+    /// Nobody takes part any more; memory is kept.
+    pub fn clear(&mut self) {
+        self.weights.clear();
+        self.standings.clear();
+        for lane in &mut self.lanes {
+            lane.lots.clear();
+        }
+    }
+
     /// The next entity. Who is behind is served first with what rounding leaves, who is ahead last
     /// (W-4).
     pub fn enter(&mut self, weight: u64, standing: Standing) {
@@ -93,10 +86,12 @@ impl Claims {
 
     /// What each entity got, by order, in the order they entered.
     pub fn given(&self) -> Vec<Amounts> {
-        let mut given = vec![Amounts::new(); self.weights.len()];
-        self.each(|entity, order, count| {
-            given[entity].insert(order, count);
-        });
+        let each = self
+            .weights
+            .iter()
+            .map(|_| Amounts::with_room(self.lanes.len()));
+        let mut given: Vec<Amounts> = each.collect();
+        self.each(|entity, order, count| given[entity].add(order, count));
         given
     }
 

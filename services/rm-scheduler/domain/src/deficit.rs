@@ -29,10 +29,20 @@ pub(crate) fn of_class(books: &Books, class: usize) -> Standing {
     account.map_or(Standing::Even, |account| account.standing)
 }
 
-pub(crate) fn of_user(books: &Books, class: usize, user: &UserName) -> Standing {
-    let users = books.deficits.users.get(books.classes[class].name);
-    let account = users.and_then(|users| users.get(user));
-    account.map_or(Standing::Even, |account| account.standing)
+/// How the users of a class stand, by name.
+pub(crate) fn of_users(books: &Books, class: usize) -> Vec<Standing> {
+    let users = books.classes[class].users;
+    let known = books.deficits.users.get(books.classes[class].name);
+    // Mostly nobody is owed anything, and then nobody has to be looked up.
+    let known = known.filter(|known| {
+        let mut accounts = known.values();
+        accounts.any(|account| account.standing != Standing::Even)
+    });
+    let standing = |user: &UserName| {
+        let account = known.and_then(|known| known.get(user));
+        account.map_or(Standing::Even, |account| account.standing)
+    };
+    users.keys().map(standing).collect()
 }
 
 /// Brings the accounts to this moment.
@@ -101,7 +111,7 @@ pub(crate) fn note(books: &mut Books) {
 fn note_group(books: &mut Books, classes: &[usize], moved: &Moved) {
     let users: Vec<Vec<Claim>> = classes
         .iter()
-        .map(|at| of_users(books, *at, moved))
+        .map(|at| claims_of(books, *at, moved))
         .collect();
     let claims: Vec<Claim> = classes
         .iter()
@@ -111,22 +121,34 @@ fn note_group(books: &mut Books, classes: &[usize], moved: &Moved) {
     let rates_of_classes = rates(&claims);
     for ((class, claims), rate) in classes.iter().zip(users).zip(rates_of_classes) {
         let name = books.classes[*class].name;
-        let old = books.deficits.classes.get(name).copied();
-        let fresh = noted_users(books, *class, &claims);
+        let users = books.classes[*class].users;
         let deficits = &mut books.deficits;
-        deficits.classes.insert(name.to_owned(), noted(old, rate));
-        deficits.users.insert(name.to_owned(), fresh);
+        deficits.classes.entry(name.to_owned()).or_default().rate = rate;
+        let known = deficits.users.entry(name.to_owned()).or_default();
+        note_users(known, users, rates(&claims));
     }
 }
 
-fn noted(old: Option<Account>, rate: i64) -> Account {
-    Account {
-        rate,
-        ..old.unwrap_or_default()
+/// Nothing is kept of users who have no work any more.
+fn note_users(
+    known: &mut BTreeMap<UserName, Account>,
+    users: &BTreeMap<UserName, Vec<usize>>,
+    rates: Vec<i64>,
+) {
+    // Mostly the same users have work as before.
+    if !known.keys().eq(users.keys()) {
+        let account = |user| known.get(user).copied().unwrap_or_default();
+        *known = users
+            .keys()
+            .map(|user| (user.clone(), account(user)))
+            .collect();
+    }
+    for (account, rate) in known.values_mut().zip(rates) {
+        account.rate = rate;
     }
 }
 
-fn of_users(books: &Books, class: usize, moved: &Moved) -> Vec<Claim> {
+fn claims_of(books: &Books, class: usize, moved: &Moved) -> Vec<Claim> {
     let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
     let quanta = books.sets.parties.quanta(books, class, moved).into_iter();
     let claim = |quanta: Quanta| Claim {
@@ -144,19 +166,6 @@ fn of_class_users(weight: u64, users: &[Claim]) -> Claim {
         wants: sum(|claim| claim.wants),
         has: sum(|claim| claim.has),
     }
-}
-
-fn noted_users(books: &Books, class: usize, claims: &[Claim]) -> BTreeMap<UserName, Account> {
-    let book = &books.classes[class];
-    let known = books.deficits.users.get(book.name);
-    book.users
-        .keys()
-        .zip(rates(claims))
-        .map(|(user, rate)| {
-            let old = known.and_then(|users| users.get(user)).copied();
-            (user.clone(), noted(old, rate))
-        })
-        .collect()
 }
 
 /// Thousandths of a quantum each is short of its exact part of what they have together: by weight,

@@ -10,6 +10,12 @@ pub(crate) struct Holes {
 }
 
 impl Holes {
+    /// Sizes and numbers of holes, ascending by size.
+    pub fn ascending(holes: impl Iterator<Item = (u64, u64)>) -> Self {
+        let by_size = holes.filter(|(size, count)| size * count > 0).collect();
+        Self { by_size }
+    }
+
     /// Where this size is or would be.
     fn place(&self, size: u64) -> usize {
         self.by_size.partition_point(|(other, _)| *other < size)

@@ -112,11 +112,7 @@ pub(crate) fn sums(books: &Books, pools: &mut Pools, told: &Told) -> Shares {
             handed_on += user.given;
             class.users.insert(name.clone(), user);
         }
-        class.given = if fair {
-            crate::apportion::quanta(&book.given)
-        } else {
-            handed_on
-        };
+        class.given = if fair { book.given.quanta() } else { handed_on };
         class.left = class.given.saturating_sub(handed_on);
         shares.classes.insert(book.name.to_owned(), class);
     }

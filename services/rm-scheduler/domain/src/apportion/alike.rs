@@ -4,8 +4,9 @@
 //! where a turn decides: who is handed what rounding left, who is the last that finds room.
 //! [`Claims`](super::Claims) says what has to come of it.
 
-use std::cmp::Reverse;
+use std::{cmp::Reverse, ops::Range};
 
+use super::scaled;
 use crate::orders::Holes;
 
 /// Entities alike, by their turns, which ascend and are nobody else's.
@@ -23,13 +24,10 @@ pub(crate) struct Band<'t> {
     takes_part: bool,
     /// Quanta, in one pass.
     deserved: u64,
-    got: u64,
     /// Quanta that rounding left and that each was handed, over all passes.
     extras: u64,
     /// Processes each is to get next.
     next: u64,
-    /// Is to be handed a quantum.
-    is_chosen: bool,
 }
 
 impl<'t> Band<'t> {
@@ -44,10 +42,8 @@ impl<'t> Band<'t> {
             // Everyone is in the first pass, also who wants nothing.
             takes_part: true,
             deserved: 0,
-            got: 0,
             extras: 0,
             next: 0,
-            is_chosen: false,
         }
     }
 
@@ -55,14 +51,9 @@ impl<'t> Band<'t> {
         self.turns.len() as u64
     }
 
-    /// How many have their turn before this one.
-    fn before(&self, turn: u32) -> usize {
-        self.turns.partition_point(|other| *other < turn)
-    }
-
     /// Leaves those before this turn and returns the others.
     fn divide(&mut self, turn: u32) -> Option<Self> {
-        let place = self.before(turn);
+        let place = before(self.turns, turn);
         if place == 0 || place == self.turns.len() {
             return None;
         }
@@ -77,264 +68,335 @@ impl<'t> Band<'t> {
     }
 }
 
-/// The bands of one order.
-struct Lane<'t> {
-    order: u64,
-    bands: Vec<Band<'t>>,
+/// How many have their turn before this one.
+fn before(turns: &[u32], turn: u32) -> usize {
+    turns.partition_point(|other| *other < turn)
 }
 
-/// Divides holes among these. `level` is that of [`Manner`](super::Manner).
+/// Divides holes among these. `level` is that of [`Manner`](super::Manner). They come back with the
+/// largest order first, those of one owner beside each other and by their turns.
 pub(crate) fn divide<'t>(
-    bands: impl Iterator<Item = Band<'t>>,
+    entering: impl ExactSizeIterator<Item = Band<'t>>,
     mut holes: Holes,
     level: bool,
-) -> impl Iterator<Item = Band<'t>> {
-    let mut lanes = enter(bands);
-    while each(&lanes).any(|band| band.takes_part) && holes.quanta() > 0 {
-        if !pass(&mut lanes, &mut holes, level) {
+) -> Vec<Band<'t>> {
+    let mut bands = Bands::enter(entering);
+    while bands.all.iter().any(|band| band.takes_part) && holes.quanta() > 0 {
+        if !bands.pass(&mut holes, level) {
             break;
         }
         let largest = holes.largest();
-        for band in each_mut(&mut lanes) {
+        for band in &mut bands.all {
             band.takes_part &= band.want > 0 && band.order <= largest;
         }
     }
-    for lane in &mut lanes {
-        sweep(lane, &mut holes);
+    let mut lane = bands.lane(0);
+    while !lane.is_empty() {
+        let end = bands.sweep(lane, &mut holes);
+        lane = bands.lane(end);
     }
-    lanes.into_iter().flat_map(|lane| lane.bands)
+    bands.all
 }
 
-/// The largest order first.
-fn enter<'t>(bands: impl Iterator<Item = Band<'t>>) -> Vec<Lane<'t>> {
-    let mut bands: Vec<Band> = bands.collect();
-    bands.sort_by_key(|band| Reverse(band.order));
-    let mut lanes: Vec<Lane> = Vec::new();
-    for band in bands {
-        match lanes.last_mut().filter(|lane| lane.order == band.order) {
-            Some(lane) => lane.bands.push(band),
-            None => lanes.push(Lane {
-                order: band.order,
-                bands: vec![band],
-            }),
-        }
+/// Those of one order stand beside each other: a lane.
+struct Bands<'t> {
+    /// The largest order first.
+    all: Vec<Band<'t>>,
+    /// Memory for looking for a turn.
+    parts: Vec<Part<'t>>,
+}
+
+impl<'t> Bands<'t> {
+    fn enter(entering: impl ExactSizeIterator<Item = Band<'t>>) -> Self {
+        // Few of them are divided more than once.
+        let mut all: Vec<Band> = Vec::with_capacity(3 * entering.len());
+        all.extend(entering);
+        all.sort_unstable_by_key(|band| (Reverse(band.order), band.owner, band.from));
+        let parts = Vec::with_capacity(all.capacity());
+        Self { all, parts }
     }
-    lanes
-}
 
-fn each<'l, 't>(lanes: &'l [Lane<'t>]) -> impl Iterator<Item = &'l Band<'t>> {
-    lanes.iter().flat_map(|lane| &lane.bands)
-}
-
-fn each_mut<'l, 't>(lanes: &'l mut [Lane<'t>]) -> impl Iterator<Item = &'l mut Band<'t>> {
-    lanes.iter_mut().flat_map(|lane| &mut lane.bands)
-}
-
-/// The largest turn before which there is no more than `most` in all, where each entity of a band
-/// stands for as much as `weighs` says; and how much there is before it. There is more in all.
-fn turn_at<'b, 't: 'b>(
-    bands: impl Iterator<Item = &'b Band<'t>>,
-    weighs: impl Fn(&Band) -> u64,
-    most: u64,
-) -> (u32, u64) {
-    // What is left of each band between the bounds, and how many of it come before.
-    let weighed = bands.map(|band| (band.turns, 0, weighs(band)));
-    let mut left: Vec<(&[u32], u64, u64)> = weighed.filter(|(.., weight)| *weight > 0).collect();
-    let first = left.iter().map(|(turns, ..)| turns[0]).min();
-    let last = left.iter().map(|(turns, ..)| turns[turns.len() - 1]).max();
-    let (mut low, mut high) = (first.unwrap_or(0), last.unwrap_or(0));
-    let mut places = Vec::with_capacity(left.len());
-    while low < high {
-        let middle = low + (high - low).div_ceil(2);
-        places.clear();
-        let mut sum = 0_u128;
-        for (turns, before, weight) in &left {
-            let place = turns.partition_point(|turn| *turn < middle);
-            places.push(place);
-            sum += u128::from(before + place as u64) * u128::from(*weight);
-        }
-        let is_within = sum <= u128::from(most);
-        for ((turns, before, _), place) in left.iter_mut().zip(&places) {
-            if is_within {
-                *before += *place as u64;
-                *turns = &turns[*place..];
-            } else {
-                *turns = &turns[..*place];
-            }
-        }
-        if is_within {
-            low = middle;
-        } else {
-            high = middle - 1;
-        }
+    /// The lane that begins here.
+    fn lane(&self, from: usize) -> Range<usize> {
+        let is_of_it = |band: &&Band| band.order == self.all[from].order;
+        from..from + self.all[from..].iter().take_while(is_of_it).count()
     }
-    let before = left.iter().map(|(_, before, weight)| before * weight);
-    (low, before.sum())
-}
 
-impl Lane<'_> {
-    /// Divides the bands that `which` names at a turn.
-    fn divide(&mut self, turn: u32, which: impl Fn(&Band) -> bool) {
-        for at in 0..self.bands.len() {
-            if which(&self.bands[at])
-                && let Some(rest) = self.bands[at].divide(turn)
+    /// As [`turn_at`], where each entity of a band takes as much as `takes` says.
+    fn turn_at(
+        &mut self,
+        lane: Range<usize>,
+        takes: impl Fn(&Band) -> u64,
+        most: u64,
+    ) -> (u32, u64) {
+        self.parts.clear();
+        let parts = self.all[lane].iter().map(|band| Part {
+            turns: band.turns,
+            each: takes(band),
+            before: 0,
+        });
+        self.parts.extend(parts.filter(|part| part.each > 0));
+        turn_at(&mut self.parts, most)
+    }
+
+    /// Divides the bands that `which` names at a turn; returns where the lane is from then on.
+    fn divide(
+        &mut self,
+        lane: Range<usize>,
+        turn: u32,
+        which: impl Fn(&Band) -> bool,
+    ) -> Range<usize> {
+        let Range { start, mut end } = lane;
+        // What is behind stays where it is until it was looked at.
+        for at in (start..end).rev() {
+            if which(&self.all[at])
+                && let Some(rest) = self.all[at].divide(turn)
             {
-                self.bands.push(rest);
+                self.all.insert(at + 1, rest);
+                end += 1;
             }
         }
+        start..end
     }
-}
 
-/// True when it gave anything.
-fn pass(lanes: &mut [Lane], holes: &mut Holes, level: bool) -> bool {
-    let mut open = begin(lanes, holes.quanta(), level);
-    let (mut first, mut anything) = (true, false);
-    for at in 0..lanes.len() {
-        let order = lanes[at].order;
-        if lanes[at].bands.iter().all(|it| it.want + it.given == 0) {
-            continue;
-        }
-        // Who deserves nothing leaves the divisor before the first order somebody wants.
-        if first && holes.largest() > order {
-            open -= idle(lanes);
+    /// True when it gave anything.
+    fn pass(&mut self, holes: &mut Holes, level: bool) -> bool {
+        let mut open = self.begin(holes.quanta(), level);
+        let (mut first, mut anything) = (true, false);
+        let mut lane = self.lane(0);
+        while !lane.is_empty() {
+            let (order, end) = (self.all[lane.start].order, lane.end);
+            if self.all[lane.clone()]
+                .iter()
+                .all(|it| it.want + it.given == 0)
+            {
+                lane = self.lane(end);
+                continue;
+            }
+            // Who deserves nothing leaves the divisor before the first order somebody wants.
+            if first && holes.largest() > order {
+                open -= self.idle();
+                first = false;
+            }
+            let fitting = holes.processes(order);
+            if fitting == 0 {
+                lane = self.lane(end);
+                continue;
+            }
+            if open == 0 {
+                break;
+            }
+            let quota = (fitting * order).div_ceil(open);
+            let served = self.serve(lane, quota, fitting);
+            anything |= served.taken > 0;
+            holes.take(served.taken, order);
+            if first {
+                open -= self.idle();
+            }
             first = false;
+            open -= served.closed;
+            lane = self.lane(served.end);
         }
-        let fitting = holes.processes(order);
-        if fitting == 0 {
-            continue;
-        }
-        if open == 0 {
-            break;
-        }
-        let quota = (fitting * order).div_ceil(open);
-        let (taken, closed) = serve(&mut lanes[at], quota, fitting);
-        anything |= taken > 0;
-        holes.take(taken, order);
-        if first {
-            open -= idle(lanes);
-        }
-        first = false;
-        open -= closed;
+        anything
     }
-    anything
-}
 
-/// Gives the entities of one order their quota, in turn, as far as it fits; returns the processes
-/// that were given, and how many got what they deserve.
-fn serve(lane: &mut Lane, quota: u64, fitting: u64) -> (u64, u64) {
-    let order = lane.order;
-    let mut all = 0_u128;
-    for band in &mut lane.bands {
-        let due = quota.min(band.deserved);
-        // Rounding up to one process keeps large work from starving.
-        let count = (due / order).max(u64::from(due > 0)).min(band.want);
-        band.next = if band.takes_part { count } else { 0 };
-        all += u128::from(band.count()) * u128::from(band.next);
-    }
-    if all > u128::from(fitting) {
-        cut(lane, fitting);
-    }
-    let (mut taken, mut closed) = (0, 0);
-    for band in lane.bands.iter_mut().filter(|band| band.takes_part) {
-        band.give(band.next);
-        band.got = band.next * order;
-        taken += band.count() * band.next;
-        if band.deserved > 0 && band.got >= band.deserved {
-            closed += band.count();
+    /// Gives the entities of one order their quota, in turn, as far as it fits.
+    fn serve(&mut self, lane: Range<usize>, quota: u64, fitting: u64) -> Served {
+        let mut all = 0_u128;
+        for band in &mut self.all[lane.clone()] {
+            let due = quota.min(band.deserved);
+            // Rounding up to one process keeps large work from starving.
+            let count = (due / band.order).max(u64::from(due > 0)).min(band.want);
+            band.next = if band.takes_part { count } else { 0 };
+            all += u128::from(band.count()) * u128::from(band.next);
         }
-    }
-    (taken, closed)
-}
-
-/// Where not all fits: the first in turn get all of it, one may get a part, and the others nothing.
-fn cut(lane: &mut Lane, fitting: u64) {
-    let (turn, before) = turn_at(lane.bands.iter(), |band| band.next, fitting);
-    let gets = |band: &Band| band.next > 0;
-    lane.divide(turn, gets);
-    lane.divide(turn + 1, gets);
-    for band in lane.bands.iter_mut().filter(|band| gets(band)) {
-        match band.turns[0] {
-            first if first < turn => {}
-            first if first == turn => band.next = fitting - before,
-            _ => band.next = 0,
-        }
-    }
-}
-
-/// Tells each what it deserves; returns how many take part.
-fn begin(lanes: &mut [Lane], total: u64, level: bool) -> u64 {
-    let taking_part = each(lanes).filter(|band| band.takes_part);
-    let open: u64 = taking_part.map(Band::count).sum();
-    for band in each_mut(lanes) {
-        band.got = 0;
-        band.deserved = if band.takes_part { total / open } else { 0 };
-    }
-    hand_out(lanes, total % open, level);
-    open
-}
-
-/// What rounding left, a quantum each; who had the fewest of these comes first.
-fn hand_out(lanes: &mut [Lane], mut rest: u64, level: bool) {
-    let had = |band: &Band| if level { band.extras } else { 0 };
-    while rest > 0 {
-        let waits = |band: &Band| band.takes_part && !band.is_chosen;
-        let Some(least) = each(lanes).filter(|it| waits(it)).map(had).min() else {
-            break;
-        };
-        let is_next = |band: &Band| waits(band) && had(band) == least;
-        let here: u64 = each(lanes).filter(|it| is_next(it)).map(Band::count).sum();
-        let turn = if here <= rest {
-            u32::MAX
+        let lane = if all > u128::from(fitting) {
+            self.cut(lane, fitting)
         } else {
-            let weighs = |band: &Band| u64::from(is_next(band));
-            let (turn, _) = turn_at(each(lanes), weighs, rest);
-            for lane in lanes.iter_mut() {
-                lane.divide(turn, is_next);
-            }
-            turn
+            lane
         };
-        for band in each_mut(lanes) {
-            band.is_chosen |= is_next(band) && band.turns[0] < turn;
-        }
-        rest = rest.saturating_sub(here);
-    }
-    for band in each_mut(lanes).filter(|band| band.is_chosen) {
-        band.is_chosen = false;
-        (band.deserved, band.extras) = (band.deserved + 1, band.extras + 1);
-    }
-}
-
-/// How many take part and deserve nothing.
-fn idle(lanes: &[Lane]) -> u64 {
-    let idle = each(lanes).filter(|band| band.takes_part && band.deserved == 0);
-    idle.map(Band::count).sum()
-}
-
-/// What rounding left over goes one process at a time into holes of exactly its size.
-fn sweep(lane: &mut Lane, holes: &mut Holes) {
-    loop {
-        let wants = |band: &Band| band.want > 0;
-        let wanting = lane.bands.iter().filter(|band| wants(band));
-        let wanting: u64 = wanting.map(Band::count).sum();
-        let there = holes.count(lane.order);
-        if wanting == 0 || there == 0 {
-            return;
-        }
-        let turn = if there < wanting {
-            let weighs = |band: &Band| u64::from(wants(band));
-            let (turn, _) = turn_at(lane.bands.iter(), weighs, there);
-            lane.divide(turn, wants);
-            turn
-        } else {
-            u32::MAX
-        };
-        for band in &mut lane.bands {
-            if wants(band) && band.turns[0] < turn {
-                band.give(1);
+        let (mut taken, mut closed, end) = (0, 0, lane.end);
+        for band in self.all[lane].iter_mut().filter(|band| band.takes_part) {
+            band.give(band.next);
+            taken += band.count() * band.next;
+            if band.deserved > 0 && band.next * band.order >= band.deserved {
+                closed += band.count();
             }
         }
-        holes.drop_holes(lane.order, there.min(wanting));
+        Served { taken, closed, end }
     }
+
+    /// Where not all fits: the first in turn get all of it, one may get a part, and the others
+    /// nothing.
+    fn cut(&mut self, lane: Range<usize>, fitting: u64) -> Range<usize> {
+        let (turn, before) = self.turn_at(lane.clone(), |band| band.next, fitting);
+        let gets = |band: &Band| band.next > 0;
+        let lane = self.divide(lane, turn, gets);
+        let lane = self.divide(lane, turn + 1, gets);
+        for band in self.all[lane.clone()].iter_mut().filter(|band| gets(band)) {
+            match band.turns[0] {
+                first if first < turn => {}
+                first if first == turn => band.next = fitting - before,
+                _ => band.next = 0,
+            }
+        }
+        lane
+    }
+
+    /// Tells each what it deserves; returns how many take part.
+    fn begin(&mut self, total: u64, level: bool) -> u64 {
+        let taking_part = self.all.iter().filter(|band| band.takes_part);
+        let open: u64 = taking_part.map(Band::count).sum();
+        let each = total / open;
+        for band in &mut self.all {
+            band.deserved = if band.takes_part { each } else { 0 };
+        }
+        self.hand_out(total % open, each, level);
+        open
+    }
+
+    /// What rounding left, a quantum each beside what all have; who had the fewest of these comes
+    /// first.
+    fn hand_out(&mut self, mut rest: u64, all_have: u64, level: bool) {
+        let had = |band: &Band| if level { band.extras } else { 0 };
+        let waits = |band: &Band| band.takes_part && band.deserved == all_have;
+        while rest > 0 {
+            // The fewest that anybody had, and how many had no more.
+            let (mut least, mut next) = (u64::MAX, 0);
+            for band in self.all.iter().filter(|band| waits(band)) {
+                if had(band) < least {
+                    (least, next) = (had(band), 0);
+                }
+                next += if had(band) == least { band.count() } else { 0 };
+            }
+            if next == 0 {
+                break;
+            }
+            let is_next = |band: &Band| waits(band) && had(band) == least;
+            let mut turn = u32::MAX;
+            if next > rest {
+                let all = 0..self.all.len();
+                let takes = |band: &Band| u64::from(is_next(band));
+                turn = self.turn_at(all.clone(), takes, rest).0;
+                self.divide(all, turn, is_next);
+            }
+            for band in &mut self.all {
+                if is_next(band) && band.turns[0] < turn {
+                    (band.deserved, band.extras) = (band.deserved + 1, band.extras + 1);
+                }
+            }
+            rest = rest.saturating_sub(next);
+        }
+    }
+
+    /// How many take part and deserve nothing.
+    fn idle(&self) -> u64 {
+        let taking_part = self.all.iter().filter(|band| band.takes_part);
+        let idle = taking_part.filter(|band| band.deserved == 0);
+        idle.map(Band::count).sum()
+    }
+
+    /// What rounding left over goes one process at a time into holes of exactly its size; returns
+    /// where the lane ends then.
+    fn sweep(&mut self, mut lane: Range<usize>, holes: &mut Holes) -> usize {
+        let order = self.all[lane.start].order;
+        loop {
+            let wants = |band: &Band| band.want > 0;
+            let there = holes.count(order);
+            let wanting = self.all[lane.clone()].iter().filter(|band| wants(band));
+            let wanting: u64 = wanting.map(Band::count).sum();
+            if wanting == 0 || there == 0 {
+                return lane.end;
+            }
+            let turn = if there < wanting {
+                let takes = |band: &Band| u64::from(wants(band));
+                let (turn, _) = self.turn_at(lane.clone(), takes, there);
+                lane = self.divide(lane, turn, wants);
+                turn
+            } else {
+                u32::MAX
+            };
+            for band in &mut self.all[lane.clone()] {
+                if wants(band) && band.turns[0] < turn {
+                    band.give(1);
+                }
+            }
+            holes.drop_holes(order, there.min(wanting));
+        }
+    }
+}
+
+/// What came of serving a lane.
+struct Served {
+    /// Processes that were given.
+    taken: u64,
+    /// How many got what they deserve.
+    closed: u64,
+    /// Where the lane ends then.
+    end: usize,
+}
+
+/// Turns of a band among which one is looked for.
+struct Part<'t> {
+    turns: &'t [u32],
+    /// What each of them takes.
+    each: u64,
+    /// How many of them come before the turn at hand.
+    before: usize,
+}
+
+impl Part<'_> {
+    /// What so many of them take.
+    fn take(&self, count: usize) -> u64 {
+        self.each.saturating_mul(count as u64)
+    }
+}
+
+/// The first in turn for whom `most` does not suffice any more, and how much is taken before. All
+/// together take more than that.
+fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
+    let all = parts.iter().map(|part| part.take(part.turns.len()));
+    let mut left = all.fold(0, u64::saturating_add);
+    let (mut taken, mut halves) = (0, false);
+    while let Some(longest) = parts.iter().max_by_key(|part| part.turns.len()) {
+        // Turns are mostly spread evenly, so a guess by what is left hits or misses by little.
+        // Where they are not, every other guess halves the longest part.
+        let (turns, own) = (longest.turns, longest.each);
+        let place = if halves {
+            turns.len() / 2
+        } else {
+            let guess = scaled(turns.len() as u64, most - taken, left.max(1), false);
+            usize::try_from(guess).unwrap_or(usize::MAX)
+        };
+        let Some(turn) = turns.get(place).or(turns.last()).copied() else {
+            break;
+        };
+        let mut earlier = taken;
+        for part in parts.iter_mut() {
+            part.before = before(part.turns, turn);
+            earlier = earlier.saturating_add(part.take(part.before));
+        }
+        let is_beyond = earlier > most;
+        if !is_beyond && earlier.saturating_add(own) > most {
+            return (turn, earlier);
+        }
+        for part in parts.iter_mut() {
+            let (first, last) = part.turns.split_at(part.before);
+            part.turns = match last {
+                _ if is_beyond => first,
+                [one, later @ ..] if *one == turn => later,
+                later => later,
+            };
+        }
+        if is_beyond {
+            left = earlier - taken;
+        } else {
+            left = left.saturating_sub(earlier + own - taken);
+            taken = earlier + own;
+        }
+        halves = !halves;
+    }
+    (u32::MAX, taken)
 }
 
 #[cfg(test)]

@@ -3,18 +3,21 @@
 mod crowd;
 mod parties;
 mod party;
+mod said;
 
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use super::Tables;
 use crate::{
-    apportion::{Amounts, Claims, Manner, as_holes, quanta},
+    apportion::{Amounts, Claims, Manner},
     beside::both,
     books::Books,
     deficit,
     orders::Holes,
+    snapshot::Standing,
 };
 
+use crowd::{Seat, Seats};
 pub(crate) use parties::{Moved, Parties, Quanta};
 use party::Party;
 
@@ -24,12 +27,14 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
         steady: books.settings.steady_counts,
         manner: books.settings.manner(),
     };
-    let mut rivals = gather(books, &mut parties, classes);
-    let all = |rivals: &mut Rivals, each: &mut dyn FnMut(&mut Party)| {
-        let parties = rivals.iter_mut().flat_map(|(_, parties)| parties);
+    let mut rivals = gather(books, &mut parties, &course, classes);
+    let all = |rivals: &mut [Rival], each: &mut dyn FnMut(&mut Party)| {
+        let parties = rivals.iter_mut().flat_map(|rival| &mut rival.parties);
         parties.for_each(each);
     };
-    all(&mut rivals, &mut |party| party.begin(&course));
+    for rival in &mut rivals {
+        rival.line_up(books);
+    }
     let mut recounts = 0;
     while count_under(books, tables, &course, &mut rivals) && recounts < RECOUNTS {
         recounts += 1;
@@ -37,8 +42,8 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     all(&mut rivals, &mut |party| {
         party.end(&course, books);
     });
-    for (class, users) in rivals {
-        parties.put_back(books, class, users);
+    for rival in rivals {
+        parties.put_back(books, rival.class, rival.parties);
     }
     books.sets.parties = parties;
     pure_shares(books, classes);
@@ -68,48 +73,124 @@ impl Course {
     }
 }
 
-/// The classes of a group, each with its users by name.
-type Rivals = Vec<(usize, Vec<Party>)>;
+/// One class of a group.
+struct Rival {
+    class: usize,
+    /// Its users by name.
+    parties: Vec<Party>,
+    /// Where they are among these, in the order in which they are given something, and how they
+    /// stand.
+    line: Vec<(usize, Standing)>,
+}
 
-fn gather(books: &Books, parties: &mut Parties, classes: &[usize]) -> Rivals {
+impl Rival {
+    /// Users are sorted by what they want in all, then by name [C-9].
+    fn line_up(&mut self, books: &Books) {
+        let standings = deficit::of_users(books, self.class);
+        let totals = self.parties.iter().map(|party| party.total);
+        let mut turns: Vec<(u64, usize)> = totals.zip(0..).collect();
+        turns.sort_unstable();
+        let line = turns.into_iter().map(|(_, user)| (user, standings[user]));
+        self.line = line.collect();
+    }
+}
+
+/// Takes up what work asks for now, and begins a count.
+fn gather(books: &Books, parties: &mut Parties, course: &Course, classes: &[usize]) -> Vec<Rival> {
+    let users = books.register.users();
+    let stirred = stirred(books, classes);
+    let rival = |class: &usize| Rival {
+        class: *class,
+        parties: parties.take(books, *class),
+        line: Vec::new(),
+    };
+    let mut rivals: Vec<Rival> = classes.iter().map(rival).collect();
+    let mut begin: Vec<(&mut Party, &[(usize, usize)])> = Vec::new();
+    for rival in &mut rivals {
+        let work = books.classes[rival.class].users.values();
+        for (party, work) in rival.parties.iter_mut().zip(work) {
+            party.learn(books, work, &mut parties.seats);
+            let whose = rival.class * users + books.demand(work[0]).user_at;
+            let from = stirred.partition_point(|(other, _)| *other < whose);
+            let own = stirred[from..].partition_point(|(other, _)| *other == whose);
+            begin.push((party, &stirred[from..from + own]));
+        }
+    }
+    for (at, seat) in begin_all(books, &parties.seats, course, begin) {
+        parties.seats[at] = seat;
+    }
+    #[cfg(test)]
+    for rival in &rivals {
+        let work = books.classes[rival.class].users.values();
+        for (party, work) in rival.parties.iter().zip(work) {
+            party.assert_known(books, work, &parties.seats);
+        }
+    }
+    rivals
+}
+
+/// Work of these classes of which something may be otherwise, by its class and user.
+fn stirred(books: &Books, classes: &[usize]) -> Vec<(usize, usize)> {
     let users = books.register.users();
     // Read anew, all parties learn everything.
     let some = books.requests.stirred().filter(|_| !books.register.anew);
-    let whose = |at: usize| Some(books.requests[at].class? * users + books.demand(at).user_at);
-    let mut stirred: Vec<(usize, usize)> = some.filter_map(|at| Some((whose(at)?, at))).collect();
-    stirred.sort_unstable();
-    let gathered = |class: &usize| {
-        let mut own = parties.take(books, *class);
-        for (party, work) in own.iter_mut().zip(books.classes[*class].users.values()) {
-            party.learn(books, work, &mut parties.seats);
-            let party_at = class * users + books.demand(work[0]).user_at;
-            let from = stirred.partition_point(|(whose, _)| *whose < party_at);
-            let its = stirred[from..].iter();
-            for (_, at) in its.take_while(|(whose, _)| *whose == party_at) {
-                party.renew(books, *at, &mut parties.seats);
-            }
-            #[cfg(test)]
-            party.assert_known(books, work, &parties.seats);
-        }
-        (*class, own)
+    let whose = |at: usize| {
+        let class = books.requests[at]
+            .class
+            .filter(|class| classes.contains(class))?;
+        Some((class * users + books.demand(at).user_at, at))
     };
-    classes.iter().map(gathered).collect()
+    let mut stirred: Vec<(usize, usize)> = some.filter_map(whose).collect();
+    stirred.sort_unstable();
+    stirred
+}
+
+/// What one user's work asks for is nothing to another's, so half of them goes beside the rest.
+/// Returns the work that changed its seat.
+fn begin_all(
+    books: &Books,
+    seats: &Seats,
+    course: &Course,
+    mut parties: Vec<(&mut Party, &[(usize, usize)])>,
+) -> Vec<(usize, Seat)> {
+    let work = parties
+        .iter()
+        .map(|(party, stirred)| party.to_begin() + stirred.len());
+    let work = work.sum();
+    let beside = parties.split_off(parties.len() / 2);
+    let begin = |parties: Vec<(&mut Party, &[(usize, usize)])>| {
+        let mut moved = Vec::new();
+        for (party, stirred) in parties {
+            let renewed = stirred.iter().filter_map(|(_, at)| {
+                let seat = party.renew(books, *at, seats[*at])?;
+                Some((*at, seat))
+            });
+            moved.extend(renewed);
+            party.begin(course);
+        }
+        moved
+    };
+    let (mut here, beside) = both(work, || begin(parties), || begin(beside));
+    here.extend(beside);
+    here
 }
 
 /// True when somebody wants something else from now on.
-fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut Rivals) -> bool {
+fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut [Rival]) -> bool {
     let given = class_level(books, tables, rivals);
     let whole = undivided(books, tables, rivals);
     let mut steps: Vec<(&mut Party, Amounts)> = Vec::new();
-    for ((class, parties), given) in rivals.iter_mut().zip(given) {
-        let holes = whole.clone().unwrap_or_else(|| as_holes(&given));
-        let of_users = user_level(books, *class, holes, parties);
-        books.classes[*class].user_due = of_users.iter().map(quanta).collect();
-        books.classes[*class].given = match &whole {
+    let mut claims = Claims::default();
+    for (rival, given) in rivals.iter_mut().zip(given) {
+        let holes = whole.clone().unwrap_or_else(|| given.as_holes());
+        let of_users = user_level(&mut claims, course, holes, rival);
+        let class = &mut books.classes[rival.class];
+        class.user_due = of_users.iter().map(Amounts::quanta).collect();
+        class.given = match &whole {
             Some(_) => sum(of_users.iter()),
             None => given,
         };
-        steps.extend(parties.iter_mut().zip(of_users));
+        steps.extend(rival.parties.iter_mut().zip(of_users));
     }
     take_steps(course, steps)
 }
@@ -124,13 +205,6 @@ fn take_steps(course: &Course, mut steps: Vec<(&mut Party, Amounts)>) -> bool {
     };
     let (here, beside) = both(stretches, || take(steps), || take(beside));
     here || beside
-}
-
-fn close(want: &mut Amounts, (order, count): (u64, u64)) {
-    if count > 0 {
-        let sum = want.entry(order).or_default();
-        *sum = sum.saturating_add(count);
-    }
 }
 
 /// Classes of the group at home in this pool or below: weight descending, then name (9.1).
@@ -160,9 +234,9 @@ fn homes(books: &Books, classes: &[usize]) -> Vec<usize> {
 
 /// at every home pool, its holes and all below are divided among the classes at home there
 /// or below; a class keeps what it is given at its own home.
-fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -> Vec<Amounts> {
-    let classes: Vec<usize> = course.iter().map(|(class, _)| *class).collect();
-    let wants: Vec<Amounts> = course.iter().map(|(_, parties)| all(parties)).collect();
+fn class_level(books: &Books, tables: &Tables, course: &[Rival]) -> Vec<Amounts> {
+    let classes: Vec<usize> = course.iter().map(|rival| rival.class).collect();
+    let wants: Vec<Amounts> = course.iter().map(all).collect();
     let mut given: BTreeMap<usize, Amounts> = BTreeMap::new();
     for home in homes(books, &classes) {
         let holes = holes_within(books, tables, home);
@@ -174,8 +248,8 @@ fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -
                 deficit::of_class(books, *class),
             );
             let own = classes.iter().position(|it| it == class);
-            for (order, count) in own.into_iter().flat_map(|own| &wants[own]) {
-                claims.want(*order, *count);
+            for (order, count) in own.into_iter().flat_map(|own| wants[own].iter()) {
+                claims.want(order, count);
             }
         }
         claims.apportion(holes, books.settings.manner());
@@ -192,24 +266,22 @@ fn class_level(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -
 }
 
 /// What all users of a class want.
-fn all(parties: &[Party]) -> Amounts {
-    sum(parties.iter().map(Party::wants))
+fn all(rival: &Rival) -> Amounts {
+    sum(rival.parties.iter().map(Party::wants))
 }
 
 fn sum<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
-    let mut all = Amounts::new();
-    for (order, count) in amounts.flatten() {
-        close(&mut all, (*order, *count));
-    }
+    let mut all = Amounts::default();
+    amounts.for_each(|amounts| all.merge(amounts));
     all
 }
 
 /// The holes that a class without rivals has to itself. Counted for itself it would be given holes
 /// of its largest processes first, whosever they are, and who wants smaller ones could not fill
 /// them.
-fn undivided(books: &Books, tables: &Tables, course: &[(usize, Vec<Party>)]) -> Option<Holes> {
-    let [(class, _)] = course else { return None };
-    let home = books.classes[*class].pool;
+fn undivided(books: &Books, tables: &Tables, course: &[Rival]) -> Option<Holes> {
+    let [rival] = course else { return None };
+    let home = books.classes[rival.class].pool;
     let home = home.filter(|_| books.settings.holes_among_rivals)?;
     Some(holes_within(books, tables, home))
 }
@@ -241,26 +313,19 @@ fn pure_shares(books: &mut Books, classes: &[usize]) {
     }
 }
 
-/// What each user of a class is given, by the name of the user. They are sorted by what
-/// they want in all, then by name [C-9].
-fn user_level(books: &Books, class: usize, holes: Holes, parties: &[Party]) -> Vec<Amounts> {
-    let mut turns: Vec<(u64, usize)> = parties.iter().map(|party| party.total).zip(0..).collect();
-    turns.sort_unstable();
-    let users = books.classes[class].users.keys();
-    let standings: Vec<_> = users
-        .map(|user| deficit::of_user(books, class, user))
-        .collect();
-    let mut claims = Claims::default();
-    for (_, user) in &turns {
-        claims.enter(1, standings[*user]);
-        for (order, count) in parties[*user].wants() {
-            claims.want(*order, *count);
+/// What each user of a class is given, by the name of the user.
+fn user_level(claims: &mut Claims, course: &Course, holes: Holes, rival: &Rival) -> Vec<Amounts> {
+    claims.clear();
+    for (user, standing) in &rival.line {
+        claims.enter(1, *standing);
+        for (order, count) in rival.parties[*user].wants().iter() {
+            claims.want(order, count);
         }
     }
-    claims.apportion(holes, books.settings.manner());
-    let mut of_users = vec![Amounts::new(); turns.len()];
-    for ((_, user), given) in turns.into_iter().zip(claims.given()) {
-        of_users[user] = given;
+    claims.apportion(holes, course.manner);
+    let mut of_users = vec![Amounts::default(); rival.line.len()];
+    for ((user, _), given) in rival.line.iter().zip(claims.given()) {
+        of_users[*user] = given;
     }
     of_users
 }
@@ -269,17 +334,14 @@ fn user_level(books: &Books, class: usize, holes: Holes, parties: &[Party]) -> V
 /// pool are one: a small process of one must not break the hole that was counted for a large one of
 /// another. Pools below go first, as they are apportioned and placed first.
 fn subtract(books: &Books, tables: &mut Tables, classes: &[usize], home: usize) {
-    let mut granted = Amounts::new();
+    let mut granted = Amounts::default();
     let at_home = |class: &&usize| books.classes[**class].pool == Some(home);
     for class in classes.iter().filter(at_home) {
-        for (order, count) in &books.classes[*class].given {
-            close(&mut granted, (*order, *count));
-        }
+        granted.merge(&books.classes[*class].given);
     }
-    for (order, count) in granted.iter().rev() {
-        let mut left = *count;
+    for (order, mut left) in granted.iter().rev() {
         for pool in books.forest.subtree(home) {
-            left = tables.of_mut(*pool).count_out(left, *order);
+            left = tables.of_mut(*pool).count_out(left, order);
         }
     }
 }

@@ -3,7 +3,7 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Course, parties::Quanta};
+use super::{Course, parties::Quanta, said::Said};
 use crate::books::Books;
 
 /// Where a piece of work sits.
@@ -70,8 +70,6 @@ pub(super) struct Member {
     at: u32,
     /// Has when the count begins.
     current: u64,
-    /// Processes it is counted for, as the books know it.
-    pub said: u64,
 }
 
 impl Member {
@@ -80,7 +78,6 @@ impl Member {
         Self {
             at: u32::try_from(at).unwrap_or(u32::MAX),
             current: request.current,
-            said: request.counted,
         }
     }
 
@@ -94,6 +91,8 @@ pub(super) struct Group {
     pub asks: Asks,
     pub turns: Vec<u32>,
     pub members: Vec<Member>,
+    /// What they are counted for.
+    pub said: Said,
 }
 
 #[derive(Default)]
@@ -124,6 +123,7 @@ impl Crowd {
             let group = &mut crowd.groups[group as usize];
             group.turns.push(turn);
             group.members.push(member);
+            group.said.push(books.requests[at].counted);
             crowd.quanta.add(asks.quanta(member.current));
             (crowd.next, crowd.len) = (turn + 1, crowd.len + 1);
         }
@@ -152,23 +152,25 @@ impl Crowd {
         self.take_out(seats[at]);
     }
 
-    fn take_out(&mut self, seat: Seat) -> Option<Member> {
+    /// Returns what it was counted for.
+    fn take_out(&mut self, seat: Seat) -> Option<u64> {
         let group = self.groups.get_mut(seat.group as usize)?;
         let place = group.turns.binary_search(&seat.turn).ok()?;
         group.turns.remove(place);
         let member = group.members.remove(place);
+        let said = group.said.remove(place);
         self.quanta.remove(group.asks.quanta(member.current));
         if group.turns.is_empty() {
             self.group_of.remove(&group.asks);
             self.vacant.push(seat.group);
         }
-        Some(member)
+        said
     }
 
-    /// Reads what a piece of work asks for now and has; true when it asks for something else.
-    pub fn read(&mut self, books: &Books, at: usize, seats: &mut Seats) -> bool {
+    /// Reads what a piece of work that has this seat asks for now and has. Where it asks for
+    /// something else, it has another seat from then on.
+    pub fn read(&mut self, books: &Books, at: usize, seat: Seat) -> Option<Seat> {
         let (asks, now) = (Asks::of(books, at), Member::of(books, at));
-        let seat = seats[at];
         if let Some(group) = self.groups.get_mut(seat.group as usize)
             && group.asks == asks
             && let Ok(place) = group.turns.binary_search(&seat.turn)
@@ -177,18 +179,21 @@ impl Crowd {
             self.quanta.remove(asks.quanta(member.current));
             self.quanta.add(asks.quanta(now.current));
             member.current = now.current;
-            return false;
+            return None;
         }
-        let before = self.take_out(seat);
-        let said = before.map_or(now.said, |before| before.said);
-        let group = self.group(asks);
-        seats[at].group = group;
-        let group = &mut self.groups[group as usize];
+        let said = self.take_out(seat);
+        let said = said.unwrap_or_else(|| books.requests[at].counted);
+        let seat = Seat {
+            group: self.group(asks),
+            ..seat
+        };
+        let group = &mut self.groups[seat.group as usize];
         let place = group.turns.partition_point(|turn| *turn < seat.turn);
         group.turns.insert(place, seat.turn);
-        group.members.insert(place, Member { said, ..now });
+        group.members.insert(place, now);
+        group.said.insert(place, said);
         self.quanta.add(asks.quanta(now.current));
-        true
+        Some(seat)
     }
 
     /// Everybody is here once, with what he asks for, has and was counted for, and the turns go by
@@ -201,15 +206,17 @@ impl Crowd {
         for group in &self.groups {
             members += group.members.len();
             assert!(group.turns.is_sorted_by(|a, b| a < b));
+            assert_eq!(group.said.each().count(), group.members.len());
         }
         assert_eq!((members, self.len), (work.len(), work.len()));
         for at in work {
             let group = &self.groups[seats[*at].group as usize];
             let place = group.turns.binary_search(&seats[*at].turn);
-            let member = group.members[place.expect("a seat that is taken")];
+            let place = place.expect("a seat that is taken");
+            let (member, said) = (group.members[place], group.said.each().nth(place));
             let request = &books.requests[*at];
-            let known = (member.at(), member.current, member.said);
-            assert_eq!(known, (*at, request.current, request.counted));
+            let known = (member.at(), member.current, said);
+            assert_eq!(known, (*at, request.current, Some(request.counted)));
             assert!(group.asks == Asks::of(books, *at), "what it asks for");
             quanta.add(group.asks.quanta(request.current));
         }
@@ -224,6 +231,7 @@ impl Crowd {
             asks,
             turns: Vec::new(),
             members: Vec::new(),
+            said: Said::default(),
         };
         let at = self.vacant.pop().unwrap_or_else(|| {
             // Groups are no more than pieces of work, which have numbers of this size.

@@ -4,11 +4,12 @@
 
 use super::{
     Course,
-    crowd::{Crowd, Seats},
+    crowd::{Crowd, Seat, Seats},
     parties::Quanta,
+    said::Run,
 };
 use crate::{
-    apportion::{self, Amounts, Band, Claims, as_holes},
+    apportion::{self, Amounts, Band, Claims},
     books::Books,
     register::Splice,
     snapshot::Standing,
@@ -19,7 +20,7 @@ pub(super) struct Party {
     crowd: Crowd,
     /// All its work is in the crowd.
     is_known: bool,
-    /// The crowd as it stands in this count.
+    /// The crowd as it stands in this count, those of one group beside each other and by age.
     stretches: Vec<Stretch>,
     /// The steps of the count that it went through last.
     past: Vec<Step>,
@@ -79,17 +80,28 @@ impl Party {
         }
     }
 
-    /// Takes up what some of its work asks for now.
-    pub fn renew(&mut self, books: &Books, at: usize, seats: &mut Seats) {
-        if self.crowd.read(books, at, seats) {
+    /// Takes up what a piece of its work asks for now; returns its seat, if that is another one.
+    pub fn renew(&mut self, books: &Books, at: usize, seat: Seat) -> Option<Seat> {
+        let seat = self.crowd.read(books, at, seat);
+        if seat.is_some() {
             self.past.clear();
         }
+        seat
     }
 
     /// What is kept is what reading all its work anew gives.
     #[cfg(test)]
     pub fn assert_known(&self, books: &Books, work: &[usize], seats: &Seats) {
         self.crowd.assert_is(books, work, seats);
+    }
+
+    /// How much there is to look at before it begins.
+    pub fn to_begin(&self) -> usize {
+        if self.past.is_empty() {
+            self.crowd.groups.len()
+        } else {
+            0
+        }
     }
 
     /// Users are sorted by what they want in all; what is wanted moves with what is held, so where
@@ -133,11 +145,11 @@ impl Party {
     }
 
     fn sum_of_limits(&self) -> Amounts {
-        let mut want = Amounts::new();
+        let mut want = Amounts::default();
         for stretch in &self.stretches {
             let order = self.crowd.groups[stretch.group].asks.order;
             let count = stretch.limit.saturating_mul(stretch.len as u64);
-            super::close(&mut want, (order, count));
+            want.add(order, count);
         }
         want
     }
@@ -194,7 +206,7 @@ impl Party {
 
     /// Jobs by age, then id.
     fn divide(&mut self, course: &Course, given: &Amounts) {
-        let holes = as_holes(given);
+        let holes = given.as_holes();
         if course.manner.rivals {
             self.divide_among_rivals(course, given);
         } else {
@@ -206,14 +218,15 @@ impl Party {
                 Band::new(stretch.group, place, group.asks.order, stretch.limit)
             });
             let divided = apportion::divide(bands, holes, course.manner.level);
-            let stretches = divided.map(|band| Stretch {
+            let stretches = divided.into_iter().map(|band| Stretch {
                 group: band.owner,
                 from: band.from,
                 len: band.turns.len(),
                 limit: band.given + band.want,
                 counted: band.given,
             });
-            self.stretches = stretches.collect();
+            self.stretches.clear();
+            self.stretches.extend(stretches);
         }
         self.join_neighbours();
     }
@@ -239,15 +252,16 @@ impl Party {
             claims.enter(1, Standing::Even);
             claims.want(*order, row.limit);
         }
-        claims.apportion(as_holes(given), course.manner);
+        claims.apportion(given.as_holes(), course.manner);
         let counted = rows.into_iter().zip(claims.processes());
         let counted = counted.map(|((.., row), counted)| Stretch { counted, ..row });
-        self.stretches = counted.collect();
+        self.stretches.clear();
+        self.stretches.extend(counted);
+        let place = |stretch: &Stretch| (stretch.group, stretch.from);
+        self.stretches.sort_unstable_by_key(place);
     }
 
     fn join_neighbours(&mut self) {
-        let place = |stretch: &Stretch| (stretch.group, stretch.from);
-        self.stretches.sort_unstable_by_key(place);
         self.stretches.dedup_by(|next, before| {
             let says = |stretch: &Stretch| (stretch.group, stretch.limit, stretch.counted);
             let same = says(next) == says(before);
@@ -278,16 +292,20 @@ impl Party {
         if !self.is_live {
             return;
         }
-        for stretch in &self.stretches {
-            let group = &mut self.crowd.groups[stretch.group];
-            let counted = stretch.counted + group.asks.resting.min(group.asks.now);
-            let places = stretch.from..stretch.from + stretch.len;
-            for member in &mut group.members[places] {
-                if member.said != counted {
-                    member.said = counted;
-                    books.requests.settle(member.at()).counted = counted;
-                }
-            }
+        for stretches in self
+            .stretches
+            .chunk_by(|one, other| one.group == other.group)
+        {
+            let group = &mut self.crowd.groups[stretches[0].group];
+            let outside = group.asks.resting.min(group.asks.now);
+            let runs = stretches.iter().map(|stretch| Run {
+                len: stretch.len,
+                counted: stretch.counted + outside,
+            });
+            let members = &group.members;
+            group.said.renew(runs, |place, counted| {
+                books.requests.settle(members[place].at()).counted = counted;
+            });
         }
     }
 }
