@@ -63,10 +63,8 @@ impl Known {
             ..
         } = self;
         let tell_shares = || {
-            told.renew(books, &moved);
-            let now = shares::sums(books, pools, told);
-            let before = std::mem::replace(sums, now);
-            shares::news(books, told, (&before, sums), &moved)
+            let told = (told, pools);
+            shares::renew(books, told, sums, &moved)
         };
         let tell_verdicts = || changed_verdicts(books, findings, &moved);
         let (news, changed) = both(moved.len(), tell_shares, tell_verdicts);
@@ -125,8 +123,8 @@ impl Known {
         let pools = &mut self.pools;
         let tell_shares = || {
             let bases = all.clone().map(|at| verdict::basis(books, at));
-            let told = Told::of(books);
-            let sums = shares::sums(books, pools, &told);
+            let mut told = Told::of(books);
+            let sums = shares::sums(books, pools, &mut told);
             (bases.collect(), told, sums)
         };
         // What was said before is in the way of what is said now.
