@@ -14,6 +14,8 @@ use crate::{
 pub(crate) struct Told {
     by_work: Vec<Option<Counted>>,
     classes: Vec<OfClass>,
+    /// Class and user of which no work was left while it was forgotten; some has come since.
+    emptied: Vec<(usize, usize)>,
 }
 
 /// What the work of a class comes to.
@@ -32,6 +34,8 @@ pub(super) struct Sum {
     pub tally: Tally,
     /// Pieces of work in it.
     work: usize,
+    /// The user is among those of the class.
+    is_listed: bool,
     /// Something is said anew of one of them.
     pub is_said: bool,
 }
@@ -65,16 +69,23 @@ impl Told {
         for departed in &books.register.departed {
             self.forget(departed.at);
         }
-        let mut all = Vec::with_capacity(changed.len());
-        for at in changed.iter().copied() {
-            match whose(books, at) {
-                Some(whose) => all.push(whose),
-                None => self.forget(at),
-            }
+        let all = changed.iter().filter_map(|at| whose(books, *at));
+        let mut all: Vec<Whose> = all.collect();
+        // What was kept lies anywhere in memory: read in one go, it is waited for at once.
+        for at in changed {
+            self.forget(*at);
         }
         all.sort_unstable();
         let of_users = all.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1));
-        of_users.map(|work| self.say(books, work)).collect()
+        let said = of_users.map(|work| self.say(books, work)).collect();
+        for (class, user_at) in self.emptied.drain(..) {
+            let of_class = &mut self.classes[class];
+            let sum = &mut of_class.users[user_at];
+            if sum.work == 0 && std::mem::take(&mut sum.is_listed) {
+                of_class.is_other = true;
+            }
+        }
+        said
     }
 
     /// Of work of one user in one class.
@@ -100,11 +111,9 @@ impl Told {
             of_class.users.resize_with(user_at + 1, Sum::default);
         }
         let sum = &mut of_class.users[user_at];
-        of_class.is_other |= sum.work == 0;
+        of_class.is_other |= !std::mem::replace(&mut sum.is_listed, true);
         sum.work += 1;
         sum.tally.add(&share.tally);
-        // Only now, so that a user does not leave for a moment whose only work this is.
-        self.forget(at);
         let numbers = (u32::try_from(class).ok(), u32::try_from(user_at).ok());
         if let (Some(class), Some(user_at)) = numbers {
             self.by_work[at] = Some(Counted {
@@ -118,11 +127,13 @@ impl Told {
 
     fn forget(&mut self, at: usize) {
         if let Some(old) = self.by_work[at].take() {
-            let of_class = &mut self.classes[old.class as usize];
-            let sum = &mut of_class.users[old.user_at as usize];
+            let (class, user_at) = (old.class as usize, old.user_at as usize);
+            let sum = &mut self.classes[class].users[user_at];
             sum.tally.remove(&old.share.share().tally);
             sum.work -= 1;
-            of_class.is_other |= sum.work == 0;
+            if sum.work == 0 {
+                self.emptied.push((class, user_at));
+            }
         }
     }
 
