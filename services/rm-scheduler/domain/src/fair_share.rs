@@ -115,13 +115,14 @@ impl Rounds {
         }
         books.follow_prospects();
         // 9. Why each has what it has, and what the next round has to know.
-        let (verdicts, shares) = if self.silent {
-            <(BTreeMap<WorkId, Verdict>, Option<ShareNews>)>::default()
+        let (carry, grant) = (|| carried(&books), || books.grants());
+        let (verdicts, shares, (carried, grants)) = if self.silent {
+            let read = both(books.pending.len(), carry, grant);
+            (BTreeMap::new(), None, read)
         } else {
-            self.known.tell(&books)
+            self.known.tell(&books, || (carry(), grant()))
         };
-        let granted = books.pending.len();
-        let ((carried, needy), grants) = both(granted, || carried(&books), || books.grants());
+        let (carried, needy) = carried;
         books.was_needy = needy;
         books.close(&mut self.desk, &carried.needy);
         let plan = Plan {

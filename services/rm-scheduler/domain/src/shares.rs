@@ -6,58 +6,40 @@ mod pools;
 mod small;
 mod told;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use hayward_vocabulary::UserName;
 
 use crate::{
-    books::Books,
-    plan::{
-        ClassShare, OfUser, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
-    },
+    books::{Books, ClassBook},
+    plan::{ClassShare, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare},
     snapshot::Policy,
 };
 
 pub(crate) use pools::Pools;
+use told::OfClass;
 pub(crate) use told::Told;
 
-/// What differs between these sums and those before: the fleet and its classes as they are, users
-/// whose sums differ or of whose work something is said, and of work what is `changed`.
-pub(crate) fn news(
+/// Brings the sums up to date, with what is changed of work. Says how they differ: the fleet and its
+/// classes as they are, users whose sums differ or of whose work something is said, and that work.
+pub(crate) fn renew(
     books: &Books,
-    told: &Told,
-    (before, now): (&Shares, &Shares),
+    (told, pools): (&mut Told, &mut Pools),
+    sums: &mut Shares,
     changed: &[usize],
 ) -> ShareNews {
-    let work = told_anew(books, told, changed);
-    let mut shown: BTreeMap<&str, BTreeSet<&UserName>> = BTreeMap::new();
-    for of_user in &work {
-        let users = shown.entry(&of_user.class).or_default();
-        users.insert(&of_user.user);
-    }
-    let mut shares = Shares {
-        classes: BTreeMap::new(),
-        pools: now.pools.clone(),
-        priorities: now.priorities.clone(),
-        ..*now
-    };
-    for (name, class) in &now.classes {
-        let old = before.classes.get(name).map(|class| &class.users);
-        let shown = shown.get(name.as_str());
-        let mut fresh = BTreeMap::new();
-        for (name, user) in &class.users {
-            let old = old.and_then(|users| users.get(name));
-            let is_shown = shown.is_some_and(|users| users.contains(name));
-            if is_shown || old.is_none_or(|old| old.sums() != user.sums()) {
-                fresh.insert(name.clone(), user.clone());
-            }
-        }
-        shares.classes.insert(name.clone(), class.with(fresh));
-    }
+    let work = told.renew(books, changed);
+    let classes = renew_sums(books, pools, told, sums);
     let gone = books.register.departed.iter().map(|it| {
         let class = books.classes[it.class].name.to_owned();
         (class, it.user.clone(), it.work.clone())
     });
+    let shares = Shares {
+        classes,
+        pools: sums.pools.clone(),
+        priorities: sums.priorities.clone(),
+        ..*sums
+    };
     ShareNews {
         gone: gone.collect(),
         shares,
@@ -65,62 +47,92 @@ pub(crate) fn news(
     }
 }
 
-/// What is said anew of work, by user.
-fn told_anew(books: &Books, told: &Told, changed: &[usize]) -> Vec<OfUser> {
-    let whose = |at: usize| Some((books.requests[at].class?, books.demand(at).user_at, at));
-    let mut all: Vec<_> = changed.iter().filter_map(|at| whose(*at)).collect();
-    all.sort_unstable();
-    let of_users = all.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1));
-    let of_user = |work: &[(usize, usize, usize)]| {
-        let (class, _, first) = work[0];
-        let said = |(.., at): &(_, _, usize)| Some((books.id(*at).clone(), told.share(*at)?));
-        OfUser {
-            class: books.classes[class].name.to_owned(),
-            user: books.demand(first).user.clone(),
-            work: work.iter().filter_map(said).collect(),
-        }
-    };
-    of_users.map(of_user).collect()
+/// The sums of the fleet, its classes and users, of all that was told.
+pub(crate) fn sums(books: &Books, pools: &mut Pools, told: &mut Told) -> Shares {
+    let mut sums = Shares::default();
+    renew_sums(books, pools, told, &mut sums);
+    sums
 }
 
-/// The sums of the fleet, its classes and users, of all that was told.
-pub(crate) fn sums(books: &Books, pools: &mut Pools, told: &Told) -> Shares {
-    let mut shares = Shares::default();
-    pools.tell(books, &mut shares);
+/// The classes as they are, with the users that are not as they were.
+fn renew_sums(
+    books: &Books,
+    pools: &mut Pools,
+    told: &mut Told,
+    sums: &mut Shares,
+) -> BTreeMap<String, ClassShare> {
+    pools.tell(books, sums);
+    let mut anew = BTreeMap::new();
     for (at, book) in books.classes.iter().enumerate() {
-        let mut class = ClassShare {
-            tree: tree(books, book.pool),
-            policy: book.class.policy,
-            priority: book.class.priority,
-            weight: book.class.weight,
-            given: 0,
-            left: 0,
-            tally: Tally::default(),
-            users: BTreeMap::new(),
-        };
-        let fair = book.class.policy == Policy::FairShare;
-        let mut handed_on = 0;
-        for (place, (name, work)) in book.users.iter().enumerate() {
-            let mut user = UserShare {
-                tally: told.sum(at, books.demand(work[0]).user_at),
-                ..UserShare::default()
-            };
-            let due = book.user_due.get(place).copied().unwrap_or(0);
-            user.given = if fair { due } else { user.tally.divided };
-            user.left = user.given.saturating_sub(user.tally.divided);
-            class.tally.add(&user.tally);
-            handed_on += user.given;
-            class.users.insert(name.clone(), user);
+        if !sums.classes.contains_key(book.name) {
+            let class = class_of(books, book);
+            sums.classes.insert(book.name.to_owned(), class);
         }
-        class.given = if fair { book.given.quanta() } else { handed_on };
-        class.left = class.given.saturating_sub(handed_on);
-        shares.classes.insert(book.name.to_owned(), class);
+        let Some(class) = sums.classes.get_mut(book.name) else {
+            continue;
+        };
+        let users = renew_users(books, book, told.class(at), class);
+        anew.insert(book.name.to_owned(), class.with(users));
     }
-    shares.unclassed = unclassed(books);
-    priorities(books, &mut shares);
-    let held = shares.classes.values().map(|class| class.tally.held);
-    shares.held = held.sum::<u64>() + shares.unclassed.held;
-    shares
+    sums.unclassed = unclassed(books);
+    sums.priorities = priorities(books, sums);
+    let held = sums.classes.values().map(|class| class.tally.held);
+    sums.held = held.sum::<u64>() + sums.unclassed.held;
+    anew
+}
+
+/// A class as the policy has it, without anybody in it.
+fn class_of(books: &Books, book: &ClassBook) -> ClassShare {
+    ClassShare {
+        tree: tree(books, book.pool),
+        policy: book.class.policy,
+        priority: book.class.priority,
+        weight: book.class.weight,
+        given: 0,
+        left: 0,
+        tally: Tally::default(),
+        users: BTreeMap::new(),
+    }
+}
+
+/// The users that are not as they were, or of whose work something is said.
+fn renew_users(
+    books: &Books,
+    book: &ClassBook,
+    told: &mut OfClass,
+    class: &mut ClassShare,
+) -> BTreeMap<UserName, UserShare> {
+    if std::mem::take(&mut told.is_other) {
+        let numbers = book
+            .users
+            .values()
+            .map(|work| books.demand(work[0]).user_at);
+        told.places = numbers.collect();
+        class.users.retain(|name, _| book.users.contains_key(name));
+        for name in book.users.keys() {
+            class.users.entry(name.clone()).or_default();
+        }
+    }
+    let fair = book.class.policy == Policy::FairShare;
+    let mut anew = Vec::new();
+    let mut handed_on = 0;
+    class.tally = Tally::default();
+    for (place, (name, user)) in class.users.iter_mut().enumerate() {
+        let sum = &mut told.users[told.places[place]];
+        let due = book.user_due.get(place).copied().unwrap_or(0);
+        let given = if fair { due } else { sum.tally.divided };
+        let left = given.saturating_sub(sum.tally.divided);
+        class.tally.add(&sum.tally);
+        handed_on += given;
+        let now = (given, left, sum.tally);
+        if std::mem::take(&mut sum.is_said) || user.sums() != now {
+            (user.given, user.left, user.tally) = now;
+            anew.push((name.clone(), user.clone()));
+        }
+    }
+    class.given = if fair { book.given.quanta() } else { handed_on };
+    class.left = class.given.saturating_sub(handed_on);
+    anew.into_iter().collect()
 }
 
 fn tree(books: &Books, pool: Option<usize>) -> Option<String> {
@@ -201,7 +213,7 @@ fn unclassed(books: &Books) -> Tally {
 }
 
 /// A tree after the other, each in the order of its turns.
-fn priorities(books: &Books, shares: &mut Shares) {
+fn priorities(books: &Books, shares: &Shares) -> Vec<PriorityShare> {
     let mut groups: BTreeMap<_, Vec<&String>> = BTreeMap::new();
     for (name, class) in &shares.classes {
         let key = (&class.tree, class.priority, class.policy);
@@ -225,8 +237,7 @@ fn priorities(books: &Books, shares: &mut Shares) {
             classes: classes.into_iter().cloned().collect(),
         }
     };
-    let priorities = groups.into_iter().map(group).collect();
-    shares.priorities = priorities;
+    groups.into_iter().map(group).collect()
 }
 
 #[cfg(test)]

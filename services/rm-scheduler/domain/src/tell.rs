@@ -38,12 +38,16 @@ pub(crate) struct Known {
 
 impl Known {
     /// The verdicts that differ, and how shares do. Where nothing was known, all is new and nothing
-    /// differs.
-    pub fn tell(&mut self, books: &Books) -> (BTreeMap<WorkId, Verdict>, Option<ShareNews>) {
+    /// differs. What else is read off the books is read by whoever has less to do meanwhile.
+    pub fn tell<T: Send>(
+        &mut self,
+        books: &Books,
+        else_read: impl FnOnce() -> T + Send,
+    ) -> (BTreeMap<WorkId, Verdict>, Option<ShareNews>, T) {
         let register = books.register;
         if register.anew {
-            self.tell_all(books);
-            return (BTreeMap::new(), None);
+            let read = self.tell_all(books, else_read);
+            return (BTreeMap::new(), None, read);
         }
         self.bases.resize(books.requests.len(), None);
         self.findings.resize(books.requests.len(), None);
@@ -63,14 +67,12 @@ impl Known {
             ..
         } = self;
         let tell_shares = || {
-            told.renew(books, &moved);
-            let now = shares::sums(books, pools, told);
-            let before = std::mem::replace(sums, now);
-            shares::news(books, told, (&before, sums), &moved)
+            let told = (told, pools);
+            shares::renew(books, told, sums, &moved)
         };
-        let tell_verdicts = || changed_verdicts(books, findings, &moved);
-        let (news, changed) = both(moved.len(), tell_shares, tell_verdicts);
-        (changed, Some(news))
+        let tell_verdicts = || (changed_verdicts(books, findings, &moved), else_read());
+        let (news, (changed, read)) = both(moved.len(), tell_shares, tell_verdicts);
+        (changed, Some(news), read)
     }
 
     /// Live work of which something else may be to be said: who waits where it does not rest, and
@@ -118,27 +120,28 @@ impl Known {
 
     /// Verdicts and shares are read off the same books and know nothing of each other, so each has
     /// a thread of its own.
-    fn tell_all(&mut self, books: &Books) {
+    fn tell_all<T: Send>(&mut self, books: &Books, else_read: impl FnOnce() -> T + Send) -> T {
         // Read anew, work is numbered by id.
         let all = 0..books.requests.len();
         let findings = || verdict::on(books, all.clone()).map(Some).collect();
         let pools = &mut self.pools;
         let tell_shares = || {
             let bases = all.clone().map(|at| verdict::basis(books, at));
-            let told = Told::of(books);
-            let sums = shares::sums(books, pools, &told);
-            (bases.collect(), told, sums)
+            let mut told = Told::of(books);
+            let sums = shares::sums(books, pools, &mut told);
+            ((bases.collect(), told, sums), else_read())
         };
         // What was said before is in the way of what is said now.
         (self.findings, self.told) = <(Vec<_>, Told)>::default();
-        let said = both(all.len(), findings, tell_shares);
-        (self.findings, (self.bases, self.told, self.sums)) = said;
+        let (findings, (shares, read)) = both(all.len(), findings, tell_shares);
+        (self.findings, (self.bases, self.told, self.sums)) = (findings, shares);
         self.unsettled.clear();
         self.nearest.clear();
         for at in all.filter(|at| self.bases[*at].is_none()) {
             let waiting = self.unsettled.entry(books.tree_of(at)).or_default();
             waiting.push(at);
         }
+        read
     }
 
     pub fn verdict(&self, register: &Register, work: &WorkId) -> Option<Verdict> {
@@ -166,17 +169,21 @@ fn changed_verdicts(
     known: &mut [Option<Finding>],
     work: &[usize],
 ) -> BTreeMap<WorkId, Verdict> {
-    let found = work.iter().zip(verdict::on(books, work.iter().copied()));
-    let changed = found.filter_map(|(at, finding)| {
+    let mut changed = Vec::with_capacity(work.len());
+    for (at, finding) in work.iter().zip(verdict::on(books, work.iter().copied())) {
         let known = &mut known[*at];
-        if known.as_ref() == Some(&finding) {
-            return None;
+        if known.as_ref() != Some(&finding) {
+            *known = Some(finding);
+            changed.push((books.id(*at), *at));
         }
-        let verdict = finding.told(books.register);
-        *known = Some(finding);
-        Some((books.id(*at).clone(), verdict))
+    }
+    // Names are sorted sooner than verdicts, and those come as the map wants them.
+    changed.sort_unstable();
+    let told = changed.into_iter().filter_map(|(id, at)| {
+        let verdict = known[at].as_ref()?.told(books.register);
+        Some((id.clone(), verdict))
     });
-    changed.collect()
+    told.collect()
 }
 
 /// Work that waits is told the same as before while it is not stirred, waits for the same, and no

@@ -84,7 +84,7 @@ impl Finding {
             waits: self.waits,
             refused: self.answer.refused,
             class: self.class.map(|class| register.classes[class].name.clone()),
-            detail: self.answer.detail.to_string(),
+            detail: self.answer.detail.sentence(),
             numbers: Numbers {
                 counted_processes: self.counts.counted,
                 current_processes: self.counts.current,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::{of_work, small::Kept};
 use crate::{
     books::Books,
-    plan::{Shares, Tally, WorkShare},
+    plan::{OfUser, Shares, Tally, WorkShare},
     register::Register,
 };
 
@@ -13,8 +13,31 @@ use crate::{
 #[derive(Default)]
 pub(crate) struct Told {
     by_work: Vec<Option<Counted>>,
-    /// By class, then by the number of the user.
-    sums: Vec<Vec<Tally>>,
+    classes: Vec<OfClass>,
+    /// Class and user of which no work was left while it was forgotten; some has come since.
+    emptied: Vec<(usize, usize)>,
+}
+
+/// What the work of a class comes to.
+#[derive(Default)]
+pub(super) struct OfClass {
+    /// By the number of the user.
+    pub users: Vec<Sum>,
+    /// Numbers of its users, by name.
+    pub places: Vec<usize>,
+    /// Some user joined it or left it since these were listed.
+    pub is_other: bool,
+}
+
+#[derive(Default, Clone)]
+pub(super) struct Sum {
+    pub tally: Tally,
+    /// Pieces of work in it.
+    work: usize,
+    /// The user is among those of the class.
+    is_listed: bool,
+    /// Something is said anew of one of them.
+    pub is_said: bool,
 }
 
 /// Where it was counted, and what was said.
@@ -24,57 +47,102 @@ struct Counted {
     share: Kept,
 }
 
+/// Class, number of the user and number of the work.
+type Whose = (usize, usize, usize);
+
 impl Told {
     /// All work, as on the first day.
     pub fn of(books: &Books) -> Self {
         let mut told = Self::default();
-        told.sums.resize_with(books.classes.len(), Vec::new);
-        told.by_work.reserve_exact(books.requests.len());
-        for at in 0..books.requests.len() {
-            let share = told.count(books, at);
-            told.by_work.push(share);
+        told.classes
+            .resize_with(books.classes.len(), OfClass::default);
+        told.by_work.resize_with(books.requests.len(), || None);
+        for whose in (0..books.requests.len()).filter_map(|at| whose(books, at)) {
+            told.count(books, whose);
         }
         told
     }
 
-    /// Says anew what is changed; what left its class without coming back is forgotten.
-    pub fn renew(&mut self, books: &Books, changed: &[usize]) {
+    /// Says anew what is changed, by user; what left its class without coming back is forgotten.
+    pub fn renew(&mut self, books: &Books, changed: &[usize]) -> Vec<OfUser> {
         self.by_work.resize_with(books.requests.len(), || None);
-        let departed = books.register.departed.iter().map(|it| it.at);
-        for at in departed.chain(changed.iter().copied()) {
-            if let Some(old) = self.by_work[at].take() {
-                let sum = &mut self.sums[old.class as usize][old.user_at as usize];
-                sum.remove(&old.share.share().tally);
+        for departed in &books.register.departed {
+            self.forget(departed.at);
+        }
+        let all = changed.iter().filter_map(|at| whose(books, *at));
+        let mut all: Vec<Whose> = all.collect();
+        // What was kept lies anywhere in memory: read in one go, it is waited for at once.
+        for at in changed {
+            self.forget(*at);
+        }
+        all.sort_unstable();
+        let of_users = all.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1));
+        let said = of_users.map(|work| self.say(books, work)).collect();
+        for (class, user_at) in self.emptied.drain(..) {
+            let of_class = &mut self.classes[class];
+            let sum = &mut of_class.users[user_at];
+            if sum.work == 0 && std::mem::take(&mut sum.is_listed) {
+                of_class.is_other = true;
             }
         }
-        for at in changed.iter().copied() {
-            self.by_work[at] = self.count(books, at);
+        said
+    }
+
+    /// Of work of one user in one class.
+    fn say(&mut self, books: &Books, work: &[Whose]) -> OfUser {
+        let (class, user_at, first) = work[0];
+        let mut said = Vec::with_capacity(work.len());
+        for whose in work {
+            let share = self.count(books, *whose);
+            said.push((books.id(whose.2).clone(), share));
+        }
+        self.classes[class].users[user_at].is_said = true;
+        OfUser {
+            class: books.classes[class].name.to_owned(),
+            user: books.demand(first).user.clone(),
+            work: said,
         }
     }
 
-    fn count(&mut self, books: &Books, at: usize) -> Option<Counted> {
-        let class = books.requests[at].class?;
-        let user_at = books.demand(at).user_at;
+    fn count(&mut self, books: &Books, (class, user_at, at): Whose) -> WorkShare {
         let share = of_work(books, at);
-        let numbers = (u32::try_from(class).ok()?, u32::try_from(user_at).ok()?);
-        let of_class = &mut self.sums[class];
-        if of_class.len() <= user_at {
-            of_class.resize_with(user_at + 1, Tally::default);
+        let of_class = &mut self.classes[class];
+        if of_class.users.len() <= user_at {
+            of_class.users.resize_with(user_at + 1, Sum::default);
         }
-        of_class[user_at].add(&share.tally);
-        Some(Counted {
-            class: numbers.0,
-            user_at: numbers.1,
-            share: share.into(),
-        })
+        let sum = &mut of_class.users[user_at];
+        of_class.is_other |= !std::mem::replace(&mut sum.is_listed, true);
+        sum.work += 1;
+        sum.tally.add(&share.tally);
+        let numbers = (u32::try_from(class).ok(), u32::try_from(user_at).ok());
+        if let (Some(class), Some(user_at)) = numbers {
+            self.by_work[at] = Some(Counted {
+                class,
+                user_at,
+                share: share.into(),
+            });
+        }
+        share
+    }
+
+    fn forget(&mut self, at: usize) {
+        if let Some(old) = self.by_work[at].take() {
+            let (class, user_at) = (old.class as usize, old.user_at as usize);
+            let sum = &mut self.classes[class].users[user_at];
+            sum.tally.remove(&old.share.share().tally);
+            sum.work -= 1;
+            if sum.work == 0 {
+                self.emptied.push((class, user_at));
+            }
+        }
+    }
+
+    pub(super) fn class(&mut self, class: usize) -> &mut OfClass {
+        &mut self.classes[class]
     }
 
     pub fn share(&self, work: usize) -> Option<WorkShare> {
         Some(self.by_work.get(work)?.as_ref()?.share.share())
-    }
-
-    pub fn sum(&self, class: usize, user_at: usize) -> Tally {
-        self.sums[class].get(user_at).copied().unwrap_or_default()
     }
 
     /// The sums with all work under its user.
@@ -98,4 +166,8 @@ impl Told {
         }
         whole
     }
+}
+
+fn whose(books: &Books, at: usize) -> Option<Whose> {
+    Some((books.requests[at].class?, books.demand(at).user_at, at))
 }

@@ -1,7 +1,7 @@
 //! What a verdict says in words. There are as many verdicts as there is work, and few are read:
 //! what is kept is the numbers, and the sentence is made where one is wanted.
 
-use std::fmt::{Display, Formatter, Result};
+use std::fmt::{Display, Formatter, Result, Write};
 
 use crate::{explain::Beside, reach::Why};
 
@@ -51,6 +51,16 @@ pub(super) enum Detail {
     Doubles {
         has: u64,
     },
+}
+
+impl Detail {
+    pub fn sentence(&self) -> String {
+        // Most are no longer, so they are not moved while they grow.
+        let mut sentence = String::with_capacity(80);
+        let written = write!(sentence, "{self}");
+        debug_assert!(written.is_ok(), "a string takes whatever is written");
+        sentence
+    }
 }
 
 impl Display for Detail {
