@@ -12,7 +12,6 @@ mod links;
 mod load;
 mod look_up;
 mod nodes;
-mod numbers;
 mod stand;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +22,6 @@ use hayward_vocabulary::{
 use rustc_hash::FxHashMap;
 
 pub(crate) use load::Load;
-use numbers::Numbers;
 
 use crate::{
     books::Deferral,
@@ -74,8 +72,8 @@ pub(crate) struct Register {
     pub shapes: Vec<Shape>,
     user_at: FxHashMap<UserName, usize>,
     machine_at: FxHashMap<NodeName, usize>,
-    request_at: Numbers,
-    share_at: Numbers,
+    request_at: FxHashMap<WorkId, usize>,
+    share_at: FxHashMap<AllocationId, usize>,
     class_at: FxHashMap<String, usize>,
     shape_at: FxHashMap<Shape, usize>,
     /// By class and kind of work: sizes that were asked for, with their quanta and shape.
@@ -305,11 +303,11 @@ impl Register {
     }
 
     pub fn request(&self, id: &WorkId) -> Option<usize> {
-        self.request_at.find(id, |at| &self.requests[at].id)
+        self.request_at.get(id).copied()
     }
 
     fn share(&self, id: &AllocationId) -> Option<usize> {
-        self.share_at.find(id, |at| &self.shares[at].id)
+        self.share_at.get(id).copied()
     }
 
     /// Is this the number of work that is not withdrawn?

@@ -8,7 +8,6 @@ use super::{
     Asked, Departed, Holding, Laws, Register, Served, Splice,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
-    numbers::Numbers,
 };
 use crate::{
     beside::both,
@@ -98,9 +97,9 @@ impl Register {
         };
         self.read_policy(snapshot);
         self.read_nodes(snapshot);
-        let numbers = || numbers(snapshot.demand.keys());
+        let numbers = || snapshot.demand.keys().cloned().zip(0..).collect();
         ((), self.request_at) = both(snapshot.demand.len(), || self.read_work(snapshot), numbers);
-        self.share_at = Numbers::with_capacity(snapshot.allocations.len());
+        self.share_at.reserve(snapshot.allocations.len());
         self.taken.resize(self.machines.len(), Taken::default());
         let mut stirred = Stirred::default();
         for (id, allocation) in &snapshot.allocations {
@@ -241,8 +240,7 @@ impl Register {
         } else {
             self.requests[at] = asked;
         }
-        self.request_at
-            .insert((work.0, at), |at| &self.requests[at].id);
+        self.request_at.insert(work.0.clone(), at);
         self.join_group(at);
         self.note_avoiding(at);
         self.join_class(at);
@@ -257,7 +255,7 @@ impl Register {
         let held = std::mem::take(&mut asked.held);
         (asked.class, asked.deferral) = (None, None);
         asked.holding = Holding::default();
-        self.request_at.remove(&asked.id, at);
+        self.request_at.remove(&asked.id);
         self.withdrawn.push(asked.id.clone());
         self.vacated.push(at);
         self.vacant_requests.push(at);
@@ -321,16 +319,6 @@ impl Register {
             joins: true,
         });
     }
-}
-
-/// By their place among all.
-fn numbers<'n>(names: impl ExactSizeIterator<Item = &'n WorkId>) -> Numbers {
-    let names: Vec<&WorkId> = names.collect();
-    let mut numbers = Numbers::with_capacity(names.len());
-    for (at, name) in names.iter().enumerate() {
-        numbers.insert((*name, at), |at| names[at]);
-    }
-    numbers
 }
 
 impl Asked {

@@ -27,7 +27,7 @@ impl Register {
             self.shares.len() - 1
         };
         if found.at.is_none() {
-            self.share_at.insert((id, at), |at| &self.shares[at].id);
+            self.share_at.insert(id.clone(), at);
         }
         if allocation.fixed {
             self.fixed.insert(at);
@@ -89,8 +89,8 @@ impl Register {
                     }
                 }
             }
-            for (name, at) in gone.iter().zip(numbers) {
-                share_at.remove(name, *at);
+            for name in gone {
+                share_at.remove(*name);
             }
         };
         both(numbers.len(), of_nodes, of_work);
