@@ -268,7 +268,7 @@ impl<'a> Books<'a> {
         if !self.leaving[held] {
             self.leaving.insert(held);
             if let Some(machine) = share.machine {
-                self.machines[machine].stirred = true;
+                self.machines[machine].told.push(held);
             }
             if let Some(request) = share.request {
                 let owner = &mut self.requests[request];
@@ -416,15 +416,26 @@ impl<'a> Books<'a> {
 
     /// The same before anything was granted or meant for anybody.
     fn emptied_room(&self, at: usize) -> Room {
-        let station = self.station(at);
-        if !self.machines[at].stirred {
-            return station.coming.clone();
+        let (station, told) = (self.station(at), &self.machines[at].told);
+        if told.is_empty() || self.adds_up(at) {
+            let mut room = station.coming.clone();
+            for held in told {
+                self.register.give_to(&mut room, *held);
+            }
+            return room;
         }
         let mut room = Room::new(station.order, &station.node.capacity);
         for held in station.held.iter().filter(|held| !self.leaving[**held]) {
             self.register.take_from(&mut room, *held);
         }
         room
+    }
+
+    /// What leaves a node is room there: not where more was held than there is, and gpus are looked
+    /// at one by one.
+    fn adds_up(&self, at: usize) -> bool {
+        let station = self.station(at);
+        !station.over && station.coming.gpus.is_empty()
     }
 
     /// The quanta of [`Books::coming_room`].
@@ -435,13 +446,13 @@ impl<'a> Books<'a> {
     /// The quanta of [`Books::coming_room_for`].
     pub fn coming_order_for(&self, at: usize, except: Option<usize>) -> u64 {
         let machine = &self.machines[at];
-        let before = if machine.stirred {
+        let order = |held: &usize| self.register.loads[*held].order;
+        let before = if machine.told.is_empty() || self.adds_up(at) {
+            machine.coming_order + machine.told.iter().map(order).sum::<u64>()
+        } else {
             let held = self.station(at).held.iter();
             let stays = held.filter(|held| !self.leaving[**held]);
-            let orders = stays.map(|held| self.register.loads[*held].order);
-            orders.fold(machine.order, u64::saturating_sub)
-        } else {
-            machine.coming_order
+            stays.map(order).fold(machine.order, u64::saturating_sub)
         };
         let granted = machine.pending.iter().map(|at| self.pending[*at].order);
         let meant = machine.spoken.iter();

@@ -176,7 +176,7 @@ pub(crate) struct Station {
     /// Quanta of all that is held.
     pub held_quanta: u64,
     /// More is held than there is (W-20).
-    over: bool,
+    pub over: bool,
     /// Services with an instance here.
     pub services: BTreeSet<WorkId>,
 }

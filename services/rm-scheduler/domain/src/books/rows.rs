@@ -17,8 +17,8 @@ pub(crate) struct Machine {
     pub free: Room,
     /// Quanta that will be free once everything has left that was told to before this round.
     pub coming_order: u64,
-    /// Something here was told to leave in this round.
-    pub stirred: bool,
+    /// Shares here that were told to leave in this round.
+    pub told: Vec<usize>,
     /// Granted in this round.
     pub pending: Vec<usize>,
     /// The request this whole node is kept for in this round.
@@ -35,7 +35,7 @@ impl Machine {
             schedulable: station.schedulable,
             free: station.free.clone(),
             coming_order: station.coming.order,
-            stirred: false,
+            told: Vec::new(),
             pending: Vec::new(),
             promised_to: None,
             spoken: Vec::new(),

@@ -140,7 +140,7 @@ impl Stirred {
         let leaving = books.register.leaving.iter();
         let leaving = leaving.filter_map(|held| loads[*held].machine());
         let told = books.machines.written();
-        let told = told.filter(|at| books.machines[*at].stirred);
+        let told = told.filter(|at| !books.machines[*at].told.is_empty());
         let mut nodes: Vec<usize> = leaving.chain(told).filter(is_open).collect();
         nodes.extend(takeable.iter().map(|(machine, _)| *machine));
         nodes.sort_unstable();

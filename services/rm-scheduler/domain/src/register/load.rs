@@ -123,6 +123,17 @@ impl Register {
         }
     }
 
+    /// Gives what a share held back to room of its node.
+    pub fn give_to(&self, room: &mut Room, held: usize) {
+        let load = &self.loads[held];
+        if let Some(shape) = load.shape() {
+            room.give(load.order, &self.shapes[shape].3, &[]);
+        } else {
+            let share = &self.shares[held];
+            room.give(share.order, &share.size, &share.gpus);
+        }
+    }
+
     /// Takes the load of a share off its node.
     pub(super) fn unload(&mut self, at: usize) {
         let Some(load) = self.loads.get_mut(at) else {
