@@ -5,6 +5,7 @@
 //! and everything granted in this round.
 
 mod allotment;
+mod granted;
 mod open;
 mod rows;
 mod sets;
@@ -15,7 +16,7 @@ use std::{
     sync::{Arc, atomic::AtomicBool},
 };
 
-use hayward_vocabulary::{AllocationId, Size, UserName, WorkId};
+use hayward_vocabulary::{Size, UserName, WorkId};
 use rustc_hash::FxHashMap;
 
 use crate::{
@@ -25,7 +26,7 @@ use crate::{
     forest::Forest,
     kept::Kept,
     marks::Marks,
-    plan::{CapParts, Grant, Reason, Receipt, Vacate, VacateReason},
+    plan::{CapParts, Reason, Receipt, Vacate, VacateReason},
     register::{Asked, Register, Share, Station},
     rest::Outcome,
     room::Room,
@@ -33,6 +34,7 @@ use crate::{
     snapshot::{Class, Policy, Snapshot},
 };
 
+use granted::Pending;
 use sets::Sets;
 
 pub(crate) use rows::{Machine, Request, Spoken};
@@ -70,7 +72,9 @@ pub(crate) struct Books<'a> {
     pub classes: Vec<ClassBook<'a>>,
     pub requests: Kept<Request>,
     pub pending: Vec<Pending<'a>>,
-    pub vacates: BTreeMap<&'a AllocationId, Vacate>,
+    pub vacates: Vec<Vacate>,
+    /// By share: where it stands among them.
+    pub vacate_at: FxHashMap<usize, usize>,
     pub receipts: Vec<Receipt>,
     /// Bytes of non-preemptable room by user, in all and by class: held, and counted in this
     /// round [C-5].
@@ -96,19 +100,6 @@ pub(crate) struct Books<'a> {
     /// Opened when something is to be taken back first.
     pub(crate) budget: Opened,
     pub sets: Sets,
-}
-
-/// Placed in this round. What mending takes from one and hands to another changes its request.
-pub(crate) struct Pending<'a> {
-    pub request: usize,
-    pub machine: usize,
-    pub order: u64,
-    pub size: &'a Size,
-    pub gpus: Vec<u64>,
-    /// False once it was cancelled.
-    pub live: bool,
-    /// It stands in room that was made for it.
-    pub meant: bool,
 }
 
 pub(crate) struct ClassBook<'a> {
@@ -213,51 +204,6 @@ impl<'a> Books<'a> {
         pool.is_some_and(|pool| self.may_use(request, pool)) && self.admits(request, machine)
     }
 
-    /// Gives one process of `order` quanta and `size` on this node.
-    pub fn grant(&mut self, request: usize, machine: usize, order: u64, size: &'a Size) {
-        let place = &mut self.machines[machine];
-        let work = &mut self.requests[request];
-        let own = place.spoken.iter().position(|it| it.request == request);
-        if let Some(own) = own {
-            place.spoken.remove(own);
-            work.coming = work.coming.saturating_sub(1);
-        }
-        let gpus = place.free.choose_gpus(size.gpu_milli);
-        place.free.take(order, size, &gpus);
-        place.pending.push(self.pending.len());
-        (work.placed, work.granted) = (work.placed + 1, work.granted + order);
-        self.pending.push(Pending {
-            request,
-            machine,
-            order,
-            size,
-            gpus,
-            live: true,
-            meant: own.is_some(),
-        });
-    }
-
-    /// Takes back what was granted in this round.
-    pub fn cancel(&mut self, pending: usize) {
-        let share = &mut self.pending[pending];
-        share.live = false;
-        let place = &mut self.machines[share.machine];
-        place.free.give(share.order, share.size, &share.gpus);
-        place.pending.retain(|other| *other != pending);
-        let work = &mut self.requests[share.request];
-        (work.placed, work.granted) = (work.placed - 1, work.granted - share.order);
-    }
-
-    /// Hands what was granted in this round to another request of the same order.
-    pub fn hand_over(&mut self, pending: usize, to: usize) {
-        let share = &mut self.pending[pending];
-        let giver = &mut self.requests[share.request];
-        (giver.placed, giver.granted) = (giver.placed - 1, giver.granted - share.order);
-        let taker = &mut self.requests[to];
-        (taker.placed, taker.granted) = (taker.placed + 1, taker.granted + share.order);
-        share.request = to;
-    }
-
     /// Tells a share to leave. It keeps its room, and no longer satisfies its request.
     pub fn vacate(&mut self, held: usize, reason: VacateReason, detail: String) {
         let share = &self.held[held];
@@ -276,15 +222,18 @@ impl<'a> Books<'a> {
                 owner.gave = true;
             }
         }
-        self.vacates.insert(
-            &share.id,
-            Vacate {
-                allocation: share.id.clone(),
-                reason,
-                detail,
-                purge,
-            },
-        );
+        let vacate = Vacate {
+            allocation: share.id.clone(),
+            reason,
+            detail,
+            purge,
+        };
+        // What is said last of a share stands.
+        let place = *self.vacate_at.entry(held).or_insert(self.vacates.len());
+        match self.vacates.get_mut(place) {
+            Some(known) => *known = vacate,
+            None => self.vacates.push(vacate),
+        }
     }
 
     /// As [`Books::vacate`], for the sake of others; leaves a receipt.
@@ -474,27 +423,5 @@ impl<'a> Books<'a> {
             gpus,
         });
         self.requests[request].coming += 1;
-    }
-
-    pub fn grants(&self) -> Vec<Grant> {
-        let mut grants = Vec::with_capacity(self.pending.len());
-        let live = self.pending.iter().filter(|share| share.live);
-        grants.extend(live.filter_map(|share| {
-            let asked = self.demand(share.request);
-            let class = &self.classes[asked.class?];
-            Some(Grant {
-                work: asked.id.clone(),
-                kind: asked.kind,
-                user: asked.user.clone(),
-                class: class.name.to_owned(),
-                node: self.station(share.machine).name.clone(),
-                order: share.order,
-                size: share.size.clone(),
-                fixed: class.class.policy != Policy::FairShare,
-                gpus: share.gpus.clone(),
-                group: None,
-            })
-        }));
-        grants
     }
 }

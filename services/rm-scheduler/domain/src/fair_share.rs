@@ -125,6 +125,8 @@ impl Rounds {
         let (carried, needy) = carried;
         books.was_needy = needy;
         books.close(&mut self.desk, &carried.needy);
+        let mut vacates = std::mem::take(&mut books.vacates);
+        vacates.sort_unstable_by(|one, other| one.allocation.cmp(&other.allocation));
         let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
@@ -133,7 +135,7 @@ impl Rounds {
             grants,
             carried,
             receipts: books.receipts,
-            vacates: books.vacates.into_values().collect(),
+            vacates,
             ..Plan::default()
         };
         ended(Phase::Tell);

@@ -200,7 +200,12 @@ impl Stirred {
             let mut brake = None;
             let offers = (0..self.nodes.len())
                 .filter_map(|position| self.offer(books, (at, position), &mut list, &mut brake));
-            offers.min().ok_or(brake)
+            let best = offers.min().ok_or(brake);
+            // Others were asked since.
+            if let Ok((.., position)) = best {
+                self.offer(books, (at, position), &mut list, &mut None);
+            }
+            best
         } else {
             let shape = books.requests[at].shape;
             let known = self.offers.remove(&shape);
@@ -220,7 +225,6 @@ impl Stirred {
             best
         };
         let (.., position) = found.map_err(|brake| brake.map(|(_, brake)| brake))?;
-        self.offer(books, (at, position), &mut list, &mut None);
         Ok((position, list.chosen))
     }
 
