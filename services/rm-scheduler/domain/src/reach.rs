@@ -32,7 +32,7 @@ impl Reaches {
     /// Measures shapes anew; tells those for whose work that makes a difference.
     fn renew(&mut self, books: &Books, kinds: &Kinds) -> Vec<bool> {
         let shapes = &books.register.shapes;
-        let known = self.by_shape.iter_mut().zip(&self.of_use).zip(shapes);
+        let known = self.by_shape.iter_mut().zip(&self.of_use).zip(&**shapes);
         let differs = known.map(|((known, of_use), shape)| {
             let Some(before) = *known else { return false };
             let now = among(books, kinds, (shape, shape.2));

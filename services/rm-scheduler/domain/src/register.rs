@@ -14,7 +14,10 @@ mod look_up;
 mod nodes;
 mod stand;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use hayward_vocabulary::{
     AllocationId, Apart, NodeName, Quantum, Size, Timestamp, UserName, WorkId, WorkKind,
@@ -69,7 +72,7 @@ pub(crate) struct Register {
     pub squatters: BTreeSet<usize>,
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<usize>,
-    pub shapes: Vec<Shape>,
+    pub shapes: Arc<Vec<Shape>>,
     user_at: FxHashMap<UserName, usize>,
     machine_at: FxHashMap<NodeName, usize>,
     request_at: FxHashMap<WorkId, usize>,

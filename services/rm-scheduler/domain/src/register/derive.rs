@@ -1,6 +1,6 @@
 //! What follows from entries: each step reads what the steps before it left.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
@@ -93,7 +93,7 @@ impl Register {
         if let Some(known) = self.shape_at.get(&shape) {
             return *known;
         }
-        self.shapes.push(shape.clone());
+        Arc::make_mut(&mut self.shapes).push(shape.clone());
         self.shape_at.insert(shape, self.shapes.len() - 1);
         self.shapes.len() - 1
     }

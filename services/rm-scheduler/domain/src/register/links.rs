@@ -1,8 +1,12 @@
 //! Shares come, change and go: in the lists of their work and of their nodes.
 
+use std::sync::Arc;
+
 use hayward_vocabulary::AllocationId;
 
-use super::{Register, Share, absorb::Stirred, look_up::OfShare};
+use super::{
+    Load, Register, Shape, Share, Station, absorb::Stirred, load::Taken, look_up::OfShare,
+};
 use crate::{beside::both, snapshot::Allocation};
 
 impl Register {
@@ -16,7 +20,7 @@ impl Register {
         let mut share = share((id, user), allocation, (request, machine));
         self.leave_remnant(&mut share);
         let at = if let Some(at) = found.at {
-            self.unlink(&[at], &[], stirred);
+            self.unlink(at, stirred);
             self.shares[at] = share;
             at
         } else if let Some(at) = self.vacant_shares.pop() {
@@ -53,61 +57,99 @@ impl Register {
         stirred.shares.insert(at);
     }
 
-    pub(super) fn remove_shares(&mut self, gone: &[OfShare], stirred: &mut Stirred) {
+    /// Takes out what is gone; off its nodes beside what is done `then`, which does not look at
+    /// nodes: most of the time goes into waiting for lists in memory.
+    pub(super) fn remove_shares(
+        &mut self,
+        gone: &[OfShare],
+        stirred: &mut Stirred,
+        then: impl FnOnce(&mut Self, &mut Stirred),
+    ) {
         let known = gone.iter().filter_map(|it| Some((it.name, it.at?)));
         let (names, numbers): (Vec<&AllocationId>, Vec<usize>) = known.unzip();
-        self.unlink(&numbers, &names, stirred);
-        for at in numbers {
-            self.faulty.remove(&at);
-            stirred.shares.remove(at);
-            self.vacant_shares.push(at);
+        let machine = |at: &usize| self.shares[*at].machine;
+        let machines: Vec<Option<usize>> = numbers.iter().map(machine).collect();
+        let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
+        let off_work = || {
+            for (name, at) in names.into_iter().zip(numbers.iter().copied()) {
+                self.take_off_work(at, stirred);
+                self.share_at.remove(name);
+                self.faulty.remove(&at);
+                stirred.shares.remove(at);
+                self.vacant_shares.push(at);
+            }
+            then(self, stirred);
+        };
+        let off_nodes = || {
+            for (at, machine) in numbers.iter().copied().zip(machines.iter().copied()) {
+                nodes.take_off((at, machine), &shapes);
+            }
+        };
+        both(numbers.len(), off_work, off_nodes);
+        self.return_nodes(nodes);
+        stirred.machines.extend(machines.into_iter().flatten());
+    }
+
+    /// Takes a share out of all lists.
+    fn unlink(&mut self, at: usize, stirred: &mut Stirred) {
+        self.take_off_work(at, stirred);
+        let machine = self.shares[at].machine;
+        let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
+        nodes.take_off((at, machine), &shapes);
+        self.return_nodes(nodes);
+        stirred.machines.extend(machine);
+    }
+
+    fn take_off_work(&mut self, at: usize, stirred: &mut Stirred) {
+        let share = &self.shares[at];
+        if let Some(request) = share.request {
+            self.requests[request].held.retain(|other| *other != at);
+            stirred.requests.insert(request);
+        } else if let Some(held) = self.orphans.get_mut(&share.work) {
+            held.retain(|other| *other != at);
+            if held.is_empty() {
+                self.orphans.remove(&share.work);
+            }
+        }
+        for set in [
+            &mut self.fixed,
+            &mut self.leaving,
+            &mut self.squatters,
+            &mut self.unplaced,
+            &mut self.unclassed,
+        ] {
+            set.remove(&at);
         }
     }
 
-    /// Takes shares out of all lists, and those that are gone out of the names. Most of the time
-    /// goes into waiting for the lists in memory, so that is done side by side.
-    fn unlink(&mut self, numbers: &[usize], gone: &[&AllocationId], stirred: &mut Stirred) {
-        let (shares, orphans) = (&self.shares, &mut self.orphans);
-        let (machines, requests) = (&mut self.machines, &mut self.requests);
-        let share_at = &mut self.share_at;
-        let of_nodes = || {
-            for at in numbers {
-                if let Some(machine) = shares[*at].machine {
-                    machines[machine].held.retain(|other| other != at);
-                }
-            }
-        };
-        let of_work = || {
-            for at in numbers {
-                let share = &shares[*at];
-                if let Some(request) = share.request {
-                    requests[request].held.retain(|other| other != at);
-                } else if let Some(held) = orphans.get_mut(&share.work) {
-                    held.retain(|other| other != at);
-                    if held.is_empty() {
-                        orphans.remove(&share.work);
-                    }
-                }
-            }
-            for name in gone {
-                share_at.remove(*name);
-            }
-        };
-        both(numbers.len(), of_nodes, of_work);
-        for at in numbers.iter().copied() {
-            self.unload(at);
-            for set in [
-                &mut self.fixed,
-                &mut self.leaving,
-                &mut self.squatters,
-                &mut self.unplaced,
-                &mut self.unclassed,
-            ] {
-                set.remove(&at);
-            }
-            let share = &self.shares[at];
-            stirred.machines.extend(share.machine);
-            stirred.requests.extend(share.request);
+    fn lend_nodes(&mut self) -> Nodes {
+        Nodes {
+            machines: std::mem::take(&mut self.machines),
+            loads: std::mem::take(&mut self.loads),
+            taken: std::mem::take(&mut self.taken),
+        }
+    }
+
+    fn return_nodes(&mut self, nodes: Nodes) {
+        (self.machines, self.loads, self.taken) = (nodes.machines, nodes.loads, nodes.taken);
+    }
+}
+
+/// What nodes hold, while it is brought up to date beside everything else.
+struct Nodes {
+    machines: Vec<Station>,
+    loads: Vec<Load>,
+    taken: Vec<Taken>,
+}
+
+impl Nodes {
+    /// Takes a share off this node, which it may not weigh on yet, and off that it weighs on.
+    fn take_off(&mut self, (at, machine): (usize, Option<usize>), shapes: &[Shape]) {
+        if let Some(machine) = machine {
+            self.machines[machine].held.retain(|other| *other != at);
+        }
+        if let Some(load) = self.loads.get_mut(at) {
+            load.leave(&mut self.taken, shapes);
         }
     }
 }

@@ -38,6 +38,14 @@ impl Load {
         large(self.machine)
     }
 
+    /// It is no load of its node any more.
+    pub(super) fn leave(&mut self, taken: &mut [Taken], shapes: &[Shape]) {
+        if let Some(machine) = self.machine() {
+            taken[machine].remove(self, shapes);
+            self.machine = NONE;
+        }
+    }
+
     pub fn shape(&self) -> Option<usize> {
         large(self.shape)
     }
@@ -135,13 +143,9 @@ impl Register {
     }
 
     /// Takes the load of a share off its node.
-    pub(super) fn unload(&mut self, at: usize) {
-        let Some(load) = self.loads.get_mut(at) else {
-            return;
-        };
-        if let Some(machine) = load.machine() {
-            self.taken[machine].remove(load, &self.shapes);
-            load.machine = NONE;
+    fn unload(&mut self, at: usize) {
+        if let Some(load) = self.loads.get_mut(at) {
+            load.leave(&mut self.taken, &self.shapes);
         }
     }
 
