@@ -76,7 +76,7 @@ impl Rounds {
         ended: &mut dyn FnMut(Phase),
     ) -> Decided {
         let began = self.rest.is_none();
-        if news.everything || (began && Rest::begins(snapshot, news)) {
+        if news.everything || (began && Rest::begins(news)) {
             self.rest = Rest::is_needed(snapshot).then(|| Rest::of(snapshot));
         }
         self.divided = Divided::of(snapshot);

@@ -220,15 +220,14 @@ fn the_live_checks_hold_in_every_cycle() {
             for (name, node) in &after.nodes {
                 sequence.node(name, before.nodes.get(name), node);
             }
-            let mut unplanned = News::default();
-            let ids = before.allocations.keys().chain(after.allocations.keys());
-            for id in ids {
-                if before.allocations.get(id) != after.allocations.get(id) {
-                    sequence.allocation(id, after.allocations.contains_key(id));
-                    let held = after.allocations.get(id).or(before.allocations.get(id));
-                    sequence.stirs(&held.unwrap().node);
-                    unplanned.allocations.insert(id.clone());
-                }
+            let unplanned = News {
+                allocations: News::between(&before, after).allocations,
+                ..News::default()
+            };
+            for (id, held) in &unplanned.allocations {
+                sequence.allocation(id, held.is_some());
+                let held = held.as_ref().or(before.allocations.get(id));
+                sequence.stirs(&held.unwrap().node);
             }
             let asked = Asked {
                 snapshot: after,

@@ -30,7 +30,7 @@ impl Rest {
     }
 
     /// Is it needed from now on? Queues come with another policy, which is news of everything.
-    pub fn begins(snapshot: &Snapshot, news: &News) -> bool {
+    pub fn begins(news: &News) -> bool {
         let mut fresh = news.work.values().flatten();
         fresh.any(|demand| demand.queued.is_some())
     }

@@ -23,10 +23,10 @@ pub(super) struct Entry<'s, K, V> {
 pub(super) type OfWork<'s> = Entry<'s, WorkId, Demand>;
 pub(super) type OfShare<'s> = Entry<'s, AllocationId, Allocation>;
 
-fn entries<'s, K, V>(
-    said: &'s BTreeMap<K, Option<V>>,
+fn entries<K, V>(
+    said: &BTreeMap<K, Option<V>>,
     number: impl Fn(&K) -> Option<usize>,
-) -> Vec<Entry<'s, K, V>> {
+) -> Vec<Entry<'_, K, V>> {
     let entries = said.iter().map(|(name, said)| Entry {
         name,
         said: said.as_ref(),
