@@ -39,7 +39,7 @@ pub(crate) fn each<T: Copy + Sync, R: Send>(
 /// the other; returns what `change` answers, in no order.
 pub(crate) fn change<T: Send, R: Send>(
     rows: &mut [T],
-    (numbers, weight): (&[usize], usize),
+    numbers: &[usize],
     change: impl Fn(usize, &mut T) -> Option<R> + Sync,
 ) -> Vec<R> {
     let middle = rows.len() / 2;
@@ -55,7 +55,7 @@ pub(crate) fn change<T: Send, R: Send>(
         let changed = numbers.filter_map(|at| change(*at, &mut high[*at - middle]));
         changed.collect::<Vec<R>>()
     };
-    let (mut all, rest): (Vec<R>, _) = both(numbers.len() * weight, here, beside);
+    let (mut all, rest): (Vec<R>, _) = both(numbers.len(), here, beside);
     all.extend(rest);
     all
 }

@@ -8,14 +8,14 @@ use std::cmp::Reverse;
 
 use crate::{books::Books, snapshot::Policy, what_of::place_in_order};
 
-pub(crate) fn improve(books: &mut Books, (tree, turns): (usize, &[(Policy, usize)]), since: usize) {
+pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize) {
     let fair: Vec<usize> = turns
         .iter()
         .filter(|(policy, _)| *policy == Policy::FairShare)
         .map(|(_, at)| *at)
         .collect();
     let before = waiting(books, &fair);
-    if before == 0 || books.pending.len() == since || is_in_vain(books, tree, &fair) {
+    if before == 0 || books.pending.len() == since {
         return;
     }
     let first = lift(books, since);
@@ -44,27 +44,6 @@ pub(crate) fn improve(books: &mut Books, (tree, turns): (usize, &[(Policy, usize
             books.grant(request, machine, order, size);
         }
     }
-}
-
-/// Laid out anew, it can only do better by using room that is left: where there is none, each
-/// quantum that somebody gains another one loses.
-fn is_in_vain(books: &Books, tree: usize, fair: &[usize]) -> bool {
-    // Of work that has more to come than it reaches, not all quanta count.
-    let counts_in_full = |at: &usize| {
-        let request = &books.requests[*at];
-        request.missing().saturating_add(request.placed) <= request.reach
-    };
-    let pools = books.forest.subtree(tree).iter();
-    let mut with_room = pools.flat_map(|pool| books.sets.free_nodes.of_pool(*pool));
-    fair.iter().all(counts_in_full) && !with_room.any(|machine| has_room_left(books, machine))
-}
-
-/// Where nothing was placed in this round, room that is meant for somebody stays meant for him, and
-/// it did not suffice.
-fn has_room_left(books: &Books, machine: usize) -> bool {
-    let place = &books.machines[machine];
-    let is_kept = !place.spoken.is_empty() && place.pending.is_empty();
-    !is_kept || books.coming_order(machine) > 0
 }
 
 fn priority(books: &Books, at: usize) -> i64 {

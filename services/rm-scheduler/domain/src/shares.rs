@@ -20,8 +20,9 @@ pub(crate) use pools::Pools;
 use told::OfClass;
 pub(crate) use told::Told;
 
-/// Brings the sums up to date, with what is changed of work. Says how they differ: the fleet and its
-/// classes as they are, users whose sums differ or of whose work something is said, and that work.
+/// Brings the sums up to date, with what is changed of work. Says how they differ: the fleet and
+/// its classes as they are, users whose sums differ or of whose work something is said, and that
+/// work.
 pub(crate) fn renew(
     books: &Books,
     (told, pools): (&mut Told, &mut Pools),

@@ -93,7 +93,7 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
     }
     place_in_order(books, turns);
     if books.settings.pack {
-        pack::improve(books, (tree, turns), placed_before);
+        pack::improve(books, turns, placed_before);
     }
     let mut explainer = Explainer::default();
     for (_, at) in turns {

@@ -91,7 +91,7 @@ impl Register {
     /// before, or the other way round.
     pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut stations = std::mem::take(&mut self.machines);
-        let told = change(&mut stations, (nodes, 1), |at, station| {
+        let told = change(&mut stations, nodes, |at, station| {
             let stand = Stand::of(self, station, &self.taken[at]);
             if stand.is_seen_here_alone(station) {
                 stand.write(station);

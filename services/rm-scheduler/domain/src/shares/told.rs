@@ -29,7 +29,7 @@ pub(super) struct OfClass {
     pub is_other: bool,
 }
 
-#[derive(Default, Clone)]
+#[derive(Default)]
 pub(super) struct Sum {
     pub tally: Tally,
     /// Pieces of work in it.

@@ -35,12 +35,6 @@ impl FreeNodes {
         self.seen = books.machines.now();
     }
 
-    /// Nodes of a pool with free room.
-    pub fn of_pool(&self, pool: usize) -> impl Iterator<Item = usize> {
-        let rows = self.pools.get(pool).into_iter().flatten();
-        rows.flat_map(|(_, nodes)| nodes.iter())
-    }
-
     /// Files a node anew where its free room is another than before.
     pub fn file(&mut self, books: &Books, at: usize) {
         let machine = &books.machines[at];

@@ -1,0 +1,102 @@
+//! What a round costs, and how that is shown.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use hayward_rm_scheduler_domain::snapshot::Snapshot;
+use hayward_rm_scheduler_domain::{Decided, News, Phase, Plan, Rounds};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::{TimeVal, TimeValLike};
+
+/// What one round cost.
+#[derive(Default, Clone)]
+pub struct Cost {
+    pub spent: Duration,
+    pub passed: Duration,
+    pub phases: BTreeMap<Phase, Duration>,
+}
+
+/// Rounds alike.
+#[derive(Default)]
+pub struct Several(Vec<(Cost, Plan)>);
+
+impl Several {
+    pub fn note(&mut self, (decided, cost): (Decided, Cost)) {
+        let later = |known: &(Cost, Plan)| known.0.passed <= cost.passed;
+        let place = self.0.partition_point(later);
+        self.0.insert(place, (cost, decided.plan));
+    }
+
+    /// By the time that passed.
+    pub fn middle(&self) -> &(Cost, Plan) {
+        &self.0[self.0.len() / 2]
+    }
+
+    pub fn into_plan(mut self) -> Plan {
+        self.0.swap_remove(self.0.len() / 2).1
+    }
+
+    pub fn show(&self, what: &str, naive: &Cost) {
+        let (cost, plan) = self.middle();
+        let (least, most) = (&self.0[0].0, &self.0[self.0.len() - 1].0);
+        println!(
+            "  {what:<8} {:>9.2} ms ({:.2} passed, {:.2} to {:.2}), {:.2} of best fit, {} grants, \
+             {} leave",
+            ms(cost.spent),
+            ms(cost.passed),
+            ms(least.passed),
+            ms(most.passed),
+            ms(cost.spent) / ms(naive.spent),
+            plan.grants.len(),
+            plan.vacates.len(),
+        );
+        let phases = cost.phases.iter();
+        let phases: Vec<String> = phases
+            .map(|(phase, time)| format!("{phase:?} {:.2}", ms(*time)).to_lowercase())
+            .collect();
+        println!("           {}", phases.join(", "));
+    }
+}
+
+pub fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1_000.0
+}
+
+/// Time this program had a processor, on all its threads.
+fn processor_time() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("a program may ask about itself");
+    let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or(0);
+    Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time()))
+}
+
+pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Cost) {
+    let (clock, before) = (Instant::now(), processor_time());
+    let done = run();
+    let cost = Cost {
+        spent: processor_time().saturating_sub(before),
+        passed: clock.elapsed(),
+        phases: BTreeMap::new(),
+    };
+    (done, cost)
+}
+
+/// The most memory this program ever held.
+pub fn peak_bytes() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
+    kib.unwrap_or(0) << 10
+}
+
+pub fn watched(rounds: &mut Rounds, snapshot: &Snapshot, news: &News) -> (Decided, Cost) {
+    let mut phases: BTreeMap<Phase, Duration> = BTreeMap::new();
+    let mut last = processor_time();
+    let (decided, cost) = timed(|| {
+        rounds.decide_watched(snapshot, news, &mut |phase| {
+            let now = processor_time();
+            *phases.entry(phase).or_default() += now.saturating_sub(last);
+            last = now;
+        })
+    });
+    (decided, Cost { phases, ..cost })
+}

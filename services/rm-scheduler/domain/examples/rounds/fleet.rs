@@ -1,0 +1,216 @@
+//! The fleets, what happens to them, and the yardstick.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_domain::snapshot::{
+    Allocation, Class, Demand, Growth, Node, Policy, Pool, Snapshot,
+};
+use hayward_rm_scheduler_domain::{News, Plan};
+use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
+
+const GIB: u64 = 1 << 30;
+const USERS: u64 = 97;
+/// One node in so many has gpus, and one piece of work in so many wants some; they have a pool of
+/// their own.
+const GPUS_ONE_IN: u64 = 50;
+
+fn name<T: std::str::FromStr>(text: &str) -> T
+where
+    T::Err: std::fmt::Debug,
+{
+    text.parse().expect("a name of letters and digits")
+}
+
+pub fn fleet(nodes: u64, requests: u64) -> Snapshot {
+    let mut snapshot = Snapshot::empty();
+    snapshot.tunables.initialization_cap = 0;
+    for pool in ["default", "gpus"] {
+        snapshot.pools.insert(pool.to_owned(), Pool::default());
+    }
+    let classes = [
+        ("high", 200, "default"),
+        ("normal", 100, "default"),
+        ("low", 50, "default"),
+        ("learning", 100, "gpus"),
+    ];
+    for (class, weight, pool) in classes {
+        let entry = Class {
+            policy: Policy::FairShare,
+            priority: 10,
+            weight,
+            pool: pool.into(),
+            default: false,
+            users: BTreeSet::new(),
+            place: 0,
+            debug: None,
+            growth: Growth::default(),
+        };
+        snapshot.classes.insert(class.to_owned(), entry);
+    }
+    for at in 0..nodes {
+        let with_gpus = at % GPUS_ONE_IN == 0;
+        let node = Node {
+            pool: if with_gpus { "gpus" } else { "default" }.into(),
+            capacity: Size {
+                cpu_milli: 64_000,
+                gpu_milli: if with_gpus { 8_000 } else { 0 },
+                ..Size::memory([64, 96, 128, 48][usize::try_from(at % 4).unwrap_or(0)] * GIB)
+            },
+            takes_work: true,
+            lost: false,
+            offline: false,
+            block: None,
+            labels: BTreeMap::new(),
+        };
+        let key: NodeName = name(&format!("n{at:06}"));
+        snapshot.nodes.insert(key, node);
+    }
+    for at in 0..requests {
+        add_request(&mut snapshot, at);
+    }
+    snapshot
+}
+
+fn add_request(snapshot: &mut Snapshot, at: u64) -> WorkId {
+    let pick = usize::try_from(at).unwrap_or(0);
+    let learns = at % GPUS_ONE_IN == 7;
+    let (class, gpu_milli) = if learns {
+        let turn = pick / 50 % 4;
+        ("learning", [500, 1_000, 2_000, 1_000][turn])
+    } else {
+        (["high", "normal", "normal", "low"][pick % 4], 0)
+    };
+    let demand = Demand {
+        kind: WorkKind::Job,
+        user: name::<UserName>(&format!("u{}", at % USERS)),
+        class: Some(class.to_owned()),
+        submitted_at: Timestamp::from_unix_ms(i64::try_from(at).unwrap_or(0)),
+        size: Size {
+            cpu_milli: 500,
+            gpu_milli,
+            ..Size::memory([1, 2, 4, 8, 3][pick % 5] * GIB)
+        },
+        max_processes: 1 + at % 4,
+        remaining_tasks: 1_000,
+        threads: 1,
+        task_ms: Some(1_000),
+        machines: BTreeSet::new(),
+        avoids: BTreeSet::new(),
+        service: None,
+        apart: None,
+        managed: false,
+        runnable: true,
+        completing: false,
+        keeps_what_it_holds: false,
+        queued: None,
+    };
+    let id = name::<WorkId>(&format!("job_{at:07}"));
+    snapshot.demand.insert(id.clone(), demand);
+    id
+}
+
+pub fn carry_out(snapshot: &mut Snapshot, plan: &Plan) -> News {
+    let mut news = News::default();
+    for vacate in &plan.vacates {
+        snapshot.allocations.remove(&vacate.allocation);
+        news.allocations.insert(vacate.allocation.clone(), None);
+    }
+    let born = snapshot.round * 10_000_000;
+    for (at, grant) in (born..).zip(&plan.grants) {
+        let allocation = Allocation {
+            running: true,
+            running_since: Some(snapshot.now),
+            ..grant.taken_up(snapshot.now)
+        };
+        let id: AllocationId = name(&format!("alc_{at:012}"));
+        news.allocations
+            .insert(id.clone(), Some(allocation.clone()));
+        snapshot.allocations.insert(id, allocation);
+    }
+    snapshot.carried = plan.carried.clone();
+    snapshot.round += 1;
+    snapshot.now = snapshot.now.plus_ms(1_000);
+    news
+}
+
+/// What happens to one piece of work in so many, others in each turn.
+#[derive(Debug, Clone, Copy)]
+pub enum Happens {
+    /// It ends, with all it holds, and as much other work comes.
+    Replaced,
+    Ends,
+    /// As much other work comes, and nothing ends.
+    Comes,
+    /// It has less to do than before.
+    GoesOn,
+}
+
+/// `born` numbers those that come.
+pub fn change_some(
+    full: &mut Snapshot,
+    what: Happens,
+    (among, turn): (u64, u64),
+    born: &mut u64,
+) -> News {
+    let number = |number: u64| usize::try_from(number).unwrap_or(usize::MAX);
+    let some = full.demand.keys().skip(number(turn)).step_by(number(among));
+    let some: Vec<WorkId> = some.cloned().collect();
+    let mut news = News::default();
+    if matches!(what, Happens::Replaced | Happens::Comes) {
+        for _ in &some {
+            let id = add_request(full, *born);
+            let said = full.demand.get(&id).cloned();
+            news.work.insert(id, said);
+            *born += 1;
+        }
+    }
+    match what {
+        Happens::Comes => return news,
+        Happens::GoesOn => {
+            for work in &some {
+                let demand = full.demand.get_mut(work).expect("it is there");
+                demand.remaining_tasks -= 1;
+                news.work.insert(work.clone(), Some(demand.clone()));
+            }
+        }
+        Happens::Ends | Happens::Replaced => {
+            for work in &some {
+                full.demand.remove(work);
+                news.work.insert(work.clone(), None);
+            }
+            full.allocations.retain(|id, it| {
+                let stays = full.demand.contains_key(&it.work);
+                if !stays {
+                    news.allocations.insert(id.clone(), None);
+                }
+                stays
+            });
+        }
+    }
+    news
+}
+
+/// Every request in order of age into the smallest hole that fits, memory alone, no shares.
+pub fn naive_best_fit(snapshot: &Snapshot) -> u64 {
+    let mut holes: BTreeSet<(u64, usize)> = snapshot
+        .nodes
+        .values()
+        .enumerate()
+        .map(|(at, node)| (node.capacity.memory_bytes / GIB, at))
+        .collect();
+    let mut requests: Vec<&Demand> = snapshot.demand.values().collect();
+    requests.sort_by_key(|demand| demand.submitted_at);
+    let mut placed = 0;
+    for demand in requests {
+        let order = demand.size.memory_bytes.div_ceil(GIB);
+        for _ in 0..demand.max_processes {
+            let Some(&(free, at)) = holes.range((order, 0)..).next() else {
+                break;
+            };
+            holes.remove(&(free, at));
+            holes.insert((free - order, at));
+            placed += 1;
+        }
+    }
+    placed
+}

@@ -1,0 +1,216 @@
+//! What a round costs: `cargo run --profile dist -p hayward-rm-scheduler-domain --example rounds`,
+//! with `NODESxREQUESTS` to choose a size (`10000x100000`).
+//!
+//! Fleets of one shape and growing size: the round that fills them; rounds after news of work to a
+//! fleet at rest, each once more without news, which has to find the same again; rounds after news
+//! of one node; one without news once the fleet has come to rest; and those after which one in a
+//! hundred only goes on, comes or ends. After "1% news" one in a hundred pieces of work is not what
+//! it was: half of these ended, with all they held, and half are new. After "replaced" one in a
+//! hundred ended and as many are new.
+//!
+//! Beside them a naive best fit over the same requests in the same run. Times are of all processors
+//! together, so that neighbours on the machine count little; beside them the time that passed, with
+//! its least and most. Of rounds alike the one in the middle by that time is shown. What a first
+//! round says of all work is put into words by whoever reads it, so that is timed by itself.
+//! Figures are printed, never judged. What memory decides is compared with what is decided without.
+
+mod cost;
+mod fleet;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hayward_rm_scheduler_domain::snapshot::{Node, Snapshot};
+use hayward_rm_scheduler_domain::{FairShare, News, Plan, Planner, Rounds, check};
+use hayward_vocabulary::NodeName;
+
+use cost::{Cost, Several, ms, peak_bytes, timed, watched};
+use fleet::{Happens, carry_out, change_some, fleet, naive_best_fit};
+
+/// As in the services.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Rounds after which a fleet that still moves is measured as it is.
+const UNTIL_REST: usize = 40;
+/// First rounds that are tried; the largest fleet is planned once, for its memory.
+const REPEATS: usize = 3;
+/// Rounds with news that are tried, unless the environment says another number.
+const NEWS: u64 = 9;
+/// Rounds at rest that are tried.
+const RESTS: usize = 5;
+
+fn main() {
+    let asked: Vec<(u64, u64)> = std::env::args()
+        .skip(1)
+        .filter_map(|it| size(&it))
+        .collect();
+    let sizes = if asked.is_empty() {
+        vec![(1_000, 10_000), (10_000, 100_000), (100_000, 1_000_000)]
+    } else {
+        asked
+    };
+    for (nodes, requests) in sizes {
+        measure(nodes, requests);
+    }
+}
+
+fn size(text: &str) -> Option<(u64, u64)> {
+    let (nodes, requests) = text.split_once('x')?;
+    Some((nodes.parse().ok()?, requests.parse().ok()?))
+}
+
+fn measure(nodes: u64, requests: u64) {
+    println!("\n{nodes} nodes, {requests} requests");
+    let mut full = fleet(nodes, requests);
+    let first = first_rounds(&full);
+    let peak = peak_bytes() >> 20;
+    let (placed, naive) = timed(|| naive_best_fit(&full));
+    assert!(placed > 0, "the yardstick placed nothing");
+    let (checked, checking) = timed(|| check(&full, &first.middle().1));
+    assert!(checked.is_ok(), "a plan the check refuses: {checked:?}");
+    first.show("first", &naive);
+    let plan = first.into_plan();
+    println!("  best fit {:>9.2} ms for {placed}", ms(naive.spent));
+    println!("  check    {:>9.2} ms, peak {peak} MiB", ms(checking.spent));
+    let mut rounds = Rounds::default();
+    rounds.decide(&full, &News::everything());
+    let ((verdicts, shares), words) = timed(|| (rounds.verdicts(), rounds.shares()));
+    println!(
+        "  in words {:>9.2} ms, peak {} MiB",
+        ms(words.spent),
+        peak_bytes() >> 20
+    );
+    assert_eq!(verdicts.len(), full.demand.len(), "work without a verdict");
+    drop((verdicts, shares));
+    come_to_rest(&mut rounds, &mut full, plan);
+    let mut born = requests;
+    let replaced = [
+        ("1% news", 200),
+        ("replaced", 100),
+        ("a 1,000", requests / 1_000),
+    ];
+    // Of 100,000 the first is a thousand already.
+    for (name, among) in replaced
+        .into_iter()
+        .take(if requests > 100_000 { 3 } else { 2 })
+    {
+        let news = (name, Happens::Replaced, among, &mut born);
+        news_rounds(&mut rounds, &mut full, news, &naive);
+    }
+    node_rounds(&mut rounds, &mut full, &naive);
+    let mut rest = Several::default();
+    for _ in 0..RESTS {
+        rest.note(watched(&mut rounds, &full, &News::default()));
+    }
+    rest.show("at rest", &naive);
+    // More comes than goes, so from here on somebody always waits.
+    for (name, what) in [
+        ("goes on", Happens::GoesOn),
+        ("comes", Happens::Comes),
+        ("ends", Happens::Ends),
+    ] {
+        news_rounds(&mut rounds, &mut full, (name, what, 100, &mut born), &naive);
+    }
+    println!("  peak {} MiB", peak_bytes() >> 20);
+}
+
+/// Carries out what was decided, and what is decided then, until nothing is or it was tried often.
+fn come_to_rest(rounds: &mut Rounds, full: &mut Snapshot, mut plan: Plan) {
+    for _ in 0..UNTIL_REST {
+        let news = carry_out(full, &plan);
+        plan = rounds.decide(full, &news).plan;
+        if plan.is_empty() {
+            break;
+        }
+    }
+}
+
+/// Rounds after news of one in so many to a fleet at rest, each with the same again.
+fn news_rounds(
+    rounds: &mut Rounds,
+    full: &mut Snapshot,
+    (name, what, among, born): (&str, Happens, u64, &mut u64),
+    naive: &Cost,
+) {
+    let (mut fresh, mut again) = (Several::default(), Several::default());
+    let turns = std::env::var("NEWS_ROUNDS").ok();
+    let turns = turns.and_then(|turns| turns.parse().ok()).unwrap_or(NEWS);
+    for turn in 0..turns {
+        let news = change_some(full, what, (among, turn), born);
+        let (after, cost) = watched(rounds, full, &news);
+        if full.demand.len() <= 100_000 && turn == 0 {
+            let same = rounds.whole(after.clone()) == FairShare.schedule(full);
+            assert!(same, "memory changed a decision");
+        }
+        fresh.note((after, cost));
+        let (same, cost) = watched(rounds, full, &News::default());
+        let plan = same.plan.clone();
+        again.note((same, cost));
+        come_to_rest(rounds, full, plan);
+    }
+    fresh.show(name, naive);
+    again.show("again", naive);
+}
+
+/// Rounds after news of nodes to a fleet at rest: one takes no more work and takes it again, one
+/// goes and comes back.
+fn node_rounds(rounds: &mut Rounds, full: &mut Snapshot, naive: &Cost) {
+    let mut costs: BTreeMap<&str, Several> = BTreeMap::new();
+    let names: Vec<NodeName> = full
+        .nodes
+        .keys()
+        .skip(11)
+        .step_by(97)
+        .take(3)
+        .cloned()
+        .collect();
+    for name in names {
+        let node = full.nodes[&name].clone();
+        let changes = [
+            (
+                "no work",
+                Some(Node {
+                    takes_work: false,
+                    ..node.clone()
+                }),
+            ),
+            ("work", Some(node.clone())),
+            ("gone", None),
+            ("back", Some(node)),
+        ];
+        for (what, node) in changes {
+            match node {
+                Some(node) => drop(full.nodes.insert(name.clone(), node)),
+                None => drop(full.nodes.remove(&name)),
+            }
+            let news = News {
+                nodes: BTreeSet::from([name.clone()]),
+                ..News::default()
+            };
+            let (after, cost) = watched(rounds, full, &news);
+            let plan = after.plan.clone();
+            costs.entry(what).or_default().note((after, cost));
+            come_to_rest(rounds, full, plan);
+        }
+    }
+    for (what, cost) in costs {
+        cost.show(what, naive);
+    }
+}
+
+fn first_rounds(snapshot: &Snapshot) -> Several {
+    let mut rounds = Several::default();
+    let repeats = if snapshot.demand.len() < 1_000_000 {
+        REPEATS
+    } else {
+        1
+    };
+    for _ in 0..repeats {
+        rounds.note(watched(
+            &mut Rounds::default(),
+            snapshot,
+            &News::everything(),
+        ));
+    }
+    rounds
+}
