@@ -37,6 +37,7 @@ mod how_much;
 mod kept;
 mod marks;
 pub mod monitor;
+mod names;
 mod news;
 mod orders;
 mod overage;

@@ -10,6 +10,7 @@ use crate::{
     books::Books,
     explain::{Explainer, Near},
     marks::Marks,
+    names::by_name,
     plan::{Reason, ShareNews, Shares, Verdict},
     register::Register,
     shares::{self, Told},
@@ -30,6 +31,8 @@ pub(crate) struct Known {
     /// By work that waits: what for, when it was told.
     waits: Vec<Option<Reason>>,
     nearest: Nearest,
+    /// Memory for the work that is known to be told of.
+    seen: Marks,
     told: Told,
     pools: shares::Pools,
     /// Of the fleet, its classes and users, without work.
@@ -79,9 +82,9 @@ impl Known {
     /// who is stirred and rests on something else than before.
     fn moved(&mut self, books: &Books) -> Vec<usize> {
         let rests = |tree: Option<usize>| tree.is_some_and(|tree| books.outcomes[tree].is_kept);
-        let mut known = Marks::default();
+        let mut known = std::mem::take(&mut self.seen);
         known.extend(books.register.touched.iter().copied());
-        let mut all = Vec::new();
+        let mut all = Vec::with_capacity(books.requests.stirred().count());
         let mut same = Same::new(&self.nearest, &mut self.waits);
         for (tree, waiting) in &mut self.unsettled {
             if rests(*tree) {
@@ -115,6 +118,8 @@ impl Known {
             let waiting = self.unsettled.entry(books.tree_of(at)).or_default();
             waiting.push(at);
         }
+        known.clear();
+        self.seen = known;
         all
     }
 
@@ -169,21 +174,22 @@ fn changed_verdicts(
     known: &mut [Option<Finding>],
     work: &[usize],
 ) -> BTreeMap<WorkId, Verdict> {
-    let mut changed = Vec::with_capacity(work.len());
+    let mut changed: Vec<usize> = Vec::with_capacity(work.len());
     for (at, finding) in work.iter().zip(verdict::on(books, work.iter().copied())) {
         let known = &mut known[*at];
         if known.as_ref() != Some(&finding) {
             *known = Some(finding);
-            changed.push((books.id(*at), *at));
+            changed.push(*at);
         }
     }
     // Names are sorted sooner than verdicts, and those come as the map wants them.
-    changed.sort_unstable();
-    let told = changed.into_iter().filter_map(|(id, at)| {
-        let verdict = known[at].as_ref()?.told(books.register);
-        Some((id.clone(), verdict))
-    });
-    told.collect()
+    let named = by_name(changed.iter().map(|at| (books.id(*at), *at)));
+    let mut told = Vec::with_capacity(named.len());
+    told.extend(named.into_iter().filter_map(|it| {
+        let verdict = known[it.at].as_ref()?.told(books.register);
+        Some((it.id.clone(), verdict))
+    }));
+    told.into_iter().collect()
 }
 
 /// Work that waits is told the same as before while it is not stirred, waits for the same, and no

@@ -171,14 +171,14 @@ fn finding<'a>(
 ) -> Finding {
     let request = &books.requests[at];
     let has = request.has();
+    let wait = books.wait_of(at);
     let answer = match &request.deferral {
         Some(deferral) => Deferral::clone(deferral).into(),
-        None => open(books, at, known, explainer),
+        None => open(books, (at, wait), known, explainer),
     };
     let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
-    let waits = request.deferral.is_some()
-        || books.brake_on(at).is_some()
-        || books.wait_of(at).is_some_and(told);
+    let waits =
+        request.deferral.is_some() || books.brake_on(at).is_some() || wait.is_some_and(told);
     let help = waits.then(|| Box::new(help(books, at, answer.reason, explainer)));
     Finding {
         answer,
@@ -189,10 +189,10 @@ fn finding<'a>(
     }
 }
 
-/// The verdict on work that took part.
+/// The verdict on work that took part, and waits for that.
 fn open<'a>(
     books: &Books<'a>,
-    at: usize,
+    (at, wait): (usize, Option<Reason>),
     known: &mut Known<'a>,
     explainer: &mut Explainer,
 ) -> Answer {
@@ -203,13 +203,13 @@ fn open<'a>(
         return Answer::of(Reason::Satisfied, Detail::ProcessGone);
     }
     if matches!(
-        books.wait_of(at),
+        wait,
         Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
     ) {
         return why_never(books, at, known);
     }
     if request.missing() > 0 {
-        return waiting(books, at, explainer);
+        return waiting(books, (at, wait), explainer);
     }
     if books.demand(at).max_processes == 0 {
         return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
@@ -258,7 +258,11 @@ fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer 
     known.entry(shape).or_insert_with(here).clone()
 }
 
-fn waiting(books: &Books, at: usize, explainer: &mut Explainer) -> Answer {
+fn waiting(
+    books: &Books,
+    (at, wait): (usize, Option<Reason>),
+    explainer: &mut Explainer,
+) -> Answer {
     let request = &books.requests[at];
     let (due, has, order) = (request.counted, request.has(), request.order);
     if let Some(brake) = books.brake_on(at) {
@@ -267,20 +271,22 @@ fn waiting(books: &Books, at: usize, explainer: &mut Explainer) -> Answer {
     }
     let literal = !books.settings.evict_for_somebody;
     if request.coming == 0
-        && books.wait_of(at) == Some(Reason::KeptApart)
+        && wait == Some(Reason::KeptApart)
         && let Some(apart) = &books.demand(at).wishes().apart
     {
         let sentence = kept_apart(apart).into();
         return Answer::of(Reason::KeptApart, Detail::Sentence(sentence));
     }
-    let counts_alone = books.wait_of(at) == Some(Reason::WaitingForPreemption);
+    let counts_alone = wait == Some(Reason::WaitingForPreemption);
     if request.coming > 0 || (counts_alone && literal) {
         let detail = Detail::OthersLeaveFirst { due, has };
         return Answer::of(Reason::WaitingForPreemption, detail);
     }
     // Who does not wait is not told anew when nodes change.
-    let waits = books.wait_of(at).is_some();
-    let near = waits.then(|| explainer.nearest(books, at)).flatten();
+    let near = wait
+        .is_some()
+        .then(|| explainer.nearest(books, at))
+        .flatten();
     let detail = match near.and_then(|near| near.beside) {
         Some(what) => Detail::LacksBeside {
             due,

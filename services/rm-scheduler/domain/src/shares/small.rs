@@ -69,8 +69,10 @@ impl Small {
             tally.closed,
         ];
         let absent = [cap.initialization, cap.doubling, cap.prediction, cap.room];
-        let mut all = sure.iter().chain(absent.iter().flatten());
-        if all.any(|number| *number >= u64::from(ABSENT)) {
+        // Looking at all costs less than asking at each whether to go on.
+        let maybe = absent.map(Option::unwrap_or_default);
+        let largest = sure.into_iter().chain(maybe).fold(0, u64::max);
+        if largest >= u64::from(ABSENT) {
             return None;
         }
         let small = |number: u64| u32::try_from(number).unwrap_or(ABSENT);

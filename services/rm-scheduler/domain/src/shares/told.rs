@@ -47,8 +47,20 @@ struct Counted {
     share: Kept,
 }
 
-/// Class, number of the user and number of the work.
-type Whose = (usize, usize, usize);
+/// A piece of work, and where it is counted.
+#[derive(Clone, Copy)]
+struct Whose {
+    class: u32,
+    user_at: u32,
+    at: usize,
+}
+
+impl Whose {
+    /// One number for the user in the class, so that comparing is one step.
+    fn user(self) -> u64 {
+        u64::from(self.class) << u32::BITS | u64::from(self.user_at)
+    }
+}
 
 impl Told {
     /// All work, as on the first day.
@@ -69,14 +81,14 @@ impl Told {
         for departed in &books.register.departed {
             self.forget(departed.at);
         }
-        let all = changed.iter().filter_map(|at| whose(books, *at));
-        let mut all: Vec<Whose> = all.collect();
+        let mut all: Vec<Whose> = Vec::with_capacity(changed.len());
+        all.extend(changed.iter().filter_map(|at| whose(books, *at)));
         // What was kept lies anywhere in memory: read in one go, it is waited for at once.
         for at in changed {
             self.forget(*at);
         }
-        all.sort_unstable();
-        let of_users = all.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1));
+        all.sort_unstable_by_key(|it| (it.user(), it.at));
+        let of_users = all.chunk_by(|one, other| one.user() == other.user());
         let said = of_users.map(|work| self.say(books, work)).collect();
         for (class, user_at) in self.emptied.drain(..) {
             let of_class = &mut self.classes[class];
@@ -90,23 +102,27 @@ impl Told {
 
     /// Of work of one user in one class.
     fn say(&mut self, books: &Books, work: &[Whose]) -> OfUser {
-        let (class, user_at, first) = work[0];
+        let first = work[0];
         let mut said = Vec::with_capacity(work.len());
         for whose in work {
             let share = self.count(books, *whose);
-            said.push((books.id(whose.2).clone(), share));
+            said.push((books.id(whose.at).clone(), share));
         }
-        self.classes[class].users[user_at].is_said = true;
+        let class = first.class as usize;
+        self.classes[class].users[first.user_at as usize].is_said = true;
         OfUser {
             class: books.classes[class].name.to_owned(),
-            user: books.demand(first).user.clone(),
+            user: books.demand(first.at).user.clone(),
             work: said,
         }
     }
 
-    fn count(&mut self, books: &Books, (class, user_at, at): Whose) -> WorkShare {
-        let share = of_work(books, at);
-        let of_class = &mut self.classes[class];
+    fn count(&mut self, books: &Books, whose: Whose) -> WorkShare {
+        let share = of_work(books, whose.at);
+        let (of_class, user_at) = (
+            &mut self.classes[whose.class as usize],
+            whose.user_at as usize,
+        );
         if of_class.users.len() <= user_at {
             of_class.users.resize_with(user_at + 1, Sum::default);
         }
@@ -114,14 +130,11 @@ impl Told {
         of_class.is_other |= !std::mem::replace(&mut sum.is_listed, true);
         sum.work += 1;
         sum.tally.add(&share.tally);
-        let numbers = (u32::try_from(class).ok(), u32::try_from(user_at).ok());
-        if let (Some(class), Some(user_at)) = numbers {
-            self.by_work[at] = Some(Counted {
-                class,
-                user_at,
-                share: share.into(),
-            });
-        }
+        self.by_work[whose.at] = Some(Counted {
+            class: whose.class,
+            user_at: whose.user_at,
+            share: share.into(),
+        });
         share
     }
 
@@ -169,5 +182,10 @@ impl Told {
 }
 
 fn whose(books: &Books, at: usize) -> Option<Whose> {
-    Some((books.requests[at].class?, books.demand(at).user_at, at))
+    let (class, user_at) = (books.requests[at].class?, books.demand(at).user_at);
+    Some(Whose {
+        class: u32::try_from(class).ok()?,
+        user_at: u32::try_from(user_at).ok()?,
+        at,
+    })
 }
