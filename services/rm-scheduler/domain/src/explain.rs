@@ -52,28 +52,30 @@ impl Explainer {
             return Vec::new();
         }
         let mut also = Vec::new();
-        also.extend(self.never(books, at));
-        if others::has_no_host_of_size(books, at) {
-            also.push(Reason::NoHostOfSize);
+        let mut add = |reason: Reason| also.extend((reason != primary).then_some(reason));
+        let never = self.never(books, at);
+        never.into_iter().for_each(&mut add);
+        let is_of_other_size = others::has_no_host_of_size(books, at);
+        if is_of_other_size {
+            add(Reason::NoHostOfSize);
         }
-        let has_host = also.is_empty();
+        let has_host = never.is_none() && !is_of_other_size;
         let fair = books.policy(at) == Some(Policy::FairShare);
         if !fair && request.has() == 0 && books.allotment_left(at, request.order) == 0 {
-            also.push(Reason::AllotmentExceeded);
+            add(Reason::AllotmentExceeded);
         }
         if fair && request.counted == 0 && request.cap.now > 0 {
-            also.push(Reason::ZeroShare);
+            add(Reason::ZeroShare);
         }
         let near = self.nearest(books, at);
         // Where there is none, those that would do are closed.
         if near.map_or(has_host, |near| near.lacking > 0 || near.beside.is_some()) {
-            also.push(match books.policy(at) {
+            add(match books.policy(at) {
                 Some(Policy::FairShare) => Reason::WaitingForPreemption,
                 Some(Policy::Reserve) => Reason::ResourcesExhausted,
                 _ => Reason::InsufficientResources,
             });
         }
-        also.retain(|reason| *reason != primary);
         also
     }
 

@@ -14,7 +14,8 @@ pub(crate) fn by_name<'a>(work: impl Iterator<Item = (&'a WorkId, usize)>) -> Ve
         at,
     };
     let mut all: Vec<Named> = work.map(named).collect();
-    all.sort_unstable();
+    // Most lists are in order but for a few.
+    all.sort();
     all
 }
 

@@ -56,9 +56,13 @@ struct Whose {
 }
 
 impl Whose {
-    /// One number for the user in the class, so that comparing is one step.
     fn user(self) -> u64 {
         u64::from(self.class) << u32::BITS | u64::from(self.user_at)
+    }
+
+    /// By class, user and number, in one number, so that comparing is one step.
+    fn place(self) -> u128 {
+        u128::from(self.user()) << u64::BITS | self.at as u128
     }
 }
 
@@ -87,7 +91,7 @@ impl Told {
         for at in changed {
             self.forget(*at);
         }
-        all.sort_unstable_by_key(|it| (it.user(), it.at));
+        all.sort_unstable_by_key(|it| it.place());
         let of_users = all.chunk_by(|one, other| one.user() == other.user());
         let said = of_users.map(|work| self.say(books, work)).collect();
         for (class, user_at) in self.emptied.drain(..) {
