@@ -12,6 +12,7 @@ use crate::{
     deficit, defrag,
     how_much::{self, fair::Parties},
     marks::Marks,
+    names::fetch,
     news::News,
     overage,
     plan::{Plan, ShareNews, Shares, Verdict},
@@ -268,7 +269,9 @@ fn needy(books: &Books) -> (Arc<BTreeSet<WorkId>>, Vec<usize>) {
     known.extend(numbers.iter().copied());
     numbers.retain(|at| now.contains(*at));
     numbers.extend(now.listed().filter(|at| !known.contains(*at)));
-    let names = numbers.iter().map(|at| books.id(*at).clone()).collect();
+    let names = || numbers.iter().map(|at| books.id(*at));
+    fetch(names().map(WorkId::as_str));
+    let names = names().cloned().collect();
     (Arc::new(names), numbers)
 }
 

@@ -84,7 +84,7 @@ impl Known {
         let rests = |tree: Option<usize>| tree.is_some_and(|tree| books.outcomes[tree].is_kept);
         let mut known = std::mem::take(&mut self.seen);
         known.extend(books.register.touched.iter().copied());
-        let mut all = Vec::with_capacity(books.requests.stirred().count());
+        let mut all = Vec::new();
         let mut same = Same::new(&self.nearest, &mut self.waits);
         for (tree, waiting) in &mut self.unsettled {
             if rests(*tree) {

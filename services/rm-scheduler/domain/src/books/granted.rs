@@ -3,7 +3,7 @@
 use hayward_vocabulary::Size;
 
 use super::Books;
-use crate::{plan::Grant, snapshot::Policy};
+use crate::{names::fetch, plan::Grant, snapshot::Policy};
 
 /// Placed in this round. What mending takes from one and hands to another changes its request.
 pub(crate) struct Pending<'a> {
@@ -66,8 +66,10 @@ impl<'a> Books<'a> {
 
     pub fn grants(&self) -> Vec<Grant> {
         let mut grants = Vec::with_capacity(self.pending.len());
-        let live = self.pending.iter().filter(|share| share.live);
-        grants.extend(live.filter_map(|share| {
+        let live = || self.pending.iter().filter(|share| share.live);
+        fetch(live().map(|share| self.id(share.request).as_str()));
+        fetch(live().map(|share| self.station(share.machine).name.as_str()));
+        grants.extend(live().filter_map(|share| {
             let asked = self.demand(share.request);
             let class = &self.classes[asked.class?];
             Some(Grant {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::{of_work, small::Kept};
 use crate::{
     books::Books,
+    names::fetch,
     plan::{OfUser, Shares, Tally, WorkShare},
     register::Register,
 };
@@ -91,6 +92,7 @@ impl Told {
         for at in changed {
             self.forget(*at);
         }
+        fetch(changed.iter().map(|at| books.id(*at).as_str()));
         all.sort_unstable_by_key(|it| it.place());
         let of_users = all.chunk_by(|one, other| one.user() == other.user());
         let said = of_users.map(|work| self.say(books, work)).collect();
