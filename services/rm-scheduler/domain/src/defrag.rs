@@ -38,7 +38,8 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
     }
     let potential = potentially_needy(books, tree);
     let needy = potential.iter().map(|need| need.request);
-    books.outcomes[tree].needy.extend(needy);
+    // Built of all at once, not of one after the other.
+    books.outcomes[tree].needy.append(&mut needy.collect());
     if potential.is_empty() {
         return;
     }
@@ -131,19 +132,28 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
             Policy::FairShare => missing.min(threshold),
             Policy::FixedShare | Policy::Reserve => missing,
         };
-        let priority = books.classes[request.class?].class.priority;
-        let request = at;
-        Some(((priority, policy), Need { request, processes }))
+        request.class.map(|_| Need {
+            request: at,
+            processes,
+        })
     };
-    let turns = lacking_in_turn(books, tree).into_iter();
-    let mut found: Vec<_> = turns.filter_map(need).collect();
+    let turns = lacking_in_turn(books, tree);
+    let mut found = Vec::with_capacity(turns.len());
+    found.extend(turns.into_iter().filter_map(need));
     if !go_by_age(books, tree) {
-        found.sort_by(|(a, one), (b, other)| {
-            let by_age = || books.age(one.request).cmp(&books.age(other.request));
-            a.cmp(b).then_with(by_age)
+        let rank = |need: &Need| {
+            let class = books.requests[need.request].class;
+            class.map(|class| {
+                let class = books.classes[class].class;
+                (class.priority, class.policy)
+            })
+        };
+        found.sort_by(|a, b| {
+            let by_age = || books.age(a.request).cmp(&books.age(b.request));
+            rank(a).cmp(&rank(b)).then_with(by_age)
         });
     }
-    found.into_iter().map(|(_, need)| need).collect()
+    found
 }
 
 /// The pure shares of work, which are the same for all work of a user in a class.
