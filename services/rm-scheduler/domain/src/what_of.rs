@@ -105,7 +105,9 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
 /// Of these, those who were needy when the round began.
 fn needy_before(books: &Books, turns: &[(Policy, usize)]) -> Vec<(Policy, usize)> {
     let mut needy = Bits::default();
-    for at in &books.was_needy {
+    // The last one first, so that room is made for all of them once.
+    let last = books.was_needy.iter().max();
+    for at in last.into_iter().chain(&books.was_needy) {
         needy.insert(*at);
     }
     let was_needy = |(_, at): &&(Policy, usize)| needy.at_least(*at) == Some(*at);
@@ -149,6 +151,7 @@ pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)
                 walk.spoken_for.clear();
             }
             Policy::FixedShare => place_fixed(books, walk, *at),
+            Policy::FairShare if walk.is_in_vain(books, *at) => {}
             Policy::FairShare => {
                 let need = books.requests[*at].missing();
                 place(books, walk, *at, need);
