@@ -38,12 +38,13 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
     }
     let potential = potentially_needy(books, tree);
     let needy = potential.iter().map(|need| need.request);
-    books.outcomes[tree].needy.extend(needy);
+    // Built of all at once, not of one after the other.
+    books.outcomes[tree].needy.append(&mut needy.collect());
     if potential.is_empty() {
         return;
     }
     books.follow_prospects();
-    let actual = actually_needy(books, &potential);
+    let actual = actually_needy(books, potential);
     if !actual.is_empty() {
         // Donors go by the work they would lose.
         books.passes();
@@ -131,19 +132,28 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
             Policy::FairShare => missing.min(threshold),
             Policy::FixedShare | Policy::Reserve => missing,
         };
-        let priority = books.classes[request.class?].class.priority;
-        let request = at;
-        Some(((priority, policy), Need { request, processes }))
+        request.class.map(|_| Need {
+            request: at,
+            processes,
+        })
     };
-    let turns = lacking_in_turn(books, tree).into_iter();
-    let mut found: Vec<_> = turns.filter_map(need).collect();
+    let turns = lacking_in_turn(books, tree);
+    let mut found = Vec::with_capacity(turns.len());
+    found.extend(turns.into_iter().filter_map(need));
     if !go_by_age(books, tree) {
-        found.sort_by(|(a, one), (b, other)| {
-            let by_age = || books.age(one.request).cmp(&books.age(other.request));
-            a.cmp(b).then_with(by_age)
+        let rank = |need: &Need| {
+            let class = books.requests[need.request].class;
+            class.map(|class| {
+                let class = books.classes[class].class;
+                (class.priority, class.policy)
+            })
+        };
+        found.sort_by(|a, b| {
+            let by_age = || books.age(a.request).cmp(&books.age(b.request));
+            rank(a).cmp(&rank(b)).then_with(by_age)
         });
     }
-    found.into_iter().map(|(_, need)| need).collect()
+    found
 }
 
 /// The pure shares of work, which are the same for all work of a user in a class.
@@ -182,14 +192,16 @@ impl Eventual {
         Self { within, own, whole }
     }
 
-    /// Takes out what covers the need; returns what is lacking.
-    fn cover(&mut self, books: &Books, need: Need) -> u64 {
-        let Some(home) = books.home(need.request) else {
-            return 0;
+    /// Takes out what covers needs of one kind, one after the other, and leaves of each what is
+    /// lacking. What covers one leaves so much less for the next, so all is taken out at once.
+    fn cover(&mut self, books: &Books, kind: Kind, alike: &[(usize, usize)], needs: &mut [Need]) {
+        let needs_of = alike.iter().map(|(_, at)| *at);
+        let Some(home) = kind.home else {
+            needs_of.for_each(|at| needs[at].processes = 0);
+            return;
         };
-        let order = books.requests[need.request].order;
-        let policy = books.policy(need.request);
-        let there = match policy {
+        let order = kind.order;
+        let there = match kind.policy {
             Some(Policy::FairShare) => self.within[home].processes(order),
             // Only an empty node of exactly its order is room for a reservation: with a
             // larger hole in view it would wait for ever.
@@ -199,27 +211,54 @@ impl Eventual {
             // Other work than fair shares cannot use the pools below [C-15].
             _ => self.own[home].processes(order),
         };
-        let there = there.min(on_listed(books, need.request));
-        let covered = there.min(need.processes);
+        let there = there.min(kind.listed.map_or(u64::MAX, |at| on_listed(books, at)));
+        let mut left = there;
+        for at in needs_of {
+            let need = &mut needs[at];
+            let covered = left.min(need.processes);
+            left -= covered;
+            need.processes -= covered;
+        }
+        let covered = there - left;
         if covered == 0 {
-            return need.processes;
+            return;
         }
         // A hole of exactly the order is the first that is taken.
-        if policy == Some(Policy::Reserve) {
+        if kind.policy == Some(Policy::Reserve) {
             self.whole[home].take(covered, order);
         }
         self.own[home].take(covered, order);
         for above in books.forest.upwards(home) {
             self.within[above].take(covered, order);
         }
-        need.processes - covered
+    }
+}
+
+/// What it depends on what room there is in sight for a need. With a list of nodes each is its own.
+#[derive(PartialEq, Eq)]
+struct Kind {
+    home: Option<usize>,
+    policy: Option<Policy>,
+    order: u64,
+    listed: Option<usize>,
+}
+
+impl Kind {
+    fn of(books: &Books, at: usize) -> Self {
+        let request = &books.requests[at];
+        Self {
+            home: books.home(at),
+            policy: books.policy(at),
+            order: request.order,
+            listed: request.listed.then_some(at),
+        }
     }
 }
 
 /// What will be free elsewhere is no room for work that has a list (W-12).
 fn on_listed(books: &Books, at: usize) -> u64 {
     let request = &books.requests[at];
-    if !request.listed || !books.settings.count_what_fits {
+    if !books.settings.count_what_fits {
         return u64::MAX;
     }
     let listed = books.demand(at).wishes().machines.iter();
@@ -232,25 +271,22 @@ fn on_listed(books: &Books, at: usize) -> u64 {
 }
 
 /// from the deepest pools upwards; what fits into freed room consumes it [C-6].
-fn actually_needy(books: &Books, potential: &[Need]) -> Vec<Need> {
+fn actually_needy(books: &Books, mut needs: Vec<Need>) -> Vec<Need> {
     let mut eventual = Eventual::of(books);
-    let mut lacking = vec![0; potential.len()];
-    let mut by_pool: Vec<(usize, usize)> = potential
-        .iter()
-        .enumerate()
-        .map(|(at, need)| {
-            let home = books.home(need.request);
-            (home.map_or(0, |home| books.forest.turn(home)), at)
-        })
-        .collect();
+    let turn = |(at, need): (usize, &Need)| {
+        let home = books.home(need.request);
+        (home.map_or(0, |home| books.forest.turn(home)), at)
+    };
+    let mut by_pool: Vec<(usize, usize)> = needs.iter().enumerate().map(turn).collect();
     by_pool.sort_unstable();
-    for (_, at) in by_pool {
-        lacking[at] = eventual.cover(books, potential[at]);
+    let mut rest = by_pool.as_slice();
+    while let Some((_, first)) = rest.first() {
+        let kind = Kind::of(books, needs[*first].request);
+        let is_alike = |(_, at): &&(usize, usize)| Kind::of(books, needs[*at].request) == kind;
+        let (alike, others) = rest.split_at(rest.iter().take_while(is_alike).count());
+        eventual.cover(books, kind, alike, &mut needs);
+        rest = others;
     }
-    potential
-        .iter()
-        .zip(lacking)
-        .filter(|(_, processes)| *processes > 0)
-        .map(|(need, processes)| Need { processes, ..*need })
-        .collect()
+    needs.retain(|need| need.processes > 0);
+    needs
 }

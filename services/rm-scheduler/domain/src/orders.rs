@@ -140,6 +140,8 @@ impl Holes {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn holes(sizes: &[u64]) -> Holes {
@@ -171,6 +173,27 @@ mod tests {
         let mut table = holes(&[6, 6, 6]);
         table.take(4, 2);
         assert_eq!(table, holes(&[4, 6]));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_taken_one_after_the_other_can_be_taken_at_once(
+            sizes in prop::collection::vec(1..40_u64, 0..12),
+            order in 1..9_u64,
+            counts in prop::collection::vec(0..6_u64, 0..6),
+        ) {
+            let (mut each, mut all) = (holes(&sizes), holes(&sizes));
+            for count in &counts {
+                let (there, exact) = (each.processes(order), each.count(order));
+                each.take(*count, order);
+                prop_assert_eq!(each.processes(order), there.saturating_sub(*count));
+                if *count <= exact {
+                    prop_assert_eq!(each.count(order), exact - count);
+                }
+            }
+            all.take(counts.iter().sum(), order);
+            prop_assert_eq!(each, all);
+        }
     }
 
     #[test]

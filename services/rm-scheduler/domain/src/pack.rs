@@ -4,11 +4,14 @@
 //! processes without a place, the round's own fair-share placements are taken up again and laid out
 //! anew; what is held is never moved. The attempt that leaves less waiting stands.
 
+mod hope;
+
 use std::cmp::Reverse;
 
 use crate::{books::Books, snapshot::Policy, what_of::place_in_order};
 
-pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize) {
+/// What was placed `since` then; `in_turn` when that was in the order of `turns`.
+pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize, in_turn: bool) {
     let fair: Vec<usize> = turns
         .iter()
         .filter(|(policy, _)| *policy == Policy::FairShare)
@@ -16,6 +19,10 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
         .collect();
     let before = waiting(books, &fair);
     if before == 0 || books.pending.len() == since {
+        return;
+    }
+    let in_turn = in_turn && fair.len() == turns.len();
+    if !hope::is_left(books, &fair, since, in_turn) {
         return;
     }
     let first = lift(books, since);

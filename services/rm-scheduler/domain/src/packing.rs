@@ -263,7 +263,7 @@ impl<'a> Packing<'a> {
             let place = &books.machines[*machine];
             if place.pool == Some(pool) {
                 let (mix, most) = (&self.mix, self.most);
-                ranking.renew(*machine, &place.free, |room| {
+                ranking.renew(*machine, &place.free, (order, size), |room| {
                     mix.score(room, (order, size), most)
                 });
             }
@@ -275,9 +275,19 @@ impl<'a> Packing<'a> {
 }
 
 impl Ranking {
-    fn renew(&mut self, machine: usize, room: &Room, score: impl Fn(&Room) -> Option<i128>) {
+    fn renew(
+        &mut self,
+        machine: usize,
+        room: &Room,
+        (order, size): (u64, &Size),
+        score: impl Fn(&Room) -> Option<i128>,
+    ) {
         if let Some(old) = self.by_node.remove(&machine) {
             self.places.remove(&old);
+        }
+        // Most are full, which is seen sooner than that they were reckoned before.
+        if room.fitting(order, size) == 0 {
+            return;
         }
         let score = match self.known.get(room) {
             Some(known) => *known,

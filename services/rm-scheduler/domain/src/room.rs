@@ -33,7 +33,7 @@ impl Room {
     /// How many processes of this order and size fit at the same time.
     pub fn fitting(&self, order: u64, size: &Size) -> u64 {
         let by_order = self.order / order.max(1);
-        if by_order == 0 {
+        if by_order == 0 || self.size.gpu_milli < size.gpu_milli {
             return 0;
         }
         by_order
@@ -99,19 +99,13 @@ impl Room {
 /// How many of `size` fit into `room` at the same time, by the sums of each dimension.
 pub(crate) fn times(size: &Size, room: &Size) -> u64 {
     let ratio = |size: u64, room: u64| room.checked_div(size).unwrap_or(u64::MAX);
-    let extras = size
-        .extras
-        .iter()
-        .map(|(name, amount)| ratio(*amount, room.extras.get(name).copied().unwrap_or(0)));
-    [
-        ratio(size.memory_bytes, room.memory_bytes),
-        ratio(size.cpu_milli, room.cpu_milli),
-        ratio(size.gpu_milli, room.gpu_milli),
-    ]
-    .into_iter()
-    .chain(extras)
-    .min()
-    .unwrap_or(u64::MAX)
+    let sums = ratio(size.memory_bytes, room.memory_bytes)
+        .min(ratio(size.cpu_milli, room.cpu_milli))
+        .min(ratio(size.gpu_milli, room.gpu_milli));
+    let extras = size.extras.iter();
+    extras
+        .map(|(name, amount)| ratio(*amount, room.extras.get(name).copied().unwrap_or(0)))
+        .fold(sums, u64::min)
 }
 
 #[cfg(test)]

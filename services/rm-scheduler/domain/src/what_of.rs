@@ -8,6 +8,7 @@ mod free;
 use rustc_hash::FxHashSet;
 
 use crate::{
+    bits::Bits,
     books::Books,
     explain::Explainer,
     pack,
@@ -86,14 +87,12 @@ fn is_usable(books: &Books, lends: bool, machine: usize) -> bool {
 pub(crate) fn place_counted(books: &mut Books, tree: usize) {
     let placed_before = books.pending.len();
     let turns = &in_need(books, tree);
-    if !books.was_needy.is_empty() {
-        let needy: FxHashSet<usize> = books.was_needy.iter().copied().collect();
-        let first = turns.iter().filter(|(_, at)| needy.contains(at)).copied();
-        place_in_order(books, &first.collect::<Vec<_>>());
-    }
+    let first = needy_before(books, turns);
+    place_in_order(books, &first);
     place_in_order(books, turns);
     if books.settings.pack {
-        pack::improve(books, turns, placed_before);
+        let in_turn = turns.starts_with(&first);
+        pack::improve(books, turns, placed_before, in_turn);
     }
     let mut explainer = Explainer::default();
     for (_, at) in turns {
@@ -101,6 +100,18 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
             books.note_wait(*at, reason);
         }
     }
+}
+
+/// Of these, those who were needy when the round began.
+fn needy_before(books: &Books, turns: &[(Policy, usize)]) -> Vec<(Policy, usize)> {
+    let mut needy = Bits::default();
+    // The last one first, so that room is made for all of them once.
+    let last = books.was_needy.iter().max();
+    for at in last.into_iter().chain(&books.was_needy) {
+        needy.insert(*at);
+    }
+    let was_needy = |(_, at): &&(Policy, usize)| needy.at_least(*at) == Some(*at);
+    turns.iter().filter(was_needy).copied().collect()
 }
 
 /// Those whose turns can change anything: they lack something, or have nothing and are told why. A
@@ -140,6 +151,7 @@ pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)
                 walk.spoken_for.clear();
             }
             Policy::FixedShare => place_fixed(books, walk, *at),
+            Policy::FairShare if walk.is_in_vain(books, *at) => {}
             Policy::FairShare => {
                 let need = books.requests[*at].missing();
                 place(books, walk, *at, need);

@@ -67,6 +67,12 @@ impl FreeNodes {
         self.pools[pool].entry(free).or_default().insert(machine);
     }
 
+    /// Nodes of a pool with at least so many quanta, and some whose room was used since.
+    pub fn with(&self, pool: usize, least: u64) -> impl Iterator<Item = usize> {
+        let rows = self.pools[pool].range(least..);
+        rows.flat_map(|(_, nodes)| nodes.iter())
+    }
+
     /// Nodes of a pool the request may use, smallest hole first, then by name.
     pub fn search(&self, books: &Books, pool: usize, request: usize) -> Search {
         let work = &books.requests[request];
