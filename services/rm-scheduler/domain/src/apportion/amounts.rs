@@ -28,6 +28,13 @@ impl Amounts {
         }
     }
 
+    /// So many of an order that is larger than all that are here.
+    pub fn push(&mut self, order: u64, count: u64) {
+        if count > 0 {
+            self.by_order.push((order, count));
+        }
+    }
+
     pub fn merge(&mut self, other: &Self) {
         for (order, count) in other.iter() {
             self.add(order, count);

@@ -248,8 +248,8 @@ fn class_level(books: &Books, tables: &Tables, course: &[Rival]) -> Vec<Amounts>
                 deficit::of_class(books, *class),
             );
             let own = classes.iter().position(|it| it == class);
-            for (order, count) in own.into_iter().flat_map(|own| wants[own].iter()) {
-                claims.want(order, count);
+            if let Some(own) = own {
+                claims.want_all(&wants[own]);
             }
         }
         claims.apportion(holes, books.settings.manner());
@@ -318,9 +318,7 @@ fn user_level(claims: &mut Claims, course: &Course, holes: Holes, rival: &Rival)
     claims.clear();
     for (user, standing) in &rival.line {
         claims.enter(1, *standing);
-        for (order, count) in rival.parties[*user].wants().iter() {
-            claims.want(order, count);
-        }
+        claims.want_all(rival.parties[*user].wants());
     }
     claims.apportion(holes, course.manner);
     let mut of_users = vec![Amounts::default(); rival.line.len()];
