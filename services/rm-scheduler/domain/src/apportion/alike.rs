@@ -197,7 +197,7 @@ impl<'t> Bands<'t> {
                 break;
             }
             let quota = (fitting * order).div_ceil(open);
-            let served = self.serve(lane, quota, fitting);
+            let served = self.serve(lane, (quota, each), fitting);
             anything |= served.taken > 0;
             holes.take(served.taken, order);
             if first {
@@ -211,13 +211,23 @@ impl<'t> Bands<'t> {
     }
 
     /// Gives the entities of one order their quota, in turn, as far as it fits.
-    fn serve(&mut self, lane: Range<usize>, quota: u64, fitting: u64) -> Served {
+    fn serve(&mut self, lane: Range<usize>, (quota, each): (u64, u64), fitting: u64) -> Served {
+        let order = self.all[lane.start].order;
+        let processes = |deserved: u64| {
+            let due = quota.min(deserved);
+            // Rounding up to one process keeps large work from starving.
+            (due / order).max(u64::from(due > 0))
+        };
+        // What rounding left gives nobody more than one quantum.
+        let (least, most) = (processes(each), processes(each + 1));
         let mut all = 0_u128;
         for band in &mut self.all[lane.clone()] {
-            let due = quota.min(band.deserved);
-            // Rounding up to one process keeps large work from starving.
-            let count = (due / band.order).max(u64::from(due > 0)).min(band.want);
-            band.next = if band.takes_part { count } else { 0 };
+            let count = if band.deserved > each { most } else { least };
+            band.next = if band.takes_part {
+                count.min(band.want)
+            } else {
+                0
+            };
             all += u128::from(band.count()) * u128::from(band.next);
         }
         let lane = if all > u128::from(fitting) {

@@ -46,12 +46,12 @@ impl<'t> Part<'t> {
 pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
     let all = parts.iter().map(|part| part.take(part.turns.len()));
     let mut left = all.fold(0, u64::saturating_add);
-    let (mut taken, mut halves) = (0, false);
+    let (mut taken, mut guesses) = (0, 0);
     while let Some(longest) = parts.iter().max_by_key(|part| part.turns.len()) {
         // Turns are mostly spread evenly, so a guess by what is left hits or misses by little.
-        // Where they are not, every other guess halves the longest part.
+        // Where they are not, every third guess halves the longest part.
         let (turns, own) = (longest.turns, longest.each);
-        let place = if halves {
+        let place = if guesses % 3 == 2 {
             turns.len() / 2
         } else {
             let guess = scaled(turns.len() as u64, most - taken, left.max(1), false);
@@ -85,7 +85,7 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
             left = left.saturating_sub(earlier + own - taken);
             taken = earlier + own;
         }
-        halves = !halves;
+        guesses += 1;
     }
     for part in parts {
         part.before = part.turns.len();
