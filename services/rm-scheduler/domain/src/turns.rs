@@ -47,15 +47,14 @@ struct Filed {
     tree: u32,
     lacks: bool,
     borrows: Option<Key>,
-    /// The number is free, or it is that of other work by now, whose id may be another.
-    is_left: bool,
+    /// Nothing was said of it since, so this is still its turn; and it is still the same work.
+    is_current: bool,
 }
 
 impl Filed {
-    /// In lanes both belong to, they stand at the same place.
-    fn stands_as(&self, other: &Self) -> bool {
-        let place = |filed: &Self| (filed.tree, filed.turn, filed.is_left);
-        place(self) == place(other)
+    /// In lanes both belong to, what is filed now stands where it stood.
+    fn stays(&self, now: &Self) -> bool {
+        self.is_current && (self.tree, self.turn) == (now.tree, now.turn)
     }
 }
 
@@ -75,7 +74,7 @@ impl Turn {
 
     /// The class and when it was submitted, in a number that is quick to compare.
     fn age(&self) -> i128 {
-        i128::from(self.rank) << 64 | i128::from(self.since) - i128::from(i64::MIN)
+        (i128::from(self.rank) << 64) + i128::from(self.since)
     }
 
     /// All that says its place but the id.
@@ -190,24 +189,32 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
     let lends = books.settings.lend_idle;
     queue.by_tree.entry(tree).or_default();
     queue.filed.resize(books.requests.len(), Filed::default());
-    for at in &books.register.vacated {
-        queue.filed[*at].is_left = true;
+    // Once in a round: what the first tree files is filed for all.
+    if books.forest.roots().first() == Some(&tree) {
+        for at in &books.register.touched {
+            queue.filed[*at].is_current = false;
+        }
     }
     let own = u32::try_from(tree).unwrap_or(u32::MAX);
-    let place = |at: usize| {
-        let turn = ranks.turn(books, at).filter(|_| !is_reserve(books, at))?;
+    let place = |at: usize, before: Filed| {
+        let turn = if before.is_current && before.tree == own {
+            before.turn
+        } else {
+            ranks.turn(books, at).filter(|_| !is_reserve(books, at))?
+        };
         Some(Filed {
             turn,
             tree: own,
             lacks: lacks(books, at),
             borrows: borrows(books, at).filter(|_| lends),
-            is_left: false,
+            is_current: true,
         })
     };
     let mut file = |at: usize| {
         queue.excess.set(at, books.requests[at].excess() > 0);
-        let placed = place(at);
-        if placed.is_some() || queue.filed[at].tree == own {
+        let before = queue.filed[at];
+        let placed = place(at, before);
+        if placed.is_some() || before.tree == own {
             queue.file(at, placed.unwrap_or_default());
         }
     };
@@ -223,7 +230,10 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
             !lane.turns.is_empty()
         });
         #[cfg(test)]
-        line.assert_recounted(books, (0..books.requests.len()).filter_map(place));
+        {
+            let anew = |at: usize| place(at, Filed::default());
+            line.assert_recounted(books, (0..books.requests.len()).filter_map(anew));
+        }
     }
     books.sets.queue = queue;
 }
@@ -254,7 +264,7 @@ impl Queue {
     /// tree, and those it belongs to. Most of it stands where it stood.
     fn file(&mut self, at: usize, now: Filed) {
         let before = std::mem::replace(&mut self.filed[at], now);
-        let stays = before.stands_as(&now);
+        let stays = before.stays(&now);
         if let Some(line) = self.by_tree.get_mut(&(before.tree as usize)) {
             if before.lacks && !(stays && now.lacks) {
                 line.lacking.gone.push(before.turn);
