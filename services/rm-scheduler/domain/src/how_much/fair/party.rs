@@ -56,6 +56,11 @@ impl Party {
         self.crowd.quanta
     }
 
+    /// Is it known that it has work?
+    pub fn has_some(&self) -> bool {
+        self.is_known && !self.crowd.is_empty()
+    }
+
     pub fn splice(&mut self, splice: &Splice, seats: &mut Seats) {
         if !self.is_known {
             return;
@@ -72,10 +77,15 @@ impl Party {
     }
 
     /// Takes up what all its work asks for.
-    pub fn learn(&mut self, books: &Books, work: &[usize], seats: &mut Seats) {
+    pub fn learn<'w>(
+        &mut self,
+        books: &Books,
+        work: impl FnOnce() -> &'w Vec<usize>,
+        seats: &mut Seats,
+    ) {
         if !self.is_known {
             self.past.clear();
-            self.crowd = Crowd::of(books, work, seats);
+            self.crowd = Crowd::of(books, work(), seats);
             self.is_known = true;
         }
     }
