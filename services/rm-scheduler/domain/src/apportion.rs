@@ -64,8 +64,23 @@ impl Claims {
 
     /// The newest entity wants so many processes of this order.
     pub fn want(&mut self, order: u64, count: u64) {
-        let entity = self.weights.len() - 1;
         let place = self.lanes.partition_point(|lane| lane.order < order);
+        self.want_at(place, order, count);
+    }
+
+    /// The newest entity wants all these.
+    pub fn want_all(&mut self, wants: &Amounts) {
+        let mut place = 0;
+        for (order, count) in wants.iter() {
+            let smaller = self.lanes[place..].iter();
+            place += smaller.take_while(|lane| lane.order < order).count();
+            self.want_at(place, order, count);
+        }
+    }
+
+    /// `place` is where the lane of the order is or would be.
+    fn want_at(&mut self, place: usize, order: u64, count: u64) {
+        let entity = self.weights.len() - 1;
         if self.lanes.get(place).is_none_or(|lane| lane.order != order) {
             let lots = Vec::new();
             self.lanes.insert(place, Lane { order, lots });
@@ -91,7 +106,7 @@ impl Claims {
             .iter()
             .map(|_| Amounts::with_room(self.lanes.len()));
         let mut given: Vec<Amounts> = each.collect();
-        self.each(|entity, order, count| given[entity].add(order, count));
+        self.each(|entity, order, count| given[entity].push(order, count));
         given
     }
 
@@ -102,6 +117,7 @@ impl Claims {
         given
     }
 
+    /// By order, and then as they entered.
     fn each(&self, mut tell: impl FnMut(usize, u64, u64)) {
         for lane in &self.lanes {
             for lot in lane.lots.iter().filter(|lot| lot.given > 0) {

@@ -150,7 +150,7 @@ fn note_users(
 
 fn claims_of(books: &Books, class: usize, moved: &Moved) -> Vec<Claim> {
     let least = |amount: u128| u64::try_from(amount).unwrap_or(u64::MAX);
-    let quanta = books.sets.parties.quanta(books, class, moved).into_iter();
+    let quanta = books.sets.parties.quanta(class, moved).into_iter();
     let claim = |quanta: Quanta| Claim {
         weight: 1,
         wants: least(quanta.wants),

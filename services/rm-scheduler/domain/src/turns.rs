@@ -43,13 +43,23 @@ type Key = Option<u32>;
 
 #[derive(Clone, Copy, Default)]
 struct Filed {
+    turn: Turn,
     tree: u32,
     lacks: bool,
     borrows: Option<Key>,
+    /// Nothing was said of it since, so this is still its turn; and it is still the same work.
+    is_current: bool,
+}
+
+impl Filed {
+    /// In lanes both belong to, what is filed now stands where it stood.
+    fn stays(&self, now: &Self) -> bool {
+        self.is_current && (self.tree, self.turn) == (now.tree, now.turn)
+    }
 }
 
 /// The class by its turn, then age; ties end with the id.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Turn {
     since: i64,
     order: Reverse<u64>,
@@ -60,6 +70,16 @@ struct Turn {
 impl Turn {
     fn at(self) -> usize {
         self.at as usize
+    }
+
+    /// The class and when it was submitted, in a number that is quick to compare.
+    fn age(&self) -> i128 {
+        (i128::from(self.rank) << 64) + i128::from(self.since)
+    }
+
+    /// All that says its place but the id.
+    fn key(&self) -> (u32, i64, Reverse<u64>) {
+        (self.rank, self.since, self.order)
     }
 }
 
@@ -106,14 +126,19 @@ impl Ranks {
     }
 }
 
+/// By numbers first: ids lie far away, and hardly ever decide.
 fn sort(books: &Books, turns: &mut [Turn]) {
-    turns.sort_unstable_by(|a, b| compare(books, a, b));
+    turns.sort_unstable_by_key(Turn::age);
+    for same in turns.chunk_by_mut(|one, other| one.age() == other.age()) {
+        if same.len() > 1 {
+            same.sort_unstable_by(|a, b| compare(books, a, b));
+        }
+    }
 }
 
 fn compare(books: &Books, a: &Turn, b: &Turn) -> std::cmp::Ordering {
-    let key = |turn: &Turn| (turn.rank, turn.since, turn.order);
     let by_id = || books.id(a.at()).cmp(books.id(b.at()));
-    key(a).cmp(&key(b)).then_with(by_id)
+    a.key().cmp(&b.key()).then_with(by_id)
 }
 
 /// Both are sorted.
@@ -160,25 +185,37 @@ fn is_reserve(books: &Books, at: usize) -> bool {
 /// Brings the queue of a tree to what was counted.
 pub(crate) fn renew(books: &mut Books, tree: usize) {
     let mut queue = std::mem::take(&mut books.sets.queue);
-    queue.note_excess(books);
     let ranks = Ranks::of(books, tree);
     let lends = books.settings.lend_idle;
     queue.by_tree.entry(tree).or_default();
     queue.filed.resize(books.requests.len(), Filed::default());
+    // Once in a round: what the first tree files is filed for all.
+    if books.forest.roots().first() == Some(&tree) {
+        for at in &books.register.touched {
+            queue.filed[*at].is_current = false;
+        }
+    }
     let own = u32::try_from(tree).unwrap_or(u32::MAX);
-    let place = |at: usize| {
-        let turn = ranks.turn(books, at).filter(|_| !is_reserve(books, at))?;
-        let filed = Filed {
+    let place = |at: usize, before: Filed| {
+        let turn = if before.is_current && before.tree == own {
+            before.turn
+        } else {
+            ranks.turn(books, at).filter(|_| !is_reserve(books, at))?
+        };
+        Some(Filed {
+            turn,
             tree: own,
             lacks: lacks(books, at),
             borrows: borrows(books, at).filter(|_| lends),
-        };
-        Some((turn, filed))
+            is_current: true,
+        })
     };
     let mut file = |at: usize| {
-        let placed = place(at);
-        if placed.is_some() || queue.filed[at].tree == own {
-            queue.file(at, placed);
+        queue.excess.set(at, books.requests[at].excess() > 0);
+        let before = queue.filed[at];
+        let placed = place(at, before);
+        if placed.is_some() || before.tree == own {
+            queue.file(at, placed.unwrap_or_default());
         }
     };
     if books.register.anew {
@@ -193,7 +230,10 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
             !lane.turns.is_empty()
         });
         #[cfg(test)]
-        line.assert_recounted(books, (0..books.requests.len()).filter_map(place));
+        {
+            let anew = |at: usize| place(at, Filed::default());
+            line.assert_recounted(books, (0..books.requests.len()).filter_map(anew));
+        }
     }
     books.sets.queue = queue;
 }
@@ -201,12 +241,12 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
 #[cfg(test)]
 impl Line {
     /// What is kept is what sorting all work of the tree anew gives.
-    fn assert_recounted(&self, books: &Books, all: impl Iterator<Item = (Turn, Filed)>) {
+    fn assert_recounted(&self, books: &Books, all: impl Iterator<Item = Filed>) {
         let (mut lacking, mut borrowing) = (Vec::new(), BTreeMap::<Key, Vec<Turn>>::new());
-        for (turn, filed) in all {
-            lacking.extend(filed.lacks.then_some(turn));
+        for filed in all {
+            lacking.extend(filed.lacks.then_some(filed.turn));
             if let Some(key) = filed.borrows {
-                borrowing.entry(key).or_default().push(turn);
+                borrowing.entry(key).or_default().push(filed.turn);
             }
         }
         sort(books, &mut lacking);
@@ -220,35 +260,33 @@ impl Line {
 }
 
 impl Queue {
-    /// Notes what its lanes have to do about stirred work: the one it was in, which may be of
-    /// another tree, and the one it belongs to.
-    fn file(&mut self, at: usize, placed: Option<(Turn, Filed)>) {
-        let now = placed.map_or_else(Filed::default, |(_, filed)| filed);
+    /// Notes what lanes have to do about stirred work: those it was in, which may be of another
+    /// tree, and those it belongs to. Most of it stands where it stood.
+    fn file(&mut self, at: usize, now: Filed) {
         let before = std::mem::replace(&mut self.filed[at], now);
+        let stays = before.stays(&now);
         if let Some(line) = self.by_tree.get_mut(&(before.tree as usize)) {
-            line.lacking.is_stirred |= before.lacks;
-            if let Some(lane) = before.borrows.and_then(|key| line.borrowing.get_mut(&key)) {
-                lane.is_stirred = true;
+            if before.lacks && !(stays && now.lacks) {
+                line.lacking.gone.push(before.turn);
+            }
+            let key = before
+                .borrows
+                .filter(|_| !stays || before.borrows != now.borrows);
+            if let Some(lane) = key.and_then(|key| line.borrowing.get_mut(&key)) {
+                lane.gone.push(before.turn);
             }
         }
-        let Some((turn, _)) = placed else { return };
         let Some(line) = self.by_tree.get_mut(&(now.tree as usize)) else {
             return;
         };
-        if now.lacks {
-            line.lacking.fresh.push(turn);
+        if now.lacks && !(stays && before.lacks) {
+            line.lacking.fresh.push(now.turn);
         }
-        if let Some(key) = now.borrows {
-            line.borrowing.entry(key).or_default().fresh.push(turn);
-        }
-    }
-
-    fn note_excess(&mut self, books: &Books) {
-        let note = |at: usize| self.excess.set(at, books.requests[at].excess() > 0);
-        if books.register.anew {
-            (0..books.requests.len()).for_each(note);
-        } else {
-            books.requests.stirred().for_each(note);
+        let key = now
+            .borrows
+            .filter(|_| !stays || before.borrows != now.borrows);
+        if let Some(key) = key {
+            line.borrowing.entry(key).or_default().fresh.push(now.turn);
         }
     }
 }

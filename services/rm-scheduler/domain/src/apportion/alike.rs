@@ -4,10 +4,12 @@
 //! where a turn decides: who is handed what rounding left, who is the last that finds room.
 //! [`Claims`](super::Claims) says what has to come of it.
 
+mod turn;
+
 use std::{cmp::Reverse, ops::Range};
 
-use super::scaled;
 use crate::orders::Holes;
+use turn::{Part, turn_at};
 
 /// Entities alike, by their turns, which ascend and are nobody else's.
 #[derive(Clone)]
@@ -51,9 +53,8 @@ impl<'t> Band<'t> {
         self.turns.len() as u64
     }
 
-    /// Leaves those before this turn and returns the others.
-    fn divide(&mut self, turn: u32) -> Option<Self> {
-        let place = before(self.turns, turn);
+    /// Leaves those before this place and returns the others, if there are some of both.
+    fn divide(&mut self, place: usize) -> Option<Self> {
         if place == 0 || place == self.turns.len() {
             return None;
         }
@@ -81,14 +82,13 @@ pub(crate) fn divide<'t>(
     level: bool,
 ) -> Vec<Band<'t>> {
     let mut bands = Bands::enter(entering);
-    while bands.all.iter().any(|band| band.takes_part) && holes.quanta() > 0 {
-        if !bands.pass(&mut holes, level) {
+    let mut open = bands.all.iter().map(Band::count).sum();
+    while open > 0 {
+        let total = holes.quanta();
+        if total == 0 || !bands.pass((total, open), &mut holes, level) {
             break;
         }
-        let largest = holes.largest();
-        for band in &mut bands.all {
-            band.takes_part &= band.want > 0 && band.order <= largest;
-        }
+        open = bands.retain_able(holes.largest());
     }
     let mut lane = bands.lane(0);
     while !lane.is_empty() {
@@ -122,46 +122,56 @@ impl<'t> Bands<'t> {
         from..from + self.all[from..].iter().take_while(is_of_it).count()
     }
 
-    /// As [`turn_at`], where each entity of a band takes as much as `takes` says.
-    fn turn_at(
-        &mut self,
-        lane: Range<usize>,
-        takes: impl Fn(&Band) -> u64,
-        most: u64,
-    ) -> (u32, u64) {
-        self.parts.clear();
-        let parts = self.all[lane].iter().map(|band| Part {
-            turns: band.turns,
-            each: takes(band),
-            before: 0,
-        });
-        self.parts.extend(parts.filter(|part| part.each > 0));
-        turn_at(&mut self.parts, most)
+    /// Drops those that want nothing more, or nothing that still fits; returns how many stay.
+    fn retain_able(&mut self, largest: u64) -> u64 {
+        let mut open = 0;
+        for band in &mut self.all {
+            band.takes_part &= band.want > 0 && band.order <= largest;
+            open += if band.takes_part { band.count() } else { 0 };
+        }
+        open
     }
 
-    /// Divides the bands that `which` names at a turn; returns where the lane is from then on.
-    fn divide(
+    /// Goes by turn through bands of which each entity takes as much as `takes` says, until `most`
+    /// does not suffice any more; all together take more. Bands are divided there, and `tell` is
+    /// told which come before and which do not. Returns where the lane is from then on, the turn,
+    /// and how much is taken before.
+    fn part(
         &mut self,
         lane: Range<usize>,
-        turn: u32,
-        which: impl Fn(&Band) -> bool,
-    ) -> Range<usize> {
+        (takes, most): (impl Fn(&Band) -> u64, u64),
+        tell: impl Fn(&mut Band, bool),
+    ) -> (Range<usize>, u32, u64) {
         let Range { start, mut end } = lane;
+        let mut parts = std::mem::take(&mut self.parts);
+        parts.clear();
+        let bands = self.all[lane].iter().zip(start..);
+        let bands = bands.map(|(band, at)| Part::new(at, band.turns, takes(band)));
+        parts.extend(bands.filter(Part::takes_some));
+        let (turn, before) = turn_at(&mut parts, most);
         // What is behind stays where it is until it was looked at.
-        for at in (start..end).rev() {
-            if which(&self.all[at])
-                && let Some(rest) = self.all[at].divide(turn)
-            {
+        for part in parts.iter().rev() {
+            let (at, place) = (part.band, part.place());
+            let band = &mut self.all[at];
+            let rest = band.divide(place);
+            tell(band, place > 0);
+            if let Some(mut rest) = rest {
+                tell(&mut rest, false);
                 self.all.insert(at + 1, rest);
                 end += 1;
             }
         }
-        start..end
+        self.parts = parts;
+        (start..end, turn, before)
     }
 
     /// True when it gave anything.
-    fn pass(&mut self, holes: &mut Holes, level: bool) -> bool {
-        let mut open = self.begin(holes.quanta(), level);
+    fn pass(&mut self, (total, all): (u64, u64), holes: &mut Holes, level: bool) -> bool {
+        let each = total / all;
+        self.begin((total % all, each), level);
+        // Who takes part and deserves nothing; there are none where all deserve something.
+        let idle = |bands: &Self| if each > 0 { 0 } else { bands.idle() };
+        let mut open = all;
         let (mut first, mut anything) = (true, false);
         let mut lane = self.lane(0);
         while !lane.is_empty() {
@@ -175,7 +185,7 @@ impl<'t> Bands<'t> {
             }
             // Who deserves nothing leaves the divisor before the first order somebody wants.
             if first && holes.largest() > order {
-                open -= self.idle();
+                open -= idle(self);
                 first = false;
             }
             let fitting = holes.processes(order);
@@ -187,11 +197,11 @@ impl<'t> Bands<'t> {
                 break;
             }
             let quota = (fitting * order).div_ceil(open);
-            let served = self.serve(lane, quota, fitting);
+            let served = self.serve(lane, (quota, each), fitting);
             anything |= served.taken > 0;
             holes.take(served.taken, order);
             if first {
-                open -= self.idle();
+                open -= idle(self);
             }
             first = false;
             open -= served.closed;
@@ -201,13 +211,23 @@ impl<'t> Bands<'t> {
     }
 
     /// Gives the entities of one order their quota, in turn, as far as it fits.
-    fn serve(&mut self, lane: Range<usize>, quota: u64, fitting: u64) -> Served {
+    fn serve(&mut self, lane: Range<usize>, (quota, each): (u64, u64), fitting: u64) -> Served {
+        let order = self.all[lane.start].order;
+        let processes = |deserved: u64| {
+            let due = quota.min(deserved);
+            // Rounding up to one process keeps large work from starving.
+            (due / order).max(u64::from(due > 0))
+        };
+        // What rounding left gives nobody more than one quantum.
+        let (least, most) = (processes(each), processes(each + 1));
         let mut all = 0_u128;
         for band in &mut self.all[lane.clone()] {
-            let due = quota.min(band.deserved);
-            // Rounding up to one process keeps large work from starving.
-            let count = (due / band.order).max(u64::from(due > 0)).min(band.want);
-            band.next = if band.takes_part { count } else { 0 };
+            let count = if band.deserved > each { most } else { least };
+            band.next = if band.takes_part {
+                count.min(band.want)
+            } else {
+                0
+            };
             all += u128::from(band.count()) * u128::from(band.next);
         }
         let lane = if all > u128::from(fitting) {
@@ -229,30 +249,31 @@ impl<'t> Bands<'t> {
     /// Where not all fits: the first in turn get all of it, one may get a part, and the others
     /// nothing.
     fn cut(&mut self, lane: Range<usize>, fitting: u64) -> Range<usize> {
-        let (turn, before) = self.turn_at(lane.clone(), |band| band.next, fitting);
-        let gets = |band: &Band| band.next > 0;
-        let lane = self.divide(lane, turn, gets);
-        let lane = self.divide(lane, turn + 1, gets);
-        for band in self.all[lane.clone()].iter_mut().filter(|band| gets(band)) {
-            match band.turns[0] {
-                first if first < turn => {}
-                first if first == turn => band.next = fitting - before,
-                _ => band.next = 0,
+        let takes = |band: &Band| band.next;
+        let (mut lane, turn, before) = self.part(lane, (takes, fitting), |band, is_before| {
+            band.next = if is_before { band.next } else { 0 };
+        });
+        let part = fitting - before;
+        let first = |band: &Band| band.turns.first() == Some(&turn);
+        if part > 0
+            && let Some(at) = self.all[lane.clone()].iter().position(first)
+        {
+            let at = lane.start + at;
+            if let Some(rest) = self.all[at].divide(1) {
+                self.all.insert(at + 1, rest);
+                lane.end += 1;
             }
+            self.all[at].next = part;
         }
         lane
     }
 
-    /// Tells each what it deserves; returns how many take part.
-    fn begin(&mut self, total: u64, level: bool) -> u64 {
-        let taking_part = self.all.iter().filter(|band| band.takes_part);
-        let open: u64 = taking_part.map(Band::count).sum();
-        let each = total / open;
+    /// Tells each what it deserves.
+    fn begin(&mut self, (rest, each): (u64, u64), level: bool) {
         for band in &mut self.all {
             band.deserved = if band.takes_part { each } else { 0 };
         }
-        self.hand_out(total % open, each, level);
-        open
+        self.hand_out(rest, each, level);
     }
 
     /// What rounding left, a quantum each beside what all have; who had the fewest of these comes
@@ -273,17 +294,16 @@ impl<'t> Bands<'t> {
                 break;
             }
             let is_next = |band: &Band| waits(band) && had(band) == least;
-            let mut turn = u32::MAX;
+            let hand = |band: &mut Band, gets: bool| {
+                band.deserved += u64::from(gets);
+                band.extras += u64::from(gets);
+            };
             if next > rest {
-                let all = 0..self.all.len();
                 let takes = |band: &Band| u64::from(is_next(band));
-                turn = self.turn_at(all.clone(), takes, rest).0;
-                self.divide(all, turn, is_next);
-            }
-            for band in &mut self.all {
-                if is_next(band) && band.turns[0] < turn {
-                    (band.deserved, band.extras) = (band.deserved + 1, band.extras + 1);
-                }
+                self.part(0..self.all.len(), (takes, rest), hand);
+            } else {
+                let next = self.all.iter_mut().filter(|band| is_next(band));
+                next.for_each(|band| hand(band, true));
             }
             rest = rest.saturating_sub(next);
         }
@@ -308,18 +328,15 @@ impl<'t> Bands<'t> {
             if wanting == 0 || there == 0 {
                 return lane.end;
             }
-            let turn = if there < wanting {
+            if there < wanting {
                 let takes = |band: &Band| u64::from(wants(band));
-                let (turn, _) = self.turn_at(lane.clone(), takes, there);
-                lane = self.divide(lane, turn, wants);
-                turn
+                let give = |band: &mut Band, gets: bool| band.give(u64::from(gets));
+                lane = self.part(lane, (takes, there), give).0;
             } else {
-                u32::MAX
-            };
-            for band in &mut self.all[lane.clone()] {
-                if wants(band) && band.turns[0] < turn {
-                    band.give(1);
-                }
+                let bands = self.all[lane.clone()].iter_mut();
+                bands
+                    .filter(|band| wants(band))
+                    .for_each(|band| band.give(1));
             }
             holes.drop_holes(order, there.min(wanting));
         }
@@ -334,69 +351,6 @@ struct Served {
     closed: u64,
     /// Where the lane ends then.
     end: usize,
-}
-
-/// Turns of a band among which one is looked for.
-struct Part<'t> {
-    turns: &'t [u32],
-    /// What each of them takes.
-    each: u64,
-    /// How many of them come before the turn at hand.
-    before: usize,
-}
-
-impl Part<'_> {
-    /// What so many of them take.
-    fn take(&self, count: usize) -> u64 {
-        self.each.saturating_mul(count as u64)
-    }
-}
-
-/// The first in turn for whom `most` does not suffice any more, and how much is taken before. All
-/// together take more than that.
-fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
-    let all = parts.iter().map(|part| part.take(part.turns.len()));
-    let mut left = all.fold(0, u64::saturating_add);
-    let (mut taken, mut halves) = (0, false);
-    while let Some(longest) = parts.iter().max_by_key(|part| part.turns.len()) {
-        // Turns are mostly spread evenly, so a guess by what is left hits or misses by little.
-        // Where they are not, every other guess halves the longest part.
-        let (turns, own) = (longest.turns, longest.each);
-        let place = if halves {
-            turns.len() / 2
-        } else {
-            let guess = scaled(turns.len() as u64, most - taken, left.max(1), false);
-            usize::try_from(guess).unwrap_or(usize::MAX)
-        };
-        let Some(turn) = turns.get(place).or(turns.last()).copied() else {
-            break;
-        };
-        let mut earlier = taken;
-        for part in parts.iter_mut() {
-            part.before = before(part.turns, turn);
-            earlier = earlier.saturating_add(part.take(part.before));
-        }
-        let is_beyond = earlier > most;
-        if !is_beyond && earlier.saturating_add(own) > most {
-            return (turn, earlier);
-        }
-        for part in parts.iter_mut() {
-            let (first, last) = part.turns.split_at(part.before);
-            part.turns = match last {
-                _ if is_beyond => first,
-                [one, later @ ..] if *one == turn => later,
-                later => later,
-            };
-        }
-        if is_beyond {
-            left = earlier - taken;
-        } else {
-            left = left.saturating_sub(earlier + own - taken);
-            taken = earlier + own;
-        }
-        halves = !halves;
-    }
-    (u32::MAX, taken)
 }
 
 #[cfg(test)]

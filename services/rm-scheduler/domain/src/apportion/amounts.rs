@@ -22,16 +22,41 @@ impl Amounts {
             return;
         }
         let place = self.by_order.partition_point(|(other, _)| *other < order);
+        self.add_at(place, order, count);
+    }
+
+    /// `place` is where the order is or would be.
+    fn add_at(&mut self, place: usize, order: u64, count: u64) {
         match self.by_order.get_mut(place) {
             Some((there, sum)) if *there == order => *sum = sum.saturating_add(count),
             _ => self.by_order.insert(place, (order, count)),
         }
     }
 
-    pub fn merge(&mut self, other: &Self) {
-        for (order, count) in other.iter() {
-            self.add(order, count);
+    /// So many of an order that is larger than all that are here.
+    pub fn push(&mut self, order: u64, count: u64) {
+        if count > 0 {
+            self.by_order.push((order, count));
         }
+    }
+
+    pub fn merge(&mut self, other: &Self) {
+        let mut place = 0;
+        for (order, count) in other.iter() {
+            let smaller = self.by_order[place..].iter();
+            place += smaller.take_while(|(known, _)| *known < order).count();
+            self.add_at(place, order, count);
+        }
+    }
+
+    /// Nothing any more; memory is kept.
+    pub fn clear(&mut self) {
+        self.by_order.clear();
+    }
+
+    /// How many orders there are.
+    pub fn orders(&self) -> usize {
+        self.by_order.len()
     }
 
     /// Ascending by order.

@@ -5,7 +5,7 @@ mod parties;
 mod party;
 mod said;
 
-use std::{cmp::Reverse, collections::BTreeMap};
+use std::{cell::LazyCell, cmp::Reverse, collections::BTreeMap};
 
 use super::Tables;
 use crate::{
@@ -18,6 +18,7 @@ use crate::{
 };
 
 use crowd::{Seat, Seats};
+use parties::Users;
 pub(crate) use parties::{Moved, Parties, Quanta};
 use party::Party;
 
@@ -28,10 +29,6 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
         manner: books.settings.manner(),
     };
     let mut rivals = gather(books, &mut parties, &course, classes);
-    let all = |rivals: &mut [Rival], each: &mut dyn FnMut(&mut Party)| {
-        let parties = rivals.iter_mut().flat_map(|rival| &mut rival.parties);
-        parties.for_each(each);
-    };
     for rival in &mut rivals {
         rival.line_up(books);
     }
@@ -39,11 +36,11 @@ pub(super) fn count(books: &mut Books, tables: &mut Tables, classes: &[usize]) {
     while count_under(books, tables, &course, &mut rivals) && recounts < RECOUNTS {
         recounts += 1;
     }
-    all(&mut rivals, &mut |party| {
-        party.end(&course, books);
-    });
-    for rival in rivals {
-        parties.put_back(books, rival.class, rival.parties);
+    for mut rival in rivals {
+        for (_, party) in rival.users.each_mut() {
+            party.end(&course, books);
+        }
+        parties.put_back(rival.class, rival.users);
     }
     books.sets.parties = parties;
     pure_shares(books, classes);
@@ -76,10 +73,9 @@ impl Course {
 /// One class of a group.
 struct Rival {
     class: usize,
-    /// Its users by name.
-    parties: Vec<Party>,
-    /// Where they are among these, in the order in which they are given something, and how they
-    /// stand.
+    users: Users,
+    /// Where their names stand, in the order in which they are given something, and how they
+    /// stand themselves.
     line: Vec<(usize, Standing)>,
 }
 
@@ -87,7 +83,7 @@ impl Rival {
     /// Users are sorted by what they want in all, then by name [C-9].
     fn line_up(&mut self, books: &Books) {
         let standings = deficit::of_users(books, self.class);
-        let totals = self.parties.iter().map(|party| party.total);
+        let totals = self.users.by_name().map(|party| party.total);
         let mut turns: Vec<(u64, usize)> = totals.zip(0..).collect();
         turns.sort_unstable();
         let line = turns.into_iter().map(|(_, user)| (user, standings[user]));
@@ -101,16 +97,17 @@ fn gather(books: &Books, parties: &mut Parties, course: &Course, classes: &[usiz
     let stirred = stirred(books, classes);
     let rival = |class: &usize| Rival {
         class: *class,
-        parties: parties.take(books, *class),
+        users: parties.take(books, *class),
         line: Vec::new(),
     };
     let mut rivals: Vec<Rival> = classes.iter().map(rival).collect();
     let mut begin: Vec<(&mut Party, &[(usize, usize)])> = Vec::new();
     for rival in &mut rivals {
-        let work = books.classes[rival.class].users.values();
-        for (party, work) in rival.parties.iter_mut().zip(work) {
-            party.learn(books, work, &mut parties.seats);
-            let whose = rival.class * users + books.demand(work[0]).user_at;
+        let by_name = books.classes[rival.class].users.values();
+        let work = LazyCell::new(|| by_name.collect::<Vec<_>>());
+        for ((user, place), party) in rival.users.each_mut() {
+            party.learn(books, || work[place], &mut parties.seats);
+            let whose = rival.class * users + user;
             let from = stirred.partition_point(|(other, _)| *other < whose);
             let own = stirred[from..].partition_point(|(other, _)| *other == whose);
             begin.push((party, &stirred[from..from + own]));
@@ -122,7 +119,7 @@ fn gather(books: &Books, parties: &mut Parties, course: &Course, classes: &[usiz
     #[cfg(test)]
     for rival in &rivals {
         let work = books.classes[rival.class].users.values();
-        for (party, work) in rival.parties.iter().zip(work) {
+        for (party, work) in rival.users.by_name().zip(work) {
             party.assert_known(books, work, &parties.seats);
         }
     }
@@ -183,14 +180,15 @@ fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut
     let mut claims = Claims::default();
     for (rival, given) in rivals.iter_mut().zip(given) {
         let holes = whole.clone().unwrap_or_else(|| given.as_holes());
-        let of_users = user_level(&mut claims, course, holes, rival);
+        let mut of_users = user_level(&mut claims, course, holes, rival);
         let class = &mut books.classes[rival.class];
         class.user_due = of_users.iter().map(Amounts::quanta).collect();
         class.given = match &whole {
             Some(_) => sum(of_users.iter()),
             None => given,
         };
-        steps.extend(rival.parties.iter_mut().zip(of_users));
+        let each = rival.users.each_mut();
+        steps.extend(each.map(|((_, place), party)| (party, std::mem::take(&mut of_users[place]))));
     }
     take_steps(course, steps)
 }
@@ -248,8 +246,8 @@ fn class_level(books: &Books, tables: &Tables, course: &[Rival]) -> Vec<Amounts>
                 deficit::of_class(books, *class),
             );
             let own = classes.iter().position(|it| it == class);
-            for (order, count) in own.into_iter().flat_map(|own| wants[own].iter()) {
-                claims.want(order, count);
+            if let Some(own) = own {
+                claims.want_all(&wants[own]);
             }
         }
         claims.apportion(holes, books.settings.manner());
@@ -267,7 +265,7 @@ fn class_level(books: &Books, tables: &Tables, course: &[Rival]) -> Vec<Amounts>
 
 /// What all users of a class want.
 fn all(rival: &Rival) -> Amounts {
-    sum(rival.parties.iter().map(Party::wants))
+    sum(rival.users.by_name().map(Party::wants))
 }
 
 fn sum<'a>(amounts: impl Iterator<Item = &'a Amounts>) -> Amounts {
@@ -318,9 +316,7 @@ fn user_level(claims: &mut Claims, course: &Course, holes: Holes, rival: &Rival)
     claims.clear();
     for (user, standing) in &rival.line {
         claims.enter(1, *standing);
-        for (order, count) in rival.parties[*user].wants().iter() {
-            claims.want(order, count);
-        }
+        claims.want_all(rival.users.at(*user).wants());
     }
     claims.apportion(holes, course.manner);
     let mut of_users = vec![Amounts::default(); rival.line.len()];

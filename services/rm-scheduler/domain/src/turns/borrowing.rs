@@ -73,7 +73,8 @@ impl<'a> Borrowing<'a> {
             self.lanes().get(&key).map(|lane| &lane.turns)
         };
         if let Some(turn) = turns.and_then(|turns| turns.get(at)).copied() {
-            let key = (turn.rank, turn.since, turn.order, books.id(turn.at()));
+            let (rank, since, order) = turn.key();
+            let key = (rank, since, order, books.id(turn.at()));
             self.heads.push(Reverse((key, place, turn)));
         }
     }

@@ -1,38 +1,63 @@
 //! A lane of the queue: turns in their order, and what is to be done to them.
 
-use super::{Turn, merge, sort};
+use super::{Turn, compare, sort};
 use crate::books::Books;
 
 #[derive(Default)]
 pub(super) struct Lane {
     pub turns: Vec<Turn>,
-    /// Some of its work is stirred, and to be taken out.
-    pub is_stirred: bool,
+    /// To be taken out, in any order.
+    pub gone: Vec<Turn>,
     /// To be put in, in any order.
     pub fresh: Vec<Turn>,
 }
 
 impl Lane {
-    /// Takes out what is stirred and puts in what is fresh. Costs nothing where nothing stirs.
+    /// Costs nothing where nothing comes or goes; otherwise what lies between is moved in one piece.
     pub fn settle(&mut self, books: &Books) {
-        if std::mem::take(&mut self.is_stirred) {
-            let rests = |turn: &Turn| !books.requests.is_stirred(turn.at());
-            self.turns.retain(rests);
+        if !self.gone.is_empty() {
+            self.take_out();
         }
-        if self.fresh.is_empty() {
-            return;
+        if !self.fresh.is_empty() {
+            self.put_in(books);
         }
+    }
+
+    fn take_out(&mut self) {
+        let gone = std::mem::take(&mut self.gone);
+        let mut places: Vec<usize> = gone.iter().filter_map(|turn| self.place(turn)).collect();
+        places.sort_unstable();
+        let len = self.turns.len();
+        for (before, place) in places.iter().enumerate() {
+            let next = places.get(before + 1).copied().unwrap_or(len);
+            self.turns.copy_within(place + 1..next, place - before);
+        }
+        self.turns.truncate(len - places.len());
+    }
+
+    /// Where a turn is. Ids say nothing here: some are those of other work by now.
+    fn place(&self, turn: &Turn) -> Option<usize> {
+        let from = self.turns.partition_point(|other| other.key() < turn.key());
+        let equal = self.turns[from..].iter();
+        let mut equal = equal.take_while(|other| other.key() == turn.key());
+        equal.position(|other| other == turn).map(|at| from + at)
+    }
+
+    fn put_in(&mut self, books: &Books) {
         let mut fresh = std::mem::take(&mut self.fresh);
         sort(books, &mut fresh);
-        if self.turns.is_empty() {
-            fresh.shrink_to_fit();
-            self.turns = fresh;
-            return;
+        let mut end = self.turns.len();
+        self.turns.extend_from_slice(&fresh);
+        for (before, turn) in fresh.iter().enumerate().rev() {
+            let is_before = |other: &Turn| compare(books, other, turn).is_lt();
+            let place = match self.turns[..end].last() {
+                // What comes mostly is the youngest.
+                Some(last) if !is_before(last) => self.turns[..end].partition_point(is_before),
+                _ => end,
+            };
+            self.turns.copy_within(place..end, place + before + 1);
+            self.turns[place + before] = *turn;
+            end = place;
         }
-        let mut all = Vec::with_capacity(self.turns.len() + fresh.len());
-        merge(books, self.turns.iter().copied(), &fresh, |turn| {
-            all.push(turn);
-        });
-        self.turns = all;
     }
 }

@@ -130,6 +130,10 @@ impl Crowd {
         crowd
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
     /// Whoever comes is younger than all who are here, or else it has no turn for him.
     pub fn has_turn(&self, place: usize) -> bool {
         place == self.len && self.next < u32::MAX - 1

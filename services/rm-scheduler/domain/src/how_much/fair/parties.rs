@@ -3,11 +3,72 @@
 use super::{crowd::Seats, party::Party};
 use crate::{books::Books, register::Splice};
 
-/// By class and the number of the user.
 #[derive(Default)]
 pub(crate) struct Parties {
-    by_class: Vec<Vec<Party>>,
+    by_class: Vec<Users>,
     pub(super) seats: Seats,
+}
+
+/// The users of a class.
+#[derive(Default)]
+pub(super) struct Users {
+    /// By the number of the user; some have no work in the class.
+    parties: Vec<Party>,
+    /// By the number of the user: where his name stands among those who have.
+    places: Vec<Option<usize>>,
+    /// Numbers of those who have, by name.
+    by_name: Vec<usize>,
+    /// Nobody has work who had none when this was noted, or the other way round.
+    are_known: bool,
+}
+
+impl Users {
+    fn note(&mut self, books: &Books, class: usize) {
+        let by_name = books.classes[class].users.values();
+        let number = |work: &Vec<usize>| books.demand(work[0]).user_at;
+        if self.are_known {
+            #[cfg(test)]
+            assert!(by_name.map(number).eq(self.by_name.iter().copied()));
+            return;
+        }
+        let users = books.register.users();
+        if self.parties.len() < users {
+            self.parties.resize_with(users, Party::default);
+        }
+        self.by_name.clear();
+        self.by_name.extend(by_name.map(number));
+        self.places.clear();
+        self.places.resize(self.parties.len(), None);
+        for (place, user) in self.by_name.iter().enumerate() {
+            self.places[*user] = Some(place);
+        }
+        self.are_known = true;
+    }
+
+    /// The one whose name stands here.
+    pub fn at(&self, place: usize) -> &Party {
+        &self.parties[self.by_name[place]]
+    }
+
+    pub fn by_name(&self) -> impl Iterator<Item = &Party> {
+        self.by_name.iter().map(|user| &self.parties[*user])
+    }
+
+    /// By number, which is as they lie, with the number and where the name stands.
+    pub fn each_mut(&mut self) -> impl Iterator<Item = ((usize, usize), &mut Party)> {
+        let all = self.parties.iter_mut().zip(&self.places).enumerate();
+        all.filter_map(|(user, (party, place))| place.map(|place| ((user, place), party)))
+    }
+
+    fn splice(&mut self, splice: &Splice, seats: &mut Seats) {
+        let Some(party) = self.parties.get_mut(splice.user_at) else {
+            self.are_known = false;
+            return;
+        };
+        let had_some = party.has_some();
+        party.splice(splice, seats);
+        self.are_known &= had_some && party.has_some();
+    }
 }
 
 /// What work may use and what it has, in quanta.
@@ -65,45 +126,34 @@ impl Parties {
                 left = after;
                 continue;
             }
-            let class = self.by_class.get_mut(splice.class);
-            if let Some(party) = class.and_then(|users| users.get_mut(splice.user_at)) {
-                party.splice(splice, &mut self.seats);
+            if let Some(users) = self.by_class.get_mut(splice.class) {
+                users.splice(splice, &mut self.seats);
             }
         }
     }
 
-    /// The users of a class by name.
-    pub(super) fn take(&mut self, books: &Books, class: usize) -> Vec<Party> {
-        let users = books.register.users();
+    pub(super) fn take(&mut self, books: &Books, class: usize) -> Users {
         if self.by_class.len() <= class {
-            self.by_class.resize_with(class + 1, Vec::new);
+            self.by_class.resize_with(class + 1, Users::default);
         }
-        let parties = &mut self.by_class[class];
-        if parties.len() < users {
-            parties.resize_with(users, Party::default);
-        }
-        let by_name = books.classes[class].users.values();
-        by_name
-            .map(|work| std::mem::take(&mut parties[books.demand(work[0]).user_at]))
-            .collect()
+        let mut users = std::mem::take(&mut self.by_class[class]);
+        users.note(books, class);
+        users
+    }
+
+    pub(super) fn put_back(&mut self, class: usize, users: Users) {
+        self.by_class[class] = users;
     }
 
     /// What the users of a class want and have after all that is decided, by name.
-    pub fn quanta(&self, books: &Books, class: usize, moved: &Moved) -> Vec<Quanta> {
-        let quanta = |work: &Vec<usize>| {
-            let user = books.demand(work[0]).user_at;
-            let mut quanta = self.by_class[class][user].quanta();
+    pub fn quanta(&self, class: usize, moved: &Moved) -> Vec<Quanta> {
+        let users = &self.by_class[class];
+        let quanta = |user: &usize| {
+            let mut quanta = users.parties[*user].quanta();
             let (had, has) = moved.by_user[class * moved.users + user];
             quanta.has = quanta.has + has - had;
             quanta
         };
-        books.classes[class].users.values().map(quanta).collect()
-    }
-
-    pub(super) fn put_back(&mut self, books: &Books, class: usize, users: Vec<Party>) {
-        let by_name = books.classes[class].users.values();
-        for (work, party) in by_name.zip(users) {
-            self.by_class[class][books.demand(work[0]).user_at] = party;
-        }
+        users.by_name.iter().map(quanta).collect()
     }
 }

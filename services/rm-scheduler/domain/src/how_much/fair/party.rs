@@ -56,6 +56,11 @@ impl Party {
         self.crowd.quanta
     }
 
+    /// Is it known that it has work?
+    pub fn has_some(&self) -> bool {
+        self.is_known && !self.crowd.is_empty()
+    }
+
     pub fn splice(&mut self, splice: &Splice, seats: &mut Seats) {
         if !self.is_known {
             return;
@@ -72,10 +77,15 @@ impl Party {
     }
 
     /// Takes up what all its work asks for.
-    pub fn learn(&mut self, books: &Books, work: &[usize], seats: &mut Seats) {
+    pub fn learn<'w>(
+        &mut self,
+        books: &Books,
+        work: impl FnOnce() -> &'w Vec<usize>,
+        seats: &mut Seats,
+    ) {
         if !self.is_known {
             self.past.clear();
-            self.crowd = Crowd::of(books, work, seats);
+            self.crowd = Crowd::of(books, work(), seats);
             self.is_known = true;
         }
     }
@@ -117,7 +127,10 @@ impl Party {
                 most.saturating_mul(stretch.len as u64)
             });
             self.total = total.fold(0, u64::saturating_add);
-            self.wanted = self.sum_of_limits();
+            let mut wanted = std::mem::take(&mut self.wanted);
+            wanted.clear();
+            self.add_limits(&mut wanted);
+            self.wanted = wanted;
         }
     }
 
@@ -144,14 +157,12 @@ impl Party {
         }
     }
 
-    fn sum_of_limits(&self) -> Amounts {
-        let mut want = Amounts::default();
+    fn add_limits(&self, want: &mut Amounts) {
         for stretch in &self.stretches {
             let order = self.crowd.groups[stretch.group].asks.order;
             let count = stretch.limit.saturating_mul(stretch.len as u64);
             want.add(order, count);
         }
-        want
     }
 
     pub fn wants(&self) -> &Amounts {
@@ -171,7 +182,11 @@ impl Party {
             self.go_back(course, at);
         }
         let moved = self.advance(course, at, &given);
-        let wants = moved.then(|| self.sum_of_limits());
+        let wants = moved.then(|| {
+            let mut wants = Amounts::with_room(self.wanted.orders());
+            self.add_limits(&mut wants);
+            wants
+        });
         self.past.push(Step { given, wants });
         moved
     }
