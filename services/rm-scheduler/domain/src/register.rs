@@ -74,6 +74,9 @@ pub(crate) struct Register {
     pub overfull: BTreeSet<usize>,
     pub shapes: Arc<Vec<Shape>>,
     user_at: FxHashMap<UserName, usize>,
+    /// By number. Work and shares say these of whose they are: what each brings with it lies
+    /// somewhere else in memory.
+    user_names: Vec<UserName>,
     machine_at: FxHashMap<NodeName, usize>,
     request_at: FxHashMap<WorkId, usize>,
     share_at: FxHashMap<AllocationId, usize>,
@@ -330,6 +333,7 @@ impl Register {
         }
         let fresh = self.user_at.len();
         self.user_at.insert(name.clone(), fresh);
+        self.user_names.push(name.clone());
         fresh
     }
 

@@ -36,7 +36,7 @@ impl Register {
         Asked {
             id: id.clone(),
             kind: demand.kind,
-            user: demand.user.clone(),
+            user: self.user_names[user_at].clone(),
             user_at,
             class,
             deferral,

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hayward_vocabulary::AllocationId;
+use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
     Load, Register, Shape, Share, Station, absorb::Stirred, load::Taken, look_up::OfShare,
@@ -16,7 +16,8 @@ impl Register {
         };
         let request = self.request(&allocation.work);
         let machine = self.machine(&allocation.node);
-        let user = self.user(&allocation.user);
+        let user_at = self.user(&allocation.user);
+        let user = (self.user_names[user_at].clone(), user_at);
         let mut share = share((id, user), allocation, (request, machine));
         self.leave_remnant(&mut share);
         let at = if let Some(at) = found.at {
@@ -155,7 +156,7 @@ impl Nodes {
 }
 
 fn share(
-    (id, user_at): (&AllocationId, usize),
+    (id, (user, user_at)): (&AllocationId, (UserName, usize)),
     it: &Allocation,
     (request, machine): (Option<usize>, Option<usize>),
 ) -> Share {
@@ -164,7 +165,7 @@ fn share(
         work: it.work.clone(),
         request,
         kind: it.kind,
-        user: it.user.clone(),
+        user,
         user_at,
         class: if it.fixed {
             it.class.clone()
