@@ -8,6 +8,7 @@
 
 mod absorb;
 mod derive;
+mod group;
 mod links;
 mod load;
 mod look_up;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, Departed, Holding, Laws, Register, Served, Splice,
+    Asked, Holding, Laws, Register, Served,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
 };
@@ -268,57 +268,6 @@ impl Register {
         if !held.is_empty() {
             self.orphans.insert(asked.id.clone(), held);
         }
-    }
-
-    pub(super) fn leave_class(&mut self, at: usize) {
-        let asked = &self.requests[at];
-        let Some(class) = asked.class else { return };
-        self.departed.push(Departed {
-            at,
-            class,
-            user: asked.user.clone(),
-            work: asked.id.clone(),
-        });
-        if let Some(group) = self.classes[class].users.get_mut(&asked.user) {
-            let Some(place) = group.iter().position(|other| *other == at) else {
-                return;
-            };
-            group.remove(place);
-            self.splices.push(Splice {
-                class,
-                user_at: asked.user_at,
-                place,
-                at,
-                joins: false,
-            });
-            if group.is_empty() {
-                self.classes[class].users.remove(&asked.user);
-            }
-        }
-    }
-
-    pub(super) fn join_class(&mut self, at: usize) {
-        let asked = &self.requests[at];
-        let Some(class) = asked.class else { return };
-        let group = self.classes[class]
-            .users
-            .entry(asked.user.clone())
-            .or_default();
-        let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
-        // What comes mostly is the youngest.
-        let place = if group.last().is_none_or(|last| key(*last) < key(at)) {
-            group.len()
-        } else {
-            group.partition_point(|other| key(*other) < key(at))
-        };
-        group.insert(place, at);
-        self.splices.push(Splice {
-            class,
-            user_at: asked.user_at,
-            place,
-            at,
-            joins: true,
-        });
     }
 }
 
