@@ -29,7 +29,7 @@ impl Stand {
         let mut coming = free.clone();
         let (mut held_quanta, all) = taken.all.load();
         free.take(held_quanta, &all, &[]);
-        let (mut order, mut size) = taken.staying.load();
+        let (mut order, mut size) = taken.staying().load();
         coming.take(order, &size, &[]);
         let held = if taken.others > 0 {
             station.held.as_slice()
