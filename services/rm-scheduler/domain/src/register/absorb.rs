@@ -71,12 +71,11 @@ impl Register {
         self.taken.resize(self.machines.len(), Taken::default());
         let (work, shares) = look_up(self, snapshot, (news, &again));
         // What ends takes its shares with it: gone first, they are no orphans in between.
-        let (shares, gone): (Vec<_>, Vec<_>) = shares.into_iter().partition(|it| it.said.is_some());
-        self.remove_shares(&gone, &mut stirred, |register, stirred| {
+        self.remove_shares(&shares, &mut stirred, |register, stirred| {
             register.absorb_work(snapshot, work, stirred);
         });
-        for share in shares {
-            self.set_share(&share, &mut stirred);
+        for share in &shares {
+            self.set_share(share, &mut stirred);
         }
         self.derive(snapshot, &mut stirred);
         self.stirred = stirred;

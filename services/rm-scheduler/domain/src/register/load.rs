@@ -14,6 +14,7 @@ pub(crate) struct Load {
     /// How long it took to start; 0 where it has not, or took no time.
     pub start_ms: u64,
     machine: u32,
+    request: u32,
     /// Number of its user.
     pub user_at: u32,
     /// Number of the user whose work it is.
@@ -37,6 +38,11 @@ fn large(number: u32) -> Option<usize> {
 impl Load {
     pub fn machine(&self) -> Option<usize> {
         large(self.machine)
+    }
+
+    /// The work that it was of when it was brought up to date last.
+    pub(super) fn request(&self) -> Option<usize> {
+        large(self.request)
     }
 
     /// It is no load of its node any more.
@@ -208,6 +214,7 @@ impl Register {
             order: share.order,
             start_ms: share.start_ms(),
             machine: small(share.machine),
+            request: small(share.request),
             user_at: small(Some(share.user_at)),
             owner_at: small(owner.map(|owner| owner.user_at)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
