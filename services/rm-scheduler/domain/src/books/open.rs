@@ -245,15 +245,24 @@ fn rows(
     }
     let renew = || {
         let changed = register.changed_machines.iter().copied();
-        machines.renew(changed, |at, _| Machine::of(&register.machines[at]));
+        let station = |at: usize| &register.machines[at];
+        let fresh = |at| Machine::of(station(at));
+        machines.renew(changed, fresh, |at, row, was_written| {
+            row.renew(station(at), was_written);
+        });
+        #[cfg(test)]
+        for (row, station) in machines.iter().zip(&register.machines) {
+            row.assert_is(&Machine::of(station));
+        }
         let changed = register.touched.iter().chain(&register.refreshed);
-        requests.renew(changed.copied(), |at, old| {
-            let fresh = Request::of(&register.requests[at], settings);
+        let fresh = |at: usize| Request::of(&register.requests[at], settings);
+        requests.renew(changed.copied(), fresh, |at, row, _| {
+            let fresh = fresh(at);
             let class = fresh.class.map(|class| &register.classes[class].class);
             let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
             // Who counts fair shares knows what was counted for them.
-            let counted = old.filter(|_| fair).map_or(0, |old| old.counted);
-            Request { counted, ..fresh }
+            let counted = if fair { row.counted } else { 0 };
+            *row = Request { counted, ..fresh };
         });
     };
     let (parties, splices) = (&mut desk.sets.parties, &register.splices);

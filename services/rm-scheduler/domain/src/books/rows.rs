@@ -1,5 +1,7 @@
 //! What a round notes about each node and each piece of work, beside what the register says.
 
+use hayward_vocabulary::Size;
+
 use crate::{
     cap::Cap,
     register::{Asked, Station},
@@ -42,9 +44,49 @@ impl Machine {
         }
     }
 
+    /// Brings the row in place to its station; what a round adds to it is there only if one wrote it.
+    pub fn renew(&mut self, station: &Station, was_written: bool) {
+        (self.pool, self.order) = (station.pool, station.order);
+        (self.schedulable, self.coming_order) = (station.schedulable, station.coming.order);
+        set(&mut self.free, &station.free);
+        if was_written {
+            self.told.clear();
+            self.pending.clear();
+            self.promised_to = None;
+            self.spoken.clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub fn assert_is(&self, other: &Self) {
+        let of_node = |it: &Self| (it.pool, it.order, it.schedulable, it.coming_order);
+        assert_eq!(of_node(self), of_node(other));
+        assert_eq!(self.free, other.free);
+        assert_eq!((&self.told, &self.pending), (&other.told, &other.pending));
+        assert_eq!(self.promised_to, other.promised_to);
+        assert!(self.spoken.is_empty() && other.spoken.is_empty());
+    }
+
     pub fn is_schedulable(&self) -> bool {
         self.schedulable
     }
+}
+
+/// Makes one room the other, in the memory it has.
+fn set(room: &mut Room, to: &Room) {
+    let Size {
+        memory_bytes,
+        cpu_milli,
+        gpu_milli,
+        extras,
+    } = &to.size;
+    room.order = to.order;
+    (room.size.memory_bytes, room.size.cpu_milli) = (*memory_bytes, *cpu_milli);
+    room.size.gpu_milli = *gpu_milli;
+    if !room.size.extras.is_empty() || !extras.is_empty() {
+        room.size.extras.clone_from(extras);
+    }
+    room.gpus.clone_from(&to.gpus);
 }
 
 /// Room meant for one process of a request.
