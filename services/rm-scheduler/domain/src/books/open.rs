@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, atomic::AtomicBool};
 
 use hayward_vocabulary::{WorkId, WorkKind};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::{Books, ClassBook, Desk, Machine, Needy, Request, sets::Sets};
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     budget::Opened,
     cap::{self, Has},
     kept::Kept,
+    marks::Marks,
     register::Register,
     rest::Outcome,
     room::Room,
@@ -278,12 +279,15 @@ fn numbers_of(register: &Register, ids: &Arc<BTreeSet<WorkId>>, known: &mut Need
         return ids.iter().filter_map(|id| register.request(id)).collect();
     }
     if !register.vacated.is_empty() {
-        let vacated: FxHashSet<usize> = register.vacated.iter().copied().collect();
-        numbers.retain(|at| !vacated.contains(at));
-        // Who went mostly stays away.
-        let back = register.withdrawn.iter();
-        let back = back.filter_map(|id| Some((register.request(id)?, id)));
-        numbers.extend(back.filter(|(_, id)| ids.contains(*id)).map(|(at, _)| at));
+        // News says of nobody that he went and came, so nobody is back already.
+        let mut vacated = Marks::default();
+        vacated.extend(register.vacated.iter().copied());
+        numbers.retain(|at| !vacated.contains(*at));
     }
+    #[cfg(test)]
+    assert!(
+        numbers.iter().copied().collect::<BTreeSet<_>>()
+            == ids.iter().filter_map(|id| register.request(id)).collect()
+    );
     numbers
 }
