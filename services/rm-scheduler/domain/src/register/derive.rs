@@ -304,6 +304,10 @@ pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
 }
 
 fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Wishes>> {
+    let may_go_anywhere = demand.machines.is_empty() && demand.avoids.is_empty();
+    if may_go_anywhere && demand.service.is_none() && demand.apart.is_none() && !whole {
+        return None;
+    }
     let (machines, avoids) = machines(snapshot, demand);
     let wishes = Wishes {
         machines,
