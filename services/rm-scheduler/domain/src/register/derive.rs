@@ -46,7 +46,7 @@ impl Register {
             max_processes: demand.max_processes,
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
-            task_ms: demand.task_ms,
+            task_ms: demand.task_ms.unwrap_or(0),
             wishes,
             managed: demand.managed,
             runnable: demand.runnable,
