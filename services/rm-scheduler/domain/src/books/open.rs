@@ -47,7 +47,7 @@ impl<'a> Books<'a> {
             leaving,
             classes: classes.collect(),
             requests,
-            pending: Vec::new(),
+            pending: std::mem::take(&mut desk.pending),
             vacates: Vec::new(),
             vacate_at: FxHashMap::default(),
             receipts: Vec::new(),
@@ -93,6 +93,11 @@ impl<'a> Books<'a> {
         desk.requests = std::mem::take(&mut self.requests);
         desk.machines = std::mem::take(&mut self.machines);
         desk.leaving = std::mem::take(&mut self.leaving);
+        if !self.register.anew {
+            // Most rounds try and cancel about as much as the one before. All is granted but once.
+            let pending = std::mem::take(&mut self.pending).into_iter();
+            desk.pending = pending.map_while(|_| None).collect();
+        }
         desk.outcomes = std::mem::take(&mut self.outcomes);
         let was_needy = std::mem::take(&mut self.was_needy);
         desk.needy = (Arc::clone(needy), was_needy);
