@@ -48,6 +48,8 @@ impl Marks {
     }
 
     pub fn extend(&mut self, all: impl IntoIterator<Item = usize>) {
+        let all = all.into_iter();
+        self.listed.reserve(all.size_hint().0);
         for at in all {
             self.insert(at);
         }

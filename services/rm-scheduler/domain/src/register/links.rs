@@ -66,8 +66,9 @@ impl Register {
         stirred: &mut Stirred,
         then: impl FnOnce(&mut Self, &mut Stirred),
     ) {
-        let gone = news.iter().filter(|it| it.said.is_none());
-        let gone: Vec<Gone> = gone.filter_map(|it| self.gone(it)).collect();
+        let said = news.iter().filter(|it| it.said.is_none());
+        let mut gone: Vec<Gone> = Vec::with_capacity(news.len());
+        gone.extend(said.filter_map(|it| self.gone(it)));
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         let off_work = || {
             for Gone {
