@@ -179,6 +179,8 @@ pub(crate) struct Station {
     pub over: bool,
     /// There is no such node: the number is free for one that comes.
     is_vacant: bool,
+    /// What its shares come to says all that stands here, as far as that is known.
+    is_plain: bool,
     pub free: Room,
     /// Room once everything that leaves has left.
     pub coming: Room,

@@ -82,7 +82,7 @@ impl Stand {
     fn write(self, station: &mut Station) {
         (station.free, station.room, station.coming) = (self.free, self.room, self.coming);
         (station.services, station.held_quanta) = (self.services, self.held_quanta);
-        station.over = self.over;
+        (station.over, station.is_plain) = (self.over, false);
     }
 
     #[cfg(test)]
@@ -94,16 +94,25 @@ impl Stand {
     }
 }
 
-/// Nothing stands there that has to be looked at by itself, nothing is counted one by one, and what
-/// others are told of the node is as it was: then what its shares come to says all.
-fn is_plain(station: &Station, taken: &Taken) -> bool {
-    let capacity = &station.node.capacity;
+/// Nothing stands there that has to be looked at by itself, and what others are told of the node is
+/// as it was: then what its shares come to says all.
+fn is_plain(station: &mut Station, taken: &Taken) -> bool {
+    if taken.others > 0 {
+        return false;
+    }
+    // Found once, most of the node is not waited for again.
+    station.is_plain = station.is_plain || has_plain_room(station);
     let (order, size) = taken.staying().load();
-    taken.others == 0
-        && capacity.gpu_milli == 0
+    let over = order > station.order || !size.fits(&station.node.capacity);
+    station.is_plain && station.over == over
+}
+
+/// Nothing there is counted one by one, and where nothing stands in the way nothing is known to.
+fn has_plain_room(station: &Station) -> bool {
+    let capacity = &station.node.capacity;
+    capacity.gpu_milli == 0
         && capacity.extras.is_empty()
         && station.schedulable == (station.pool.is_some() && station.node.is_schedulable())
-        && station.over == (order > station.order || !size.fits(capacity))
         && station.room.order == station.order
         && station.room.size == *capacity
         && station.services.is_empty()
