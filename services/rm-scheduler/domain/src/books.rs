@@ -45,6 +45,8 @@ pub(crate) struct Desk {
     machines: Kept<Machine>,
     requests: Kept<Request>,
     leaving: Marks,
+    /// Empty: the memory of what was granted.
+    pending: Vec<Pending<'static>>,
     outcomes: Vec<Outcome>,
     needy: Needy,
     sets: Sets,

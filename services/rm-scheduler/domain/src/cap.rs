@@ -119,7 +119,7 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
         demand.max_processes
     };
     let base = want.min(limit);
-    let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
+    let starting = !demand.runnable || demand.task_ms == 0;
     let mut potential = base;
     let mut parts = CapParts {
         base,
@@ -163,7 +163,7 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
 /// processes still useful once a new one could have started.
 fn predicted(demand: &Asked, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
-    let task_ms = u128::from(demand.task_ms.unwrap_or(1).max(1));
+    let task_ms = u128::from(demand.task_ms.max(1));
     let done = u128::from(horizon_ms) * u128::from(current) * u128::from(threads);
     // Rounded half up, in exact integers.
     let done_then = (2 * done + task_ms) / (2 * task_ms);

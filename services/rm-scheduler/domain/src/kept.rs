@@ -40,12 +40,13 @@ impl<T> Kept<T> {
         self.rows.extend(rows);
     }
 
-    /// Sets right what the last round wrote, and what is named. `row` says what a row is to be; it
-    /// is shown the old one.
+    /// Sets right what the last round wrote, and what is named: `again` does so in place, and is
+    /// told whether the row was written; what is named alone is as the last round began with it.
     pub fn renew(
         &mut self,
         named: impl Iterator<Item = usize>,
-        row: impl Fn(usize, Option<&T>) -> T,
+        fresh: impl Fn(usize) -> T,
+        again: impl Fn(usize, &mut T, bool),
     ) {
         self.renewed.clear();
         self.journal.clear();
@@ -53,20 +54,18 @@ impl<T> Kept<T> {
         if std::mem::take(&mut self.is_fresh) {
             self.renewed.extend(0..self.rows.len());
         }
-        for at in named {
-            self.renewed.insert(at);
+        for at in self.renewed.listed() {
+            again(at, &mut self.rows[at], true);
         }
         let mut late: Vec<usize> = Vec::new();
-        for at in self.renewed.listed() {
+        for at in named.filter(|at| self.renewed.insert(*at)) {
             match self.rows.get_mut(at) {
-                Some(place) => *place = row(at, Some(place)),
+                Some(place) => again(at, place, false),
                 None => late.push(at),
             }
         }
         late.sort_unstable();
-        for at in late {
-            self.rows.push(row(at, None));
-        }
+        self.rows.extend(late.into_iter().map(fresh));
     }
 
     /// Those that may differ from what they were when the last round ended, each once.

@@ -2,49 +2,74 @@
 
 use std::ops::Index;
 
-/// Cheap to fill, to walk over and to empty.
+const BITS: usize = u64::BITS as usize;
+
+/// Cheap to fill, to walk over and to empty. A bit for each number: most sets are new or empty when
+/// a round begins, and what few lines of memory they fill are soon at hand.
 #[derive(Default)]
 pub(crate) struct Marks {
-    is_marked: Vec<bool>,
-    /// All that are marked, and some that were; some of them twice.
+    words: Vec<Word>,
+    /// All that are marked, and some that were; each once.
     listed: Vec<usize>,
 }
 
+#[derive(Default, Clone, Copy)]
+struct Word {
+    marked: u64,
+    listed: u64,
+}
+
+fn split(at: usize) -> (usize, u64) {
+    (at / BITS, 1 << (at % BITS))
+}
+
 impl Marks {
-    pub fn insert(&mut self, at: usize) {
-        if self.is_marked.len() <= at {
-            self.is_marked.resize(at + 1, false);
+    /// True when it was not marked.
+    pub fn insert(&mut self, at: usize) -> bool {
+        let (word, bit) = split(at);
+        if self.words.len() <= word {
+            self.words.resize(word + 1, Word::default());
         }
-        if !self.is_marked[at] {
-            self.is_marked[at] = true;
+        let word = &mut self.words[word];
+        let is_new = word.marked & bit == 0;
+        word.marked |= bit;
+        if word.listed & bit == 0 {
+            word.listed |= bit;
             self.listed.push(at);
         }
+        is_new
     }
 
     pub fn remove(&mut self, at: usize) {
-        if let Some(mark) = self.is_marked.get_mut(at) {
-            *mark = false;
+        let (word, bit) = split(at);
+        if let Some(word) = self.words.get_mut(word) {
+            word.marked &= !bit;
         }
     }
 
     pub fn extend(&mut self, all: impl IntoIterator<Item = usize>) {
+        let all = all.into_iter();
+        self.listed.reserve(all.size_hint().0);
         for at in all {
             self.insert(at);
         }
     }
 
     pub fn contains(&self, at: usize) -> bool {
-        self.is_marked.get(at).copied().unwrap_or(false)
+        let (word, bit) = split(at);
+        self.words
+            .get(word)
+            .is_some_and(|word| word.marked & bit != 0)
     }
 
     pub fn listed(&self) -> impl Iterator<Item = usize> {
         let all = self.listed.iter().copied();
-        all.filter(|at| self.is_marked[*at])
+        all.filter(|at| self.contains(*at))
     }
 
     pub fn clear(&mut self) {
         for at in self.listed.drain(..) {
-            self.is_marked[at] = false;
+            self.words[at / BITS] = Word::default();
         }
     }
 }
@@ -53,7 +78,7 @@ impl Index<usize> for Marks {
     type Output = bool;
 
     fn index(&self, at: usize) -> &bool {
-        self.is_marked.get(at).unwrap_or(&false)
+        if self.contains(at) { &true } else { &false }
     }
 }
 
@@ -98,6 +123,22 @@ impl Members {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_marked_again_is_listed_once() {
+        let mut marks = Marks::default();
+        marks.extend([70, 3, 70, 5]);
+        marks.remove(3);
+        marks.remove(70);
+        marks.remove(1_000);
+        marks.insert(70);
+        assert!(marks.listed().eq([70, 5]));
+        assert!(marks[70] && !marks[3] && !marks[1_000]);
+        marks.clear();
+        assert!(marks.listed().next().is_none() && !marks.contains(5));
+        marks.insert(5);
+        assert!(marks.listed().eq([5]));
+    }
 
     #[test]
     fn members_come_and_go() {

@@ -8,6 +8,7 @@
 
 mod absorb;
 mod derive;
+mod group;
 mod links;
 mod load;
 mod look_up;
@@ -74,6 +75,9 @@ pub(crate) struct Register {
     pub overfull: BTreeSet<usize>,
     pub shapes: Arc<Vec<Shape>>,
     user_at: FxHashMap<UserName, usize>,
+    /// By number. Work and shares say these of whose they are: what each brings with it lies
+    /// somewhere else in memory.
+    user_names: Vec<UserName>,
     machine_at: FxHashMap<NodeName, usize>,
     request_at: FxHashMap<WorkId, usize>,
     share_at: FxHashMap<AllocationId, usize>,
@@ -161,27 +165,31 @@ pub(crate) struct Served {
     pub users: BTreeMap<UserName, Vec<usize>>,
 }
 
+/// What changes with what is held comes first: of nodes anywhere few lines of memory are read.
+#[repr(C, align(64))]
 pub(crate) struct Station {
-    pub name: NodeName,
-    pub node: Node,
-    /// There is no such node: the number is free for one that comes.
-    is_vacant: bool,
-    pub pool: Option<usize>,
-    pub order: u64,
-    /// and nothing of work without a class lies on it.
-    pub schedulable: bool,
-    pub free: Room,
-    /// Room without what nobody may take back.
-    pub room: Room,
-    /// Room once everything that leaves has left.
-    pub coming: Room,
     pub held: Vec<usize>,
     /// Quanta of all that is held.
     pub held_quanta: u64,
+    pub order: u64,
+    pub pool: Option<usize>,
+    /// and nothing of work without a class lies on it.
+    pub schedulable: bool,
     /// More is held than there is (W-20).
     pub over: bool,
+    /// There is no such node: the number is free for one that comes.
+    is_vacant: bool,
+    /// What its shares come to says all that stands here, as far as that is known.
+    is_plain: bool,
+    pub free: Room,
+    /// Room once everything that leaves has left.
+    pub coming: Room,
+    /// Room without what nobody may take back.
+    pub room: Room,
+    pub node: Node,
     /// Services with an instance here.
     pub services: BTreeSet<WorkId>,
+    pub name: NodeName,
 }
 
 /// What little work asks for; there is a great deal of work, so it does not make all of it large.
@@ -205,34 +213,34 @@ static NO_WISHES: Wishes = Wishes {
     node_size: None,
 };
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "each is said by another service on its own"
-)]
+/// Whose it is, its turn and whether it asks for anything special come first: of work anywhere that
+/// is one line of memory, of four.
+#[repr(C, align(64))]
 pub(crate) struct Asked {
     pub id: WorkId,
-    pub kind: WorkKind,
-    pub user: UserName,
+    pub submitted_at: Timestamp,
     pub user_at: usize,
     pub class: Option<usize>,
-    pub deferral: Option<Box<Deferral>>,
-    pub submitted_at: Timestamp,
     /// Before any upgrade that an earlier round promised.
     pub order: u64,
-    /// Says what is granted to one process.
-    pub shape: usize,
-    pub max_processes: u64,
-    pub remaining_tasks: u64,
-    pub threads: u32,
-    pub task_ms: Option<u64>,
     /// What most work does not ask for.
     wishes: Option<Box<Wishes>>,
+    /// Says what is granted to one process.
+    pub shape: usize,
+    pub deferral: Option<Box<Deferral>>,
+    pub max_processes: u64,
+    pub remaining_tasks: u64,
+    /// 0 where it is not known.
+    pub task_ms: u64,
+    pub threads: u32,
+    pub kind: WorkKind,
     pub managed: bool,
     pub runnable: bool,
     pub completing: bool,
     pub keeps_what_it_holds: bool,
-    pub held: Vec<usize>,
     pub holding: Holding,
+    pub held: Vec<usize>,
+    pub user: UserName,
 }
 
 /// What work holds, and what it can use with that.
@@ -330,6 +338,7 @@ impl Register {
         }
         let fresh = self.user_at.len();
         self.user_at.insert(name.clone(), fresh);
+        self.user_names.push(name.clone());
         fresh
     }
 

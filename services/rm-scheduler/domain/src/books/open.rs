@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, atomic::AtomicBool};
 
 use hayward_vocabulary::{WorkId, WorkKind};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::{Books, ClassBook, Desk, Machine, Needy, Request, sets::Sets};
 use crate::{
@@ -13,6 +13,7 @@ use crate::{
     budget::Opened,
     cap::{self, Has},
     kept::Kept,
+    marks::Marks,
     register::Register,
     rest::Outcome,
     room::Room,
@@ -46,7 +47,7 @@ impl<'a> Books<'a> {
             leaving,
             classes: classes.collect(),
             requests,
-            pending: Vec::new(),
+            pending: std::mem::take(&mut desk.pending),
             vacates: Vec::new(),
             vacate_at: FxHashMap::default(),
             receipts: Vec::new(),
@@ -92,6 +93,11 @@ impl<'a> Books<'a> {
         desk.requests = std::mem::take(&mut self.requests);
         desk.machines = std::mem::take(&mut self.machines);
         desk.leaving = std::mem::take(&mut self.leaving);
+        if !self.register.anew {
+            // Most rounds try and cancel about as much as the one before. All is granted but once.
+            let pending = std::mem::take(&mut self.pending).into_iter();
+            desk.pending = pending.map_while(|_| None).collect();
+        }
         desk.outcomes = std::mem::take(&mut self.outcomes);
         let was_needy = std::mem::take(&mut self.was_needy);
         desk.needy = (Arc::clone(needy), was_needy);
@@ -245,15 +251,24 @@ fn rows(
     }
     let renew = || {
         let changed = register.changed_machines.iter().copied();
-        machines.renew(changed, |at, _| Machine::of(&register.machines[at]));
+        let station = |at: usize| &register.machines[at];
+        let fresh = |at| Machine::of(station(at));
+        machines.renew(changed, fresh, |at, row, was_written| {
+            row.renew(station(at), was_written);
+        });
+        #[cfg(test)]
+        for (row, station) in machines.iter().zip(&register.machines) {
+            row.assert_is(&Machine::of(station));
+        }
         let changed = register.touched.iter().chain(&register.refreshed);
-        requests.renew(changed.copied(), |at, old| {
-            let fresh = Request::of(&register.requests[at], settings);
+        let fresh = |at: usize| Request::of(&register.requests[at], settings);
+        requests.renew(changed.copied(), fresh, |at, row, _| {
+            let fresh = fresh(at);
             let class = fresh.class.map(|class| &register.classes[class].class);
             let fair = class.is_some_and(|class| class.policy == Policy::FairShare);
             // Who counts fair shares knows what was counted for them.
-            let counted = old.filter(|_| fair).map_or(0, |old| old.counted);
-            Request { counted, ..fresh }
+            let counted = if fair { row.counted } else { 0 };
+            *row = Request { counted, ..fresh };
         });
     };
     let (parties, splices) = (&mut desk.sets.parties, &register.splices);
@@ -269,12 +284,15 @@ fn numbers_of(register: &Register, ids: &Arc<BTreeSet<WorkId>>, known: &mut Need
         return ids.iter().filter_map(|id| register.request(id)).collect();
     }
     if !register.vacated.is_empty() {
-        let vacated: FxHashSet<usize> = register.vacated.iter().copied().collect();
-        numbers.retain(|at| !vacated.contains(at));
-        // Who went mostly stays away.
-        let back = register.withdrawn.iter();
-        let back = back.filter_map(|id| Some((register.request(id)?, id)));
-        numbers.extend(back.filter(|(_, id)| ids.contains(*id)).map(|(at, _)| at));
+        // News says of nobody that he went and came, so nobody is back already.
+        let mut vacated = Marks::default();
+        vacated.extend(register.vacated.iter().copied());
+        numbers.retain(|at| !vacated.contains(*at));
     }
+    #[cfg(test)]
+    assert!(
+        numbers.iter().copied().collect::<BTreeSet<_>>()
+            == ids.iter().filter_map(|id| register.request(id)).collect()
+    );
     numbers
 }

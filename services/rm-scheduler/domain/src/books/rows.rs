@@ -1,5 +1,7 @@
 //! What a round notes about each node and each piece of work, beside what the register says.
 
+use hayward_vocabulary::Size;
+
 use crate::{
     cap::Cap,
     register::{Asked, Station},
@@ -9,22 +11,24 @@ use crate::{
 
 use super::Deferral;
 
+/// What is asked together lies together: what will be free, what is, and what the round adds.
+#[repr(C, align(64))]
 pub(crate) struct Machine {
     pub pool: Option<usize>,
     pub order: u64,
     /// and nothing of work without a class lies on it.
     pub schedulable: bool,
-    pub free: Room,
     /// Quanta that will be free once everything has left that was told to before this round.
     pub coming_order: u64,
     /// Shares here that were told to leave in this round.
     pub told: Vec<usize>,
+    pub free: Room,
     /// Granted in this round.
     pub pending: Vec<usize>,
-    /// The request this whole node is kept for in this round.
-    pub promised_to: Option<usize>,
     /// Room that is leaving and meant for somebody: nothing else may slip into it.
     pub spoken: Vec<Spoken>,
+    /// The request this whole node is kept for in this round.
+    pub promised_to: Option<usize>,
 }
 
 impl Machine {
@@ -42,9 +46,49 @@ impl Machine {
         }
     }
 
+    /// Brings the row in place to its station; what a round adds to it is there only if one wrote it.
+    pub fn renew(&mut self, station: &Station, was_written: bool) {
+        (self.pool, self.order) = (station.pool, station.order);
+        (self.schedulable, self.coming_order) = (station.schedulable, station.coming.order);
+        set(&mut self.free, &station.free);
+        if was_written {
+            self.told.clear();
+            self.pending.clear();
+            self.promised_to = None;
+            self.spoken.clear();
+        }
+    }
+
+    #[cfg(test)]
+    pub fn assert_is(&self, other: &Self) {
+        let of_node = |it: &Self| (it.pool, it.order, it.schedulable, it.coming_order);
+        assert_eq!(of_node(self), of_node(other));
+        assert_eq!(self.free, other.free);
+        assert_eq!((&self.told, &self.pending), (&other.told, &other.pending));
+        assert_eq!(self.promised_to, other.promised_to);
+        assert!(self.spoken.is_empty() && other.spoken.is_empty());
+    }
+
     pub fn is_schedulable(&self) -> bool {
         self.schedulable
     }
+}
+
+/// Makes one room the other, in the memory it has.
+fn set(room: &mut Room, to: &Room) {
+    let Size {
+        memory_bytes,
+        cpu_milli,
+        gpu_milli,
+        extras,
+    } = &to.size;
+    room.order = to.order;
+    (room.size.memory_bytes, room.size.cpu_milli) = (*memory_bytes, *cpu_milli);
+    room.size.gpu_milli = *gpu_milli;
+    if !room.size.extras.is_empty() || !extras.is_empty() {
+        room.size.extras.clone_from(extras);
+    }
+    room.gpus.clone_from(&to.gpus);
 }
 
 /// Room meant for one process of a request.
@@ -54,33 +98,20 @@ pub(crate) struct Spoken {
     pub gpus: Vec<u64>,
 }
 
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "what a round notes about a request"
-)]
+/// What it has, is due and waits for comes first, then what else is asked to place it: of work
+/// anywhere that is one line of memory and another, of three.
+#[repr(C, align(64))]
 pub(crate) struct Request {
     pub class: Option<usize>,
     pub order: u64,
-    pub shape: usize,
-    /// It names machines.
-    pub listed: bool,
     /// Held, not leaving, at the start of the round and after every order to leave.
     pub current: u64,
-    /// Of those, on nodes that take no new work: they stay, outside the arithmetic of counts.
-    pub resting: u64,
-    pub leaving: u64,
-    /// What it had when counting began.
-    pub had: u64,
-    pub cap: Cap,
-    /// Processes that could be held if everything preemptable gave way, up to what it could use.
-    pub reach: u64,
-    pub counted: u64,
     pub placed: u64,
-    /// Quanta of what was placed.
-    pub granted: u64,
-    pub deferral: Option<Box<Deferral>>,
+    pub counted: u64,
     /// Room for it is on its way: processes that leaving shares will make place for.
     pub coming: u64,
+    /// It names machines.
+    pub listed: bool,
     /// Its order is that of a node it was promised.
     pub upgraded: bool,
     /// Never gets anything again.
@@ -89,6 +120,18 @@ pub(crate) struct Request {
     pub actually_needy: bool,
     /// Something of it was told to leave in this round.
     pub gave: bool,
+    pub deferral: Option<Box<Deferral>>,
+    pub shape: usize,
+    /// Processes that could be held if everything preemptable gave way, up to what it could use.
+    pub reach: u64,
+    pub cap: Cap,
+    /// Of those held, on nodes that take no new work: they stay, outside the arithmetic of counts.
+    pub resting: u64,
+    pub leaving: u64,
+    /// What it had when counting began.
+    pub had: u64,
+    /// Quanta of what was placed.
+    pub granted: u64,
 }
 
 impl Request {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, Departed, Holding, Laws, Register, Served, Splice,
+    Asked, Holding, Laws, Register, Served,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
 };
@@ -71,12 +71,11 @@ impl Register {
         self.taken.resize(self.machines.len(), Taken::default());
         let (work, shares) = look_up(self, snapshot, (news, &again));
         // What ends takes its shares with it: gone first, they are no orphans in between.
-        let (shares, gone): (Vec<_>, Vec<_>) = shares.into_iter().partition(|it| it.said.is_some());
-        self.remove_shares(&gone, &mut stirred, |register, stirred| {
+        self.remove_shares(&shares, &mut stirred, |register, stirred| {
             register.absorb_work(snapshot, work, stirred);
         });
-        for share in shares {
-            self.set_share(&share, &mut stirred);
+        for share in &shares {
+            self.set_share(share, &mut stirred);
         }
         self.derive(snapshot, &mut stirred);
         self.stirred = stirred;
@@ -268,57 +267,6 @@ impl Register {
         if !held.is_empty() {
             self.orphans.insert(asked.id.clone(), held);
         }
-    }
-
-    pub(super) fn leave_class(&mut self, at: usize) {
-        let asked = &self.requests[at];
-        let Some(class) = asked.class else { return };
-        self.departed.push(Departed {
-            at,
-            class,
-            user: asked.user.clone(),
-            work: asked.id.clone(),
-        });
-        if let Some(group) = self.classes[class].users.get_mut(&asked.user) {
-            let Some(place) = group.iter().position(|other| *other == at) else {
-                return;
-            };
-            group.remove(place);
-            self.splices.push(Splice {
-                class,
-                user_at: asked.user_at,
-                place,
-                at,
-                joins: false,
-            });
-            if group.is_empty() {
-                self.classes[class].users.remove(&asked.user);
-            }
-        }
-    }
-
-    pub(super) fn join_class(&mut self, at: usize) {
-        let asked = &self.requests[at];
-        let Some(class) = asked.class else { return };
-        let group = self.classes[class]
-            .users
-            .entry(asked.user.clone())
-            .or_default();
-        let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
-        // What comes mostly is the youngest.
-        let place = if group.last().is_none_or(|last| key(*last) < key(at)) {
-            group.len()
-        } else {
-            group.partition_point(|other| key(*other) < key(at))
-        };
-        group.insert(place, at);
-        self.splices.push(Splice {
-            class,
-            user_at: asked.user_at,
-            place,
-            at,
-            joins: true,
-        });
     }
 }
 

@@ -36,7 +36,7 @@ impl Register {
         Asked {
             id: id.clone(),
             kind: demand.kind,
-            user: demand.user.clone(),
+            user: self.user_names[user_at].clone(),
             user_at,
             class,
             deferral,
@@ -46,7 +46,7 @@ impl Register {
             max_processes: demand.max_processes,
             remaining_tasks: demand.remaining_tasks,
             threads: demand.threads,
-            task_ms: demand.task_ms,
+            task_ms: demand.task_ms.unwrap_or(0),
             wishes,
             managed: demand.managed,
             runnable: demand.runnable,
@@ -304,6 +304,10 @@ pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
 }
 
 fn wishes(snapshot: &Snapshot, demand: &Demand, whole: bool) -> Option<Box<Wishes>> {
+    let may_go_anywhere = demand.machines.is_empty() && demand.avoids.is_empty();
+    if may_go_anywhere && demand.service.is_none() && demand.apart.is_none() && !whole {
+        return None;
+    }
     let (machines, avoids) = machines(snapshot, demand);
     let wishes = Wishes {
         machines,

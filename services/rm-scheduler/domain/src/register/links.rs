@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hayward_vocabulary::AllocationId;
+use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
     Load, Register, Shape, Share, Station, absorb::Stirred, load::Taken, look_up::OfShare,
@@ -16,7 +16,8 @@ impl Register {
         };
         let request = self.request(&allocation.work);
         let machine = self.machine(&allocation.node);
-        let user = self.user(&allocation.user);
+        let user_at = self.user(&allocation.user);
+        let user = (self.user_names[user_at].clone(), user_at);
         let mut share = share((id, user), allocation, (request, machine));
         self.leave_remnant(&mut share);
         let at = if let Some(at) = found.at {
@@ -57,23 +58,26 @@ impl Register {
         stirred.shares.insert(at);
     }
 
-    /// Takes out what is gone; off its nodes beside what is done `then`, which does not look at
+    /// Takes out what is gone by the news; off its nodes beside what is done `then`, which does not look at
     /// nodes: most of the time goes into waiting for lists in memory.
     pub(super) fn remove_shares(
         &mut self,
-        gone: &[OfShare],
+        news: &[OfShare],
         stirred: &mut Stirred,
         then: impl FnOnce(&mut Self, &mut Stirred),
     ) {
-        let known = gone.iter().filter_map(|it| Some((it.name, it.at?)));
-        let (names, numbers): (Vec<&AllocationId>, Vec<usize>) = known.unzip();
-        let machine = |at: &usize| self.shares[*at].machine;
-        let machines: Vec<Option<usize>> = numbers.iter().map(machine).collect();
+        let said = news.iter().filter(|it| it.said.is_none());
+        let mut gone: Vec<Gone> = Vec::with_capacity(news.len());
+        gone.extend(said.filter_map(|it| self.gone(it)));
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         let off_work = || {
-            for (name, at) in names.into_iter().zip(numbers.iter().copied()) {
-                self.take_off_work(at, stirred);
-                self.share_at.remove(name);
+            for Gone {
+                name, at, request, ..
+            } in &gone
+            {
+                let (at, request) = (*at, *request);
+                self.take_off_work((at, request), stirred);
+                self.share_at.remove(*name);
                 self.faulty.remove(&at);
                 stirred.shares.remove(at);
                 self.vacant_shares.push(at);
@@ -81,34 +85,52 @@ impl Register {
             then(self, stirred);
         };
         let off_nodes = || {
-            for (at, machine) in numbers.iter().copied().zip(machines.iter().copied()) {
-                nodes.take_off((at, machine), &shapes);
+            for it in &gone {
+                nodes.take_off((it.at, it.machine), &shapes);
             }
         };
-        both(numbers.len(), off_work, off_nodes);
+        both(gone.len(), off_work, off_nodes);
         self.return_nodes(nodes);
-        stirred.machines.extend(machines.into_iter().flatten());
+        let machines = gone.iter().filter_map(|it| it.machine);
+        stirred.machines.extend(machines);
+    }
+
+    /// What is known of a share that goes, from its load alone. That says whose it was before the
+    /// news, and so does the share until work is taken up; what has no node there may have got one.
+    fn gone<'s>(&self, share: &OfShare<'s>) -> Option<Gone<'s>> {
+        let at = share.at?;
+        let load = &self.loads[at];
+        Some(Gone {
+            name: share.name,
+            at,
+            request: load.request(),
+            machine: load.machine().or_else(|| self.shares[at].machine),
+        })
     }
 
     /// Takes a share out of all lists.
     fn unlink(&mut self, at: usize, stirred: &mut Stirred) {
-        self.take_off_work(at, stirred);
-        let machine = self.shares[at].machine;
+        let Share {
+            request, machine, ..
+        } = self.shares[at];
+        self.take_off_work((at, request), stirred);
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         nodes.take_off((at, machine), &shapes);
         self.return_nodes(nodes);
         stirred.machines.extend(machine);
     }
 
-    fn take_off_work(&mut self, at: usize, stirred: &mut Stirred) {
-        let share = &self.shares[at];
-        if let Some(request) = share.request {
+    fn take_off_work(&mut self, (at, request): (usize, Option<usize>), stirred: &mut Stirred) {
+        if let Some(request) = request {
             self.requests[request].held.retain(|other| *other != at);
             stirred.requests.insert(request);
-        } else if let Some(held) = self.orphans.get_mut(&share.work) {
-            held.retain(|other| *other != at);
-            if held.is_empty() {
-                self.orphans.remove(&share.work);
+        } else {
+            let work = &self.shares[at].work;
+            if let Some(held) = self.orphans.get_mut(work) {
+                held.retain(|other| *other != at);
+                if held.is_empty() {
+                    self.orphans.remove(work);
+                }
             }
         }
         for set in [
@@ -135,6 +157,14 @@ impl Register {
     }
 }
 
+/// A share that goes, with the work and the node whose lists it is in.
+struct Gone<'s> {
+    name: &'s AllocationId,
+    at: usize,
+    request: Option<usize>,
+    machine: Option<usize>,
+}
+
 /// What nodes hold, while it is brought up to date beside everything else.
 struct Nodes {
     machines: Vec<Station>,
@@ -155,7 +185,7 @@ impl Nodes {
 }
 
 fn share(
-    (id, user_at): (&AllocationId, usize),
+    (id, (user, user_at)): (&AllocationId, (UserName, usize)),
     it: &Allocation,
     (request, machine): (Option<usize>, Option<usize>),
 ) -> Share {
@@ -164,7 +194,7 @@ fn share(
         work: it.work.clone(),
         request,
         kind: it.kind,
-        user: it.user.clone(),
+        user,
         user_at,
         class: if it.fixed {
             it.class.clone()

@@ -8,11 +8,13 @@ use crate::room::Room;
 
 const NONE: u32 = u32::MAX;
 
+#[derive(Clone)]
 pub(crate) struct Load {
     pub order: u64,
     /// How long it took to start; 0 where it has not, or took no time.
     pub start_ms: u64,
     machine: u32,
+    request: u32,
     /// Number of its user.
     pub user_at: u32,
     /// Number of the user whose work it is.
@@ -38,6 +40,11 @@ impl Load {
         large(self.machine)
     }
 
+    /// The work that it was of when it was brought up to date last.
+    pub(super) fn request(&self) -> Option<usize> {
+        large(self.request)
+    }
+
     /// It is no load of its node any more.
     pub(super) fn leave(&mut self, taken: &mut [Taken], shapes: &[Shape]) {
         if let Some(machine) = self.machine() {
@@ -56,66 +63,107 @@ impl Load {
 }
 
 /// What the shares of a node take of it, kept up to date share by share, so that nobody has to walk
-/// over all of them when one comes or goes.
+/// over all of them when one comes or goes. Of nodes anywhere it is read in one line of memory.
 #[derive(Default, Clone, PartialEq, Eq, Debug)]
+#[repr(align(64))]
 pub(super) struct Taken {
     /// By shares with a shape.
     pub all: Sum,
-    /// By those of them that are not leaving.
-    pub staying: Sum,
+    /// By those of them that are leaving, where any is.
+    leaving: Option<Box<Sum>>,
     /// Shares without a shape. Each has to be looked at by itself.
     pub others: usize,
 }
 
-/// A sum can be larger than any part of it may be.
-#[derive(Default, Clone, PartialEq, Eq, Debug)]
+#[derive(Default, Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Sum {
-    order: u128,
-    memory_bytes: u128,
-    cpu_milli: u128,
-    gpu_milli: u128,
+    order: u64,
+    memory_bytes: u64,
+    cpu_milli: u64,
+    gpu_milli: u64,
 }
 
 impl Sum {
-    fn change(&mut self, order: u64, size: &Size, change: impl Fn(&mut u128, u128)) {
-        change(&mut self.order, order.into());
-        change(&mut self.memory_bytes, size.memory_bytes.into());
-        change(&mut self.cpu_milli, size.cpu_milli.into());
-        change(&mut self.gpu_milli, size.gpu_milli.into());
+    fn of(order: u64, size: &Size) -> Self {
+        Self {
+            order,
+            memory_bytes: size.memory_bytes,
+            cpu_milli: size.cpu_milli,
+            gpu_milli: size.gpu_milli,
+        }
     }
 
-    /// Quanta and size, or the largest there are.
+    /// None where a part would be larger than it may be.
+    fn and(self, other: Self) -> Option<Self> {
+        Some(Self {
+            order: self.order.checked_add(other.order)?,
+            memory_bytes: self.memory_bytes.checked_add(other.memory_bytes)?,
+            cpu_milli: self.cpu_milli.checked_add(other.cpu_milli)?,
+            gpu_milli: self.gpu_milli.checked_add(other.gpu_milli)?,
+        })
+    }
+
+    fn without(self, part: Self) -> Self {
+        Self {
+            order: self.order - part.order,
+            memory_bytes: self.memory_bytes - part.memory_bytes,
+            cpu_milli: self.cpu_milli - part.cpu_milli,
+            gpu_milli: self.gpu_milli - part.gpu_milli,
+        }
+    }
+
+    /// Quanta and size.
     pub fn load(&self) -> (u64, Size) {
-        let whole = |sum: u128| u64::try_from(sum).unwrap_or(u64::MAX);
         let size = Size {
-            cpu_milli: whole(self.cpu_milli),
-            gpu_milli: whole(self.gpu_milli),
-            ..Size::memory(whole(self.memory_bytes))
+            cpu_milli: self.cpu_milli,
+            gpu_milli: self.gpu_milli,
+            ..Size::memory(self.memory_bytes)
         };
-        (whole(self.order), size)
+        (self.order, size)
     }
 }
 
 impl Taken {
-    fn add(&mut self, load: &Load, shapes: &[Shape]) {
-        match load.shape() {
-            Some(shape) => self.change(load, &shapes[shape].3, |sum, part| *sum += part),
-            None => self.others += 1,
+    /// What would make the sum larger than it may be has no shape here, and is looked at by itself.
+    fn add(&mut self, load: &mut Load, shapes: &[Shape]) {
+        let sum = |shape: usize| {
+            let part = Sum::of(load.order, &shapes[shape].3);
+            Some((part, self.all.and(part)?))
+        };
+        let Some((part, all)) = load.shape().and_then(sum) else {
+            load.shape = NONE;
+            self.others += 1;
+            return;
+        };
+        self.all = all;
+        if load.leaving {
+            self.set_leaving(self.leaving().and(part).unwrap_or(all));
         }
     }
 
     fn remove(&mut self, load: &Load, shapes: &[Shape]) {
-        match load.shape() {
-            Some(shape) => self.change(load, &shapes[shape].3, |sum, part| *sum -= part),
-            None => self.others -= 1,
+        let Some(shape) = load.shape() else {
+            self.others -= 1;
+            return;
+        };
+        let part = Sum::of(load.order, &shapes[shape].3);
+        self.all = self.all.without(part);
+        if load.leaving {
+            self.set_leaving(self.leaving().without(part));
         }
     }
 
-    fn change(&mut self, load: &Load, size: &Size, change: impl Fn(&mut u128, u128)) {
-        self.all.change(load.order, size, &change);
-        if !load.leaving {
-            self.staying.change(load.order, size, &change);
-        }
+    fn leaving(&self) -> Sum {
+        self.leaving.as_deref().copied().unwrap_or_default()
+    }
+
+    fn set_leaving(&mut self, sum: Sum) {
+        self.leaving = (sum != Sum::default()).then(|| Box::new(sum));
+    }
+
+    /// By shares with a shape that are not leaving.
+    pub fn staying(&self) -> Sum {
+        self.all.without(self.leaving())
     }
 }
 
@@ -162,10 +210,11 @@ impl Register {
                 && share.size.extras.is_empty()
                 && share.size == self.shapes[owner.shape].3
         };
-        let load = Load {
+        let mut load = Load {
             order: share.order,
             start_ms: share.start_ms(),
             machine: small(share.machine),
+            request: small(share.request),
             user_at: small(Some(share.user_at)),
             owner_at: small(owner.map(|owner| owner.user_at)),
             shape: small(owner.filter(is_plain).map(|owner| owner.shape)),
@@ -173,7 +222,7 @@ impl Register {
             fixed: share.fixed,
         };
         if let Some(machine) = load.machine() {
-            self.taken[machine].add(&load, &self.shapes);
+            self.taken[machine].add(&mut load, &self.shapes);
         }
         match self.loads.get_mut(at) {
             Some(place) => *place = load,
@@ -187,7 +236,7 @@ impl Register {
         for (station, known) in self.machines.iter().zip(&self.taken) {
             let mut taken = Taken::default();
             for held in &station.held {
-                taken.add(&self.loads[*held], &self.shapes);
+                taken.add(&mut self.loads[*held].clone(), &self.shapes);
             }
             assert_eq!(taken, *known, "on {}", station.name);
         }

@@ -194,6 +194,7 @@ impl Station {
                 labels: BTreeMap::new(),
             },
             is_vacant: true,
+            is_plain: false,
             pool: None,
             order: 0,
             schedulable: false,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::WorkId;
+use hayward_vocabulary::{Size, WorkId};
 
 use super::{Register, Station, derive::set, load::Taken};
 use crate::{beside::change, room::Room};
@@ -29,7 +29,7 @@ impl Stand {
         let mut coming = free.clone();
         let (mut held_quanta, all) = taken.all.load();
         free.take(held_quanta, &all, &[]);
-        let (mut order, mut size) = taken.staying.load();
+        let (mut order, mut size) = taken.staying().load();
         coming.take(order, &size, &[]);
         let held = if taken.others > 0 {
             station.held.as_slice()
@@ -82,8 +82,54 @@ impl Stand {
     fn write(self, station: &mut Station) {
         (station.free, station.room, station.coming) = (self.free, self.room, self.coming);
         (station.services, station.held_quanta) = (self.services, self.held_quanta);
-        station.over = self.over;
+        (station.over, station.is_plain) = (self.over, false);
     }
+
+    #[cfg(test)]
+    fn assert_is(&self, station: &Station) {
+        assert!(self.is_seen_here_alone(station));
+        assert_eq!((&self.free, &self.coming), (&station.free, &station.coming));
+        assert_eq!(self.held_quanta, station.held_quanta);
+        assert_eq!(self.services, station.services);
+    }
+}
+
+/// Nothing stands there that has to be looked at by itself, and what others are told of the node is
+/// as it was: then what its shares come to says all.
+fn is_plain(station: &mut Station, taken: &Taken) -> bool {
+    if taken.others > 0 {
+        return false;
+    }
+    // Found once, most of the node is not waited for again.
+    station.is_plain = station.is_plain || has_plain_room(station);
+    let (order, size) = taken.staying().load();
+    let over = order > station.order || !size.fits(&station.node.capacity);
+    station.is_plain && station.over == over
+}
+
+/// Nothing there is counted one by one, and where nothing stands in the way nothing is known to.
+fn has_plain_room(station: &Station) -> bool {
+    let capacity = &station.node.capacity;
+    capacity.gpu_milli == 0
+        && capacity.extras.is_empty()
+        && station.schedulable == (station.pool.is_some() && station.node.is_schedulable())
+        && station.room.order == station.order
+        && station.room.size == *capacity
+        && station.services.is_empty()
+}
+
+/// What [`Stand`] says of such a node.
+fn write_plain(station: &mut Station, taken: &Taken) {
+    let capacity = &station.node.capacity;
+    let write = |room: &mut Room, (order, size): &(u64, Size)| {
+        room.order = station.order.saturating_sub(*order);
+        room.size.memory_bytes = capacity.memory_bytes.saturating_sub(size.memory_bytes);
+        room.size.cpu_milli = capacity.cpu_milli.saturating_sub(size.cpu_milli);
+    };
+    let all = taken.all.load();
+    write(&mut station.free, &all);
+    write(&mut station.coming, &taken.staying().load());
+    station.held_quanta = all.0;
 }
 
 impl Register {
@@ -92,6 +138,12 @@ impl Register {
     pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut stations = std::mem::take(&mut self.machines);
         let told = change(&mut stations, nodes, |at, station| {
+            if is_plain(station, &self.taken[at]) {
+                write_plain(station, &self.taken[at]);
+                #[cfg(test)]
+                Stand::of(self, station, &self.taken[at]).assert_is(station);
+                return None;
+            }
             let stand = Stand::of(self, station, &self.taken[at]);
             if stand.is_seen_here_alone(station) {
                 stand.write(station);
