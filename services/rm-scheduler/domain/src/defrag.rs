@@ -194,7 +194,7 @@ impl Eventual {
 
     /// Takes out what covers needs of one kind, one after the other, and leaves of each what is
     /// lacking. What covers one leaves so much less for the next, so all is taken out at once.
-    fn cover(&mut self, books: &Books, kind: Kind, alike: &[(usize, usize)], needs: &mut [Need]) {
+    fn cover(&mut self, books: &Books, kind: &Kind, alike: &[(usize, usize)], needs: &mut [Need]) {
         let needs_of = alike.iter().map(|(_, at)| *at);
         let Some(home) = kind.home else {
             needs_of.for_each(|at| needs[at].processes = 0);
@@ -284,7 +284,7 @@ fn actually_needy(books: &Books, mut needs: Vec<Need>) -> Vec<Need> {
         let kind = Kind::of(books, needs[*first].request);
         let is_alike = |(_, at): &&(usize, usize)| Kind::of(books, needs[*at].request) == kind;
         let (alike, others) = rest.split_at(rest.iter().take_while(is_alike).count());
-        eventual.cover(books, kind, alike, &mut needs);
+        eventual.cover(books, &kind, alike, &mut needs);
         rest = others;
     }
     needs.retain(|need| need.processes > 0);
