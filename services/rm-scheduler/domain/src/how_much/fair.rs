@@ -143,7 +143,7 @@ fn stirred(books: &Books, classes: &[usize]) -> Vec<(usize, usize)> {
 }
 
 /// What one user's work asks for is nothing to another's, so half of them goes beside the rest.
-/// Returns the work that changed its seat.
+/// Returns the seats of stirred work.
 fn begin_all(
     books: &Books,
     seats: &Seats,
@@ -158,10 +158,9 @@ fn begin_all(
     let begin = |parties: Vec<(&mut Party, &[(usize, usize)])>| {
         let mut moved = Vec::new();
         for (party, stirred) in parties {
-            let renewed = stirred.iter().filter_map(|(_, at)| {
-                let seat = party.renew(books, *at, seats[*at])?;
-                Some((*at, seat))
-            });
+            let renewed = stirred
+                .iter()
+                .map(|(_, at)| (*at, party.renew(books, *at, seats[*at])));
             moved.extend(renewed);
             party.begin(course);
         }

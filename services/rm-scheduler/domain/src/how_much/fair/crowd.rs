@@ -3,7 +3,11 @@
 
 use rustc_hash::FxHashMap;
 
-use super::{Course, parties::Quanta, said::Said};
+use super::{
+    Course,
+    parties::Quanta,
+    said::{Run, Said},
+};
 use crate::books::Books;
 
 /// Where a piece of work sits.
@@ -11,6 +15,8 @@ use crate::books::Books;
 pub(super) struct Seat {
     group: u32,
     turn: u32,
+    /// What the work has when the count begins.
+    current: u64,
 }
 
 /// The group of work of which nobody looked yet what it asks for.
@@ -64,35 +70,27 @@ impl Asks {
     }
 }
 
-/// One piece of work.
-#[derive(Clone, Copy)]
-pub(super) struct Member {
-    at: u32,
-    /// Has when the count begins.
-    current: u64,
-}
-
-impl Member {
-    fn of(books: &Books, at: usize) -> Self {
-        let request = &books.requests[at];
-        Self {
-            at: u32::try_from(at).unwrap_or(u32::MAX),
-            current: request.current,
-        }
-    }
-
-    pub fn at(&self) -> usize {
-        self.at as usize
-    }
-}
-
 /// Work that asks for the same, by age.
 pub(super) struct Group {
     pub asks: Asks,
     pub turns: Vec<u32>,
-    pub members: Vec<Member>,
+    /// Their numbers.
+    members: Vec<u32>,
     /// What they are counted for.
-    pub said: Said,
+    said: Said,
+}
+
+impl Group {
+    /// Says what they are counted for, and tells of whom that is something else than before.
+    pub fn say(
+        &mut self,
+        runs: impl Iterator<Item = Run> + Clone,
+        mut tell: impl FnMut(usize, u64),
+    ) {
+        let members = &self.members;
+        let tell = |place: usize, counted| tell(members[place] as usize, counted);
+        self.said.renew(runs, tell);
+    }
 }
 
 #[derive(Default)]
@@ -117,14 +115,18 @@ impl Crowd {
             seats.resize(books.requests.len(), Seat::default());
         }
         for (turn, at) in (0..).zip(work.iter().copied()) {
-            let (asks, member) = (Asks::of(books, at), Member::of(books, at));
+            let (asks, current) = (Asks::of(books, at), books.requests[at].current);
             let group = crowd.group(asks);
-            seats[at] = Seat { group, turn };
+            seats[at] = Seat {
+                group,
+                turn,
+                current,
+            };
             let group = &mut crowd.groups[group as usize];
             group.turns.push(turn);
-            group.members.push(member);
+            group.members.push(number(at));
             group.said.push(books.requests[at].counted);
-            crowd.quanta.add(asks.quanta(member.current));
+            crowd.quanta.add(asks.quanta(current));
             (crowd.next, crowd.len) = (turn + 1, crowd.len + 1);
         }
         crowd
@@ -147,6 +149,7 @@ impl Crowd {
         seats[at] = Seat {
             group: UNREAD,
             turn: self.next,
+            current: 0,
         };
         (self.next, self.len) = (self.next + 1, self.len + 1);
     }
@@ -161,9 +164,9 @@ impl Crowd {
         let group = self.groups.get_mut(seat.group as usize)?;
         let place = group.turns.binary_search(&seat.turn).ok()?;
         group.turns.remove(place);
-        let member = group.members.remove(place);
+        group.members.remove(place);
         let said = group.said.remove(place);
-        self.quanta.remove(group.asks.quanta(member.current));
+        self.quanta.remove(group.asks.quanta(seat.current));
         if group.turns.is_empty() {
             self.group_of.remove(&group.asks);
             self.vacant.push(seat.group);
@@ -171,33 +174,30 @@ impl Crowd {
         said
     }
 
-    /// Reads what a piece of work that has this seat asks for now and has. Where it asks for
-    /// something else, it has another seat from then on.
-    pub fn read(&mut self, books: &Books, at: usize, seat: Seat) -> Option<Seat> {
-        let (asks, now) = (Asks::of(books, at), Member::of(books, at));
-        if let Some(group) = self.groups.get_mut(seat.group as usize)
-            && group.asks == asks
-            && let Ok(place) = group.turns.binary_search(&seat.turn)
-        {
-            let member = &mut group.members[place];
-            self.quanta.remove(asks.quanta(member.current));
-            self.quanta.add(asks.quanta(now.current));
-            member.current = now.current;
-            return None;
+    /// Reads what a piece of work that has this seat asks for now and has. Returns its seat, and
+    /// whether that is another one: where it asks for something else.
+    pub fn read(&mut self, books: &Books, at: usize, seat: Seat) -> (Seat, bool) {
+        let (asks, current) = (Asks::of(books, at), books.requests[at].current);
+        let group = self.groups.get(seat.group as usize);
+        if group.is_some_and(|group| group.asks == asks) {
+            self.quanta.remove(asks.quanta(seat.current));
+            self.quanta.add(asks.quanta(current));
+            return (Seat { current, ..seat }, false);
         }
         let said = self.take_out(seat);
         let said = said.unwrap_or_else(|| books.requests[at].counted);
         let seat = Seat {
             group: self.group(asks),
+            current,
             ..seat
         };
         let group = &mut self.groups[seat.group as usize];
         let place = group.turns.partition_point(|turn| *turn < seat.turn);
         group.turns.insert(place, seat.turn);
-        group.members.insert(place, now);
+        group.members.insert(place, number(at));
         group.said.insert(place, said);
-        self.quanta.add(asks.quanta(now.current));
-        Some(seat)
+        self.quanta.add(asks.quanta(current));
+        (seat, true)
     }
 
     /// Everybody is here once, with what he asks for, has and was counted for, and the turns go by
@@ -217,9 +217,9 @@ impl Crowd {
             let group = &self.groups[seats[*at].group as usize];
             let place = group.turns.binary_search(&seats[*at].turn);
             let place = place.expect("a seat that is taken");
-            let (member, said) = (group.members[place], group.said.each().nth(place));
+            let (member, said) = (group.members[place] as usize, group.said.each().nth(place));
             let request = &books.requests[*at];
-            let known = (member.at(), member.current, said);
+            let known = (member, seats[*at].current, said);
             assert_eq!(known, (*at, request.current, Some(request.counted)));
             assert!(group.asks == Asks::of(books, *at), "what it asks for");
             quanta.add(group.asks.quanta(request.current));
@@ -248,4 +248,8 @@ impl Crowd {
         self.group_of.insert(asks, at);
         at
     }
+}
+
+fn number(at: usize) -> u32 {
+    u32::try_from(at).unwrap_or(u32::MAX)
 }

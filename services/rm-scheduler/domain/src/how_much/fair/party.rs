@@ -90,10 +90,10 @@ impl Party {
         }
     }
 
-    /// Takes up what a piece of its work asks for now; returns its seat, if that is another one.
-    pub fn renew(&mut self, books: &Books, at: usize, seat: Seat) -> Option<Seat> {
-        let seat = self.crowd.read(books, at, seat);
-        if seat.is_some() {
+    /// Takes up what a piece of its work asks for now; returns its seat.
+    pub fn renew(&mut self, books: &Books, at: usize, seat: Seat) -> Seat {
+        let (seat, is_another) = self.crowd.read(books, at, seat);
+        if is_another {
             self.past.clear();
         }
         seat
@@ -317,9 +317,8 @@ impl Party {
                 len: stretch.len,
                 counted: stretch.counted + outside,
             });
-            let members = &group.members;
-            group.said.renew(runs, |place, counted| {
-                books.requests.settle(members[place].at()).counted = counted;
+            group.say(runs, |at, counted| {
+                books.requests.settle(at).counted = counted;
             });
         }
     }
