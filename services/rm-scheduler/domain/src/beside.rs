@@ -1,8 +1,8 @@
 //! A second thread where there is so much to do that it pays.
 
-/// Below so many small things to do a second thread costs more than it saves: waking one up takes
-/// as long as some hundreds of them.
-const WORTH_A_THREAD: usize = 1_000;
+/// Below so many small things to do a second thread saves nothing: waking one up takes as long as
+/// some hundreds of them, and what one has at hand in its memory the other has to wait for.
+const WORTH_A_THREAD: usize = 8_000;
 
 /// Both answers; the second is worked out beside the first where there is much work.
 pub(crate) fn both<A, B: Send>(

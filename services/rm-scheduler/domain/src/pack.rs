@@ -22,7 +22,10 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
         return;
     }
     let in_turn = in_turn && fair.len() == turns.len();
-    if !hope::is_left(books, &fair, since, in_turn) {
+    let is_vain = !hope::is_left(books, &fair, since, in_turn);
+    // Tests see in every other round that it is, and in the others that nobody misses it.
+    let is_put_to_the_test = cfg!(test) && books.snapshot.round.is_multiple_of(2);
+    if is_vain && !is_put_to_the_test {
         return;
     }
     let first = lift(books, since);
@@ -44,7 +47,9 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
         .collect();
     let second = books.pending.len();
     place_in_order(books, &order);
-    if waiting(books, &fair) >= before {
+    let after = waiting(books, &fair);
+    debug_assert!(!is_vain || after >= before, "there was hope");
+    if after >= before {
         lift(books, second);
         for (request, machine) in first {
             let (order, size) = (books.requests[request].order, books.size(request));

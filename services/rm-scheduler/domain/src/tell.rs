@@ -18,6 +18,9 @@ use crate::{
     verdict::{self, Finding},
 };
 
+/// As many small things is it to tell of one piece of work.
+const TO_TELL: usize = 8;
+
 /// By shape.
 type Nearest = FxHashMap<usize, Option<Near>>;
 
@@ -74,7 +77,7 @@ impl Known {
             shares::renew(books, told, sums, &moved)
         };
         let tell_verdicts = || (changed_verdicts(books, findings, &moved), else_read());
-        let (news, (changed, read)) = both(moved.len(), tell_shares, tell_verdicts);
+        let (news, (changed, read)) = both(moved.len() * TO_TELL, tell_shares, tell_verdicts);
         (changed, Some(news), read)
     }
 
