@@ -46,7 +46,8 @@ impl Machine {
         }
     }
 
-    /// Brings the row in place to its station; what a round adds to it is there only if one wrote it.
+    /// Brings the row in place to its station; what a round adds to it is there only if one wrote
+    /// it.
     pub fn renew(&mut self, station: &Station, was_written: bool) {
         (self.pool, self.order) = (station.pool, station.order);
         (self.schedulable, self.coming_order) = (station.schedulable, station.coming.order);

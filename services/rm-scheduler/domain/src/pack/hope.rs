@@ -15,7 +15,7 @@ pub(super) fn is_left(books: &Books, fair: &[usize], since: usize, in_turn: bool
     let placed = &books.pending[since..];
     let is_fair = |at: usize| books.policy(at) == Some(Policy::FairShare);
     let coming = |at: &usize| books.requests[*at].coming > 0;
-    // What others got stays, and which gpus are meant for somebody is chosen anew with each attempt.
+    // What others got stays, and which gpus are meant for somebody is chosen anew each time.
     if !placed.iter().all(|it| it.live && is_fair(it.request))
         || placed.iter().any(|it| it.meant && !it.gpus.is_empty())
         || fair

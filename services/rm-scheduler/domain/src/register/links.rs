@@ -58,8 +58,8 @@ impl Register {
         stirred.shares.insert(at);
     }
 
-    /// Takes out what is gone by the news; off its nodes beside what is done `then`, which does not look at
-    /// nodes: most of the time goes into waiting for lists in memory.
+    /// Takes out what is gone by the news; off its nodes beside what is done `then`, which does not
+    /// look at nodes: most of the time goes into waiting for lists in memory.
     pub(super) fn remove_shares(
         &mut self,
         news: &[OfShare],

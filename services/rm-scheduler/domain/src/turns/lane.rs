@@ -13,7 +13,7 @@ pub(super) struct Lane {
 }
 
 impl Lane {
-    /// Costs nothing where nothing comes or goes; otherwise what lies between is moved in one piece.
+    /// Costs nothing where nothing comes or goes; else what lies between is moved in one piece.
     pub fn settle(&mut self, books: &Books) {
         if !self.gone.is_empty() {
             self.take_out();
