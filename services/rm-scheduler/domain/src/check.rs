@@ -4,6 +4,7 @@
 //! Each violation names the grant or vacate it concerns, so that the rest of a plan stands.
 
 mod apart;
+mod holdings;
 pub(crate) mod load;
 mod openings;
 mod queues;
@@ -20,8 +21,9 @@ use crate::{
     snapshot::{Allocation, BlockEffect, Class, Demand, Node, Policy, Snapshot},
 };
 
+pub use holdings::Holdings;
 pub use openings::Openings;
-use tally::Tally;
+use tally::{Tally, bytes_of, held_of};
 
 /// The part of a plan a violation concerns, by its place in the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -96,62 +98,80 @@ pub enum Fault {
     NeedlessPurge(AllocationId),
 }
 
+/// Reads all that is held; who checks one round after the other lets [`Holdings`] follow them.
+///
 /// # Errors
 /// Everything in the plan that the snapshot does not allow, in the order of the plan.
 pub fn check(snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
-    let mut violations = Vec::new();
-    let mut told = BTreeSet::new();
-    for (at, vacate) in plan.vacates.iter().enumerate() {
-        if let Err(fault) = check_vacate(snapshot, vacate, &mut told) {
-            violations.push(Violation {
-                part: Part::Vacate(at),
-                fault,
-            });
-        }
-    }
-    let mut tally = Tally::of(snapshot, &told);
-    for (at, grant) in plan.grants.iter().enumerate() {
-        let allowed = check_grant(snapshot, grant).and_then(|()| tally.add(snapshot, grant));
-        if let Err(fault) = allowed {
-            violations.push(Violation {
-                part: Part::Grant(at),
-                fault,
-            });
-        }
-    }
-    if violations.is_empty() {
-        Ok(())
-    } else {
-        Err(violations)
-    }
+    Holdings::of(snapshot).check(snapshot, plan)
 }
 
-/// The plan without what violates, and what was wrong with it. Verdicts and shares stay as they
-/// were said; the next round says them anew.
+/// The same as [`Holdings::prune`], of all that is held.
 pub fn prune(snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
-    let mut plan = plan;
-    let mut refused = Vec::new();
-    // Dropping a vacate can make a grant one too many, so it is looked at again; each look drops at
-    // least one part.
-    while let Err(violations) = check(snapshot, &plan) {
-        let parts: BTreeSet<Part> = violations.iter().map(|violation| violation.part).collect();
-        let mut at = 0;
-        plan.grants.retain(|_| {
-            at += 1;
-            !parts.contains(&Part::Grant(at - 1))
-        });
-        at = 0;
-        plan.vacates.retain(|_| {
-            at += 1;
-            !parts.contains(&Part::Vacate(at - 1))
-        });
-        refused.extend(violations);
+    Holdings::of(snapshot).prune(snapshot, plan)
+}
+
+impl Holdings {
+    /// These holdings have to be those of the snapshot.
+    ///
+    /// # Errors
+    /// Everything in the plan that the snapshot does not allow, in the order of the plan.
+    pub fn check(&self, snapshot: &Snapshot, plan: &Plan) -> Result<(), Vec<Violation>> {
+        let mut violations = Vec::new();
+        let mut told = BTreeSet::new();
+        for (at, vacate) in plan.vacates.iter().enumerate() {
+            if let Err(fault) = check_vacate((snapshot, self), vacate, &mut told) {
+                violations.push(Violation {
+                    part: Part::Vacate(at),
+                    fault,
+                });
+            }
+        }
+        let mut tally = Tally::of(self, &told);
+        for (at, grant) in plan.grants.iter().enumerate() {
+            let allowed = check_grant((snapshot, self), grant);
+            let added = allowed.and_then(|named| tally.add(snapshot, grant, named));
+            if let Err(fault) = added {
+                violations.push(Violation {
+                    part: Part::Grant(at),
+                    fault,
+                });
+            }
+        }
+        if violations.is_empty() {
+            Ok(())
+        } else {
+            Err(violations)
+        }
     }
-    (plan, refused)
+
+    /// The plan without what violates, and what was wrong with it. Verdicts and shares stay as they
+    /// were said; the next round says them anew.
+    pub fn prune(&self, snapshot: &Snapshot, plan: Plan) -> (Plan, Vec<Violation>) {
+        let mut plan = plan;
+        let mut refused = Vec::new();
+        // Dropping a vacate can make a grant one too many, so it is looked at again; each look
+        // drops at least one part.
+        while let Err(violations) = self.check(snapshot, &plan) {
+            let parts: BTreeSet<Part> = violations.iter().map(|violation| violation.part).collect();
+            let mut at = 0;
+            plan.grants.retain(|_| {
+                at += 1;
+                !parts.contains(&Part::Grant(at - 1))
+            });
+            at = 0;
+            plan.vacates.retain(|_| {
+                at += 1;
+                !parts.contains(&Part::Vacate(at - 1))
+            });
+            refused.extend(violations);
+        }
+        (plan, refused)
+    }
 }
 
 fn check_vacate<'a>(
-    snapshot: &Snapshot,
+    (snapshot, holdings): (&Snapshot, &Holdings),
     vacate: &'a Vacate,
     told: &mut BTreeSet<&'a AllocationId>,
 ) -> Result<(), Fault> {
@@ -182,7 +202,10 @@ fn check_vacate<'a>(
         VacateReason::Misplaced => {
             demand.is_some_and(|demand| is_misplaced(snapshot, demand, allocation))
         }
-        VacateReason::OwnLimit => demand.is_some_and(|demand| may_shrink(snapshot, demand)),
+        VacateReason::OwnLimit => demand.is_some_and(|demand| {
+            let has = holdings.staying(&allocation.work);
+            may_shrink(demand, has)
+        }),
         VacateReason::Blocked => block.is_some_and(|b| b.effect == BlockEffect::Evacuate),
         VacateReason::NodeLost => lost,
         VacateReason::NodeOffline => node.is_some_and(|node| node.offline) && !allocation.fixed,
@@ -197,18 +220,9 @@ fn check_vacate<'a>(
 
 /// Work loses processes on its own account when its limit is below what it has, when it starts
 /// anew, or when it is over.
-fn may_shrink(snapshot: &Snapshot, demand: &Demand) -> bool {
+fn may_shrink(demand: &Demand, has: u64) -> bool {
     let starting = !demand.runnable || demand.task_ms.unwrap_or(0) == 0;
-    let limited = || {
-        let mine = |(_, allocation): &(&AllocationId, &Allocation)| {
-            let of_work = snapshot.demand.get(&allocation.work);
-            let stays = !allocation.leaving && !allocation.purged;
-            stays && of_work.is_some_and(|other| std::ptr::eq(other, demand))
-        };
-        let has = snapshot.allocations.iter().filter(mine).count() as u64;
-        has > demand.max_processes
-    };
-    demand.kind != WorkKind::Job || starting || limited()
+    demand.kind != WorkKind::Job || starting || has > demand.max_processes
 }
 
 ///
@@ -287,16 +301,11 @@ fn takes_back_named(class: Option<&Class>) -> bool {
     class.is_some_and(|class| class.policy == Policy::FairShare)
 }
 
-fn check_grant(snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
-    check_grant_of(snapshot, grant, |class| may_use(snapshot, grant, class))
-}
-
-/// With what is known of who may use a class.
-fn check_grant_of(
-    snapshot: &Snapshot,
+/// Returns the work and the node it names.
+fn check_grant<'a>(
+    (snapshot, holdings): (&'a Snapshot, &Holdings),
     grant: &Grant,
-    may_use: impl Fn(&Class) -> bool,
-) -> Result<(), Fault> {
+) -> Result<(&'a Demand, &'a Node), Fault> {
     let Some(demand) = snapshot.demand.get(&grant.work) else {
         return Err(Fault::UnknownWork(grant.work.clone()));
     };
@@ -318,12 +327,14 @@ fn check_grant_of(
         return Err(Fault::Avoided(grant.node.clone()));
     }
     if let Some(queued) = demand.queued.as_deref() {
-        return queues::check_grant(snapshot, grant, (demand, queued), node);
+        queues::check_grant(snapshot, grant, (demand, queued), node)?;
+        return Ok((demand, node));
     }
     let class = snapshot
         .classes
         .get(&grant.class)
-        .filter(|class| class_suits(snapshot, demand, &grant.class, class) && may_use(class))
+        .filter(|class| class_suits(snapshot, demand, &grant.class, class))
+        .filter(|class| may_use(holdings, grant, class))
         .ok_or_else(|| Fault::WrongClass(grant.class.clone()))?;
     if grant.fixed == (class.policy == Policy::FairShare) {
         return Err(Fault::Misdescribed(grant.work.clone()));
@@ -332,17 +343,15 @@ fn check_grant_of(
         let (class, node) = (grant.class.clone(), grant.node.clone());
         return Err(Fault::OutsidePools { class, node });
     }
-    check_size(snapshot, grant, (demand, class), node)
+    check_size(snapshot, grant, (demand, class), node)?;
+    Ok((demand, node))
 }
 
 /// The allow list is not asked again of work that holds room.
-fn may_use(snapshot: &Snapshot, grant: &Grant, class: &Class) -> bool {
+fn may_use(holdings: &Holdings, grant: &Grant, class: &Class) -> bool {
     class.users.is_empty()
         || class.users.contains(grant.user.as_str())
-        || snapshot
-            .allocations
-            .values()
-            .any(|allocation| allocation.work == grant.work)
+        || holdings.knows(&grant.work)
 }
 
 /// fair-share work may go below its home, other work not.

@@ -8,6 +8,7 @@ use hayward_vocabulary::WorkId;
 
 use crate::{
     FairShare, News, Plan, Planner, Rounds, Snapshot, Verdict,
+    check::Holdings,
     fleets::{Draw, fleet, happen},
     plan::Shares,
     world::{World, node_name},
@@ -78,6 +79,7 @@ fn every_plan_is_what_it_was() {
 struct Told {
     rounds: Rounds,
     silent: Rounds,
+    holdings: Holdings,
     before: Option<Snapshot>,
     verdicts: BTreeMap<WorkId, Verdict>,
     shares: Shares,
@@ -88,6 +90,7 @@ impl Told {
         Self {
             rounds: Rounds::default(),
             silent: Rounds::silent(),
+            holdings: Holdings::default(),
             before: None,
             verdicts: BTreeMap::new(),
             shares: Shares::default(),
@@ -100,6 +103,8 @@ impl Told {
         let news = self.before.as_ref();
         let news = news.map_or_else(News::everything, |before| News::between(before, now));
         self.before = Some(now.clone());
+        self.holdings.follow(now, &news);
+        self.holdings.assert_same(&Holdings::of(now));
         let mut unsaid = self.silent.decide(now, &news).plan;
         let decided = self.rounds.decide(now, &news);
         unsaid.verdicts.clone_from(&decided.plan.verdicts);

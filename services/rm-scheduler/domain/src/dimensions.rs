@@ -148,3 +148,17 @@ fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
     let name = "licence".to_owned();
     assert_eq!(verdict.unblock, Some(Unblock::OfferResource { name }));
 }
+
+/// What it lacks is nobody's fault, and no reason to leave the rest of it empty.
+#[test]
+fn d6_a_node_that_lost_its_gpus_takes_work_that_needs_none() {
+    let mut world = World::eager().nodes(&[4]);
+    world.node("n00").capacity.gpu_milli = 1_000;
+    world.job("learns", "a", 1).size.gpu_milli = 1_000;
+    world.step();
+    world.node("n00").capacity.gpu_milli = 0;
+    world.service("plain", "b", 1);
+    let plan = world.plan();
+    assert_eq!(share(&plan, "plain").current, 1);
+    assert_eq!(check(&world.snapshot, &plan), Ok(()));
+}

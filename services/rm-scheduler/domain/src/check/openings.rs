@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Size, WorkId, WorkKind};
 
-use super::{Fault, check_grant_of, load::Load, quantum_of, tally::Tally};
+use super::{Fault, check_grant, holdings::Holdings, load::Load, quantum_of, tally::Tally};
 use crate::{
     plan::Grant,
     snapshot::{Demand, Node, Policy, Snapshot},
@@ -41,6 +41,7 @@ struct Shape<'a> {
 
 pub struct Openings<'a> {
     snapshot: &'a Snapshot,
+    holdings: &'a Holdings,
     tally: Tally<'a>,
     /// Nodes that may be offered, in order of name.
     candidates: Vec<(&'a NodeName, &'a Node)>,
@@ -51,15 +52,18 @@ pub struct Openings<'a> {
 }
 
 impl<'a> Openings<'a> {
-    /// Of the nodes that `suits` says may be offered.
-    pub fn of(snapshot: &'a Snapshot, suits: impl Fn(&NodeName) -> bool) -> Self {
+    /// Of the nodes that `suits` says may be offered. The holdings are those of the snapshot.
+    pub fn of(
+        snapshot: &'a Snapshot,
+        holdings: &'a Holdings,
+        suits: impl Fn(&NodeName) -> bool,
+    ) -> Self {
         let all = snapshot.allocations.values();
         // What leaves somewhere: what it leaves behind is decided on when it is gone.
         let leaving = all.filter(|it| it.leaving || it.purged);
         let leaving: BTreeSet<&NodeName> = leaving.map(|it| &it.node).collect();
-        let tally = Tally::of(snapshot, &BTreeSet::new());
         let has_room =
-            |(name, node): &(&NodeName, &Node)| room_on(snapshot, &tally, name, node) > 0;
+            |(name, node): &(&NodeName, &Node)| room_on(snapshot, holdings.on(name), node) > 0;
         let candidates = snapshot.nodes.iter();
         let candidates = candidates
             .filter(|(_, node)| node.is_schedulable())
@@ -69,7 +73,8 @@ impl<'a> Openings<'a> {
         Self {
             snapshot,
             candidates,
-            tally,
+            holdings,
+            tally: Tally::of(holdings, &BTreeSet::new()),
             promised: promised(snapshot),
             fit_nowhere: BTreeSet::new(),
             steps: 0,
@@ -154,15 +159,12 @@ impl<'a> Openings<'a> {
     }
 
     fn allows(&self, grant: &Grant) -> Result<(), Fault> {
-        check_grant_of(self.snapshot, grant, |class| {
-            let listed = class.users.is_empty() || class.users.contains(grant.user.as_str());
-            listed || self.tally.knows(&grant.work)
-        })?;
-        self.tally.would_take(self.snapshot, grant)
+        let named = check_grant((self.snapshot, self.holdings), grant)?;
+        self.tally.would_take(self.snapshot, grant, named)
     }
 
     fn place<'b>(&'b self, name: &'b NodeName, node: &'b Node) -> Place<'b> {
-        let load = self.tally.on(name);
+        let load = self.holdings.on(name);
         let mut free = node.capacity.clone();
         if let Some(load) = load {
             free.take(&load.size);
@@ -170,7 +172,7 @@ impl<'a> Openings<'a> {
         Place {
             name,
             node,
-            room: room_on(self.snapshot, &self.tally, name, node),
+            room: room_on(self.snapshot, load, node),
             free,
             load,
         }
@@ -240,9 +242,9 @@ fn suits(demand: &Demand, name: &NodeName) -> bool {
 }
 
 /// In quanta.
-fn room_on(snapshot: &Snapshot, tally: &Tally<'_>, name: &NodeName, node: &Node) -> u64 {
+fn room_on(snapshot: &Snapshot, load: Option<&Load>, node: &Node) -> u64 {
     let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
-    has.saturating_sub(tally.on(name).map_or(0, |load| load.order))
+    has.saturating_sub(load.map_or(0, |load| load.order))
 }
 
 fn promised(snapshot: &Snapshot) -> BTreeMap<&NodeName, BTreeSet<&WorkId>> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use hayward_vocabulary::{Size, UserName, WorkKind};
 
-use super::{Fault, quantum_of};
+use super::{Fault, load::is_exact, quantum_of};
 use crate::{
     plan::Grant,
     snapshot::{
@@ -51,12 +51,39 @@ pub fn check_grant(
     Err(Fault::WrongSize { granted, needed })
 }
 
-#[derive(Default)]
-pub struct Held<'a> {
-    /// What leaves is in here. By tree, then by path.
-    queues: BTreeMap<(&'a str, String), Size>,
-    users: BTreeMap<(&'a str, String, &'a UserName), Size>,
-    groups: BTreeMap<(&'a str, String, &'a str), Size>,
+/// Whose room in queues is taken up.
+#[derive(Clone, Copy)]
+pub struct Charged<'a> {
+    pub tree: &'a str,
+    /// Of the leaf.
+    pub path: &'a str,
+    pub user: &'a UserName,
+    pub group: Option<&'a str>,
+}
+
+/// What is held in queues. What leaves is in here.
+#[derive(Debug, Default)]
+pub struct Held(BTreeMap<Account, Sum>);
+
+/// A queue by tree and path, or what one of its users or groups has there.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Account {
+    tree: String,
+    path: String,
+    whose: Whose,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Whose {
+    All,
+    User(UserName),
+    Group(String),
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sum {
+    size: Size,
+    things: usize,
 }
 
 /// `root`, `root.a`, `root.a.b`
@@ -65,54 +92,105 @@ fn paths(path: &str) -> impl Iterator<Item = &str> {
     dots.chain([path.len()]).map(|end| &path[..end])
 }
 
-impl<'a> Held<'a> {
-    pub fn add(
-        &mut self,
-        (tree, path): (&'a str, &str),
-        (user, group): (&'a UserName, Option<&'a str>),
-        size: &Size,
-    ) {
-        for part in paths(path) {
-            let queue = self.queues.entry((tree, part.to_owned())).or_default();
-            queue.add(size);
-            let mine = self.users.entry((tree, part.to_owned(), user)).or_default();
-            mine.add(size);
-            if let Some(group) = group {
-                let ours = (tree, part.to_owned(), group);
-                self.groups.entry(ours).or_default().add(size);
-            }
+impl Charged<'_> {
+    fn accounts(self) -> impl Iterator<Item = Account> {
+        let user = Whose::User(self.user.clone());
+        let group = self.group.map(|group| Whose::Group(group.to_owned()));
+        let all: Vec<Whose> = [Some(Whose::All), Some(user), group]
+            .into_iter()
+            .flatten()
+            .collect();
+        paths(self.path).flat_map(move |path| {
+            let of = |whose: &Whose| Account {
+                tree: self.tree.to_owned(),
+                path: path.to_owned(),
+                whose: whose.clone(),
+            };
+            all.iter().map(of).collect::<Vec<_>>()
+        })
+    }
+}
+
+impl Held {
+    pub fn add(&mut self, whose: Charged<'_>, size: &Size) {
+        for account in whose.accounts() {
+            let sum = self.0.entry(account).or_default();
+            sum.size.add(size);
+            sum.things += 1;
         }
     }
 
-    /// What the queues say of one more.
-    pub fn allow(&self, queues: &Queues, tree: &str, grant: &Grant) -> Result<(), Fault> {
-        let nothing = Size::default();
+    /// Takes out what was added; false where a sum had run over.
+    pub fn take(&mut self, whose: Charged<'_>, size: &Size) -> bool {
+        let mut exact = true;
+        for account in whose.accounts() {
+            let Some(sum) = self.0.get_mut(&account) else {
+                continue;
+            };
+            exact &= is_exact(&sum.size);
+            sum.size.take(size);
+            sum.things -= 1;
+            if sum.things == 0 {
+                self.0.remove(&account);
+            }
+        }
+        exact
+    }
+
+    /// What the queues say of one more, where this is held and `planned` is about to be.
+    pub fn allow(
+        &self,
+        planned: &Self,
+        (queues, tree): (&Queues, &str),
+        grant: &Grant,
+    ) -> Result<(), Fault> {
+        let held = |part: &str, whose: Whose| {
+            let account = Account {
+                tree: tree.to_owned(),
+                path: part.to_owned(),
+                whose,
+            };
+            let mut held = Size::default();
+            let sums = [&self.0, &planned.0].map(|all| all.get(&account));
+            for sum in sums.into_iter().flatten() {
+                held.add(&sum.size);
+            }
+            held
+        };
         for part in paths(&grant.class) {
-            let key = (tree, part.to_owned());
-            let held = self.queues.get(&key).unwrap_or(&nothing);
             // Of a queue that was made, who came last decides what it may have.
             let Some(queue) = find(&queues.root, part) else {
                 break;
             };
             // The root has what its nodes have.
             if part != "root" {
-                within(&queue.max, held, grant, part)?;
+                within(&queue.max, &held(part, Whose::All), grant, part)?;
             }
             if let Some(limit) = limit_of(queue, grant.user.as_str()) {
-                let key = (tree, part.to_owned(), &grant.user);
-                let held = self.users.get(&key).unwrap_or(&nothing);
-                within(&limit.max, held, grant, part)?;
+                let held = held(part, Whose::User(grant.user.clone()));
+                within(&limit.max, &held, grant, part)?;
             }
             // Of the group that was chosen, whoever is in it (7.4).
             let group = grant.group.as_deref();
             let named = |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
             if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(named)) {
-                let key = (tree, part.to_owned(), group);
-                let held = self.groups.get(&key).unwrap_or(&nothing);
-                within(&limit.max, held, grant, part)?;
+                let held = held(part, Whose::Group(group.to_owned()));
+                within(&limit.max, &held, grant, part)?;
             }
         }
         Ok(())
+    }
+
+    /// But for parts of which nothing is left.
+    #[cfg(test)]
+    pub fn assert_same(&self, other: &Self) {
+        let normal = |(account, sum): (&Account, &Sum)| {
+            let mut size = sum.size.clone();
+            size.extras.retain(|_, amount| *amount > 0);
+            (account.clone(), size, sum.things)
+        };
+        let [mine, its] = [self, other].map(|held| held.0.iter().map(normal));
+        assert!(mine.eq(its), "{self:?} is not {other:?}");
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
-use hayward_vocabulary::{AllocationId, NodeName};
+use hayward_vocabulary::{AllocationId, NodeName, Size};
 
 use super::Sequence;
 use crate::check::{load::Load, quantum_of, tally::held_of};
@@ -18,16 +18,19 @@ pub const BLOCKED: Rule = Rule {
     title: "nothing new lands on a blocked node",
 };
 
+/// Granted since its node has what it has, with what it takes there.
+type Late<'a> = (&'a AllocationId, Size, &'a [u64]);
+
 /// I2. A node that shrank below what stands on it is over-full and nobody's fault, as long as
-/// nothing was granted there since.
+/// nothing was granted there since of what there is too little.
 pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
-    let mut loads: BTreeMap<&NodeName, (Load, Option<&AllocationId>)> = BTreeMap::new();
+    let mut loads: BTreeMap<&NodeName, (Load, Vec<Late>)> = BTreeMap::new();
     for (id, allocation) in &snapshot.allocations {
         let (load, late) = loads.entry(&allocation.node).or_default();
         let size = held_of(snapshot, allocation);
         load.add(allocation.order, &size, &allocation.gpus);
         if sequence.after_size(id, &allocation.node) {
-            *late = Some(id);
+            late.push((id, size, &allocation.gpus));
         }
     }
     let mut inquiry = Inquiry::into(OVER_COMMIT);
@@ -37,10 +40,10 @@ pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
             continue;
         };
         let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
-        let full = load.order <= has
-            && load.size.fits(&node.capacity)
-            && load.gpus_suffice(&node.capacity);
-        let fault = late.filter(|_| !full).map(|late| {
+        let over = |(_, size, gpus): &&Late| {
+            load.order > has || !load.suffices(&node.capacity, (size, gpus))
+        };
+        let fault = late.iter().rfind(over).map(|(late, ..)| {
             let detail = format!(
                 "{} of {has} quanta are given out, or another resource twice; {late} was granted \
                  since the node has what it has",

@@ -114,6 +114,30 @@ fn i2_a_node_that_shrank_is_nobodys_fault_until_something_is_granted_there() {
 }
 
 #[test]
+fn i2_what_a_node_lost_is_not_given_out_by_what_takes_none_of_it() {
+    let mut world = fleet(&[("alc_1", 2)]);
+    let first = alc("alc_1");
+    let taken = world.snapshot.allocations.get_mut(&first).unwrap();
+    (taken.size.gpu_milli, taken.gpus) = (1_000, vec![0]);
+    world.node("n00").capacity.gpu_milli = 1_000;
+    let mut sequence = in_order(&world.snapshot);
+    let before = world.node("n00").clone();
+    world.node("n00").capacity.gpu_milli = 0;
+    sequence.node(&node_name("n00"), Some(&before), world.node("n00"));
+    let late = held("job_1", "n00", 1);
+    world.snapshot.allocations.insert(alc("alc_2"), late);
+    sequence.allocation(&alc("alc_2"), true);
+    assert!(no_over_commit(&world.snapshot, &sequence).holds());
+
+    let mut late = held("job_1", "n00", 1);
+    (late.size.gpu_milli, late.gpus) = (500, vec![0]);
+    world.snapshot.allocations.insert(alc("alc_3"), late);
+    sequence.allocation(&alc("alc_3"), true);
+    let found = no_over_commit(&world.snapshot, &sequence);
+    assert_eq!(blamed(&found), Some("n00"));
+}
+
+#[test]
 fn i16_what_lands_on_a_blocked_node() {
     let mut world = fleet(&[("alc_1", 1)]);
     let mut sequence = in_order(&world.snapshot);
@@ -389,7 +413,8 @@ fn i21_room_that_is_promised_or_being_made_is_not_free() {
     let mut world = fleet(&[]);
     let job = work_id("job_1");
     let opening = |world: &World| {
-        let mut openings = crate::check::Openings::of(&world.snapshot, |_| true);
+        let holdings = crate::check::Holdings::of(&world.snapshot);
+        let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
         openings.find(&job, "fair")
     };
     assert_eq!(opening(&world), Some(node_name("n00")));
@@ -490,7 +515,8 @@ fn i21_what_fits_nowhere_ends_in_time_on_a_large_fleet() {
         world.job(&id, "ann", 5);
         world.of(&id).size = size(at);
     }
-    let mut openings = crate::check::Openings::of(&world.snapshot, |_| true);
+    let holdings = crate::check::Holdings::of(&world.snapshot);
+    let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
     let mut tried = 0;
     while !openings.is_tired() {
         let id = work_id(&format!("job_{tried:02}"));

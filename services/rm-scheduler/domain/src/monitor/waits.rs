@@ -7,7 +7,7 @@ use hayward_vocabulary::invariant::{Evidence, Finding, Inquiry, Rule};
 use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 
 use super::{Memory, Sequence};
-use crate::check::Openings;
+use crate::check::{Holdings, Openings};
 use crate::news::News;
 use crate::plan::{Reason, Verdict};
 use crate::snapshot::Snapshot;
@@ -154,7 +154,9 @@ pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
         .filter(|(work, verdict)| wants_room(verdict) && asked.is_fresh(work, &held))
         .collect();
     let as_planned = |node: &NodeName| asked.sequence.as_planned(node);
-    let mut openings = Openings::of(asked.snapshot, |node| as_planned(node).is_some());
+    let holdings = Holdings::of(asked.snapshot);
+    let suits = |node: &NodeName| as_planned(node).is_some();
+    let mut openings = Openings::of(asked.snapshot, &holdings, suits);
     let mut inquiry = Inquiry::into(CONSERVING);
     let mut suspects = std::mem::take(&mut memory.overlooked);
     suspects.retain(|(work, node), suspicion| {

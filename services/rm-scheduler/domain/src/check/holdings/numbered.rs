@@ -1,0 +1,74 @@
+//! Rows by key, and by number: whatever points to a row keeps its number, which is small, and finds
+//! it at once.
+
+use std::hash::Hash;
+
+use rustc_hash::FxHashMap;
+
+#[derive(Debug)]
+pub(super) struct Numbered<K, V> {
+    numbers: FxHashMap<K, u32>,
+    /// A row that is gone has no key.
+    rows: Vec<(Option<K>, V)>,
+    free: Vec<u32>,
+}
+
+impl<K, V> Default for Numbered<K, V> {
+    fn default() -> Self {
+        Self {
+            numbers: FxHashMap::default(),
+            rows: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+}
+
+impl<K: Hash + Eq + Clone, V: Default> Numbered<K, V> {
+    /// The number of this row, which is there from now on.
+    pub fn number(&mut self, key: &K) -> u32 {
+        if let Some(number) = self.numbers.get(key) {
+            return *number;
+        }
+        let row = (Some(key.clone()), V::default());
+        let number = if let Some(number) = self.free.pop() {
+            self.rows[number as usize] = row;
+            number
+        } else {
+            self.rows.push(row);
+            u32::try_from(self.rows.len() - 1).expect("fewer rows than there are numbers")
+        };
+        self.numbers.insert(key.clone(), number);
+        number
+    }
+
+    pub fn get(&self, key: &K) -> Option<&V> {
+        Some(&self.rows[*self.numbers.get(key)? as usize].1)
+    }
+
+    pub fn key(&self, number: u32) -> Option<&K> {
+        self.rows[number as usize].0.as_ref()
+    }
+
+    pub fn at(&self, number: u32) -> &V {
+        &self.rows[number as usize].1
+    }
+
+    pub fn at_mut(&mut self, number: u32) -> &mut V {
+        &mut self.rows[number as usize].1
+    }
+
+    /// Its number will be another's.
+    pub fn remove(&mut self, number: u32) {
+        let (key, _) = std::mem::take(&mut self.rows[number as usize]);
+        if let Some(key) = key {
+            self.numbers.remove(&key);
+            self.free.push(number);
+        }
+    }
+
+    #[cfg(test)]
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        let rows = self.rows.iter();
+        rows.filter_map(|(key, row)| Some((key.as_ref()?, row)))
+    }
+}

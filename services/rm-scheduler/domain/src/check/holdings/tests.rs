@@ -1,0 +1,126 @@
+use hayward_vocabulary::{AllocationId, Apart, Size, Timestamp, WorkKind};
+
+use super::*;
+use crate::{
+    fleets::Draw,
+    snapshot::{Demand, Policy, queues::Queues},
+    world::{GIB, World, node_name, work_id},
+};
+
+const NODES: [&str; 3] = ["n00", "n01", "m0"];
+const WORK: [&str; 4] = ["w0", "w1", "w2", "w3"];
+const CLASSES: [&str; 4] = ["fair", "kept", "whole", "root.a.b"];
+
+/// Pools with and without queues, and classes of each policy.
+fn world() -> World {
+    let mut world = World::eager().nodes(&[8, 8]);
+    world
+        .snapshot
+        .pools
+        .insert("other".into(), crate::snapshot::Pool::default());
+    world.class("kept", (Policy::FixedShare, 10, 100), "default");
+    world.class("whole", (Policy::Reserve, 10, 100), "default");
+    world
+}
+
+fn held(draw: &mut Draw) -> Allocation {
+    let amounts = [GIB, GIB, 2 * GIB, u64::MAX - 5];
+    let runs_over = draw.one_in(20);
+    let mut size = Size::memory(draw.pick(&amounts[..3 + usize::from(runs_over)]));
+    size.gpu_milli = draw.pick(&[0, 0, 500]);
+    if draw.one_in(3) {
+        size.extras.insert("ssd".into(), draw.below(3));
+    }
+    Allocation {
+        work: work_id(draw.pick(&WORK)),
+        kind: WorkKind::Job,
+        user: draw.pick(&["a", "b"]).parse().unwrap(),
+        class: draw.pick(&CLASSES).to_owned(),
+        node: node_name(draw.pick(&NODES)),
+        order: 1 + draw.below(3),
+        gpus: Vec::from(&[draw.below(2)][..usize::from(size.gpu_milli > 0)]),
+        size,
+        fixed: draw.one_in(2),
+        granted_at: Timestamp::from_unix_ms(0),
+        running: true,
+        started_at: None,
+        running_since: None,
+        investment_ms: None,
+        item_ms: None,
+        group: draw.one_in(3).then(|| "team".to_owned()),
+        leaving: draw.one_in(4),
+        purged: draw.one_in(9),
+    }
+}
+
+fn asks(draw: &mut Draw, demand: &Demand) -> Demand {
+    let group = draw.pick(&WORK);
+    Demand {
+        apart: draw.one_in(2).then(|| Apart {
+            group: work_id(group),
+            by_label: None,
+        }),
+        ..demand.clone()
+    }
+}
+
+fn happens(world: &mut World, draw: &mut Draw, demand: &Demand) {
+    let snapshot = &mut world.snapshot;
+    for _ in 0..=draw.below(3) {
+        let id: AllocationId = format!("alc_{}", draw.below(9)).parse().unwrap();
+        if draw.one_in(3) {
+            snapshot.allocations.remove(&id);
+        } else {
+            snapshot.allocations.insert(id, held(draw));
+        }
+    }
+    let work = work_id(draw.pick(&WORK));
+    if draw.one_in(3) {
+        snapshot.demand.remove(&work);
+    } else {
+        snapshot.demand.insert(work, asks(draw, demand));
+    }
+    let node = node_name(draw.pick(&NODES));
+    match draw.below(12) {
+        0 => drop(snapshot.nodes.remove(&node)),
+        1 | 2 => {
+            let pool = draw.pick(&["default", "other", "nowhere"]);
+            world.node_in(pool, node.as_str(), 8);
+        }
+        3 => snapshot.quantum.0.memory_bytes = draw.pick(&[GIB, 2 * GIB]),
+        4 => {
+            let queues = [("other".to_owned(), Queues::default())];
+            snapshot.queues = queues.into_iter().filter(|_| draw.one_in(2)).collect();
+        }
+        5 => {
+            let policy = draw.pick(&[Policy::FairShare, Policy::Reserve]);
+            world.class("whole", (policy, 10, 100), "default");
+        }
+        _ => {}
+    }
+}
+
+#[test]
+fn what_follows_the_news_is_what_reads_everything() {
+    for seed in 0..400 {
+        let mut draw = Draw::new(seed + 31_000);
+        let mut world = world();
+        let demand = world.job("w0", "a", 1).clone();
+        if draw.one_in(2) {
+            let queues = ("other".to_owned(), Queues::default());
+            world.snapshot.queues = BTreeMap::from([queues]);
+        }
+        let mut holdings = Holdings::default();
+        let mut news = News::everything();
+        for _ in 0..30 {
+            holdings.follow(&world.snapshot, &news);
+            holdings.assert_same(&Holdings::of(&world.snapshot));
+            // Whoever names something again changes nothing.
+            holdings.follow(&world.snapshot, &news);
+            holdings.assert_same(&Holdings::of(&world.snapshot));
+            let before = world.snapshot.clone();
+            happens(&mut world, &mut draw, &demand);
+            news = News::between(&before, &world.snapshot);
+        }
+    }
+}
