@@ -24,7 +24,7 @@ use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_capacity::Rounds;
-use hayward_rm_scheduler_domain::{Verdict, budget::Hour, monitor, snapshot};
+use hayward_rm_scheduler_domain::{Verdict, budget::Hour, check::Holdings, monitor, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::{lengthy, metrics::Reading};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
@@ -146,6 +146,8 @@ pub struct Ledger {
     /// What the next round plans from.
     pub(crate) snapshot: Tracked,
     pub(crate) rounds: Rounds,
+    /// What is held, as the check sees it.
+    pub(crate) holdings: Holdings,
     /// Those outside.
     pub(crate) planners: Planners,
     /// The next round says everything, and not just what changed.
@@ -355,6 +357,7 @@ impl hayward_publication::Ledger for Ledger {
             accounts_wait: false,
             snapshot: Tracked::new(translate::empty_snapshot()),
             rounds: Rounds::default(),
+            holdings: Holdings::default(),
             planners: Planners::default(),
             says_all: true,
             unsaid: BTreeMap::new(),

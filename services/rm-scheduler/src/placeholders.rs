@@ -13,7 +13,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_rm_scheduler_domain::plan::Grant;
 use hayward_rm_scheduler_domain::snapshot::GPU_MILLI;
-use hayward_rm_scheduler_domain::{Plan, prune, snapshot};
+use hayward_rm_scheduler_domain::{Plan, snapshot};
 use hayward_vocabulary::{AllocationId, NodeName, Quantum, Size, WorkId};
 
 use crate::ledger::{Held, Ledger};
@@ -219,12 +219,15 @@ impl Ledger {
         }
     }
 
-    fn pruned(&self, grants: Vec<Grant>) -> Vec<Grant> {
+    fn pruned(&mut self, grants: Vec<Grant>) -> Vec<Grant> {
         let plan = Plan {
             grants,
             ..Plan::default()
         };
-        prune(&self.snapshot, plan).0.grants
+        // Named again to the next round, which changes nothing.
+        let news = self.snapshot.awaits_planning();
+        self.holdings.follow(&self.snapshot, news);
+        self.holdings.prune(&self.snapshot, plan).0.grants
     }
 
     /// What is free on each node that takes work, when these grants are carried out.

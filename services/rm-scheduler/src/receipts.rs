@@ -12,7 +12,7 @@ use hayward_rm_scheduler_api::{AllocationEntry, AllocationState, VERDICTS, Verdi
 use hayward_rm_scheduler_domain::plan;
 use hayward_vocabulary::{NodeName, Outcome, Receipt, WorkId};
 
-use crate::ledger::Ledger;
+use crate::ledger::{Held, Ledger};
 use crate::measured::GaveWay;
 use crate::store::Rows;
 use crate::store::receipts::KEPT;
@@ -134,9 +134,8 @@ impl Ledger {
         if self.receipts.open.is_empty() {
             return;
         }
-        let emptying = self.emptying();
         let lapsed = self.receipts.open.iter().filter_map(|(number, receipt)| {
-            let outcome = self.lapse(receipt, &emptying, moment)?;
+            let outcome = self.lapse(receipt, moment)?;
             let receipt = Receipt {
                 outcome,
                 ..receipt.clone()
@@ -147,23 +146,19 @@ impl Ledger {
         self.note(lapsed, batch);
     }
 
-    /// Nodes on which something leaves: a whole node is made room for share by share.
-    fn emptying(&self) -> BTreeSet<NodeName> {
-        let held = self.snapshot.allocations.values();
-        let leaving = held.filter(|allocation| allocation.leaving);
-        leaving.map(|allocation| allocation.node.clone()).collect()
+    /// Something leaves there: a whole node is made room for share by share.
+    fn is_emptying(&self, node: &NodeName) -> bool {
+        let seen = |held: &Held| self.snapshot.allocations.get(&held.entry.id);
+        self.held_on(node)
+            .filter_map(seen)
+            .any(|allocation| allocation.leaving)
     }
 
     fn is_held(&self, receipt: &Receipt) -> bool {
         self.snapshot.allocations.contains_key(&receipt.allocation)
     }
 
-    fn lapse(
-        &self,
-        receipt: &Receipt,
-        emptying: &BTreeSet<NodeName>,
-        moment: &Moment,
-    ) -> Option<Outcome> {
+    fn lapse(&self, receipt: &Receipt, moment: &Moment) -> Option<Outcome> {
         let work = receipt.beneficiary.as_ref()?;
         let not_started = |detail| Outcome::NotStarted {
             at: moment.now,
@@ -174,7 +169,7 @@ impl Ledger {
         }
         let claims = self.snapshot.carried.claims.get(work);
         let claimed = claims.is_some_and(|nodes| nodes.contains(&receipt.node));
-        if self.is_held(receipt) || claimed || emptying.contains(&receipt.node) {
+        if self.is_held(receipt) || claimed || self.is_emptying(&receipt.node) {
             return None;
         }
         let later = self.stays_of(work, receipt);

@@ -7,6 +7,9 @@
 //! a chain have become as large as its beginning; that bounds both what a round costs over time
 //! and what one reading costs. Whole chains are dropped when the limits are reached.
 //!
+//! What a plan says otherwise of work than the one kept before is what the rounds since then said,
+//! so nothing is compared either.
+//!
 //! Words are JSON of ordered maps, so that equal rounds are equal bytes, deflated. Encoding happens
 //! on a thread of its own, while the other rows of the round's transaction are written.
 
@@ -18,13 +21,13 @@ use std::sync::Arc;
 use flate2::Compression;
 use flate2::read::DeflateDecoder;
 use flate2::write::DeflateEncoder;
-use hayward_rm_scheduler_domain::{Plan, Snapshot};
+use hayward_rm_scheduler_domain::{Decided, Plan, Snapshot};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use crate::round::Traced;
 use crate::tracked::{Delta, Tracked};
-use planned::Planned;
+pub use planned::{Planned, Said};
 
 /// Rounds of one chain at most: reading the last of them reads them all.
 const CHAIN: u64 = 64;
@@ -45,8 +48,10 @@ pub struct Limits {
 /// Whether a round keeps its inputs.
 pub struct Recorder {
     limits: Limits,
-    /// First round of the chain, and what its newest round planned.
-    chain: Option<(u64, Arc<Plan>)>,
+    /// First round of the chain.
+    chain: Option<u64>,
+    /// What was said since its newest round.
+    said: Said,
     /// Known only when a round has been encoded.
     length: Arc<Mutex<Length>>,
     /// Rounds to wait before another chain is tried.
@@ -73,9 +78,7 @@ pub struct Unwritten {
     /// First round of its chain.
     pub base: u64,
     pub limits: Limits,
-    snapshot: Delta,
-    before: Arc<Plan>,
-    plan: Arc<Plan>,
+    words: Words,
     length: Arc<Mutex<Length>>,
 }
 
@@ -87,7 +90,7 @@ pub struct Encoded {
     pub bytes: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 struct Words {
     snapshot: Delta,
     plan: Planned,
@@ -98,10 +101,25 @@ impl Recorder {
         Self {
             limits,
             chain: None,
+            said: Said::default(),
             length: Arc::default(),
             rest: 0,
             traced: None,
         }
+    }
+
+    /// Takes note of what a round says otherwise, whether it will be kept or not.
+    pub fn hear(&mut self, decided: &Decided) {
+        match &decided.shares {
+            Some(shares) if self.chain.is_some() => self.said.add(decided, shares),
+            // All may be otherwise, and is written as a whole.
+            _ => self.end_chain(),
+        }
+    }
+
+    fn end_chain(&mut self) {
+        self.chain = None;
+        self.said = Said::default();
     }
 
     /// Takes note of the snapshot as it is now, before the plan is carried out.
@@ -110,7 +128,7 @@ impl Recorder {
     /// Why it cannot be kept, for people.
     pub fn take(&mut self, snapshot: &mut Tracked) -> Result<Delta, String> {
         if let Some(why) = self.declines(snapshot) {
-            self.chain = None;
+            self.end_chain();
             snapshot.write_anew();
             return Err(why);
         }
@@ -135,21 +153,33 @@ impl Recorder {
         Some("an earlier round was too large to keep; it is tried again later".to_owned())
     }
 
-    /// The round changed something: its inputs are to be kept.
-    pub fn keep(&mut self, round: u64, snapshot: Delta, plan: &Arc<Plan>) -> Unwritten {
-        let known = self.chain.take().filter(|_| !snapshot.is_whole());
-        let (base, before) = known.unwrap_or_else(|| {
+    /// The round changed something: its inputs are to be kept, with what [`Planned::rest_of`] made
+    /// of its plan. Of work, `all` says everything.
+    pub fn keep(
+        &mut self,
+        round: u64,
+        snapshot: Delta,
+        rest: Plan,
+        all: impl FnOnce() -> Said,
+    ) -> Unwritten {
+        let known = self.chain.filter(|_| !snapshot.is_whole());
+        let said = std::mem::take(&mut self.said);
+        let (base, said) = match known {
+            Some(base) => (base, said),
+            None => (round, all()),
+        };
+        if known.is_none() {
             self.length = Arc::default();
-            (round, Arc::default())
-        });
-        self.chain = Some((base, plan.clone()));
+        }
+        self.chain = Some(base);
         Unwritten {
             round,
             base,
             limits: self.limits,
-            snapshot,
-            before,
-            plan: plan.clone(),
+            words: Words {
+                snapshot,
+                plan: Planned::new(rest, said),
+            },
             length: self.length.clone(),
         }
     }
@@ -190,11 +220,7 @@ impl Unwritten {
     /// When our own types cannot be written as JSON, which is a defect.
     pub fn encode(self) -> Result<Encoded, serde_json::Error> {
         let begins = self.begins();
-        let words = Words {
-            snapshot: self.snapshot,
-            plan: Planned::between(&self.before, &self.plan),
-        };
-        let body = deflate(&serde_json::to_vec(&words)?);
+        let body = deflate(&serde_json::to_vec(&self.words)?);
         let bytes = body.len() as u64;
         let mut length = self.length.lock();
         length.rounds += 1;

@@ -14,19 +14,19 @@ mod usage;
 mod watch;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
-use hayward_rm_scheduler_domain::{Decided, Plan, Reason, prune};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason};
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
 use crate::ledger::{JOB_CONVERTER, Ledger};
 use crate::measured;
 use crate::pools;
+use crate::recorder::Planned;
 use crate::store::Rows;
 use crate::tracked::Delta;
 
@@ -42,7 +42,7 @@ pub(crate) struct Made {
     refused: Vec<String>,
     /// What it was planned from and what was planned, before anything was dropped from it; or
     /// why that is not kept.
-    inputs: Result<(Delta, Arc<Plan>), String>,
+    inputs: Result<(Delta, Plan), String>,
     /// What was told to leave before it was planned.
     taken_off: Vec<Order>,
     watch: Watch,
@@ -127,7 +127,8 @@ impl Ledger {
         let mut ended = |phase| watch.planned(phase);
         let rounds = &mut self.rounds;
         let mut decided = rounds.decide_watched(&self.snapshot, &news, &mut ended);
-        // The plan is copied as a whole, as the planner made it, only where it may be kept.
+        self.holdings.follow(&self.snapshot, &news);
+        self.recorder.hear(&decided);
         let says = !decided.plan.is_empty() || !decided.plan.verdicts.is_empty();
         let inputs = if says || decided.shares.is_none() {
             self.recorder.take(&mut self.snapshot)
@@ -135,8 +136,8 @@ impl Ledger {
             Err("it changed nothing".to_owned())
         };
         let inputs = inputs.map(|inputs| {
-            let planned = self.rounds.whole(decided.clone());
-            (inputs, Arc::new(planned))
+            let planned = Planned::rest_of(&decided.plan, self.rounds.sums());
+            (inputs, planned)
         });
         if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
             decided.plan.verdicts = self.rounds.verdicts();
@@ -262,7 +263,7 @@ impl Ledger {
 
     /// The committer distrusts the planner: what `check` refuses is not carried out.
     fn refuse_faults(&self, plan: &mut Plan) -> Vec<String> {
-        let (sound, violations) = prune(&self.snapshot, std::mem::take(plan));
+        let (sound, violations) = self.holdings.prune(&self.snapshot, std::mem::take(plan));
         *plan = sound;
         violations.iter().for_each(measured::refused);
         let told: Vec<String> = violations.iter().map(ToString::to_string).collect();

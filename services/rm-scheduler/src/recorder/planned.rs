@@ -1,63 +1,108 @@
 //! A plan as what differs from the one kept before. Grants and vacates are new each time; verdicts
-//! and shares are said of all work in each plan, and most of them stay as they were.
+//! and shares are said of all work in each plan, and most of them stay as they were: a round says
+//! itself which do not, so that nothing is compared.
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::plan::{ClassShare, Shares, UserShare, WorkShare};
-use hayward_rm_scheduler_domain::{Plan, Verdict};
+use hayward_rm_scheduler_domain::plan::{OfUser, ShareNews, Shares, WorkShare};
+use hayward_rm_scheduler_domain::{Decided, Plan, Verdict};
 use hayward_vocabulary::{UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
 use crate::tracked::put;
 
-type Works = BTreeMap<WorkId, WorkShare>;
-type WorksNews = BTreeMap<WorkId, Option<WorkShare>>;
+/// By class, then user. None where it has left them.
+type Works = BTreeMap<String, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
 
-#[derive(Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Planned {
     /// The plan itself without what is told by difference.
     rest: Plan,
+    #[serde(flatten)]
+    said: Said,
+}
+
+/// What is said of work otherwise than before.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct Said {
+    /// None where it is withdrawn.
     verdicts: BTreeMap<WorkId, Option<Verdict>>,
-    /// By class, then user.
-    shares: BTreeMap<String, BTreeMap<UserName, WorksNews>>,
+    shares: Works,
+}
+
+impl Said {
+    /// Of all work there is, by the shares down to it.
+    pub fn all(verdicts: BTreeMap<WorkId, Verdict>, shares: Shares) -> Self {
+        let mut said = Self::default();
+        said.judge(verdicts);
+        for (class, share) in shares.classes {
+            for (user, share) in share.users {
+                said.of_user(class.clone(), user, share.work);
+            }
+        }
+        said
+    }
+
+    /// One more round, with the shares it says otherwise.
+    pub fn add(&mut self, decided: &Decided, shares: &ShareNews) {
+        let gone = decided.gone.iter().map(|work| (work.clone(), None));
+        self.verdicts.extend(gone);
+        self.judge(decided.plan.verdicts.clone());
+        for (class, user, work) in &shares.gone {
+            let users = self.shares.entry(class.clone()).or_default();
+            let known = users.entry(user.clone()).or_default();
+            known.insert(work.clone(), None);
+        }
+        for OfUser { class, user, work } in &shares.work {
+            self.of_user(class.clone(), user.clone(), work.iter().cloned());
+        }
+    }
+
+    fn judge(&mut self, verdicts: BTreeMap<WorkId, Verdict>) {
+        let verdicts = verdicts.into_iter();
+        self.verdicts
+            .extend(verdicts.map(|(work, verdict)| (work, Some(verdict))));
+    }
+
+    fn of_user(
+        &mut self,
+        class: String,
+        user: UserName,
+        work: impl IntoIterator<Item = (WorkId, WorkShare)>,
+    ) {
+        let users = self.shares.entry(class).or_default();
+        let known = users.entry(user).or_default();
+        let work = work.into_iter();
+        known.extend(work.map(|(id, share)| (id, Some(share))));
+    }
 }
 
 impl Planned {
-    pub fn between(before: &Plan, now: &Plan) -> Self {
-        let rest = Plan {
-            round: now.round,
-            at: now.at,
-            grants: now.grants.clone(),
-            vacates: now.vacates.clone(),
+    /// The plan without verdicts and shares, but for these sums.
+    pub fn rest_of(plan: &Plan, sums: &Shares) -> Plan {
+        Plan {
+            round: plan.round,
+            at: plan.at,
+            grants: plan.grants.clone(),
+            vacates: plan.vacates.clone(),
             verdicts: BTreeMap::new(),
-            shares: without_work(&now.shares),
-            receipts: now.receipts.clone(),
-            carried: now.carried.clone(),
-            outside: now.outside.clone(),
-        };
-        let mut shares: BTreeMap<String, BTreeMap<UserName, WorksNews>> = BTreeMap::new();
-        for (class, share) in &now.shares.classes {
-            for (user, share) in &share.users {
-                let known = works(before, class, user);
-                let news = differing(known.unwrap_or(&Works::new()), &share.work);
-                if !news.is_empty() {
-                    let users = shares.entry(class.clone()).or_default();
-                    users.insert(user.clone(), news);
-                }
-            }
+            shares: sums.clone(),
+            receipts: plan.receipts.clone(),
+            carried: plan.carried.clone(),
+            outside: plan.outside.clone(),
         }
-        Self {
-            rest,
-            verdicts: differing(&before.verdicts, &now.verdicts),
-            shares,
-        }
+    }
+
+    /// `rest` is what [`Planned::rest_of`] returned.
+    pub fn new(rest: Plan, said: Said) -> Self {
+        Self { rest, said }
     }
 
     pub fn apply(self, plan: &mut Plan) {
         let before = std::mem::replace(plan, self.rest);
         plan.verdicts = before.verdicts;
-        put(&mut plan.verdicts, self.verdicts);
-        let (mut known, mut news) = (before.shares.classes, self.shares);
+        put(&mut plan.verdicts, self.said.verdicts);
+        let (mut known, mut news) = (before.shares.classes, self.said.shares);
         for (class, share) in &mut plan.shares.classes {
             let known = known.remove(class).map(|class| class.users);
             let mut known = known.unwrap_or_default();
@@ -68,65 +113,4 @@ impl Planned {
             }
         }
     }
-}
-
-fn works<'a>(plan: &'a Plan, class: &str, user: &UserName) -> Option<&'a Works> {
-    let class = plan.shares.classes.get(class)?;
-    class.users.get(user).map(|share| &share.work)
-}
-
-fn without_work(shares: &Shares) -> Shares {
-    let user = |(name, share): (&UserName, &UserShare)| {
-        let bare = UserShare {
-            given: share.given,
-            left: share.left,
-            tally: share.tally,
-            work: Works::new(),
-        };
-        (name.clone(), bare)
-    };
-    let class = |(name, share): (&String, &ClassShare)| {
-        let bare = ClassShare {
-            tree: share.tree.clone(),
-            policy: share.policy,
-            priority: share.priority,
-            weight: share.weight,
-            given: share.given,
-            left: share.left,
-            tally: share.tally,
-            users: share.users.iter().map(user).collect(),
-        };
-        (name.clone(), bare)
-    };
-    Shares {
-        capacity: shares.capacity,
-        held: shares.held,
-        free: shares.free,
-        pools: shares.pools.clone(),
-        elsewhere: shares.elsewhere,
-        priorities: shares.priorities.clone(),
-        classes: shares.classes.iter().map(class).collect(),
-        unclassed: shares.unclassed,
-    }
-}
-
-/// Entries of `now` that are not in `before`, and `None` for those that are gone. Both are walked
-/// once, side by side.
-fn differing<K: Ord + Clone, V: PartialEq + Clone>(
-    before: &BTreeMap<K, V>,
-    now: &BTreeMap<K, V>,
-) -> BTreeMap<K, Option<V>> {
-    let mut news = BTreeMap::new();
-    let mut known = before.iter().peekable();
-    for (key, value) in now {
-        while let Some((gone, _)) = known.next_if(|(it, _)| *it < key) {
-            news.insert(gone.clone(), None);
-        }
-        let same = known.next_if(|(it, _)| *it == key);
-        if same.is_none_or(|(_, it)| it != value) {
-            news.insert(key.clone(), Some(value.clone()));
-        }
-    }
-    news.extend(known.map(|(gone, _)| (gone.clone(), None)));
-    news
 }

@@ -1,9 +1,10 @@
 use std::collections::BTreeMap;
 
+use hayward_rm_scheduler_domain::plan::Shares;
 use hayward_rm_scheduler_domain::snapshot::{
     Allocation, Class, Demand, Growth, Node, Policy, Pool,
 };
-use hayward_rm_scheduler_domain::{FairShare, Planner as _};
+use hayward_rm_scheduler_domain::{FairShare, Planner as _, Rounds};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size, Timestamp, WorkKind};
 use proptest::prelude::*;
@@ -21,6 +22,7 @@ const LIMITS: Limits = Limits {
 struct Fleet {
     tracked: Tracked,
     recorder: Recorder,
+    rounds: Rounds,
     born: u64,
     /// Why the last round could not be kept.
     why: Option<String>,
@@ -49,6 +51,7 @@ impl Fleet {
         Self {
             tracked: Tracked::new(snapshot),
             recorder: Recorder::new(limits),
+            rounds: Rounds::default(),
             born: 0,
             why: None,
             kept: BTreeMap::new(),
@@ -96,11 +99,15 @@ impl Fleet {
     }
 
     /// Plans, keeps what it was planned from unless nothing came of it, and carries it out.
-    fn round(&mut self) -> (Snapshot, Arc<Plan>, bool) {
+    fn round(&mut self) -> (Snapshot, Plan, bool) {
         let round = self.tracked.round + 1;
         self.tracked.set_round(round);
         self.tracked.set_now(self.tracked.now.plus_ms(1_000));
-        let plan = Arc::new(FairShare.schedule(&self.tracked));
+        let news = self.tracked.unplanned();
+        let decided = self.rounds.decide(&self.tracked, &news);
+        self.recorder.hear(&decided);
+        let rest = Planned::rest_of(&decided.plan, self.rounds.sums());
+        let plan = self.rounds.whole(decided);
         let before = self.tracked.clone();
         let inputs = self.recorder.take(&mut self.tracked);
         self.why = inputs.as_ref().err().cloned();
@@ -108,7 +115,8 @@ impl Fleet {
         let changed = !plan.is_empty();
         match inputs {
             Ok(inputs) if changed => {
-                let unwritten = self.recorder.keep(round, inputs, &plan);
+                let all = || Said::all(plan.verdicts.clone(), plan.shares.clone());
+                let unwritten = self.recorder.keep(round, inputs, rest, all);
                 let base = unwritten.base;
                 let encoded = unwritten.encode().unwrap();
                 self.kept.insert(round, (base, encoded.body));
@@ -228,7 +236,7 @@ proptest! {
         for (round, (snapshot, plan)) in seen {
             let (kept, planned) = fleet.read(round);
             prop_assert_eq!(&kept, &snapshot);
-            prop_assert_eq!(&planned, &*plan);
+            prop_assert_eq!(&planned, &plan);
             let text = serde_json::to_string(&Inputs::new(kept, planned)).unwrap();
             let replay = Replay::read(&text).unwrap();
             let replayed = replay.compare(replay.plan()).unwrap();
@@ -305,7 +313,7 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
     fleet.ask(21, WorkKind::Service, 1);
     let (snapshot, plan, _) = fleet.round();
     assert_eq!(fleet.kept[&plan.round].0, plan.round, "it begins a chain");
-    assert_eq!(fleet.read(plan.round), (snapshot, Plan::clone(&plan)));
+    assert_eq!(fleet.read(plan.round), (snapshot, plan));
 
     let mut small = busy(Limits { bytes: 4, ..LIMITS });
     let (_, plan, _) = small.round();
@@ -322,9 +330,10 @@ fn what_is_over_a_limit_is_not_kept_and_what_follows_stands_alone() {
 fn what_takes_too_long_to_encode_is_given_up() {
     let mut fleet = busy(LIMITS);
     fleet.tracked.set_round(1);
-    let plan = Arc::new(FairShare.schedule(&fleet.tracked));
+    let plan = FairShare.schedule(&fleet.tracked);
     let inputs = fleet.recorder.take(&mut fleet.tracked).unwrap();
-    let unwritten = fleet.recorder.keep(1, inputs, &plan);
+    let rest = Planned::rest_of(&plan, &Shares::default());
+    let unwritten = fleet.recorder.keep(1, inputs, rest, Said::default);
     unwritten.giving_up()();
     assert_eq!(
         unwritten.encode().unwrap().body,
@@ -339,7 +348,7 @@ fn what_takes_too_long_to_encode_is_given_up() {
 fn another_plan_is_told_by_its_first_differences() {
     let mut fleet = busy(LIMITS);
     let (snapshot, plan, _) = fleet.round();
-    let text = serde_json::to_string(&Inputs::new(snapshot, Plan::clone(&plan))).unwrap();
+    let text = serde_json::to_string(&Inputs::new(snapshot, plan)).unwrap();
     let other = text.replace("\"node\":\"n1\"", "\"node\":\"n3\"");
     assert_ne!(text, other);
     let replay = Replay::read(&other).unwrap();

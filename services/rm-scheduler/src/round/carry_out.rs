@@ -16,6 +16,7 @@ use super::{Made, Order, Traced, Watch};
 use crate::ledger::{Held, Ledger};
 use crate::measured;
 use crate::orchestrated;
+use crate::recorder::Said;
 use crate::requests;
 use crate::store::{Rows, rounds};
 use crate::translate;
@@ -79,8 +80,11 @@ impl Ledger {
             || !view.refused.is_empty();
         if changed {
             batch.rows.rounds.push(view.clone());
-            let keep = |(inputs, plan)| self.recorder.keep(self.round, inputs, &plan);
-            batch.rows.inputs = made.inputs.ok().map(keep);
+            batch.rows.inputs = made.inputs.ok().map(|(inputs, planned)| {
+                let rounds = &self.rounds;
+                let all = || Said::all(rounds.verdicts(), rounds.shares());
+                self.recorder.keep(self.round, inputs, planned, all)
+            });
         } else if let Ok((inputs, _)) = made.inputs {
             self.snapshot.not_written(inputs);
         }

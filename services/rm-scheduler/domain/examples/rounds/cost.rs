@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use hayward_rm_scheduler_domain::check::Holdings;
 use hayward_rm_scheduler_domain::snapshot::Snapshot;
 use hayward_rm_scheduler_domain::{Decided, News, Phase, Plan, Rounds};
 use nix::sys::resource::{UsageWho, getrusage};
@@ -14,6 +15,15 @@ pub struct Cost {
     pub spent: Duration,
     pub passed: Duration,
     pub phases: BTreeMap<Phase, Duration>,
+    /// Processor time of checking the plan.
+    pub checking: Duration,
+}
+
+/// What a service keeps from round to round.
+#[derive(Default)]
+pub struct Kept {
+    pub rounds: Rounds,
+    holdings: Holdings,
 }
 
 /// Rounds alike.
@@ -54,7 +64,8 @@ impl Several {
         let phases: Vec<String> = phases
             .map(|(phase, time)| format!("{phase:?} {:.2}", ms(*time)).to_lowercase())
             .collect();
-        println!("           {}", phases.join(", "));
+        let checked = ms(cost.checking);
+        println!("           {}; checked in {checked:.2}", phases.join(", "));
     }
 }
 
@@ -75,7 +86,7 @@ pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Cost) {
     let cost = Cost {
         spent: processor_time().saturating_sub(before),
         passed: clock.elapsed(),
-        phases: BTreeMap::new(),
+        ..Cost::default()
     };
     (done, cost)
 }
@@ -88,15 +99,32 @@ pub fn peak_bytes() -> u64 {
     kib.unwrap_or(0) << 10
 }
 
-pub fn watched(rounds: &mut Rounds, snapshot: &Snapshot, news: &News) -> (Decided, Cost) {
-    let mut phases: BTreeMap<Phase, Duration> = BTreeMap::new();
-    let mut last = processor_time();
-    let (decided, cost) = timed(|| {
-        rounds.decide_watched(snapshot, news, &mut |phase| {
-            let now = processor_time();
-            *phases.entry(phase).or_default() += now.saturating_sub(last);
-            last = now;
-        })
-    });
-    (decided, Cost { phases, ..cost })
+impl Kept {
+    /// A round, whose plan is checked.
+    pub fn round(&mut self, snapshot: &Snapshot, news: &News) -> (Decided, Cost) {
+        let (decided, cost) = self.watched(snapshot, news);
+        let (checked, checking) = timed(|| {
+            self.holdings.follow(snapshot, news);
+            self.holdings.check(snapshot, &decided.plan)
+        });
+        assert!(
+            checked.is_ok(),
+            "a plan that the check refuses: {checked:?}"
+        );
+        let checking = checking.spent;
+        (decided, Cost { checking, ..cost })
+    }
+
+    fn watched(&mut self, snapshot: &Snapshot, news: &News) -> (Decided, Cost) {
+        let mut phases: BTreeMap<Phase, Duration> = BTreeMap::new();
+        let mut last = processor_time();
+        let (decided, cost) = timed(|| {
+            self.rounds.decide_watched(snapshot, news, &mut |phase| {
+                let now = processor_time();
+                *phases.entry(phase).or_default() += now.saturating_sub(last);
+                last = now;
+            })
+        });
+        (decided, Cost { phases, ..cost })
+    }
 }
