@@ -54,6 +54,10 @@ impl Bits {
         self.len == 0
     }
 
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
     pub fn first(&self) -> Option<usize> {
         self.at_least(0)
     }

@@ -7,8 +7,6 @@ mod hoards;
 mod prospects;
 mod take;
 
-use rustc_hash::FxHashMap;
-
 use crate::{
     books::Books,
     orders::Holes,
@@ -26,20 +24,24 @@ pub(crate) use prospects::Prospects;
 const HELPED_IN_A_ROUND: usize = 16;
 
 /// One piece of work and the processes it lacks.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 struct Need {
     request: usize,
     processes: u64,
 }
 
-pub(crate) fn mend(books: &mut Books, tree: usize) {
+/// `turns` is who lacked something before others made room: nobody comes to lack anything by that.
+pub(crate) fn mend(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
     if !books.snapshot.tunables.defragmentation {
         return;
     }
-    let potential = potentially_needy(books, tree);
+    let potential = potentially_needy(books, tree, turns);
+    debug_assert!({
+        let anew = potentially_needy(books, tree, &lacking_in_turn(books, tree));
+        anew == potential
+    });
     let needy = potential.iter().map(|need| need.request);
-    // Built of all at once, not of one after the other.
-    books.outcomes[tree].needy.append(&mut needy.collect());
+    books.outcomes[tree].needy.extend(needy);
     if potential.is_empty() {
         return;
     }
@@ -73,11 +75,11 @@ pub(crate) fn mend(books: &mut Books, tree: usize) {
 impl Books<'_> {
     /// Brings what will be free to what is decided so far.
     pub fn follow_prospects(&mut self) {
-        let mut prospects = std::mem::take(&mut self.sets.prospects);
-        prospects.follow(self);
+        let mut rooms = std::mem::take(&mut self.sets.rooms);
+        rooms.follow(self);
         #[cfg(test)]
-        prospects.assert_recounted(self);
-        self.sets.prospects = prospects;
+        rooms.assert_recounted(self);
+        self.sets.rooms = rooms;
     }
 }
 
@@ -93,8 +95,7 @@ impl Spacious {
         let mut nodes = Vec::new();
         if let Some(least) = orders.min() {
             for pool in books.forest.subtree(tree) {
-                let with = books.sets.prospects.with(*pool, least);
-                nodes.extend(with.map(|(_, at)| at));
+                nodes.extend(books.sets.rooms.prospects.with(*pool, least));
             }
         }
         let then = books.machines.now();
@@ -112,34 +113,36 @@ impl Spacious {
 }
 
 /// by priority, then age [C-16].
-fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
+fn potentially_needy(books: &Books, tree: usize, turns: &[(Policy, usize)]) -> Vec<Need> {
     let threshold = books.snapshot.tunables.fragmentation_threshold;
     let mut pure = Pure::default();
-    let need = |(policy, at): (Policy, usize)| {
+    let mut found = Vec::with_capacity(turns.len());
+    for (policy, at) in turns.iter().copied() {
         let request = &books.requests[at];
         let missing = request.missing().saturating_sub(request.coming);
         let is_cleared = policy == Policy::Reserve && books.settings.clear_promised;
         // Nodes of reservations may be cleared whole already.
-        if request.is_out() || missing == 0 || is_cleared {
-            return None;
+        if missing == 0 || request.is_out() || is_cleared {
+            continue;
         }
+        let Some(class) = request.class else {
+            continue;
+        };
+        // [C-13]: the pure share is in quanta.
+        let mut is_rich = |has: u64| {
+            !pure.is_far(books, class, has.saturating_mul(request.order))
+                && has >= pure.of(books, at).div_ceil(request.order)
+        };
         let processes = match policy {
-            Policy::FairShare if request.has() >= threshold => return None,
-            // [C-13]: the pure share is in quanta.
-            Policy::FairShare if request.has() >= pure.of(books, at).div_ceil(request.order) => {
-                return None;
-            }
+            Policy::FairShare if request.has() >= threshold || is_rich(request.has()) => continue,
             Policy::FairShare => missing.min(threshold),
             Policy::FixedShare | Policy::Reserve => missing,
         };
-        request.class.map(|_| Need {
+        found.push(Need {
             request: at,
             processes,
-        })
-    };
-    let turns = lacking_in_turn(books, tree);
-    let mut found = Vec::with_capacity(turns.len());
-    found.extend(turns.into_iter().filter_map(need));
+        });
+    }
     if !go_by_age(books, tree) {
         let rank = |need: &Need| {
             let class = books.requests[need.request].class;
@@ -158,12 +161,37 @@ fn potentially_needy(books: &Books, tree: usize) -> Vec<Need> {
 
 /// The pure shares of work, which are the same for all work of a user in a class.
 #[derive(Default)]
-struct Pure(FxHashMap<(Option<usize>, usize), u64>);
+struct Pure {
+    /// By user: that of the class he was asked for last.
+    of: Vec<(Option<usize>, u64)>,
+    /// By class: the least of any user.
+    least: Vec<Option<u64>>,
+}
 
 impl Pure {
     fn of(&mut self, books: &Books, at: usize) -> u64 {
-        let whose = (books.requests[at].class, books.demand(at).user_at);
-        *self.0.entry(whose).or_insert_with(|| books.pure(at))
+        let (class, user) = (books.requests[at].class, books.demand(at).user_at);
+        if self.of.is_empty() {
+            self.of.resize(books.register.users(), (None, 0));
+        }
+        let known = &mut self.of[user];
+        if known.0 != class {
+            *known = (class, books.pure(at));
+        }
+        known.1
+    }
+
+    /// Has it less than the least of any user of its class? Then nobody has to look whose it is.
+    fn is_far(&mut self, books: &Books, class: usize, quanta: u64) -> bool {
+        if self.least.is_empty() {
+            self.least.resize(books.classes.len(), None);
+        }
+        let least = || {
+            let book = &books.classes[class];
+            let most = book.users.values().map(|work| work.len() as u64).max();
+            book.pure / (book.users.len() as u64).max(1) / most.unwrap_or(0).max(1)
+        };
+        quanta < *self.least[class].get_or_insert_with(least)
     }
 }
 
@@ -180,7 +208,7 @@ impl Eventual {
     fn of(books: &Books) -> Self {
         let mut within = vec![Holes::default(); books.forest.len()];
         let (mut own, mut whole) = (within.clone(), within.clone());
-        for ((pool, hole, is_whole), nodes) in books.sets.prospects.alike() {
+        for ((pool, hole, is_whole), nodes) in books.sets.rooms.prospects.alike() {
             own[pool].add(hole, nodes);
             if is_whole {
                 whole[pool].add(hole, nodes);
@@ -235,8 +263,8 @@ impl Eventual {
 }
 
 /// What it depends on what room there is in sight for a need. With a list of nodes each is its own.
-#[derive(PartialEq, Eq)]
 struct Kind {
+    class: Option<usize>,
     home: Option<usize>,
     policy: Option<Policy>,
     order: u64,
@@ -247,11 +275,20 @@ impl Kind {
     fn of(books: &Books, at: usize) -> Self {
         let request = &books.requests[at];
         Self {
+            class: request.class,
             home: books.home(at),
             policy: books.policy(at),
             order: request.order,
             listed: request.listed.then_some(at),
         }
+    }
+
+    fn is_of(&self, books: &Books, at: usize) -> bool {
+        let request = &books.requests[at];
+        let is_alike = || self.home == books.home(at) && self.policy == books.policy(at);
+        self.order == request.order
+            && self.listed == request.listed.then_some(at)
+            && (self.class == request.class || is_alike())
     }
 }
 
@@ -282,7 +319,7 @@ fn actually_needy(books: &Books, mut needs: Vec<Need>) -> Vec<Need> {
     let mut rest = by_pool.as_slice();
     while let Some((_, first)) = rest.first() {
         let kind = Kind::of(books, needs[*first].request);
-        let is_alike = |(_, at): &&(usize, usize)| Kind::of(books, needs[*at].request) == kind;
+        let is_alike = |(_, at): &&(usize, usize)| kind.is_of(books, needs[*at].request);
         let (alike, others) = rest.split_at(rest.iter().take_while(is_alike).count());
         eventual.cover(books, &kind, alike, &mut needs);
         rest = others;

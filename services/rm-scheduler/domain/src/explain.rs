@@ -235,7 +235,7 @@ fn nearest_alike(books: &Books, at: usize) -> Option<(usize, u64)> {
         Policy::FixedShare => std::slice::from_ref(&home),
         Policy::Reserve => return nearest(books, at),
     };
-    books.sets.prospects.nearest(books, pools, order)
+    books.sets.rooms.prospects.nearest(books, pools, order)
 }
 
 /// By what will be free once everything that leaves has left.

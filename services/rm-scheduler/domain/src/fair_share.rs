@@ -190,14 +190,14 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
         return;
     }
     // 5. On which nodes.
-    what_of::place_counted(books, tree);
+    let turns = what_of::place_counted(books, tree);
     ended(Phase::Place);
     // 6. Who has to make room.
-    overage::evict(books, tree, &lacking_in_turn(books, tree));
+    overage::evict(books, tree, &turns);
     ended(Phase::Evict);
     // 7. Room that is there but split.
     let taken = books.receipts.len();
-    defrag::mend(books, tree);
+    defrag::mend(books, tree, &turns);
     if books.settings.evict_for_somebody && books.receipts.len() > taken {
         // Who gave for that gets its own back in the same round, where others have more than their
         // counts.

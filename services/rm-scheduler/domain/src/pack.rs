@@ -9,6 +9,7 @@ mod hope;
 use std::cmp::Reverse;
 
 use crate::{books::Books, snapshot::Policy, what_of::place_in_order};
+use hope::Wants;
 
 /// What was placed `since` then; `in_turn` when that was in the order of `turns`.
 pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize, in_turn: bool) {
@@ -17,12 +18,13 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
         .filter(|(policy, _)| *policy == Policy::FairShare)
         .map(|(_, at)| *at)
         .collect();
-    let before = waiting(books, &fair);
+    let wants = Wants::of(books, &fair);
+    let before = wants.waiting;
     if before == 0 || books.pending.len() == since {
         return;
     }
     let in_turn = in_turn && fair.len() == turns.len();
-    let is_vain = !hope::is_left(books, &fair, since, in_turn);
+    let is_vain = !hope::is_left(books, (&fair, &wants), since, in_turn);
     // Tests see in every other round that it is, and in the others that nobody misses it.
     let is_put_to_the_test = cfg!(test) && books.snapshot.round.is_multiple_of(2);
     if is_vain && !is_put_to_the_test {
@@ -47,7 +49,7 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
         .collect();
     let second = books.pending.len();
     place_in_order(books, &order);
-    let after = waiting(books, &fair);
+    let after = Wants::of(books, &fair).waiting;
     debug_assert!(!is_vain || after >= before, "there was hope");
     if after >= before {
         lift(books, second);
@@ -61,15 +63,6 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
 fn priority(books: &Books, at: usize) -> i64 {
     let class = books.requests[at].class;
     class.map_or(i64::MAX, |class| books.classes[class].class.priority)
-}
-
-/// Quanta that were counted and have no place, among what could have one at all.
-fn waiting(books: &Books, requests: &[usize]) -> u64 {
-    requests
-        .iter()
-        .map(|at| &books.requests[*at])
-        .map(|request| request.missing().min(request.reach) * request.order)
-        .sum()
 }
 
 /// Takes this round's fair-share placements up again; returns where they were, in their order. Room

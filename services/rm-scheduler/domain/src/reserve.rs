@@ -208,6 +208,11 @@ fn no_node(books: &Books, at: usize, home: usize) -> Deferral {
     }
 }
 
+/// Is this whole node kept for anybody? Mostly none is, which is seen without looking at the node.
+pub(crate) fn is_promised(books: &Books, machine: usize) -> bool {
+    !books.promised.is_empty() && books.machines[machine].promised_to.is_some()
+}
+
 /// What-Of for work in RESERVE classes.
 pub(crate) fn place(books: &mut Books, at: usize) {
     if books.requests[at].is_out() {

@@ -6,25 +6,32 @@
 //! all pools: where such work waits, its tree is not at rest. Time, budgets and who was hit lately
 //! pass by themselves; a step that looks at them where it matters says so with [`Books::passes`].
 
-use std::{collections::BTreeSet, sync::atomic::Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 
-use rustc_hash::FxHashMap;
-
-use crate::{books::Books, plan::Reason, snapshot::Policy, turns::lacking_in_turn};
+use crate::{
+    books::{Books, ClassBook},
+    plan::Reason,
+    snapshot::Policy,
+    turns::lacking_in_turn,
+};
 
 /// What the steps after counting found in one tree, beside rows.
 #[derive(Default)]
 pub(crate) struct Outcome {
-    /// Why work waits, as the step said that left it waiting. It is no part of the rows, or work
-    /// that waits would be stirred in every round.
-    pub waits: FxHashMap<usize, Reason>,
-    /// For the next round.
-    pub needy: BTreeSet<usize>,
+    /// Work of which it is said in [`Waits`] why it waits, and some of which it was.
+    waiting: Vec<usize>,
+    /// For the next round; each once.
+    pub needy: Vec<usize>,
     /// It is the same again, as long as nothing is stirred.
     lasts: bool,
     /// This round left it as it was.
     pub is_kept: bool,
 }
+
+/// By work: why it waits, as the step said that left it waiting. It is no part of the rows, or work
+/// that waits would be stirred in every round.
+#[derive(Default)]
+pub(crate) struct Waits(Vec<Option<Reason>>);
 
 impl Books<'_> {
     /// The tree this work belongs to.
@@ -33,13 +40,43 @@ impl Books<'_> {
     }
 
     pub fn wait_of(&self, request: usize) -> Option<Reason> {
-        let outcome = self.outcomes.get(self.tree_of(request)?)?;
-        outcome.waits.get(&request).copied()
+        let known = self.sets.waits.0.get(request).copied().flatten();
+        debug_assert!(known.is_none() || self.tree_of(request).is_some());
+        known
     }
 
     pub fn note_wait(&mut self, request: usize, reason: Reason) {
-        if let Some(tree) = self.tree_of(request) {
-            self.outcomes[tree].waits.insert(request, reason);
+        let Some(tree) = self.tree_of(request) else {
+            return;
+        };
+        let waits = &mut self.sets.waits.0;
+        if waits.len() <= request {
+            waits.resize(self.requests.len(), None);
+        }
+        if waits[request].replace(reason).is_none() {
+            self.outcomes[tree].waiting.push(request);
+        }
+    }
+
+    /// Of no work of this tree it is said any more.
+    fn forget_waits(&mut self, tree: usize) {
+        let waiting = std::mem::take(&mut self.outcomes[tree].waiting);
+        for at in &waiting {
+            // Who went to another tree may have been told there already.
+            if self.tree_of(*at) == Some(tree) {
+                self.sets.waits.0[*at] = None;
+            }
+        }
+        self.outcomes[tree].waiting = waiting;
+        self.outcomes[tree].waiting.clear();
+    }
+
+    /// Other work may have the number by now, or it belongs to another tree. Once in a round.
+    fn forget_touched(&mut self) {
+        for at in &self.register.touched {
+            if let Some(wait) = self.sets.waits.0.get_mut(*at) {
+                *wait = None;
+            }
         }
     }
 
@@ -55,11 +92,13 @@ impl Books<'_> {
     /// Is all in this tree as it was, and stays so? To be asked after counting.
     pub fn begin_tree(&mut self, tree: usize) -> bool {
         let rests = self.outcomes[tree].lasts && !self.is_stirred(tree);
-        let outcome = &mut self.outcomes[tree];
-        outcome.is_kept = rests;
+        if self.forest.roots().first() == Some(&tree) {
+            self.forget_touched();
+        }
+        self.outcomes[tree].is_kept = rests;
         if !rests {
-            outcome.waits.clear();
-            outcome.needy.clear();
+            self.forget_waits(tree);
+            self.outcomes[tree].needy.clear();
             self.passes.store(false, Relaxed);
         }
         rests
@@ -71,8 +110,10 @@ impl Books<'_> {
             let request = &self.requests[*at];
             *policy != Policy::FairShare && (request.has() == 0 || request.missing() > 0)
         };
-        let lasts =
-            !self.has_passed() && !braked() && !lacking_in_turn(self, tree).iter().any(waits);
+        let is_fair = |book: &ClassBook| book.class.policy == Policy::FairShare;
+        let others_wait =
+            || !self.classes.iter().all(is_fair) && lacking_in_turn(self, tree).iter().any(waits);
+        let lasts = !self.has_passed() && !braked() && !others_wait();
         self.outcomes[tree].lasts = lasts;
     }
 

@@ -4,15 +4,14 @@
 //! full size vector and on single gpus.
 
 mod free;
-
-use rustc_hash::FxHashSet;
+mod rooms;
+mod shelf;
+mod walk;
 
 use crate::{
-    bits::Bits,
     books::Books,
     explain::Explainer,
     pack,
-    packing::Packing,
     plan::Reason,
     reserve,
     snapshot::Policy,
@@ -20,78 +19,35 @@ use crate::{
 };
 
 pub(crate) use free::FreeNodes;
+use free::Search;
+pub(crate) use rooms::Rooms;
+pub(crate) use shelf::Shelf;
+use walk::{Walk, is_usable};
 
 /// Processes for which memory is asked for at once, at most.
 const RESERVED_AT_ONCE: u64 = 1 << 20;
+const BITS: usize = u64::BITS as usize;
 
-/// One walk over work that is to be placed.
-struct Walk<'a> {
-    nodes: FreeNodes,
-    /// Idle room is lent, and nothing is placed on nodes whose room is spoken for.
-    lends: bool,
-    /// By pool and shape: what did not fit once does not fit later, as room only shrinks here.
-    exhausted: FxHashSet<(usize, usize)>,
-    /// The same, of room that is meant for others: who is meant himself may still find some.
-    spoken_for: FxHashSet<(usize, usize)>,
-    /// Decides in its place in pools where gpus are in play.
-    packing: Option<Packing<'a>>,
-}
-
-impl<'a> Walk<'a> {
-    /// For this work and other work of its tree.
-    fn open(books: &mut Books<'a>, at: usize, lends: bool) -> Self {
-        let mut nodes = std::mem::take(&mut books.sets.free_nodes);
-        nodes.follow(books);
-        let mut asking = std::mem::take(&mut books.sets.asking);
-        asking.follow(books);
-        books.sets.asking = asking;
-        Self {
-            nodes,
-            lends,
-            exhausted: FxHashSet::default(),
-            spoken_for: FxHashSet::default(),
-            packing: Packing::open(books, books.tree_of(at), |machine| {
-                is_usable(books, lends, machine)
-            }),
-        }
-    }
-
-    fn close(self, books: &mut Books) {
-        books.sets.free_nodes = self.nodes;
-    }
-
-    /// Nowhere was room for work of this shape.
-    fn is_in_vain(&self, books: &Books, at: usize) -> bool {
-        let request = &books.requests[at];
-        let is_full = |pool: &usize| self.exhausted.contains(&(*pool, request.shape));
-        let pools = books.home(at).map(|home| books.forest.subtree(home));
-        !request.listed && pools.is_some_and(|pools| pools.iter().all(is_full))
-    }
-
-    /// The room of this node is another than before.
-    fn changed(&mut self, books: &Books, machine: usize) {
-        self.nodes.file(books, machine);
-        if let Some(packing) = &mut self.packing {
-            packing.changed(machine);
-        }
-    }
-}
-
-fn is_usable(books: &Books, lends: bool, machine: usize) -> bool {
-    let machine = &books.machines[machine];
-    let kept = lends || books.settings.clear_promised;
-    !(kept && machine.promised_to.is_some() || lends && !machine.spoken.is_empty())
-}
-
-/// for one tree.
-pub(crate) fn place_counted(books: &mut Books, tree: usize) {
+/// for one tree. Returns who lacks something or has more than it may, in turn, as
+/// it is then.
+pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usize)> {
     let placed_before = books.pending.len();
-    let turns = &in_need(books, tree);
-    let first = needy_before(books, turns);
-    place_in_order(books, &first);
-    place_in_order(books, turns);
+    let told_before = books.vacates.len();
+    let lacking = lacking_in_turn(books, tree);
+    let turns = &in_need(books, tree, &lacking);
+    let was_needy = needy_before(books);
+    let was_needy = |turn: &&(Policy, usize)| was_needy(turn.1);
+    reserve_memory(books, turns);
+    let mut walk = None;
+    serve(books, &mut walk, turns.iter().filter(was_needy));
+    // What was in vain is so still.
+    serve(books, &mut walk, turns.iter());
+    if let Some(walk) = walk {
+        walk.close(books);
+    }
     if books.settings.pack {
-        let in_turn = turns.starts_with(&first);
+        let first = turns.iter().filter(was_needy).count();
+        let in_turn = turns.iter().take(first).all(|turn| was_needy(&turn));
         pack::improve(books, turns, placed_before, in_turn);
     }
     let mut explainer = Explainer::default();
@@ -100,43 +56,75 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) {
             books.note_wait(*at, reason);
         }
     }
+    // Who is given something does not come to lack anything by that.
+    if books.vacates.len() > told_before {
+        return lacking_in_turn(books, tree);
+    }
+    debug_assert!(lacking == lacking_in_turn(books, tree));
+    lacking
 }
 
-/// Of these, those who were needy when the round began.
-fn needy_before(books: &Books, turns: &[(Policy, usize)]) -> Vec<(Policy, usize)> {
-    let mut needy = Bits::default();
-    // The last one first, so that room is made for all of them once.
-    let last = books.was_needy.iter().max();
-    for at in last.into_iter().chain(&books.was_needy) {
-        needy.insert(*at);
+/// Was this work needy when the round began?
+fn needy_before(books: &Books) -> impl Fn(usize) -> bool + use<> {
+    // A bit for each piece of work: it is asked of few, and those it is said of are many.
+    let place = |at: usize| (at / BITS, 1_u64 << (at % BITS));
+    let mut needy = vec![0; books.requests.len().div_ceil(BITS)];
+    for (word, bit) in books.was_needy.iter().map(|at| place(*at)) {
+        needy[word] |= bit;
     }
-    let was_needy = |(_, at): &&(Policy, usize)| needy.at_least(*at) == Some(*at);
-    turns.iter().filter(was_needy).copied().collect()
+    move |at| {
+        let (word, bit) = place(at);
+        needy[word] & bit != 0
+    }
 }
 
 /// Those whose turns can change anything: they lack something, or have nothing and are told why. A
 /// reservation can take something from anybody, so where one is to be placed all may come to lack
 /// something.
-fn in_need(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
-    let mut turns = lacking_in_turn(books, tree);
-    let missing = |at: usize| books.requests[at].missing() > 0;
-    let clears = |(policy, at): &(Policy, usize)| *policy == Policy::Reserve && missing(*at);
-    if turns.iter().any(clears) {
-        return all_in_turn(books, tree);
+fn in_need(books: &Books, tree: usize, lacking: &[(Policy, usize)]) -> Vec<(Policy, usize)> {
+    let mut turns = Vec::with_capacity(lacking.len());
+    for (policy, at) in lacking {
+        let request = &books.requests[*at];
+        let is_missing = request.missing() > 0;
+        if is_missing && *policy == Policy::Reserve {
+            return all_in_turn(books, tree);
+        }
+        if is_missing || request.has() == 0 {
+            turns.push((*policy, *at));
+        }
     }
-    turns.retain(|(_, at)| books.requests[*at].has() == 0 || missing(*at));
     turns
 }
 
-pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)]) {
+pub(crate) fn place_in_order(books: &mut Books, turns: &[(Policy, usize)]) {
+    reserve_memory(books, turns);
+    let mut walk = None;
+    serve(books, &mut walk, turns.iter());
+    if let Some(walk) = walk {
+        walk.close(books);
+    }
+}
+
+/// For all that could be granted to these: grown bit by bit, it would be copied as often.
+fn reserve_memory(books: &mut Books, turns: &[(Policy, usize)]) {
     let missing = turns.iter().map(|(_, at)| books.requests[*at].missing());
     let missing = missing.fold(0, u64::saturating_add).min(RESERVED_AT_ONCE);
-    // Grown bit by bit, it would be copied as often.
     books.pending.reserve(usize::try_from(missing).unwrap_or(0));
-    let mut walk: Option<Walk<'a>> = None;
+}
+
+/// In this order. The walk is opened for the first who lacks anything.
+fn serve<'a, 't>(
+    books: &mut Books<'a>,
+    walk: &mut Option<Walk<'a>>,
+    turns: impl Iterator<Item = &'t (Policy, usize)>,
+) {
     for (policy, at) in turns {
         let request = &books.requests[*at];
-        if request.is_out() || request.missing() == 0 {
+        if request.missing() == 0 || request.is_out() {
+            continue;
+        }
+        let fair = *policy == Policy::FairShare;
+        if fair && walk.as_ref().is_some_and(|walk| walk.is_in_vain(request)) {
             continue;
         }
         let walk = walk.get_or_insert_with(|| Walk::open(books, *at, false));
@@ -144,22 +132,21 @@ pub(crate) fn place_in_order<'a>(books: &mut Books<'a>, turns: &[(Policy, usize)
             Policy::Reserve => {
                 let before = books.pending.len();
                 reserve::place(books, *at);
-                for share in before..books.pending.len() {
-                    walk.changed(books, books.pending[share].machine);
+                walk.rooms.follow(books);
+                if let Some(packing) = &mut walk.packing {
+                    for granted in &books.pending[before..] {
+                        packing.changed(granted.machine);
+                    }
                 }
                 // What it sends away may leave room to others than those it is meant for.
                 walk.spoken_for.clear();
             }
             Policy::FixedShare => place_fixed(books, walk, *at),
-            Policy::FairShare if walk.is_in_vain(books, *at) => {}
             Policy::FairShare => {
                 let need = books.requests[*at].missing();
                 place(books, walk, *at, need);
             }
         }
-    }
-    if let Some(walk) = walk {
-        walk.close(books);
     }
 }
 
@@ -188,7 +175,10 @@ pub(crate) fn lend_idle(books: &mut Books, tree: usize) {
     let mut walk: Option<Walk> = None;
     let mut borrowing = borrowing(books, tree);
     loop {
-        let is_in_vain = |at| walk.as_ref().is_some_and(|walk| walk.is_in_vain(books, at));
+        let is_in_vain = |at| {
+            let walk = walk.as_ref();
+            walk.is_some_and(|walk| walk.is_in_vain(&books.requests[at]))
+        };
         let Some(at) = borrowing.next(books, is_in_vain) else {
             break;
         };
@@ -216,6 +206,9 @@ fn place<'a>(books: &mut Books<'a>, walk: &mut Walk<'a>, at: usize, need: u64) {
         }
         left = place_in(books, walk, (at, *pool), left, true);
     }
+    if left > 0 {
+        walk.note_vain(books, at, home);
+    }
 }
 
 /// home pool only; first where no instance of the same service is, then anywhere [C-10].
@@ -242,7 +235,11 @@ fn place_in<'a>(
 ) -> u64 {
     let request = &books.requests[at];
     let (order, size, shape) = (request.order, books.size(at), request.shape);
-    let anywhere = beside && !books.demand(at).is_picky();
+    let demand = books.demand(at);
+    let (anywhere, is_apart) = (
+        beside && !demand.is_picky(),
+        demand.wishes().apart.is_some(),
+    );
     let is_meant = request.coming > 0;
     let in_vain = |walk: &Walk| {
         walk.exhausted.contains(&(pool, shape))
@@ -256,13 +253,14 @@ fn place_in<'a>(
     }
     let mut left = need;
     let mut kept_for_others = false;
-    let mut search = walk.nodes.search(books, pool, at);
-    while let Some(machine) = search.next(&walk.nodes) {
+    let mut search = Search::of(books, &walk.rooms, pool, at);
+    while let Some(machine) = search.next(&walk.rooms) {
         if !is_usable(books, walk.lends, machine) {
             continue;
         }
         let place = &books.machines[machine];
-        let shunned = (!beside && has_sibling(books, at, machine)) || books.is_parted(at, machine);
+        let shunned = (!beside && has_sibling(books, at, machine))
+            || is_apart && books.is_parted(at, machine);
         let mut count = place.free.fitting(order, size).min(left);
         if count > 0 && place.spoken.iter().any(|meant| meant.request != at) {
             // What is leaving here is meant for others, who may find it where this one does not.
@@ -281,7 +279,7 @@ fn place_in<'a>(
         for _ in 0..count {
             books.grant(at, machine, order, size);
         }
-        walk.nodes.file(books, machine);
+        walk.changed(books, machine);
         left -= count;
         if left == 0 {
             return 0;
@@ -329,6 +327,7 @@ fn place_packed<'a>(
         };
         books.grant(at, machine, order, size);
         packing.changed(machine);
+        walk.rooms.follow_one(books, machine);
     }
     0
 }

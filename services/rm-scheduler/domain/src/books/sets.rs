@@ -3,13 +3,8 @@
 
 use super::Books;
 use crate::{
-    beside::both,
-    defrag::{Hoards, Prospects},
-    how_much::fair::Parties,
-    packing::Asking,
-    reach::Reaches,
-    turns::Queue,
-    what_of::FreeNodes,
+    beside::both, defrag::Hoards, how_much::fair::Parties, packing::Asking, reach::Reaches,
+    rest::Waits, turns::Queue, what_of::Rooms,
 };
 
 #[derive(Default)]
@@ -18,8 +13,8 @@ pub(crate) struct Sets {
     pub parties: Parties,
     pub queue: Queue,
     pub hoards: Hoards,
-    pub prospects: Prospects,
-    pub free_nodes: FreeNodes,
+    pub rooms: Rooms,
+    pub waits: Waits,
     pub asking: Asking,
 }
 
@@ -29,8 +24,7 @@ impl Books<'_> {
         let mut sets = std::mem::take(&mut self.sets);
         let Sets {
             hoards,
-            prospects,
-            free_nodes,
+            rooms,
             asking,
             ..
         } = &mut sets;
@@ -38,10 +32,7 @@ impl Books<'_> {
             hoards.renew(self);
             asking.renew(self);
         };
-        let of_nodes = || {
-            prospects.renew(self);
-            free_nodes.renew(self);
-        };
+        let of_nodes = || rooms.renew(self);
         let register = self.register;
         let news = if register.anew {
             register.requests.len()

@@ -137,12 +137,12 @@ fn may_move(books: &Books, held: usize, owner: usize) -> bool {
 
 /// Nodes whose free room could come together with that of another to hold this order.
 fn places(books: &Books, tree: usize, order: u64) -> Vec<Place> {
-    let (pools, prospects) = (books.forest.subtree(tree), &books.sets.prospects);
+    let (pools, prospects) = (books.forest.subtree(tree), &books.sets.rooms.prospects);
     let is_own = |at: &usize| books.machines[*at].promised_to.is_none();
     let most = pools.iter().map(|pool| prospects.most(*pool)).max();
     let least = order.saturating_sub(most.unwrap_or(0));
     let enough = pools.iter().flat_map(|pool| prospects.with(*pool, least));
-    let mut enough: Vec<usize> = enough.map(|(_, at)| at).filter(is_own).collect();
+    let mut enough: Vec<usize> = enough.filter(is_own).collect();
     enough.sort_unstable();
     enough.into_iter().map(|at| Place::of(books, at)).collect()
 }

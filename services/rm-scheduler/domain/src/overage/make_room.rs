@@ -12,60 +12,64 @@ use std::{
 use rustc_hash::FxHashMap;
 
 use crate::{
-    beside::each,
     books::Books,
     budget::{Brake, Purse},
+    marks::Marks,
+    reserve::is_promised,
     snapshot::Policy,
 };
-use place::{Place, Victims};
+use place::{Lot, Place, Victims};
 
 /// Nodes looked at in one round at most; what remains is found in the next one.
 const LOOKS: u64 = 400_000;
 
 pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
-    let is_waiting = |books: &Books, policy: Policy, at: usize| {
-        let request = &books.requests[at];
-        policy != Policy::Reserve && !request.is_out() && request.missing() > 0
-    };
-    let waiting: Vec<usize> = turns
-        .iter()
-        .filter(|(policy, at)| is_waiting(books, *policy, *at))
-        .map(|(_, at)| *at)
-        .collect();
+    let mut waiting = Vec::with_capacity(turns.len());
+    for (policy, at) in turns {
+        let request = &books.requests[*at];
+        if *policy != Policy::Reserve && request.missing() > 0 && !request.is_out() {
+            waiting.push(*at);
+        }
+    }
     if waiting.is_empty() {
         return;
     }
+    books.follow_prospects();
     let squatted = squatted(books);
     let mut stirred = Stirred::of(books, tree);
-    // What finds nothing, and whether that is for want of budget.
-    let mut hopeless: FxHashMap<usize, Option<Brake>> = FxHashMap::default();
+    if !squatted.is_empty() {
+        // Nodes count as they were before anybody went home.
+        stirred.look_at_all(books);
+    }
+    // What finds nothing, and of that what finds nothing for want of budget.
+    let mut hopeless = Marks::default();
+    let mut braked: FxHashMap<usize, Brake> = FxHashMap::default();
     for at in waiting {
-        let shape = books.requests[at].shape;
-        for _ in books.requests[at].coming..books.requests[at].missing() {
+        let request = &books.requests[at];
+        let shape = request.shape;
+        for _ in request.coming..request.missing() {
             if stirred.looks.get() > LOOKS {
                 books.passes();
                 break;
             }
-            if let Some(brake) = hopeless.get(&shape) {
-                books.hold_back(at, brake.clone());
+            if hopeless.contains(shape) {
+                books.hold_back(at, braked.get(&shape).cloned());
                 break;
             }
             if let Err(brake) = clear_best(books, at, &mut stirred) {
                 books.hold_back(at, brake.clone());
                 if !books.demand(at).is_picky() {
-                    hopeless.insert(shape, brake);
+                    hopeless.insert(shape);
+                    braked.extend(brake.map(|brake| (shape, brake)));
                 }
                 break;
             }
         }
-        if send_squatters_home(books, at, &squatted) {
+        if !squatted.is_empty() && send_squatters_home(books, at, &squatted) {
             stirred.offers.clear();
         }
     }
 }
-
-/// What each node has to be weighed by: some of its shares are looked at one by one.
-const SHARES_OF_A_NODE: usize = 3;
 
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
@@ -113,6 +117,8 @@ impl Offers {
 
 struct Stirred {
     nodes: Vec<Place>,
+    /// What could be taken, by node.
+    takeable: Vec<Lot>,
     /// By shape. Owners come closer to their counts and room is spoken for, so a node only grows
     /// dearer; an offer is reckoned again when its turn comes.
     offers: FxHashMap<usize, Offers>,
@@ -122,42 +128,53 @@ struct Stirred {
 
 impl Stirred {
     fn of(books: &Books, tree: usize) -> Self {
-        let loads = &books.register.loads;
+        let (loads, rooms) = (&books.register.loads, &books.sets.rooms);
         let is_open = |at: &usize| {
-            let machine = &books.machines[*at];
-            books.in_tree(*at, tree) && machine.is_schedulable() && machine.promised_to.is_none()
+            let pool = rooms.coming(*at).map(|(pool, _)| pool);
+            pool.is_some_and(|pool| books.forest.root(pool) == tree) && !is_promised(books, *at)
         };
-        // By node.
-        let mut takeable: Vec<(usize, usize)> = Vec::new();
+        let mut takeable: Vec<Lot> = Vec::new();
         for at in books.exceeding() {
-            let can_go = |held: &&usize| !books.leaving[**held] && !loads[**held].fixed;
-            for held in books.demand(at).held.iter().filter(can_go) {
-                let machine = loads[*held].machine().filter(is_open);
-                takeable.extend(machine.map(|machine| (machine, *held)));
+            for held in &books.demand(at).held {
+                let load = &loads[*held];
+                if load.fixed || books.leaving.contains(*held) {
+                    continue;
+                }
+                if let Some(machine) = load.machine().filter(is_open) {
+                    takeable.extend(Lot::of(machine, *held));
+                }
             }
         }
-        takeable.sort_unstable();
+        takeable.sort_unstable_by_key(|lot| lot.key());
         let leaving = books.register.leaving.iter();
         let leaving = leaving.filter_map(|held| loads[*held].machine());
         let told = books.machines.written();
         let told = told.filter(|at| !books.machines[*at].told.is_empty());
         let mut nodes: Vec<usize> = leaving.chain(told).filter(is_open).collect();
-        nodes.extend(takeable.iter().map(|(machine, _)| *machine));
+        let lots = || takeable.chunk_by(|one, other| one.machine() == other.machine());
+        nodes.extend(lots().map(|here| here[0].machine()));
         nodes.sort_unstable();
         nodes.dedup();
-        let mut takeable = takeable.chunk_by(|a, b| a.0 == b.0).peekable();
-        let nodes = nodes.into_iter().map(|at| {
-            let here = takeable.next_if(|shares| shares[0].0 == at);
-            (at, here.unwrap_or_default())
+        let mut lots = lots().peekable();
+        let mut from = 0;
+        let places = nodes.into_iter().map(|at| {
+            let here = lots.next_if(|lots| lots[0].machine() == at);
+            let here = here.unwrap_or_default();
+            let place = Place::of(books, at, (from, here));
+            from += here.len();
+            place
         });
-        let nodes: Vec<(usize, &[(usize, usize)])> = nodes.collect();
-        let place = |(at, takeable): (usize, &[(usize, usize)])| {
-            Place::of(books, at, takeable.iter().map(|(_, held)| *held))
-        };
         Self {
-            nodes: each((&nodes, SHARES_OF_A_NODE), place).collect(),
+            nodes: places.collect(),
+            takeable,
             offers: FxHashMap::default(),
             looks: Cell::new(0),
+        }
+    }
+
+    fn look_at_all(&self, books: &Books) {
+        for place in &self.nodes {
+            place.look(books, &self.takeable);
         }
     }
 
@@ -176,16 +193,17 @@ impl Stirred {
         }
         let need = (order, books.size(at));
         let mut purse = books.purse(place.machine);
-        if list.choose(books, place, need, &mut purse) {
+        let all = &self.takeable;
+        if list.choose(books, (place, all), need, &mut purse) {
             return Some((list.chosen.len(), list.lost_ms, position));
         }
         // There may be budget later, or others are the cheapest to lose.
-        if !books.has_passed() && (purse.declined || place.could_hold(books, need)) {
+        if !books.has_passed() && (purse.declined || place.could_hold(books, all, need)) {
             books.passes();
         }
         let anyhow = &mut Purse::unlimited();
         let is_first = brake.as_ref().is_none_or(|(first, _)| position < *first);
-        if purse.declined && is_first && list.choose(books, place, need, anyhow) {
+        if purse.declined && is_first && list.choose(books, (place, all), need, anyhow) {
             let why = books.brake(place.machine, &list.chosen);
             *brake = why.map(|why| (position, why));
         }
@@ -231,7 +249,7 @@ impl Stirred {
     /// A node whose room was cleared may have become cheaper for everybody.
     fn renew(&mut self, books: &Books, position: usize) {
         let place = &mut self.nodes[position];
-        place.renew(books);
+        place.renew(books, &self.takeable);
         for offers in self.offers.values_mut() {
             offers.set(position, place.at_least(offers.order, position));
         }

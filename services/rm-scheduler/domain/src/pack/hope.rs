@@ -9,43 +9,81 @@ use crate::{books::Books, snapshot::Policy};
 /// Holes of so many quanta and more count as used to the last.
 const LARGE: u64 = 1 << 12;
 
+/// What those who are to be placed come to, found in one walk over them.
+#[derive(Default)]
+pub(super) struct Wants {
+    /// Quanta that were counted and have no place, among what could have one at all.
+    pub waiting: u64,
+    /// Of one process of the smallest of those.
+    least: Option<u64>,
+    /// Room was made for some, and of those for some with gpus.
+    coming: bool,
+    coming_gpus: bool,
+    /// Some lack more than they could ever have, so they can give up some of it and wait for no
+    /// more.
+    can_give_up: bool,
+}
+
+impl Wants {
+    pub fn of(books: &Books, fair: &[usize]) -> Self {
+        let mut wants = Self::default();
+        for at in fair.iter().copied() {
+            let request = &books.requests[at];
+            let (missing, reach) = (request.missing(), request.reach);
+            let waiting = missing.min(reach);
+            if waiting > 0 {
+                wants.waiting += waiting * request.order;
+                let least = wants.least.unwrap_or(u64::MAX);
+                wants.least = Some(least.min(request.order));
+            }
+            wants.can_give_up |= request.placed > 0 && missing + request.placed > reach;
+            if request.coming > 0 {
+                wants.coming = true;
+                wants.coming_gpus |= books.size(at).gpu_milli > 0;
+            }
+        }
+        wants
+    }
+}
+
 /// Could what was placed `since` then, laid out anew, leave less waiting? `in_turn` when it was
 /// placed in the order of `fair`.
-pub(super) fn is_left(books: &Books, fair: &[usize], since: usize, in_turn: bool) -> bool {
+pub(super) fn is_left(
+    books: &Books,
+    (fair, wants): (&[usize], &Wants),
+    since: usize,
+    in_turn: bool,
+) -> bool {
     let placed = &books.pending[since..];
     let is_fair = |at: usize| books.policy(at) == Some(Policy::FairShare);
-    let coming = |at: &usize| books.requests[*at].coming > 0;
     // What others got stays, and which gpus are meant for somebody is chosen anew each time.
-    if !placed.iter().all(|it| it.live && is_fair(it.request))
-        || placed.iter().any(|it| it.meant && !it.gpus.is_empty())
-        || fair
+    if wants.coming_gpus
+        || placed
             .iter()
-            .any(|at| coming(at) && books.size(*at).gpu_milli > 0)
+            .any(|it| !it.live || it.meant && !it.gpus.is_empty() || !is_fair(it.request))
     {
         return true;
     }
     let by_size = |at: &usize| (priority(books, *at), Reverse(books.requests[*at].order));
-    let same = in_turn && fair.is_sorted_by_key(by_size);
-    let nothing_meant = || !placed.iter().any(|it| it.meant) && !fair.iter().any(coming);
-    !(same && nothing_meant()) && has_room(books, fair, since)
+    let nothing_meant = !wants.coming && !placed.iter().any(|it| it.meant);
+    let same = nothing_meant && in_turn && fair.is_sorted_by_key(by_size);
+    !same && has_room(books, (fair, wants), since)
 }
 
 /// Smaller ones than those who wait all have a place, so more of the larger ones would need one: is
 /// there a node that could hold more of them than it does?
-fn has_room(books: &Books, fair: &[usize], since: usize) -> bool {
-    let rows = || fair.iter().map(|at| &books.requests[*at]);
-    let waiting = rows().filter(|it| it.missing().min(it.reach) > 0);
-    let Some(least) = waiting.map(|it| it.order).min() else {
+fn has_room(books: &Books, (fair, wants): (&[usize], &Wants), since: usize) -> bool {
+    let Some(least) = wants.least else {
         return false;
     };
-    // Who lacks more than he could ever have can give up some of it and wait for no more.
-    if rows().any(|it| it.placed > 0 && it.missing() + it.placed > it.reach) {
+    if wants.can_give_up {
         return true;
     }
-    let asking = rows().filter(|it| it.order >= least && it.missing() + it.placed > 0);
+    let rows = fair.iter().map(|at| &books.requests[*at]);
+    let asking = rows.filter(|it| it.order >= least && it.missing() + it.placed > 0);
     let mut used = Used::by(asking.map(|it| it.order).collect());
     let is_open = |pool: &usize| {
-        let mut nodes = books.sets.free_nodes.with(*pool, least);
+        let mut nodes = books.sets.rooms.free.with(*pool, least);
         nodes.any(|at| {
             let place = &books.machines[at];
             let untouched = place.pending.last().is_none_or(|last| *last < since);

@@ -1,25 +1,66 @@
 //! One node that could be cleared, and who would have to leave it.
 
+use std::cell::OnceCell;
+
 use hayward_vocabulary::Size;
 
 use super::Offer;
 use crate::{books::Books, budget::Purse, overage::cheapest, room::Room};
+
+/// A share that could be taken, of a node.
+#[derive(Clone, Copy)]
+pub(super) struct Lot {
+    machine: u32,
+    held: u32,
+}
+
+impl Lot {
+    pub fn of(machine: usize, held: usize) -> Option<Self> {
+        Some(Self {
+            machine: u32::try_from(machine).ok()?,
+            held: u32::try_from(held).ok()?,
+        })
+    }
+
+    /// Both in a number that is quick to compare.
+    pub fn key(self) -> u64 {
+        u64::from(self.machine) << u32::BITS | u64::from(self.held)
+    }
+
+    pub fn machine(self) -> usize {
+        self.machine as usize
+    }
+
+    fn held(self) -> usize {
+        self.held as usize
+    }
+}
 
 /// A node where something leaves or could leave.
 pub(super) struct Place {
     pub machine: usize,
     /// Quanta of the whole node.
     pub order: u64,
-    /// What will be free there.
-    pub room: Room,
-    /// Shares whose owners had more than their counts in the beginning, the cheapest first. Nobody
-    /// comes to exceed its count by what is done here, so no others are ever taken.
-    takeable: Vec<Taking>,
+    /// Quanta that will be free there.
+    coming: u64,
+    /// What could be taken there, among that of all nodes.
+    lots: std::ops::Range<usize>,
     /// Quanta of all of them.
     most: u64,
     /// Quanta of the largest, and what is lost at least with any.
     largest: u64,
     least_lost_ms: u64,
+    /// Most nodes are never looked at that closely.
+    within: OnceCell<Box<Within>>,
+}
+
+/// What there is on a node.
+pub(super) struct Within {
+    /// What will be free there.
+    room: Room,
+    /// Shares whose owners had more than their counts in the beginning, the cheapest first. Nobody
+    /// comes to exceed its count by what is done here, so no others are ever taken.
+    takeable: Vec<Taking>,
 }
 
 /// What a round does not change about a share that could be taken.
@@ -31,50 +72,79 @@ struct Taking {
     lost_ms: u64,
 }
 
-impl Place {
-    pub fn of(books: &Books, machine: usize, held: impl Iterator<Item = usize>) -> Self {
-        let mut shares: Vec<usize> = held.collect();
+impl Within {
+    fn of(books: &Books, machine: usize, lots: &[Lot]) -> Self {
+        let held = lots.iter().map(|lot| lot.held());
+        let mut shares: Vec<usize> = held.filter(|held| !books.leaving[*held]).collect();
         if shares.len() > 1 {
             shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
         }
-        let counts = books.settings.lose_least;
         let taking = |held: usize| {
             let share = &books.held[held];
             Some(Taking {
                 held,
                 owner: share.request?,
                 order: share.order,
-                lost_ms: if counts { books.invested_ms(held) } else { 0 },
+                lost_ms: lost_ms(books, held),
             })
         };
-        let mut place = Self {
+        Self {
+            room: books.coming_room(machine),
+            takeable: shares.into_iter().filter_map(taking).collect(),
+        }
+    }
+}
+
+fn lost_ms(books: &Books, held: usize) -> u64 {
+    let counts = books.settings.lose_least;
+    if counts { books.invested_ms(held) } else { 0 }
+}
+
+impl Place {
+    /// These can be taken, the first of them at that place among those of all nodes.
+    pub fn of(books: &Books, machine: usize, (first, lots): (usize, &[Lot])) -> Self {
+        let coming = books.sets.rooms.coming(machine);
+        let held = || lots.iter().map(|lot| lot.held());
+        let orders = || held().map(|held| books.register.loads[held].order);
+        let lost_ms = held().map(|held| lost_ms(books, held));
+        Self {
             machine,
             order: books.machines[machine].order,
-            room: Room::default(),
-            most: 0,
-            largest: 0,
-            least_lost_ms: 0,
-            takeable: shares.into_iter().filter_map(taking).collect(),
-        };
-        place.renew(books);
-        place
+            coming: coming.map_or(0, |(_, coming)| coming),
+            lots: first..first + lots.len(),
+            most: orders().sum(),
+            largest: orders().max().unwrap_or(0),
+            least_lost_ms: lost_ms.min().unwrap_or(0),
+            within: OnceCell::new(),
+        }
+    }
+
+    /// `all` is what could be taken on any node.
+    pub fn look(&self, books: &Books, all: &[Lot]) -> &Within {
+        let within = || Within::of(books, self.machine, &all[self.lots.clone()]);
+        self.within.get_or_init(|| Box::new(within()))
     }
 
     /// Brings it to what was told to leave and is meant for somebody by now.
-    pub fn renew(&mut self, books: &Books) {
-        self.room = books.coming_room(self.machine);
-        self.takeable.retain(|it| !books.leaving[it.held]);
-        let orders = self.takeable.iter().map(|it| it.order);
+    pub fn renew(&mut self, books: &Books, all: &[Lot]) {
+        self.look(books, all);
+        let Some(within) = self.within.get_mut() else {
+            return;
+        };
+        within.room = books.coming_room(self.machine);
+        within.takeable.retain(|it| !books.leaving[it.held]);
+        self.coming = within.room.order;
+        let orders = within.takeable.iter().map(|it| it.order);
         self.most = orders.clone().sum();
         self.largest = orders.max().unwrap_or(0);
-        let lost_ms = self.takeable.iter().map(|it| it.lost_ms);
+        let lost_ms = within.takeable.iter().map(|it| it.lost_ms);
         self.least_lost_ms = lost_ms.min().unwrap_or(0);
     }
 
     /// How many would have to leave for one process of this order, and what would be lost with
     /// them, at least; none where it never fits. Quanta alone say it, so it costs next to nothing.
     pub fn at_least(&self, order: u64, position: usize) -> Option<Offer> {
-        let lacking = order.saturating_sub(self.room.order);
+        let lacking = order.saturating_sub(self.coming);
         if self.order < order || self.most < lacking {
             return None;
         }
@@ -85,12 +155,13 @@ impl Place {
     }
 
     /// Would one process fit if all left that could be taken, whatever their owners keep?
-    pub fn could_hold(&self, books: &Books, (order, size): (u64, &Size)) -> bool {
-        if self.room.order.saturating_add(self.most) < order {
+    pub fn could_hold(&self, books: &Books, all: &[Lot], (order, size): (u64, &Size)) -> bool {
+        if self.coming.saturating_add(self.most) < order {
             return false;
         }
-        let mut room = self.room.clone();
-        for it in &self.takeable {
+        let within = self.look(books, all);
+        let mut room = within.room.clone();
+        for it in &within.takeable {
             let share = &books.held[it.held];
             room.give(share.order, &share.size, &share.gpus);
         }
@@ -113,22 +184,23 @@ impl Victims {
     pub fn choose(
         &mut self,
         books: &Books,
-        place: &Place,
+        (place, all): (&Place, &[Lot]),
         (order, size): (u64, &Size),
         purse: &mut Purse,
     ) -> bool {
         self.chosen.clear();
         self.spent.clear();
         self.lost_ms = 0;
-        if place.room.fitting(order, size) > 0 {
-            return true;
-        }
-        if place.room.order.saturating_add(place.most) < order {
+        if place.coming.saturating_add(place.most) < order {
             return false;
         }
-        let mut quanta = place.room.order;
+        let within = place.look(books, all);
+        if within.room.fitting(order, size) > 0 {
+            return true;
+        }
+        let mut quanta = place.coming;
         let mut room = None;
-        for it in &place.takeable {
+        for it in &within.takeable {
             if !self.may_take(books, it, purse) {
                 continue;
             }
@@ -144,7 +216,7 @@ impl Victims {
             } else {
                 self.chosen.len() - 1
             };
-            let room = room.get_or_insert_with(|| place.room.clone());
+            let room = room.get_or_insert_with(|| within.room.clone());
             for held in &self.chosen[given..] {
                 let share = &books.held[*held];
                 room.give(share.order, &share.size, &share.gpus);
