@@ -72,8 +72,9 @@ impl Claims {
     pub fn want_all(&mut self, wants: &Amounts) {
         let mut place = 0;
         for (order, count) in wants.iter() {
-            let smaller = self.lanes[place..].iter();
-            place += smaller.take_while(|lane| lane.order < order).count();
+            while self.lanes.get(place).is_some_and(|lane| lane.order < order) {
+                place += 1;
+            }
             self.want_at(place, order, count);
         }
     }
