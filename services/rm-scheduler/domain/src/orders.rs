@@ -107,7 +107,7 @@ impl Holes {
         // a smaller one.
         let mut at = self.place(order);
         while left > 0 && at < self.by_size.len() {
-            if self.by_size[at].0 % order == 0 {
+            if self.by_size[at].0.is_multiple_of(order) {
                 // Where some are left, no holes of this size are.
                 left -= self.fill(at, left, order);
             } else {

@@ -138,7 +138,7 @@ fn stirred(books: &Books, classes: &[usize]) -> Vec<(usize, usize)> {
         Some((class * users + books.demand(at).user_at, at))
     };
     let mut stirred: Vec<(usize, usize)> = some.filter_map(whose).collect();
-    stirred.sort_unstable();
+    stirred.sort_unstable_by_key(|(whose, _)| *whose);
     stirred
 }
 
