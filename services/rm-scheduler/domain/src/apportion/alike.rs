@@ -4,81 +4,17 @@
 //! where a turn decides: who deserves a process more than others, who is the last that finds room.
 //! [`Claims`](super::Claims) says what has to come of it.
 
+mod band;
 mod extras;
 mod turn;
 
 use std::{cmp::Reverse, ops::Range};
 
 use crate::orders::Holes;
+pub(crate) use band::Band;
+use band::before;
 use extras::Extras;
 use turn::{Part, turn_at};
-
-/// Entities alike, by their turns, which ascend and are nobody else's.
-#[derive(Clone)]
-pub(crate) struct Band<'t> {
-    /// Says whose band it is to who asks.
-    pub owner: usize,
-    /// The place of its first in what the owner has.
-    pub from: usize,
-    pub turns: &'t [u32],
-    pub order: u64,
-    /// Still, by each.
-    pub want: u64,
-    pub given: u64,
-    /// The pass with which it takes part no more.
-    until: usize,
-    /// Processes each is to get next.
-    next: u64,
-}
-
-impl<'t> Band<'t> {
-    pub fn new(owner: usize, (from, turns): (usize, &'t [u32]), order: u64, want: u64) -> Self {
-        Self {
-            owner,
-            from,
-            turns,
-            order,
-            want,
-            given: 0,
-            // Everyone is in the first pass, also who wants nothing.
-            until: usize::MAX,
-            next: 0,
-        }
-    }
-
-    fn count(&self) -> u64 {
-        self.turns.len() as u64
-    }
-
-    fn takes_part(&self) -> bool {
-        self.until == usize::MAX
-    }
-
-    /// The turn of its first.
-    fn first(&self) -> u32 {
-        self.turns.first().copied().unwrap_or(u32::MAX)
-    }
-
-    /// Leaves those before this place and returns the others, if there are some of both.
-    fn divide(&mut self, place: usize) -> Option<Self> {
-        if place == 0 || place == self.turns.len() {
-            return None;
-        }
-        let mut rest = self.clone();
-        (self.turns, rest.turns) = self.turns.split_at(place);
-        rest.from += place;
-        Some(rest)
-    }
-
-    fn give(&mut self, count: u64) {
-        (self.given, self.want) = (self.given + count, self.want - count);
-    }
-}
-
-/// How many have their turn before this one.
-fn before(turns: &[u32], turn: u32) -> usize {
-    turns.partition_point(|other| *other < turn)
-}
 
 /// Divides holes among these. `level` is that of [`Manner`](super::Manner). They come back with the
 /// largest order first, those of one owner beside each other and by their turns.

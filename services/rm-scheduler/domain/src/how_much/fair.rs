@@ -182,11 +182,11 @@ fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut
         let holes = whole.clone().unwrap_or_else(|| given.as_holes());
         let mut of_users = if holes.are(wants.iter()) {
             // There is a hole of its size for every process of all users.
-            rival
-                .users
-                .by_name()
-                .map(|party| party.wants().clone())
-                .collect()
+            let each = rival.users.by_name().map(Party::wants);
+            let each: Vec<Amounts> = each.cloned().collect();
+            #[cfg(test)]
+            assert_eq!(each, user_level(&mut claims, course, holes, rival));
+            each
         } else {
             user_level(&mut claims, course, holes, rival)
         };
