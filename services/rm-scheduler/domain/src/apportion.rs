@@ -72,8 +72,9 @@ impl Claims {
     pub fn want_all(&mut self, wants: &Amounts) {
         let mut place = 0;
         for (order, count) in wants.iter() {
-            let smaller = self.lanes[place..].iter();
-            place += smaller.take_while(|lane| lane.order < order).count();
+            while self.lanes.get(place).is_some_and(|lane| lane.order < order) {
+                place += 1;
+            }
             self.want_at(place, order, count);
         }
     }
@@ -198,7 +199,7 @@ impl Claims {
             let mut known = (0, 0);
             for lot in &mut lane.lots {
                 let at = lot.entity;
-                if !state.active[at] {
+                if lot.want == 0 || !state.active[at] {
                     continue;
                 }
                 if known.0 != self.weights[at] {
@@ -217,16 +218,16 @@ impl Claims {
                     (lot.given, lot.want) = (lot.given + count, lot.want - count);
                     state.got[at] += count * order;
                     taken += count;
+                    // After the first order somebody wants all are looked at.
+                    if !first {
+                        state.close(at, &self.weights);
+                    }
                 }
             }
             anything |= taken > 0;
             holes.take(taken, order);
             if first {
                 state.close_all(&self.weights);
-            } else {
-                for lot in &lane.lots {
-                    state.close(lot.entity, &self.weights);
-                }
             }
             first = false;
         }

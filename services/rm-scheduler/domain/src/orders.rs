@@ -81,15 +81,21 @@ impl Holes {
 
     /// Removes so many holes of exactly this size, or all there are; returns how many.
     pub fn drop_holes(&mut self, size: u64, count: u64) -> u64 {
-        let place = self.place(size);
-        let there = self.by_size.get_mut(place);
-        let Some((_, there)) = there.filter(|(there, _)| *there == size) else {
-            return 0;
-        };
+        let at = self.place(size);
+        let there = self.by_size.get(at);
+        match there.filter(|(there, _)| *there == size) {
+            Some(_) => self.drop_at(at, count),
+            None => 0,
+        }
+    }
+
+    /// The same for the size that stands here.
+    fn drop_at(&mut self, at: usize, count: u64) -> u64 {
+        let (_, there) = &mut self.by_size[at];
         let gone = count.min(*there);
         *there -= gone;
         if *there == 0 {
-            self.by_size.remove(place);
+            self.by_size.remove(at);
         }
         gone
     }
@@ -99,14 +105,14 @@ impl Holes {
         let mut left = count;
         // Sizes that come about on the way are looked at by nobody here: the rest of a multiple is
         // a smaller one.
-        let mut from = order;
-        while left > 0 {
-            let mut sizes = self.at_least(from).iter().map(|(size, _)| *size);
-            let Some(size) = sizes.find(|size| size % order == 0) else {
-                break;
-            };
-            left -= self.fill(size, left, order);
-            from = size + 1;
+        let mut at = self.place(order);
+        while left > 0 && at < self.by_size.len() {
+            if self.by_size[at].0.is_multiple_of(order) {
+                // Where some are left, no holes of this size are.
+                left -= self.fill(at, left, order);
+            } else {
+                at += 1;
+            }
         }
         self.count_out(left, order);
     }
@@ -115,21 +121,26 @@ impl Holes {
     pub fn count_out(&mut self, count: u64, order: u64) -> u64 {
         let mut left = count;
         while left > 0 {
-            let Some((size, _)) = self.at_least(order).first().copied() else {
+            let at = self.place(order);
+            if at == self.by_size.len() {
                 break;
-            };
-            left -= self.fill(size, left, order);
+            }
+            left -= self.fill(at, left, order);
         }
         left
     }
 
-    /// Fills holes of one size, each as far as it goes before the next; returns the processes.
-    fn fill(&mut self, size: u64, count: u64, order: u64) -> u64 {
+    /// Fills holes of the size that stands here, each as far as it goes before the next; returns
+    /// the processes.
+    fn fill(&mut self, at: usize, count: u64, order: u64) -> u64 {
+        let (size, there) = self.by_size[at];
+        if size == order {
+            return self.drop_at(at, count);
+        }
         let each = size / order;
-        let there = self.count(size);
         let filled = (count / each).min(there);
         let part = if filled < there { count % each } else { 0 };
-        self.drop_holes(size, filled + u64::from(part > 0));
+        self.drop_at(at, filled + u64::from(part > 0));
         self.add(size - each * order, filled);
         if part > 0 {
             self.add(size - part * order, 1);

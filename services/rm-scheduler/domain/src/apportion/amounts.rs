@@ -43,9 +43,15 @@ impl Amounts {
     pub fn merge(&mut self, other: &Self) {
         let mut place = 0;
         for (order, count) in other.iter() {
-            let smaller = self.by_order[place..].iter();
-            place += smaller.take_while(|(known, _)| *known < order).count();
+            while self
+                .by_order
+                .get(place)
+                .is_some_and(|known| known.0 < order)
+            {
+                place += 1;
+            }
             self.add_at(place, order, count);
+            place += 1;
         }
     }
 

@@ -138,7 +138,7 @@ fn stirred(books: &Books, classes: &[usize]) -> Vec<(usize, usize)> {
         Some((class * users + books.demand(at).user_at, at))
     };
     let mut stirred: Vec<(usize, usize)> = some.filter_map(whose).collect();
-    stirred.sort_unstable();
+    stirred.sort_unstable_by_key(|(whose, _)| *whose);
     stirred
 }
 
@@ -173,13 +173,23 @@ fn begin_all(
 
 /// True when somebody wants something else from now on.
 fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut [Rival]) -> bool {
-    let given = class_level(books, tables, rivals);
+    let wants: Vec<Amounts> = rivals.iter().map(all).collect();
+    let given = class_level(books, tables, rivals, &wants);
     let whole = undivided(books, tables, rivals);
     let mut steps: Vec<(&mut Party, Amounts)> = Vec::new();
     let mut claims = Claims::default();
-    for (rival, given) in rivals.iter_mut().zip(given) {
+    for ((rival, given), wants) in rivals.iter_mut().zip(given).zip(wants) {
         let holes = whole.clone().unwrap_or_else(|| given.as_holes());
-        let mut of_users = user_level(&mut claims, course, holes, rival);
+        let mut of_users = if holes.are(wants.iter()) {
+            // There is a hole of its size for every process of all users.
+            let each = rival.users.by_name().map(Party::wants);
+            let each: Vec<Amounts> = each.cloned().collect();
+            #[cfg(test)]
+            assert_eq!(each, user_level(&mut claims, course, holes, rival));
+            each
+        } else {
+            user_level(&mut claims, course, holes, rival)
+        };
         let class = &mut books.classes[rival.class];
         class.user_due = of_users.iter().map(Amounts::quanta).collect();
         class.given = match &whole {
@@ -231,9 +241,13 @@ fn homes(books: &Books, classes: &[usize]) -> Vec<usize> {
 
 /// at every home pool, its holes and all below are divided among the classes at home there
 /// or below; a class keeps what it is given at its own home.
-fn class_level(books: &Books, tables: &Tables, course: &[Rival]) -> Vec<Amounts> {
+fn class_level(
+    books: &Books,
+    tables: &Tables,
+    course: &[Rival],
+    wants: &[Amounts],
+) -> Vec<Amounts> {
     let classes: Vec<usize> = course.iter().map(|rival| rival.class).collect();
-    let wants: Vec<Amounts> = course.iter().map(all).collect();
     let mut given: BTreeMap<usize, Amounts> = BTreeMap::new();
     for home in homes(books, &classes) {
         let holes = holes_within(books, tables, home);

@@ -4,91 +4,129 @@ use super::{super::scaled, before};
 
 /// Turns of a band among which one is looked for.
 pub(super) struct Part<'t> {
-    /// Where the band stands.
-    pub band: usize,
     turns: &'t [u32],
     /// What each of them takes.
     each: u64,
-    /// How many of the band come before these.
-    skipped: usize,
     /// How many of them come before the turn at hand.
     before: usize,
 }
 
 impl<'t> Part<'t> {
-    pub fn new(band: usize, turns: &'t [u32], each: u64) -> Self {
+    pub fn new(turns: &'t [u32], each: u64) -> Self {
         Self {
-            band,
             turns,
             each,
-            skipped: 0,
             before: 0,
         }
-    }
-
-    /// How many of the band come before the turn that was found.
-    pub fn place(&self) -> usize {
-        self.skipped + self.before
     }
 
     pub fn takes_some(&self) -> bool {
         self.each > 0
     }
 
+    /// What all of them take.
+    pub fn all(&self) -> u64 {
+        self.take(self.turns.len())
+    }
+
+    /// Those before these instead of these, which are the last ones of all.
+    pub fn leave_out_of(&mut self, all: &'t [u32]) {
+        self.turns = &all[..all.len() - self.turns.len()];
+    }
+
     /// What so many of them take.
     fn take(&self, count: usize) -> u64 {
-        self.each.saturating_mul(count as u64)
+        self.each * count as u64
     }
 }
+
+/// So few are gone through one by one.
+const FEW: u64 = 6;
 
 /// The first in turn for whom `most` does not suffice any more, and how much is taken before. All
 /// together take more than that.
 pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
-    let all = parts.iter().map(|part| part.take(part.turns.len()));
-    let mut left = all.fold(0, u64::saturating_add);
-    let (mut taken, mut guesses) = (0, 0);
-    while let Some(longest) = parts.iter().max_by_key(|part| part.turns.len()) {
-        // Turns are mostly spread evenly, so a guess by what is left hits or misses by little.
-        // Where they are not, every third guess halves the longest part.
+    // What is taken before those that are left, and with them.
+    let (mut taken, mut with_all) = (0, parts.iter().map(Part::all).sum());
+    let few = parts.iter().map(|part| part.each).min().unwrap_or(1) * FEW;
+    let mut guesses = 0;
+    loop {
+        if most - taken < few {
+            return forward(parts, most, taken);
+        }
+        if with_all - most <= few {
+            return back(parts, most, with_all);
+        }
+        let Some(longest) = parts.iter().max_by_key(|part| part.turns.len()) else {
+            return (u32::MAX, taken);
+        };
+        // Turns are mostly spread evenly, so a guess by what is left misses by little. Where they
+        // are not, every third guess halves the longest part.
         let (turns, own) = (longest.turns, longest.each);
         let place = if guesses % 3 == 2 {
             turns.len() / 2
         } else {
-            let guess = scaled(turns.len() as u64, most - taken, left.max(1), false);
+            let guess = scaled(turns.len() as u64, most - taken, with_all - taken, false);
             usize::try_from(guess).unwrap_or(usize::MAX)
         };
         let Some(turn) = turns.get(place).or(turns.last()).copied() else {
-            break;
+            return (u32::MAX, taken);
         };
         let mut earlier = taken;
         for part in parts.iter_mut() {
             part.before = before(part.turns, turn);
-            earlier = earlier.saturating_add(part.take(part.before));
+            earlier += part.take(part.before);
         }
         let is_beyond = earlier > most;
-        if !is_beyond && earlier.saturating_add(own) > most {
+        if !is_beyond && earlier + own > most {
             return (turn, earlier);
         }
         for part in parts.iter_mut() {
             let (first, last) = part.turns.split_at(part.before);
-            if is_beyond {
-                part.turns = first;
-                continue;
-            }
             let passed = usize::from(last.first() == Some(&turn));
-            part.turns = &last[passed..];
-            part.skipped += part.before + passed;
+            part.turns = if is_beyond { first } else { &last[passed..] };
         }
         if is_beyond {
-            left = earlier - taken;
+            with_all = earlier;
         } else {
-            left = left.saturating_sub(earlier + own - taken);
             taken = earlier + own;
         }
         guesses += 1;
     }
-    for part in parts {
-        part.before = part.turns.len();
+}
+
+/// From the first one on.
+fn forward(parts: &mut [Part], most: u64, mut taken: u64) -> (u32, u64) {
+    loop {
+        let first = |part: &&mut Part| part.turns.first().copied().unwrap_or(u32::MAX);
+        let next = parts.iter_mut().min_by_key(first);
+        let Some((turn, part)) = next.and_then(|part| Some((*part.turns.first()?, part))) else {
+            return (u32::MAX, taken);
+        };
+        let with_this = taken + part.each;
+        if with_this > most {
+            return (turn, taken);
+        }
+        part.turns = &part.turns[1..];
+        taken = with_this;
     }
-    (u32::MAX, taken)
+}
+
+/// From the last one back.
+fn back(parts: &mut [Part], most: u64, mut with_all: u64) -> (u32, u64) {
+    loop {
+        let last = |part: &&mut Part| part.turns.last().copied();
+        let next = parts.iter_mut().max_by_key(last);
+        let Some((turn, rest, part)) = next.and_then(|part| {
+            let (turn, rest) = part.turns.split_last()?;
+            Some((*turn, rest, part))
+        }) else {
+            return (u32::MAX, with_all);
+        };
+        with_all -= part.each;
+        if with_all <= most {
+            return (turn, with_all);
+        }
+        part.turns = rest;
+    }
 }

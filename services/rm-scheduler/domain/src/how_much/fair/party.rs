@@ -121,16 +121,20 @@ impl Party {
         self.is_live = self.past.is_empty();
         if self.is_live {
             self.start(course);
-            let total = self.stretches.iter().map(|stretch| {
-                let base = self.crowd.groups[stretch.group].asks.base;
-                let most = if course.steady { base } else { stretch.limit };
-                most.saturating_mul(stretch.len as u64)
-            });
-            self.total = total.fold(0, u64::saturating_add);
-            let mut wanted = std::mem::take(&mut self.wanted);
-            wanted.clear();
-            self.add_limits(&mut wanted);
-            self.wanted = wanted;
+            self.total = 0;
+            self.wanted.clear();
+            for stretch in &self.stretches {
+                let asks = &self.crowd.groups[stretch.group].asks;
+                let len = stretch.len as u64;
+                let most = if course.steady {
+                    asks.base
+                } else {
+                    stretch.limit
+                };
+                self.total = self.total.saturating_add(most.saturating_mul(len));
+                self.wanted
+                    .add(asks.order, stretch.limit.saturating_mul(len));
+            }
         }
     }
 
@@ -221,10 +225,11 @@ impl Party {
 
     /// Jobs by age, then id.
     fn divide(&mut self, course: &Course, given: &Amounts) {
-        let holes = given.as_holes();
         if course.manner.rivals {
             self.divide_among_rivals(course, given);
         } else {
+            // What they were counted for before is nothing to what they are now.
+            self.join_neighbours(|_| 0);
             let crowd = &self.crowd;
             let bands = self.stretches.iter().map(|stretch| {
                 let group = &crowd.groups[stretch.group];
@@ -232,7 +237,7 @@ impl Party {
                 let place = (stretch.from, turns);
                 Band::new(stretch.group, place, group.asks.order, stretch.limit)
             });
-            let divided = apportion::divide(bands, holes, course.manner.level);
+            let divided = apportion::divide(bands, given.as_holes(), course.manner.level);
             let stretches = divided.into_iter().map(|band| Stretch {
                 group: band.owner,
                 from: band.from,
@@ -243,7 +248,7 @@ impl Party {
             self.stretches.clear();
             self.stretches.extend(stretches);
         }
-        self.join_neighbours();
+        self.join_neighbours(|stretch| stretch.counted);
     }
 
     fn divide_among_rivals(&mut self, course: &Course, given: &Amounts) {
@@ -276,9 +281,10 @@ impl Party {
         self.stretches.sort_unstable_by_key(place);
     }
 
-    fn join_neighbours(&mut self) {
+    /// Those who have the same limit and of whom the same is said.
+    fn join_neighbours(&mut self, said: impl Fn(&Stretch) -> u64) {
         self.stretches.dedup_by(|next, before| {
-            let says = |stretch: &Stretch| (stretch.group, stretch.limit, stretch.counted);
+            let says = |stretch: &Stretch| (stretch.group, stretch.limit, said(stretch));
             let same = says(next) == says(before);
             before.len += if same { next.len } else { 0 };
             same
