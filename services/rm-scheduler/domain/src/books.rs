@@ -304,7 +304,7 @@ impl<'a> Books<'a> {
         let known = self.changed_caps.get(&request).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
             let has = self.demand(request).holding.has();
-            cap::of(self.register, &self.snapshot.tunables, request, has).1
+            cap::of(self.register, request, has).1
         });
         if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
             // Where there is room for more than it can use, nobody looks how much more.

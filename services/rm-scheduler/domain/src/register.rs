@@ -29,7 +29,7 @@ pub(crate) use load::Load;
 
 use crate::{
     books::Deferral,
-    cap::{Cap, Has},
+    cap::{Cap, Has, Rules},
     forest::Forest,
     room::Room,
     snapshot::{Class, Node, Pool, Tunables},
@@ -159,6 +159,8 @@ pub(crate) type Shape = (Option<usize>, bool, u64, Size);
 pub(crate) struct Served {
     pub name: String,
     pub class: Class,
+    /// How its work grows.
+    pub rules: Rules,
     /// None when the policy names a pool that does not exist.
     pub pool: Option<usize>,
     /// Work of each user by time and id; users by name.

@@ -154,7 +154,7 @@ impl<'a> Books<'a> {
 
     /// What faults took away is neither there nor in the way any more.
     pub fn settle_faults(&mut self) {
-        let (register, tunables) = (self.register, &self.snapshot.tunables);
+        let register = self.register;
         for at in register.faulty.iter().copied() {
             let share = &register.shares[at];
             let open = share
@@ -174,7 +174,7 @@ impl<'a> Books<'a> {
                     leaving: request.leaving,
                     ..register.requests[at].holding.has()
                 };
-                let (cap, parts) = cap::of(register, tunables, at, has);
+                let (cap, parts) = cap::of(register, at, has);
                 let had = request.current;
                 let request = &mut self.requests[at];
                 (request.cap, request.had) = (cap, had);

@@ -11,6 +11,7 @@ use super::{
 };
 use crate::{
     beside::both,
+    cap::Rules,
     forest::Forest,
     marks::Marks,
     news::News,
@@ -159,6 +160,7 @@ impl Register {
             self.classes.push(Served {
                 name: name.clone(),
                 class: class.clone(),
+                rules: Rules::of(&self.laws.tunables, class),
                 pool: self.forest.find(&class.pool),
                 users: BTreeMap::new(),
             });
