@@ -369,7 +369,7 @@ impl<'a> Books<'a> {
     fn emptied_room(&self, at: usize) -> Room {
         let (station, told) = (self.station(at), &self.machines[at].told);
         if told.is_empty() || self.adds_up(at) {
-            let mut room = station.coming.clone();
+            let mut room = self.register.coming(at);
             for held in told {
                 self.register.give_to(&mut room, *held);
             }
@@ -386,7 +386,7 @@ impl<'a> Books<'a> {
     /// at one by one.
     fn adds_up(&self, at: usize) -> bool {
         let station = self.station(at);
-        !station.over && station.coming.gpus.is_empty()
+        !station.over && station.room.gpus.is_empty()
     }
 
     /// The quanta of [`Books::coming_room`].

@@ -26,6 +26,7 @@ use hayward_vocabulary::{
 use rustc_hash::FxHashMap;
 
 pub(crate) use load::Load;
+use stand::Counted;
 
 use crate::{
     books::Deferral,
@@ -167,7 +168,8 @@ pub(crate) struct Served {
     pub users: BTreeMap<UserName, Vec<usize>>,
 }
 
-/// What changes with what is held comes first: of nodes anywhere few lines of memory are read.
+/// What changes with what is held comes first, then what that is taken from: of nodes anywhere two
+/// lines of memory are read.
 #[repr(C, align(64))]
 pub(crate) struct Station {
     pub held: Vec<usize>,
@@ -183,9 +185,8 @@ pub(crate) struct Station {
     is_vacant: bool,
     /// What its shares come to says all that stands here, as far as that is known.
     is_plain: bool,
-    pub free: Room,
-    /// Room once everything that leaves has left.
-    pub coming: Room,
+    /// What is left, where what its shares come to does not say that.
+    counted: Option<Box<Counted>>,
     /// Room without what nobody may take back.
     pub room: Room,
     pub node: Node,
