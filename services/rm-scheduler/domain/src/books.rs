@@ -27,7 +27,7 @@ use crate::{
     kept::Kept,
     marks::Marks,
     plan::{CapParts, Reason, Receipt, Vacate, VacateReason},
-    register::{Asked, Register, Share, Station},
+    register::{Asked, Register, Share, Station, Users},
     rest::Outcome,
     room::Room,
     settings::Settings,
@@ -109,8 +109,7 @@ pub(crate) struct ClassBook<'a> {
     pub class: &'a Class,
     /// None when the policy names a pool that does not exist.
     pub pool: Option<usize>,
-    /// Work of each user by time and id; users by name.
-    pub users: &'a BTreeMap<UserName, Vec<usize>>,
+    pub users: &'a Users,
     pub given: Amounts,
     /// Quanta by weights alone, for section 12.
     pub pure: u64,
@@ -331,7 +330,7 @@ impl<'a> Books<'a> {
         let Some(class) = class.map(|class| &self.classes[class]) else {
             return 0;
         };
-        let jobs = class.users.get(&self.demand(request).user);
+        let jobs = class.users.get(self.demand(request).user_at);
         let of_user = class.pure / (class.users.len() as u64).max(1);
         of_user / jobs.map_or(1, |jobs| (jobs.len() as u64).max(1))
     }

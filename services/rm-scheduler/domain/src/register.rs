@@ -14,6 +14,7 @@ mod load;
 mod look_up;
 mod nodes;
 mod stand;
+mod users;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -27,6 +28,7 @@ use rustc_hash::FxHashMap;
 
 pub(crate) use load::Load;
 use stand::Counted;
+pub(crate) use users::Users;
 
 use crate::{
     books::Deferral,
@@ -164,8 +166,7 @@ pub(crate) struct Served {
     pub rules: Rules,
     /// None when the policy names a pool that does not exist.
     pub pool: Option<usize>,
-    /// Work of each user by time and id; users by name.
-    pub users: BTreeMap<UserName, Vec<usize>>,
+    pub users: Users,
 }
 
 /// What changes with what is held comes first, then what that is taken from: of nodes anywhere two

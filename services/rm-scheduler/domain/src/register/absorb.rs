@@ -1,11 +1,9 @@
 //! News: which nodes, which work and which shares are to be looked up anew.
 
-use std::collections::BTreeMap;
-
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, Holding, Laws, Register, Served,
+    Asked, Holding, Laws, Register, Served, Users,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
 };
@@ -135,7 +133,8 @@ impl Register {
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
                 if let Some(first) = group.first() {
-                    let user = self.requests[*first].user.clone();
+                    let first = &self.requests[*first];
+                    let user = (first.user.clone(), first.user_at);
                     group.sort_by_key(|at| self.requests[*at].submitted_at);
                     served.users.insert(user, group);
                 }
@@ -162,7 +161,7 @@ impl Register {
                 class: class.clone(),
                 rules: Rules::of(&self.laws.tunables, class),
                 pool: self.forest.find(&class.pool),
-                users: BTreeMap::new(),
+                users: Users::default(),
             });
         }
     }
