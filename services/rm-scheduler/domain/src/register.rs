@@ -8,6 +8,7 @@
 
 mod absorb;
 mod derive;
+mod fetch;
 mod group;
 mod links;
 mod load;
@@ -319,10 +320,6 @@ impl Register {
 
     pub fn request(&self, id: &WorkId) -> Option<usize> {
         self.request_at.get(id).copied()
-    }
-
-    fn share(&self, id: &AllocationId) -> Option<usize> {
-        self.share_at.get(id).copied()
     }
 
     /// Is this the number of work that is not withdrawn?

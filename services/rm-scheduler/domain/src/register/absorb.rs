@@ -4,6 +4,7 @@ use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
     Asked, Holding, Laws, Register, Served, Users,
+    derive::set,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
 };
@@ -167,6 +168,7 @@ impl Register {
     }
 
     fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, stirred: &mut Stirred) {
+        self.fetch_work(&work);
         for work in work {
             let id = work.name;
             match (work.at, work.said) {
@@ -239,7 +241,12 @@ impl Register {
         if at == self.requests.len() {
             self.requests.push(asked);
         } else {
-            self.requests[at] = asked;
+            let place = &mut self.requests[at];
+            if asked.held.is_empty() {
+                // The list of who was there has memory already.
+                asked.held = std::mem::take(&mut place.held);
+            }
+            *place = asked;
         }
         self.request_at.insert(work.0.clone(), at);
         self.join_group(at);
@@ -251,12 +258,15 @@ impl Register {
     fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
         self.leave_class(at);
         self.leave_group(at);
-        self.avoiding.remove(&at);
+        set(&mut self.avoiding, at, false);
         let asked = &mut self.requests[at];
-        let held = std::mem::take(&mut asked.held);
+        let held = if asked.held.is_empty() {
+            Vec::new()
+        } else {
+            std::mem::take(&mut asked.held)
+        };
         (asked.class, asked.deferral) = (None, None);
         asked.holding = Holding::default();
-        self.request_at.remove(&asked.id);
         self.withdrawn.push(asked.id.clone());
         self.vacated.push(at);
         self.vacant_requests.push(at);
@@ -272,11 +282,6 @@ impl Register {
 }
 
 impl Asked {
-    /// Submit time, then larger order; ties end with the id.
-    pub fn seniority(&self) -> (i64, std::cmp::Reverse<u64>) {
-        (self.submitted_at.unix_ms(), std::cmp::Reverse(self.order))
-    }
-
     /// What its turn goes by, but for its order and id.
     fn turn(&self) -> (Option<usize>, usize, Timestamp) {
         (self.class, self.user_at, self.submitted_at)

@@ -298,7 +298,8 @@ impl Register {
 pub(super) fn set(among: &mut BTreeSet<usize>, at: usize, belongs: bool) {
     if belongs {
         among.insert(at);
-    } else {
+    } else if !among.is_empty() {
+        // Most of these are empty most of the time.
         among.remove(&at);
     }
 }
