@@ -78,7 +78,9 @@ impl<T> Kept<T> {
         }
         let mut late: Vec<usize> = Vec::new();
         for at in named {
-            self.make_notes(at + 1);
+            if at >= self.rows.len() {
+                self.make_notes(at + 1);
+            }
             if self.stir(at) {
                 match self.rows.get_mut(at) {
                     Some(place) => again(at, place, false),
@@ -124,6 +126,12 @@ impl<T> Kept<T> {
     pub fn is_stirred(&self, at: usize) -> bool {
         let (word, bit) = split(at);
         self.is_fresh || self.notes[word].stirred & bit != 0
+    }
+
+    /// Where it says no it is as this round began with it.
+    pub fn is_written(&self, at: usize) -> bool {
+        let (word, bit) = split(at);
+        self.is_fresh || self.notes[word].written & bit != 0
     }
 
     /// Written in this round.
