@@ -137,18 +137,28 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
         parts.prediction = (potential != base).then_some(potential);
     }
     //
+    let mut now = potential;
     let reached = current + if rules.keep_reached { has.leaving } else { 0 };
     match (starting, rules.doubling) {
-        (true, _) if rules.initial > 0 => parts.initialization = Some(rules.initial),
+        (true, _) if rules.initial > 0 => {
+            parts.initialization = Some(rules.initial);
+            now = now.min(rules.initial);
+        }
         (true, _) | (false, false) => {}
         (false, true) if reached == 0 => {
             // What it had is gone: it starts anew, whatever was predicted for it.
-            parts.initialization = Some(rules.initial.max(1));
+            let initial = rules.initial.max(1);
+            parts.initialization = Some(initial);
             parts.prediction = None;
+            now = base.min(initial);
         }
-        (false, true) => parts.doubling = Some(reached.saturating_mul(2)),
+        (false, true) => {
+            let doubled = reached.saturating_mul(2);
+            parts.doubling = Some(doubled);
+            now = now.min(doubled);
+        }
     }
-    let now = parts.least();
+    debug_assert_eq!(now, parts.least());
     let cap = Cap {
         base,
         steady: if starting { now } else { potential.max(now) },
