@@ -40,10 +40,13 @@ impl Bits {
         *word |= bit;
     }
 
+    /// Numbers that ascend would ask for a little more each time. There are many small sets, so it
+    /// is not much more.
     #[cold]
     fn grow(&mut self, place: usize) {
-        self.words.resize(place + 1, 0);
-        self.filled.resize(place / BITS + 1, 0);
+        let words = (place + 1).next_multiple_of(BITS / 2);
+        self.words.resize(words, 0);
+        self.filled.resize(words.div_ceil(BITS), 0);
     }
 
     pub fn remove(&mut self, at: usize) {

@@ -43,9 +43,11 @@ impl Marks {
         true
     }
 
+    /// Numbers that ascend would ask for a little more each time.
     #[cold]
     fn grow(&mut self, word: usize) {
-        self.words.resize(word + 1, Word::default());
+        let words = (word + 1).next_power_of_two();
+        self.words.resize(words, Word::default());
     }
 
     pub fn remove(&mut self, at: usize) {
