@@ -25,16 +25,28 @@ fn lowest(word: u64) -> usize {
 }
 
 impl Bits {
+    #[inline]
     pub fn insert(&mut self, at: usize) {
-        let (word, bit) = split(at);
-        if self.words.len() <= word {
-            self.words.resize(word + 1, 0);
-            self.filled.resize(word / BITS + 1, 0);
+        let (place, bit) = split(at);
+        if self.words.len() <= place {
+            self.grow(place);
         }
-        self.len += usize::from(self.words[word] & bit == 0);
-        self.words[word] |= bit;
-        let (above, bit) = split(word);
-        self.filled[above] |= bit;
+        let word = &mut self.words[place];
+        self.len += usize::from(*word & bit == 0);
+        if *word == 0 {
+            let (above, bit) = split(place);
+            self.filled[above] |= bit;
+        }
+        *word |= bit;
+    }
+
+    /// Numbers that ascend would ask for a little more each time. There are many small sets, so it
+    /// is not much more.
+    #[cold]
+    fn grow(&mut self, place: usize) {
+        let words = (place + 1).next_multiple_of(BITS / 2);
+        self.words.resize(words, 0);
+        self.filled.resize(words.div_ceil(BITS), 0);
     }
 
     pub fn remove(&mut self, at: usize) {

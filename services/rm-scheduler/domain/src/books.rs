@@ -5,6 +5,7 @@
 //! and everything granted in this round.
 
 mod allotment;
+mod coming;
 mod granted;
 mod open;
 mod rows;
@@ -27,7 +28,7 @@ use crate::{
     kept::Kept,
     marks::Marks,
     plan::{CapParts, Reason, Receipt, Vacate, VacateReason},
-    register::{Asked, Register, Share, Station},
+    register::{Asked, Register, Share, Station, Users},
     rest::Outcome,
     room::Room,
     settings::Settings,
@@ -109,8 +110,7 @@ pub(crate) struct ClassBook<'a> {
     pub class: &'a Class,
     /// None when the policy names a pool that does not exist.
     pub pool: Option<usize>,
-    /// Work of each user by time and id; users by name.
-    pub users: &'a BTreeMap<UserName, Vec<usize>>,
+    pub users: &'a Users,
     pub given: Amounts,
     /// Quanta by weights alone, for section 12.
     pub pure: u64,
@@ -304,7 +304,7 @@ impl<'a> Books<'a> {
         let known = self.changed_caps.get(&request).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
             let has = self.demand(request).holding.has();
-            cap::of(self.register, &self.snapshot.tunables, request, has).1
+            cap::of(self.register, request, has).1
         });
         if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
             // Where there is room for more than it can use, nobody looks how much more.
@@ -331,7 +331,7 @@ impl<'a> Books<'a> {
         let Some(class) = class.map(|class| &self.classes[class]) else {
             return 0;
         };
-        let jobs = class.users.get(&self.demand(request).user);
+        let jobs = class.users.get(self.demand(request).user_at);
         let of_user = class.pure / (class.users.len() as u64).max(1);
         of_user / jobs.map_or(1, |jobs| (jobs.len() as u64).max(1))
     }
@@ -340,90 +340,5 @@ impl<'a> Books<'a> {
     pub fn room(&self, machine: usize) -> &Room {
         let changed = self.changed_rooms.get(&machine);
         changed.unwrap_or(&self.register.machines[machine].room)
-    }
-
-    /// Room on a node once everything that leaves has left, without what was granted and what is
-    /// meant for somebody.
-    pub fn coming_room(&self, machine: usize) -> Room {
-        self.coming_room_for(machine, None)
-    }
-
-    /// The same with what is meant for this request.
-    pub fn coming_room_for(&self, machine: usize, except: Option<usize>) -> Room {
-        let mut room = self.emptied_room(machine);
-        let machine = &self.machines[machine];
-        for share in machine.pending.iter().map(|at| &self.pending[*at]) {
-            room.take(share.order, share.size, &share.gpus);
-        }
-        for meant in machine
-            .spoken
-            .iter()
-            .filter(|it| Some(it.request) != except)
-        {
-            room.take(meant.order, self.size(meant.request), &meant.gpus);
-        }
-        room
-    }
-
-    /// The same before anything was granted or meant for anybody.
-    fn emptied_room(&self, at: usize) -> Room {
-        let (station, told) = (self.station(at), &self.machines[at].told);
-        if told.is_empty() || self.adds_up(at) {
-            let mut room = station.coming.clone();
-            for held in told {
-                self.register.give_to(&mut room, *held);
-            }
-            return room;
-        }
-        let mut room = Room::new(station.order, &station.node.capacity);
-        for held in station.held.iter().filter(|held| !self.leaving[**held]) {
-            self.register.take_from(&mut room, *held);
-        }
-        room
-    }
-
-    /// What leaves a node is room there: not where more was held than there is, and gpus are looked
-    /// at one by one.
-    fn adds_up(&self, at: usize) -> bool {
-        let station = self.station(at);
-        !station.over && station.coming.gpus.is_empty()
-    }
-
-    /// The quanta of [`Books::coming_room`].
-    pub fn coming_order(&self, at: usize) -> u64 {
-        self.coming_order_for(at, None)
-    }
-
-    /// The quanta of [`Books::coming_room_for`].
-    pub fn coming_order_for(&self, at: usize, except: Option<usize>) -> u64 {
-        let machine = &self.machines[at];
-        let order = |held: &usize| self.register.loads[*held].order;
-        let before = if machine.told.is_empty() || self.adds_up(at) {
-            machine.coming_order + machine.told.iter().map(order).sum::<u64>()
-        } else {
-            let held = self.station(at).held.iter();
-            let stays = held.filter(|held| !self.leaving[**held]);
-            stays.map(order).fold(machine.order, u64::saturating_sub)
-        };
-        let granted = machine.pending.iter().map(|at| self.pending[*at].order);
-        let meant = machine.spoken.iter();
-        let meant = meant.filter(|meant| Some(meant.request) != except);
-        let meant = meant.map(|meant| meant.order);
-        granted.chain(meant).fold(before, u64::saturating_sub)
-    }
-
-    /// Means this much of what will be free on a node for a request.
-    pub fn speak_for(&mut self, request: usize, machine: usize) {
-        let (order, size) = (self.requests[request].order, self.size(request));
-        let gpus = match size.gpu_milli {
-            0 => Vec::new(),
-            milli => self.coming_room(machine).choose_gpus(milli),
-        };
-        self.machines[machine].spoken.push(Spoken {
-            request,
-            order,
-            gpus,
-        });
-        self.requests[request].coming += 1;
     }
 }

@@ -5,7 +5,7 @@ use hayward_vocabulary::WorkKind;
 use crate::{
     plan::CapParts,
     register::{Asked, Register},
-    snapshot::{Growth, Policy, Tunables},
+    snapshot::{Class, Growth, Policy, Tunables},
 };
 
 /// The cap. What it is made of is said apart, as few ever read it.
@@ -46,19 +46,29 @@ impl Cap {
     }
 }
 
-/// The tunables of growth as they are for one class (3.1).
-struct Rules {
+/// The tunables of growth as they are for the work of one class (3.1).
+pub(crate) struct Rules {
     initial: u64,
     doubling: bool,
     prediction: bool,
-    fudge_ms: u64,
-    cycle_ms: u64,
+    /// How far ahead of the start of a new process it is looked.
+    beyond_start_ms: u64,
     /// What left a node had been reached before: its successors need not double their way again.
     keep_reached: bool,
 }
 
 impl Rules {
-    fn of(tunables: &Tunables, growth: &Growth) -> Self {
+    pub fn of(tunables: &Tunables, class: &Class) -> Self {
+        // the growth of other work goes by the fleet's values.
+        let fleet = Growth::default();
+        let growth = if class.policy == Policy::FairShare {
+            &class.growth
+        } else {
+            &fleet
+        };
+        let fudge_ms = growth
+            .prediction_fudge_ms
+            .unwrap_or(tunables.prediction_fudge_ms);
         Self {
             initial: growth
                 .initialization_cap
@@ -67,10 +77,7 @@ impl Rules {
                 .expand_by_doubling
                 .unwrap_or(tunables.expand_by_doubling),
             prediction: growth.use_prediction.unwrap_or(tunables.use_prediction),
-            fudge_ms: growth
-                .prediction_fudge_ms
-                .unwrap_or(tunables.prediction_fudge_ms),
-            cycle_ms: tunables.cycle_ms,
+            beyond_start_ms: tunables.cycle_ms + fudge_ms,
             keep_reached: tunables.settings.steady_counts,
         }
     }
@@ -87,22 +94,14 @@ pub(crate) struct Has {
 }
 
 /// The cap of one piece of work that has this, before the room there is was looked at.
-pub(crate) fn of(register: &Register, tunables: &Tunables, at: usize, has: Has) -> (Cap, CapParts) {
+pub(crate) fn of(register: &Register, at: usize, has: Has) -> (Cap, CapParts) {
     let asked = &register.requests[at];
-    let Some(class) = asked.class.map(|class| &register.classes[class].class) else {
+    let Some(class) = asked.class else {
         return <(Cap, CapParts)>::default();
     };
     match asked.kind {
         _ if asked.completing => Cap::all(has.current),
-        WorkKind::Job => {
-            // the growth of other work goes by the fleet's values.
-            let rules = if class.policy == Policy::FairShare {
-                Rules::of(tunables, &class.growth)
-            } else {
-                Rules::of(tunables, &Growth::default())
-            };
-            cap_of_job(asked, has, &rules)
-        }
+        WorkKind::Job => cap_of_job(asked, has, &register.classes[class].rules),
         // Instances and reservations are one process; those held are never cut by start-up.
         WorkKind::Service | WorkKind::Reservation => Cap::all(asked.max_processes.min(1)),
     }
@@ -126,7 +125,7 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
         ..CapParts::default()
     };
     if rules.prediction && !starting {
-        let horizon = has.mean_start_ms + rules.cycle_ms + rules.fudge_ms;
+        let horizon = has.mean_start_ms + rules.beyond_start_ms;
         let predicted = predicted(demand, current, horizon, base);
         if predicted < base {
             potential = predicted.max(current);
@@ -138,18 +137,28 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
         parts.prediction = (potential != base).then_some(potential);
     }
     //
+    let mut now = potential;
     let reached = current + if rules.keep_reached { has.leaving } else { 0 };
     match (starting, rules.doubling) {
-        (true, _) if rules.initial > 0 => parts.initialization = Some(rules.initial),
+        (true, _) if rules.initial > 0 => {
+            parts.initialization = Some(rules.initial);
+            now = now.min(rules.initial);
+        }
         (true, _) | (false, false) => {}
         (false, true) if reached == 0 => {
             // What it had is gone: it starts anew, whatever was predicted for it.
-            parts.initialization = Some(rules.initial.max(1));
+            let initial = rules.initial.max(1);
+            parts.initialization = Some(initial);
             parts.prediction = None;
+            now = base.min(initial);
         }
-        (false, true) => parts.doubling = Some(reached.saturating_mul(2)),
+        (false, true) => {
+            let doubled = reached.saturating_mul(2);
+            parts.doubling = Some(doubled);
+            now = now.min(doubled);
+        }
     }
-    let now = parts.least();
+    debug_assert_eq!(now, parts.least());
     let cap = Cap {
         base,
         steady: if starting { now } else { potential.max(now) },
@@ -163,15 +172,29 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
 /// processes still useful once a new one could have started.
 fn predicted(demand: &Asked, current: u64, horizon_ms: u64, base: u64) -> u64 {
     let threads = u64::from(demand.threads.max(1));
-    let task_ms = u128::from(demand.task_ms.max(1));
-    let done = u128::from(horizon_ms) * u128::from(current) * u128::from(threads);
-    // Rounded half up, in exact integers.
-    let done_then = (2 * done + task_ms) / (2 * task_ms);
-    let left = u128::from(demand.remaining_tasks).saturating_sub(done_then);
-    let left = u64::try_from(left).unwrap_or(u64::MAX);
+    let done = done_within(horizon_ms, (current, threads), demand.task_ms.max(1));
+    let left = demand.remaining_tasks.saturating_sub(done);
     match (left.div_ceil(threads), current) {
         (0, 0) => base,
         (0, current) => current,
         (predicted, _) => predicted,
     }
+}
+
+/// Tasks that this many threads of so many processes do in this time, rounded half up, in exact
+/// integers. Most numbers are small, and small numbers are divided sooner.
+fn done_within(ms: u64, (processes, threads): (u64, u64), task_ms: u64) -> u64 {
+    let rounded = |time: u64| {
+        let time = time.checked_mul(2)?.checked_add(task_ms)?;
+        Some(time / task_ms.checked_mul(2)?)
+    };
+    let time = ms
+        .checked_mul(processes)
+        .and_then(|time| time.checked_mul(threads));
+    time.and_then(rounded).unwrap_or_else(|| {
+        let time = u128::from(ms) * u128::from(processes) * u128::from(threads);
+        let task_ms = u128::from(task_ms);
+        let tasks = time.saturating_mul(2).saturating_add(task_ms) / (2 * task_ms);
+        u64::try_from(tasks).unwrap_or(u64::MAX)
+    })
 }

@@ -16,6 +16,7 @@ use crate::{
         fair::{Moved, Quanta},
         groups,
     },
+    register::Users,
     snapshot::{Account, Policy, Standing},
 };
 
@@ -130,11 +131,7 @@ fn note_group(books: &mut Books, classes: &[usize], moved: &Moved) {
 }
 
 /// Nothing is kept of users who have no work any more.
-fn note_users(
-    known: &mut BTreeMap<UserName, Account>,
-    users: &BTreeMap<UserName, Vec<usize>>,
-    rates: Vec<i64>,
-) {
+fn note_users(known: &mut BTreeMap<UserName, Account>, users: &Users, rates: Vec<i64>) {
     // Mostly the same users have work as before.
     if !known.keys().eq(users.keys()) {
         let account = |user| known.get(user).copied().unwrap_or_default();

@@ -25,19 +25,29 @@ fn split(at: usize) -> (usize, u64) {
 
 impl Marks {
     /// True when it was not marked.
+    #[inline]
     pub fn insert(&mut self, at: usize) -> bool {
         let (word, bit) = split(at);
         if self.words.len() <= word {
-            self.words.resize(word + 1, Word::default());
+            self.grow(word);
         }
         let word = &mut self.words[word];
-        let is_new = word.marked & bit == 0;
+        if word.marked & bit != 0 {
+            return false;
+        }
         word.marked |= bit;
         if word.listed & bit == 0 {
             word.listed |= bit;
             self.listed.push(at);
         }
-        is_new
+        true
+    }
+
+    /// Numbers that ascend would ask for a little more each time.
+    #[cold]
+    fn grow(&mut self, word: usize) {
+        let words = (word + 1).next_power_of_two();
+        self.words.resize(words, Word::default());
     }
 
     pub fn remove(&mut self, at: usize) {

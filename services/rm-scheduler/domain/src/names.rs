@@ -26,6 +26,11 @@ pub(crate) fn fetch<'a>(names: impl Iterator<Item = &'a str>) {
     std::hint::black_box(letters.fold(0, |all, letter| all ^ letter));
 }
 
+/// The same for anything else of which some number is read.
+pub(crate) fn fetch_rows(numbers: impl Iterator<Item = usize>) {
+    std::hint::black_box(numbers.fold(0, |all, number| all ^ number));
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Named<'a> {
     start: u128,

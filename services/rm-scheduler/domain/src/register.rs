@@ -8,12 +8,14 @@
 
 mod absorb;
 mod derive;
+mod fetch;
 mod group;
 mod links;
 mod load;
 mod look_up;
 mod nodes;
 mod stand;
+mod users;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -26,10 +28,12 @@ use hayward_vocabulary::{
 use rustc_hash::FxHashMap;
 
 pub(crate) use load::Load;
+use stand::Counted;
+pub(crate) use users::Users;
 
 use crate::{
     books::Deferral,
-    cap::{Cap, Has},
+    cap::{Cap, Has, Rules},
     forest::Forest,
     room::Room,
     snapshot::{Class, Node, Pool, Tunables},
@@ -159,13 +163,15 @@ pub(crate) type Shape = (Option<usize>, bool, u64, Size);
 pub(crate) struct Served {
     pub name: String,
     pub class: Class,
+    /// How its work grows.
+    pub rules: Rules,
     /// None when the policy names a pool that does not exist.
     pub pool: Option<usize>,
-    /// Work of each user by time and id; users by name.
-    pub users: BTreeMap<UserName, Vec<usize>>,
+    pub users: Users,
 }
 
-/// What changes with what is held comes first: of nodes anywhere few lines of memory are read.
+/// What changes with what is held comes first, then what that is taken from: of nodes anywhere two
+/// lines of memory are read.
 #[repr(C, align(64))]
 pub(crate) struct Station {
     pub held: Vec<usize>,
@@ -181,9 +187,8 @@ pub(crate) struct Station {
     is_vacant: bool,
     /// What its shares come to says all that stands here, as far as that is known.
     is_plain: bool,
-    pub free: Room,
-    /// Room once everything that leaves has left.
-    pub coming: Room,
+    /// What is left, where what its shares come to does not say that.
+    counted: Option<Box<Counted>>,
     /// Room without what nobody may take back.
     pub room: Room,
     pub node: Node,
@@ -315,10 +320,6 @@ impl Register {
 
     pub fn request(&self, id: &WorkId) -> Option<usize> {
         self.request_at.get(id).copied()
-    }
-
-    fn share(&self, id: &AllocationId) -> Option<usize> {
-        self.share_at.get(id).copied()
     }
 
     /// Is this the number of work that is not withdrawn?

@@ -77,6 +77,23 @@ impl Room {
         self.each_gpu(gpus, size.gpu_milli, u64::saturating_sub);
     }
 
+    /// Makes it the other, in the memory it has.
+    pub(crate) fn set(&mut self, to: &Self) {
+        let Size {
+            memory_bytes,
+            cpu_milli,
+            gpu_milli,
+            extras,
+        } = &to.size;
+        self.order = to.order;
+        (self.size.memory_bytes, self.size.cpu_milli) = (*memory_bytes, *cpu_milli);
+        self.size.gpu_milli = *gpu_milli;
+        if !self.size.extras.is_empty() || !extras.is_empty() {
+            self.size.extras.clone_from(extras);
+        }
+        self.gpus.clone_from(&to.gpus);
+    }
+
     pub fn give(&mut self, order: u64, size: &Size, gpus: &[u64]) {
         self.order += order;
         self.size.add(size);

@@ -38,15 +38,20 @@ struct Line {
     borrowing: BTreeMap<Key, Lane>,
 }
 
-/// A shape, or none for work that names machines.
-type Key = Option<u32>;
+/// A shape, or [`ALONE`].
+type Key = u32;
+/// For work that names machines.
+const ALONE: Key = Key::MAX;
 
-#[derive(Clone, Copy, Default)]
+/// Two of these share a line of memory.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Filed {
     turn: Turn,
     tree: u32,
-    lacks: bool,
     borrows: Option<Key>,
+    lacks: bool,
+    /// It is among those that have more than they are counted for.
+    exceeds: bool,
     /// Nothing was said of it since, so this is still its turn; and it is still the same work.
     is_current: bool,
 }
@@ -58,11 +63,11 @@ impl Filed {
     }
 }
 
-/// The class by its turn, then age; ties end with the id.
-#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// The class by its turn, then age. Larger orders come before smaller ones then, and ties end with
+/// the id: what hardly ever decides is looked up.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 struct Turn {
     since: i64,
-    order: Reverse<u64>,
     rank: u32,
     at: u32,
 }
@@ -75,11 +80,6 @@ impl Turn {
     /// The class and when it was submitted, in a number that is quick to compare.
     fn age(&self) -> i128 {
         (i128::from(self.rank) << 64) + i128::from(self.since)
-    }
-
-    /// All that says its place but the id.
-    fn key(&self) -> (u32, i64, Reverse<u64>) {
-        (self.rank, self.since, self.order)
     }
 }
 
@@ -105,18 +105,15 @@ impl Ranks {
         Self { keys, of_class }
     }
 
+    /// The rank of work of this tree.
+    fn rank(&self, books: &Books, at: usize) -> Option<usize> {
+        self.of_class[books.requests[at].class?]
+    }
+
     fn turn(&self, books: &Books, at: usize) -> Option<Turn> {
-        let request = &books.requests[at];
-        let rank = self.of_class[request.class?]?;
-        let asked = books.demand(at);
-        let (since, order) = match self.keys[rank].1 {
-            Policy::Reserve => (asked.submitted_at.unix_ms(), Reverse(request.order)),
-            _ => asked.seniority(),
-        };
         Some(Turn {
-            rank: u32::try_from(rank).ok()?,
-            since,
-            order,
+            rank: u32::try_from(self.rank(books, at)?).ok()?,
+            since: books.demand(at).submitted_at.unix_ms(),
             at: u32::try_from(at).ok()?,
         })
     }
@@ -126,9 +123,10 @@ impl Ranks {
     }
 }
 
-/// By numbers first: ids lie far away, and hardly ever decide.
+/// By numbers first: orders and ids lie far away, and hardly ever decide. Most of it comes in its
+/// order, or as some that are.
 fn sort(books: &Books, turns: &mut [Turn]) {
-    turns.sort_unstable_by_key(Turn::age);
+    turns.sort_by_key(Turn::age);
     for same in turns.chunk_by_mut(|one, other| one.age() == other.age()) {
         if same.len() > 1 {
             same.sort_unstable_by(|a, b| compare(books, a, b));
@@ -137,8 +135,16 @@ fn sort(books: &Books, turns: &mut [Turn]) {
 }
 
 fn compare(books: &Books, a: &Turn, b: &Turn) -> std::cmp::Ordering {
-    let by_id = || books.id(a.at()).cmp(books.id(b.at()));
-    a.key().cmp(&b.key()).then_with(by_id)
+    let rest = |turn: &Turn| (order(books, turn.at()), books.id(turn.at()));
+    a.age().cmp(&b.age()).then_with(|| rest(a).cmp(&rest(b)))
+}
+
+/// The larger first. Of RESERVE it may be that of a node that was promised.
+fn order(books: &Books, at: usize) -> Reverse<u64> {
+    Reverse(match books.policy(at) {
+        Some(Policy::Reserve) => books.requests[at].order,
+        _ => books.demand(at).order,
+    })
 }
 
 /// Both are sorted.
@@ -160,10 +166,10 @@ fn merge(
 }
 
 /// Does it lack something, or have more than it may?
-fn lacks(books: &Books, at: usize) -> bool {
+fn lacks(books: &Books, at: usize, policy: Policy) -> bool {
     let request = &books.requests[at];
-    let own = match books.policy(at) {
-        Some(Policy::FairShare) => request.cap.own,
+    let own = match policy {
+        Policy::FairShare => request.cap.own,
         _ => request.counted,
     };
     let shrinks = !books.settings.evict_for_somebody && request.excess() > 0;
@@ -171,22 +177,17 @@ fn lacks(books: &Books, at: usize) -> bool {
 }
 
 /// Where it stands among those that could use more of what is idle.
-fn borrows(books: &Books, at: usize) -> Option<Key> {
+fn borrows(books: &Books, at: usize, policy: Policy) -> Option<Key> {
     let request = &books.requests[at];
-    let fair = books.policy(at) == Some(Policy::FairShare);
-    let key = u32::try_from(request.shape).ok();
-    (fair && request.has() < request.cap.now).then(|| key.filter(|_| !request.listed))
-}
-
-fn is_reserve(books: &Books, at: usize) -> bool {
-    books.policy(at) == Some(Policy::Reserve)
+    let could = policy == Policy::FairShare && request.has() < request.cap.now;
+    let key = could.then(|| u32::try_from(request.shape).ok());
+    key.map(|key| key.filter(|_| !request.listed).unwrap_or(ALONE))
 }
 
 /// Brings the queue of a tree to what was counted.
 pub(crate) fn renew(books: &mut Books, tree: usize) {
     let mut queue = std::mem::take(&mut books.sets.queue);
     let ranks = Ranks::of(books, tree);
-    let lends = books.settings.lend_idle;
     queue.by_tree.entry(tree).or_default();
     queue.filed.resize(books.requests.len(), Filed::default());
     // Once in a round: what the first tree files is filed for all.
@@ -195,29 +196,7 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
             queue.filed[*at].is_current = false;
         }
     }
-    let own = u32::try_from(tree).unwrap_or(u32::MAX);
-    let place = |at: usize, before: Filed| {
-        let turn = if before.is_current && before.tree == own {
-            before.turn
-        } else {
-            ranks.turn(books, at).filter(|_| !is_reserve(books, at))?
-        };
-        Some(Filed {
-            turn,
-            tree: own,
-            lacks: lacks(books, at),
-            borrows: borrows(books, at).filter(|_| lends),
-            is_current: true,
-        })
-    };
-    let mut file = |at: usize| {
-        queue.excess.set(at, books.requests[at].excess() > 0);
-        let before = queue.filed[at];
-        let placed = place(at, before);
-        if placed.is_some() || before.tree == own {
-            queue.file(at, placed.unwrap_or_default());
-        }
-    };
+    let mut file = |at: usize| queue.renew(books, at, (tree, &ranks));
     if books.register.anew {
         (0..books.requests.len()).for_each(&mut file);
     } else {
@@ -231,11 +210,40 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
         });
         #[cfg(test)]
         {
-            let anew = |at: usize| place(at, Filed::default());
+            let anew = |at: usize| Filed::default().now(books, at, (tree, &ranks));
             line.assert_recounted(books, (0..books.requests.len()).filter_map(anew));
         }
     }
     books.sets.queue = queue;
+}
+
+impl Filed {
+    /// What is to be filed of work of this tree that was filed like that.
+    fn now(&self, books: &Books, at: usize, (tree, ranks): (usize, &Ranks)) -> Option<Self> {
+        let (_, policy, _) = ranks.keys[ranks.rank(books, at)?];
+        if policy == Policy::Reserve {
+            return None;
+        }
+        let own = small(tree);
+        let turn = if self.is_current && self.tree == own {
+            self.turn
+        } else {
+            ranks.turn(books, at)?
+        };
+        let lends = books.settings.lend_idle;
+        Some(Self {
+            turn,
+            tree: own,
+            borrows: borrows(books, at, policy).filter(|_| lends),
+            lacks: lacks(books, at, policy),
+            exceeds: self.exceeds,
+            is_current: true,
+        })
+    }
+}
+
+fn small(tree: usize) -> u32 {
+    u32::try_from(tree).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]
@@ -260,6 +268,28 @@ impl Line {
 }
 
 impl Queue {
+    fn renew(&mut self, books: &Books, at: usize, (tree, ranks): (usize, &Ranks)) {
+        let before = &mut self.filed[at];
+        let exceeds = books.requests[at].excess() > 0;
+        if before.exceeds != exceeds {
+            before.exceeds = exceeds;
+            self.excess.set(at, exceeds);
+        }
+        let before = *before;
+        let now = before.now(books, at, (tree, ranks));
+        if now.is_none() && before.tree != small(tree) {
+            return;
+        }
+        let none = Filed {
+            exceeds,
+            ..Filed::default()
+        };
+        let now = now.unwrap_or(none);
+        if now != before {
+            self.file(at, now);
+        }
+    }
+
     /// Notes what lanes have to do about stirred work: those it was in, which may be of another
     /// tree, and those it belongs to. Most of it stands where it stood.
     fn file(&mut self, at: usize, now: Filed) {
@@ -301,13 +331,19 @@ pub(crate) fn lacking_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)
     // Who came to lack something in this round.
     let filed = &books.sets.queue.filed;
     let late = books.requests.written().filter(|at| !filed[*at].lacks);
-    let late = late.filter(|at| lacks(books, *at) && !is_reserve(books, *at));
+    let late = late.filter(|at| {
+        let policy = ranks.rank(books, *at).map(|rank| ranks.keys[rank].1);
+        policy.is_some_and(|policy| policy != Policy::Reserve && lacks(books, *at, policy))
+    });
     let mut fresh: Vec<Turn> = late
         .chain(reserved(books))
         .filter_map(|at| ranks.turn(books, at))
         .collect();
-    sort(books, &mut fresh);
     let here = &line.lacking.turns;
+    if fresh.is_empty() {
+        return here.iter().map(|turn| ranks.named(*turn)).collect();
+    }
+    sort(books, &mut fresh);
     let mut all = Vec::with_capacity(here.len() + fresh.len());
     merge(books, here.iter().copied(), &fresh, |turn| {
         all.push(ranks.named(turn));

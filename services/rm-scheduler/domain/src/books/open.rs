@@ -154,7 +154,7 @@ impl<'a> Books<'a> {
 
     /// What faults took away is neither there nor in the way any more.
     pub fn settle_faults(&mut self) {
-        let (register, tunables) = (self.register, &self.snapshot.tunables);
+        let register = self.register;
         for at in register.faulty.iter().copied() {
             let share = &register.shares[at];
             let open = share
@@ -174,7 +174,7 @@ impl<'a> Books<'a> {
                     leaving: request.leaving,
                     ..register.requests[at].holding.has()
                 };
-                let (cap, parts) = cap::of(register, tunables, at, has);
+                let (cap, parts) = cap::of(register, at, has);
                 let had = request.current;
                 let request = &mut self.requests[at];
                 (request.cap, request.had) = (cap, had);
@@ -241,7 +241,7 @@ fn rows(
     let mut machines = std::mem::take(&mut desk.machines);
     let mut requests = std::mem::take(&mut desk.requests);
     if register.anew {
-        machines.fill(register.machines.iter().map(Machine::of));
+        machines.fill((0..register.machines.len()).map(|at| Machine::of(register, at)));
         let asked = register.requests.iter();
         requests.fill(asked.map(|asked| Request::of(asked, settings)));
         // Work and pools have other numbers now.
@@ -251,14 +251,13 @@ fn rows(
     }
     let renew = || {
         let changed = register.changed_machines.iter().copied();
-        let station = |at: usize| &register.machines[at];
-        let fresh = |at| Machine::of(station(at));
+        let fresh = |at| Machine::of(register, at);
         machines.renew(changed, fresh, |at, row, was_written| {
-            row.renew(station(at), was_written);
+            row.renew(register, at, was_written);
         });
         #[cfg(test)]
-        for (row, station) in machines.iter().zip(&register.machines) {
-            row.assert_is(&Machine::of(station));
+        for (at, row) in machines.iter().enumerate() {
+            row.assert_is(&Machine::of(register, at));
         }
         let changed = register.touched.iter().chain(&register.refreshed);
         let fresh = |at: usize| Request::of(&register.requests[at], settings);

@@ -1,17 +1,15 @@
 //! What a round notes about each node and each piece of work, beside what the register says.
 
-use hayward_vocabulary::Size;
-
 use crate::{
     cap::Cap,
-    register::{Asked, Station},
+    register::{Asked, Register},
     room::Room,
     settings::Settings,
 };
 
 use super::Deferral;
 
-/// What is asked together lies together: what will be free, what is, and what the round adds.
+/// What is asked together lies together: what will be free, what the round adds, and what is free.
 #[repr(C, align(64))]
 pub(crate) struct Machine {
     pub pool: Option<usize>,
@@ -22,36 +20,39 @@ pub(crate) struct Machine {
     pub coming_order: u64,
     /// Shares here that were told to leave in this round.
     pub told: Vec<usize>,
-    pub free: Room,
     /// Granted in this round.
     pub pending: Vec<usize>,
     /// Room that is leaving and meant for somebody: nothing else may slip into it.
     pub spoken: Vec<Spoken>,
+    pub free: Room,
     /// The request this whole node is kept for in this round.
     pub promised_to: Option<usize>,
 }
 
 impl Machine {
-    pub fn of(station: &Station) -> Self {
-        Self {
-            pool: station.pool,
-            order: station.order,
-            schedulable: station.schedulable,
-            free: station.free.clone(),
-            coming_order: station.coming.order,
+    pub fn of(register: &Register, at: usize) -> Self {
+        let mut machine = Self {
+            pool: None,
+            order: 0,
+            schedulable: false,
+            free: Room::default(),
+            coming_order: 0,
             told: Vec::new(),
             pending: Vec::new(),
             promised_to: None,
             spoken: Vec::new(),
-        }
+        };
+        machine.renew(register, at, false);
+        machine
     }
 
     /// Brings the row in place to its station; what a round adds to it is there only if one wrote
     /// it.
-    pub fn renew(&mut self, station: &Station, was_written: bool) {
+    pub fn renew(&mut self, register: &Register, at: usize, was_written: bool) {
+        let station = &register.machines[at];
         (self.pool, self.order) = (station.pool, station.order);
-        (self.schedulable, self.coming_order) = (station.schedulable, station.coming.order);
-        set(&mut self.free, &station.free);
+        (self.schedulable, self.coming_order) = (station.schedulable, register.coming_order(at));
+        register.set_free(at, &mut self.free);
         if was_written {
             self.told.clear();
             self.pending.clear();
@@ -73,23 +74,6 @@ impl Machine {
     pub fn is_schedulable(&self) -> bool {
         self.schedulable
     }
-}
-
-/// Makes one room the other, in the memory it has.
-fn set(room: &mut Room, to: &Room) {
-    let Size {
-        memory_bytes,
-        cpu_milli,
-        gpu_milli,
-        extras,
-    } = &to.size;
-    room.order = to.order;
-    (room.size.memory_bytes, room.size.cpu_milli) = (*memory_bytes, *cpu_milli);
-    room.size.gpu_milli = *gpu_milli;
-    if !room.size.extras.is_empty() || !extras.is_empty() {
-        room.size.extras.clone_from(extras);
-    }
-    room.gpus.clone_from(&to.gpus);
 }
 
 /// Room meant for one process of a request.

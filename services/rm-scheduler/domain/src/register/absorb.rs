@@ -1,16 +1,16 @@
 //! News: which nodes, which work and which shares are to be looked up anew.
 
-use std::collections::BTreeMap;
-
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, Holding, Laws, Register, Served,
+    Asked, Holding, Laws, Register, Served, Users,
+    derive::set,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
 };
 use crate::{
     beside::both,
+    cap::Rules,
     forest::Forest,
     marks::Marks,
     news::News,
@@ -134,7 +134,8 @@ impl Register {
         for (served, users) in self.classes.iter_mut().zip(groups) {
             for mut group in users {
                 if let Some(first) = group.first() {
-                    let user = self.requests[*first].user.clone();
+                    let first = &self.requests[*first];
+                    let user = (first.user.clone(), first.user_at);
                     group.sort_by_key(|at| self.requests[*at].submitted_at);
                     served.users.insert(user, group);
                 }
@@ -159,13 +160,15 @@ impl Register {
             self.classes.push(Served {
                 name: name.clone(),
                 class: class.clone(),
+                rules: Rules::of(&self.laws.tunables, class),
                 pool: self.forest.find(&class.pool),
-                users: BTreeMap::new(),
+                users: Users::default(),
             });
         }
     }
 
     fn absorb_work(&mut self, snapshot: &Snapshot, work: Vec<OfWork>, stirred: &mut Stirred) {
+        self.fetch_work(&work);
         for work in work {
             let id = work.name;
             match (work.at, work.said) {
@@ -238,7 +241,12 @@ impl Register {
         if at == self.requests.len() {
             self.requests.push(asked);
         } else {
-            self.requests[at] = asked;
+            let place = &mut self.requests[at];
+            if asked.held.is_empty() {
+                // The list of who was there has memory already.
+                asked.held = std::mem::take(&mut place.held);
+            }
+            *place = asked;
         }
         self.request_at.insert(work.0.clone(), at);
         self.join_group(at);
@@ -250,12 +258,15 @@ impl Register {
     fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
         self.leave_class(at);
         self.leave_group(at);
-        self.avoiding.remove(&at);
+        set(&mut self.avoiding, at, false);
         let asked = &mut self.requests[at];
-        let held = std::mem::take(&mut asked.held);
+        let held = if asked.held.is_empty() {
+            Vec::new()
+        } else {
+            std::mem::take(&mut asked.held)
+        };
         (asked.class, asked.deferral) = (None, None);
         asked.holding = Holding::default();
-        self.request_at.remove(&asked.id);
         self.withdrawn.push(asked.id.clone());
         self.vacated.push(at);
         self.vacant_requests.push(at);
@@ -271,11 +282,6 @@ impl Register {
 }
 
 impl Asked {
-    /// Submit time, then larger order; ties end with the id.
-    pub fn seniority(&self) -> (i64, std::cmp::Reverse<u64>) {
-        (self.submitted_at.unix_ms(), std::cmp::Reverse(self.order))
-    }
-
     /// What its turn goes by, but for its order and id.
     fn turn(&self) -> (Option<usize>, usize, Timestamp) {
         (self.class, self.user_at, self.submitted_at)

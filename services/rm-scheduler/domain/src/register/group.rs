@@ -8,49 +8,56 @@ impl Register {
     pub(super) fn leave_class(&mut self, at: usize) {
         let asked = &self.requests[at];
         let Some(class) = asked.class else { return };
+        let user_at = asked.user_at;
         self.departed.push(Departed {
             at,
             class,
             user: asked.user.clone(),
             work: asked.id.clone(),
         });
-        if let Some(group) = self.classes[class].users.get_mut(&asked.user) {
-            let guess = guess(group, |of| self.requests[of].submitted_at, at);
-            let Some(place) = place_of(group, at, guess) else {
-                return;
-            };
-            group.remove(place);
-            self.splices.push(Splice {
-                class,
-                user_at: asked.user_at,
-                place,
-                at,
-                joins: false,
-            });
-            if group.is_empty() {
-                self.classes[class].users.remove(&asked.user);
-            }
+        let users = &mut self.classes[class].users;
+        let Some(group) = users.get_mut(user_at) else {
+            return;
+        };
+        let guess = guess(group, |of| self.requests[of].submitted_at, at);
+        let Some(place) = place_of(group, at, guess) else {
+            return;
+        };
+        group.remove(place);
+        if group.is_empty() {
+            users.remove(user_at);
         }
+        self.splices.push(Splice {
+            class,
+            user_at,
+            place,
+            at,
+            joins: false,
+        });
     }
 
     pub(super) fn join_class(&mut self, at: usize) {
         let asked = &self.requests[at];
         let Some(class) = asked.class else { return };
-        let group = self.classes[class]
-            .users
-            .entry(asked.user.clone())
-            .or_default();
-        let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
-        // What comes mostly is the youngest.
-        let place = if group.last().is_none_or(|last| key(*last) < key(at)) {
-            group.len()
+        let user_at = asked.user_at;
+        let users = &mut self.classes[class].users;
+        let place = if let Some(group) = users.get_mut(user_at) {
+            let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
+            // What comes mostly is the youngest.
+            let place = if group.last().is_none_or(|last| key(*last) < key(at)) {
+                group.len()
+            } else {
+                group.partition_point(|other| key(*other) < key(at))
+            };
+            group.insert(place, at);
+            place
         } else {
-            group.partition_point(|other| key(*other) < key(at))
+            users.insert((asked.user.clone(), user_at), vec![at]);
+            0
         };
-        group.insert(place, at);
         self.splices.push(Splice {
             class,
-            user_at: asked.user_at,
+            user_at,
             place,
             at,
             joins: true,

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
-    Load, Register, Shape, Share, Station, absorb::Stirred, load::Taken, look_up::OfShare,
+    Load, Register, Shape, Share, Station, absorb::Stirred, derive::set, load::Taken,
+    look_up::OfShare,
 };
-use crate::{beside::both, snapshot::Allocation};
+use crate::{beside::both, names::fetch_rows, snapshot::Allocation};
 
 impl Register {
     pub(super) fn set_share(&mut self, found: &OfShare, stirred: &mut Stirred) {
@@ -71,20 +72,20 @@ impl Register {
         gone.extend(said.filter_map(|it| self.gone(it)));
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         let off_work = || {
-            for Gone {
-                name, at, request, ..
-            } in &gone
-            {
+            let work = || gone.iter().filter_map(|it| it.request);
+            fetch_rows(work().map(|at| self.requests[at].held.len()));
+            fetch_first(work().map(|at| &self.requests[at].held));
+            for Gone { at, request, .. } in &gone {
                 let (at, request) = (*at, *request);
                 self.take_off_work((at, request), stirred);
-                self.share_at.remove(*name);
-                self.faulty.remove(&at);
+                set(&mut self.faulty, at, false);
                 stirred.shares.remove(at);
                 self.vacant_shares.push(at);
             }
             then(self, stirred);
         };
         let off_nodes = || {
+            nodes.fetch(&gone);
             for it in &gone {
                 nodes.take_off((it.at, it.machine), &shapes);
             }
@@ -97,11 +98,10 @@ impl Register {
 
     /// What is known of a share that goes, from its load alone. That says whose it was before the
     /// news, and so does the share until work is taken up; what has no node there may have got one.
-    fn gone<'s>(&self, share: &OfShare<'s>) -> Option<Gone<'s>> {
+    fn gone(&self, share: &OfShare) -> Option<Gone> {
         let at = share.at?;
         let load = &self.loads[at];
         Some(Gone {
-            name: share.name,
             at,
             request: load.request(),
             machine: load.machine().or_else(|| self.shares[at].machine),
@@ -122,25 +122,25 @@ impl Register {
 
     fn take_off_work(&mut self, (at, request): (usize, Option<usize>), stirred: &mut Stirred) {
         if let Some(request) = request {
-            self.requests[request].held.retain(|other| *other != at);
+            take_out(&mut self.requests[request].held, at);
             stirred.requests.insert(request);
         } else {
             let work = &self.shares[at].work;
             if let Some(held) = self.orphans.get_mut(work) {
-                held.retain(|other| *other != at);
+                take_out(held, at);
                 if held.is_empty() {
                     self.orphans.remove(work);
                 }
             }
         }
-        for set in [
+        for among in [
             &mut self.fixed,
             &mut self.leaving,
             &mut self.squatters,
             &mut self.unplaced,
             &mut self.unclassed,
         ] {
-            set.remove(&at);
+            set(among, at, false);
         }
     }
 
@@ -158,8 +158,7 @@ impl Register {
 }
 
 /// A share that goes, with the work and the node whose lists it is in.
-struct Gone<'s> {
-    name: &'s AllocationId,
+struct Gone {
     at: usize,
     request: Option<usize>,
     machine: Option<usize>,
@@ -173,14 +172,33 @@ struct Nodes {
 }
 
 impl Nodes {
+    /// Has the memory come of what these are taken out of.
+    fn fetch(&self, gone: &[Gone]) {
+        let machines = || gone.iter().filter_map(|it| it.machine);
+        fetch_rows(machines().map(|at| self.machines[at].held.len()));
+        fetch_rows(machines().map(|at| self.taken[at].others));
+        fetch_first(machines().map(|at| &self.machines[at].held));
+    }
+
     /// Takes a share off this node, which it may not weigh on yet, and off that it weighs on.
     fn take_off(&mut self, (at, machine): (usize, Option<usize>), shapes: &[Shape]) {
         if let Some(machine) = machine {
-            self.machines[machine].held.retain(|other| *other != at);
+            take_out(&mut self.machines[machine].held, at);
         }
         if let Some(load) = self.loads.get_mut(at) {
             load.leave(&mut self.taken, shapes);
         }
+    }
+}
+
+fn fetch_first<'l>(lists: impl Iterator<Item = &'l Vec<usize>>) {
+    fetch_rows(lists.filter_map(|list| list.first().copied()));
+}
+
+/// Takes a number out of a list that has it once at most.
+fn take_out(list: &mut Vec<usize>, number: usize) {
+    if let Some(place) = list.iter().position(|other| *other == number) {
+        list.remove(place);
     }
 }
 

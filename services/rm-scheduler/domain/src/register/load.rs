@@ -112,6 +112,30 @@ impl Sum {
         }
     }
 
+    /// Does it come to no more than this room?
+    pub fn fits(&self, room: &Room) -> bool {
+        self.order <= room.order
+            && self.memory_bytes <= room.size.memory_bytes
+            && self.cpu_milli <= room.size.cpu_milli
+            && self.gpu_milli <= room.size.gpu_milli
+    }
+
+    /// What it leaves of room that has no gpus and nothing named, in the memory of other room.
+    pub fn leave(&self, of: &Room, room: &mut Room) {
+        room.order = of.order.saturating_sub(self.order);
+        room.size.memory_bytes = of.size.memory_bytes.saturating_sub(self.memory_bytes);
+        room.size.cpu_milli = of.size.cpu_milli.saturating_sub(self.cpu_milli);
+        room.size.gpu_milli = 0;
+        if !room.size.extras.is_empty() {
+            room.size.extras.clear();
+        }
+        room.gpus.clear();
+    }
+
+    pub fn quanta(&self) -> u64 {
+        self.order
+    }
+
     /// Quanta and size.
     pub fn load(&self) -> (u64, Size) {
         let size = Size {

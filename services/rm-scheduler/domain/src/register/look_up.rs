@@ -1,12 +1,14 @@
 //! The news with the numbers that its names have here.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, hash::Hash};
 
 use hayward_vocabulary::{AllocationId, WorkId};
+use rustc_hash::FxHashMap;
 
 use super::Register;
 use crate::{
     beside::both,
+    names::fetch,
     news::News,
     snapshot::{Allocation, Demand, Snapshot},
 };
@@ -23,34 +25,45 @@ pub(super) struct Entry<'s, K, V> {
 pub(super) type OfWork<'s> = Entry<'s, WorkId, Demand>;
 pub(super) type OfShare<'s> = Entry<'s, AllocationId, Allocation>;
 
-fn entries<K, V>(
-    said: &BTreeMap<K, Option<V>>,
-    number: impl Fn(&K) -> Option<usize>,
-) -> Vec<Entry<'_, K, V>> {
+fn entries<'s, K: Eq + Hash + AsRef<str>, V>(
+    said: &'s BTreeMap<K, Option<V>>,
+    numbers: &mut FxHashMap<K, usize>,
+) -> Vec<Entry<'s, K, V>> {
     let entries = said.iter().map(|(name, said)| Entry {
         name,
         said: said.as_ref(),
-        at: number(name),
+        at: None,
     });
-    entries.collect()
+    let mut entries: Vec<_> = entries.collect();
+    fetch(entries.iter().map(|it| it.name.as_ref()));
+    for it in &mut entries {
+        // What is gone has its number for the last time.
+        it.at = match it.said {
+            Some(_) => numbers.get(it.name).copied(),
+            None => numbers.remove(it.name),
+        };
+    }
+    entries
 }
 
-/// The work and the shares of some news, and some more work. Most of the time goes into waiting for
-/// names in memory, so that is done side by side.
+/// The work and the shares of some news, and some more work; those that are gone are not to be
+/// found any more. Most of the time goes into waiting for names in memory, so that is done side by
+/// side.
 pub(super) fn look_up<'s>(
-    register: &Register,
+    register: &mut Register,
     snapshot: &'s Snapshot,
     (news, more): (&'s News, &'s [WorkId]),
 ) -> (Vec<OfWork<'s>>, Vec<OfShare<'s>>) {
+    let (request_at, share_at) = (&mut register.request_at, &mut register.share_at);
     let work = || {
-        let mut work = entries(&news.work, |name| register.request(name));
+        let mut work = entries(&news.work, request_at);
         work.extend(more.iter().map(|name| Entry {
             name,
             said: snapshot.demand.get(name),
-            at: register.request(name),
+            at: request_at.get(name).copied(),
         }));
         work
     };
-    let shares = || entries(&news.allocations, |name| register.share(name));
+    let shares = || entries(&news.allocations, share_at);
     both(news.work.len() + news.allocations.len(), work, shares)
 }

@@ -2,10 +2,17 @@
 
 use std::collections::BTreeSet;
 
-use hayward_vocabulary::{Size, WorkId};
+use hayward_vocabulary::WorkId;
 
 use super::{Register, Station, derive::set, load::Taken};
 use crate::{beside::change, room::Room};
+
+/// Where what the shares of a node come to does not say it.
+pub(super) struct Counted {
+    free: Room,
+    /// Once everything that leaves has left.
+    coming: Room,
+}
 
 struct Stand {
     /// It takes new work.
@@ -80,15 +87,20 @@ impl Stand {
     }
 
     fn write(self, station: &mut Station) {
-        (station.free, station.room, station.coming) = (self.free, self.room, self.coming);
-        (station.services, station.held_quanta) = (self.services, self.held_quanta);
+        (station.room, station.services) = (self.room, self.services);
         (station.over, station.is_plain) = (self.over, false);
+        station.held_quanta = self.held_quanta;
+        let (free, coming) = (self.free, self.coming);
+        station.counted = Some(Box::new(Counted { free, coming }));
     }
 
     #[cfg(test)]
-    fn assert_is(&self, station: &Station) {
+    fn assert_is(&self, station: &Station, taken: &Taken) {
         assert!(self.is_seen_here_alone(station));
-        assert_eq!((&self.free, &self.coming), (&station.free, &station.coming));
+        assert_eq!(
+            (&self.free, &self.coming),
+            (&station.free(taken), &station.coming(taken))
+        );
         assert_eq!(self.held_quanta, station.held_quanta);
         assert_eq!(self.services, station.services);
     }
@@ -102,9 +114,7 @@ fn is_plain(station: &mut Station, taken: &Taken) -> bool {
     }
     // Found once, most of the node is not waited for again.
     station.is_plain = station.is_plain || has_plain_room(station);
-    let (order, size) = taken.staying().load();
-    let over = order > station.order || !size.fits(&station.node.capacity);
-    station.is_plain && station.over == over
+    station.is_plain && station.over != taken.staying().fits(&station.room)
 }
 
 /// Nothing there is counted one by one, and where nothing stands in the way nothing is known to.
@@ -118,30 +128,60 @@ fn has_plain_room(station: &Station) -> bool {
         && station.services.is_empty()
 }
 
-/// What [`Stand`] says of such a node.
-fn write_plain(station: &mut Station, taken: &Taken) {
-    let capacity = &station.node.capacity;
-    let write = |room: &mut Room, (order, size): &(u64, Size)| {
-        room.order = station.order.saturating_sub(*order);
-        room.size.memory_bytes = capacity.memory_bytes.saturating_sub(size.memory_bytes);
-        room.size.cpu_milli = capacity.cpu_milli.saturating_sub(size.cpu_milli);
-    };
-    let all = taken.all.load();
-    write(&mut station.free, &all);
-    write(&mut station.coming, &taken.staying().load());
-    station.held_quanta = all.0;
+impl Station {
+    fn set_free(&self, taken: &Taken, free: &mut Room) {
+        match &self.counted {
+            Some(counted) => free.set(&counted.free),
+            None => taken.all.leave(&self.room, free),
+        }
+    }
+
+    fn coming(&self, taken: &Taken) -> Room {
+        if let Some(counted) = &self.counted {
+            return counted.coming.clone();
+        }
+        let mut coming = Room::default();
+        taken.staying().leave(&self.room, &mut coming);
+        coming
+    }
+
+    #[cfg(test)]
+    fn free(&self, taken: &Taken) -> Room {
+        let mut free = Room::default();
+        self.set_free(taken, &mut free);
+        free
+    }
 }
 
 impl Register {
+    /// Makes this the room on a node that nothing is held in.
+    pub fn set_free(&self, at: usize, free: &mut Room) {
+        self.machines[at].set_free(&self.taken[at], free);
+    }
+
+    /// Room on a node once everything that leaves has left.
+    pub fn coming(&self, at: usize) -> Room {
+        self.machines[at].coming(&self.taken[at])
+    }
+
+    /// The quanta of it.
+    pub fn coming_order(&self, at: usize) -> u64 {
+        let station = &self.machines[at];
+        let staying = || self.taken[at].staying().quanta();
+        let counted = station.counted.as_ref().map(|counted| counted.coming.order);
+        counted.unwrap_or_else(|| station.order.saturating_sub(staying()))
+    }
+
     /// Brings nodes to what stands on them. Returns those that take new work now and did not
     /// before, or the other way round.
     pub(super) fn take_stands(&mut self, nodes: &[usize]) -> Vec<usize> {
         let mut stations = std::mem::take(&mut self.machines);
         let told = change(&mut stations, nodes, |at, station| {
             if is_plain(station, &self.taken[at]) {
-                write_plain(station, &self.taken[at]);
+                station.held_quanta = self.taken[at].all.quanta();
+                station.counted = None;
                 #[cfg(test)]
-                Stand::of(self, station, &self.taken[at]).assert_is(station);
+                Stand::of(self, station, &self.taken[at]).assert_is(station, &self.taken[at]);
                 return None;
             }
             let stand = Stand::of(self, station, &self.taken[at]);

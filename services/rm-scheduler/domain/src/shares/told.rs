@@ -171,7 +171,7 @@ impl Told {
             let Some(class) = whole.classes.get_mut(&served.name) else {
                 continue;
             };
-            for (name, work) in &served.users {
+            for (name, work) in served.users.iter() {
                 let shares = work.iter().filter_map(|at| {
                     let share = self.share(*at)?;
                     Some((register.requests[*at].id.clone(), share))

@@ -8,7 +8,7 @@ use std::{
 
 use hayward_vocabulary::WorkId;
 
-use super::{Key, Lane, Queue, Ranks, Turn, borrows, sort};
+use super::{ALONE, Key, Lane, Queue, Ranks, Turn, borrows, order, sort};
 use crate::books::Books;
 
 /// Opened for one walk; while it lasts the books have no queue.
@@ -21,12 +21,8 @@ pub(crate) struct Borrowing<'a> {
     heads: BinaryHeap<Reverse<Head<'a>>>,
 }
 
-/// A turn, and where it stands: the lane, among the late or not, and the place there.
-type Head<'a> = (
-    (u32, i64, Reverse<u64>, &'a WorkId),
-    (Key, bool, usize),
-    Turn,
-);
+/// A turn, where it stands, and whose it is. It stands in a lane, among the late or not.
+type Head<'a> = ((i128, Reverse<u64>, &'a WorkId), (Key, bool, usize), usize);
 
 pub(crate) fn borrowing<'a>(books: &mut Books<'a>, tree: usize) -> Borrowing<'a> {
     let queue = std::mem::take(&mut books.sets.queue);
@@ -34,8 +30,9 @@ pub(crate) fn borrowing<'a>(books: &mut Books<'a>, tree: usize) -> Borrowing<'a>
     let is_here = |at: usize| queue.filed[at].borrows.is_some();
     let mut late: BTreeMap<Key, Vec<Turn>> = BTreeMap::new();
     for at in books.requests.written().filter(|at| !is_here(*at)) {
-        if let (Some(key), Some(turn)) = (borrows(books, at), ranks.turn(books, at)) {
-            late.entry(key).or_default().push(turn);
+        let key = |rank: usize| borrows(books, at, ranks.keys[rank].1);
+        if let Some(key) = ranks.rank(books, at).and_then(key) {
+            late.entry(key).or_default().extend(ranks.turn(books, at));
         }
     }
     for lane in late.values_mut() {
@@ -73,21 +70,20 @@ impl<'a> Borrowing<'a> {
             self.lanes().get(&key).map(|lane| &lane.turns)
         };
         if let Some(turn) = turns.and_then(|turns| turns.get(at)).copied() {
-            let (rank, since, order) = turn.key();
-            let key = (rank, since, order, books.id(turn.at()));
-            self.heads.push(Reverse((key, place, turn)));
+            let key = (turn.age(), order(books, turn.at()), books.id(turn.at()));
+            self.heads.push(Reverse((key, place, turn.at())));
         }
     }
 
     /// The next in turn. Where `is_in_vain` says that one of its lane finds nothing, none of that
     /// lane comes any more.
     pub fn next(&mut self, books: &Books<'a>, is_in_vain: impl Fn(usize) -> bool) -> Option<usize> {
-        while let Some(Reverse((_, place, turn))) = self.heads.pop() {
-            if place.0.is_some() && is_in_vain(turn.at()) {
+        while let Some(Reverse((_, place, at))) = self.heads.pop() {
+            if place.0 != ALONE && is_in_vain(at) {
                 continue;
             }
             self.enter(books, (place.0, place.1, place.2 + 1));
-            return Some(turn.at());
+            return Some(at);
         }
         None
     }

@@ -24,8 +24,9 @@ impl Lane {
     }
 
     fn take_out(&mut self) {
-        let gone = std::mem::take(&mut self.gone);
-        let mut places: Vec<usize> = gone.iter().filter_map(|turn| self.place(turn)).collect();
+        let mut places: Vec<usize> = Vec::with_capacity(self.gone.len());
+        places.extend(self.gone.iter().filter_map(|turn| self.place(turn)));
+        self.gone.clear();
         places.sort_unstable();
         let len = self.turns.len();
         for (before, place) in places.iter().enumerate() {
@@ -35,11 +36,12 @@ impl Lane {
         self.turns.truncate(len - places.len());
     }
 
-    /// Where a turn is. Ids say nothing here: some are those of other work by now.
+    /// Where a turn is. Orders and ids say nothing here: some are those of other work by now.
     fn place(&self, turn: &Turn) -> Option<usize> {
-        let from = self.turns.partition_point(|other| other.key() < turn.key());
+        let age = turn.age();
+        let from = self.turns.partition_point(|other| other.age() < age);
         let equal = self.turns[from..].iter();
-        let mut equal = equal.take_while(|other| other.key() == turn.key());
+        let mut equal = equal.take_while(|other| other.age() == age);
         equal.position(|other| other == turn).map(|at| from + at)
     }
 
@@ -59,5 +61,7 @@ impl Lane {
             self.turns[place + before] = *turn;
             end = place;
         }
+        fresh.clear();
+        self.fresh = fresh;
     }
 }
