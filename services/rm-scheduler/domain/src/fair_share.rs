@@ -11,7 +11,6 @@ use crate::{
     books::{Books, Desk},
     deficit, defrag,
     how_much::{self, fair::Parties},
-    marks::Marks,
     names::fetch,
     news::News,
     overage,
@@ -250,44 +249,62 @@ fn carried(books: &Books) -> (Carried, Vec<usize>) {
     (carried, numbers)
 }
 
-/// Where the same are needy as before, they are not listed anew.
+/// Where the same are needy as before, they are not listed anew; where most are, those that
+/// came and went are said of what was carried over.
 fn needy(books: &Books) -> (Arc<BTreeSet<WorkId>>, Vec<usize>) {
-    let mut now = Marks::default();
-    for outcome in &books.outcomes {
-        now.extend(outcome.needy.iter().copied());
+    let of_trees = books.outcomes.iter().flat_map(|it| &it.needy);
+    let mut now: Vec<usize> = of_trees.copied().collect();
+    let mut before = books.was_needy.clone();
+    // Mostly in order already.
+    now.sort_unstable();
+    before.sort_unstable();
+    let carried = &books.snapshot.carried.needy;
+    let (gone, come) = (not_among(&before, &now), not_among(&now, &before));
+    if gone.is_empty() && come.is_empty() && carried.len() == before.len() {
+        return (Arc::clone(carried), now);
     }
-    let before = &books.snapshot.carried.needy;
-    let is_same = before.len() == books.was_needy.len()
-        && now.listed().count() == before.len()
-        && books.was_needy.iter().all(|at| now.contains(*at));
-    let mut numbers = books.was_needy.clone();
-    if is_same {
-        return (Arc::clone(before), numbers);
-    }
-    // Who was needy before comes by id and mostly still is, so there is hardly anything to sort.
-    let mut known = Marks::default();
-    known.extend(numbers.iter().copied());
-    numbers.retain(|at| now.contains(*at));
-    numbers.extend(now.listed().filter(|at| !known.contains(*at)));
-    let names = || numbers.iter().map(|at| books.id(*at));
+    let names = || now.iter().map(|at| books.id(*at));
     fetch(names().map(WorkId::as_str));
-    let names = names().cloned().collect();
-    (Arc::new(names), numbers)
+    let mut needy = BTreeSet::clone(carried);
+    if needy.len() > before.len() {
+        // Who asks for nothing any more has no number.
+        needy.retain(|id| books.register.request(id).is_some());
+    }
+    let is_known = needy.len() == before.len();
+    if !is_known || gone.len() + come.len() > now.len() / 4 {
+        return (Arc::new(names().cloned().collect()), now);
+    }
+    for at in gone {
+        needy.remove(books.id(at));
+    }
+    needy.extend(come.into_iter().map(|at| books.id(at).clone()));
+    #[cfg(test)]
+    assert!(needy.iter().eq(names().collect::<BTreeSet<_>>()));
+    (Arc::new(needy), now)
+}
+
+/// Those of some numbers that are not among others, both in order.
+fn not_among(some: &[usize], others: &[usize]) -> Vec<usize> {
+    let mut others = others.iter().copied().peekable();
+    let is_missing = |at: &usize| {
+        while others.next_if(|other| other < at).is_some() {}
+        others.peek() != Some(at)
+    };
+    some.iter().copied().filter(is_missing).collect()
 }
 
 /// W-14: room that was made is not cleared twice.
 fn claims(books: &Books) -> BTreeMap<WorkId, Vec<NodeName>> {
     let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
+    let written = books.machines.written();
+    let spoken = written.filter(|at| !books.machines[*at].spoken.is_empty());
+    let mut spoken: Vec<usize> = spoken.collect();
     // Nodes of one piece of work by name.
-    let mut written: Vec<usize> = books.machines.written().collect();
-    written.sort_unstable();
-    for at in written {
+    spoken.sort_unstable();
+    for at in spoken {
         for meant in &books.machines[at].spoken {
-            let work = books.id(meant.request).clone();
-            claims
-                .entry(work)
-                .or_default()
-                .push(books.station(at).name.clone());
+            let nodes = claims.entry(books.id(meant.request).clone()).or_default();
+            nodes.push(books.station(at).name.clone());
         }
     }
     claims

@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkId;
 use crate::{
     beside::both,
     books::Books,
-    names::by_name,
+    names::{Named, by_name},
     plan::{Reason, ShareNews, Shares, Verdict},
     register::Register,
     shares::{self, OfUsers, Told},
@@ -74,8 +74,11 @@ impl Known {
     /// who is stirred.
     fn moved(&mut self, books: &Books, finder: &mut Finder) -> Vec<Moved> {
         let mut all = self.unsettled.moved(books, finder);
-        let stirred = books.requests.stirred();
-        let live = stirred.filter(|at| books.register.is_live(*at));
+        let stirred: Vec<usize> = books.requests.stirred().collect();
+        let still = all.iter().map(|(at, _)| at);
+        row::fetch(books, &self.rows, still.chain(&stirred).copied());
+        self.pools.listen(books, stirred.iter().copied());
+        let live = stirred.into_iter().filter(|at| books.register.is_live(*at));
         all.extend(live.map(|at| (at, books.wait_of(at))));
         all
     }
@@ -86,16 +89,17 @@ impl Known {
         moved: &[Moved],
         mut finder: Finder<'a>,
     ) -> (BTreeMap<WorkId, Verdict>, ShareNews) {
-        let work = || moved.iter().map(|(at, _)| *at);
-        row::fetch(books, &self.rows, work());
-        let mut said = OfUsers::of(books, &mut self.told, work());
+        let work = moved.iter().map(|(at, _)| *at);
+        let mut said = OfUsers::of(books, &mut self.told, work);
         let mut changed: Vec<usize> = Vec::with_capacity(moved.len());
         for (nth, (at, wait)) in moved.iter().enumerate() {
             let of_work = (*at, *wait);
+            let share = shares::of_work(books, *at);
             let row = &mut self.rows[*at];
-            let (share, is_other) = row.renew(books, of_work, &mut self.told, &mut finder);
-            changed.extend(is_other.then_some(*at));
-            said.say(nth, books.id(*at), share);
+            if row.renew(books, (of_work, &share), &mut self.told, &mut finder) {
+                changed.push(*at);
+            }
+            said.say(nth, books.id(*at), &share);
             self.unsettled.note(books, of_work, &mut finder);
         }
         self.told.drop_emptied();
@@ -112,21 +116,20 @@ impl Known {
     /// Names are sorted sooner than verdicts, and those come as the map wants them.
     fn in_words(&self, books: &Books, changed: &[usize]) -> BTreeMap<WorkId, Verdict> {
         let named = by_name(changed.iter().map(|at| (books.id(*at), *at)));
-        let told = named.into_iter().filter_map(|it| {
-            let verdict = self.rows[it.at].verdict(books.register)?;
-            Some((it.id.clone(), verdict))
-        });
-        told.collect()
+        let mut told = Vec::with_capacity(named.len());
+        for Named { id, at, .. } in named {
+            if let Some(verdict) = self.rows[at].verdict(books.register) {
+                told.push((id.clone(), verdict));
+            }
+        }
+        told.into_iter().collect()
     }
 
     /// Each half of the work has a thread of its own. In the next round all is stirred, so nobody
     /// has to be looked at beside.
     fn tell_all<T: Send>(&mut self, books: &Books, else_read: impl FnOnce() -> T + Send) -> T {
         // What was said before is in the way of what is said now.
-        *self = Self {
-            pools: std::mem::take(&mut self.pools),
-            ..Self::default()
-        };
+        *self = Self::default();
         let len = books.requests.len();
         self.rows.resize_with(len, Row::default);
         // Read anew, work is numbered by id.
@@ -139,6 +142,7 @@ impl Known {
         self.told = here;
         self.told.add(&beside);
         let (pools, told) = (&mut self.pools, &mut self.told);
+        pools.listen(books, 0..len);
         let (sums, read) = both(len, || shares::sums(books, pools, told), else_read);
         self.sums = sums;
         read

@@ -1,7 +1,7 @@
 //! The room of each pool. What each node adds is kept, so only nodes that differ are looked at, and
 //! of the others those with free room are asked why it is free.
 
-use super::idle::{Wishers, Wishes};
+use super::idle::{Why, Wishers, Wishes};
 use crate::{
     books::Books,
     marks::Members,
@@ -11,7 +11,7 @@ use crate::{
 
 #[derive(Default)]
 pub(crate) struct Pools {
-    /// By pool, without why room is idle.
+    /// By pool.
     sums: Vec<PoolShare>,
     /// Held on nodes that belong to no pool.
     elsewhere: u64,
@@ -20,10 +20,13 @@ pub(crate) struct Pools {
     /// Nodes with free room.
     free: Members,
     wishers: Wishers,
+    /// By these it was said why room is free.
+    wishes: Wishes,
 }
 
 /// What a node adds to its pool.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
+#[repr(align(64))]
 struct Part {
     pool: Option<usize>,
     order: u64,
@@ -31,6 +34,9 @@ struct Part {
     held: u64,
     fixed: u64,
     free: u64,
+    /// Of what is free: meant for somebody. And why the rest is.
+    meant: u64,
+    why: Why,
 }
 
 /// The first thing that keeps a node from taking work.
@@ -54,35 +60,44 @@ fn shut(node: &Node) -> Shut {
 }
 
 impl Pools {
-    pub fn tell(&mut self, books: &Books, shares: &mut Shares) {
+    /// Takes up what this work asks for; all that may ask for something else than before.
+    pub fn listen(&mut self, books: &Books, work: impl Iterator<Item = usize>) {
         if books.register.anew {
             *self = Self::default();
-            self.sums
-                .resize_with(books.forest.len(), PoolShare::default);
-            self.parts.resize(books.machines.len(), Part::default());
-            (0..books.machines.len()).for_each(|at| self.renew(books, at));
-        } else {
-            self.parts.resize(books.machines.len(), Part::default());
-            books
-                .machines
-                .stirred()
-                .for_each(|at| self.renew(books, at));
         }
-        self.wishers.renew(books);
+        self.wishers.renew(books, work);
         #[cfg(test)]
         self.wishers.assert_recounted(books);
+    }
+
+    pub fn tell(&mut self, books: &Books, shares: &mut Shares) {
         let wishes = Wishes::of(books, &self.wishers);
+        let is_same = wishes.are_those(&self.wishes);
+        self.wishes = wishes;
+        self.parts.resize(books.machines.len(), Part::default());
+        self.sums
+            .resize_with(books.forest.len(), PoolShare::default);
+        if books.register.anew {
+            (0..books.machines.len()).for_each(|at| self.renew(books, at));
+        } else {
+            let stirred = books.machines.stirred();
+            stirred.for_each(|at| self.renew(books, at));
+        }
+        if !is_same {
+            let free: Vec<usize> = self.free.iter().collect();
+            free.into_iter().for_each(|at| self.renew(books, at));
+        }
+        #[cfg(test)]
+        for at in 0..books.machines.len() {
+            let now = part(books, at, &self.wishes);
+            assert!(self.parts[at] == now, "what node {at} adds to its pool");
+        }
         let mut pools = self.sums.clone();
         for (at, pool) in pools.iter_mut().enumerate() {
             books
                 .forest
                 .name(books.forest.root(at))
                 .clone_into(&mut pool.tree);
-        }
-        for at in self.free.iter() {
-            if let Some(pool) = self.parts[at].pool {
-                wishes.explain(books, at, &mut pools[pool].idle);
-            }
         }
         let lost = books.register.unplaced.iter();
         let lost = lost.map(|at| books.held[*at].order);
@@ -94,7 +109,7 @@ impl Pools {
     }
 
     fn renew(&mut self, books: &Books, at: usize) {
-        let part = part(books, at);
+        let part = part(books, at, &self.wishes);
         let before = std::mem::replace(&mut self.parts[at], part);
         if before != part {
             self.free.set(at, part.free > 0);
@@ -116,6 +131,14 @@ impl Pools {
             add(&mut sums.fixed, part.fixed);
             add(&mut sums.over, part.held.saturating_sub(part.order));
             add(&mut sums.free, part.free);
+            add(&mut sums.idle.meant, part.meant);
+            let rest = match part.why {
+                Why::Kept => &mut sums.idle.kept,
+                Why::Split => &mut sums.idle.split,
+                Why::Capped => &mut sums.idle.capped,
+                Why::Unasked => &mut sums.idle.unasked,
+            };
+            add(rest, part.free - part.meant);
             return;
         };
         let quanta = match shut {
@@ -130,17 +153,28 @@ impl Pools {
     }
 }
 
-fn part(books: &Books, at: usize) -> Part {
-    let machine = &books.machines[at];
-    let granted = machine.pending.iter().map(|at| books.pending[*at].order);
-    let held = books.station(at).held_quanta + granted.sum::<u64>();
+fn part(books: &Books, at: usize, wishes: &Wishes) -> Part {
+    let (machine, station) = (&books.machines[at], books.station(at));
+    // What was granted is not free any more. Where it lies itself is further away.
+    let granted = station.free.order - machine.free.order;
+    debug_assert_eq!(granted, {
+        let granted = machine.pending.iter().map(|at| books.pending[*at].order);
+        granted.sum::<u64>()
+    });
     let open = machine.is_schedulable();
+    let (meant, why) = if open {
+        wishes.explain(books, at)
+    } else {
+        (0, Why::Unasked)
+    };
     Part {
         pool: machine.pool,
         order: machine.order,
-        shut: (!open).then(|| shut(&books.station(at).node)),
-        held,
+        shut: (!open).then(|| shut(&station.node)),
+        held: station.held_quanta + granted,
         fixed: machine.order - books.room(at).order,
         free: if open { machine.free.order } else { 0 },
+        meant,
+        why,
     }
 }

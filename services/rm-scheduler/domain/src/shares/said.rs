@@ -51,12 +51,12 @@ impl OfUsers {
     }
 
     /// Says this of the work that is told of as the nth.
-    pub fn say(&mut self, nth: usize, id: &WorkId, share: WorkShare) {
+    pub fn say(&mut self, nth: usize, id: &WorkId, share: &WorkShare) {
         if let Some(group) = self.all.get_mut(self.places[nth] as usize) {
             if group.said.is_empty() {
                 group.said.reserve_exact(group.len);
             }
-            group.said.push((id.clone(), share));
+            group.said.push((id.clone(), *share));
         }
     }
 

@@ -3,9 +3,10 @@
 
 use std::hint::black_box;
 
+use super::Moved;
 use crate::{
     books::Books,
-    plan::{Reason, Verdict, WorkShare},
+    plan::{Verdict, WorkShare},
     register::Register,
     shares::{self, Kept, Told},
     verdict::{Finder, Finding},
@@ -34,21 +35,20 @@ impl Default for Row {
 }
 
 impl Row {
-    /// Its share as it is now, and whether its verdict is another.
+    /// Takes up what there is to say now; true where the verdict is another than before.
     pub fn renew<'a>(
         &mut self,
         books: &Books<'a>,
-        (at, wait): (usize, Option<Reason>),
+        ((at, wait), share): (Moved, &WorkShare),
         told: &mut Told,
         finder: &mut Finder<'a>,
-    ) -> (WorkShare, bool) {
+    ) -> bool {
         let request = &books.requests[at];
         let (class, user_at) = match request.class {
             Some(class) => (small(class), small(books.demand(at).user_at)),
             None => (NONE, NONE),
         };
-        let share = shares::of_work(books, at);
-        let kept = Some(Kept::of(&share, request.order));
+        let kept = Some(Kept::of(share, request.order));
         let finding = Some(finder.find(books, (at, wait)));
         self.leave(told);
         if class != NONE {
@@ -59,7 +59,7 @@ impl Row {
             self.class != class || self.finding != finding || counts(&self.kept) != counts(&kept);
         (self.class, self.user_at) = (class, user_at);
         (self.kept, self.finding) = (kept, finding);
-        (share, is_other)
+        is_other
     }
 
     /// It is in the sums of nobody any more.
@@ -92,7 +92,8 @@ pub(super) fn fill(books: &Books, (rows, first): (&mut [Row], usize)) -> Told {
     let mut told = Told::of(books);
     let mut finder = Finder::default();
     for (row, at) in rows.iter_mut().zip(first..) {
-        row.renew(books, (at, books.wait_of(at)), &mut told, &mut finder);
+        let (of_work, share) = ((at, books.wait_of(at)), shares::of_work(books, at));
+        row.renew(books, (of_work, &share), &mut told, &mut finder);
     }
     told
 }
@@ -102,7 +103,7 @@ pub(super) fn fetch(books: &Books, rows: &[Row], work: impl Iterator<Item = usiz
     let all = work.fold(0, |all, at| {
         let (request, asked, row) = (&books.requests[at], books.demand(at), &rows[at]);
         let of_request = request.order ^ request.cap.now ^ request.granted;
-        let of_asked = asked.max_processes ^ asked.holding.quanta;
+        let of_asked = asked.max_processes ^ asked.holding.mean_start_ms;
         let letter = asked.id.as_str().as_bytes().first();
         let of_row = u64::from(row.class) ^ u64::from(row.finding.is_some());
         all ^ of_request ^ of_asked ^ of_row ^ letter.map_or(0, |letter| u64::from(*letter))
