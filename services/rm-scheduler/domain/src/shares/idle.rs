@@ -149,17 +149,16 @@ impl Wishes {
         if free == 0 {
             return (0, Why::Unasked);
         }
-        let meant = match machine.promised_to {
-            Some(_) => free,
-            None => {
-                let spoken = machine.spoken.iter().map(|it| it.order);
-                spoken.sum::<u64>().min(free)
-            }
+        let spoken = machine.spoken.iter().map(|it| it.order);
+        let meant = if machine.promised_to.is_some() {
+            free
+        } else {
+            spoken.sum::<u64>().min(free)
         };
         (meant, self.why(books, at))
     }
 
-    fn why(&self, books: &Books, at: usize) -> Why {
+    pub fn why(&self, books: &Books, at: usize) -> Why {
         let machine = &books.machines[at];
         let Some(pool) = machine.pool else {
             return Why::Unasked;

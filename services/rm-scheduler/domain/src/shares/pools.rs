@@ -5,7 +5,7 @@ use super::idle::{Why, Wishers, Wishes};
 use crate::{
     books::Books,
     marks::Members,
-    plan::{PoolShare, Shares},
+    plan::{Idle, PoolShare, Shares},
     snapshot::Node,
 };
 
@@ -77,15 +77,26 @@ impl Pools {
         self.parts.resize(books.machines.len(), Part::default());
         self.sums
             .resize_with(books.forest.len(), PoolShare::default);
-        if books.register.anew {
-            (0..books.machines.len()).for_each(|at| self.renew(books, at));
+        let all = if books.register.anew {
+            (0..books.machines.len()).collect()
         } else {
-            let stirred = books.machines.stirred();
-            stirred.for_each(|at| self.renew(books, at));
+            self.stirred(books)
+        };
+        for at in all {
+            self.renew(books, at);
         }
         if !is_same {
-            let free: Vec<usize> = self.free.iter().collect();
-            free.into_iter().for_each(|at| self.renew(books, at));
+            let free = self.free.iter();
+            let rest = free.filter(|at| !books.machines.is_stirred(*at));
+            for at in rest {
+                let (part, why) = (&mut self.parts[at], self.wishes.why(books, at));
+                if let Some(pool) = part.pool.filter(|_| why != part.why) {
+                    let (amount, idle) = (part.free - part.meant, &mut self.sums[pool].idle);
+                    *for_why(idle, part.why) -= amount;
+                    *for_why(idle, why) += amount;
+                }
+                part.why = why;
+            }
         }
         #[cfg(test)]
         for at in 0..books.machines.len() {
@@ -106,6 +117,19 @@ impl Pools {
         shares.free = pools.iter().map(|pool| pool.free).sum();
         let names = (0..pools.len()).map(|pool| books.forest.name(pool).to_owned());
         shares.pools = names.zip(pools).collect();
+    }
+
+    /// Nodes lie anywhere in memory: what is asked of these has come once they are named.
+    fn stirred(&self, books: &Books) -> Vec<usize> {
+        let all: Vec<usize> = books.machines.stirred().collect();
+        let read = all.iter().fold(0, |read, at| {
+            let (machine, station) = (&books.machines[*at], books.station(*at));
+            let of_machine = machine.order ^ machine.free.order;
+            let of_station = station.held_quanta ^ station.free.order ^ station.room.order;
+            read ^ of_machine ^ of_station ^ self.parts[*at].order
+        });
+        std::hint::black_box(read);
+        all
     }
 
     fn renew(&mut self, books: &Books, at: usize) {
@@ -132,12 +156,7 @@ impl Pools {
             add(&mut sums.over, part.held.saturating_sub(part.order));
             add(&mut sums.free, part.free);
             add(&mut sums.idle.meant, part.meant);
-            let rest = match part.why {
-                Why::Kept => &mut sums.idle.kept,
-                Why::Split => &mut sums.idle.split,
-                Why::Capped => &mut sums.idle.capped,
-                Why::Unasked => &mut sums.idle.unasked,
-            };
+            let rest = for_why(&mut sums.idle, part.why);
             add(rest, part.free - part.meant);
             return;
         };
@@ -150,6 +169,16 @@ impl Pools {
         };
         add(quanta, part.order);
         add(&mut sums.held_closed, part.held);
+    }
+}
+
+/// What is free for this reason.
+fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
+    match why {
+        Why::Kept => &mut idle.kept,
+        Why::Split => &mut idle.split,
+        Why::Capped => &mut idle.capped,
+        Why::Unasked => &mut idle.unasked,
     }
 }
 
