@@ -26,6 +26,17 @@ pub(crate) struct Near {
     pub beside: Option<Beside>,
 }
 
+impl Near {
+    /// Which node it is, is only said where it lacks quanta.
+    pub fn are_told_the_same(one: Option<&Self>, other: Option<&Self>) -> bool {
+        let said = |it: &Self| {
+            let named = (it.lacking > 0).then_some(it.machine);
+            (named, it.lacking, it.beside)
+        };
+        one.map(said) == other.map(said)
+    }
+}
+
 /// A dimension of a size that quanta do not have to count (D6).
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
@@ -171,6 +182,14 @@ impl Explainer {
         }
         let known = self.nearest.entry(shape(books, at));
         *known.or_insert_with(|| nearest_alike(books, at).map(near))
+    }
+
+    /// The same for work of this shape that may go wherever its class may, and asks for parts of
+    /// nodes.
+    pub fn nearest_to_shape(&mut self, books: &Books, (at, shape): (usize, usize)) -> Option<Near> {
+        let order = books.register.shapes[shape].2;
+        let known = self.nearest.get(&(shape, false, order));
+        known.copied().unwrap_or_else(|| self.nearest(books, at))
     }
 
     /// Weights divide among classes of one priority: a class that the policy gives no other

@@ -1,9 +1,10 @@
 //! The round of the fair-share planner, as a table of contents.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+mod carried;
 
-use hayward_vocabulary::{NodeName, WorkId};
+use std::collections::BTreeMap;
+
+use hayward_vocabulary::WorkId;
 
 use crate::{
     Planner,
@@ -11,18 +12,18 @@ use crate::{
     books::{Books, Desk},
     deficit, defrag,
     how_much::{self, fair::Parties},
-    marks::Marks,
-    names::fetch,
     news::News,
     overage,
     plan::{Plan, ShareNews, Shares, Verdict},
     reach,
     register::Register,
-    snapshot::{Carried, Snapshot},
+    snapshot::Snapshot,
     tell::Known,
-    turns::{self, lacking_in_turn, reserved},
+    turns::{self, lacking_in_turn},
     vacate, what_of,
 };
+
+use carried::carried;
 
 /// Weighted shares by class, user and job; fixed shares and reservations beside them.
 #[derive(Debug, Clone, Copy, Default)]
@@ -44,6 +45,8 @@ pub struct Rounds {
     register: Register,
     desk: Desk,
     known: Known,
+    /// Numbers of who is needy, as the last round found.
+    was_needy: Vec<usize>,
     silent: bool,
 }
 
@@ -116,7 +119,8 @@ impl Rounds {
         }
         books.follow_prospects();
         // 9. Why each has what it has, and what the next round has to know.
-        let (carry, grant) = (|| carried(&books), || books.grants());
+        let was_needy = &self.was_needy;
+        let (carry, grant) = (|| carried(&books, was_needy), || books.grants());
         let (verdicts, shares, (carried, grants)) = if self.silent {
             let read = both(books.pending.len(), carry, grant);
             (BTreeMap::new(), None, read)
@@ -124,6 +128,7 @@ impl Rounds {
             self.known.tell(&books, || (carry(), grant()))
         };
         let (carried, needy) = carried;
+        self.was_needy.clone_from(&needy);
         books.was_needy = needy;
         books.close(&mut self.desk, &carried.needy);
         let mut vacates = std::mem::take(&mut books.vacates);
@@ -211,96 +216,4 @@ fn plan_tree(books: &mut Books, tree: usize, ended: &mut dyn FnMut(Phase)) {
     }
     books.end_tree(tree);
     ended(Phase::Lend);
-}
-
-/// 14.1. With the numbers of who is needy.
-fn carried(books: &Books) -> (Carried, Vec<usize>) {
-    let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
-    let (needy, numbers) = needy(books);
-    let mut carried = Carried {
-        needy,
-        deficits: books.deficits.clone(),
-        claims: claims(books),
-        last_hit: lately_hit(books),
-        ..Carried::default()
-    };
-    if books.settings.churn_rounds.is_some() {
-        let given = books.receipts.iter().map(|receipt| &receipt.work);
-        let hit = given.filter(|work| books.register.request(work).is_some());
-        let round = books.snapshot.round;
-        carried
-            .last_hit
-            .extend(hit.map(|work| (work.clone(), round)));
-    }
-    let may_end = !books.settings.replace_lost || !books.snapshot.carried.ended.is_empty();
-    if !may_end && !configured {
-        return (carried, numbers);
-    }
-    for at in books.requests.written() {
-        if books.requests[at].ended {
-            carried.ended.insert(books.id(at).clone());
-        }
-    }
-    for at in reserved(books).filter(|_| configured) {
-        let request = &books.requests[at];
-        if request.upgraded {
-            carried.upgrades.insert(books.id(at).clone(), request.order);
-        }
-    }
-    (carried, numbers)
-}
-
-/// Where the same are needy as before, they are not listed anew.
-fn needy(books: &Books) -> (Arc<BTreeSet<WorkId>>, Vec<usize>) {
-    let mut now = Marks::default();
-    for outcome in &books.outcomes {
-        now.extend(outcome.needy.iter().copied());
-    }
-    let before = &books.snapshot.carried.needy;
-    let is_same = before.len() == books.was_needy.len()
-        && now.listed().count() == before.len()
-        && books.was_needy.iter().all(|at| now.contains(*at));
-    let mut numbers = books.was_needy.clone();
-    if is_same {
-        return (Arc::clone(before), numbers);
-    }
-    // Who was needy before comes by id and mostly still is, so there is hardly anything to sort.
-    let mut known = Marks::default();
-    known.extend(numbers.iter().copied());
-    numbers.retain(|at| now.contains(*at));
-    numbers.extend(now.listed().filter(|at| !known.contains(*at)));
-    let names = || numbers.iter().map(|at| books.id(*at));
-    fetch(names().map(WorkId::as_str));
-    let names = names().cloned().collect();
-    (Arc::new(names), numbers)
-}
-
-/// W-14: room that was made is not cleared twice.
-fn claims(books: &Books) -> BTreeMap<WorkId, Vec<NodeName>> {
-    let mut claims: BTreeMap<WorkId, Vec<NodeName>> = BTreeMap::new();
-    // Nodes of one piece of work by name.
-    let mut written: Vec<usize> = books.machines.written().collect();
-    written.sort_unstable();
-    for at in written {
-        for meant in &books.machines[at].spoken {
-            let work = books.id(meant.request).clone();
-            claims
-                .entry(work)
-                .or_default()
-                .push(books.station(at).name.clone());
-        }
-    }
-    claims
-}
-
-/// W-32: when each piece of work last gave something up before, as long as that matters.
-fn lately_hit(books: &Books) -> BTreeMap<WorkId, u64> {
-    let Some(rounds) = books.settings.churn_rounds else {
-        return BTreeMap::new();
-    };
-    let round = books.snapshot.round;
-    let hits = books.snapshot.carried.last_hit.iter();
-    hits.filter(|(_, last)| round.saturating_sub(**last) < rounds)
-        .map(|(work, last)| (work.clone(), *last))
-        .collect()
 }

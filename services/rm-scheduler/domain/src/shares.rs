@@ -3,6 +3,7 @@
 
 mod idle;
 mod pools;
+mod said;
 mod small;
 mod told;
 
@@ -12,24 +13,26 @@ use hayward_vocabulary::UserName;
 
 use crate::{
     books::{Books, ClassBook},
-    plan::{ClassShare, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare},
+    plan::{
+        ClassShare, OfUser, PriorityShare, ShareNews, Shares, Tally, Turn, UserShare, WorkShare,
+    },
     snapshot::Policy,
 };
 
 pub(crate) use pools::Pools;
+pub(crate) use said::OfUsers;
+pub(crate) use small::Kept;
 use told::OfClass;
 pub(crate) use told::Told;
 
-/// Brings the sums up to date, with what is changed of work. Says how they differ: the fleet and
-/// its classes as they are, users whose sums differ or of whose work something is said, and that
-/// work.
+/// Brings the sums up to date with what is said of work. Says how they differ: the fleet and its
+/// classes as they are, users whose sums differ or of whose work something is said, and that work.
 pub(crate) fn renew(
     books: &Books,
     (told, pools): (&mut Told, &mut Pools),
     sums: &mut Shares,
-    changed: &[usize],
+    work: Vec<OfUser>,
 ) -> ShareNews {
-    let work = told.renew(books, changed);
     let classes = renew_sums(books, pools, told, sums);
     let gone = books.register.departed.iter().map(|it| {
         let class = books.classes[it.class].name.to_owned();
@@ -126,7 +129,7 @@ fn renew_users(
         class.tally.add(&sum.tally);
         handed_on += given;
         let now = (given, left, sum.tally);
-        if std::mem::take(&mut sum.is_said) || user.sums() != now {
+        if sum.said_at.take().is_some() || user.sums() != now {
             (user.given, user.left, user.tally) = now;
             anew.push((name.clone(), user.clone()));
         }
@@ -141,7 +144,7 @@ fn tree(books: &Books, pool: Option<usize>) -> Option<String> {
     Some(books.forest.name(root).to_owned())
 }
 
-fn of_work(books: &Books, at: usize) -> WorkShare {
+pub(crate) fn of_work(books: &Books, at: usize) -> WorkShare {
     let request = &books.requests[at];
     let policy = books.policy(at);
     // A reservation's order is that of its node, known only when it has one.

@@ -10,7 +10,7 @@ use crate::{
     explain::{Beside, Explainer},
     plan::{BudgetNumbers, Numbers, Reason, Unblock, Verdict},
     reach::{never, nowhere},
-    register::Register,
+    register::Served,
     snapshot::Policy,
 };
 
@@ -19,26 +19,27 @@ mod detail;
 use detail::Detail;
 
 /// What no node can take, by home pool, policy and size of one process.
-type Known<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
+type Never<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
 
-/// A verdict as it is kept: sentences and names are made when somebody reads them.
-#[derive(Clone, PartialEq, Eq)]
+/// A verdict as it is kept, beside its class and counts: sentences and names are made when somebody
+/// reads them.
+#[derive(PartialEq, Eq)]
 pub(crate) struct Finding {
-    answer: Answer,
+    reason: Reason,
+    refused: bool,
     waits: bool,
-    class: Option<usize>,
-    counts: Counts,
+    detail: Detail,
     help: Option<Box<Help>>,
 }
 
 /// Of [`Numbers`] those that everybody has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-struct Counts {
-    counted: u64,
-    current: u64,
-    leaving: u64,
-    order: u64,
-    wanted: u64,
+pub(crate) struct Counts {
+    pub counted: u64,
+    pub current: u64,
+    pub leaving: u64,
+    pub order: u64,
+    pub wanted: u64,
 }
 
 /// What is said only of work that waits.
@@ -71,26 +72,26 @@ impl From<Deferral> for Answer {
         Self {
             reason: deferral.reason,
             refused: deferral.refused,
-            detail: Detail::Sentence(deferral.detail.into()),
+            detail: Detail::words(deferral.detail),
         }
     }
 }
 
 impl Finding {
-    pub fn told(&self, register: &Register) -> Verdict {
+    pub fn told(&self, class: Option<&Served>, counts: &Counts) -> Verdict {
         let help = self.help.as_deref().cloned().unwrap_or_default();
         Verdict {
-            reason: self.answer.reason,
+            reason: self.reason,
             waits: self.waits,
-            refused: self.answer.refused,
-            class: self.class.map(|class| register.classes[class].name.clone()),
-            detail: self.answer.detail.sentence(),
+            refused: self.refused,
+            class: class.map(|class| class.name.clone()),
+            detail: self.detail.sentence(counts),
             numbers: Numbers {
-                counted_processes: self.counts.counted,
-                current_processes: self.counts.current,
-                leaving_processes: self.counts.leaving,
-                order: self.counts.order,
-                wanted_processes: self.counts.wanted,
+                counted_processes: counts.counted,
+                current_processes: counts.current,
+                leaving_processes: counts.leaving,
+                order: counts.order,
+                wanted_processes: counts.wanted,
                 budget: help.budget,
                 quota: None,
             },
@@ -100,54 +101,45 @@ impl Finding {
     }
 }
 
-/// What a verdict and a share rest on beside what the register says. While both stay, they stay.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Basis {
-    counted: u64,
-    reach: u64,
-    order: u64,
-    ended: bool,
-    coming: bool,
-}
-
-/// None where something was placed, promised or told to leave in this round; and where somebody
-/// waits or is refused, as that can depend on anything.
-pub(crate) fn basis(books: &Books, at: usize) -> Option<Basis> {
+/// Somebody waits or is refused, which can depend on anything.
+pub(crate) fn is_unsettled(books: &Books, (at, wait): (usize, Option<Reason>)) -> bool {
     let request = &books.requests[at];
     let nowhere = request.has() == 0 && request.reach == 0;
-    let heavy = request.deferral.is_some()
-        || books.wait_of(at).is_some()
+    request.deferral.is_some()
+        || wait.is_some()
         || books.brake_on(at).is_some()
-        || nowhere;
-    let moves = request.placed > 0 || request.gave;
-    let basis = Basis {
-        counted: request.counted,
-        reach: request.reach,
-        order: request.order,
-        ended: request.ended,
-        coming: request.coming > 0,
-    };
-    (!heavy && !moves && books.promised_to(at).is_empty()).then_some(basis)
+        || nowhere
+        || !books.promised_to(at).is_empty()
 }
 
-/// What is found about this work, in the same order.
-pub(crate) fn on(
-    books: &Books,
-    work: impl Iterator<Item = usize>,
-) -> impl Iterator<Item = Finding> {
-    let mut known = Known::new();
-    let mut explainer = Explainer::default();
-    work.map(move |at| finding(books, at, &mut known, &mut explainer))
+/// Answers that many pieces of work share, in one round.
+#[derive(Default)]
+pub(crate) struct Finder<'a> {
+    never: Never<'a>,
+    pub explainer: Explainer,
 }
 
-fn counts(books: &Books, at: usize) -> Counts {
-    let request = &books.requests[at];
-    Counts {
-        counted: books.due(at),
-        current: request.has(),
-        leaving: request.leaving,
-        order: request.order,
-        wanted: request.cap.now,
+impl<'a> Finder<'a> {
+    /// What is found about this work, which waits for that.
+    pub fn find(&mut self, books: &Books<'a>, (at, wait): (usize, Option<Reason>)) -> Finding {
+        let request = &books.requests[at];
+        let has = request.has();
+        let answer = match &request.deferral {
+            Some(deferral) => Deferral::clone(deferral).into(),
+            None => open(books, (at, wait), self),
+        };
+        let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
+        let waits =
+            request.deferral.is_some() || books.brake_on(at).is_some() || wait.is_some_and(told);
+        let explainer = &mut self.explainer;
+        let help = waits.then(|| Box::new(help(books, at, answer.reason, explainer)));
+        Finding {
+            reason: answer.reason,
+            refused: answer.refused,
+            waits,
+            detail: answer.detail,
+            help,
+        }
     }
 }
 
@@ -163,38 +155,11 @@ fn help(books: &Books, at: usize, why: Reason, explainer: &mut Explainer) -> Hel
     }
 }
 
-fn finding<'a>(
-    books: &Books<'a>,
-    at: usize,
-    known: &mut Known<'a>,
-    explainer: &mut Explainer,
-) -> Finding {
-    let request = &books.requests[at];
-    let has = request.has();
-    let wait = books.wait_of(at);
-    let answer = match &request.deferral {
-        Some(deferral) => Deferral::clone(deferral).into(),
-        None => open(books, (at, wait), known, explainer),
-    };
-    let told = |reason| has == 0 || reason == Reason::WaitingForDefragmentation;
-    let waits =
-        request.deferral.is_some() || books.brake_on(at).is_some() || wait.is_some_and(told);
-    let help = waits.then(|| Box::new(help(books, at, answer.reason, explainer)));
-    Finding {
-        answer,
-        waits,
-        class: request.class,
-        counts: counts(books, at),
-        help,
-    }
-}
-
 /// The verdict on work that took part, and waits for that.
 fn open<'a>(
     books: &Books<'a>,
     (at, wait): (usize, Option<Reason>),
-    known: &mut Known<'a>,
-    explainer: &mut Explainer,
+    finder: &mut Finder<'a>,
 ) -> Answer {
     let request = &books.requests[at];
     let has = request.has();
@@ -206,44 +171,37 @@ fn open<'a>(
         wait,
         Some(Reason::NoListedMachine | Reason::NoHostLargeEnough)
     ) {
-        return why_never(books, at, known);
+        return why_never(books, at, &mut finder.never);
     }
     if request.missing() > 0 {
-        return waiting(books, (at, wait), explainer);
+        return waiting(books, (at, wait), &mut finder.explainer);
     }
     if books.demand(at).max_processes == 0 {
         return Answer::of(Reason::Satisfied, Detail::HoldsItselfBack);
     }
     let base = request.cap.base;
     if has >= base {
-        return Answer::of(Reason::Satisfied, Detail::AllItCanUse { has });
+        return Answer::of(Reason::Satisfied, Detail::AllItCanUse);
     }
     if has == 0 && fair && request.reach == 0 {
-        return why_never(books, at, known);
+        return why_never(books, at, &mut finder.never);
     }
     if has >= request.cap.now && has > 0 {
         return growing(request, has);
     }
     if has == 0 {
-        let order = request.order;
-        return Answer::of(Reason::ZeroShare, Detail::NoProcess { order });
+        return Answer::of(Reason::ZeroShare, Detail::NoProcess);
     }
     if fair {
-        return Answer::of(Reason::AtFairShare, Detail::ItsShare { has });
+        return Answer::of(Reason::AtFairShare, Detail::ItsShare);
     }
-    Answer::of(
-        Reason::InsufficientResources,
-        Detail::NoMoreRoom { has, base },
-    )
+    Answer::of(Reason::InsufficientResources, Detail::NoMoreRoom { base })
 }
 
-fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Known<'a>) -> Answer {
+fn why_never<'a>(books: &Books<'a>, at: usize, known: &mut Never<'a>) -> Answer {
     let request = &books.requests[at];
     let here = || match never(books, at) {
-        Some((reason, why)) => {
-            let order = request.order;
-            Answer::of(reason, Detail::Never { order, why })
-        }
+        Some((reason, why)) => Answer::of(reason, Detail::Never(why.into())),
         None => nowhere(books, at).into(),
     };
     if request.listed {
@@ -264,23 +222,21 @@ fn waiting(
     explainer: &mut Explainer,
 ) -> Answer {
     let request = &books.requests[at];
-    let (due, has, order) = (request.counted, request.has(), request.order);
+    let (due, has) = (request.counted, request.has());
     if let Some(brake) = books.brake_on(at) {
-        let sentence = braked(books, brake, (due, has)).into();
-        return Answer::of(Reason::WaitingForPreemption, Detail::Sentence(sentence));
+        let sentence = Detail::words(braked(books, brake, (due, has)));
+        return Answer::of(Reason::WaitingForPreemption, sentence);
     }
     let literal = !books.settings.evict_for_somebody;
     if request.coming == 0
         && wait == Some(Reason::KeptApart)
         && let Some(apart) = &books.demand(at).wishes().apart
     {
-        let sentence = kept_apart(apart).into();
-        return Answer::of(Reason::KeptApart, Detail::Sentence(sentence));
+        return Answer::of(Reason::KeptApart, Detail::words(kept_apart(apart)));
     }
     let counts_alone = wait == Some(Reason::WaitingForPreemption);
     if request.coming > 0 || (counts_alone && literal) {
-        let detail = Detail::OthersLeaveFirst { due, has };
-        return Answer::of(Reason::WaitingForPreemption, detail);
+        return Answer::of(Reason::WaitingForPreemption, Detail::OthersLeaveFirst);
     }
     // Who does not wait is not told anew when nodes change.
     let near = wait
@@ -289,12 +245,10 @@ fn waiting(
         .flatten();
     let detail = match near.and_then(|near| near.beside) {
         Some(what) => Detail::LacksBeside {
-            due,
-            has,
             what,
             counted: is_counted(books, at, what),
         },
-        None => Detail::RoomIsSplit { due, has, order },
+        None => Detail::RoomIsSplit,
     };
     Answer::of(Reason::WaitingForDefragmentation, detail)
 }
@@ -342,10 +296,10 @@ fn kept_apart(apart: &Apart) -> String {
 /// Held back by start-up, by doubling or by prediction.
 fn growing(request: &Request, has: u64) -> Answer {
     if request.cap.starting {
-        return Answer::of(Reason::InitializationCap, Detail::FirstTask { has });
+        return Answer::of(Reason::InitializationCap, Detail::FirstTask);
     }
     if request.cap.steady <= has {
-        return Answer::of(Reason::Satisfied, Detail::DoneBefore { has });
+        return Answer::of(Reason::Satisfied, Detail::DoneBefore);
     }
-    Answer::of(Reason::InitializationCap, Detail::Doubles { has })
+    Answer::of(Reason::InitializationCap, Detail::Doubles)
 }

@@ -69,6 +69,7 @@ impl<'a> Books<'a> {
         let live = || self.pending.iter().filter(|share| share.live);
         fetch(live().map(|share| self.id(share.request).as_str()));
         fetch(live().map(|share| self.station(share.machine).name.as_str()));
+        fetch(live().map(|share| self.demand(share.request).user.as_str()));
         grants.extend(live().filter_map(|share| {
             let asked = self.demand(share.request);
             let class = &self.classes[asked.class?];

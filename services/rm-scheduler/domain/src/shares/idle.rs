@@ -5,29 +5,30 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hayward_vocabulary::Size;
-
 use crate::{
     books::{Books, Machine},
-    plan::{Idle, Reason},
+    plan::Reason,
     snapshot::Policy,
     turns::reserved,
 };
 
 /// What is asked for and not held, by home pool.
-#[derive(Default)]
-pub(super) struct Wishes<'a> {
-    homes: BTreeMap<usize, Wish<'a>>,
+#[derive(Default, PartialEq)]
+pub(super) struct Wishes {
+    homes: BTreeMap<usize, Wish>,
     /// Work with a machine list, one by one.
     listed: Vec<usize>,
 }
 
-#[derive(Default)]
-struct Wish<'a> {
-    /// Quanta and size of one process, of work that may use pools below as well.
-    fair: BTreeSet<(u64, &'a Size)>,
-    /// The same of work that may not.
-    fixed: BTreeSet<(u64, &'a Size)>,
+/// Quanta of one process, and its shape.
+type Shapes = BTreeSet<(u64, usize)>;
+
+#[derive(Default, PartialEq)]
+struct Wish {
+    /// Of work that may use pools below as well.
+    fair: Shapes,
+    /// Of work that may not.
+    fixed: Shapes,
     /// Least quanta of a whole node.
     whole: Option<u64>,
     /// Somebody would ask for more, but for a cap; the first may use pools below as well.
@@ -46,18 +47,11 @@ pub(super) struct Wishers {
 }
 
 impl Wishers {
-    /// Takes up what is not what it was.
-    pub fn renew(&mut self, books: &Books) {
+    /// Takes up what is not what it was, of this work.
+    pub fn renew(&mut self, books: &Books, work: impl Iterator<Item = usize>) {
         self.by_shape.resize(books.register.shapes.len(), (0, 0));
         self.parts.resize(books.requests.len(), (0, Asks::Nothing));
-        if books.register.anew {
-            (0..books.requests.len()).for_each(|at| self.enter(books, at));
-        } else {
-            books
-                .requests
-                .stirred()
-                .for_each(|at| self.enter(books, at));
-        }
+        work.for_each(|at| self.enter(books, at));
     }
 
     /// What is kept is what asking all work anew gives.
@@ -98,15 +92,15 @@ impl Wishers {
     }
 }
 
-impl<'a> Wishes<'a> {
-    pub fn of(books: &'a Books, wishers: &Wishers) -> Self {
+impl Wishes {
+    pub fn of(books: &Books, wishers: &Wishers) -> Self {
         let listed = wishers.listed.iter().copied();
         let mut wishes = Self {
             homes: BTreeMap::new(),
             listed: listed.collect(),
         };
         let shapes = books.register.shapes.iter().zip(&wishers.by_shape);
-        for ((home, fair, order, size), (more, capped)) in shapes {
+        for (shape, ((home, fair, order, _), (more, capped))) in shapes.enumerate() {
             let Some(home) = home.filter(|_| more + capped > 0) else {
                 continue;
             };
@@ -117,7 +111,7 @@ impl<'a> Wishes<'a> {
                 } else {
                     &mut wish.fixed
                 };
-                shapes.insert((*order, size));
+                shapes.insert((*order, shape));
             }
             wish.capped.0 |= *capped > 0 && *fair;
             wish.capped.1 |= *capped > 0 && !*fair;
@@ -142,33 +136,29 @@ impl<'a> Wishes<'a> {
         }
     }
 
-    /// Adds what is free on a node to its reasons.
-    pub fn explain(&self, books: &Books, at: usize, idle: &mut Idle) {
+    /// While others ask for the same as these, a node has the same reason as before: work with a
+    /// machine list is asked about each node by itself.
+    pub fn are_those(&self, before: &Self) -> bool {
+        self == before && self.listed.is_empty()
+    }
+
+    /// How much of what is free on a node is meant for somebody, and why the rest is free.
+    pub fn explain(&self, books: &Books, at: usize) -> (u64, Why) {
         let machine = &books.machines[at];
         let free = machine.free.order;
         if free == 0 {
-            return;
+            return (0, Why::Unasked);
         }
-        let meant = match machine.promised_to {
-            Some(_) => free,
-            None => machine
-                .spoken
-                .iter()
-                .map(|it| it.order)
-                .sum::<u64>()
-                .min(free),
+        let spoken = machine.spoken.iter().map(|it| it.order);
+        let meant = if machine.promised_to.is_some() {
+            free
+        } else {
+            spoken.sum::<u64>().min(free)
         };
-        idle.meant += meant;
-        let rest = match self.why(books, at) {
-            Why::Kept => &mut idle.kept,
-            Why::Split => &mut idle.split,
-            Why::Capped => &mut idle.capped,
-            Why::Unasked => &mut idle.unasked,
-        };
-        *rest += free - meant;
+        (meant, self.why(books, at))
     }
 
-    fn why(&self, books: &Books, at: usize) -> Why {
+    pub fn why(&self, books: &Books, at: usize) -> Why {
         let machine = &books.machines[at];
         let Some(pool) = machine.pool else {
             return Why::Unasked;
@@ -180,23 +170,23 @@ impl<'a> Wishes<'a> {
             let Some(wish) = self.homes.get(&home) else {
                 continue;
             };
-            why = why.max(wish.why(machine, home == pool));
+            why = why.max(wish.why(books, machine, home == pool));
         }
         why
     }
 }
 
-impl Wish<'_> {
-    fn why(&self, machine: &Machine, at_home: bool) -> Why {
+impl Wish {
+    fn why(&self, books: &Books, machine: &Machine, at_home: bool) -> Why {
         let mut why = match self.capped {
             (true, _) => Why::Capped,
             (_, true) if at_home => Why::Capped,
             _ => Why::Unasked,
         };
-        if let Some(fits) = any_fits(machine, &self.fair) {
+        if let Some(fits) = any_fits(books, machine, &self.fair) {
             why = why.max(asked(fits));
         }
-        if let Some(fits) = any_fits(machine, &self.fixed).filter(|_| at_home) {
+        if let Some(fits) = any_fits(books, machine, &self.fixed).filter(|_| at_home) {
             why = why.max(asked(fits));
         }
         if let Some(least) = self.whole.filter(|_| at_home) {
@@ -208,8 +198,9 @@ impl Wish<'_> {
 }
 
 /// Worse news for who asks first; the greatest is told.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Why {
+#[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Why {
+    #[default]
     Unasked,
     Capped,
     Split,
@@ -227,11 +218,13 @@ fn fits(books: &Books, machine: &Machine, at: usize) -> bool {
         > 0
 }
 
-fn any_fits(machine: &Machine, shapes: &BTreeSet<(u64, &Size)>) -> Option<bool> {
+fn any_fits(books: &Books, machine: &Machine, shapes: &Shapes) -> Option<bool> {
     shapes.first()?;
-    let small = shapes.iter().take_while(|it| it.0 <= machine.free.order);
-    let mut small = small;
-    Some(small.any(|(order, size)| machine.free.fitting(*order, size) > 0))
+    let mut small = shapes.iter().take_while(|it| it.0 <= machine.free.order);
+    Some(small.any(|(order, shape)| {
+        let size = &books.register.shapes[*shape].3;
+        machine.free.fitting(*order, size) > 0
+    }))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

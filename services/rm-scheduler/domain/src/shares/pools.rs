@@ -1,17 +1,17 @@
 //! The room of each pool. What each node adds is kept, so only nodes that differ are looked at, and
 //! of the others those with free room are asked why it is free.
 
-use super::idle::{Wishers, Wishes};
+use super::idle::{Why, Wishers, Wishes};
 use crate::{
     books::Books,
     marks::Members,
-    plan::{PoolShare, Shares},
+    plan::{Idle, PoolShare, Shares},
     snapshot::Node,
 };
 
 #[derive(Default)]
 pub(crate) struct Pools {
-    /// By pool, without why room is idle.
+    /// By pool.
     sums: Vec<PoolShare>,
     /// Held on nodes that belong to no pool.
     elsewhere: u64,
@@ -20,10 +20,13 @@ pub(crate) struct Pools {
     /// Nodes with free room.
     free: Members,
     wishers: Wishers,
+    /// By these it was said why room is free.
+    wishes: Wishes,
 }
 
 /// What a node adds to its pool.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
+#[repr(align(64))]
 struct Part {
     pool: Option<usize>,
     order: u64,
@@ -31,6 +34,9 @@ struct Part {
     held: u64,
     fixed: u64,
     free: u64,
+    /// Of what is free: meant for somebody. And why the rest is.
+    meant: u64,
+    why: Why,
 }
 
 /// The first thing that keeps a node from taking work.
@@ -54,35 +60,55 @@ fn shut(node: &Node) -> Shut {
 }
 
 impl Pools {
-    pub fn tell(&mut self, books: &Books, shares: &mut Shares) {
+    /// Takes up what this work asks for; all that may ask for something else than before.
+    pub fn listen(&mut self, books: &Books, work: impl Iterator<Item = usize>) {
         if books.register.anew {
             *self = Self::default();
-            self.sums
-                .resize_with(books.forest.len(), PoolShare::default);
-            self.parts.resize(books.machines.len(), Part::default());
-            (0..books.machines.len()).for_each(|at| self.renew(books, at));
-        } else {
-            self.parts.resize(books.machines.len(), Part::default());
-            books
-                .machines
-                .stirred()
-                .for_each(|at| self.renew(books, at));
         }
-        self.wishers.renew(books);
+        self.wishers.renew(books, work);
         #[cfg(test)]
         self.wishers.assert_recounted(books);
+    }
+
+    pub fn tell(&mut self, books: &Books, shares: &mut Shares) {
         let wishes = Wishes::of(books, &self.wishers);
+        let is_same = wishes.are_those(&self.wishes);
+        self.wishes = wishes;
+        self.parts.resize(books.machines.len(), Part::default());
+        self.sums
+            .resize_with(books.forest.len(), PoolShare::default);
+        let all = if books.register.anew {
+            (0..books.machines.len()).collect()
+        } else {
+            self.stirred(books)
+        };
+        for at in all {
+            self.renew(books, at);
+        }
+        if !is_same {
+            let free = self.free.iter();
+            let rest = free.filter(|at| !books.machines.is_stirred(*at));
+            for at in rest {
+                let (part, why) = (&mut self.parts[at], self.wishes.why(books, at));
+                if let Some(pool) = part.pool.filter(|_| why != part.why) {
+                    let (amount, idle) = (part.free - part.meant, &mut self.sums[pool].idle);
+                    *for_why(idle, part.why) -= amount;
+                    *for_why(idle, why) += amount;
+                }
+                part.why = why;
+            }
+        }
+        #[cfg(test)]
+        for at in 0..books.machines.len() {
+            let now = part(books, at, &self.wishes);
+            assert!(self.parts[at] == now, "what node {at} adds to its pool");
+        }
         let mut pools = self.sums.clone();
         for (at, pool) in pools.iter_mut().enumerate() {
             books
                 .forest
                 .name(books.forest.root(at))
                 .clone_into(&mut pool.tree);
-        }
-        for at in self.free.iter() {
-            if let Some(pool) = self.parts[at].pool {
-                wishes.explain(books, at, &mut pools[pool].idle);
-            }
         }
         let lost = books.register.unplaced.iter();
         let lost = lost.map(|at| books.held[*at].order);
@@ -93,8 +119,21 @@ impl Pools {
         shares.pools = names.zip(pools).collect();
     }
 
+    /// Nodes lie anywhere in memory: what is asked of these has come once they are named.
+    fn stirred(&self, books: &Books) -> Vec<usize> {
+        let all: Vec<usize> = books.machines.stirred().collect();
+        let read = all.iter().fold(0, |read, at| {
+            let (machine, station) = (&books.machines[*at], books.station(*at));
+            let of_machine = machine.order ^ machine.free.order;
+            let of_station = station.held_quanta ^ station.room.order;
+            read ^ of_machine ^ of_station ^ self.parts[*at].order
+        });
+        std::hint::black_box(read);
+        all
+    }
+
     fn renew(&mut self, books: &Books, at: usize) {
-        let part = part(books, at);
+        let part = part(books, at, &self.wishes);
         let before = std::mem::replace(&mut self.parts[at], part);
         if before != part {
             self.free.set(at, part.free > 0);
@@ -116,6 +155,9 @@ impl Pools {
             add(&mut sums.fixed, part.fixed);
             add(&mut sums.over, part.held.saturating_sub(part.order));
             add(&mut sums.free, part.free);
+            add(&mut sums.idle.meant, part.meant);
+            let rest = for_why(&mut sums.idle, part.why);
+            add(rest, part.free - part.meant);
             return;
         };
         let quanta = match shut {
@@ -130,17 +172,40 @@ impl Pools {
     }
 }
 
-fn part(books: &Books, at: usize) -> Part {
-    let machine = &books.machines[at];
-    let granted = machine.pending.iter().map(|at| books.pending[*at].order);
-    let held = books.station(at).held_quanta + granted.sum::<u64>();
+/// What is free for this reason.
+fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
+    match why {
+        Why::Kept => &mut idle.kept,
+        Why::Split => &mut idle.split,
+        Why::Capped => &mut idle.capped,
+        Why::Unasked => &mut idle.unasked,
+    }
+}
+
+fn part(books: &Books, at: usize, wishes: &Wishes) -> Part {
+    let (machine, station) = (&books.machines[at], books.station(at));
+    let pending: &[usize] = if books.machines.is_written(at) {
+        &machine.pending
+    } else {
+        // Of this round there is nothing, and where that stands is not waited for.
+        &[]
+    };
+    let granted = pending.iter().map(|at| books.pending[*at].order);
+    let granted = granted.sum::<u64>();
     let open = machine.is_schedulable();
+    let (meant, why) = if open {
+        wishes.explain(books, at)
+    } else {
+        (0, Why::Unasked)
+    };
     Part {
         pool: machine.pool,
         order: machine.order,
-        shut: (!open).then(|| shut(&books.station(at).node)),
-        held,
+        shut: (!open).then(|| shut(&station.node)),
+        held: station.held_quanta + granted,
         fixed: machine.order - books.room(at).order,
         free: if open { machine.free.order } else { 0 },
+        meant,
+        why,
     }
 }

@@ -3,27 +3,54 @@
 
 use hayward_vocabulary::WorkKind;
 
-use crate::plan::{CapParts, Tally, WorkShare};
+use crate::{
+    plan::{CapParts, Tally, WorkShare},
+    verdict::Counts,
+};
 
-pub(super) enum Kept {
+pub(crate) enum Kept {
     Small(Small),
-    Large(Box<WorkShare>),
+    Large(Box<Large>),
 }
 
-impl From<WorkShare> for Kept {
-    fn from(share: WorkShare) -> Self {
-        match Small::of(&share) {
-            Some(small) => Self::Small(small),
-            None => Self::Large(Box::new(share)),
-        }
-    }
-}
+/// A share, and the quanta that were asked for: a whole node may have more.
+type Large = (WorkShare, u64);
 
 impl Kept {
+    pub fn of(share: &WorkShare, asked: u64) -> Self {
+        match Small::of(share, asked) {
+            Some(small) => Self::Small(small),
+            None => Self::Large(Box::new((*share, asked))),
+        }
+    }
+
     pub fn share(&self) -> WorkShare {
         match self {
             Self::Small(small) => small.share(),
-            Self::Large(share) => **share,
+            Self::Large(large) => large.0,
+        }
+    }
+
+    pub fn tally(&self) -> Tally {
+        match self {
+            Self::Small(small) => small.tally(),
+            Self::Large(large) => large.0.tally,
+        }
+    }
+
+    pub fn counts(&self) -> Counts {
+        match self {
+            Self::Small(small) => small.counts(),
+            Self::Large(large) => {
+                let (share, order) = **large;
+                Counts {
+                    counted: share.counted,
+                    current: share.current,
+                    leaving: share.leaving,
+                    order,
+                    wanted: share.wanted,
+                }
+            }
         }
     }
 }
@@ -32,17 +59,19 @@ impl Kept {
 const ABSENT: u32 = u32::MAX;
 /// So many bits has the largest of them.
 const BITS: u32 = u32::BITS - 1;
-/// Numbers of a share.
-const LEN: usize = 19;
+/// Numbers that are there, and those that may be absent.
+const SURE: usize = 16;
+const MAYBE: usize = 4;
 
-pub(super) struct Small {
+pub(crate) struct Small {
     kind: WorkKind,
-    numbers: [u32; LEN],
+    sure: [u32; SURE],
+    maybe: [u32; MAYBE],
 }
 
 impl Small {
     /// None where some number is too large.
-    fn of(share: &WorkShare) -> Option<Self> {
+    fn of(share: &WorkShare, asked: u64) -> Option<Self> {
         let WorkShare {
             kind,
             order,
@@ -54,12 +83,13 @@ impl Small {
             tally,
         } = *share;
         let sure = [
-            order,
-            wanted,
-            cap.base,
             counted,
             current,
             leaving,
+            asked,
+            wanted,
+            order,
+            cap.base,
             tally.due,
             tally.divided,
             tally.resting,
@@ -70,34 +100,34 @@ impl Small {
             tally.vacating,
             tally.closed,
         ];
-        let absent = [cap.initialization, cap.doubling, cap.prediction, cap.room];
+        let maybe = [cap.initialization, cap.doubling, cap.prediction, cap.room];
         // Looking at all at once costs less than asking at each whether to go on.
-        let maybe = absent.map(Option::unwrap_or_default);
-        let bits = sure
-            .into_iter()
-            .chain(maybe)
-            .fold(0, |all, number| all | number);
+        let bits = sure.iter().fold(0, |all, number| all | number);
+        let bits = maybe.iter().fold(bits, |all, it| all | it.unwrap_or(0));
         if bits >> BITS != 0 {
             return None;
         }
-        let small = |number: u64| u32::try_from(number).unwrap_or(ABSENT);
-        let mut numbers = [ABSENT; LEN];
-        let (here, maybe) = numbers.split_at_mut(sure.len());
-        here.copy_from_slice(&sure.map(small));
-        maybe.copy_from_slice(&absent.map(|number| number.map_or(ABSENT, small)));
-        Some(Self { kind, numbers })
+        Some(Self {
+            kind,
+            sure: sure.map(small),
+            maybe: maybe.map(|number| number.map_or(ABSENT, small)),
+        })
     }
 
-    fn share(&self) -> WorkShare {
-        let [sure @ .., initialization, doubling, prediction, room] = self.numbers;
-        let part = |number: u32| (number != ABSENT).then_some(u64::from(number));
-        let [
-            order,
-            wanted,
-            base,
+    fn counts(&self) -> Counts {
+        let [counted, current, leaving, order, wanted, ..] = self.sure.map(u64::from);
+        Counts {
             counted,
             current,
             leaving,
+            order,
+            wanted,
+        }
+    }
+
+    fn tally(&self) -> Tally {
+        let [
+            ..,
             due,
             divided,
             resting,
@@ -107,34 +137,51 @@ impl Small {
             granted,
             vacating,
             closed,
-        ] = sure.map(u64::from);
+        ] = self.sure.map(u64::from);
+        Tally {
+            due,
+            divided,
+            resting,
+            lent,
+            held,
+            staying,
+            granted,
+            vacating,
+            closed,
+        }
+    }
+
+    fn share(&self) -> WorkShare {
+        let [counted, current, leaving, _, wanted, order, base, ..] = self.sure.map(u64::from);
+        let part = |number: u32| (number != ABSENT).then_some(u64::from(number));
+        let [initialization, doubling, prediction, room] = self.maybe.map(part);
         WorkShare {
             kind: self.kind,
             order,
             wanted,
             cap: CapParts {
                 base,
-                initialization: part(initialization),
-                doubling: part(doubling),
-                prediction: part(prediction),
-                room: part(room),
+                initialization,
+                doubling,
+                prediction,
+                room,
             },
             counted,
             current,
             leaving,
-            tally: Tally {
-                due,
-                divided,
-                resting,
-                lent,
-                held,
-                staying,
-                granted,
-                vacating,
-                closed,
-            },
+            tally: self.tally(),
         }
     }
+}
+
+/// It was seen to have few bits.
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "asking each of a great many numbers takes longer than all else that is done with it"
+)]
+fn small(number: u64) -> u32 {
+    debug_assert!(number >> BITS == 0, "a number that is too large: {number}");
+    number as u32
 }
 
 #[cfg(test)]
@@ -181,9 +228,15 @@ mod tests {
         let last_small = (1 << BITS) - 18;
         for number in [0, 7, last_small, last_small + 1, 1 << 40] {
             let share = share(number);
-            let kept = Kept::from(share);
+            let kept = Kept::of(&share, number);
             assert_eq!(matches!(kept, Kept::Small(_)), number <= last_small);
-            assert_eq!(kept.share(), share);
+            assert_eq!((kept.share(), kept.tally()), (share, share.tally));
+            let counts = kept.counts();
+            assert_eq!(
+                (counts.counted, counts.current, counts.leaving),
+                (share.counted, share.current, share.leaving)
+            );
+            assert_eq!((counts.order, counts.wanted), (number, share.wanted));
         }
     }
 }
