@@ -273,6 +273,23 @@ fn r_6_8_what_rests_on_a_closed_node_is_not_driven_out() {
     assert_eq!((run(false), run(true)), ((4, 4), (8, 0)));
 }
 
+/// What rests is within the cap, whether counts are steady or not.
+#[test]
+fn r_5_1_what_rests_on_a_closed_node_is_no_reason_for_one_more() {
+    for steady in [false, true] {
+        let settings = |settings: &mut Settings| {
+            (settings.rest_on_closed, settings.steady_counts) = (true, steady);
+        };
+        let mut world = rules(settings).nodes(&[4, 4]);
+        world.job("j", "a", 1).max_processes = 1;
+        world.step();
+        world.node("n00").takes_work = false;
+        let plan = world.step();
+        assert_eq!(share(&plan, "j").counted, 1, "steady {steady}");
+        assert_eq!(plan.grants, []);
+    }
+}
+
 /// Beats no W-n: a FIXED_SHARE class serves a reservation with part of a node, and gives a
 /// service without class a whole one. Neither is what its owner asked for.
 #[test]

@@ -120,6 +120,8 @@ impl Told {
         self.verdicts.retain(|id, _| !decided.gone.contains(id));
         self.verdicts.extend(decided.plan.verdicts.clone());
         let plan = self.rounds.whole(decided);
+        let checked = self.holdings.check(now, &plan);
+        assert!(checked.is_ok(), "{which}: {checked:?}");
         let afresh = FairShare.schedule(now);
         if plan != afresh {
             let difference = first_difference(&plan, &afresh);

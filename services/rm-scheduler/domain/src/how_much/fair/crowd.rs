@@ -52,7 +52,7 @@ impl Asks {
         if course.steady {
             self.allowance(self.steady)
         } else {
-            self.now
+            self.allowance(self.now)
         }
     }
 
