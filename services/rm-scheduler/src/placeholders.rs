@@ -224,7 +224,7 @@ impl Ledger {
             grants,
             ..Plan::default()
         };
-        // Named again to the next round, which changes nothing.
+        // These names come to the next round again, which changes nothing.
         let news = self.snapshot.awaits_planning();
         self.holdings.follow(&self.snapshot, news);
         self.holdings.prune(&self.snapshot, plan).0.grants

@@ -7,8 +7,8 @@
 //! a chain have become as large as its beginning; that bounds both what a round costs over time
 //! and what one reading costs. Whole chains are dropped when the limits are reached.
 //!
-//! What a plan says otherwise of work than the one kept before is what the rounds since then said,
-//! so nothing is compared either.
+//! What a plan says of work otherwise than the one kept before is what the rounds since then said,
+//! so no plans are compared.
 //!
 //! Words are JSON of ordered maps, so that equal rounds are equal bytes, deflated. Encoding happens
 //! on a thread of its own, while the other rows of the round's transaction are written.
@@ -111,10 +111,17 @@ impl Recorder {
     /// Takes note of what a round says otherwise, whether it will be kept or not.
     pub fn hear(&mut self, decided: &Decided) {
         match &decided.shares {
-            Some(shares) if self.chain.is_some() => self.said.add(decided, shares),
-            // All may be otherwise, and is written as a whole.
+            Some(shares) if self.goes_on() => self.said.add(decided, shares),
+            // The next that is kept is written as a whole.
             _ => self.end_chain(),
         }
+    }
+
+    /// A chain that is not over, and of which no more was said than a snapshot may hold: also where
+    /// nothing is kept for long.
+    fn goes_on(&self) -> bool {
+        let said = self.said.pieces_of_work() as u64;
+        self.chain.is_some() && said <= self.limits.entries && !self.length.lock().ended()
     }
 
     fn end_chain(&mut self) {
@@ -154,7 +161,7 @@ impl Recorder {
     }
 
     /// The round changed something: its inputs are to be kept, with what [`Planned::rest_of`] made
-    /// of its plan. Of work, `all` says everything.
+    /// of its plan. Where a chain begins, `all` says everything of work.
     pub fn keep(
         &mut self,
         round: u64,

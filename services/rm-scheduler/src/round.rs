@@ -40,8 +40,8 @@ const ROUNDS_TAKE_ONE_IN: u64 = 5;
 pub(crate) struct Made {
     planning_us: u64,
     refused: Vec<String>,
-    /// What it was planned from and what was planned, before anything was dropped from it; or
-    /// why that is not kept.
+    /// What it was planned from, and the plan before anything was dropped from it, without what it
+    /// says of work; or why that is not kept.
     inputs: Result<(Delta, Plan), String>,
     /// What was told to leave before it was planned.
     taken_off: Vec<Order>,

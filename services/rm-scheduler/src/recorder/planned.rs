@@ -1,6 +1,6 @@
 //! A plan as what differs from the one kept before. Grants and vacates are new each time; verdicts
-//! and shares are said of all work in each plan, and most of them stay as they were: a round says
-//! itself which do not, so that nothing is compared.
+//! and shares are said of all work in each plan, and most of them stay as they were: each round says
+//! which became different, so that no plans are compared.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ pub struct Planned {
 /// What is said of work otherwise than before.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Said {
-    /// None where it is withdrawn.
+    /// None where there is none any more.
     verdicts: BTreeMap<WorkId, Option<Verdict>>,
     shares: Works,
 }
@@ -41,6 +41,11 @@ impl Said {
             }
         }
         said
+    }
+
+    /// Pieces of work of which something is said.
+    pub fn pieces_of_work(&self) -> usize {
+        self.verdicts.len()
     }
 
     /// One more round, with the shares it says otherwise.

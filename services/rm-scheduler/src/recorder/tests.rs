@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 
+use hayward_rm_scheduler_capacity::Rounds;
 use hayward_rm_scheduler_domain::plan::Shares;
+use hayward_rm_scheduler_domain::snapshot::queues::{Acl, Queue, Queued, Queues};
 use hayward_rm_scheduler_domain::snapshot::{
     Allocation, Class, Demand, Growth, Node, Policy, Pool,
 };
-use hayward_rm_scheduler_domain::{FairShare, Planner as _, Rounds};
+use hayward_rm_scheduler_domain::{FairShare, Planner as _};
 use hayward_vocabulary::resources::GIB;
 use hayward_vocabulary::{AllocationId, Size, Timestamp, WorkKind};
 use proptest::prelude::*;
@@ -48,6 +50,19 @@ impl Fleet {
             };
             snapshot.classes.insert(name.into(), class);
         }
+        // A pool with one queue, whose work is planned apart.
+        let submit = Acl {
+            everyone: true,
+            ..Acl::default()
+        };
+        let leaf = Queue {
+            submit,
+            ..Queue::default()
+        };
+        let mut queues = Queues::default();
+        queues.root.children.insert("a".into(), leaf);
+        snapshot.pools.insert("queued".into(), Pool::default());
+        snapshot.queues.insert("queued".into(), queues);
         Self {
             tracked: Tracked::new(snapshot),
             recorder: Recorder::new(limits),
@@ -59,8 +74,10 @@ impl Fleet {
     }
 
     fn node(&mut self, at: u8, quanta: u64) {
+        let shared = at.is_multiple_of(2);
+        let pool = if shared { "default" } else { "queued" };
         let node = Node {
-            pool: "default".into(),
+            pool: pool.into(),
             capacity: Size::memory(quanta * GIB),
             takes_work: true,
             lost: false,
@@ -175,6 +192,7 @@ enum News {
     NoNode(u8),
     Job(u8, u64),
     Service(u8, u64),
+    Queued(u8),
     Withdrawn(u8),
     Policy(u64),
     Nothing,
@@ -186,6 +204,8 @@ fn news() -> impl Strategy<Value = News> {
         (0..6_u8).prop_map(News::NoNode),
         (0..9_u8, 1..4_u64).prop_map(|(at, quanta)| News::Job(at, quanta)),
         (9..14_u8, 1..4_u64).prop_map(|(at, quanta)| News::Service(at, quanta)),
+        // Also what has asked for shares until now.
+        (5..9_u8).prop_map(News::Queued),
         (0..14_u8).prop_map(News::Withdrawn),
         (1..300_u64).prop_map(News::Policy),
         Just(News::Nothing),
@@ -199,6 +219,19 @@ impl Fleet {
             News::NoNode(at) => self.tracked.remove_node(&format!("n{at}").parse().unwrap()),
             News::Job(at, quanta) => self.ask(at, WorkKind::Job, quanta),
             News::Service(at, quanta) => self.ask(at, WorkKind::Service, quanta),
+            News::Queued(at) => {
+                self.ask(at, WorkKind::Job, 1);
+                let work = format!("w{at}").parse().unwrap();
+                let queued = Queued {
+                    queue: Some("a".into()),
+                    ..Queued::default()
+                };
+                let demand = Demand {
+                    queued: Some(Box::new(queued)),
+                    ..self.tracked.demand[&work].clone()
+                };
+                self.tracked.set_demand(work, demand);
+            }
             News::Withdrawn(at) => self
                 .tracked
                 .remove_demand(&format!("w{at}").parse().unwrap()),
@@ -349,14 +382,14 @@ fn another_plan_is_told_by_its_first_differences() {
     let mut fleet = busy(LIMITS);
     let (snapshot, plan, _) = fleet.round();
     let text = serde_json::to_string(&Inputs::new(snapshot, plan)).unwrap();
-    let other = text.replace("\"node\":\"n1\"", "\"node\":\"n3\"");
+    let other = text.replace("\"node\":\"n2\"", "\"node\":\"n4\"");
     assert_ne!(text, other);
     let replay = Replay::read(&other).unwrap();
     let replayed = replay.compare(replay.plan()).unwrap();
     assert!(!replayed.equal);
     let first = &replayed.differences[0];
     assert!(
-        first.starts_with("/grants/") && first.ends_with("kept \"n3\", now \"n1\""),
+        first.starts_with("/grants/") && first.ends_with("kept \"n4\", now \"n2\""),
         "{first}"
     );
 

@@ -20,7 +20,7 @@ use charge::Charge;
 use numbered::Numbered;
 use terms::Terms;
 
-/// Read off a snapshot, and from then on followed by the names of what became different.
+/// Read off a snapshot. From then on they follow it by the names of what became different.
 #[derive(Debug, Default)]
 pub struct Holdings {
     terms: Terms,
@@ -92,21 +92,34 @@ impl Holdings {
     /// `news` names all that differs between this snapshot and the one that was followed last.
     /// Naming it again changes nothing, for what counts is what the snapshot says.
     pub fn follow(&mut self, snapshot: &Snapshot, news: &News) {
-        let can_follow = !news.everything
-            && self.terms.hold_in(snapshot)
-            && !self.a_node_moved(snapshot, news)
-            && self.regroup(snapshot, news);
-        let mut is_exact = can_follow;
-        let named = news.allocations.keys().filter(|_| can_follow);
-        for id in named {
+        if !self.can_follow(snapshot, news) {
+            self.read_anew(snapshot);
+            return;
+        }
+        let mut is_exact = true;
+        for id in news.allocations.keys() {
             is_exact &= self.leave(id);
             if let Some(allocation) = snapshot.allocations.get(id) {
                 self.enter(snapshot, id, allocation);
             }
         }
         if !is_exact {
-            *self = Self::of(snapshot);
+            self.read_anew(snapshot);
         }
+    }
+
+    /// Also brings the groups up to date, as far as that goes.
+    fn can_follow(&mut self, snapshot: &Snapshot, news: &News) -> bool {
+        !news.everything
+            && self.terms.hold_in(snapshot)
+            && !self.a_node_moved(snapshot, news)
+            && self.regroup(snapshot, news)
+    }
+
+    fn read_anew(&mut self, snapshot: &Snapshot) {
+        // There is not room for two of them where much is held.
+        *self = Self::default();
+        *self = Self::of(snapshot);
     }
 
     /// What lies on a node.
@@ -146,7 +159,7 @@ impl Holdings {
     }
 
     /// False where work that holds something came to a group: nobody keeps by name where all other
-    /// work is.
+    /// work is. Then it is half done, and everything has to be read anew.
     fn regroup(&mut self, snapshot: &Snapshot, news: &News) -> bool {
         news.work.keys().all(|work| {
             let is_new = self.groups.renew(work, snapshot.demand.get(work));
@@ -183,12 +196,13 @@ impl Holdings {
             let places = self.places.entry(allocation.work.clone()).or_default();
             places.push(allocation.node.clone());
         }
-        if let Some(charge) = Charge::of(snapshot, allocation) {
+        let tree = on_node.tree.as_deref();
+        if let Some(charge) = Charge::of(snapshot, allocation, tree) {
             if let Some(bytes) = charge.fixed_bytes {
-                let sum = self.fixed.entry(charge.account()).or_default();
+                let sum = self.fixed.entry(charge.whose()).or_default();
                 *sum = sum.saturating_add(bytes);
             }
-            if let Some(tree) = &on_node.tree {
+            if let Some(tree) = tree {
                 self.queues.add(charge.queued(tree), &charge.size);
             }
             self.charges.insert(id.clone(), charge);
@@ -247,10 +261,13 @@ impl Holdings {
             is_exact &= self.queues.take(charge.queued(tree), &charge.size);
         }
         if let Some(bytes) = charge.fixed_bytes
-            && let Some(sum) = self.fixed.get_mut(&charge.account())
+            && let Some(sum) = self.fixed.get_mut(&charge.whose())
         {
             is_exact &= *sum < u64::MAX;
             *sum = sum.saturating_sub(bytes);
+            if *sum == 0 {
+                self.fixed.remove(&charge.whose());
+            }
         }
         is_exact
     }

@@ -49,9 +49,9 @@ impl Load {
         (open.len() == needed).then_some(open)
     }
 
-    /// Of nothing that this part of it takes is more given out than there is, in its own size and
-    /// on its own gpus: a node that lost something else while that was held has room all the same.
-    pub fn suffices(&self, capacity: &Size, (size, gpus): (&Size, &[u64])) -> bool {
+    /// Of nothing that this part of it takes is more given out than there is: a node that lost
+    /// something else while that was held has room all the same.
+    pub fn is_within(&self, capacity: &Size, size: &Size) -> bool {
         let plain = |part: u64, given: u64, has: u64| part == 0 || given <= has;
         let extra = |(name, part): (&String, &u64)| {
             let of = |size: &Size| size.extras.get(name).copied().unwrap_or(0);
@@ -62,14 +62,15 @@ impl Load {
             && plain(size.cpu_milli, all.cpu_milli, capacity.cpu_milli)
             && plain(size.gpu_milli, all.gpu_milli, capacity.gpu_milli)
             && size.extras.iter().all(extra)
-            && gpus.iter().all(|gpu| self.gpu_suffices(capacity, *gpu))
     }
 
-    /// It is there and takes no more than it has.
-    fn gpu_suffices(&self, capacity: &Size, gpu: u64) -> bool {
-        let before = gpu.saturating_mul(GPU_MILLI);
-        let has = capacity.gpu_milli.saturating_sub(before).min(GPU_MILLI);
-        self.gpus.get(&gpu).is_none_or(|used| *used <= has)
+    /// These are there and take no more than they have.
+    pub fn gpus_suffice(&self, capacity: &Size, gpus: &[u64]) -> bool {
+        gpus.iter().all(|gpu| {
+            let before = gpu.saturating_mul(GPU_MILLI);
+            let has = capacity.gpu_milli.saturating_sub(before).min(GPU_MILLI);
+            self.gpus.get(gpu).is_none_or(|used| *used <= has)
+        })
     }
 
     /// Without parts of which nothing is left.

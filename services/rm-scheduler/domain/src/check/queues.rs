@@ -1,7 +1,6 @@
 //! Queues (application protocol, sections 6 and 7), looked at apart from the planner: a grant goes
 //! to a leaf of the tree its node stands in, no queue on its path comes to more than its maximum,
-//! and no user or group to more than the limits of
-//! that path.
+//! and no user or group to more than the limits of that path.
 
 use std::collections::BTreeMap;
 
@@ -144,7 +143,7 @@ impl Held {
         (queues, tree): (&Queues, &str),
         grant: &Grant,
     ) -> Result<(), Fault> {
-        let held = |part: &str, whose: Whose| {
+        let sum_of = |part: &str, whose: Whose| {
             let account = Account {
                 tree: tree.to_owned(),
                 path: part.to_owned(),
@@ -164,17 +163,17 @@ impl Held {
             };
             // The root has what its nodes have.
             if part != "root" {
-                within(&queue.max, &held(part, Whose::All), grant, part)?;
+                within(&queue.max, &sum_of(part, Whose::All), grant, part)?;
             }
             if let Some(limit) = limit_of(queue, grant.user.as_str()) {
-                let held = held(part, Whose::User(grant.user.clone()));
+                let held = sum_of(part, Whose::User(grant.user.clone()));
                 within(&limit.max, &held, grant, part)?;
             }
             // Of the group that was chosen, whoever is in it (7.4).
             let group = grant.group.as_deref();
             let named = |limit: &&Limit| limit.groups.iter().any(|it| Some(it.as_str()) == group);
             if let (Some(group), Some(limit)) = (group, queue.limits.iter().find(named)) {
-                let held = held(part, Whose::Group(group.to_owned()));
+                let held = sum_of(part, Whose::Group(group.to_owned()));
                 within(&limit.max, &held, grant, part)?;
             }
         }

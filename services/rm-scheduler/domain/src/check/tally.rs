@@ -108,14 +108,14 @@ impl<'a> Tally<'a> {
         let mut sum = there.cloned().unwrap_or_default();
         sum.add(grant.order, &grant.size, &grant.gpus);
         let holds = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
-        if sum.order > holds || !sum.suffices(&node.capacity, (&grant.size, &[])) {
+        if sum.order > holds || !sum.is_within(&node.capacity, &grant.size) {
             return Err(Fault::NoRoom(grant.node.clone()));
         }
         let distinct = grant.gpus.iter().collect::<BTreeSet<_>>().len() as u64;
         let needed = grant.size.gpu_milli.div_ceil(GPU_MILLI);
         let enough = distinct == needed && grant.gpus.len() as u64 == needed;
         let whole = grant.fixed && grant.size == node.capacity;
-        let suffice = sum.suffices(&node.capacity, (&grant.size, &grant.gpus));
+        let suffice = sum.gpus_suffice(&node.capacity, &grant.gpus);
         if !(enough || whole) || !suffice {
             let (node, gpus) = (grant.node.clone(), grant.gpus.clone());
             return Err(Fault::WrongGpus { node, gpus });

@@ -41,7 +41,8 @@ pub fn no_over_commit(snapshot: &Snapshot, sequence: &Sequence) -> Finding {
         };
         let has = quantum_of(snapshot, &node.pool).node_order(&node.capacity);
         let over = |(_, size, gpus): &&Late| {
-            load.order > has || !load.suffices(&node.capacity, (size, gpus))
+            let takes = load.is_within(&node.capacity, size);
+            load.order > has || !takes || !load.gpus_suffice(&node.capacity, gpus)
         };
         let fault = late.iter().rfind(over).map(|(late, ..)| {
             let detail = format!(

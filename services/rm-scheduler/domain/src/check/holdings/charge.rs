@@ -20,9 +20,10 @@ pub(super) struct Charge {
 }
 
 impl Charge {
-    /// None where nobody is charged, as with most.
-    pub fn of(snapshot: &Snapshot, allocation: &Allocation) -> Option<Self> {
-        if !allocation.fixed && snapshot.queues.is_empty() {
+    /// None where nobody is charged: it may be taken back, and its node stands in no tree with
+    /// queues.
+    pub fn of(snapshot: &Snapshot, allocation: &Allocation, tree: Option<&str>) -> Option<Self> {
+        if !allocation.fixed && tree.is_none() {
             return None;
         }
         let bytes = || bytes_of(snapshot, &allocation.class, allocation.order);
@@ -35,7 +36,8 @@ impl Charge {
         })
     }
 
-    pub fn account(&self) -> (UserName, String) {
+    /// Whose allotment.
+    pub fn whose(&self) -> (UserName, String) {
         (self.user.clone(), self.class.clone())
     }
 
