@@ -1,6 +1,6 @@
 //! A plan as what differs from the one kept before. Grants and vacates are new each time; verdicts
-//! and shares are said of all work in each plan, and most of them stay as they were: each round says
-//! which became different, so that no plans are compared.
+//! and shares are said of all work in each plan, and most of them stay as they were: each round
+//! says which became different, so that no plans are compared.
 
 use std::collections::BTreeMap;
 
