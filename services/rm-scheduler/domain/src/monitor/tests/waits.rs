@@ -1,0 +1,227 @@
+use super::*;
+use crate::news::News;
+use crate::plan::{Numbers, Reason, Verdict};
+use crate::snapshot::BlockEffect;
+
+fn verdict(reason: Reason, current_processes: u64) -> Verdict {
+    Verdict {
+        reason,
+        waits: current_processes == 0,
+        refused: false,
+        class: Some("fair".into()),
+        detail: String::new(),
+        numbers: Numbers {
+            counted_processes: 2,
+            wanted_processes: 2,
+            current_processes,
+            ..Numbers::default()
+        },
+        also: Vec::new(),
+        unblock: None,
+    }
+}
+
+type Verdicts = BTreeMap<WorkId, Verdict>;
+
+fn asked<'a>(
+    world: &'a World,
+    (verdicts, sequence): (&'a Verdicts, &'a Sequence),
+    news: &'a News,
+) -> Asked<'a> {
+    Asked {
+        sequence,
+        snapshot: &world.snapshot,
+        verdicts,
+        unplanned: news,
+        settled: true,
+        round: 1,
+        now_ms: 0,
+    }
+}
+
+#[test]
+fn i20_reasons_that_are_missing_or_wrong() {
+    let world = fleet(&[("alc_1", 1)]);
+    let (quiet, job) = (News::default(), work_id("job_1"));
+    let sequence = in_order(&world.snapshot);
+    let said = |verdict| Verdicts::from([(job.clone(), verdict)]);
+    let look = |verdicts: &Verdicts, news: &News| {
+        explanations_are_true(&asked(&world, (verdicts, &sequence), news))
+    };
+    let right = said(verdict(Reason::AtFairShare, 1));
+    let found = look(&right, &quiet);
+    assert!(found.holds() && found.examined == 1);
+    assert_eq!(blamed(&look(&Verdicts::new(), &quiet)), Some("job_1"));
+    let wrong = said(verdict(Reason::AtFairShare, 2));
+    assert_eq!(blamed(&look(&wrong, &quiet)), Some("job_1"));
+    let nonsense = said(verdict(Reason::Satisfied, 0));
+    assert_eq!(blamed(&look(&nonsense, &quiet)), Some("job_1"));
+    let hurried = Asked {
+        settled: false,
+        ..asked(&world, (&wrong, &sequence), &quiet)
+    };
+    assert!(explanations_are_true(&hurried).holds(), "a round is due");
+    // What no round has seen cannot have been explained.
+    let news = News {
+        allocations: [(alc("alc_1"), None)].into(),
+        ..News::default()
+    };
+    assert!(look(&wrong, &news).holds());
+    let everything = look(&right, &News::everything());
+    assert!(matches!(everything.outcome, Found::NotChecked(_)));
+}
+
+#[test]
+fn i21_work_that_waits_for_room_that_is_there() {
+    let mut world = fleet(&[]);
+    let quiet = News::default();
+    let verdicts = |reason| Verdicts::from([(work_id("job_1"), verdict(reason, 0))]);
+    let short = verdicts(Reason::InsufficientResources);
+    let mut memory = Memory::default();
+    let mut sequence = in_order(&world.snapshot);
+    sequence.planned();
+    let mut look = |world: &World, verdicts: &Verdicts, (round, now_ms)| {
+        let asked = Asked {
+            round,
+            now_ms,
+            ..asked(world, (verdicts, &sequence), &quiet)
+        };
+        work_conserving(&asked, &mut memory)
+    };
+    assert!(look(&world, &short, (1, 0)).holds(), "one round is none");
+    assert!(look(&world, &short, (3, 10)).holds());
+    assert_eq!(blamed(&look(&world, &short, (4, 20))), Some("job_1"));
+    // A named hold explains it, and begins the count anew.
+    assert!(look(&world, &verdicts(Reason::InitializationCap), (9, 30)).holds());
+    assert!(look(&world, &short, (10, 40)).holds());
+    // Without news there are no rounds to count.
+    assert_eq!(blamed(&look(&world, &short, (10, 20_000))), Some("job_1"));
+    world.of("job_1").size = Size::memory(5 * GIB);
+    assert!(look(&world, &short, (20, 30_000)).holds(), "nothing fits");
+    world.of("job_1").size = Size::memory(GIB);
+    world.block("n00", BlockEffect::Mark);
+    world.block("n01", BlockEffect::Mark);
+    assert!(
+        look(&world, &short, (30, 50_000)).holds(),
+        "all are blocked"
+    );
+}
+
+#[test]
+fn i21_room_that_is_promised_or_being_made_is_not_free() {
+    let mut world = fleet(&[]);
+    let job = work_id("job_1");
+    let opening = |world: &World| {
+        let holdings = crate::check::Holdings::of(&world.snapshot);
+        let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
+        openings.find(&job, "fair")
+    };
+    assert_eq!(opening(&world), Some(node_name("n00")));
+    let claims = BTreeMap::from([(work_id("job_2"), vec![node_name("n00")])]);
+    world.snapshot.carried.claims = claims;
+    assert_eq!(opening(&world), Some(node_name("n01")));
+    let leaving = Allocation {
+        leaving: true,
+        ..held("job_1", "n01", 1)
+    };
+    world.snapshot.allocations.insert(alc("alc_1"), leaving);
+    assert_eq!(opening(&world), None);
+}
+
+/// One job that waits, said to be short of room, and one look after the other.
+struct Lookout {
+    world: World,
+    sequence: Sequence,
+    memory: Memory,
+    verdicts: Verdicts,
+}
+
+impl Lookout {
+    fn over(world: World) -> Self {
+        let sequence = in_order(&world.snapshot);
+        let short = |work: &hayward_vocabulary::WorkId| {
+            (work.clone(), verdict(Reason::InsufficientResources, 0))
+        };
+        Self {
+            verdicts: world.snapshot.demand.keys().map(short).collect(),
+            world,
+            sequence,
+            memory: Memory::default(),
+        }
+    }
+
+    fn look(&mut self, round: u64) -> Finding {
+        let quiet = News::default();
+        let said = (&self.verdicts, &self.sequence);
+        let asked = Asked {
+            round,
+            settled: false,
+            now_ms: round * 60_000,
+            ..asked(&self.world, said, &quiet)
+        };
+        work_conserving(&asked, &mut self.memory)
+    }
+}
+
+#[test]
+fn i21_room_that_no_round_has_seen_is_held_against_nobody() {
+    let mut lookout = Lookout::over(fleet(&[]));
+    // What stands on the nodes changes between any two rounds.
+    for round in 0..9 {
+        lookout.sequence.planned();
+        for node in ["n00", "n01"] {
+            lookout.sequence.stirs(&node_name(node));
+        }
+        assert!(lookout.look(round).holds(), "round {round}");
+    }
+    // The node of the first suspicion is taken and freed: it begins anew with another tick.
+    lookout.sequence.planned();
+    assert!(lookout.look(10).holds());
+    for node in ["n00", "n01"] {
+        lookout.sequence.stirs(&node_name(node));
+    }
+    lookout.sequence.planned();
+    assert!(lookout.look(20).holds());
+    assert_eq!(blamed(&lookout.look(23)), Some("job_1"));
+}
+
+#[test]
+fn i21_no_look_tries_more_than_so_many_and_in_the_end_each_is_tried() {
+    let mut world = fleet(&[]);
+    world.of("job_1").size = Size::memory(5 * GIB);
+    for at in 0..500 {
+        world.job(&format!("job_w{at:03}"), "ann", 5);
+    }
+    // The last in line would fit.
+    world.job("job_z", "ann", 1);
+    let mut lookout = Lookout::over(world);
+    lookout.sequence.planned();
+    assert_eq!(lookout.look(1).examined, 200);
+    assert!((2..5).all(|round| lookout.look(round).holds()));
+    assert_eq!(blamed(&lookout.look(8)), Some("job_z"));
+}
+
+#[test]
+fn i21_what_fits_nowhere_ends_in_time_on_a_large_fleet() {
+    let mut world = World::eager();
+    for at in 0..6_000 {
+        world.node_in("default", &format!("n{at:04}"), 4);
+    }
+    // Each of its own size, so that nothing that is remembered of one helps another.
+    let size = |at: u64| Size::memory(5 * GIB + at);
+    for at in 0..60 {
+        let id = format!("job_{at:02}");
+        world.job(&id, "ann", 5);
+        world.of(&id).size = size(at);
+    }
+    let holdings = crate::check::Holdings::of(&world.snapshot);
+    let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
+    let mut tried = 0;
+    while !openings.is_tired() {
+        let id = work_id(&format!("job_{tried:02}"));
+        assert_eq!(openings.find(&id, "fair"), None);
+        tried += 1;
+        assert!(tried < 60, "there is no end");
+    }
+    assert!(tried > 3, "one takes it all");
+}
