@@ -69,12 +69,16 @@ impl<'a> Books<'a> {
         let live = || self.pending.iter().filter(|share| share.live);
         fetch(live().map(|share| self.id(share.request).as_str()));
         fetch(live().map(|share| self.station(share.machine).name.as_str()));
-        grants.extend(live().filter_map(|share| {
+        for share in live() {
             let asked = self.demand(share.request);
-            let class = &self.classes[asked.class?];
+            let Some(class) = asked.class.map(|class| &self.classes[class]) else {
+                continue;
+            };
             // A class has few users, and they are at hand sooner than what each piece of work says.
-            let user = class.users.name(asked.user_at)?;
-            Some(Grant {
+            let Some(user) = class.users.name(asked.user_at) else {
+                continue;
+            };
+            grants.push(Grant {
                 work: asked.id.clone(),
                 kind: asked.kind,
                 user: user.clone(),
@@ -85,8 +89,8 @@ impl<'a> Books<'a> {
                 fixed: class.class.policy != Policy::FairShare,
                 gpus: share.gpus.clone(),
                 group: None,
-            })
-        }));
+            });
+        }
         grants
     }
 }

@@ -147,16 +147,7 @@ impl Wishes {
         self == before && self.listed.is_empty()
     }
 
-    /// How much of what is free on a node is meant for somebody, and why the rest is free.
-    pub fn explain(&self, books: &Books, at: usize) -> (u64, Why) {
-        let machine = &books.machines[at];
-        let free = machine.free.order;
-        if free == 0 {
-            return (0, Why::Unasked);
-        }
-        (meant(books, at).min(free), self.why(books, at))
-    }
-
+    /// Why what is free on a node, and meant for nobody, is free.
     pub fn why(&self, books: &Books, at: usize) -> Why {
         let machine = &books.machines[at];
         let Some(pool) = machine.pool else {
@@ -174,7 +165,7 @@ impl Wishes {
 
 /// Quanta of a node that are meant for somebody. What nobody wrote in this round is for nobody, and
 /// where it would say so is not waited for.
-fn meant(books: &Books, at: usize) -> u64 {
+pub(super) fn meant(books: &Books, at: usize) -> u64 {
     let machine = &books.machines[at];
     if !books.machines.is_written(at) {
         return 0;

@@ -1,7 +1,7 @@
 //! The room of each pool. What each node adds is kept, so only nodes that differ are looked at, and
 //! of the others those with free room are asked why it is free.
 
-use super::idle::{Why, Wishers, Wishes};
+use super::idle::{Why, Wishers, Wishes, meant};
 use crate::{
     books::Books,
     marks::Members,
@@ -186,8 +186,9 @@ fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
 fn part(books: &Books, at: usize, wishes: &Wishes) -> Part {
     let machine = &books.machines[at];
     let open = machine.is_schedulable();
-    let (meant, why) = if open {
-        wishes.explain(books, at)
+    let free = if open { machine.free.order } else { 0 };
+    let (meant, why) = if free > 0 {
+        (meant(books, at).min(free), wishes.why(books, at))
     } else {
         (0, Why::Unasked)
     };
@@ -203,7 +204,7 @@ fn part(books: &Books, at: usize, wishes: &Wishes) -> Part {
         order: machine.order,
         held,
         fixed,
-        free: if open { machine.free.order } else { 0 },
+        free,
         meant,
         why,
     }
