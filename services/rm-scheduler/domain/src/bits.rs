@@ -3,7 +3,7 @@
 
 const BITS: usize = u64::BITS as usize;
 
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub(crate) struct Bits {
     words: Vec<u64>,
     /// By word: has it any?
@@ -49,17 +49,55 @@ impl Bits {
         self.filled.resize(words.div_ceil(BITS), 0);
     }
 
-    pub fn remove(&mut self, at: usize) {
+    /// True when it was among them.
+    pub fn remove(&mut self, at: usize) -> bool {
         let (place, bit) = split(at);
         let Some(word) = self.words.get_mut(place) else {
-            return;
+            return false;
         };
-        self.len -= usize::from(*word & bit != 0);
+        let was_there = *word & bit != 0;
+        self.len -= usize::from(was_there);
         *word &= !bit;
         if *word == 0 {
             let (above, bit) = split(place);
             self.filled[above] &= !bit;
         }
+        was_there
+    }
+
+    pub fn extend(&mut self, all: impl IntoIterator<Item = usize>) {
+        all.into_iter().for_each(|at| self.insert(at));
+    }
+
+    /// Takes in all of the other.
+    pub fn unite(&mut self, other: &Self) {
+        if self.words.len() < other.words.len() {
+            self.words.resize(other.words.len(), 0);
+            self.filled.resize(other.filled.len(), 0);
+        }
+        let unite = |own: &mut [u64], other: &[u64]| {
+            own.iter_mut()
+                .zip(other)
+                .for_each(|(own, other)| *own |= other);
+        };
+        unite(&mut self.words, &other.words);
+        unite(&mut self.filled, &other.filled);
+        self.len = self
+            .words
+            .iter()
+            .map(|word| word.count_ones() as usize)
+            .sum();
+    }
+
+    pub fn clear(&mut self) {
+        self.words.clear();
+        self.filled.clear();
+        self.len = 0;
+    }
+
+    pub fn contains(&self, at: usize) -> bool {
+        let (place, bit) = split(at);
+        self.words.get(place).is_some_and(|word| word & bit != 0)
     }
 
     pub fn is_empty(&self) -> bool {
@@ -96,6 +134,21 @@ impl Bits {
         rest.next().map(|(filled, at)| at * BITS + lowest(*filled))
     }
 
+    /// Those of these that are not among the others, ascending.
+    pub fn without(&self, others: &Self) -> Vec<usize> {
+        let beyond = self.words.iter().skip(others.words.len()).copied();
+        let shared = self.words.iter().zip(&others.words);
+        let words = shared.map(|(word, other)| word & !other).chain(beyond);
+        let mut rest = Vec::new();
+        words.enumerate().for_each(|(place, mut word)| {
+            while word != 0 {
+                rest.push(place * BITS + lowest(word));
+                word &= word - 1;
+            }
+        });
+        rest
+    }
+
     /// Ascending.
     pub fn iter(&self) -> impl Iterator<Item = usize> {
         std::iter::successors(self.first(), |at| self.at_least(at + 1))
@@ -121,16 +174,35 @@ mod tests {
                     bits.insert(*at);
                     set.insert(*at);
                 } else {
-                    bits.remove(*at);
-                    set.remove(at);
+                    prop_assert_eq!(bits.remove(*at), set.remove(at));
                 }
                 prop_assert_eq!(bits.is_empty(), set.is_empty());
             }
             for (at, _) in changes {
                 prop_assert_eq!(bits.at_least(at), set.range(at..).next().copied());
+                prop_assert_eq!(bits.contains(at), set.contains(&at));
             }
             prop_assert!(bits.iter().eq(set.iter().copied()));
             prop_assert_eq!(bits.first(), set.first().copied());
+        }
+
+        #[test]
+        fn two_come_together_and_apart_as_ordered_sets_do(
+            one in prop::collection::btree_set(0..9_000_usize, 0..200),
+            other in prop::collection::btree_set(0..400_usize, 0..200),
+        ) {
+            let (mut bits, mut others) = (Bits::default(), Bits::default());
+            bits.extend(one.iter().copied());
+            others.extend(other.iter().copied());
+            prop_assert!(bits.without(&others).iter().eq(one.difference(&other)));
+            prop_assert!(others.without(&bits).iter().eq(other.difference(&one)));
+            let mut both = others.clone();
+            both.unite(&bits);
+            prop_assert!(both.iter().eq(one.union(&other).copied()));
+            prop_assert_eq!(both.len(), one.union(&other).count());
+            both.clear();
+            both.unite(&others);
+            prop_assert!(both.iter().eq(other.iter().copied()));
         }
     }
 }

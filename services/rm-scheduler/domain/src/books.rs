@@ -7,6 +7,7 @@
 mod allotment;
 mod coming;
 mod granted;
+mod needy;
 mod open;
 mod rows;
 mod sets;
@@ -14,7 +15,7 @@ mod sets;
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet},
-    sync::{Arc, atomic::AtomicBool},
+    sync::atomic::AtomicBool,
 };
 
 use hayward_vocabulary::{Size, UserName, WorkId};
@@ -36,8 +37,10 @@ use crate::{
 };
 
 use granted::Pending;
+use needy::WasNeedy;
 use sets::Sets;
 
+pub(crate) use needy::{Needy, Older};
 pub(crate) use rows::{Machine, Request, Spoken};
 
 /// What the books of a round leave for the next.
@@ -59,9 +62,6 @@ impl Desk {
         &self.outcomes
     }
 }
-
-/// Who is needy, as it was carried over last, and their numbers.
-type Needy = (Arc<BTreeSet<WorkId>>, Vec<usize>);
 
 pub(crate) struct Books<'a> {
     pub snapshot: &'a Snapshot,
@@ -86,8 +86,9 @@ pub(crate) struct Books<'a> {
     pub deficits: crate::snapshot::Deficits,
     /// What each group of classes could be counted for, and was; by the first class of the group.
     pub turns: Vec<(usize, crate::plan::Turn)>,
-    /// The same among what this round began with.
-    pub was_needy: Vec<usize>,
+    pub was_needy: WasNeedy<'a>,
+    /// Nodes on which room was meant for somebody in this round.
+    pub spoken_on: BTreeSet<usize>,
     /// Room that could be had, of nodes where a fault changed it.
     pub changed_rooms: BTreeMap<usize, Room>,
     /// What the caps are made of, of work that a fault took something from.

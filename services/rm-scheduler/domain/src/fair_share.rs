@@ -45,8 +45,6 @@ pub struct Rounds {
     register: Register,
     desk: Desk,
     known: Known,
-    /// Numbers of who is needy, as the last round found.
-    was_needy: Vec<usize>,
     silent: bool,
 }
 
@@ -119,8 +117,8 @@ impl Rounds {
         }
         books.follow_prospects();
         // 9. Why each has what it has, and what the next round has to know.
-        let was_needy = &self.was_needy;
-        let (carry, grant) = (|| carried(&books, was_needy), || books.grants());
+        let older = books.was_needy.older.take();
+        let (carry, grant) = (|| carried(&books, older), || books.grants());
         let (verdicts, shares, (carried, grants)) = if self.silent {
             let read = both(books.pending.len(), carry, grant);
             (BTreeMap::new(), None, read)
@@ -128,9 +126,7 @@ impl Rounds {
             self.known.tell(&books, || (carry(), grant()))
         };
         let (carried, needy) = carried;
-        self.was_needy.clone_from(&needy);
-        books.was_needy = needy;
-        books.close(&mut self.desk, &carried.needy);
+        books.close(&mut self.desk, needy);
         let mut vacates = std::mem::take(&mut books.vacates);
         vacates.sort_unstable_by(|one, other| one.allocation.cmp(&other.allocation));
         let plan = Plan {

@@ -343,7 +343,7 @@ mod tests {
         register.absorb(&world.snapshot, &News::everything());
         let mut before = Books::open(&mut desk, &register, &world.snapshot);
         before.take_up();
-        before.close(&mut desk, &std::sync::Arc::default());
+        before.close(&mut desk, crate::books::Needy::default());
         world.snapshot.demand.remove("goes");
         let news = News::of_work(&world.snapshot, ["goes".parse().unwrap()]);
         register.absorb(&world.snapshot, &news);

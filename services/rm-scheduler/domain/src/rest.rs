@@ -9,6 +9,7 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
+    bits::Bits,
     books::{Books, ClassBook},
     plan::Reason,
     snapshot::Policy,
@@ -20,8 +21,8 @@ use crate::{
 pub(crate) struct Outcome {
     /// Work of which it is said in [`Waits`] why it waits, and some of which it was.
     waiting: Vec<usize>,
-    /// For the next round; each once.
-    pub needy: Vec<usize>,
+    /// For the next round.
+    pub needy: Bits,
     /// It is the same again, as long as nothing is stirred.
     lasts: bool,
     /// This round left it as it was.
@@ -62,8 +63,8 @@ impl Books<'_> {
     fn forget_waits(&mut self, tree: usize) {
         let waiting = std::mem::take(&mut self.outcomes[tree].waiting);
         for at in &waiting {
-            // Who went to another tree may have been told there already.
-            if self.tree_of(*at) == Some(tree) {
+            // Who went to another tree may have been told there already; only who is stirred did.
+            if !self.requests.is_stirred(*at) || self.tree_of(*at) == Some(tree) {
                 self.sets.waits.0[*at] = None;
             }
         }

@@ -118,7 +118,7 @@ fn renew_users(
         }
     }
     let fair = book.class.policy == Policy::FairShare;
-    let mut anew = Vec::new();
+    let mut anew = Vec::with_capacity(class.users.len());
     let mut handed_on = 0;
     class.tally = Tally::default();
     for (place, (name, user)) in class.users.iter_mut().enumerate() {

@@ -26,7 +26,6 @@ use walk::{Walk, is_usable};
 
 /// Processes for which memory is asked for at once, at most.
 const RESERVED_AT_ONCE: u64 = 1 << 20;
-const BITS: usize = u64::BITS as usize;
 
 /// for one tree. Returns who lacks something or has more than it may, in turn, as
 /// it is then.
@@ -35,8 +34,8 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usiz
     let told_before = books.vacates.len();
     let lacking = lacking_in_turn(books, tree);
     let turns = &in_need(books, tree, &lacking);
-    let was_needy = needy_before(books);
-    let was_needy = |turn: &&(Policy, usize)| was_needy(turn.1);
+    let was_needy = books.was_needy.numbers.clone();
+    let was_needy = |turn: &&(Policy, usize)| was_needy.contains(turn.1);
     reserve_memory(books, turns);
     let mut walk = None;
     serve(books, &mut walk, turns.iter().filter(was_needy));
@@ -62,20 +61,6 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usiz
     }
     debug_assert!(lacking == lacking_in_turn(books, tree));
     lacking
-}
-
-/// Was this work needy when the round began?
-fn needy_before(books: &Books) -> impl Fn(usize) -> bool + use<> {
-    // A bit for each piece of work: it is asked of few, and those it is said of are many.
-    let place = |at: usize| (at / BITS, 1_u64 << (at % BITS));
-    let mut needy = vec![0; books.requests.len().div_ceil(BITS)];
-    for (word, bit) in books.was_needy.iter().map(|at| place(*at)) {
-        needy[word] |= bit;
-    }
-    move |at| {
-        let (word, bit) = place(at);
-        needy[word] & bit != 0
-    }
 }
 
 /// Those whose turns can change anything: they lack something, or have nothing and are told why. A

@@ -99,6 +99,7 @@ impl Books<'_> {
             order,
             gpus,
         });
+        self.spoken_on.insert(machine);
         self.requests[request].coming += 1;
     }
 }

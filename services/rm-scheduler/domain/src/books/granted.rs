@@ -69,14 +69,19 @@ impl<'a> Books<'a> {
         let live = || self.pending.iter().filter(|share| share.live);
         fetch(live().map(|share| self.id(share.request).as_str()));
         fetch(live().map(|share| self.station(share.machine).name.as_str()));
-        fetch(live().map(|share| self.demand(share.request).user.as_str()));
-        grants.extend(live().filter_map(|share| {
+        for share in live() {
             let asked = self.demand(share.request);
-            let class = &self.classes[asked.class?];
-            Some(Grant {
+            let Some(class) = asked.class.map(|class| &self.classes[class]) else {
+                continue;
+            };
+            // A class has few users, and they are at hand sooner than what each piece of work says.
+            let Some(user) = class.users.name(asked.user_at) else {
+                continue;
+            };
+            grants.push(Grant {
                 work: asked.id.clone(),
                 kind: asked.kind,
-                user: asked.user.clone(),
+                user: user.clone(),
                 class: class.name.to_owned(),
                 node: self.station(share.machine).name.clone(),
                 order: share.order,
@@ -84,8 +89,8 @@ impl<'a> Books<'a> {
                 fixed: class.class.policy != Policy::FairShare,
                 gpus: share.gpus.clone(),
                 group: None,
-            })
-        }));
+            });
+        }
         grants
     }
 }

@@ -1,19 +1,22 @@
 //! Opening the books: what the register says, before anything is decided.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, atomic::AtomicBool};
+use std::sync::atomic::AtomicBool;
 
-use hayward_vocabulary::{WorkId, WorkKind};
+use hayward_vocabulary::WorkKind;
 use rustc_hash::FxHashMap;
 
-use super::{Books, ClassBook, Desk, Machine, Needy, Request, sets::Sets};
+use super::{
+    Books, ClassBook, Desk, Machine, Request,
+    needy::{Needy, WasNeedy},
+    sets::Sets,
+};
 use crate::{
     apportion::Amounts,
     beside::both,
     budget::Opened,
     cap::{self, Has},
     kept::Kept,
-    marks::Marks,
     register::Register,
     rest::Outcome,
     room::Room,
@@ -55,7 +58,8 @@ impl<'a> Books<'a> {
             fixed_used_in: FxHashMap::default(),
             deficits: snapshot.carried.deficits.clone(),
             turns: Vec::new(),
-            was_needy: Vec::new(),
+            was_needy: WasNeedy::default(),
+            spoken_on: BTreeSet::new(),
             changed_rooms: BTreeMap::new(),
             changed_caps: BTreeMap::new(),
             promised: BTreeMap::new(),
@@ -68,7 +72,7 @@ impl<'a> Books<'a> {
         books
             .outcomes
             .resize_with(books.forest.len(), Outcome::default);
-        books.take_over(&mut desk.needy);
+        books.take_over(std::mem::take(&mut desk.needy));
         books.hold_whole_nodes();
         books.note_what_is_fixed();
         books
@@ -87,9 +91,8 @@ impl<'a> Books<'a> {
         }
     }
 
-    /// Gives back what is of use for the next books, with who is carried over as needy; their
-    /// numbers are those this round began with where that is the same.
-    pub fn close(&mut self, desk: &mut Desk, needy: &Arc<BTreeSet<WorkId>>) {
+    /// Gives back what is of use for the next books, with who is carried over as needy.
+    pub fn close(&mut self, desk: &mut Desk, needy: Needy) {
         desk.requests = std::mem::take(&mut self.requests);
         desk.machines = std::mem::take(&mut self.machines);
         desk.leaving = std::mem::take(&mut self.leaving);
@@ -99,13 +102,12 @@ impl<'a> Books<'a> {
             desk.pending = pending.map_while(|_| None).collect();
         }
         desk.outcomes = std::mem::take(&mut self.outcomes);
-        let was_needy = std::mem::take(&mut self.was_needy);
-        desk.needy = (Arc::clone(needy), was_needy);
+        desk.needy = needy;
         desk.sets = std::mem::take(&mut self.sets);
     }
 
     /// What the round before left for this one (14.1).
-    fn take_over(&mut self, needy: &mut Needy) {
+    fn take_over(&mut self, needy: Needy) {
         let (register, carried) = (self.register, &self.snapshot.carried);
         for (id, order) in &carried.upgrades {
             if let Some(at) = register.request(id).filter(|at| self.is_whole(*at)) {
@@ -121,7 +123,7 @@ impl<'a> Books<'a> {
         for at in carried.ended.iter().filter_map(|id| register.request(id)) {
             self.requests[at].ended = register.requests[at].kind != WorkKind::Job;
         }
-        self.was_needy = numbers_of(register, &carried.needy, needy);
+        self.was_needy = WasNeedy::of(register, &carried.needy, needy);
     }
 
     /// What stands already is not written, or it would be stirred in every round.
@@ -273,25 +275,4 @@ fn rows(
     let (parties, splices) = (&mut desk.sets.parties, &register.splices);
     both(splices.len(), renew, || parties.splice(splices));
     (machines, requests)
-}
-
-/// The numbers of who is carried over as needy, by id. Where that is what was carried over the last
-/// time, only who went has to be looked up.
-fn numbers_of(register: &Register, ids: &Arc<BTreeSet<WorkId>>, known: &mut Needy) -> Vec<usize> {
-    let (names, mut numbers) = std::mem::take(known);
-    if register.anew || !Arc::ptr_eq(&names, ids) {
-        return ids.iter().filter_map(|id| register.request(id)).collect();
-    }
-    if !register.vacated.is_empty() {
-        // News says of nobody that he went and came, so nobody is back already.
-        let mut vacated = Marks::default();
-        vacated.extend(register.vacated.iter().copied());
-        numbers.retain(|at| !vacated.contains(*at));
-    }
-    #[cfg(test)]
-    assert!(
-        numbers.iter().copied().collect::<BTreeSet<_>>()
-            == ids.iter().filter_map(|id| register.request(id)).collect()
-    );
-    numbers
 }

@@ -16,6 +16,8 @@ pub(crate) struct Machine {
     pub order: u64,
     /// and nothing of work without a class lies on it.
     pub schedulable: bool,
+    /// No more is held than there is, and nothing that stays for good: what is free says the rest.
+    pub is_plain: bool,
     /// Quanta that will be free once everything has left that was told to before this round.
     pub coming_order: u64,
     /// Shares here that were told to leave in this round.
@@ -35,6 +37,7 @@ impl Machine {
             pool: None,
             order: 0,
             schedulable: false,
+            is_plain: false,
             free: Room::default(),
             coming_order: 0,
             told: Vec::new(),
@@ -52,6 +55,7 @@ impl Machine {
         let station = &register.machines[at];
         (self.pool, self.order) = (station.pool, station.order);
         (self.schedulable, self.coming_order) = (station.schedulable, register.coming_order(at));
+        self.is_plain = station.held_quanta <= station.order && station.room.order == station.order;
         register.set_free(at, &mut self.free);
         if was_written {
             self.told.clear();
@@ -65,6 +69,7 @@ impl Machine {
     pub fn assert_is(&self, other: &Self) {
         let of_node = |it: &Self| (it.pool, it.order, it.schedulable, it.coming_order);
         assert_eq!(of_node(self), of_node(other));
+        assert_eq!(self.is_plain, other.is_plain);
         assert_eq!(self.free, other.free);
         assert_eq!((&self.told, &self.pending), (&other.told, &other.pending));
         assert_eq!(self.promised_to, other.promised_to);

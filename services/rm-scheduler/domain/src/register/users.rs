@@ -43,6 +43,11 @@ impl Users {
         self.place_by_name(name).is_ok()
     }
 
+    pub fn name(&self, number: usize) -> Option<&UserName> {
+        let place = self.place(number)?;
+        Some(&self.rows[place].name)
+    }
+
     pub fn get(&self, number: usize) -> Option<&Vec<usize>> {
         let place = self.place(number)?;
         Some(&self.rows[place].work)

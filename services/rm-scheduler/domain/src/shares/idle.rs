@@ -3,7 +3,7 @@
 //! Each node has one reason for what is free on it, besides what is meant for somebody. What nobody
 //! could ever be given is not asked for.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use crate::{
     books::{Books, Machine},
@@ -12,18 +12,19 @@ use crate::{
     turns::reserved,
 };
 
-/// What is asked for and not held, by home pool.
+/// What is asked for and not held.
 #[derive(Default, PartialEq)]
 pub(super) struct Wishes {
-    homes: BTreeMap<usize, Wish>,
+    /// By home pool.
+    homes: Vec<Wish>,
     /// Work with a machine list, one by one.
     listed: Vec<usize>,
 }
 
-/// Quanta of one process, and its shape.
-type Shapes = BTreeSet<(u64, usize)>;
+/// Quanta of one process, and its shape; ascending.
+type Shapes = Vec<(u64, usize)>;
 
-#[derive(Default, PartialEq)]
+#[derive(Default, Clone, PartialEq)]
 struct Wish {
     /// Of work that may use pools below as well.
     fair: Shapes,
@@ -96,7 +97,7 @@ impl Wishes {
     pub fn of(books: &Books, wishers: &Wishers) -> Self {
         let listed = wishers.listed.iter().copied();
         let mut wishes = Self {
-            homes: BTreeMap::new(),
+            homes: vec![Wish::default(); books.forest.len()],
             listed: listed.collect(),
         };
         let shapes = books.register.shapes.iter().zip(&wishers.by_shape);
@@ -104,17 +105,21 @@ impl Wishes {
             let Some(home) = home.filter(|_| more + capped > 0) else {
                 continue;
             };
-            let wish = wishes.homes.entry(home).or_default();
+            let wish = &mut wishes.homes[home];
             if *more > 0 {
                 let shapes = if *fair {
                     &mut wish.fair
                 } else {
                     &mut wish.fixed
                 };
-                shapes.insert((*order, shape));
+                shapes.push((*order, shape));
             }
             wish.capped.0 |= *capped > 0 && *fair;
             wish.capped.1 |= *capped > 0 && !*fair;
+        }
+        for wish in &mut wishes.homes {
+            wish.fair.sort_unstable();
+            wish.fixed.sort_unstable();
         }
         for at in reserved(books) {
             wishes.reserve(books, at);
@@ -129,10 +134,10 @@ impl Wishes {
             Asks::Listed => self.listed.push(at),
             Asks::More => {
                 let order = books.requests[at].order;
-                let whole = &mut self.homes.entry(home).or_default().whole;
+                let whole = &mut self.homes[home].whole;
                 *whole = Some(whole.map_or(order, |least| least.min(order)));
             }
-            Asks::Capped => self.homes.entry(home).or_default().capped.1 = true,
+            Asks::Capped => self.homes[home].capped.1 = true,
         }
     }
 
@@ -142,22 +147,7 @@ impl Wishes {
         self == before && self.listed.is_empty()
     }
 
-    /// How much of what is free on a node is meant for somebody, and why the rest is free.
-    pub fn explain(&self, books: &Books, at: usize) -> (u64, Why) {
-        let machine = &books.machines[at];
-        let free = machine.free.order;
-        if free == 0 {
-            return (0, Why::Unasked);
-        }
-        let spoken = machine.spoken.iter().map(|it| it.order);
-        let meant = if machine.promised_to.is_some() {
-            free
-        } else {
-            spoken.sum::<u64>().min(free)
-        };
-        (meant, self.why(books, at))
-    }
-
+    /// Why what is free on a node, and meant for nobody, is free.
     pub fn why(&self, books: &Books, at: usize) -> Why {
         let machine = &books.machines[at];
         let Some(pool) = machine.pool else {
@@ -167,13 +157,23 @@ impl Wishes {
         let listed = listed.map(|it| fits(books, machine, *it));
         let mut why = listed.map(asked).max().unwrap_or(Why::Unasked);
         for home in books.forest.upwards(pool) {
-            let Some(wish) = self.homes.get(&home) else {
-                continue;
-            };
-            why = why.max(wish.why(books, machine, home == pool));
+            why = why.max(self.homes[home].why(books, machine, home == pool));
         }
         why
     }
+}
+
+/// Quanta of a node that are meant for somebody. What nobody wrote in this round is for nobody, and
+/// where it would say so is not waited for.
+pub(super) fn meant(books: &Books, at: usize) -> u64 {
+    let machine = &books.machines[at];
+    if !books.machines.is_written(at) {
+        return 0;
+    }
+    if machine.promised_to.is_some() {
+        return machine.order;
+    }
+    machine.spoken.iter().map(|it| it.order).sum()
 }
 
 impl Wish {
@@ -218,7 +218,7 @@ fn fits(books: &Books, machine: &Machine, at: usize) -> bool {
         > 0
 }
 
-fn any_fits(books: &Books, machine: &Machine, shapes: &Shapes) -> Option<bool> {
+fn any_fits(books: &Books, machine: &Machine, shapes: &[(u64, usize)]) -> Option<bool> {
     shapes.first()?;
     let mut small = shapes.iter().take_while(|it| it.0 <= machine.free.order);
     Some(small.any(|(order, shape)| {

@@ -1,7 +1,7 @@
 //! The room of each pool. What each node adds is kept, so only nodes that differ are looked at, and
 //! of the others those with free room are asked why it is free.
 
-use super::idle::{Why, Wishers, Wishes};
+use super::idle::{Why, Wishers, Wishes, meant};
 use crate::{
     books::Books,
     marks::Members,
@@ -24,13 +24,13 @@ pub(crate) struct Pools {
     wishes: Wishes,
 }
 
-/// What a node adds to its pool.
+/// What a node adds to its pool, in one line of memory.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 #[repr(align(64))]
 struct Part {
-    pool: Option<usize>,
-    order: u64,
+    pool: Option<u32>,
     shut: Option<Shut>,
+    order: u64,
     held: u64,
     fixed: u64,
     free: u64,
@@ -91,7 +91,8 @@ impl Pools {
             for at in rest {
                 let (part, why) = (&mut self.parts[at], self.wishes.why(books, at));
                 if let Some(pool) = part.pool.filter(|_| why != part.why) {
-                    let (amount, idle) = (part.free - part.meant, &mut self.sums[pool].idle);
+                    let sums = &mut self.sums[pool as usize];
+                    let (amount, idle) = (part.free - part.meant, &mut sums.idle);
                     *for_why(idle, part.why) -= amount;
                     *for_why(idle, why) += amount;
                 }
@@ -102,6 +103,7 @@ impl Pools {
         for at in 0..books.machines.len() {
             let now = part(books, at, &self.wishes);
             assert!(self.parts[at] == now, "what node {at} adds to its pool");
+            assert_eq!((now.held, now.fixed), held_and_fixed(books, at), "at {at}");
         }
         let mut pools = self.sums.clone();
         for (at, pool) in pools.iter_mut().enumerate() {
@@ -123,10 +125,8 @@ impl Pools {
     fn stirred(&self, books: &Books) -> Vec<usize> {
         let all: Vec<usize> = books.machines.stirred().collect();
         let read = all.iter().fold(0, |read, at| {
-            let (machine, station) = (&books.machines[*at], books.station(*at));
-            let of_machine = machine.order ^ machine.free.order;
-            let of_station = station.held_quanta ^ station.room.order;
-            read ^ of_machine ^ of_station ^ self.parts[*at].order
+            let machine = &books.machines[*at];
+            read ^ machine.order ^ machine.free.order ^ self.parts[*at].order
         });
         std::hint::black_box(read);
         all
@@ -134,8 +134,9 @@ impl Pools {
 
     fn renew(&mut self, books: &Books, at: usize) {
         let part = part(books, at, &self.wishes);
-        let before = std::mem::replace(&mut self.parts[at], part);
+        let before = self.parts[at];
         if before != part {
+            self.parts[at] = part;
             self.free.set(at, part.free > 0);
             self.count(&before, |sum, amount| *sum -= amount);
             self.count(&part, |sum, amount| *sum += amount);
@@ -147,7 +148,7 @@ impl Pools {
             add(&mut self.elsewhere, part.held);
             return;
         };
-        let sums = &mut self.sums[pool];
+        let sums = &mut self.sums[pool as usize];
         add(&mut sums.total, part.order);
         let Some(shut) = part.shut else {
             add(&mut sums.usable, part.order);
@@ -183,29 +184,35 @@ fn for_why(idle: &mut Idle, why: Why) -> &mut u64 {
 }
 
 fn part(books: &Books, at: usize, wishes: &Wishes) -> Part {
-    let (machine, station) = (&books.machines[at], books.station(at));
-    let pending: &[usize] = if books.machines.is_written(at) {
-        &machine.pending
-    } else {
-        // Of this round there is nothing, and where that stands is not waited for.
-        &[]
-    };
-    let granted = pending.iter().map(|at| books.pending[*at].order);
-    let granted = granted.sum::<u64>();
+    let machine = &books.machines[at];
     let open = machine.is_schedulable();
-    let (meant, why) = if open {
-        wishes.explain(books, at)
+    let free = if open { machine.free.order } else { 0 };
+    let (meant, why) = if free > 0 {
+        (meant(books, at).min(free), wishes.why(books, at))
     } else {
         (0, Why::Unasked)
     };
+    let (held, fixed) = if machine.is_plain {
+        // What the register and this round's grants say lies elsewhere, and is not waited for.
+        (machine.order - machine.free.order, 0)
+    } else {
+        held_and_fixed(books, at)
+    };
     Part {
-        pool: machine.pool,
+        pool: machine.pool.and_then(|pool| u32::try_from(pool).ok()),
+        shut: (!open).then(|| shut(&books.station(at).node)),
         order: machine.order,
-        shut: (!open).then(|| shut(&station.node)),
-        held: station.held_quanta + granted,
-        fixed: machine.order - books.room(at).order,
-        free: if open { machine.free.order } else { 0 },
+        held,
+        fixed,
+        free,
         meant,
         why,
     }
+}
+
+fn held_and_fixed(books: &Books, at: usize) -> (u64, u64) {
+    let machine = &books.machines[at];
+    let granted = machine.pending.iter().map(|at| books.pending[*at].order);
+    let held = books.station(at).held_quanta + granted.sum::<u64>();
+    (held, machine.order - books.room(at).order)
 }
