@@ -1,11 +1,11 @@
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::invariant::{Finding, Outcome as Found};
-use hayward_vocabulary::{AllocationId, NodeName, Outcome, Receipt, Size, Timestamp, WorkId};
+use hayward_vocabulary::{AllocationId, NodeName, Outcome, Receipt, Size, Timestamp};
 
 use super::*;
 use crate::news::News;
-use crate::plan::{Numbers, Reason, Verdict};
+use crate::plan::{Numbers, Reason, Verdict, Verdicts};
 use crate::snapshot::queues::{Gang, Queued};
 use crate::snapshot::{Allocation, BlockEffect, Snapshot};
 use crate::world::{GIB, World, node_name, work_id};
@@ -304,8 +304,8 @@ fn i14_room_that_is_taken_back_in_vain_or_in_turn() {
     assert!(preemption_is_justified(turns.iter(), |_| false, |_| false, now).holds());
 }
 
-fn verdict(reason: Reason, current_processes: u64) -> Verdict {
-    Verdict {
+fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
+    Box::new(Verdict {
         reason,
         waits: current_processes == 0,
         refused: false,
@@ -319,10 +319,8 @@ fn verdict(reason: Reason, current_processes: u64) -> Verdict {
         },
         also: Vec::new(),
         unblock: None,
-    }
+    })
 }
-
-type Verdicts = BTreeMap<WorkId, Verdict>;
 
 fn asked<'a>(
     world: &'a World,
