@@ -24,7 +24,7 @@ use hayward_rm_scheduler_api::queues::Queues;
 use hayward_rm_scheduler_api::shares::LedgerLine;
 use hayward_rm_scheduler_api::{ALLOCATIONS, AllocationEntry, VERDICTS, VerdictEntry};
 use hayward_rm_scheduler_capacity::Rounds;
-use hayward_rm_scheduler_domain::{Verdict, budget::Hour, check::Holdings, monitor, snapshot};
+use hayward_rm_scheduler_domain::{Verdicts, budget::Hour, check::Holdings, monitor, snapshot};
 use hayward_rm_scheduler_policy::Rules;
 use hayward_service::{lengthy, metrics::Reading};
 use hayward_vocabulary::{AllocationId, NodeName, Timestamp, UserName, WorkId};
@@ -153,7 +153,7 @@ pub struct Ledger {
     /// The next round says everything, and not just what changed.
     pub(crate) says_all: bool,
     /// Verdicts that changed and wait for their turn to be published.
-    pub(crate) unsaid: BTreeMap<WorkId, Verdict>,
+    pub(crate) unsaid: Verdicts,
     /// Keeps what rounds were planned from.
     pub(crate) recorder: Recorder,
     /// Ends of blocks, so that each counts exactly until its end.

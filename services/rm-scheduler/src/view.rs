@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use hayward_rm_scheduler_api::policy::PolicyView;
 use hayward_rm_scheduler_api::shares::{Budgets, LedgerLine};
 use hayward_rm_scheduler_api::views::RoundView;
-use hayward_rm_scheduler_domain::{Verdict, plan};
+use hayward_rm_scheduler_domain::{Verdicts, plan};
 use hayward_vocabulary::{Receipt, Timestamp, WorkId};
 
 #[derive(Debug, Default)]
@@ -53,7 +53,7 @@ pub struct Counted {
     pub at: Timestamp,
     pub shares: plan::Shares,
     /// With the numbers of this round; what is published keeps those it was published with.
-    pub verdicts: BTreeMap<WorkId, Verdict>,
+    pub verdicts: Verdicts,
     pub ledger: Vec<LedgerLine>,
     pub budgets: Budgets,
 }
@@ -62,7 +62,7 @@ pub struct Counted {
 pub struct CountedNews {
     /// Absent when all was read anew; then these are all the verdicts there are.
     pub shares: Option<plan::ShareNews>,
-    pub verdicts: BTreeMap<WorkId, Verdict>,
+    pub verdicts: Verdicts,
     /// Work without a verdict any more.
     pub gone: Vec<WorkId>,
 }

@@ -12,11 +12,9 @@
 
 mod rest;
 
-use std::collections::BTreeMap;
-
 use hayward_rm_scheduler_domain::{
     Decided, FairShare, News, Phase, Plan, Planner, Rounds as FairRounds, Snapshot, Verdict,
-    plan::Shares,
+    Verdicts, plan::Shares,
 };
 use hayward_rm_scheduler_outside as outside;
 use hayward_vocabulary::WorkId;
@@ -48,7 +46,7 @@ pub struct Rounds {
     fair: FairRounds,
     rest: Option<Rest>,
     /// What was said in the last round of work that is queued, or planned outside.
-    elsewhere: BTreeMap<WorkId, Verdict>,
+    elsewhere: Verdicts,
     /// Some of it is queued, and lacks something that time alone may bring.
     waits_for_time: bool,
     divided: Divided,
@@ -120,14 +118,14 @@ impl Rounds {
     }
 
     /// One for every piece of work in the demand of the last round.
-    pub fn verdicts(&self) -> BTreeMap<WorkId, Verdict> {
+    pub fn verdicts(&self) -> Verdicts {
         let mut verdicts = self.fair.verdicts();
         self.divided.explain_all(&mut verdicts);
         verdicts.extend(self.elsewhere.clone());
         verdicts
     }
 
-    pub fn verdict(&self, work: &WorkId) -> Option<Verdict> {
+    pub fn verdict(&self, work: &WorkId) -> Option<Box<Verdict>> {
         let said = self.elsewhere.get(work).cloned();
         let fair = || {
             let mut verdict = self.fair.verdict(work)?;

@@ -64,7 +64,7 @@ impl Planner for Capacity {
                 let mut held = snapshot.allocations.values();
                 let holds = held.any(|held| held.work == *work);
                 let verdict = without_pool(snapshot, (demand, queued), holds);
-                plan.verdicts.insert(work.clone(), verdict);
+                plan.verdicts.insert(work.clone(), Box::new(verdict));
             }
         }
         plan.vacates.extend(without_queues(snapshot));

@@ -7,10 +7,9 @@ mod nowhere;
 use std::collections::BTreeMap;
 
 use hayward_rm_scheduler_domain::{
-    Reason, Verdict,
+    Reason, Verdict, Verdicts,
     plan::{Numbers, QuotaNumbers, Unblock},
 };
-use hayward_vocabulary::WorkId;
 
 use crate::{
     amount::told,
@@ -40,7 +39,7 @@ impl Answer {
     }
 }
 
-pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
+pub(crate) fn all(books: &Books) -> Verdicts {
     let mut explainer = Explainer {
         books,
         kept: kept_nodes(books),
@@ -48,8 +47,11 @@ pub(crate) fn all(books: &Books) -> BTreeMap<WorkId, Verdict> {
         roomy: BTreeMap::new(),
     };
     let asks = 0..books.asks.len();
-    asks.map(|ask| (books.asks[ask].work.clone(), explainer.verdict(ask)))
-        .collect()
+    let said = asks.map(|ask| {
+        let work = books.asks[ask].work.clone();
+        (work, Box::new(explainer.verdict(ask)))
+    });
+    said.collect()
 }
 
 struct Explainer<'b, 'a> {

@@ -24,7 +24,7 @@ use rustc_hash::FxHashMap;
 use crate::{
     apportion::Amounts,
     budget::{Brake, Opened},
-    cap::{self, Cap},
+    cap::Cap,
     forest::Forest,
     kept::Kept,
     marks::Marks,
@@ -304,8 +304,9 @@ impl<'a> Books<'a> {
     pub fn cap_parts(&self, request: usize) -> CapParts {
         let known = self.changed_caps.get(&request).map(|(_, parts)| *parts);
         let mut parts = known.unwrap_or_else(|| {
-            let has = self.demand(request).holding.has();
-            cap::of(self.register, request, has).1
+            let holding = &self.demand(request).holding;
+            let has = holding.has();
+            holding.cap.parts(self.register, request, has)
         });
         if self.settings.count_what_fits && self.policy(request) == Some(Policy::FairShare) {
             // Where there is room for more than it can use, nobody looks how much more.

@@ -30,19 +30,51 @@ impl Cap {
         self.base.max(self.steady).max(self.now).max(self.own)
     }
 
-    fn all(processes: u64) -> (Self, CapParts) {
-        let cap = Self {
+    fn all(processes: u64) -> Self {
+        Self {
             base: processes,
             steady: processes,
             now: processes,
             own: processes,
             starting: false,
-        };
-        let parts = CapParts {
-            base: processes,
+        }
+    }
+
+    /// What it is made of, of work that has this.
+    pub fn parts(&self, register: &Register, at: usize, has: Has) -> CapParts {
+        let asked = &register.requests[at];
+        match asked.class {
+            Some(class) if is_held_back(asked) => {
+                self.parts_of_job(has, &register.classes[class].rules)
+            }
+            _ => self.base_alone(),
+        }
+    }
+
+    fn base_alone(&self) -> CapParts {
+        CapParts {
+            base: self.base,
             ..CapParts::default()
-        };
-        (cap, parts)
+        }
+    }
+
+    /// What was predicted is what it could use if it might grow at once, so nothing is
+    /// reckoned twice.
+    fn parts_of_job(&self, has: Has, rules: &Rules) -> CapParts {
+        let mut parts = self.base_alone();
+        if self.starting {
+            parts.initialization = (rules.initial > 0).then_some(rules.initial);
+            return parts;
+        }
+        let reached = has.reached(rules);
+        if rules.doubling && reached == 0 {
+            // What it had is gone: it starts anew, whatever was predicted for it.
+            parts.initialization = Some(rules.initial.max(1));
+            return parts;
+        }
+        parts.doubling = rules.doubling.then(|| reached.saturating_mul(2));
+        parts.prediction = (self.steady != self.base).then_some(self.steady);
+        parts
     }
 }
 
@@ -93,21 +125,35 @@ pub(crate) struct Has {
     pub mean_start_ms: u64,
 }
 
-/// The cap of one piece of work that has this, before the room there is was looked at.
-pub(crate) fn of(register: &Register, at: usize, has: Has) -> (Cap, CapParts) {
-    let asked = &register.requests[at];
-    let Some(class) = asked.class else {
-        return <(Cap, CapParts)>::default();
-    };
-    match asked.kind {
-        _ if asked.completing => Cap::all(has.current),
-        WorkKind::Job => cap_of_job(asked, has, &register.classes[class].rules),
-        // Instances and reservations are one process; those held are never cut by start-up.
-        WorkKind::Service | WorkKind::Reservation => Cap::all(asked.max_processes.min(1)),
+impl Has {
+    /// The most it has shown that it can use.
+    fn reached(&self, rules: &Rules) -> u64 {
+        self.current + if rules.keep_reached { self.leaving } else { 0 }
     }
 }
 
-fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
+/// The cap of one piece of work that has this, before the room there is was looked at.
+pub(crate) fn of(register: &Register, at: usize, has: Has) -> Cap {
+    let asked = &register.requests[at];
+    let Some(class) = asked.class else {
+        return Cap::default();
+    };
+    if is_held_back(asked) {
+        cap_of_job(asked, has, &register.classes[class].rules)
+    } else if asked.completing {
+        Cap::all(has.current)
+    } else {
+        // Instances and reservations are one process; those held are never cut by start-up.
+        Cap::all(asked.max_processes.min(1))
+    }
+}
+
+/// By start-up, by doubling or by prediction.
+fn is_held_back(asked: &Asked) -> bool {
+    asked.kind == WorkKind::Job && !asked.completing
+}
+
+fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> Cap {
     let current = has.current;
     let threads = u64::from(demand.threads.max(1));
     // work is never asked to shrink because its tasks run out.
@@ -120,10 +166,6 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
     let base = want.min(limit);
     let starting = !demand.runnable || demand.task_ms == 0;
     let mut potential = base;
-    let mut parts = CapParts {
-        base,
-        ..CapParts::default()
-    };
     if rules.prediction && !starting {
         let horizon = has.mean_start_ms + rules.beyond_start_ms;
         let predicted = predicted(demand, current, horizon, base);
@@ -134,31 +176,16 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
             // A lowered limit counts whatever was predicted.
             potential = potential.min(base);
         }
-        parts.prediction = (potential != base).then_some(potential);
     }
     //
-    let mut now = potential;
-    let reached = current + if rules.keep_reached { has.leaving } else { 0 };
-    match (starting, rules.doubling) {
-        (true, _) if rules.initial > 0 => {
-            parts.initialization = Some(rules.initial);
-            now = now.min(rules.initial);
-        }
-        (true, _) | (false, false) => {}
-        (false, true) if reached == 0 => {
-            // What it had is gone: it starts anew, whatever was predicted for it.
-            let initial = rules.initial.max(1);
-            parts.initialization = Some(initial);
-            parts.prediction = None;
-            now = base.min(initial);
-        }
-        (false, true) => {
-            let doubled = reached.saturating_mul(2);
-            parts.doubling = Some(doubled);
-            now = now.min(doubled);
-        }
-    }
-    debug_assert_eq!(now, parts.least());
+    let reached = has.reached(rules);
+    let now = match (starting, rules.doubling) {
+        (true, _) if rules.initial > 0 => potential.min(rules.initial),
+        (true, _) | (false, false) => potential,
+        // What it had is gone: it starts anew, whatever was predicted for it.
+        (false, true) if reached == 0 => base.min(rules.initial.max(1)),
+        (false, true) => potential.min(reached.saturating_mul(2)),
+    };
     let cap = Cap {
         base,
         steady: if starting { now } else { potential.max(now) },
@@ -166,7 +193,8 @@ fn cap_of_job(demand: &Asked, has: Has, rules: &Rules) -> (Cap, CapParts) {
         own: now,
         starting,
     };
-    (cap, parts)
+    debug_assert_eq!(now, cap.parts_of_job(has, rules).least());
+    cap
 }
 
 /// processes still useful once a new one could have started.

@@ -2,12 +2,10 @@
 //! are checked in. A change that is meant to decide otherwise writes them anew
 //! (`BLESS=1 cargo test -p hayward-rm-scheduler-domain digests`) and says so in its commit.
 
-use std::{collections::BTreeMap, fmt::Write, fs, path::Path};
-
-use hayward_vocabulary::WorkId;
+use std::{fmt::Write, fs, path::Path};
 
 use crate::{
-    FairShare, News, Plan, Planner, Rounds, Snapshot, Verdict,
+    FairShare, News, Plan, Planner, Rounds, Snapshot, Verdicts,
     check::Holdings,
     fleets::{Draw, fleet, happen},
     plan::Shares,
@@ -81,7 +79,7 @@ struct Told {
     silent: Rounds,
     holdings: Holdings,
     before: Option<Snapshot>,
-    verdicts: BTreeMap<WorkId, Verdict>,
+    verdicts: Verdicts,
     shares: Shares,
 }
 
@@ -92,7 +90,7 @@ impl Told {
             silent: Rounds::silent(),
             holdings: Holdings::default(),
             before: None,
-            verdicts: BTreeMap::new(),
+            verdicts: Verdicts::new(),
             shares: Shares::default(),
         }
     }

@@ -2,8 +2,6 @@
 
 mod carried;
 
-use std::collections::BTreeMap;
-
 use hayward_vocabulary::WorkId;
 
 use crate::{
@@ -14,7 +12,7 @@ use crate::{
     how_much::{self, fair::Parties},
     news::News,
     overage,
-    plan::{Plan, ShareNews, Shares, Verdict},
+    plan::{Plan, ShareNews, Shares, Verdict, Verdicts},
     reach,
     register::Register,
     snapshot::Snapshot,
@@ -121,7 +119,7 @@ impl Rounds {
         let (carry, grant) = (|| carried(&books, older), || books.grants());
         let (verdicts, shares, (carried, grants)) = if self.silent {
             let read = both(books.pending.len(), carry, grant);
-            (BTreeMap::new(), None, read)
+            (Verdicts::new(), None, read)
         } else {
             self.known.tell(&books, || (carry(), grant()))
         };
@@ -147,11 +145,11 @@ impl Rounds {
 
     /// One for every piece of work in the demand of the last round, made to be read: what was kept
     /// of them is numbers.
-    pub fn verdicts(&self) -> BTreeMap<WorkId, Verdict> {
+    pub fn verdicts(&self) -> Verdicts {
         self.known.verdicts(&self.register)
     }
 
-    pub fn verdict(&self, work: &WorkId) -> Option<Verdict> {
+    pub fn verdict(&self, work: &WorkId) -> Option<Box<Verdict>> {
         self.known.verdict(&self.register, work)
     }
 

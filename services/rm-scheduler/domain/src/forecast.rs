@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use hayward_vocabulary::{AllocationId, NodeName, UserName, WorkId};
 
 use crate::{
-    FairShare, Plan, Planner, Reason, Snapshot, Verdict,
+    FairShare, Plan, Planner, Reason, Snapshot, Verdict, Verdicts,
     plan::{Receipt, Shares, VacateReason},
 };
 
@@ -63,7 +63,7 @@ pub struct Course {
     pub starts: Vec<Start>,
     pub leaves: Vec<Leave>,
     /// Of the last round.
-    pub verdicts: BTreeMap<WorkId, Verdict>,
+    pub verdicts: Verdicts,
     /// Of the last round.
     pub shares: Shares,
     /// Of the last round: what work in queues has, which is in no share.
@@ -230,7 +230,7 @@ fn pause(snapshot: &Snapshot, plan: &Plan) -> u64 {
         )
     };
     let churn = snapshot.tunables.settings.churn_rounds.unwrap_or(0);
-    if plan.verdicts.values().any(hopes) {
+    if plan.verdicts.values().any(|verdict| hopes(verdict)) {
         churn
     } else {
         0
@@ -301,8 +301,8 @@ impl Course {
 
     /// Work that has no process in the end, or less than it is due.
     pub fn waiting(&self) -> impl Iterator<Item = (&WorkId, &Verdict)> {
-        self.verdicts
-            .iter()
+        let said = self.verdicts.iter();
+        said.map(|(work, verdict)| (work, &**verdict))
             .filter(|(_, verdict)| verdict.waits || verdict.refused)
     }
 

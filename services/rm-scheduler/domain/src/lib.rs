@@ -63,7 +63,7 @@ pub use check::{Fault, Part, Violation, check, prune};
 pub use fair_share::{Decided, FairShare, Phase, Rounds};
 pub use forecast::{Changes, Forecast, forecast};
 pub use news::News;
-pub use plan::{Plan, Reason, Verdict};
+pub use plan::{Plan, Reason, Verdict, Verdicts};
 pub use room::Room;
 pub use snapshot::Snapshot;
 

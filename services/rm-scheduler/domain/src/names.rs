@@ -7,17 +7,27 @@ use hayward_vocabulary::WorkId;
 /// Letters that are read beforehand: the time in most ids, and so hardly two are alike in them.
 const LETTERS: usize = 16;
 
-/// Numbers of work with their names, by name.
-pub(crate) fn by_name<'a>(work: impl Iterator<Item = (&'a WorkId, usize)>) -> Vec<Named<'a>> {
-    let named = |(id, at): (&'a WorkId, usize)| Named {
-        start: start(id.as_str()),
-        id,
-        at,
-    };
-    let mut all: Vec<Named> = work.map(named).collect();
-    // Most lists are in order but for a few.
-    all.sort();
-    all
+/// Numbers of work, by name.
+pub(crate) fn by_name<'a>(
+    work: &[usize],
+    name: impl Fn(usize) -> &'a WorkId,
+) -> impl Iterator<Item = usize> {
+    let starts = work.iter().map(|at| start(name(*at).as_str()));
+    let starts: Vec<u128> = starts.collect();
+    let first = starts.first().copied().unwrap_or_default();
+    let differs = starts.iter().fold(0, |all, start| all | (start ^ first));
+    // What all begin with says nothing of their order; of the rest, half is mostly enough.
+    let same = differs.leading_zeros();
+    let letters = |start: u128| (start.checked_shl(same).unwrap_or_default() >> 64) as u64;
+    let rows = starts.into_iter().map(letters).zip(work.iter().copied());
+    let mut rows: Vec<(u64, usize)> = rows.collect();
+    rows.sort_unstable_by_key(|(letters, _)| *letters);
+    for alike in rows.chunk_by_mut(|(one, _), (other, _)| one == other) {
+        if alike.len() > 1 {
+            alike.sort_unstable_by_key(|(_, at)| name(*at));
+        }
+    }
+    rows.into_iter().map(|(_, at)| at)
 }
 
 /// Has the memory of all of these come at the same time, for whoever is about to take them up.
@@ -29,13 +39,6 @@ pub(crate) fn fetch<'a>(names: impl Iterator<Item = &'a str>) {
 /// The same for anything else of which some number is read.
 pub(crate) fn fetch_rows(numbers: impl Iterator<Item = usize>) {
     std::hint::black_box(numbers.fold(0, |all, number| all ^ number));
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Named<'a> {
-    start: u128,
-    pub id: &'a WorkId,
-    pub at: usize,
 }
 
 /// The first letters as one number: where these differ names are ordered as they are.
@@ -58,10 +61,10 @@ mod tests {
             names in prop::collection::vec("[a-c][a-c0.-]{0,3}(job_0123456789)?[ab]{0,4}", 0..40),
         ) {
             let ids: Vec<WorkId> = names.iter().map(|name| name.parse().unwrap()).collect();
-            let named = by_name(ids.iter().zip(0..));
-            let mut sorted: Vec<(&WorkId, usize)> = ids.iter().zip(0..).collect();
+            let all: Vec<usize> = (0..ids.len()).collect();
+            let found: Vec<&WorkId> = by_name(&all, |at| &ids[at]).map(|at| &ids[at]).collect();
+            let mut sorted: Vec<&WorkId> = ids.iter().collect();
             sorted.sort_unstable();
-            let found: Vec<(&WorkId, usize)> = named.iter().map(|it| (it.id, it.at)).collect();
             prop_assert_eq!(found, sorted);
         }
     }

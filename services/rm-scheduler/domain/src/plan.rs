@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{Allocation, Carried};
 
+pub use crate::shares::PackedShare;
 pub use shares::{
     CapParts, ClassShare, Idle, OfUser, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn,
     UserShare, WorkShare,
@@ -24,7 +25,7 @@ pub struct Plan {
     /// By allocation id.
     pub vacates: Vec<Vacate>,
     /// One for every piece of work in the demand.
-    pub verdicts: BTreeMap<WorkId, Verdict>,
+    pub verdicts: Verdicts,
     pub shares: Shares,
     /// One for every share that was taken back for the sake of others.
     #[serde(default)]
@@ -133,6 +134,9 @@ pub enum VacateReason {
     /// The work is withdrawn, or lost its class.
     WorkGone,
 }
+
+/// Each lies apart, as a map moves what is in it several times while it is built.
+pub type Verdicts = BTreeMap<WorkId, Box<Verdict>>;
 
 /// Why a piece of work has what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

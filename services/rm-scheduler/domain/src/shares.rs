@@ -9,7 +9,7 @@ mod told;
 
 use std::collections::BTreeMap;
 
-use hayward_vocabulary::UserName;
+use hayward_vocabulary::{UserName, WorkId};
 
 use crate::{
     books::{Books, ClassBook},
@@ -21,7 +21,7 @@ use crate::{
 
 pub(crate) use pools::Pools;
 pub(crate) use said::OfUsers;
-pub(crate) use small::Kept;
+pub use small::PackedShare;
 use told::OfClass;
 pub(crate) use told::Told;
 
@@ -31,7 +31,7 @@ pub(crate) fn renew(
     books: &Books,
     (told, pools): (&mut Told, &mut Pools),
     sums: &mut Shares,
-    work: Vec<OfUser>,
+    (users, work): (Vec<OfUser>, Vec<(WorkId, PackedShare)>),
 ) -> ShareNews {
     let classes = renew_sums(books, pools, told, sums);
     let gone = books.register.departed.iter().map(|it| {
@@ -47,6 +47,7 @@ pub(crate) fn renew(
     ShareNews {
         gone: gone.collect(),
         shares,
+        users,
         work,
     }
 }

@@ -10,10 +10,10 @@ use hayward_vocabulary::WorkId;
 use crate::{
     beside::both,
     books::Books,
-    names::{Named, by_name},
-    plan::{Reason, ShareNews, Shares, Verdict},
+    names::by_name,
+    plan::{Reason, ShareNews, Shares, Verdict, Verdicts},
     register::Register,
-    shares::{self, OfUsers, Told},
+    shares::{self, OfUsers, PackedShare, Told},
     verdict::Finder,
 };
 
@@ -44,16 +44,17 @@ impl Known {
         &mut self,
         books: &Books,
         else_read: impl FnOnce() -> T + Send,
-    ) -> (BTreeMap<WorkId, Verdict>, Option<ShareNews>, T) {
+    ) -> (Verdicts, Option<ShareNews>, T) {
         if books.register.anew {
             let read = self.tell_all(books, else_read);
-            return (BTreeMap::new(), None, read);
+            return (Verdicts::new(), None, read);
         }
         self.forget(books);
         let mut finder = Finder::default();
         let moved = self.moved(books, &mut finder);
-        let tell = || self.tell_moved(books, &moved, finder);
-        let ((changed, news), read) = both(moved.len() * TO_TELL, tell, else_read);
+        let small_things = moved.len() * TO_TELL;
+        let tell = || self.tell_moved(books, moved, finder);
+        let ((changed, news), read) = both(small_things, tell, else_read);
         (changed, Some(news), read)
     }
 
@@ -86,40 +87,41 @@ impl Known {
     fn tell_moved<'a>(
         &mut self,
         books: &Books<'a>,
-        moved: &[Moved],
+        mut moved: Vec<Moved>,
         mut finder: Finder<'a>,
-    ) -> (BTreeMap<WorkId, Verdict>, ShareNews) {
-        let work = moved.iter().map(|(at, _)| *at);
-        let mut said = OfUsers::of(books, &mut self.told, work);
+    ) -> (Verdicts, ShareNews) {
+        let users = OfUsers::sort(books, &mut self.told, &mut moved);
         let mut changed: Vec<usize> = Vec::with_capacity(moved.len());
-        for (nth, (at, wait)) in moved.iter().enumerate() {
-            let of_work = (*at, *wait);
-            let share = shares::of_work(books, *at);
-            let row = &mut self.rows[*at];
+        let mut said: Vec<(WorkId, PackedShare)> = Vec::with_capacity(moved.len());
+        for (at, wait) in moved {
+            let of_work = (at, wait);
+            let share = shares::of_work(books, at);
+            let row = &mut self.rows[at];
             if row.renew(books, (of_work, &share), &mut self.told, &mut finder) {
-                changed.push(*at);
+                changed.push(at);
             }
-            said.say(nth, books.id(*at), &share);
+            if let Some(share) = row.counted() {
+                said.push((books.id(at).clone(), share.clone()));
+            }
             self.unsettled.note(books, of_work, &mut finder);
         }
         self.told.drop_emptied();
-        let work = said.said(books);
+        let said = (users.said(books), said);
         let news = shares::renew(
             books,
             (&mut self.told, &mut self.pools),
             &mut self.sums,
-            work,
+            said,
         );
         (self.in_words(books, &changed), news)
     }
 
     /// Names are sorted sooner than verdicts, and those come as the map wants them.
-    fn in_words(&self, books: &Books, changed: &[usize]) -> BTreeMap<WorkId, Verdict> {
-        let named = by_name(changed.iter().map(|at| (books.id(*at), *at)));
-        let mut told = Vec::with_capacity(named.len());
-        for Named { id, at, .. } in named {
+    fn in_words(&self, books: &Books, changed: &[usize]) -> Verdicts {
+        let mut told = Vec::with_capacity(changed.len());
+        for at in by_name(changed, |at| books.id(at)) {
             if let Some(verdict) = self.rows[at].verdict(books.register) {
-                told.push((id.clone(), verdict));
+                told.push((books.id(at).clone(), verdict));
             }
         }
         told.into_iter().collect()
@@ -148,11 +150,11 @@ impl Known {
         read
     }
 
-    pub fn verdict(&self, register: &Register, work: &WorkId) -> Option<Verdict> {
+    pub fn verdict(&self, register: &Register, work: &WorkId) -> Option<Box<Verdict>> {
         self.rows.get(register.request(work)?)?.verdict(register)
     }
 
-    pub fn verdicts(&self, register: &Register) -> BTreeMap<WorkId, Verdict> {
+    pub fn verdicts(&self, register: &Register) -> Verdicts {
         let said = self.rows.iter().enumerate();
         let said = said.filter_map(|(at, row)| {
             let verdict = row.verdict(register)?;

@@ -78,9 +78,9 @@ impl From<Deferral> for Answer {
 }
 
 impl Finding {
-    pub fn told(&self, class: Option<&Served>, counts: &Counts) -> Verdict {
+    pub fn told(&self, class: Option<&Served>, counts: &Counts) -> Box<Verdict> {
         let help = self.help.as_deref().cloned().unwrap_or_default();
-        Verdict {
+        Box::new(Verdict {
             reason: self.reason,
             waits: self.waits,
             refused: self.refused,
@@ -97,7 +97,7 @@ impl Finding {
             },
             also: help.also,
             unblock: help.unblock,
-        }
+        })
     }
 }
 

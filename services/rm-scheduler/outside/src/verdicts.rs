@@ -1,17 +1,17 @@
 //! Why each piece of work in a pool with a planner outside has what it has. Whatever lacks
 //! something lacks it because of that planner, whose words are passed on.
 
-use std::collections::BTreeMap;
-
-use hayward_rm_scheduler_domain::{Reason, Verdict, plan::Numbers, snapshot::outside::Heard};
+use hayward_rm_scheduler_domain::{
+    Reason, Verdict, Verdicts, plan::Numbers, snapshot::outside::Heard,
+};
 use hayward_vocabulary::WorkId;
 
 use crate::book::{Book, Wish};
 
-pub(crate) fn all(book: &Book, told: (Option<&str>, Option<&Heard>)) -> BTreeMap<WorkId, Verdict> {
+pub(crate) fn all(book: &Book, told: (Option<&str>, Option<&Heard>)) -> Verdicts {
     let work = book.work.iter();
-    work.map(|(work, wish)| ((*work).clone(), one(book, (work, wish), told)))
-        .collect()
+    let said = work.map(|(work, wish)| ((*work).clone(), Box::new(one(book, (work, wish), told))));
+    said.collect()
 }
 
 fn one(

@@ -107,7 +107,7 @@ pub fn of(fleet: &Fleet, plan: &Plan, shown: Shown) -> Outcome {
     for (work, verdict) in &plan.verdicts {
         if let Some(job) = jobs.get_mut(work) {
             job.reason = code(verdict);
-            job.explain = shown.explain.then(|| verdict.into());
+            job.explain = shown.explain.then(|| Explanation::from(&**verdict));
         }
     }
     if shown.places {

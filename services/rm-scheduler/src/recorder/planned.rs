@@ -4,8 +4,8 @@
 
 use std::collections::BTreeMap;
 
-use hayward_rm_scheduler_domain::plan::{OfUser, ShareNews, Shares, WorkShare};
-use hayward_rm_scheduler_domain::{Decided, Plan, Verdict};
+use hayward_rm_scheduler_domain::plan::{ShareNews, Shares, WorkShare};
+use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
 use hayward_vocabulary::{UserName, WorkId};
 use serde::{Deserialize, Serialize};
 
@@ -26,13 +26,13 @@ pub struct Planned {
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Said {
     /// None where there is none any more.
-    verdicts: BTreeMap<WorkId, Option<Verdict>>,
+    verdicts: BTreeMap<WorkId, Option<Box<Verdict>>>,
     shares: Works,
 }
 
 impl Said {
     /// Of all work there is, by the shares down to it.
-    pub fn all(verdicts: BTreeMap<WorkId, Verdict>, shares: Shares) -> Self {
+    pub fn all(verdicts: Verdicts, shares: Shares) -> Self {
         let mut said = Self::default();
         said.judge(verdicts);
         for (class, share) in shares.classes {
@@ -58,12 +58,13 @@ impl Said {
             let known = users.entry(user.clone()).or_default();
             known.insert(work.clone(), None);
         }
-        for OfUser { class, user, work } in &shares.work {
-            self.of_user(class.clone(), user.clone(), work.iter().cloned());
+        for (of, work) in shares.by_user() {
+            let work = work.iter().map(|(id, packed)| (id.clone(), packed.share()));
+            self.of_user(of.class.clone(), of.user.clone(), work);
         }
     }
 
-    fn judge(&mut self, verdicts: BTreeMap<WorkId, Verdict>) {
+    fn judge(&mut self, verdicts: Verdicts) {
         let verdicts = verdicts.into_iter();
         self.verdicts
             .extend(verdicts.map(|(work, verdict)| (work, Some(verdict))));

@@ -12,7 +12,7 @@ use hayward_publication::{Batch, Moment};
 use hayward_rm_scheduler_api::evidence::BlockerReason;
 use hayward_rm_scheduler_api::{AllocationState, VacateReason};
 use hayward_rm_scheduler_domain::evacuation::{Leaver, found};
-use hayward_rm_scheduler_domain::{Plan, Reason, Verdict};
+use hayward_rm_scheduler_domain::{Plan, Reason, Verdict, Verdicts};
 use hayward_vocabulary::{AllocationId, NodeName, Role, WorkId, WorkKind};
 
 use super::Order;
@@ -29,7 +29,7 @@ pub(crate) struct Seeking {
     /// Those that found none: the round that looked last, and why.
     tried: BTreeMap<AllocationId, (u64, String)>,
     /// What the planner says of work whose process stays where it is: it waits for nothing.
-    withheld: BTreeMap<WorkId, Verdict>,
+    withheld: Verdicts,
     /// Of what was found in this round: who takes over from whom.
     predecessors: BTreeMap<WorkId, AllocationId>,
 }
@@ -182,7 +182,7 @@ impl Ledger {
     }
 
     /// No place was found for it: it is as if none had been looked for.
-    fn stay(&mut self, id: &AllocationId, work: &WorkId, said: Option<Verdict>) {
+    fn stay(&mut self, id: &AllocationId, work: &WorkId, said: Option<Box<Verdict>>) {
         let waits = said.as_ref().filter(|it| it.reason != Reason::Satisfied);
         let why = waits.map_or("none in this round", |it| it.detail.as_str());
         let why = why.to_owned();

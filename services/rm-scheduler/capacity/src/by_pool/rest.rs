@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use hayward_rm_scheduler_domain::{
-    News, Snapshot, Verdict,
+    News, Snapshot, Verdict, Verdicts,
     snapshot::{Allocation, Carried, Demand, Node},
 };
 use hayward_rm_scheduler_outside::Trees;
-use hayward_vocabulary::{NodeName, WorkId};
+use hayward_vocabulary::NodeName;
 
 pub(super) struct Rest(Snapshot);
 
@@ -258,7 +258,7 @@ impl Divided {
         }
     }
 
-    pub fn explain_all(&self, verdicts: &mut BTreeMap<WorkId, Verdict>) {
+    pub fn explain_all(&self, verdicts: &mut Verdicts) {
         if self.classes.is_empty() {
             return;
         }

@@ -176,7 +176,8 @@ impl<'a> Books<'a> {
                     leaving: request.leaving,
                     ..register.requests[at].holding.has()
                 };
-                let (cap, parts) = cap::of(register, at, has);
+                let cap = cap::of(register, at, has);
+                let parts = cap.parts(register, at, has);
                 let had = request.current;
                 let request = &mut self.requests[at];
                 (request.cap, request.had) = (cap, had);

@@ -9,7 +9,7 @@ use hayward_vocabulary::{AllocationId, NodeName, WorkId};
 use super::{Memory, Sequence};
 use crate::check::{Holdings, Openings};
 use crate::news::News;
-use crate::plan::{Reason, Verdict};
+use crate::plan::{Reason, Verdict, Verdicts};
 use crate::snapshot::Snapshot;
 
 pub const EXPLAINED: Rule = Rule {
@@ -32,7 +32,7 @@ const SUSPECTS: usize = 50;
 #[derive(Debug, Clone, Copy)]
 pub struct Asked<'a> {
     pub snapshot: &'a Snapshot,
-    pub verdicts: &'a BTreeMap<WorkId, Verdict>,
+    pub verdicts: &'a Verdicts,
     /// What no round has seen yet: nothing can have been said of it.
     pub unplanned: &'a News,
     /// No round is due: what the last one planned was carried out, and nothing of it dropped.
@@ -148,9 +148,9 @@ pub fn work_conserving(asked: &Asked<'_>, memory: &mut Memory) -> Finding {
         return Finding::not_checked(CONSERVING, "a round that reads everything anew is due");
     }
     let held = asked.held();
-    let waiting: BTreeMap<&WorkId, &Verdict> = asked
-        .verdicts
-        .iter()
+    let said = asked.verdicts.iter();
+    let waiting: BTreeMap<&WorkId, &Verdict> = said
+        .map(|(work, verdict)| (work, &**verdict))
         .filter(|(work, verdict)| wants_room(verdict) && asked.is_fresh(work, &held))
         .collect();
     let as_planned = |node: &NodeName| asked.sequence.as_planned(node);

@@ -269,14 +269,15 @@ impl Register {
             holding.resting += u64::from(machine.is_some_and(|machine| !machine.schedulable));
         }
         holding.mean_start_ms = start_ms.checked_div(started).unwrap_or(0);
-        (holding.cap, _) = cap::of(self, at, holding.has());
+        holding.cap = cap::of(self, at, holding.has());
         holding
     }
 
     /// What work can use with what it was known to hold last, and what that is made of.
     pub(super) fn cap(&self, at: usize) -> (Cap, CapParts) {
         let has = self.requests[at].holding.has();
-        cap::of(self, at, has)
+        let cap = cap::of(self, at, has);
+        (cap, cap.parts(self, at, has))
     }
 
     /// May this request ever use nodes of this pool?

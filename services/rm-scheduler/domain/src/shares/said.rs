@@ -1,71 +1,78 @@
 //! What a round says of work, that of one user in one class together.
 
-use hayward_vocabulary::WorkId;
-
 use super::told::Told;
-use crate::{
-    books::Books,
-    plan::{OfUser, WorkShare},
-};
+use crate::{books::Books, plan::OfUser};
 
 /// Stands for work that belongs to no class.
 const NOWHERE: u32 = u32::MAX;
 
-pub(crate) struct OfUsers {
-    all: Vec<Group>,
-    /// Where each piece of work belongs, in the order in which it is told of.
-    places: Vec<u32>,
-}
+pub(crate) struct OfUsers(Vec<Group>);
 
 struct Group {
     class: usize,
     /// One of its pieces of work.
     at: usize,
-    len: usize,
-    said: Vec<(WorkId, WorkShare)>,
+    pieces: usize,
+    /// Where the next of them comes to stand.
+    next: usize,
 }
 
 impl OfUsers {
-    /// Sorts this work by user: as users have numbers, each says where the rest of its work is.
-    pub fn of(books: &Books, told: &mut Told, work: impl Iterator<Item = usize>) -> Self {
-        let mut all: Vec<Group> = Vec::new();
-        let place = |at: usize| {
-            let Some(class) = books.requests[at].class else {
+    /// Has the work of each user stand together, that of no class behind all. As users have
+    /// numbers, each says where the rest of its work is.
+    pub fn sort<T: Copy + Default>(
+        books: &Books,
+        told: &mut Told,
+        work: &mut Vec<(usize, T)>,
+    ) -> Self {
+        let mut groups: Vec<Group> = Vec::new();
+        let place = |(at, _): &(usize, T)| {
+            let Some(class) = books.requests[*at].class else {
                 return NOWHERE;
             };
-            let sum = told.class(class).user(books.demand(at).user_at);
+            let sum = told.class(class).user(books.demand(*at).user_at);
             let place = *sum.said_at.get_or_insert_with(|| {
-                all.push(Group {
-                    class,
-                    at,
-                    len: 0,
-                    said: Vec::new(),
-                });
-                u32::try_from(all.len() - 1).unwrap_or(NOWHERE)
+                groups.push(Group::of(class, *at));
+                u32::try_from(groups.len() - 1).unwrap_or(NOWHERE)
             });
-            all[place as usize].len += 1;
+            groups[place as usize].pieces += 1;
             place
         };
-        let places = work.map(place).collect();
-        Self { all, places }
-    }
-
-    /// Says this of the work that is told of as the nth.
-    pub fn say(&mut self, nth: usize, id: &WorkId, share: &WorkShare) {
-        if let Some(group) = self.all.get_mut(self.places[nth] as usize) {
-            if group.said.is_empty() {
-                group.said.reserve_exact(group.len);
-            }
-            group.said.push((id.clone(), *share));
+        let places: Vec<u32> = work.iter().map(place).collect();
+        let mut end = 0;
+        for group in &mut groups {
+            group.next = end;
+            end += group.pieces;
         }
+        let mut sorted = vec![<(usize, T)>::default(); work.len()];
+        for (place, it) in places.into_iter().zip(&*work) {
+            let group = groups.get_mut(place as usize);
+            let next = group.map_or(&mut end, |group| &mut group.next);
+            sorted[*next] = *it;
+            *next += 1;
+        }
+        *work = sorted;
+        Self(groups)
     }
 
+    /// In the order of the work.
     pub fn said(self, books: &Books) -> Vec<OfUser> {
-        let said = self.all.into_iter().map(|group| OfUser {
+        let said = self.0.into_iter().map(|group| OfUser {
             class: books.classes[group.class].name.to_owned(),
             user: books.demand(group.at).user.clone(),
-            work: group.said,
+            pieces: group.pieces,
         });
         said.collect()
+    }
+}
+
+impl Group {
+    fn of(class: usize, at: usize) -> Self {
+        Self {
+            class,
+            at,
+            pieces: 0,
+            next: 0,
+        }
     }
 }

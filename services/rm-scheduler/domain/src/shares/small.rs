@@ -8,7 +8,12 @@ use crate::{
     verdict::Counts,
 };
 
-pub(crate) enum Kept {
+/// The share of a piece of work in half of the room.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackedShare(Kept);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kept {
     Small(Small),
     Large(Box<Large>),
 }
@@ -16,32 +21,32 @@ pub(crate) enum Kept {
 /// A share, and the quanta that were asked for: a whole node may have more.
 type Large = (WorkShare, u64);
 
-impl Kept {
-    pub fn of(share: &WorkShare, asked: u64) -> Self {
-        match Small::of(share, asked) {
-            Some(small) => Self::Small(small),
-            None => Self::Large(Box::new((*share, asked))),
-        }
+impl PackedShare {
+    pub(crate) fn of(share: &WorkShare, asked: u64) -> Self {
+        Self(match Small::of(share, asked) {
+            Some(small) => Kept::Small(small),
+            None => Kept::Large(Box::new((*share, asked))),
+        })
     }
 
     pub fn share(&self) -> WorkShare {
-        match self {
-            Self::Small(small) => small.share(),
-            Self::Large(large) => large.0,
+        match &self.0 {
+            Kept::Small(small) => small.share(),
+            Kept::Large(large) => large.0,
         }
     }
 
-    pub fn tally(&self) -> Tally {
-        match self {
-            Self::Small(small) => small.tally(),
-            Self::Large(large) => large.0.tally,
+    pub(crate) fn tally(&self) -> Tally {
+        match &self.0 {
+            Kept::Small(small) => small.tally(),
+            Kept::Large(large) => large.0.tally,
         }
     }
 
-    pub fn counts(&self) -> Counts {
-        match self {
-            Self::Small(small) => small.counts(),
-            Self::Large(large) => {
+    pub(crate) fn counts(&self) -> Counts {
+        match &self.0 {
+            Kept::Small(small) => small.counts(),
+            Kept::Large(large) => {
                 let (share, order) = **large;
                 Counts {
                     counted: share.counted,
@@ -63,7 +68,8 @@ const BITS: u32 = u32::BITS - 1;
 const SURE: usize = 16;
 const MAYBE: usize = 4;
 
-pub(crate) struct Small {
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Small {
     kind: WorkKind,
     sure: [u32; SURE],
     maybe: [u32; MAYBE],
@@ -228,10 +234,10 @@ mod tests {
         let last_small = (1 << BITS) - 18;
         for number in [0, 7, last_small, last_small + 1, 1 << 40] {
             let share = share(number);
-            let kept = Kept::of(&share, number);
-            assert_eq!(matches!(kept, Kept::Small(_)), number <= last_small);
-            assert_eq!((kept.share(), kept.tally()), (share, share.tally));
-            let counts = kept.counts();
+            let packed = PackedShare::of(&share, number);
+            assert_eq!(matches!(packed.0, Kept::Small(_)), number <= last_small);
+            assert_eq!((packed.share(), packed.tally()), (share, share.tally));
+            let counts = packed.counts();
             assert_eq!(
                 (counts.counted, counts.current, counts.leaving),
                 (share.counted, share.current, share.leaving)

@@ -8,7 +8,7 @@ use crate::{
     books::Books,
     plan::{Verdict, WorkShare},
     register::Register,
-    shares::{self, Kept, Told},
+    shares::{self, PackedShare, Told},
     verdict::{Finder, Finding},
 };
 
@@ -19,7 +19,7 @@ const NONE: u32 = u32::MAX;
 pub(super) struct Row {
     class: u32,
     user_at: u32,
-    kept: Option<Kept>,
+    share: Option<PackedShare>,
     finding: Option<Finding>,
 }
 
@@ -28,7 +28,7 @@ impl Default for Row {
         Self {
             class: NONE,
             user_at: NONE,
-            kept: None,
+            share: None,
             finding: None,
         }
     }
@@ -48,38 +48,44 @@ impl Row {
             Some(class) => (small(class), small(books.demand(at).user_at)),
             None => (NONE, NONE),
         };
-        let kept = Some(Kept::of(share, request.order));
+        let packed = Some(PackedShare::of(share, request.order));
         let finding = Some(finder.find(books, (at, wait)));
         self.leave(told);
         if class != NONE {
             told.count((class, user_at), &share.tally);
         }
-        let counts = |kept: &Option<Kept>| kept.as_ref().map(Kept::counts);
-        let is_other =
-            self.class != class || self.finding != finding || counts(&self.kept) != counts(&kept);
+        let counts = |share: &Option<PackedShare>| share.as_ref().map(PackedShare::counts);
+        let is_other = self.class != class
+            || self.finding != finding
+            || counts(&self.share) != counts(&packed);
         (self.class, self.user_at) = (class, user_at);
-        (self.kept, self.finding) = (kept, finding);
+        (self.share, self.finding) = (packed, finding);
         is_other
     }
 
     /// It is in the sums of nobody any more.
     pub fn leave(&mut self, told: &mut Told) {
-        if let Some(kept) = &self.kept
+        if let Some(share) = &self.share
             && self.user_at != NONE
         {
-            told.forget((self.class, self.user_at), &kept.tally());
+            told.forget((self.class, self.user_at), &share.tally());
             self.user_at = NONE;
         }
     }
 
-    pub fn verdict(&self, register: &Register) -> Option<Verdict> {
+    pub fn verdict(&self, register: &Register) -> Option<Box<Verdict>> {
         let class = register.classes.get(self.class as usize);
-        let counts = self.kept.as_ref()?.counts();
+        let counts = self.share.as_ref()?.counts();
         Some(self.finding.as_ref()?.told(class, &counts))
     }
 
     pub fn share(&self) -> Option<WorkShare> {
-        Some(self.kept.as_ref()?.share())
+        Some(self.share.as_ref()?.share())
+    }
+
+    /// Its share, where it is in the sums of somebody.
+    pub fn counted(&self) -> Option<&PackedShare> {
+        self.share.as_ref().filter(|_| self.user_at != NONE)
     }
 }
 

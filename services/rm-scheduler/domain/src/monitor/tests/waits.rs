@@ -1,10 +1,10 @@
 use super::*;
 use crate::news::News;
-use crate::plan::{Numbers, Reason, Verdict};
+use crate::plan::{Numbers, Reason, Verdict, Verdicts};
 use crate::snapshot::BlockEffect;
 
-fn verdict(reason: Reason, current_processes: u64) -> Verdict {
-    Verdict {
+fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
+    Box::new(Verdict {
         reason,
         waits: current_processes == 0,
         refused: false,
@@ -18,10 +18,8 @@ fn verdict(reason: Reason, current_processes: u64) -> Verdict {
         },
         also: Vec::new(),
         unblock: None,
-    }
+    })
 }
-
-type Verdicts = BTreeMap<WorkId, Verdict>;
 
 fn asked<'a>(
     world: &'a World,

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, btree_map::Entry};
 
 use hayward_vocabulary::{UserName, WorkId};
 
-use super::{ClassShare, Shares, Tally, UserShare, WorkShare};
+use super::{ClassShare, Shares, Tally, UserShare};
+use crate::shares::PackedShare;
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareNews {
@@ -12,16 +13,31 @@ pub struct ShareNews {
     pub gone: Vec<(String, UserName, WorkId)>,
     /// Sums of the fleet and of all classes, and of users what may differ; no work.
     pub shares: Shares,
-    /// Of work what may differ.
-    pub work: Vec<OfUser>,
+    /// Whose work is said to differ.
+    pub users: Vec<OfUser>,
+    /// Of work what may differ, that of the first user first.
+    pub work: Vec<(WorkId, PackedShare)>,
 }
 
-/// Work of one user in one class.
+/// One user in one class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfUser {
     pub class: String,
     pub user: UserName,
-    pub work: Vec<(WorkId, WorkShare)>,
+    /// So many pieces of its work are said to differ.
+    pub pieces: usize,
+}
+
+impl ShareNews {
+    /// Each user with its work.
+    pub fn by_user(&self) -> impl Iterator<Item = (&OfUser, &[(WorkId, PackedShare)])> {
+        let mut rest = self.work.as_slice();
+        self.users.iter().map(move |user| {
+            let (work, others) = rest.split_at(user.pieces);
+            rest = others;
+            (user, work)
+        })
+    }
 }
 
 impl ClassShare {
@@ -72,10 +88,20 @@ impl Shares {
                 }
             }
         }
-        for OfUser { class, user, work } in news.work {
+        let mut work = news.work.into_iter();
+        for OfUser {
+            class,
+            user,
+            pieces,
+        } in news.users
+        {
+            let of_user = work.by_ref().take(pieces);
             let class = self.classes.get_mut(&class);
-            if let Some(user) = class.and_then(|class| class.users.get_mut(&user)) {
-                user.work.extend(work);
+            let user = class.and_then(|class| class.users.get_mut(&user));
+            let shares = of_user.map(|(id, packed)| (id, packed.share()));
+            match user {
+                Some(user) => user.work.extend(shares),
+                None => shares.for_each(drop),
             }
         }
     }
