@@ -64,5 +64,9 @@ impl<'t> Band<'t> {
 
 /// How many have their turn before this one.
 pub(super) fn before(turns: &[u32], turn: u32) -> usize {
+    // That is asked often, as first passes begin with the first turn of all.
+    if turn == 0 {
+        return 0;
+    }
     turns.partition_point(|other| *other < turn)
 }

@@ -196,14 +196,17 @@ impl Crowd {
     /// is something else than before, with what he has outside.
     pub fn say(
         &mut self,
-        runs: impl Iterator<Item = Run> + Clone,
+        inside: impl ExactSizeIterator<Item = Run>,
         mut tell: impl FnMut(usize, u64),
     ) {
-        let (groups, members) = (&self.groups, &self.members);
-        let runs = runs.map(|run| {
-            let counted = run.counted + groups[run.group as usize].asks.outside();
+        // Of who comes later something else is said at first.
+        let mut runs = Vec::with_capacity(inside.len() + 2);
+        runs.extend(inside.map(|run| {
+            let asks = &self.groups[run.group as usize].asks;
+            let counted = run.counted + asks.outside();
             Run { counted, ..run }
-        });
+        }));
+        let members = &self.members;
         self.said.renew(runs, |(group, place), counted| {
             tell(members[group as usize][place as usize] as usize, counted);
         });

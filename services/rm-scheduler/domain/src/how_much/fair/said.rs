@@ -73,19 +73,15 @@ impl Said {
     }
 
     /// Says this of all, and tells of whom something else was said, by group and place.
-    pub fn renew(
-        &mut self,
-        runs: impl Iterator<Item = Run> + Clone,
-        mut tell: impl FnMut((u32, u32), u64),
-    ) {
-        // Mostly all is as it was.
-        if self.runs.iter().copied().eq(runs.clone()) {
+    pub fn renew(&mut self, runs: Vec<Run>, mut tell: impl FnMut((u32, u32), u64)) {
+        if self.runs == runs {
             return;
         }
-        let mut known = self.runs.iter().copied();
+        let known = std::mem::replace(&mut self.runs, runs);
+        let mut known = known.into_iter();
         let mut before = Run::default();
         let (mut group, mut place) = (0, 0);
-        for mut run in runs.clone() {
+        for mut run in self.runs.iter().copied() {
             if run.group != group {
                 (group, place) = (run.group, 0);
             }
@@ -101,8 +97,6 @@ impl Said {
                 (run.len, before.len, place) = (run.len - both, before.len - both, place + both);
             }
         }
-        self.runs.clear();
-        self.runs.extend(runs);
     }
 
     /// What is said of each of a group.
@@ -150,7 +144,7 @@ mod tests {
             let whose = groups.flat_map(|(group, list)| list.iter().map(move |_| group));
             let runs = whose.zip(last).map(|(group, counted)| Run { group, len: 1, counted });
             let runs: Vec<Run> = runs.collect();
-            said.renew(runs.iter().copied(), |(group, place), counted| {
+            said.renew(runs.clone(), |(group, place), counted| {
                 let known = &mut lists[group as usize][place as usize];
                 assert_ne!(*known, counted);
                 *known = counted;
