@@ -38,9 +38,8 @@ impl Said {
         let says_so = |run: &Run| run.group == group && run.counted == counted;
         // Between two runs he may belong to either.
         let before = at.checked_sub(1).filter(|_| within == 0);
-        let alike = [Some(at), before].into_iter().flatten();
-        let mut alike = alike.filter(|at| self.runs.get(*at).is_some_and(says_so));
-        if let Some(at) = alike.next() {
+        let mut his = [Some(at), before].into_iter().flatten();
+        if let Some(at) = his.find(|at| self.runs.get(*at).is_some_and(says_so)) {
             self.runs[at].len += 1;
             return;
         }
@@ -57,7 +56,8 @@ impl Said {
         let len = run.len - within;
         let rest = Run { len, ..*run };
         run.len = within;
-        self.runs.splice(at + 1..at + 1, [one, rest]);
+        let next = at + 1;
+        self.runs.splice(next..next, [one, rest]);
     }
 
     /// Somebody goes; returns what was said of him.
