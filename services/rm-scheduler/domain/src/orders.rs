@@ -12,7 +12,9 @@ pub(crate) struct Holes {
 impl Holes {
     /// Sizes and numbers of holes, ascending by size.
     pub fn ascending(holes: impl Iterator<Item = (u64, u64)>) -> Self {
-        let by_size = holes.filter(|(size, count)| size * count > 0).collect();
+        // Where some are filled in part, other sizes come about.
+        let mut by_size = Vec::with_capacity(2 * holes.size_hint().0);
+        by_size.extend(holes.filter(|(size, count)| size * count > 0));
         Self { by_size }
     }
 

@@ -105,12 +105,12 @@ impl<'t> Bands<'t> {
 
     /// Drops those that want nothing more, or nothing that still fits; returns how many stay.
     fn retain_able(&mut self, largest: u64) -> u64 {
-        let mut open = 0;
+        let (mut open, passes) = (0, self.extras.passes());
         for lane in self.lanes.iter_mut().filter(|lane| lane.open > 0) {
             lane.open = 0;
             for band in &mut self.all[lane.bands()] {
                 if band.want == 0 || band.order > largest {
-                    band.until = band.until.min(self.extras.passes());
+                    band.until = band.until.min(passes);
                 } else {
                     lane.open += band.count();
                 }
@@ -161,7 +161,10 @@ impl<'t> Bands<'t> {
         // Who takes part and deserves nothing.
         let mut idle = if each > 0 { 0 } else { all - rest };
         let (mut open, mut anything) = (all, false);
-        for at in 0..self.lanes.len() {
+        // Nobody asks what comes after the last that take part.
+        let last = self.lanes.iter().rposition(|lane| lane.open > 0);
+        let end = last.map_or(0, |last| last + 1);
+        for at in 0..end {
             let lane = &self.lanes[at];
             let (order, largest) = (lane.order, holes.largest());
             if !lane.is_wanted || order > largest {
@@ -177,10 +180,12 @@ impl<'t> Bands<'t> {
             if lane.open > 0 {
                 let fitting = holes.processes(order);
                 let quota = (fitting * order).div_ceil(open);
-                let (taken, closed) = self.serve(at, (quota, each), fitting);
+                let taken = self.serve(at, (quota, each), fitting);
                 anything |= taken > 0;
                 holes.take(taken, order);
-                open -= closed;
+                if at + 1 < end {
+                    open -= self.closed(at, each);
+                }
             }
             open -= std::mem::take(&mut idle);
         }
@@ -188,8 +193,8 @@ impl<'t> Bands<'t> {
     }
 
     /// Gives the entities of one order their quota, in turn, as far as it fits. Returns how many
-    /// processes that are, and how many entities got what they deserve.
-    fn serve(&mut self, at: usize, (quota, each): (u64, u64), fitting: u64) -> (u64, u64) {
+    /// processes that are.
+    fn serve(&mut self, at: usize, (quota, each): (u64, u64), fitting: u64) -> u64 {
         let order = self.lanes[at].order;
         let processes = |deserved: u64| {
             let due = quota.min(deserved);
@@ -198,50 +203,57 @@ impl<'t> Bands<'t> {
         };
         let least = processes(each);
         // What rounding left gives nobody more than one quantum, and mostly no process more.
-        if quota > each && self.extras.are_some() {
-            self.hand_out(at, least, processes(each + 1));
+        let offered = if quota > each && self.extras.are_some() {
+            self.hand_out(at, least, processes(each + 1))
         } else {
-            self.offer(at, |_| least);
-        }
-        let offered = |band: &Band| band.count() * band.next;
-        let mut taken = self.lane(at).iter().map(offered).sum();
-        if taken > fitting {
+            self.offer(at, |_| least)
+        };
+        if offered > fitting {
             self.cut(at, fitting);
-            taken = fitting;
         }
-        let mut closed = 0;
-        for place in self.lanes[at].bands() {
-            let band = &mut self.all[place];
+        for band in self.lane_mut(at) {
             band.give(band.next);
-            let got = band.next * order;
-            if got > each {
-                closed += band.count();
-            } else if got == each && each > 0 {
-                let turns = band.turns;
-                closed += turns.len() as u64;
-                // Who was handed a quantum more deserves more.
-                if self.extras.are_some() {
-                    let handed = self.extras.handed(&self.all, &mut self.parts);
-                    closed -= handed.count(turns);
-                }
-            }
         }
-        (taken, closed)
+        offered.min(fitting)
     }
 
-    /// All who take part are to get so many, or what they want.
-    fn offer(&mut self, at: usize, count: impl Fn(&Band) -> u64) {
+    /// How many entities of an order that was served got what they deserve.
+    fn closed(&mut self, at: usize, each: u64) -> u64 {
+        let order = self.lanes[at].order;
+        let (mut closed, mut even) = (0, false);
+        for band in self.lane(at) {
+            let got = band.next * order;
+            if got > 0 && got >= each {
+                closed += band.count();
+                even |= got == each;
+            }
+        }
+        // Who was handed a quantum more deserves more.
+        if even && self.extras.are_some() {
+            let handed = self.extras.handed(&self.all, &mut self.parts);
+            let bands = self.lane(at).iter();
+            let even = bands.filter(|band| band.next * order == each);
+            closed -= even.map(|band| handed.count(band.turns)).sum::<u64>();
+        }
+        closed
+    }
+
+    /// All who take part are to get so many, or what they want. Returns the sum.
+    fn offer(&mut self, at: usize, count: impl Fn(&Band) -> u64) -> u64 {
+        let mut sum = 0;
         for band in self.lane_mut(at) {
             band.next = if band.takes_part() {
                 band.want.min(count(band))
             } else {
                 0
             };
+            sum += band.count() * band.next;
         }
+        sum
     }
 
     /// The same where who is handed a quantum is to get `most`, and who is not `least`.
-    fn hand_out(&mut self, at: usize, least: u64, most: u64) {
+    fn hand_out(&mut self, at: usize, least: u64, most: u64) -> u64 {
         let gains = |band: &Band| band.takes_part() && band.want > least;
         if most == least || !self.lane(at).iter().any(gains) {
             return self.offer(at, |_| least);
@@ -254,7 +266,7 @@ impl<'t> Bands<'t> {
             } else {
                 least
             }
-        });
+        })
     }
 
     /// Where not all fits: the first in turn get all of it, one may get a part, and the others
@@ -339,13 +351,15 @@ mod tests {
                 turn += gap;
             }
             claims.apportion(holes.clone(), Manner { level, rivals: false });
-            let bands = alike.iter().enumerate().map(|(owner, ((order, want), (turns, _)))| {
+            let numbered = (0..).zip(&alike).collect::<Vec<_>>().into_iter();
+            let bands = numbered.map(|(owner, ((order, want), (turns, _)))| {
                 Band::new(owner, (0, turns), *order, *want)
             });
             let who: Vec<&Vec<usize>> = alike.values().map(|(_, who)| who).collect();
             let mut given = vec![u64::MAX; wants.len()];
             for band in divide(bands, holes, level) {
-                for at in &who[band.owner][band.from..band.from + band.turns.len()] {
+                let from = band.from as usize;
+                for at in &who[band.owner as usize][from..from + band.turns.len()] {
                     given[*at] = band.given;
                 }
             }

@@ -176,37 +176,43 @@ fn count_under(books: &mut Books, tables: &Tables, course: &Course, rivals: &mut
     let wants: Vec<Amounts> = rivals.iter().map(all).collect();
     let given = class_level(books, tables, rivals, &wants);
     let whole = undivided(books, tables, rivals);
-    let mut steps: Vec<(&mut Party, Amounts)> = Vec::new();
+    let mut steps: Vec<(&mut Party, Option<Amounts>)> = Vec::new();
     let mut claims = Claims::default();
     for ((rival, given), wants) in rivals.iter_mut().zip(given).zip(wants) {
         let holes = whole.clone().unwrap_or_else(|| given.as_holes());
+        let users = &rival.users;
         let mut of_users = if holes.are(wants.iter()) {
             // There is a hole of its size for every process of all users.
-            let each = rival.users.by_name().map(Party::wants);
-            let each: Vec<Amounts> = each.cloned().collect();
             #[cfg(test)]
-            assert_eq!(each, user_level(&mut claims, course, holes, rival));
-            each
+            {
+                let given = user_level(&mut claims, course, holes, rival);
+                assert!(users.by_name().map(Party::wants).eq(given.iter().flatten()));
+            }
+            vec![None; rival.line.len()]
         } else {
             user_level(&mut claims, course, holes, rival)
         };
+        let each = || {
+            let each = users.by_name().zip(&of_users);
+            each.map(|(party, given)| given.as_ref().unwrap_or_else(|| party.wants()))
+        };
         let class = &mut books.classes[rival.class];
-        class.user_due = of_users.iter().map(Amounts::quanta).collect();
+        class.user_due = each().map(Amounts::quanta).collect();
         class.given = match &whole {
-            Some(_) => sum(of_users.iter()),
+            Some(_) => sum(each()),
             None => given,
         };
         let each = rival.users.each_mut();
-        steps.extend(each.map(|((_, place), party)| (party, std::mem::take(&mut of_users[place]))));
+        steps.extend(each.map(|((_, place), party)| (party, of_users[place].take())));
     }
     take_steps(course, steps)
 }
 
 /// What one user's work is given is nothing to another's, so half of them goes beside the rest.
-fn take_steps(course: &Course, mut steps: Vec<(&mut Party, Amounts)>) -> bool {
+fn take_steps(course: &Course, mut steps: Vec<(&mut Party, Option<Amounts>)>) -> bool {
     let stretches = steps.iter().map(|(party, _)| party.stretches()).sum();
     let beside = steps.split_off(steps.len() / 2);
-    let take = |steps: Vec<(&mut Party, Amounts)>| {
+    let take = |steps: Vec<(&mut Party, Option<Amounts>)>| {
         let moved = |moved, (party, given): (&mut Party, _)| party.step(course, given) | moved;
         steps.into_iter().fold(false, moved)
     };
@@ -325,16 +331,21 @@ fn pure_shares(books: &mut Books, classes: &[usize]) {
 }
 
 /// What each user of a class is given, by the name of the user.
-fn user_level(claims: &mut Claims, course: &Course, holes: Holes, rival: &Rival) -> Vec<Amounts> {
+fn user_level(
+    claims: &mut Claims,
+    course: &Course,
+    holes: Holes,
+    rival: &Rival,
+) -> Vec<Option<Amounts>> {
     claims.clear();
     for (user, standing) in &rival.line {
         claims.enter(1, *standing);
         claims.want_all(rival.users.at(*user).wants());
     }
     claims.apportion(holes, course.manner);
-    let mut of_users = vec![Amounts::default(); rival.line.len()];
+    let mut of_users = vec![None; rival.line.len()];
     for ((user, _), given) in rival.line.iter().zip(claims.given()) {
-        of_users[*user] = given;
+        of_users[*user] = Some(given);
     }
     of_users
 }

@@ -4,22 +4,22 @@
 #[derive(Clone)]
 pub(crate) struct Band<'t> {
     /// Says whose band it is to who asks.
-    pub owner: usize,
+    pub owner: u32,
     /// The place of its first in what the owner has.
-    pub from: usize,
+    pub from: u32,
     pub turns: &'t [u32],
     pub order: u64,
     /// Still, by each.
     pub want: u64,
     pub given: u64,
     /// The pass with which it takes part no more.
-    pub(super) until: usize,
+    pub(super) until: u32,
     /// Processes each is to get next.
     pub(super) next: u64,
 }
 
 impl<'t> Band<'t> {
-    pub fn new(owner: usize, (from, turns): (usize, &'t [u32]), order: u64, want: u64) -> Self {
+    pub fn new(owner: u32, (from, turns): (u32, &'t [u32]), order: u64, want: u64) -> Self {
         Self {
             owner,
             from,
@@ -28,7 +28,7 @@ impl<'t> Band<'t> {
             want,
             given: 0,
             // Everyone is in the first pass, also who wants nothing.
-            until: usize::MAX,
+            until: u32::MAX,
             next: 0,
         }
     }
@@ -38,7 +38,7 @@ impl<'t> Band<'t> {
     }
 
     pub(super) fn takes_part(&self) -> bool {
-        self.until == usize::MAX
+        self.until == u32::MAX
     }
 
     /// The turn of its first.
@@ -53,7 +53,7 @@ impl<'t> Band<'t> {
         }
         let mut rest = self.clone();
         (self.turns, rest.turns) = self.turns.split_at(place);
-        rest.from += place;
+        rest.from += u32::try_from(place).unwrap_or(u32::MAX);
         Some(rest)
     }
 
@@ -64,5 +64,9 @@ impl<'t> Band<'t> {
 
 /// How many have their turn before this one.
 pub(super) fn before(turns: &[u32], turn: u32) -> usize {
+    // That is asked often, as first passes begin with the first turn of all.
+    if turn == 0 {
+        return 0;
+    }
     turns.partition_point(|other| *other < turn)
 }

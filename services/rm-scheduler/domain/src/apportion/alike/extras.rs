@@ -64,8 +64,8 @@ impl Extras {
     }
 
     /// How many passes there were, with this one.
-    pub fn passes(&self) -> usize {
-        self.left.len()
+    pub fn passes(&self) -> u32 {
+        u32::try_from(self.left.len()).unwrap_or(u32::MAX)
     }
 
     /// Did rounding leave something in this pass?
@@ -76,9 +76,9 @@ impl Extras {
     /// Who is handed something in this pass.
     pub fn handed<'t>(&mut self, bands: &[Band<'t>], memory: &mut Vec<Part<'t>>) -> Handed {
         while let Some(left) = self.left.get(self.known).copied() {
-            let pass = self.known;
             let from = if self.level { self.handed.to } else { 0 };
-            let taking_part = bands.iter().filter(|band| band.until > pass);
+            let taking_part = bands.iter();
+            let taking_part = taking_part.filter(|band| band.until as usize > self.known);
             let to = if left > 0 {
                 end(taking_part.map(|band| band.turns), (from, left), memory)
             } else {

@@ -1,8 +1,6 @@
 //! The work of one user in one class, in groups that ask for the same. Each has a turn by its age,
 //! so nobody has to be moved when others come and go.
 
-use rustc_hash::FxHashMap;
-
 use super::{
     Course,
     parties::Quanta,
@@ -26,7 +24,7 @@ const UNREAD: u32 = u32::MAX;
 pub(super) type Seats = Vec<Seat>;
 
 /// What counting depends on.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Asks {
     pub order: u64,
     pub base: u64,
@@ -61,6 +59,11 @@ impl Asks {
         cap.saturating_sub(self.resting)
     }
 
+    /// Shares outside the tables that are counted too.
+    fn outside(&self) -> u64 {
+        self.resting.min(self.now)
+    }
+
     /// Of a piece of work that has so many.
     fn quanta(&self, current: u64) -> Quanta {
         Quanta {
@@ -70,34 +73,22 @@ impl Asks {
     }
 }
 
-/// Work that asks for the same, by age.
+/// Work that asks for the same, by age. All that a count reads of it is one line of memory.
 pub(super) struct Group {
     pub asks: Asks,
     pub turns: Vec<u32>,
-    /// Their numbers.
-    members: Vec<u32>,
-    /// What they are counted for.
-    said: Said,
-}
-
-impl Group {
-    /// Says what they are counted for, and tells of whom that is something else than before.
-    pub fn say(
-        &mut self,
-        runs: impl Iterator<Item = Run> + Clone,
-        mut tell: impl FnMut(usize, u64),
-    ) {
-        let members = &self.members;
-        let tell = |place: usize, counted| tell(members[place] as usize, counted);
-        self.said.renew(runs, tell);
-    }
 }
 
 #[derive(Default)]
 pub(super) struct Crowd {
     /// Some may be empty.
     pub groups: Vec<Group>,
-    group_of: FxHashMap<Asks, u32>,
+    /// By group: the numbers of its work, by age.
+    members: Vec<Vec<u32>>,
+    /// What they are counted for.
+    said: Said,
+    /// Groups that are not empty, by what they ask for.
+    by_asks: Vec<u32>,
     vacant: Vec<u32>,
     /// The turn of who comes next.
     next: u32,
@@ -122,10 +113,7 @@ impl Crowd {
                 turn,
                 current,
             };
-            let group = &mut crowd.groups[group as usize];
-            group.turns.push(turn);
-            group.members.push(number(at));
-            group.said.push(books.requests[at].counted);
+            crowd.enter(at, seats[at], books.requests[at].counted);
             crowd.quanta.add(asks.quanta(current));
             (crowd.next, crowd.len) = (turn + 1, crowd.len + 1);
         }
@@ -164,14 +152,13 @@ impl Crowd {
         let group = self.groups.get_mut(seat.group as usize)?;
         let place = group.turns.binary_search(&seat.turn).ok()?;
         group.turns.remove(place);
-        group.members.remove(place);
-        let said = group.said.remove(place);
+        self.members[seat.group as usize].remove(place);
         self.quanta.remove(group.asks.quanta(seat.current));
         if group.turns.is_empty() {
-            self.group_of.remove(&group.asks);
+            self.by_asks.retain(|other| *other != seat.group);
             self.vacant.push(seat.group);
         }
-        said
+        self.said.remove(seat.group, number(place))
     }
 
     /// Reads what a piece of work that has this seat asks for now and has. Returns its seat, and
@@ -191,13 +178,38 @@ impl Crowd {
             current,
             ..seat
         };
-        let group = &mut self.groups[seat.group as usize];
-        let place = group.turns.partition_point(|turn| *turn < seat.turn);
-        group.turns.insert(place, seat.turn);
-        group.members.insert(place, number(at));
-        group.said.insert(place, said);
+        self.enter(at, seat, said);
         self.quanta.add(asks.quanta(current));
         (seat, true)
+    }
+
+    /// Takes work into the group where it has its seat.
+    fn enter(&mut self, at: usize, seat: Seat, counted: u64) {
+        let turns = &mut self.groups[seat.group as usize].turns;
+        let place = turns.partition_point(|turn| *turn < seat.turn);
+        turns.insert(place, seat.turn);
+        self.members[seat.group as usize].insert(place, number(at));
+        self.said.insert((seat.group, number(place)), counted);
+    }
+
+    /// Says what they are counted for inside the tables, by group and age, and tells of whom that
+    /// is something else than before, with what he has outside.
+    pub fn say(
+        &mut self,
+        inside: impl ExactSizeIterator<Item = Run>,
+        mut tell: impl FnMut(usize, u64),
+    ) {
+        // Of who comes later something else is said at first.
+        let mut runs = Vec::with_capacity(inside.len() + 2);
+        runs.extend(inside.map(|run| {
+            let asks = &self.groups[run.group as usize].asks;
+            let counted = run.counted + asks.outside();
+            Run { counted, ..run }
+        }));
+        let members = &self.members;
+        self.said.renew(runs, |(group, place), counted| {
+            tell(members[group as usize][place as usize] as usize, counted);
+        });
     }
 
     /// Everybody is here once, with what he asks for, has and was counted for, and the turns go by
@@ -207,19 +219,33 @@ impl Crowd {
         let turns: Vec<u32> = work.iter().map(|at| seats[*at].turn).collect();
         assert!(turns.is_sorted_by(|a, b| a < b), "turns by age");
         let (mut members, mut quanta) = (0, Quanta::default());
-        for group in &self.groups {
-            members += group.members.len();
+        for (at, group) in (0..).zip(&self.groups) {
+            let here = self.members[at as usize].len();
+            members += here;
             assert!(group.turns.is_sorted_by(|a, b| a < b));
-            assert_eq!(group.said.each().count(), group.members.len());
+            assert_eq!(
+                (group.turns.len(), self.said.each(at).count()),
+                (here, here)
+            );
         }
+        let asks = |at: &u32| self.groups[*at as usize].asks;
+        assert!(
+            self.by_asks.is_sorted_by_key(asks),
+            "groups by what they ask for"
+        );
         assert_eq!((members, self.len), (work.len(), work.len()));
         for at in work {
-            let group = &self.groups[seats[*at].group as usize];
+            let number = seats[*at].group;
+            let group = &self.groups[number as usize];
             let place = group.turns.binary_search(&seats[*at].turn);
             let place = place.expect("a seat that is taken");
-            let (member, said) = (group.members[place] as usize, group.said.each().nth(place));
+            let member = self.members[number as usize][place] as usize;
             let request = &books.requests[*at];
-            let known = (member, seats[*at].current, said);
+            let known = (
+                member,
+                seats[*at].current,
+                self.said.each(number).nth(place),
+            );
             assert_eq!(known, (*at, request.current, Some(request.counted)));
             assert!(group.asks == Asks::of(books, *at), "what it asks for");
             quanta.add(group.asks.quanta(request.current));
@@ -228,28 +254,24 @@ impl Crowd {
     }
 
     fn group(&mut self, asks: Asks) -> u32 {
-        if let Some(known) = self.group_of.get(&asks) {
-            return *known;
-        }
-        let fresh = Group {
-            asks,
-            turns: Vec::new(),
-            members: Vec::new(),
-            said: Said::default(),
+        let asks_of = |at: &u32| self.groups[*at as usize].asks;
+        let place = match self.by_asks.binary_search_by_key(&asks, asks_of) {
+            Ok(place) => return self.by_asks[place],
+            Err(place) => place,
         };
         let at = self.vacant.pop().unwrap_or_else(|| {
-            // Groups are no more than pieces of work, which have numbers of this size.
-            u32::try_from(self.groups.len()).unwrap_or(UNREAD)
+            self.members.push(Vec::new());
+            let turns = Vec::new();
+            self.groups.push(Group { asks, turns });
+            number(self.groups.len() - 1)
         });
-        match self.groups.get_mut(at as usize) {
-            Some(place) => *place = fresh,
-            None => self.groups.push(fresh),
-        }
-        self.group_of.insert(asks, at);
+        self.groups[at as usize].asks = asks;
+        self.by_asks.insert(place, at);
         at
     }
 }
 
-fn number(at: usize) -> u32 {
+/// Places and groups are no more than pieces of work, which have numbers of this size.
+pub(super) fn number(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }

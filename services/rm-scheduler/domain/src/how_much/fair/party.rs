@@ -2,9 +2,11 @@
 //! kept from round to round with the course its last count took: who is given the same again, step
 //! by step, has the same counts.
 
+use std::ops::Range;
+
 use super::{
     Course,
-    crowd::{Crowd, Seat, Seats},
+    crowd::{Asks, Crowd, Seat, Seats, number},
     parties::Quanta,
     said::Run,
 };
@@ -35,7 +37,8 @@ pub(super) struct Party {
 }
 
 struct Step {
-    given: Amounts,
+    /// Absent where it is all that is wanted.
+    given: Option<Amounts>,
     /// What is wanted from then on, where limits moved.
     wants: Option<Amounts>,
 }
@@ -43,12 +46,29 @@ struct Step {
 /// Neighbours in a group that are counted alike.
 #[derive(Clone, Copy)]
 struct Stretch {
-    group: usize,
-    from: usize,
-    len: usize,
+    group: u32,
+    from: u32,
+    len: u32,
     /// Processes each is counted for at most.
     limit: u64,
     counted: u64,
+}
+
+impl Stretch {
+    fn asks<'c>(&self, crowd: &'c Crowd) -> &'c Asks {
+        &crowd.groups[self.group as usize].asks
+    }
+
+    /// Of its first.
+    fn place(&self) -> (u32, u32) {
+        (self.group, self.from)
+    }
+
+    /// In the group.
+    fn places(&self) -> Range<usize> {
+        let from = self.from as usize;
+        from..from + self.len as usize
+    }
 }
 
 impl Party {
@@ -124,8 +144,8 @@ impl Party {
             self.total = 0;
             self.wanted.clear();
             for stretch in &self.stretches {
-                let asks = &self.crowd.groups[stretch.group].asks;
-                let len = stretch.len as u64;
+                let asks = stretch.asks(&self.crowd);
+                let len = u64::from(stretch.len);
                 let most = if course.steady {
                     asks.base
                 } else {
@@ -141,12 +161,12 @@ impl Party {
     /// All work as a count begins.
     fn start(&mut self, course: &Course) {
         self.stretches.clear();
-        let groups = self.crowd.groups.iter().enumerate();
+        let groups = (0..).zip(&self.crowd.groups);
         let groups = groups.filter(|(_, group)| !group.turns.is_empty());
         self.stretches.extend(groups.map(|(at, group)| Stretch {
             group: at,
             from: 0,
-            len: group.turns.len(),
+            len: number(group.turns.len()),
             limit: group.asks.first_limit(course),
             counted: 0,
         }));
@@ -163,19 +183,21 @@ impl Party {
 
     fn add_limits(&self, want: &mut Amounts) {
         for stretch in &self.stretches {
-            let order = self.crowd.groups[stretch.group].asks.order;
-            let count = stretch.limit.saturating_mul(stretch.len as u64);
-            want.add(order, count);
+            let count = stretch.limit.saturating_mul(stretch.len.into());
+            want.add(stretch.asks(&self.crowd).order, count);
         }
     }
 
     pub fn wants(&self) -> &Amounts {
-        wants_after(&self.wanted, &self.past[..self.steps])
+        let mut past = self.past[..self.steps].iter().rev();
+        let moved = past.find_map(|step| step.wants.as_ref());
+        moved.unwrap_or(&self.wanted)
     }
 
-    /// Divides what is given among its work, and then holds work to its cap; true when it wants
-    /// something else from now on.
-    pub fn step(&mut self, course: &Course, given: Amounts) -> bool {
+    /// Divides what is given among its work, or all that it wants, and then holds work to its cap;
+    /// true when it wants something else from now on.
+    pub fn step(&mut self, course: &Course, given: Option<Amounts>) -> bool {
+        let given = given.filter(|given| given != self.wants());
         let at = self.steps;
         self.steps += 1;
         if !self.is_live {
@@ -185,7 +207,7 @@ impl Party {
             }
             self.go_back(course, at);
         }
-        let moved = self.advance(course, at, &given);
+        let moved = self.advance(course, at, given.as_ref());
         let wants = moved.then(|| {
             let mut wants = Amounts::with_room(self.wanted.orders());
             self.add_limits(&mut wants);
@@ -201,23 +223,24 @@ impl Party {
         self.is_live = true;
         self.start(course);
         for (at, step) in past.into_iter().take(steps).enumerate() {
-            self.advance(course, at, &step.given);
+            self.advance(course, at, step.given.as_ref());
             self.past.push(step);
         }
     }
 
-    fn advance(&mut self, course: &Course, at: usize, given: &Amounts) -> bool {
+    fn advance(&mut self, course: &Course, at: usize, given: Option<&Amounts>) -> bool {
         let before = at.checked_sub(1).map(|before| &self.past[before]);
         // The same limits and the same grant give the same counts.
-        let is_same = before.is_some_and(|step| step.wants.is_none() && step.given == *given);
-        let wants = wants_after(&self.wanted, &self.past[..at]);
-        if !is_same && wants == given {
+        let is_same =
+            before.is_some_and(|step| step.wants.is_none() && step.given.as_ref() == given);
+        match given {
+            _ if is_same => {}
+            Some(given) => self.divide(course, given),
             // There is a hole of its size for every process.
-            for stretch in &mut self.stretches {
-                stretch.counted = stretch.limit;
+            None => {
+                let stretches = self.stretches.iter_mut();
+                stretches.for_each(|stretch| stretch.counted = stretch.limit);
             }
-        } else if !is_same {
-            self.divide(course, given);
         }
         let all = Course::holds_all(at);
         course.steady && (all || !is_same) && self.hold_to_caps(all)
@@ -232,16 +255,15 @@ impl Party {
             self.join_neighbours(|_| 0);
             let crowd = &self.crowd;
             let bands = self.stretches.iter().map(|stretch| {
-                let group = &crowd.groups[stretch.group];
-                let turns = &group.turns[stretch.from..stretch.from + stretch.len];
-                let place = (stretch.from, turns);
+                let group = &crowd.groups[stretch.group as usize];
+                let place = (stretch.from, &group.turns[stretch.places()]);
                 Band::new(stretch.group, place, group.asks.order, stretch.limit)
             });
             let divided = apportion::divide(bands, given.as_holes(), course.manner.level);
             let stretches = divided.into_iter().map(|band| Stretch {
                 group: band.owner,
                 from: band.from,
-                len: band.turns.len(),
+                len: number(band.turns.len()),
                 limit: band.given + band.want,
                 counted: band.given,
             });
@@ -254,11 +276,10 @@ impl Party {
     fn divide_among_rivals(&mut self, course: &Course, given: &Amounts) {
         let groups = &self.crowd.groups;
         let each = self.stretches.iter().flat_map(|stretch| {
-            let group = &groups[stretch.group];
-            let places = stretch.from..stretch.from + stretch.len;
-            places.map(|from| {
+            let group = &groups[stretch.group as usize];
+            stretch.places().map(|from| {
                 let one = Stretch {
-                    from,
+                    from: number(from),
                     len: 1,
                     ..*stretch
                 };
@@ -277,8 +298,7 @@ impl Party {
         let counted = counted.map(|((.., row), counted)| Stretch { counted, ..row });
         self.stretches.clear();
         self.stretches.extend(counted);
-        let place = |stretch: &Stretch| (stretch.group, stretch.from);
-        self.stretches.sort_unstable_by_key(place);
+        self.stretches.sort_unstable_by_key(Stretch::place);
     }
 
     /// Those who have the same limit and of whom the same is said.
@@ -295,7 +315,7 @@ impl Party {
     fn hold_to_caps(&mut self, everybody: bool) -> bool {
         let mut exceeds = false;
         for stretch in &mut self.stretches {
-            let asks = &self.crowd.groups[stretch.group].asks;
+            let asks = stretch.asks(&self.crowd);
             let cap = asks.allowance(asks.now);
             if stretch.counted > cap || everybody && stretch.limit > cap {
                 stretch.limit = cap;
@@ -313,24 +333,14 @@ impl Party {
         if !self.is_live {
             return;
         }
-        for stretches in self
-            .stretches
-            .chunk_by(|one, other| one.group == other.group)
-        {
-            let group = &mut self.crowd.groups[stretches[0].group];
-            let outside = group.asks.resting.min(group.asks.now);
-            let runs = stretches.iter().map(|stretch| Run {
-                len: stretch.len,
-                counted: stretch.counted + outside,
-            });
-            group.say(runs, |at, counted| {
-                books.requests.settle(at).counted = counted;
-            });
-        }
+        self.stretches.sort_unstable_by_key(Stretch::place);
+        let runs = self.stretches.iter().map(|stretch| Run {
+            group: stretch.group,
+            len: stretch.len,
+            counted: stretch.counted,
+        });
+        self.crowd.say(runs, |at, counted| {
+            books.requests.settle(at).counted = counted;
+        });
     }
-}
-
-fn wants_after<'w>(wanted: &'w Amounts, past: &'w [Step]) -> &'w Amounts {
-    let moved = past.iter().rev().find_map(|step| step.wants.as_ref());
-    moved.unwrap_or(wanted)
 }

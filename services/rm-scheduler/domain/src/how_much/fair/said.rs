@@ -1,26 +1,30 @@
-//! What neighbours are counted for, as the books know it: one entry for all who are counted alike,
-//! so that whoever counts them anew looks at as many as differ, and not at each of them.
+//! What the work of a crowd is counted for, as the books know it: one entry for all neighbours in a
+//! group who are counted alike, so that whoever counts them anew looks at as many as differ, and not
+//! at each of them.
 
-/// In the order of those it is said of.
+/// By group, and in the order of those it is said of.
 #[derive(Default)]
 pub(super) struct Said {
     runs: Vec<Run>,
 }
 
-/// Neighbours of whom the same is said.
-#[derive(Clone, Copy, PartialEq, Eq)]
+/// Neighbours in a group of whom the same is said.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Run {
-    pub len: usize,
+    pub group: u32,
+    pub len: u32,
     /// Processes.
     pub counted: u64,
 }
 
 impl Said {
-    /// In which run this place is, and where in it.
-    fn find(&self, place: usize) -> (usize, usize) {
+    /// In which run this place of a group is, and where in it. After the last place of the group
+    /// that is where its next run would be.
+    fn find(&self, (group, place): (u32, u32)) -> (usize, u32) {
+        let first = self.runs.partition_point(|run| run.group < group);
         let mut within = place;
-        for (at, run) in self.runs.iter().enumerate() {
-            if within < run.len {
+        for (at, run) in self.runs.iter().enumerate().skip(first) {
+            if run.group != group || within < run.len {
                 return (at, within);
             }
             within -= run.len;
@@ -28,35 +32,38 @@ impl Said {
         (self.runs.len(), within)
     }
 
-    pub fn push(&mut self, counted: u64) {
-        match self.runs.last_mut().filter(|run| run.counted == counted) {
-            Some(run) => run.len += 1,
-            None => self.runs.push(Run { len: 1, counted }),
+    /// Somebody comes between the others of a group.
+    pub fn insert(&mut self, (group, place): (u32, u32), counted: u64) {
+        let (at, within) = self.find((group, place));
+        let says_so = |run: &Run| run.group == group && run.counted == counted;
+        // Between two runs he may belong to either.
+        let before = at.checked_sub(1).filter(|_| within == 0);
+        let mut his = [Some(at), before].into_iter().flatten();
+        if let Some(at) = his.find(|at| self.runs.get(*at).is_some_and(says_so)) {
+            self.runs[at].len += 1;
+            return;
         }
-    }
-
-    /// Somebody comes between the others.
-    pub fn insert(&mut self, place: usize, counted: u64) {
-        let (at, within) = self.find(place);
-        let one = Run { len: 1, counted };
-        match self.runs.get_mut(at) {
-            None => self.push(counted),
-            Some(run) if run.counted == counted => run.len += 1,
-            Some(_) if within == 0 => self.runs.insert(at, one),
-            Some(run) => {
-                let len = run.len - within;
-                let rest = Run { len, ..*run };
-                run.len = within;
-                self.runs.insert(at + 1, rest);
-                self.runs.insert(at + 1, one);
-            }
+        let one = Run {
+            group,
+            len: 1,
+            counted,
+        };
+        if within == 0 {
+            self.runs.insert(at, one);
+            return;
         }
+        let run = &mut self.runs[at];
+        let len = run.len - within;
+        let rest = Run { len, ..*run };
+        run.len = within;
+        let next = at + 1;
+        self.runs.splice(next..next, [one, rest]);
     }
 
     /// Somebody goes; returns what was said of him.
-    pub fn remove(&mut self, place: usize) -> Option<u64> {
-        let (at, _) = self.find(place);
-        let run = self.runs.get_mut(at)?;
+    pub fn remove(&mut self, group: u32, place: u32) -> Option<u64> {
+        let (at, _) = self.find((group, place));
+        let run = self.runs.get_mut(at).filter(|run| run.group == group)?;
         run.len -= 1;
         let counted = run.counted;
         if run.len == 0 {
@@ -65,20 +72,19 @@ impl Said {
         Some(counted)
     }
 
-    /// Says this of all, and tells of whom something else was said, by place.
-    pub fn renew(
-        &mut self,
-        runs: impl Iterator<Item = Run> + Clone,
-        mut tell: impl FnMut(usize, u64),
-    ) {
-        // Mostly all is as it was.
-        if self.runs.iter().copied().eq(runs.clone()) {
+    /// Says this of all, and tells of whom something else was said, by group and place.
+    pub fn renew(&mut self, runs: Vec<Run>, mut tell: impl FnMut((u32, u32), u64)) {
+        if self.runs == runs {
             return;
         }
-        let mut known = self.runs.iter().copied();
-        let mut before = Run { len: 0, counted: 0 };
-        let mut place = 0;
-        for mut run in runs.clone() {
+        let known = std::mem::replace(&mut self.runs, runs);
+        let mut known = known.into_iter();
+        let mut before = Run::default();
+        let (mut group, mut place) = (0, 0);
+        for mut run in self.runs.iter().copied() {
+            if run.group != group {
+                (group, place) = (run.group, 0);
+            }
             while run.len > 0 {
                 if before.len == 0 {
                     let Some(next) = known.next() else { break };
@@ -86,19 +92,18 @@ impl Said {
                 }
                 let both = run.len.min(before.len);
                 if run.counted != before.counted {
-                    (place..place + both).for_each(|place| tell(place, run.counted));
+                    (place..place + both).for_each(|place| tell((group, place), run.counted));
                 }
                 (run.len, before.len, place) = (run.len - both, before.len - both, place + both);
             }
         }
-        self.runs.clear();
-        self.runs.extend(runs);
     }
 
+    /// What is said of each of a group.
     #[cfg(test)]
-    pub fn each(&self) -> impl Iterator<Item = u64> {
-        let runs = self.runs.iter();
-        runs.flat_map(|run| std::iter::repeat_n(run.counted, run.len))
+    pub fn each(&self, group: u32) -> impl Iterator<Item = u64> {
+        let runs = self.runs.iter().filter(move |run| run.group == group);
+        runs.flat_map(|run| std::iter::repeat_n(run.counted, run.len as usize))
     }
 }
 
@@ -108,35 +113,47 @@ mod tests {
 
     use super::*;
 
+    const GROUPS: u32 = 3;
+
     proptest! {
         #[test]
         fn it_is_a_list_of_what_is_said_of_each(
-            first in prop::collection::vec(0..3_u64, 0..9),
-            moves in prop::collection::vec((any::<bool>(), 0..9_usize, 0..3_u64), 0..20),
-            last in prop::collection::vec(0..3_u64, 30),
+            moves in prop::collection::vec(
+                (0..4_u8, 0..GROUPS, 0..9_usize, 0..3_u64),
+                0..60,
+            ),
+            last in prop::collection::vec(0..3_u64, 60),
         ) {
-            let (mut said, mut list) = (Said::default(), first.clone());
-            for counted in first {
-                said.push(counted);
-            }
-            for (comes, place, counted) in moves {
-                if comes {
-                    let place = place.min(list.len());
-                    said.insert(place, counted);
+            let mut said = Said::default();
+            let mut lists = vec![Vec::new(); GROUPS as usize];
+            for (kind, group, place, counted) in moves {
+                let list = &mut lists[group as usize];
+                let place = place.min(list.len());
+                let at = u32::try_from(place).expect("a small number");
+                if kind > 0 {
+                    said.insert((group, at), counted);
                     list.insert(place, counted);
                 } else if place < list.len() {
-                    prop_assert_eq!(said.remove(place), Some(list.remove(place)));
+                    prop_assert_eq!(said.remove(group, at), Some(list.remove(place)));
                 }
-                prop_assert_eq!(said.each().collect::<Vec<u64>>(), list.clone());
+                for (group, list) in (0..).zip(&lists) {
+                    prop_assert_eq!(&said.each(group).collect::<Vec<u64>>(), list);
+                }
             }
-            let last = &last[..list.len()];
-            let runs = last.iter().map(|counted| Run { len: 1, counted: *counted });
-            said.renew(runs, |place, counted| {
-                assert_ne!(list[place], counted);
-                list[place] = counted;
+            let groups = (0..).zip(&lists);
+            let whose = groups.flat_map(|(group, list)| list.iter().map(move |_| group));
+            let runs = whose.zip(last).map(|(group, counted)| Run { group, len: 1, counted });
+            let runs: Vec<Run> = runs.collect();
+            said.renew(runs.clone(), |(group, place), counted| {
+                let known = &mut lists[group as usize][place as usize];
+                assert_ne!(*known, counted);
+                *known = counted;
             });
-            prop_assert_eq!(list, last.to_vec());
-            prop_assert_eq!(said.each().collect::<Vec<u64>>(), last.to_vec());
+            for (group, list) in (0..).zip(&lists) {
+                let own = runs.iter().filter(|run| run.group == group);
+                prop_assert_eq!(&own.map(|run| run.counted).collect::<Vec<u64>>(), list);
+                prop_assert_eq!(&said.each(group).collect::<Vec<u64>>(), list);
+            }
         }
     }
 }
