@@ -3,7 +3,7 @@
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, Holding, Laws, Register, Served, Users,
+    Asked, Holding, Laws, Numbers, Register, Served, Users,
     derive::set,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
@@ -137,7 +137,7 @@ impl Register {
                     let first = &self.requests[*first];
                     let user = (first.user.clone(), first.user_at);
                     group.sort_by_key(|at| self.requests[*at].submitted_at);
-                    served.users.insert(user, group);
+                    served.users.insert(user, group.into_iter().collect());
                 }
             }
         }
@@ -234,8 +234,8 @@ impl Register {
         let held = self.orphans.remove(work.0).unwrap_or_default();
         let mut asked = self.asked(snapshot, work, !held.is_empty());
         let at = self.vacant_requests.pop().unwrap_or(self.requests.len());
-        for share in &held {
-            self.shares[*share].request = Some(at);
+        for share in held.iter() {
+            self.shares[share].request = Some(at);
         }
         asked.held = held;
         if at == self.requests.len() {
@@ -261,7 +261,7 @@ impl Register {
         set(&mut self.avoiding, at, false);
         let asked = &mut self.requests[at];
         let held = if asked.held.is_empty() {
-            Vec::new()
+            Numbers::default()
         } else {
             std::mem::take(&mut asked.held)
         };
@@ -270,10 +270,10 @@ impl Register {
         self.withdrawn.push(asked.id.clone());
         self.vacated.push(at);
         self.vacant_requests.push(at);
-        for share in &held {
-            self.shares[*share].request = None;
-            stirred.shares.insert(*share);
-            stirred.machines.extend(self.shares[*share].machine);
+        for share in held.iter() {
+            self.shares[share].request = None;
+            stirred.shares.insert(share);
+            stirred.machines.extend(self.shares[share].machine);
         }
         if !held.is_empty() {
             self.orphans.insert(asked.id.clone(), held);

@@ -14,7 +14,7 @@ impl Register {
         let fellows = rows().filter_map(|asked| {
             let users = &self.classes[asked.class?].users;
             let work = users.get(asked.user_at)?;
-            Some((*work.first()?, *work.last()?))
+            Some((work.first()?, work.last()?))
         });
         fetch_rows(fellows.map(|(first, last)| {
             let whose = |at: usize| self.requests[at].user_at;

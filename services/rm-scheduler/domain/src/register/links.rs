@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
-    Load, Register, Shape, Share, Station, absorb::Stirred, derive::set, load::Taken,
+    Load, Numbers, Register, Shape, Share, Station, absorb::Stirred, derive::set, load::Taken,
     look_up::OfShare,
 };
 use crate::{beside::both, names::fetch_rows, snapshot::Allocation};
@@ -42,9 +42,9 @@ impl Register {
             self.leaving.insert(at);
         }
         let shares = &self.shares;
-        let link = |list: &mut Vec<usize>| {
+        let link = |list: &mut Numbers| {
             // News of allocations mostly is of the newest, so the search ends soon.
-            let after = list.iter().rposition(|other| shares[*other].id < *id);
+            let after = list.iter().rposition(|other| shares[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), at);
         };
         match request {
@@ -122,12 +122,12 @@ impl Register {
 
     fn take_off_work(&mut self, (at, request): (usize, Option<usize>), stirred: &mut Stirred) {
         if let Some(request) = request {
-            take_out(&mut self.requests[request].held, at);
+            self.requests[request].held.take_out(at);
             stirred.requests.insert(request);
         } else {
             let work = &self.shares[at].work;
             if let Some(held) = self.orphans.get_mut(work) {
-                take_out(held, at);
+                held.take_out(at);
                 if held.is_empty() {
                     self.orphans.remove(work);
                 }
@@ -183,7 +183,7 @@ impl Nodes {
     /// Takes a share off this node, which it may not weigh on yet, and off that it weighs on.
     fn take_off(&mut self, (at, machine): (usize, Option<usize>), shapes: &[Shape]) {
         if let Some(machine) = machine {
-            take_out(&mut self.machines[machine].held, at);
+            self.machines[machine].held.take_out(at);
         }
         if let Some(load) = self.loads.get_mut(at) {
             load.leave(&mut self.taken, shapes);
@@ -191,15 +191,8 @@ impl Nodes {
     }
 }
 
-fn fetch_first<'l>(lists: impl Iterator<Item = &'l Vec<usize>>) {
-    fetch_rows(lists.filter_map(|list| list.first().copied()));
-}
-
-/// Takes a number out of a list that has it once at most.
-fn take_out(list: &mut Vec<usize>, number: usize) {
-    if let Some(place) = list.iter().position(|other| *other == number) {
-        list.remove(place);
-    }
+fn fetch_first<'l>(lists: impl Iterator<Item = &'l Numbers>) {
+    fetch_rows(lists.filter_map(Numbers::first));
 }
 
 fn share(
