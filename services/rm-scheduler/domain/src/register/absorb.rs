@@ -231,7 +231,7 @@ impl Register {
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
-        let held = self.orphans.remove(work.0).unwrap_or_default();
+        let held = self.orphans_of(work.0);
         let mut asked = self.asked(snapshot, work, !held.is_empty());
         let at = self.vacant_requests.pop().unwrap_or(self.requests.len());
         for share in held.iter() {
@@ -253,6 +253,14 @@ impl Register {
         self.note_avoiding(at);
         self.join_class(at);
         at
+    }
+
+    /// Takes over what was held before its work came; mostly there is nothing of that kind.
+    fn orphans_of(&mut self, work: &WorkId) -> Numbers {
+        if self.orphans.is_empty() {
+            return Numbers::default();
+        }
+        self.orphans.remove(work).unwrap_or_default()
     }
 
     fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
