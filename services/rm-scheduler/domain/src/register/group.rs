@@ -108,7 +108,7 @@ mod tests {
         let times = [10, 20, 20, 40, 110];
         let guessed = |at| {
             guess(
-                &Numbers::from_iter(0..5),
+                &(0..5).collect(),
                 |of| Timestamp::from_unix_ms(times[of]),
                 at,
             )
