@@ -72,12 +72,12 @@ impl Register {
         gone.extend(said.filter_map(|it| self.gone(it)));
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         let off_work = || {
-            let work = || gone.iter().filter_map(|it| it.request);
+            let work = || gone.iter().filter_map(Gone::request);
             fetch_rows(work().map(|at| self.requests[at].held.len()));
             fetch_first(work().map(|at| &self.requests[at].held));
-            for Gone { at, request, .. } in &gone {
-                let (at, request) = (*at, *request);
-                self.take_off_work((at, request), stirred);
+            for it in &gone {
+                let at = it.at();
+                self.take_off_work((at, it.request()), stirred);
                 set(&mut self.faulty, at, false);
                 stirred.shares.remove(at);
                 self.vacant_shares.push(at);
@@ -87,12 +87,12 @@ impl Register {
         let off_nodes = || {
             nodes.fetch(&gone);
             for it in &gone {
-                nodes.take_off((it.at, it.machine), &shapes);
+                nodes.take_off((it.at(), it.machine()), &shapes);
             }
         };
         both(gone.len(), off_work, off_nodes);
         self.return_nodes(nodes);
-        let machines = gone.iter().filter_map(|it| it.machine);
+        let machines = gone.iter().filter_map(Gone::machine);
         stirred.machines.extend(machines);
     }
 
@@ -101,10 +101,11 @@ impl Register {
     fn gone(&self, share: &OfShare) -> Option<Gone> {
         let at = share.at?;
         let load = &self.loads[at];
+        let machine = load.machine().or_else(|| self.shares[at].machine);
         Some(Gone {
-            at,
-            request: load.request(),
-            machine: load.machine().or_else(|| self.shares[at].machine),
+            share: number(at)?,
+            request: load.request().and_then(number),
+            machine: machine.and_then(number),
         })
     }
 
@@ -159,9 +160,27 @@ impl Register {
 
 /// A share that goes, with the work and the node whose lists it is in.
 struct Gone {
-    at: usize,
-    request: Option<usize>,
-    machine: Option<usize>,
+    share: u32,
+    request: Option<u32>,
+    machine: Option<u32>,
+}
+
+fn number(at: usize) -> Option<u32> {
+    u32::try_from(at).ok()
+}
+
+impl Gone {
+    fn at(&self) -> usize {
+        self.share as usize
+    }
+
+    fn request(&self) -> Option<usize> {
+        self.request.map(|at| at as usize)
+    }
+
+    fn machine(&self) -> Option<usize> {
+        self.machine.map(|at| at as usize)
+    }
 }
 
 /// What nodes hold, while it is brought up to date beside everything else.
@@ -174,7 +193,7 @@ struct Nodes {
 impl Nodes {
     /// Has the memory come of what these are taken out of.
     fn fetch(&self, gone: &[Gone]) {
-        let machines = || gone.iter().filter_map(|it| it.machine);
+        let machines = || gone.iter().filter_map(Gone::machine);
         fetch_rows(machines().map(|at| self.machines[at].held.len()));
         fetch_rows(machines().map(|at| self.taken[at].others));
         fetch_first(machines().map(|at| &self.machines[at].held));
