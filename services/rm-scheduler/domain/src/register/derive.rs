@@ -160,7 +160,7 @@ impl Register {
             set(&mut self.unclassed, at, class.is_none());
         }
         let requests: Vec<usize> = stirred.requests.listed().collect();
-        let holdings: Vec<Holding> = each((&requests, 1), |at| self.holding(at)).collect();
+        let holdings = each((&requests, 1), |at| self.holding(at));
         for (at, holding) in requests.iter().copied().zip(holdings) {
             self.requests[at].holding = holding;
         }
