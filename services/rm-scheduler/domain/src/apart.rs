@@ -30,7 +30,7 @@ impl Books<'_> {
             }
         };
         let held = self.demand(other).held.iter();
-        let mut held = held.filter_map(|share| self.held[*share].machine);
+        let mut held = held.filter_map(|share| self.held[share].machine);
         let granted = || {
             let placed = self.requests[other].placed > 0;
             let mut its = self

@@ -1,5 +1,7 @@
 //! A second thread where there is so much to do that it pays.
 
+use std::{iter::Chain, vec::IntoIter};
+
 /// Below so many small things to do a second thread saves nothing: waking one up takes as long as
 /// some hundreds of them, and what one has at hand in its memory the other has to wait for.
 const WORTH_A_THREAD: usize = 8_000;
@@ -28,7 +30,7 @@ pub(crate) fn both<A, B: Send>(
 pub(crate) fn each<T: Copy + Sync, R: Send>(
     (items, weight): (&[T], usize),
     find: impl Fn(T) -> R + Sync,
-) -> impl Iterator<Item = R> {
+) -> Chain<IntoIter<R>, IntoIter<R>> {
     let find_all = |items: &[T]| items.iter().map(|item| find(*item)).collect::<Vec<R>>();
     let (here, beside) = items.split_at(items.len() / 2);
     let (here, beside) = both(items.len() * weight, || find_all(here), || find_all(beside));

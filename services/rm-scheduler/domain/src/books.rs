@@ -29,7 +29,7 @@ use crate::{
     kept::Kept,
     marks::Marks,
     plan::{CapParts, Reason, Receipt, Vacate, VacateReason},
-    register::{Asked, Register, Share, Station, Users},
+    register::{Asked, Numbers, Register, Share, Station, Users},
     rest::Outcome,
     room::Room,
     settings::Settings,
@@ -121,7 +121,7 @@ pub(crate) struct ClassBook<'a> {
 
 impl<'a> ClassBook<'a> {
     pub fn requests(&self) -> impl Iterator<Item = usize> + use<'a> {
-        self.users.values().flatten().copied()
+        self.users.values().flat_map(Numbers::iter)
     }
 }
 

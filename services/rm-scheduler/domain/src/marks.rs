@@ -51,6 +51,10 @@ impl Marks {
     }
 
     pub fn remove(&mut self, at: usize) {
+        // Where nothing is marked, nobody has to wait for the word.
+        if self.listed.is_empty() {
+            return;
+        }
         let (word, bit) = split(at);
         if let Some(word) = self.words.get_mut(word) {
             word.marked &= !bit;

@@ -75,8 +75,8 @@ fn shrink_to_count(books: &mut Books, at: usize) -> Option<Brake> {
 
 /// As many as that of what it has, the cheapest to lose first.
 fn cheapest_of(books: &Books, at: usize, count: u64) -> Vec<usize> {
-    let mut shares = books.demand(at).held.clone();
-    shares.retain(|held| !books.leaving[*held]);
+    let shares = books.demand(at).held.iter();
+    let mut shares: Vec<usize> = shares.filter(|held| !books.leaving[*held]).collect();
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     shares.truncate(usize::try_from(count).unwrap_or(usize::MAX));
     shares
@@ -142,9 +142,8 @@ pub(crate) fn cheapest<'b>(books: &'b Books, held: usize) -> impl Ord + use<'b> 
 }
 
 /// Of these shares, what their owners hold beyond their counts, cheapest first.
-fn takeable<'h>(books: &Books, shares: impl Iterator<Item = &'h usize>) -> Vec<usize> {
+fn takeable(books: &Books, shares: impl Iterator<Item = usize>) -> Vec<usize> {
     let mut shares: Vec<usize> = shares
-        .copied()
         .filter(|held| {
             let share = &books.held[*held];
             let exceeds = |request: usize| books.requests[request].excess() > 0;
@@ -184,8 +183,8 @@ fn is_over(books: &Books, machine: usize) -> bool {
     for share in station
         .held
         .iter()
-        .filter(|held| !books.leaving[**held])
-        .map(|held| &books.held[*held])
+        .filter(|held| !books.leaving[*held])
+        .map(|held| &books.held[held])
     {
         order = order.saturating_add(share.order);
         size.add(&share.size);

@@ -14,6 +14,7 @@ mod links;
 mod load;
 mod look_up;
 mod nodes;
+mod numbers;
 mod stand;
 mod users;
 
@@ -28,6 +29,7 @@ use hayward_vocabulary::{
 use rustc_hash::FxHashMap;
 
 pub(crate) use load::Load;
+pub(crate) use numbers::Numbers;
 use stand::Counted;
 pub(crate) use users::Users;
 
@@ -90,7 +92,7 @@ pub(crate) struct Register {
     /// By class and kind of work: sizes that were asked for, with their quanta and shape.
     measured: Vec<Vec<(Size, u64, usize)>>,
     /// Shares of work that asks for nothing.
-    orphans: FxHashMap<WorkId, Vec<usize>>,
+    orphans: FxHashMap<WorkId, Numbers>,
     /// Work that is kept apart, by group.
     pub groups: FxHashMap<WorkId, Vec<usize>>,
     /// Work that may go to all nodes but some, so that it matters to it which there are.
@@ -174,7 +176,7 @@ pub(crate) struct Served {
 /// lines of memory are read.
 #[repr(C, align(64))]
 pub(crate) struct Station {
-    pub held: Vec<usize>,
+    pub held: Numbers,
     /// Quanta of all that is held.
     pub held_quanta: u64,
     pub order: u64,
@@ -244,7 +246,7 @@ pub(crate) struct Asked {
     pub completing: bool,
     pub keeps_what_it_holds: bool,
     pub holding: Holding,
-    pub held: Vec<usize>,
+    pub held: Numbers,
     pub user: UserName,
 }
 

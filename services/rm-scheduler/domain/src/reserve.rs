@@ -39,7 +39,7 @@ fn clearable(books: &Books, home: usize) -> Vec<usize> {
                 && machine.is_schedulable()
                 && machine.promised_to.is_none()
                 && machine.order > 0
-                && held.iter().all(|held| is_clearable(books, *held))
+                && held.iter().all(|held| is_clearable(books, held))
         })
         .map(|at| (rank(books, at), at))
         .collect();
@@ -57,12 +57,12 @@ fn is_clearable(books: &Books, held: usize) -> bool {
 fn rank(books: &Books, at: usize) -> (u8, u64, u64) {
     let machine = &books.machines[at];
     let clears = books.settings.clear_promised;
-    let counts = |held: &&usize| !clears || !books.leaving[**held];
+    let counts = |held: &usize| !clears || !books.leaving[*held];
     let held = &books.station(at).held;
     let staying = held.iter().filter(counts);
     let invested = staying
         .clone()
-        .map(|held| investment_ms(books, *held))
+        .map(|held| investment_ms(books, held))
         .fold(0, u64::saturating_add);
     let stage = match (held.is_empty(), staying.count()) {
         (true, _) => 0,
@@ -268,8 +268,9 @@ fn take(books: &mut Books, at: usize, machine: usize) {
 
 /// Shares there leave as far as their owners have more than their counts.
 fn shed_overage(books: &mut Books, at: usize, machine: usize) {
-    let mut shares = books.station(machine).held.clone();
-    shares.retain(|held| !books.leaving[*held] && !books.held[*held].fixed);
+    let may_go = |held: &usize| !books.leaving[*held] && !books.held[*held].fixed;
+    let shares = books.station(machine).held.iter();
+    let mut shares: Vec<usize> = shares.filter(may_go).collect();
     shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
     for held in shares {
         let owner = books.held[held].request;
@@ -305,8 +306,8 @@ fn take_or_clear(books: &mut Books, at: usize) {
             continue;
         }
         let detail = clearing(books, at, machine);
-        let mut staying = books.station(machine).held.clone();
-        staying.retain(|held| !books.leaving[*held]);
+        let staying = books.station(machine).held.iter();
+        let staying: Vec<usize> = staying.filter(|held| !books.leaving[*held]).collect();
         if let Some(brake) = books.brake(machine, &staying) {
             // B5: the node stays promised, and empties as those on it end.
             books.hold_back(at, Some(brake));

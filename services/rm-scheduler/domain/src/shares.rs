@@ -76,7 +76,7 @@ fn renew_sums(
         let Some(class) = sums.classes.get_mut(book.name) else {
             continue;
         };
-        let users = renew_users(books, book, told.class(at), class);
+        let users = renew_users(book, told.class(at), class);
         anew.insert(book.name.to_owned(), class.with(users));
     }
     sums.unclassed = unclassed(books);
@@ -102,17 +102,12 @@ fn class_of(books: &Books, book: &ClassBook) -> ClassShare {
 
 /// The users that are not as they were, or of whose work something is said.
 fn renew_users(
-    books: &Books,
     book: &ClassBook,
     told: &mut OfClass,
     class: &mut ClassShare,
 ) -> BTreeMap<UserName, UserShare> {
     if std::mem::take(&mut told.is_other) {
-        let numbers = book
-            .users
-            .values()
-            .map(|work| books.demand(work[0]).user_at);
-        told.places = numbers.collect();
+        told.places = book.users.numbers().collect();
         class.users.retain(|name, _| book.users.contains_key(name));
         for name in book.users.keys() {
             class.users.entry(name.clone()).or_default();
@@ -152,7 +147,7 @@ pub(crate) fn of_work(books: &Books, at: usize) -> WorkShare {
     let of_node = || {
         let promised = books.promised_to(at).first();
         let promised = promised.map(|machine| books.machines[*machine].order);
-        promised.or_else(|| Some(books.held[*books.demand(at).held.first()?].order))
+        promised.or_else(|| Some(books.held[books.demand(at).held.first()?].order))
     };
     let whole = policy == Some(Policy::Reserve);
     let order = whole.then(of_node).flatten().unwrap_or(request.order);
@@ -184,7 +179,7 @@ fn held_by(books: &Books, request: usize) -> Tally {
     let (request, asked) = (&books.requests[request], books.demand(request));
     if request.leaving != asked.holding.leaving {
         // Something was told to leave in this round.
-        return held(books, asked.held.iter().copied());
+        return held(books, asked.held.iter());
     }
     Tally {
         held: asked.holding.quanta,

@@ -172,8 +172,8 @@ impl Known {
             };
             for (name, work) in served.users.iter() {
                 let shares = work.iter().filter_map(|at| {
-                    let share = self.rows.get(*at)?.share()?;
-                    Some((register.requests[*at].id.clone(), share))
+                    let share = self.rows.get(at)?.share()?;
+                    Some((register.requests[at].id.clone(), share))
                 });
                 // Built at once, a map takes half the room of one that grew.
                 let shares: BTreeMap<_, _> = shares.collect();

@@ -39,8 +39,8 @@ impl Books<'_> {
         }
         let station = self.station(at);
         let mut room = Room::new(station.order, &station.node.capacity);
-        for held in station.held.iter().filter(|held| !self.leaving[**held]) {
-            self.register.take_from(&mut room, *held);
+        for held in station.held.iter().filter(|held| !self.leaving[*held]) {
+            self.register.take_from(&mut room, held);
         }
         room
     }
@@ -72,12 +72,12 @@ impl Books<'_> {
         if !self.machines.is_written(at) {
             return machine.coming_order;
         }
-        let order = |held: &usize| self.register.loads[*held].order;
+        let order = |held: usize| self.register.loads[held].order;
         let before = if machine.told.is_empty() || self.adds_up(at) {
-            machine.coming_order + machine.told.iter().map(order).sum::<u64>()
+            machine.coming_order + machine.told.iter().copied().map(order).sum::<u64>()
         } else {
             let held = self.station(at).held.iter();
-            let stays = held.filter(|held| !self.leaving[**held]);
+            let stays = held.filter(|held| !self.leaving[*held]);
             stays.map(order).fold(machine.order, u64::saturating_sub)
         };
         let granted = machine.pending.iter().map(|at| self.pending[*at].order);

@@ -148,7 +148,7 @@ impl<'a> Books<'a> {
             }
             for at in self.classes[class].requests() {
                 if let Some(last) = register.requests[at].held.last() {
-                    self.upgrade(at, self.held[*last].order);
+                    self.upgrade(at, self.held[last].order);
                 }
             }
         }
@@ -194,9 +194,9 @@ impl<'a> Books<'a> {
         let early = self.settings.count_what_fits;
         let station = self.station(machine);
         let mut room = Room::new(station.order, &station.node.capacity);
-        for held in &station.held {
-            let share = &self.held[*held];
-            if share.fixed && !(self.leaving[*held] && early) {
+        for held in station.held.iter() {
+            let share = &self.held[held];
+            if share.fixed && !(self.leaving[held] && early) {
                 room.take(share.order, &share.size, &share.gpus);
             }
         }

@@ -9,7 +9,8 @@ use crate::{
 
 use super::Deferral;
 
-/// What is asked together lies together: what will be free, what the round adds, and what is free.
+/// What is asked together lies together: what the register says of a node first, in two lines of
+/// memory, then what the round adds, which is looked at only where it wrote something.
 #[repr(C, align(64))]
 pub(crate) struct Machine {
     pub pool: Option<usize>,
@@ -20,13 +21,13 @@ pub(crate) struct Machine {
     pub is_plain: bool,
     /// Quanta that will be free once everything has left that was told to before this round.
     pub coming_order: u64,
+    pub free: Room,
     /// Shares here that were told to leave in this round.
     pub told: Vec<usize>,
     /// Granted in this round.
     pub pending: Vec<usize>,
     /// Room that is leaving and meant for somebody: nothing else may slip into it.
     pub spoken: Vec<Spoken>,
-    pub free: Room,
     /// The request this whole node is kept for in this round.
     pub promised_to: Option<usize>,
 }

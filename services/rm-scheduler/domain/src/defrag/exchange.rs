@@ -99,7 +99,7 @@ struct Mover {
 impl Place {
     fn of(books: &Books, machine: usize) -> Self {
         let mut lots: BTreeMap<u64, Vec<Mover>> = BTreeMap::new();
-        for held in books.station(machine).held.iter().copied() {
+        for held in books.station(machine).held.iter() {
             let share = &books.held[held];
             let Some(owner) = share.request.filter(|it| may_move(books, held, *it)) else {
                 continue;

@@ -61,7 +61,7 @@ pub(super) fn from_donors(
 pub(super) fn is_rich(books: &Books, donor: usize) -> bool {
     let request = &books.requests[donor];
     let threshold = books.snapshot.tunables.fragmentation_threshold;
-    let runs = |held: &usize| books.held[*held].running;
+    let runs = |held: usize| books.held[held].running;
     // What was granted a moment ago costs nothing to give.
     let fresh = books.settings.spare_donors && request.placed > 0;
     request.has() > 0
@@ -150,8 +150,8 @@ fn eligible(books: &Books, spacious: &Spacious, at: usize, donors: &Donors) -> V
     let whole = books.policy(at) == Some(Policy::Reserve);
     let nobody_gives = donors.requests.is_empty();
     let loads = &books.register.loads;
-    let is_donors = |held: &usize| {
-        let owner = loads[*held].owner_at();
+    let is_donors = |held: usize| {
+        let owner = loads[held].owner_at();
         owner.is_some_and(|user| donors.wealth[user as usize].is_some())
     };
     let was_given = |pending: &usize| donors.requests.contains(&books.pending[*pending].request);
@@ -194,7 +194,7 @@ fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
         .station(machine)
         .held
         .iter()
-        .map(|held| books.held[*held].request);
+        .map(|held| books.held[held].request);
     let pending = place
         .pending
         .iter()
@@ -206,7 +206,7 @@ fn all_are_candidates(books: &Books, machine: usize, donors: &Donors) -> bool {
 /// The greatest wealth of any user with a share there.
 fn wealth_on(books: &Books, machine: usize, donors: &Donors) -> u64 {
     let held = books.station(machine).held.iter();
-    let held = held.map(|held| books.register.loads[*held].user_at as usize);
+    let held = held.map(|held| books.register.loads[held].user_at as usize);
     let pending = books.machines[machine].pending.iter().map(|at| {
         let owner = books.pending[*at].request;
         books.demand(owner).user_at
@@ -238,9 +238,9 @@ fn takeable(books: &Books, machine: usize, donors: &Donors) -> Vec<Share> {
         .station(machine)
         .held
         .iter()
-        .filter(|held| !books.leaving[**held] && !books.held[**held].fixed);
+        .filter(|held| !books.leaving[*held] && !books.held[*held].fixed);
     let mut shares: Vec<Share> = held
-        .map(|held| Share::Held(*held))
+        .map(Share::Held)
         .chain(place.pending.iter().map(|pending| Share::Pending(*pending)))
         .filter(|share| owner(books, *share).is_some_and(|owner| donors.requests.contains(&owner)))
         .collect();

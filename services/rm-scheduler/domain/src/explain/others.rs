@@ -135,6 +135,6 @@ fn is_whole(books: &Books, at: usize) -> bool {
 /// Quanta of a node that nobody is going to give back.
 fn for_good(books: &Books, machine: usize) -> u64 {
     let held = books.station(machine).held.iter();
-    let stays = held.filter(|held| books.held[**held].fixed && !books.leaving[**held]);
-    stays.map(|held| books.held[*held].order).sum()
+    let stays = held.filter(|held| books.held[*held].fixed && !books.leaving[*held]);
+    stays.map(|held| books.held[held].order).sum()
 }

@@ -135,13 +135,13 @@ impl Stirred {
         };
         let mut takeable: Vec<Lot> = Vec::new();
         for at in books.exceeding() {
-            for held in &books.demand(at).held {
-                let load = &loads[*held];
-                if load.fixed || books.leaving.contains(*held) {
+            for held in books.demand(at).held.iter() {
+                let load = &loads[held];
+                if load.fixed || books.leaving.contains(held) {
                     continue;
                 }
                 if let Some(machine) = load.machine().filter(is_open) {
-                    takeable.extend(Lot::of(machine, *held));
+                    takeable.extend(Lot::of(machine, held));
                 }
             }
         }
@@ -324,7 +324,7 @@ fn clear_of_squatters(books: &mut Books, at: usize, machine: usize) -> bool {
     let mut room = books.coming_room(machine);
     let mut purse = books.purse(machine);
     let mut moves: Vec<(usize, usize)> = Vec::new();
-    for held in books.station(machine).held.iter().copied() {
+    for held in books.station(machine).held.iter() {
         if room.fitting(order, size) > 0 {
             break;
         }

@@ -3,7 +3,7 @@
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, Holding, Laws, Register, Served, Users,
+    Asked, Holding, Laws, Numbers, Register, Served, Users,
     derive::set,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
@@ -137,7 +137,7 @@ impl Register {
                     let first = &self.requests[*first];
                     let user = (first.user.clone(), first.user_at);
                     group.sort_by_key(|at| self.requests[*at].submitted_at);
-                    served.users.insert(user, group);
+                    served.users.insert(user, group.into_iter().collect());
                 }
             }
         }
@@ -231,11 +231,11 @@ impl Register {
     }
 
     fn new_work(&mut self, snapshot: &Snapshot, work: (&WorkId, &Demand)) -> usize {
-        let held = self.orphans.remove(work.0).unwrap_or_default();
+        let held = self.orphans_of(work.0);
         let mut asked = self.asked(snapshot, work, !held.is_empty());
         let at = self.vacant_requests.pop().unwrap_or(self.requests.len());
-        for share in &held {
-            self.shares[*share].request = Some(at);
+        for share in held.iter() {
+            self.shares[share].request = Some(at);
         }
         asked.held = held;
         if at == self.requests.len() {
@@ -255,13 +255,21 @@ impl Register {
         at
     }
 
+    /// Takes over what was held before its work came; mostly there is nothing of that kind.
+    fn orphans_of(&mut self, work: &WorkId) -> Numbers {
+        if self.orphans.is_empty() {
+            return Numbers::default();
+        }
+        self.orphans.remove(work).unwrap_or_default()
+    }
+
     fn remove_work(&mut self, at: usize, stirred: &mut Stirred) {
         self.leave_class(at);
         self.leave_group(at);
         set(&mut self.avoiding, at, false);
         let asked = &mut self.requests[at];
         let held = if asked.held.is_empty() {
-            Vec::new()
+            Numbers::default()
         } else {
             std::mem::take(&mut asked.held)
         };
@@ -270,10 +278,10 @@ impl Register {
         self.withdrawn.push(asked.id.clone());
         self.vacated.push(at);
         self.vacant_requests.push(at);
-        for share in &held {
-            self.shares[*share].request = None;
-            stirred.shares.insert(*share);
-            stirred.machines.extend(self.shares[*share].machine);
+        for share in held.iter() {
+            self.shares[share].request = None;
+            stirred.shares.insert(share);
+            stirred.machines.extend(self.shares[share].machine);
         }
         if !held.is_empty() {
             self.orphans.insert(asked.id.clone(), held);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use hayward_vocabulary::{NodeName, WorkId, WorkKind};
 
-use super::{Asked, Holding, Register, Share, Wishes, absorb::Stirred};
+use super::{Asked, Holding, Numbers, Register, Share, Wishes, absorb::Stirred};
 use crate::{
     admit,
     beside::each,
@@ -52,7 +52,7 @@ impl Register {
             runnable: demand.runnable,
             completing: demand.completing,
             keeps_what_it_holds: demand.keeps_what_it_holds,
-            held: Vec::new(),
+            held: Numbers::default(),
             holding: Holding::default(),
         }
     }
@@ -127,15 +127,15 @@ impl Register {
     pub(super) fn derive(&mut self, snapshot: &Snapshot, stirred: &mut Stirred) {
         self.admit_anew(snapshot, stirred);
         for at in stirred.moved.listed() {
-            for share in &self.requests[at].held {
-                stirred.shares.insert(*share);
-                stirred.machines.extend(self.shares[*share].machine);
+            for share in self.requests[at].held.iter() {
+                stirred.shares.insert(share);
+                stirred.machines.extend(self.shares[share].machine);
             }
         }
         for at in stirred.nodes.listed() {
-            for share in &self.machines[at].held {
-                stirred.shares.insert(*share);
-                stirred.requests.extend(self.shares[*share].request);
+            for share in self.machines[at].held.iter() {
+                stirred.shares.insert(share);
+                stirred.requests.extend(self.shares[share].request);
             }
         }
         for at in stirred.shares.listed() {
@@ -146,7 +146,7 @@ impl Register {
         let machines: Vec<usize> = stirred.machines.listed().collect();
         for at in self.take_stands(&machines) {
             let owners = self.machines[at].held.iter();
-            let owners = owners.filter_map(|share| self.shares[*share].request);
+            let owners = owners.filter_map(|share| self.shares[share].request);
             stirred.requests.extend(owners);
         }
         for at in stirred.shares.listed() {
@@ -160,7 +160,7 @@ impl Register {
             set(&mut self.unclassed, at, class.is_none());
         }
         let requests: Vec<usize> = stirred.requests.listed().collect();
-        let holdings: Vec<Holding> = each((&requests, 1), |at| self.holding(at)).collect();
+        let holdings = each((&requests, 1), |at| self.holding(at));
         for (at, holding) in requests.iter().copied().zip(holdings) {
             self.requests[at].holding = holding;
         }
@@ -252,7 +252,7 @@ impl Register {
         let mut holding = Holding::default();
         let held = self.requests[at].held.iter();
         let (mut start_ms, mut started) = (0_u64, 0_u64);
-        for load in held.map(|held| &self.loads[*held]) {
+        for load in held.map(|held| &self.loads[held]) {
             holding.quanta += load.order;
             start_ms += load.start_ms;
             started += u64::from(load.start_ms > 0);

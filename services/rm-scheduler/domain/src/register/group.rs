@@ -2,7 +2,7 @@
 
 use hayward_vocabulary::Timestamp;
 
-use super::{Departed, Register, Splice};
+use super::{Departed, Numbers, Register, Splice};
 
 impl Register {
     pub(super) fn leave_class(&mut self, at: usize) {
@@ -44,15 +44,16 @@ impl Register {
         let place = if let Some(group) = users.get_mut(user_at) {
             let key = |at: usize| (self.requests[at].submitted_at, &self.requests[at].id);
             // What comes mostly is the youngest.
-            let place = if group.last().is_none_or(|last| key(*last) < key(at)) {
+            let place = if group.last().is_none_or(|last| key(last) < key(at)) {
                 group.len()
             } else {
-                group.partition_point(|other| key(*other) < key(at))
+                group.partition_point(|other| key(other) < key(at))
             };
             group.insert(place, at);
             place
         } else {
-            users.insert((asked.user.clone(), user_at), vec![at]);
+            let user = (asked.user.clone(), user_at);
+            users.insert(user, Numbers::from_iter([at]));
             0
         };
         self.splices.push(Splice {
@@ -67,19 +68,19 @@ impl Register {
 
 /// About where a piece of work stands among those of its user: most users send work evenly. To look
 /// for its time would be to wait for a row at each step, while numbers lie side by side.
-fn guess(group: &[usize], submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
+fn guess(group: &Numbers, submitted_at: impl Fn(usize) -> Timestamp, at: usize) -> usize {
     let (Some(first), Some(last)) = (group.first(), group.last()) else {
         return 0;
     };
-    let since_first = |of: usize| submitted_at(of).ms_since(submitted_at(*first));
+    let since_first = |of: usize| submitted_at(of).ms_since(submitted_at(first));
     let part = u128::from(since_first(at)) * (group.len() as u128 - 1);
-    let place = part / u128::from(since_first(*last).max(1));
+    let place = part / u128::from(since_first(last).max(1));
     usize::try_from(place).unwrap_or(0).min(group.len() - 1)
 }
 
 /// The place of a number that stands in no order, looked for from a guess on to both sides.
-fn place_of(group: &[usize], at: usize, guess: usize) -> Option<usize> {
-    let stands = |place: &usize| group.get(*place) == Some(&at);
+fn place_of(group: &Numbers, at: usize, guess: usize) -> Option<usize> {
+    let stands = |place: &usize| group.get(*place) == Some(at);
     let farther = |far: usize| {
         let before = guess.checked_sub(far).filter(stands);
         before.or_else(|| Some(guess + far).filter(stands))
@@ -93,10 +94,10 @@ mod tests {
 
     #[test]
     fn a_place_is_found_wherever_it_is_guessed() {
-        let group = [7, 3, 9, 4, 1];
+        let group = Numbers::from_iter([7, 3, 9, 4, 1]);
         for guess in 0..group.len() {
             for (place, at) in group.iter().enumerate() {
-                assert_eq!(place_of(&group, *at, guess), Some(place));
+                assert_eq!(place_of(&group, at, guess), Some(place));
             }
             assert_eq!(place_of(&group, 5, guess), None);
         }
@@ -107,12 +108,15 @@ mod tests {
         let times = [10, 20, 20, 40, 110];
         let guessed = |at| {
             guess(
-                &[0, 1, 2, 3, 4],
+                &(0..5).collect(),
                 |of| Timestamp::from_unix_ms(times[of]),
                 at,
             )
         };
         assert_eq!([0, 1, 3, 4].map(guessed), [0, 0, 1, 4]);
-        assert_eq!(guess(&[3], |_| Timestamp::from_unix_ms(5), 3), 0);
+        assert_eq!(
+            guess(&Numbers::from_iter([3]), |_| Timestamp::from_unix_ms(5), 3),
+            0
+        );
     }
 }

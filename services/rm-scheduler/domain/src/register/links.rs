@@ -5,7 +5,7 @@ use std::sync::Arc;
 use hayward_vocabulary::{AllocationId, UserName};
 
 use super::{
-    Load, Register, Shape, Share, Station, absorb::Stirred, derive::set, load::Taken,
+    Load, Numbers, Register, Shape, Share, Station, absorb::Stirred, derive::set, load::Taken,
     look_up::OfShare,
 };
 use crate::{beside::both, names::fetch_rows, snapshot::Allocation};
@@ -42,9 +42,9 @@ impl Register {
             self.leaving.insert(at);
         }
         let shares = &self.shares;
-        let link = |list: &mut Vec<usize>| {
+        let link = |list: &mut Numbers| {
             // News of allocations mostly is of the newest, so the search ends soon.
-            let after = list.iter().rposition(|other| shares[*other].id < *id);
+            let after = list.iter().rposition(|other| shares[other].id < *id);
             list.insert(after.map_or(0, |after| after + 1), at);
         };
         match request {
@@ -72,12 +72,12 @@ impl Register {
         gone.extend(said.filter_map(|it| self.gone(it)));
         let (mut nodes, shapes) = (self.lend_nodes(), Arc::clone(&self.shapes));
         let off_work = || {
-            let work = || gone.iter().filter_map(|it| it.request);
+            let work = || gone.iter().filter_map(Gone::request);
             fetch_rows(work().map(|at| self.requests[at].held.len()));
             fetch_first(work().map(|at| &self.requests[at].held));
-            for Gone { at, request, .. } in &gone {
-                let (at, request) = (*at, *request);
-                self.take_off_work((at, request), stirred);
+            for it in &gone {
+                let at = it.at();
+                self.take_off_work((at, it.request()), stirred);
                 set(&mut self.faulty, at, false);
                 stirred.shares.remove(at);
                 self.vacant_shares.push(at);
@@ -87,12 +87,12 @@ impl Register {
         let off_nodes = || {
             nodes.fetch(&gone);
             for it in &gone {
-                nodes.take_off((it.at, it.machine), &shapes);
+                nodes.take_off((it.at(), it.machine()), &shapes);
             }
         };
         both(gone.len(), off_work, off_nodes);
         self.return_nodes(nodes);
-        let machines = gone.iter().filter_map(|it| it.machine);
+        let machines = gone.iter().filter_map(Gone::machine);
         stirred.machines.extend(machines);
     }
 
@@ -101,10 +101,11 @@ impl Register {
     fn gone(&self, share: &OfShare) -> Option<Gone> {
         let at = share.at?;
         let load = &self.loads[at];
+        let machine = load.machine().or_else(|| self.shares[at].machine);
         Some(Gone {
-            at,
-            request: load.request(),
-            machine: load.machine().or_else(|| self.shares[at].machine),
+            share: number(at)?,
+            request: load.request().and_then(number),
+            machine: machine.and_then(number),
         })
     }
 
@@ -122,12 +123,12 @@ impl Register {
 
     fn take_off_work(&mut self, (at, request): (usize, Option<usize>), stirred: &mut Stirred) {
         if let Some(request) = request {
-            take_out(&mut self.requests[request].held, at);
+            self.requests[request].held.take_out(at);
             stirred.requests.insert(request);
         } else {
             let work = &self.shares[at].work;
             if let Some(held) = self.orphans.get_mut(work) {
-                take_out(held, at);
+                held.take_out(at);
                 if held.is_empty() {
                     self.orphans.remove(work);
                 }
@@ -159,9 +160,27 @@ impl Register {
 
 /// A share that goes, with the work and the node whose lists it is in.
 struct Gone {
-    at: usize,
-    request: Option<usize>,
-    machine: Option<usize>,
+    share: u32,
+    request: Option<u32>,
+    machine: Option<u32>,
+}
+
+fn number(at: usize) -> Option<u32> {
+    u32::try_from(at).ok()
+}
+
+impl Gone {
+    fn at(&self) -> usize {
+        self.share as usize
+    }
+
+    fn request(&self) -> Option<usize> {
+        self.request.map(|at| at as usize)
+    }
+
+    fn machine(&self) -> Option<usize> {
+        self.machine.map(|at| at as usize)
+    }
 }
 
 /// What nodes hold, while it is brought up to date beside everything else.
@@ -174,7 +193,7 @@ struct Nodes {
 impl Nodes {
     /// Has the memory come of what these are taken out of.
     fn fetch(&self, gone: &[Gone]) {
-        let machines = || gone.iter().filter_map(|it| it.machine);
+        let machines = || gone.iter().filter_map(Gone::machine);
         fetch_rows(machines().map(|at| self.machines[at].held.len()));
         fetch_rows(machines().map(|at| self.taken[at].others));
         fetch_first(machines().map(|at| &self.machines[at].held));
@@ -183,7 +202,7 @@ impl Nodes {
     /// Takes a share off this node, which it may not weigh on yet, and off that it weighs on.
     fn take_off(&mut self, (at, machine): (usize, Option<usize>), shapes: &[Shape]) {
         if let Some(machine) = machine {
-            take_out(&mut self.machines[machine].held, at);
+            self.machines[machine].held.take_out(at);
         }
         if let Some(load) = self.loads.get_mut(at) {
             load.leave(&mut self.taken, shapes);
@@ -191,15 +210,8 @@ impl Nodes {
     }
 }
 
-fn fetch_first<'l>(lists: impl Iterator<Item = &'l Vec<usize>>) {
-    fetch_rows(lists.filter_map(|list| list.first().copied()));
-}
-
-/// Takes a number out of a list that has it once at most.
-fn take_out(list: &mut Vec<usize>, number: usize) {
-    if let Some(place) = list.iter().position(|other| *other == number) {
-        list.remove(place);
-    }
+fn fetch_first<'l>(lists: impl Iterator<Item = &'l Numbers>) {
+    fetch_rows(lists.filter_map(Numbers::first));
 }
 
 fn share(

@@ -259,8 +259,8 @@ impl Register {
     pub(super) fn assert_taken(&self) {
         for (station, known) in self.machines.iter().zip(&self.taken) {
             let mut taken = Taken::default();
-            for held in &station.held {
-                taken.add(&mut self.loads[*held].clone(), &self.shapes);
+            for held in station.held.iter() {
+                taken.add(&mut self.loads[held].clone(), &self.shapes);
             }
             assert_eq!(taken, *known, "on {}", station.name);
         }

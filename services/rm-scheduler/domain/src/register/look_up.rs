@@ -36,11 +36,16 @@ fn entries<'s, K: Eq + Hash + AsRef<str>, V>(
     });
     let mut entries: Vec<_> = entries.collect();
     fetch(entries.iter().map(|it| it.name.as_ref()));
+    // Letting go of a name holds up all that is looked up after it, so that is done at the end.
+    let mut names = Vec::with_capacity(entries.len());
     for it in &mut entries {
         // What is gone has its number for the last time.
         it.at = match it.said {
             Some(_) => numbers.get(it.name).copied(),
-            None => numbers.remove(it.name),
+            None => numbers.remove_entry(it.name).map(|(name, at)| {
+                names.push(name);
+                at
+            }),
         };
     }
     entries

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hayward_vocabulary::{NodeName, Size, WorkId};
 
-use super::{Register, Station, absorb::Stirred, derive::set};
+use super::{Numbers, Register, Station, absorb::Stirred, derive::set};
 use crate::{
     news::News,
     room::Room,
@@ -84,15 +84,14 @@ impl Register {
         let mut station = self.station(name, node);
         // By id, as all lists of shares.
         let lost = self.unplaced.iter().copied();
-        station.held = lost
+        let mut held: Vec<usize> = lost
             .filter(|held| self.shares[*held].node == *name)
             .collect();
-        station
-            .held
-            .sort_by(|a, b| self.shares[*a].id.cmp(&self.shares[*b].id));
-        for held in &station.held {
-            self.shares[*held].machine = Some(at);
+        held.sort_by(|a, b| self.shares[*a].id.cmp(&self.shares[*b].id));
+        for held in held.iter().copied() {
+            self.shares[held].machine = Some(at);
         }
+        station.held = held.into_iter().collect();
         self.put_station(at, station, stirred);
         Some(())
     }
@@ -109,7 +108,7 @@ impl Register {
 
     fn remove_node(&mut self, at: usize, stirred: &mut Stirred) {
         let held = std::mem::take(&mut self.machines[at].held);
-        for held in held {
+        for held in held.iter() {
             let share = &mut self.shares[held];
             share.machine = None;
             stirred.requests.extend(share.request);
@@ -198,7 +197,7 @@ impl Station {
             schedulable: false,
             room: Room::default(),
             counted: None,
-            held: Vec::new(),
+            held: Numbers::default(),
             held_quanta: 0,
             over: false,
             services: BTreeSet::new(),

@@ -38,13 +38,10 @@ impl Stand {
         free.take(held_quanta, &all, &[]);
         let (mut order, mut size) = taken.staying().load();
         coming.take(order, &size, &[]);
-        let held = if taken.others > 0 {
-            station.held.as_slice()
-        } else {
-            &[]
-        };
+        let some = taken.others > 0;
+        let others = some.then(|| station.held.iter()).into_iter().flatten();
         let has_shape = |held: usize| register.loads[held].shape().is_some();
-        for held in held.iter().copied().filter(|held| !has_shape(*held)) {
+        for held in others.filter(|held| !has_shape(*held)) {
             let share = &register.shares[held];
             held_quanta = held_quanta.saturating_add(share.order);
             free.take(share.order, &share.size, &share.gpus);

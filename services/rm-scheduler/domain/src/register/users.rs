@@ -3,6 +3,8 @@
 
 use hayward_vocabulary::UserName;
 
+use super::Numbers;
+
 #[derive(Default)]
 pub(crate) struct Users {
     /// By name.
@@ -15,7 +17,7 @@ struct User {
     name: UserName,
     number: usize,
     /// By time and id; never empty.
-    work: Vec<usize>,
+    work: Numbers,
 }
 
 impl Users {
@@ -31,11 +33,16 @@ impl Users {
         self.rows.iter().map(|user| &user.name)
     }
 
-    pub fn values(&self) -> impl Iterator<Item = &Vec<usize>> {
+    /// Of the users, by their names.
+    pub fn numbers(&self) -> impl Iterator<Item = usize> {
+        self.rows.iter().map(|user| user.number)
+    }
+
+    pub fn values(&self) -> impl Iterator<Item = &Numbers> {
         self.rows.iter().map(|user| &user.work)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (&UserName, &Vec<usize>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (&UserName, &Numbers)> {
         self.rows.iter().map(|user| (&user.name, &user.work))
     }
 
@@ -48,18 +55,18 @@ impl Users {
         Some(&self.rows[place].name)
     }
 
-    pub fn get(&self, number: usize) -> Option<&Vec<usize>> {
+    pub fn get(&self, number: usize) -> Option<&Numbers> {
         let place = self.place(number)?;
         Some(&self.rows[place].work)
     }
 
-    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Vec<usize>> {
+    pub(super) fn get_mut(&mut self, number: usize) -> Option<&mut Numbers> {
         let place = self.place(number)?;
         Some(&mut self.rows[place].work)
     }
 
     /// The work of a user, who had none so far.
-    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: Vec<usize>) {
+    pub(super) fn insert(&mut self, (name, number): (UserName, usize), work: Numbers) {
         let place = self.place_by_name(&name).unwrap_or_else(|place| place);
         let user = User { name, number, work };
         self.rows.insert(place, user);
@@ -103,15 +110,15 @@ mod tests {
         let mut users = Users::default();
         let names = ["m", "z", "a", "q"].map(|name| name.parse::<UserName>().unwrap());
         for (number, name) in names.iter().enumerate() {
-            users.insert((name.clone(), number), vec![10 + number]);
+            users.insert((name.clone(), number), Numbers::from_iter([10 + number]));
         }
         users.remove(0);
         users.remove(7);
         assert!(users.keys().map(UserName::as_str).eq(["a", "q", "z"]));
-        let found = [0, 1, 2, 3, 9].map(|number| users.get(number).map(|work| work[0]));
+        let found = [0, 1, 2, 3, 9].map(|number| users.get(number).and_then(Numbers::first));
         assert_eq!(found, [None, Some(11), Some(12), Some(13), None]);
         assert!(users.contains_key(&names[1]) && !users.contains_key(&names[0]));
-        users.insert((names[0].clone(), 0), vec![5]);
-        assert!(users.values().flatten().copied().eq([12, 5, 13, 11]));
+        users.insert((names[0].clone(), 0), Numbers::from_iter([5]));
+        assert!(users.values().flat_map(Numbers::iter).eq([12, 5, 13, 11]));
     }
 }

@@ -24,11 +24,10 @@ pub(super) struct Users {
 
 impl Users {
     fn note(&mut self, books: &Books, class: usize) {
-        let by_name = books.classes[class].users.values();
-        let number = |work: &Vec<usize>| books.demand(work[0]).user_at;
+        let by_name = books.classes[class].users.numbers();
         if self.are_known {
             #[cfg(test)]
-            assert!(by_name.map(number).eq(self.by_name.iter().copied()));
+            assert!(by_name.eq(self.by_name.iter().copied()));
             return;
         }
         let users = books.register.users();
@@ -36,7 +35,7 @@ impl Users {
             self.parties.resize_with(users, Party::default);
         }
         self.by_name.clear();
-        self.by_name.extend(by_name.map(number));
+        self.by_name.extend(by_name);
         self.places.clear();
         self.places.resize(self.parties.len(), None);
         for (place, user) in self.by_name.iter().enumerate() {

@@ -13,7 +13,7 @@ use super::{
 use crate::{
     apportion::{self, Amounts, Band, Claims},
     books::Books,
-    register::Splice,
+    register::{Numbers, Splice},
     snapshot::Standing,
 };
 
@@ -100,12 +100,13 @@ impl Party {
     pub fn learn<'w>(
         &mut self,
         books: &Books,
-        work: impl FnOnce() -> &'w Vec<usize>,
+        work: impl FnOnce() -> &'w Numbers,
         seats: &mut Seats,
     ) {
         if !self.is_known {
             self.past.clear();
-            self.crowd = Crowd::of(books, work(), seats);
+            let work: Vec<usize> = work().iter().collect();
+            self.crowd = Crowd::of(books, &work, seats);
             self.is_known = true;
         }
     }
@@ -121,8 +122,9 @@ impl Party {
 
     /// What is kept is what reading all its work anew gives.
     #[cfg(test)]
-    pub fn assert_known(&self, books: &Books, work: &[usize], seats: &Seats) {
-        self.crowd.assert_is(books, work, seats);
+    pub fn assert_known(&self, books: &Books, work: &Numbers, seats: &Seats) {
+        let work: Vec<usize> = work.iter().collect();
+        self.crowd.assert_is(books, &work, seats);
     }
 
     /// How much there is to look at before it begins.

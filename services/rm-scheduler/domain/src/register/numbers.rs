@@ -1,0 +1,83 @@
+//! Lists of the numbers of work and shares. There is one for every node, every user and every piece
+//! of work, and who comes or goes moves what stands behind it: in half the room half as many lines
+//! of memory are waited for.
+
+/// Numbers in the order that whoever keeps them gives them.
+#[derive(Default, Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Numbers(Vec<u32>);
+
+impl Numbers {
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = usize> + ExactSizeIterator + Clone {
+        self.0.iter().map(|number| *number as usize)
+    }
+
+    pub fn get(&self, place: usize) -> Option<usize> {
+        self.0.get(place).map(|number| *number as usize)
+    }
+
+    pub fn first(&self) -> Option<usize> {
+        self.get(0)
+    }
+
+    pub fn last(&self) -> Option<usize> {
+        self.0.last().map(|number| *number as usize)
+    }
+
+    /// How many from the beginning on are so; no other is.
+    pub fn partition_point(&self, is_so: impl Fn(usize) -> bool) -> usize {
+        self.0.partition_point(|number| is_so(*number as usize))
+    }
+
+    pub fn insert(&mut self, place: usize, number: usize) {
+        self.0.insert(place, small(number));
+    }
+
+    pub fn remove(&mut self, place: usize) {
+        self.0.remove(place);
+    }
+
+    /// Takes out a number that is there once at most.
+    pub fn take_out(&mut self, number: usize) {
+        let number = small(number);
+        if let Some(place) = self.0.iter().position(|other| *other == number) {
+            self.0.remove(place);
+        }
+    }
+}
+
+/// There is no memory for as many rows as would not fit.
+fn small(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+impl FromIterator<usize> for Numbers {
+    fn from_iter<I: IntoIterator<Item = usize>>(numbers: I) -> Self {
+        Self(numbers.into_iter().map(small).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_that_is_not_there_is_not_taken_out() {
+        let mut numbers = Numbers::from_iter([7, 3, 9]);
+        numbers.insert(1, 5);
+        for number in [3, 8] {
+            numbers.take_out(number);
+        }
+        assert!(numbers.iter().eq([7, 5, 9]));
+        numbers.remove(0);
+        assert_eq!((numbers.first(), numbers.last()), (Some(5), Some(9)));
+        assert_eq!(numbers.partition_point(|number| number < 9), 1);
+    }
+}
