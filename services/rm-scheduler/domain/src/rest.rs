@@ -9,10 +9,9 @@
 use std::sync::atomic::Ordering::Relaxed;
 
 use crate::{
-    books::{Books, ClassBook},
+    books::Books,
     plan::Reason,
-    snapshot::Policy,
-    turns::lacking_in_turn,
+    turns::others_wait,
 };
 
 /// What the steps after counting found in one tree, beside rows.
@@ -106,14 +105,7 @@ impl Books<'_> {
 
     pub fn end_tree(&mut self, tree: usize) {
         let braked = || self.brakes.keys().any(|at| self.tree_of(*at) == Some(tree));
-        let waits = |(policy, at): &(Policy, usize)| {
-            let request = &self.requests[*at];
-            *policy != Policy::FairShare && (request.has() == 0 || request.missing() > 0)
-        };
-        let is_fair = |book: &ClassBook| book.class.policy == Policy::FairShare;
-        let others_wait =
-            || !self.classes.iter().all(is_fair) && lacking_in_turn(self, tree).iter().any(waits);
-        let lasts = !self.has_passed() && !braked() && !others_wait();
+        let lasts = !self.has_passed() && !braked() && !others_wait(self, tree);
         self.outcomes[tree].lasts = lasts;
     }
 

@@ -28,6 +28,10 @@ pub(crate) struct Queue {
     filed: Vec<Filed>,
     /// Work that has more than it is counted for.
     excess: Members,
+    /// Stirred work that is of no tree whose turns were renewed in this round.
+    others: Vec<usize>,
+    /// How many that are stirred were looked at in this round.
+    seen: usize,
 }
 
 #[derive(Default)]
@@ -126,7 +130,7 @@ impl Ranks {
 /// By numbers first: orders and ids lie far away, and hardly ever decide. Most of it comes in its
 /// order, or as some that are.
 fn sort(books: &Books, turns: &mut [Turn]) {
-    turns.sort_by_key(Turn::age);
+    turns.sort_unstable_by_key(Turn::age);
     for same in turns.chunk_by_mut(|one, other| one.age() == other.age()) {
         if same.len() > 1 {
             same.sort_unstable_by(|a, b| compare(books, a, b));
@@ -195,13 +199,10 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
         for at in &books.register.touched {
             queue.filed[*at].is_current = false;
         }
+        queue.others.clear();
+        queue.seen = 0;
     }
-    let mut file = |at: usize| queue.renew(books, at, (tree, &ranks));
-    if books.register.anew {
-        (0..books.requests.len()).for_each(&mut file);
-    } else {
-        books.requests.stirred().for_each(&mut file);
-    }
+    queue.take_up(books, (tree, &ranks));
     if let Some(line) = queue.by_tree.get_mut(&tree) {
         line.lacking.settle(books);
         line.borrowing.retain(|_, lane| {
@@ -268,6 +269,16 @@ impl Line {
 }
 
 impl Queue {
+    /// Files what is stirred, but for what is left to other trees: so most is looked at once.
+    fn take_up(&mut self, books: &Books, tree: (usize, &Ranks)) {
+        let others = std::mem::take(&mut self.others);
+        let stirred = books.requests.stirred().skip(self.seen);
+        for at in others.into_iter().chain(stirred) {
+            self.renew(books, at, tree);
+        }
+        self.seen = books.requests.stirred().count();
+    }
+
     fn renew(&mut self, books: &Books, at: usize, (tree, ranks): (usize, &Ranks)) {
         let before = &mut self.filed[at];
         let exceeds = books.requests[at].excess() > 0;
@@ -277,8 +288,11 @@ impl Queue {
         }
         let before = *before;
         let now = before.now(books, at, (tree, ranks));
-        if now.is_none() && before.tree != small(tree) {
-            return;
+        if now.is_none() {
+            self.others.push(at);
+            if before.tree != small(tree) {
+                return;
+            }
         }
         let none = Filed {
             exceeds,
@@ -349,6 +363,27 @@ pub(crate) fn lacking_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)
         all.push(ranks.named(turn));
     });
     all
+}
+
+/// Lacks any work of one tree something that is not of FAIR_SHARE classes?
+pub(crate) fn others_wait(books: &Books, tree: usize) -> bool {
+    let ranks = Ranks::of(books, tree);
+    let is_other = |rank: usize| ranks.keys[rank].1 != Policy::FairShare;
+    if !(0..ranks.keys.len()).any(is_other) {
+        return false;
+    }
+    let waits = |at: usize| {
+        let request = &books.requests[at];
+        request.has() == 0 || request.missing() > 0
+    };
+    let line = books.sets.queue.by_tree.get(&tree);
+    let mut known = line.into_iter().flat_map(|line| &line.lacking.turns);
+    known.any(|turn| is_other(turn.rank as usize) && waits(turn.at()))
+        || books
+            .requests
+            .written()
+            .chain(reserved(books))
+            .any(|at| ranks.rank(books, at).is_some_and(is_other) && waits(at))
 }
 
 /// All work of one tree.
