@@ -8,11 +8,7 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::{
-    books::Books,
-    plan::Reason,
-    turns::others_wait,
-};
+use crate::{books::Books, plan::Reason, turns::others_wait};
 
 /// What the steps after counting found in one tree, beside rows.
 #[derive(Default)]
