@@ -8,7 +8,11 @@ mod hope;
 
 use std::cmp::Reverse;
 
-use crate::{books::Books, snapshot::Policy, what_of::place_in_order};
+use crate::{
+    books::{Books, Request},
+    snapshot::Policy,
+    what_of::place_in_order,
+};
 use hope::Wants;
 
 /// What was placed `since` then; `in_turn` when that was in the order of `turns`.
@@ -38,7 +42,8 @@ pub(crate) fn improve(
     by_size.sort_by_key(|(_, at)| size(books, *at));
     let second = books.pending.len();
     place_in_order(books, &by_size);
-    let after = fair(turns).map(|at| waiting(books, at)).sum::<u64>();
+    let rows = fair(turns).map(|at| &books.requests[at]);
+    let after = rows.map(|it| waiting(it) * it.order).sum::<u64>();
     debug_assert!(!is_vain || after >= before, "there was hope");
     if after >= before {
         lift(books, second);
@@ -56,10 +61,9 @@ fn fair(turns: &[(Policy, usize)]) -> impl Iterator<Item = usize> {
     fair.map(|(_, at)| *at)
 }
 
-/// Quanta that were counted for it and have no place, of those that could have one at all.
-fn waiting(books: &Books, at: usize) -> u64 {
-    let request = &books.requests[at];
-    request.missing().min(request.reach) * request.order
+/// Processes that were counted for it and have no place, among those that could have one at all.
+fn waiting(request: &Request) -> u64 {
+    request.missing().min(request.reach)
 }
 
 /// The large ones of a priority go first.

@@ -30,6 +30,7 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
     books.follow_prospects();
     let squatted = squatted(books);
     let mut stirred = Stirred::of(books, tree);
+    // Nothing leaves and nothing could be taken.
     if stirred.nodes.is_empty() && squatted.is_empty() {
         return;
     }

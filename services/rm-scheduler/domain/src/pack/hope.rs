@@ -27,9 +27,9 @@ impl Wants {
         let mut wants = Self::default();
         for at in fair(turns) {
             let request = &books.requests[at];
-            let waiting = waiting(books, at);
+            let waiting = waiting(request);
             if waiting > 0 {
-                wants.waiting += waiting;
+                wants.waiting += waiting * request.order;
                 let least = wants.least.unwrap_or(u64::MAX);
                 wants.least = Some(least.min(request.order));
             }
@@ -78,9 +78,6 @@ fn has_room(books: &Books, (turns, wants): (&[(Policy, usize)], &Wants), since: 
     if wants.can_give_up {
         return true;
     }
-    let rows = fair(turns).map(|at| &books.requests[at]);
-    let asking = rows.filter(|it| it.order >= least && it.missing() + it.placed > 0);
-    let mut used = Used::by(asking.map(|it| it.order));
     let is_open = |pool: &usize| {
         let mut nodes = books.sets.rooms.free.with(*pool, least);
         nodes.any(|at| {
@@ -91,18 +88,23 @@ fn has_room(books: &Books, (turns, wants): (&[(Policy, usize)], &Wants), since: 
     };
     let tree = fair(turns).next().and_then(|at| books.tree_of(at));
     let mut pools = tree.into_iter().flat_map(|tree| books.forest.subtree(tree));
-    pools.any(is_open)
-        || (since..books.pending.len()).any(|at| {
-            let place = &books.machines[books.pending[at].machine];
-            let here = || place.pending.iter().filter(|other| **other >= since);
-            // Each node once.
-            if here().next() != Some(&at) {
-                return false;
-            }
-            let orders = || here().map(|at| books.pending[*at].order);
-            let large = orders().filter(|order| *order >= least).sum::<u64>();
-            used.at_most(place.free.order + orders().sum::<u64>()) > large
-        })
+    if pools.any(is_open) {
+        return true;
+    }
+    let rows = fair(turns).map(|at| &books.requests[at]);
+    let asking = rows.filter(|it| it.order >= least && it.missing() + it.placed > 0);
+    let mut used = Used::by(asking.map(|it| it.order));
+    (since..books.pending.len()).any(|at| {
+        let place = &books.machines[books.pending[at].machine];
+        let here = || place.pending.iter().filter(|other| **other >= since);
+        // Each node once.
+        if here().next() != Some(&at) {
+            return false;
+        }
+        let orders = || here().map(|at| books.pending[*at].order);
+        let large = orders().filter(|order| *order >= least).sum::<u64>();
+        used.at_most(place.free.order + orders().sum::<u64>()) > large
+    })
 }
 
 /// How many quanta of a hole processes of these orders can use.
