@@ -130,7 +130,7 @@ impl Ranks {
 /// By numbers first: orders and ids lie far away, and hardly ever decide. Most of it comes in its
 /// order, or as some that are.
 fn sort(books: &Books, turns: &mut [Turn]) {
-    turns.sort_unstable_by_key(Turn::age);
+    turns.sort_by_key(Turn::age);
     for same in turns.chunk_by_mut(|one, other| one.age() == other.age()) {
         if same.len() > 1 {
             same.sort_unstable_by(|a, b| compare(books, a, b));
