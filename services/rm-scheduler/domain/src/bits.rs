@@ -62,11 +62,6 @@ impl Bits {
         }
     }
 
-    pub fn contains(&self, at: usize) -> bool {
-        let (place, bit) = split(at);
-        self.words.get(place).is_some_and(|word| word & bit != 0)
-    }
-
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
@@ -133,7 +128,6 @@ mod tests {
             }
             for (at, _) in changes {
                 prop_assert_eq!(bits.at_least(at), set.range(at..).next().copied());
-                prop_assert_eq!(bits.contains(at), set.contains(&at));
             }
             prop_assert!(bits.iter().eq(set.iter().copied()));
             prop_assert_eq!(bits.first(), set.first().copied());

@@ -13,7 +13,7 @@ use std::{
 
 use hayward_vocabulary::Size;
 
-use crate::{bits::Bits, books::Books, room::Room, snapshot::GPU_MILLI, what_of::Rooms};
+use crate::{books::Books, room::Room, snapshot::GPU_MILLI};
 
 /// Percent of the demand that the sizes which count make up; the rest is too rare to wait for.
 const POPULAR: u64 = 95;
@@ -177,7 +177,7 @@ struct Ranking {
 pub(crate) struct Packing<'a> {
     mix: Mix,
     /// By pool: the nodes that may be used, where any of the pool has gpus.
-    pools: Vec<Bits>,
+    pools: Vec<Vec<usize>>,
     most: usize,
     rankings: BTreeMap<(usize, u64, &'a Size), Ranking>,
     /// Nodes whose room changed in this walk, in the order of the changes.
@@ -200,8 +200,7 @@ impl<'a> Packing<'a> {
         if !books.settings.pack_gpus || !sizes.any(|(size, _)| size.gpu_milli > 0) {
             return None;
         }
-        let mut pools: Vec<Bits> = Vec::new();
-        pools.resize_with(books.forest.len(), Bits::default);
+        let mut pools: Vec<Vec<usize>> = vec![Vec::new(); books.forest.len()];
         let mut most_of = vec![0; pools.len()];
         for at in books.register.packable.iter().copied() {
             let machine = &books.machines[at];
@@ -209,13 +208,13 @@ impl<'a> Packing<'a> {
                 .pool
                 .filter(|_| machine.is_schedulable() && usable(at))
             {
-                pools[pool].insert(at);
+                pools[pool].push(at);
                 most_of[pool] = most_of[pool].max(machine.free.gpus.len());
             }
         }
         for (pool, most) in pools.iter_mut().zip(&most_of) {
             if *most == 0 {
-                *pool = Bits::default();
+                pool.clear();
             }
         }
         let most = most_of.into_iter().max().unwrap_or(0);
@@ -245,10 +244,9 @@ impl<'a> Packing<'a> {
     }
 
     /// The best node of the pool for one process of the request, among those that `suits` admits.
-    /// The rooms are as the books are.
     pub fn best(
         &mut self,
-        (books, rooms): (&Books<'a>, &Rooms),
+        books: &Books<'a>,
         (at, pool): (usize, usize),
         suits: impl Fn(usize) -> bool,
     ) -> Option<usize> {
@@ -256,22 +254,19 @@ impl<'a> Packing<'a> {
         let key = (pool, order, size);
         let fresh = !self.rankings.contains_key(&key);
         let ranking = self.rankings.entry(key).or_default();
-        let (mix, most, seen) = (&self.mix, self.most, ranking.seen);
-        let renew = |machine: usize| {
-            let place = &books.machines[machine];
+        let news = if fresh {
+            &self.pools[pool]
+        } else {
+            &self.changed[ranking.seen..]
+        };
+        for machine in news {
+            let place = &books.machines[*machine];
             if place.pool == Some(pool) {
-                ranking.renew(machine, &place.free, (order, size), |room| {
+                let (mix, most) = (&self.mix, self.most);
+                ranking.renew(*machine, &place.free, (order, size), |room| {
                     mix.score(room, (order, size), most)
                 });
             }
-        };
-        if fresh {
-            // Most are full.
-            let roomy = rooms.free.with(pool, order);
-            let usable = &self.pools[pool];
-            roomy.filter(|at| usable.contains(*at)).for_each(renew);
-        } else {
-            self.changed[seen..].iter().copied().for_each(renew);
         }
         ranking.seen = self.changed.len();
         let places = ranking.places.iter().map(|(_, _, machine)| *machine);

@@ -8,7 +8,12 @@
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use crate::{books::Books, plan::Reason, turns::others_wait};
+use crate::{
+    books::{Books, ClassBook},
+    plan::Reason,
+    snapshot::Policy,
+    turns::lacking_in_turn,
+};
 
 /// What the steps after counting found in one tree, beside rows.
 #[derive(Default)]
@@ -101,7 +106,14 @@ impl Books<'_> {
 
     pub fn end_tree(&mut self, tree: usize) {
         let braked = || self.brakes.keys().any(|at| self.tree_of(*at) == Some(tree));
-        let lasts = !self.has_passed() && !braked() && !others_wait(self, tree);
+        let waits = |(policy, at): &(Policy, usize)| {
+            let request = &self.requests[*at];
+            *policy != Policy::FairShare && (request.has() == 0 || request.missing() > 0)
+        };
+        let is_fair = |book: &ClassBook| book.class.policy == Policy::FairShare;
+        let others_wait =
+            || !self.classes.iter().all(is_fair) && lacking_in_turn(self, tree).iter().any(waits);
+        let lasts = !self.has_passed() && !braked() && !others_wait();
         self.outcomes[tree].lasts = lasts;
     }
 

@@ -365,27 +365,6 @@ pub(crate) fn lacking_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)
     all
 }
 
-/// Lacks any work of one tree something that is not of FAIR_SHARE classes?
-pub(crate) fn others_wait(books: &Books, tree: usize) -> bool {
-    let ranks = Ranks::of(books, tree);
-    let is_other = |rank: usize| ranks.keys[rank].1 != Policy::FairShare;
-    if !(0..ranks.keys.len()).any(is_other) {
-        return false;
-    }
-    let waits = |at: usize| {
-        let request = &books.requests[at];
-        request.has() == 0 || request.missing() > 0
-    };
-    let line = books.sets.queue.by_tree.get(&tree);
-    let mut known = line.into_iter().flat_map(|line| &line.lacking.turns);
-    known.any(|turn| is_other(turn.rank as usize) && waits(turn.at()))
-        || books
-            .requests
-            .written()
-            .chain(reserved(books))
-            .any(|at| ranks.rank(books, at).is_some_and(is_other) && waits(at))
-}
-
 /// All work of one tree.
 pub(crate) fn all_in_turn(books: &Books, tree: usize) -> Vec<(Policy, usize)> {
     let ranks = Ranks::of(books, tree);

@@ -328,7 +328,7 @@ fn place_packed<'a>(
             let may = books.admits(at, machine) && !books.is_parted(at, machine);
             !shunned && may && !(meant && kept_for_others())
         };
-        let Some(machine) = packing.best((books, &walk.rooms), (at, pool), suits) else {
+        let Some(machine) = packing.best(books, (at, pool), suits) else {
             if packing.is_full(books, (at, pool)) {
                 walk.exhausted.insert((pool, books.requests[at].shape));
             }
