@@ -45,7 +45,7 @@ impl Books<'_> {
     /// There is room for it, and only where others of its group are.
     pub fn is_kept_from_room(&self, at: usize) -> bool {
         let (order, size) = (self.requests[at].order, self.size(at));
-        self.demand(at).wishes().apart.is_some()
+        self.requests[at].apart
             && (0..self.machines.len()).any(|machine| {
                 let place = &self.machines[machine];
                 place.is_schedulable()

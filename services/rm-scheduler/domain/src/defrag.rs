@@ -76,7 +76,7 @@ impl Books<'_> {
     /// Brings what will be free to what is decided so far.
     pub fn follow_prospects(&mut self) {
         let mut rooms = std::mem::take(&mut self.sets.rooms);
-        rooms.follow(self);
+        rooms.follow_prospects(self);
         #[cfg(test)]
         rooms.assert_recounted(self);
         self.sets.rooms = rooms;

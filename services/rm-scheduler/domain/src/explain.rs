@@ -165,7 +165,7 @@ impl Explainer {
 
     pub fn never(&mut self, books: &Books, at: usize) -> Option<Reason> {
         let reason = || never(books, at).map(|(reason, _)| reason);
-        if !books.demand(at).wishes().machines.is_empty() {
+        if books.requests[at].listed {
             return reason();
         }
         *self.never.entry(shape(books, at)).or_insert_with(reason)

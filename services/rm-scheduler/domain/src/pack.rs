@@ -8,48 +8,42 @@ mod hope;
 
 use std::cmp::Reverse;
 
-use crate::{books::Books, snapshot::Policy, what_of::place_in_order};
+use crate::{
+    books::{Books, Request},
+    snapshot::Policy,
+    what_of::place_in_order,
+};
 use hope::Wants;
 
 /// What was placed `since` then; `in_turn` when that was in the order of `turns`.
-pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize, in_turn: bool) {
-    let fair: Vec<usize> = turns
-        .iter()
-        .filter(|(policy, _)| *policy == Policy::FairShare)
-        .map(|(_, at)| *at)
-        .collect();
-    let wants = Wants::of(books, &fair);
-    let before = wants.waiting;
-    if before == 0 || books.pending.len() == since {
+pub(crate) fn improve(
+    books: &mut Books,
+    turns: &[(Policy, usize)],
+    since: usize,
+    in_turn: impl FnOnce() -> bool,
+) {
+    if books.pending.len() == since {
         return;
     }
-    let in_turn = in_turn && fair.len() == turns.len();
-    let is_vain = !hope::is_left(books, (&fair, &wants), since, in_turn);
+    let wants = Wants::of(books, turns);
+    let before = wants.waiting;
+    if before == 0 {
+        return;
+    }
+    let is_vain = !hope::is_left(books, (turns, &wants), since, in_turn);
     // Tests see in every other round that it is, and in the others that nobody misses it.
     let is_put_to_the_test = cfg!(test) && books.snapshot.round.is_multiple_of(2);
     if is_vain && !is_put_to_the_test {
         return;
     }
     let first = lift(books, since);
-    let mut by_size: Vec<(i64, Reverse<u64>, usize)> = fair
-        .iter()
-        .enumerate()
-        .map(|(turn, at)| {
-            (
-                priority(books, *at),
-                Reverse(books.requests[*at].order),
-                turn,
-            )
-        })
-        .collect();
-    by_size.sort_unstable();
-    let order: Vec<(Policy, usize)> = by_size
-        .into_iter()
-        .map(|(_, _, turn)| (Policy::FairShare, fair[turn]))
-        .collect();
+    let mut by_size: Vec<(Policy, usize)> = turns.to_vec();
+    by_size.retain(|(policy, _)| *policy == Policy::FairShare);
+    by_size.sort_by_key(|(_, at)| size(books, *at));
     let second = books.pending.len();
-    place_in_order(books, &order);
-    let after = Wants::of(books, &fair).waiting;
+    place_in_order(books, &by_size);
+    let rows = fair(turns).map(|at| &books.requests[at]);
+    let after = rows.map(|it| waiting(it) * it.order).sum::<u64>();
     debug_assert!(!is_vain || after >= before, "there was hope");
     if after >= before {
         lift(books, second);
@@ -60,9 +54,24 @@ pub(crate) fn improve(books: &mut Books, turns: &[(Policy, usize)], since: usize
     }
 }
 
-fn priority(books: &Books, at: usize) -> i64 {
-    let class = books.requests[at].class;
-    class.map_or(i64::MAX, |class| books.classes[class].class.priority)
+/// Those whose placements may be taken up again.
+fn fair(turns: &[(Policy, usize)]) -> impl Iterator<Item = usize> {
+    let fair = turns.iter();
+    let fair = fair.filter(|(policy, _)| *policy == Policy::FairShare);
+    fair.map(|(_, at)| *at)
+}
+
+/// Processes that were counted for it and have no place, among those that could have one at all.
+fn waiting(request: &Request) -> u64 {
+    request.missing().min(request.reach)
+}
+
+/// The large ones of a priority go first.
+fn size(books: &Books, at: usize) -> (i64, Reverse<u64>) {
+    let request = &books.requests[at];
+    let class = request.class.map(|class| books.classes[class].class);
+    let priority = class.map_or(i64::MAX, |class| class.priority);
+    (priority, Reverse(request.order))
 }
 
 /// Takes this round's fair-share placements up again; returns where they were, in their order. Room

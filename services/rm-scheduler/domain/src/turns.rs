@@ -28,6 +28,10 @@ pub(crate) struct Queue {
     filed: Vec<Filed>,
     /// Work that has more than it is counted for.
     excess: Members,
+    /// Stirred work that is of no tree whose turns were renewed in this round.
+    others: Vec<usize>,
+    /// How many that are stirred were looked at in this round.
+    seen: usize,
 }
 
 #[derive(Default)]
@@ -195,13 +199,10 @@ pub(crate) fn renew(books: &mut Books, tree: usize) {
         for at in &books.register.touched {
             queue.filed[*at].is_current = false;
         }
+        queue.others.clear();
+        queue.seen = 0;
     }
-    let mut file = |at: usize| queue.renew(books, at, (tree, &ranks));
-    if books.register.anew {
-        (0..books.requests.len()).for_each(&mut file);
-    } else {
-        books.requests.stirred().for_each(&mut file);
-    }
+    queue.take_up(books, (tree, &ranks));
     if let Some(line) = queue.by_tree.get_mut(&tree) {
         line.lacking.settle(books);
         line.borrowing.retain(|_, lane| {
@@ -268,6 +269,16 @@ impl Line {
 }
 
 impl Queue {
+    /// Files what is stirred, but for what is left to other trees: so most is looked at once.
+    fn take_up(&mut self, books: &Books, tree: (usize, &Ranks)) {
+        let others = std::mem::take(&mut self.others);
+        let stirred = books.requests.stirred().skip(self.seen);
+        for at in others.into_iter().chain(stirred) {
+            self.renew(books, at, tree);
+        }
+        self.seen = books.requests.stirred().count();
+    }
+
     fn renew(&mut self, books: &Books, at: usize, (tree, ranks): (usize, &Ranks)) {
         let before = &mut self.filed[at];
         let exceeds = books.requests[at].excess() > 0;
@@ -277,8 +288,11 @@ impl Queue {
         }
         let before = *before;
         let now = before.now(books, at, (tree, ranks));
-        if now.is_none() && before.tree != small(tree) {
-            return;
+        if now.is_none() {
+            self.others.push(at);
+            if before.tree != small(tree) {
+                return;
+            }
         }
         let none = Filed {
             exceeds,

@@ -8,6 +8,8 @@ mod rooms;
 mod shelf;
 mod walk;
 
+use std::borrow::Cow;
+
 use crate::{
     books::Books,
     explain::Explainer,
@@ -33,7 +35,7 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usiz
     let placed_before = books.pending.len();
     let told_before = books.vacates.len();
     let lacking = lacking_in_turn(books, tree);
-    let turns = &in_need(books, tree, &lacking);
+    let turns = &*in_need(books, tree, &lacking);
     let was_needy = books.was_needy.numbers.clone();
     let was_needy = |turn: &&(Policy, usize)| was_needy.contains(turn.1);
     reserve_memory(books, turns);
@@ -45,8 +47,13 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usiz
         walk.close(books);
     }
     if books.settings.pack {
-        let first = turns.iter().filter(was_needy).count();
-        let in_turn = turns.iter().take(first).all(|turn| was_needy(&turn));
+        // Who was needy was served first.
+        let in_turn = || {
+            !turns
+                .iter()
+                .skip_while(was_needy)
+                .any(|turn| was_needy(&turn))
+        };
         pack::improve(books, turns, placed_before, in_turn);
     }
     let mut explainer = Explainer::default();
@@ -66,19 +73,22 @@ pub(crate) fn place_counted(books: &mut Books, tree: usize) -> Vec<(Policy, usiz
 /// Those whose turns can change anything: they lack something, or have nothing and are told why. A
 /// reservation can take something from anybody, so where one is to be placed all may come to lack
 /// something.
-fn in_need(books: &Books, tree: usize, lacking: &[(Policy, usize)]) -> Vec<(Policy, usize)> {
-    let mut turns = Vec::with_capacity(lacking.len());
-    for (policy, at) in lacking {
-        let request = &books.requests[*at];
-        let is_missing = request.missing() > 0;
-        if is_missing && *policy == Policy::Reserve {
-            return all_in_turn(books, tree);
-        }
-        if is_missing || request.has() == 0 {
-            turns.push((*policy, *at));
-        }
+fn in_need<'l>(
+    books: &Books,
+    tree: usize,
+    lacking: &'l [(Policy, usize)],
+) -> Cow<'l, [(Policy, usize)]> {
+    let is_missing = |at: usize| books.requests[at].missing() > 0;
+    let is_whole = |(policy, at): &(Policy, usize)| *policy == Policy::Reserve && is_missing(*at);
+    if lacking.iter().any(is_whole) {
+        return Cow::Owned(all_in_turn(books, tree));
     }
-    turns
+    let needs = |(_, at): &(Policy, usize)| is_missing(*at) || books.requests[*at].has() == 0;
+    // Mostly all do.
+    if lacking.iter().all(needs) {
+        return Cow::Borrowed(lacking);
+    }
+    Cow::Owned(lacking.iter().copied().filter(needs).collect())
 }
 
 pub(crate) fn place_in_order(books: &mut Books, turns: &[(Policy, usize)]) {
@@ -105,11 +115,14 @@ fn serve<'a, 't>(
 ) {
     for (policy, at) in turns {
         let request = &books.requests[*at];
-        if request.missing() == 0 || request.is_out() {
+        if request.missing() == 0 {
             continue;
         }
         let fair = *policy == Policy::FairShare;
         if fair && walk.as_ref().is_some_and(|walk| walk.is_in_vain(request)) {
+            continue;
+        }
+        if request.is_out() {
             continue;
         }
         let walk = walk.get_or_insert_with(|| Walk::open(books, *at, false));
@@ -220,11 +233,7 @@ fn place_in<'a>(
 ) -> u64 {
     let request = &books.requests[at];
     let (order, size, shape) = (request.order, books.size(at), request.shape);
-    let demand = books.demand(at);
-    let (anywhere, is_apart) = (
-        beside && !demand.is_picky(),
-        demand.wishes().apart.is_some(),
-    );
+    let (anywhere, is_apart) = (beside && !request.is_picky(), request.apart);
     let is_meant = request.coming > 0;
     let in_vain = |walk: &Walk| {
         walk.exhausted.contains(&(pool, shape))

@@ -103,6 +103,8 @@ pub(crate) struct Request {
     pub coming: u64,
     /// It names machines.
     pub listed: bool,
+    /// It is kept apart from others of its group.
+    pub apart: bool,
     /// Its order is that of a node it was promised.
     pub upgraded: bool,
     /// Never gets anything again.
@@ -132,6 +134,7 @@ impl Request {
             order: asked.order,
             shape: asked.shape,
             listed: !asked.wishes().machines.is_empty(),
+            apart: asked.wishes().apart.is_some(),
             current: asked.holding.current,
             resting: if settings.rest_on_closed {
                 asked.holding.resting
@@ -165,6 +168,11 @@ impl Request {
 
     pub fn excess(&self) -> u64 {
         self.has().saturating_sub(self.counted)
+    }
+
+    /// Not every node of a pool is as good as any other for it.
+    pub fn is_picky(&self) -> bool {
+        self.listed || self.apart
     }
 
     /// Left out of placing: deferred, refused or over.

@@ -24,19 +24,16 @@ use place::{Lot, Place, Victims};
 const LOOKS: u64 = 400_000;
 
 pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
-    let mut waiting = Vec::with_capacity(turns.len());
-    for (policy, at) in turns {
-        let request = &books.requests[*at];
-        if *policy != Policy::Reserve && request.missing() > 0 && !request.is_out() {
-            waiting.push(*at);
-        }
-    }
-    if waiting.is_empty() {
+    if !turns.iter().any(|turn| waits(books, *turn)) {
         return;
     }
     books.follow_prospects();
     let squatted = squatted(books);
     let mut stirred = Stirred::of(books, tree);
+    // Nothing leaves and nothing could be taken.
+    if stirred.nodes.is_empty() && squatted.is_empty() {
+        return;
+    }
     if !squatted.is_empty() {
         // Nodes count as they were before anybody went home.
         stirred.look_at_all(books);
@@ -44,7 +41,12 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
     // What finds nothing, and of that what finds nothing for want of budget.
     let mut hopeless = Marks::default();
     let mut braked: FxHashMap<usize, Brake> = FxHashMap::default();
-    for at in waiting {
+    // Nobody comes to wait by what is done here.
+    for turn in turns {
+        if !waits(books, *turn) {
+            continue;
+        }
+        let at = turn.1;
         let request = &books.requests[at];
         let shape = request.shape;
         for _ in request.coming..request.missing() {
@@ -71,6 +73,11 @@ pub(super) fn for_waiting(books: &mut Books, tree: usize, turns: &[(Policy, usiz
     }
 }
 
+fn waits(books: &Books, (policy, at): (Policy, usize)) -> bool {
+    let request = &books.requests[at];
+    policy != Policy::Reserve && request.missing() > 0 && !request.is_out()
+}
+
 /// How many have to leave, the work that is lost with them, and the place of the node.
 type Offer = (usize, u64, usize);
 
@@ -88,9 +95,10 @@ struct Offers {
 }
 
 impl Offers {
-    fn new(nodes: &[Place], order: u64) -> Self {
-        let places = nodes.iter().enumerate();
-        let of: Vec<_> = places.map(|(at, it)| it.at_least(order, at)).collect();
+    fn new(books: &Books, stirred: &Stirred, order: u64) -> Self {
+        let places = stirred.nodes.iter().enumerate();
+        let offer = |(at, it): (usize, &Place)| it.at_least(books, &stirred.takeable, (order, at));
+        let of: Vec<_> = places.map(offer).collect();
         Self {
             order,
             cheapest: of.iter().flatten().copied().map(Reverse).collect(),
@@ -148,7 +156,8 @@ impl Stirred {
         takeable.sort_unstable_by_key(|lot| lot.key());
         let leaving = books.register.leaving.iter();
         let leaving = leaving.filter_map(|held| loads[*held].machine());
-        let told = books.machines.written();
+        let told = books.vacate_at.keys();
+        let told = told.filter_map(|held| loads[*held].machine());
         let told = told.filter(|at| !books.machines[*at].told.is_empty());
         let mut nodes: Vec<usize> = leaving.chain(told).filter(is_open).collect();
         let lots = || takeable.chunk_by(|one, other| one.machine() == other.machine());
@@ -228,7 +237,7 @@ impl Stirred {
             let shape = books.requests[at].shape;
             let known = self.offers.remove(&shape);
             let mut offers =
-                known.unwrap_or_else(|| Offers::new(&self.nodes, books.requests[at].order));
+                known.unwrap_or_else(|| Offers::new(books, self, books.requests[at].order));
             let mut best = None;
             while let Some(old) = offers.first() {
                 let now = self.offer(books, (at, old.2), &mut list, &mut offers.brake);
@@ -251,7 +260,8 @@ impl Stirred {
         let place = &mut self.nodes[position];
         place.renew(books, &self.takeable);
         for offers in self.offers.values_mut() {
-            offers.set(position, place.at_least(offers.order, position));
+            let offer = place.at_least(books, &self.takeable, (offers.order, position));
+            offers.set(position, offer);
         }
     }
 }
@@ -283,10 +293,9 @@ fn squatted(books: &Books) -> Vec<usize> {
 /// W-13 alone, for all work that waits.
 pub(super) fn send_all_home(books: &mut Books, turns: &[(Policy, usize)]) {
     let squatted = squatted(books);
-    for (policy, at) in turns {
-        let request = &books.requests[*at];
-        if *policy != Policy::Reserve && !request.is_out() && request.missing() > 0 {
-            send_squatters_home(books, *at, &squatted);
+    for turn in turns {
+        if waits(books, *turn) {
+            send_squatters_home(books, turn.1, &squatted);
         }
     }
 }

@@ -62,30 +62,41 @@ impl<'a> Borrowing<'a> {
         line.map_or(&NONE, |line| &line.borrowing)
     }
 
-    fn enter(&mut self, books: &Books<'a>, place: (Key, bool, usize)) {
+    fn head(&self, books: &Books<'a>, place: (Key, bool, usize)) -> Option<Head<'a>> {
         let (key, is_late, at) = place;
         let turns = if is_late {
             self.late.get(&key)
         } else {
             self.lanes().get(&key).map(|lane| &lane.turns)
         };
-        if let Some(turn) = turns.and_then(|turns| turns.get(at)).copied() {
-            let key = (turn.age(), order(books, turn.at()), books.id(turn.at()));
-            self.heads.push(Reverse((key, place, turn.at())));
-        }
+        let turn = *turns?.get(at)?;
+        let key = (turn.age(), order(books, turn.at()), books.id(turn.at()));
+        Some((key, place, turn.at()))
+    }
+
+    fn enter(&mut self, books: &Books<'a>, place: (Key, bool, usize)) {
+        let head = self.head(books, place);
+        self.heads.extend(head.map(Reverse));
     }
 
     /// The next in turn. Where `is_in_vain` says that one of its lane finds nothing, none of that
     /// lane comes any more.
     pub fn next(&mut self, books: &Books<'a>, is_in_vain: impl Fn(usize) -> bool) -> Option<usize> {
-        while let Some(Reverse((_, place, at))) = self.heads.pop() {
-            if place.0 != ALONE && is_in_vain(at) {
+        loop {
+            let Reverse((_, (key, is_late, place), at)) = *self.heads.peek()?;
+            if key != ALONE && is_in_vain(at) {
+                self.heads.pop();
                 continue;
             }
-            self.enter(books, (place.0, place.1, place.2 + 1));
+            // The next of a lane takes the place of the one before it.
+            match self.head(books, (key, is_late, place + 1)) {
+                Some(next) => *self.heads.peek_mut()? = Reverse(next),
+                None => {
+                    self.heads.pop();
+                }
+            }
             return Some(at);
         }
-        None
     }
 
     pub fn close(self, books: &mut Books<'a>) {

@@ -10,8 +10,8 @@ use crate::{books::Books, budget::Purse, overage::cheapest, room::Room};
 /// A share that could be taken, of a node.
 #[derive(Clone, Copy)]
 pub(super) struct Lot {
-    machine: u32,
     held: u32,
+    machine: u32,
 }
 
 impl Lot {
@@ -47,9 +47,10 @@ pub(super) struct Place {
     lots: std::ops::Range<usize>,
     /// Quanta of all of them.
     most: u64,
-    /// Quanta of the largest, and what is lost at least with any.
+    /// Quanta of the largest.
     largest: u64,
-    least_lost_ms: u64,
+    /// What is lost at least with any: most nodes are not worth looking at so many shares.
+    least_lost_ms: OnceCell<u64>,
     /// Most nodes are never looked at that closely.
     within: OnceCell<Box<Within>>,
 }
@@ -106,7 +107,6 @@ impl Place {
         let coming = books.sets.rooms.coming(machine);
         let held = || lots.iter().map(|lot| lot.held());
         let orders = || held().map(|held| books.register.loads[held].order);
-        let lost_ms = held().map(|held| lost_ms(books, held));
         Self {
             machine,
             order: books.machines[machine].order,
@@ -114,7 +114,7 @@ impl Place {
             lots: first..first + lots.len(),
             most: orders().sum(),
             largest: orders().max().unwrap_or(0),
-            least_lost_ms: lost_ms.min().unwrap_or(0),
+            least_lost_ms: OnceCell::new(),
             within: OnceCell::new(),
         }
     }
@@ -138,20 +138,36 @@ impl Place {
         self.most = orders.clone().sum();
         self.largest = orders.max().unwrap_or(0);
         let lost_ms = within.takeable.iter().map(|it| it.lost_ms);
-        self.least_lost_ms = lost_ms.min().unwrap_or(0);
+        self.least_lost_ms = OnceCell::from(lost_ms.min().unwrap_or(0));
     }
 
     /// How many would have to leave for one process of this order, and what would be lost with
     /// them, at least; none where it never fits. Quanta alone say it, so it costs next to nothing.
-    pub fn at_least(&self, order: u64, position: usize) -> Option<Offer> {
+    pub fn at_least(
+        &self,
+        books: &Books,
+        all: &[Lot],
+        (order, position): (u64, usize),
+    ) -> Option<Offer> {
         let lacking = order.saturating_sub(self.coming);
         if self.order < order || self.most < lacking {
             return None;
         }
         let count = lacking.div_ceil(self.largest.max(1));
-        let lost_ms = count.saturating_mul(self.least_lost_ms);
+        let lost_ms = match count {
+            0 => 0,
+            _ => count.saturating_mul(self.least_lost_ms(books, all)),
+        };
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         Some((count, lost_ms, position))
+    }
+
+    fn least_lost_ms(&self, books: &Books, all: &[Lot]) -> u64 {
+        let each = || {
+            let lots = all[self.lots.clone()].iter();
+            lots.map(|lot| lost_ms(books, lot.held()))
+        };
+        *self.least_lost_ms.get_or_init(|| each().min().unwrap_or(0))
     }
 
     /// Would one process fit if all left that could be taken, whatever their owners keep?
