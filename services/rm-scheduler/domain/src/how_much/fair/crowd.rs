@@ -100,12 +100,12 @@ pub(super) struct Crowd {
 
 impl Crowd {
     /// All work, by age.
-    pub fn of(books: &Books, work: &[usize], seats: &mut Seats) -> Self {
+    pub fn of(books: &Books, work: impl Iterator<Item = usize>, seats: &mut Seats) -> Self {
         let mut crowd = Self::default();
         if seats.len() < books.requests.len() {
             seats.resize(books.requests.len(), Seat::default());
         }
-        for (turn, at) in (0..).zip(work.iter().copied()) {
+        for (turn, at) in (0..).zip(work) {
             let (asks, current) = (Asks::of(books, at), books.requests[at].current);
             let group = crowd.group(asks);
             seats[at] = Seat {
@@ -113,10 +113,16 @@ impl Crowd {
                 turn,
                 current,
             };
-            crowd.enter(at, seats[at], books.requests[at].counted);
+            crowd.groups[group as usize].turns.push(turn);
+            crowd.members[group as usize].push(number(at));
             crowd.quanta.add(asks.quanta(current));
             (crowd.next, crowd.len) = (turn + 1, crowd.len + 1);
         }
+        let each = (0..).zip(&crowd.members).flat_map(|(group, members)| {
+            let counted = move |at: &u32| (group, books.requests[*at as usize].counted);
+            members.iter().map(counted)
+        });
+        crowd.said = Said::of(each);
         crowd
     }
 

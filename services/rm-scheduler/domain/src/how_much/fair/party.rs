@@ -105,8 +105,7 @@ impl Party {
     ) {
         if !self.is_known {
             self.past.clear();
-            let work: Vec<usize> = work().iter().collect();
-            self.crowd = Crowd::of(books, &work, seats);
+            self.crowd = Crowd::of(books, work().iter(), seats);
             self.is_known = true;
         }
     }

@@ -18,6 +18,22 @@ pub(super) struct Run {
 }
 
 impl Said {
+    /// What is said of each, by group and place.
+    pub fn of(each: impl Iterator<Item = (u32, u64)>) -> Self {
+        let mut runs: Vec<Run> = Vec::new();
+        for (group, counted) in each {
+            match runs.last_mut() {
+                Some(run) if (run.group, run.counted) == (group, counted) => run.len += 1,
+                _ => runs.push(Run {
+                    group,
+                    len: 1,
+                    counted,
+                }),
+            }
+        }
+        Self { runs }
+    }
+
     /// In which run this place of a group is, and where in it. After the last place of the group
     /// that is where its next run would be.
     fn find(&self, (group, place): (u32, u32)) -> (usize, u32) {
