@@ -20,9 +20,6 @@ use crate::{
 use row::Row;
 use unsettled::Unsettled;
 
-/// As many small things is it to tell of one piece of work.
-const TO_TELL: usize = 8;
-
 /// What was said last, by the number of the work. Names and sentences are made when it is read.
 #[derive(Default)]
 pub(crate) struct Known {
@@ -39,7 +36,7 @@ type Moved = (usize, Option<Reason>);
 
 impl Known {
     /// The verdicts that differ, and how shares do. Where nothing was known, all is new and nothing
-    /// differs. What else is read off the books is read by whoever has less to do meanwhile.
+    /// differs; then what else is read off the books is read beside it.
     pub fn tell<T: Send>(
         &mut self,
         books: &Books,
@@ -52,10 +49,8 @@ impl Known {
         self.forget(books);
         let mut finder = Finder::default();
         let moved = self.moved(books, &mut finder);
-        let small_things = moved.len() * TO_TELL;
-        let tell = || self.tell_moved(books, moved, finder);
-        let ((changed, news), read) = both(small_things, tell, else_read);
-        (changed, Some(news), read)
+        let (changed, news) = self.tell_moved(books, moved, finder);
+        (changed, Some(news), else_read())
     }
 
     /// Work that left its class is in no sum, and of work that went nothing is known.
