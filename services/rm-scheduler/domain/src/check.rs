@@ -9,6 +9,7 @@ pub(crate) mod load;
 mod openings;
 mod queues;
 pub(crate) mod tally;
+mod whole;
 
 use std::collections::BTreeSet;
 
@@ -384,6 +385,7 @@ fn check_size(
         demand.size.fits(&node.capacity)
             && grant.order == quantum.node_order(&node.capacity)
             && grant.size == node.capacity
+            && whole::suits(snapshot, grant, demand, quantum)
     } else {
         grant.order == quantum.work_order(&demand.size)
             && grant.size == quantum.granted(&demand.size)

@@ -4,12 +4,12 @@ use hayward_vocabulary::{Size, WorkKind};
 use proptest::prelude::*;
 
 use crate::{
-    FairShare, Part, Planner, Snapshot, check,
+    FairShare, Fault, Part, Planner, Snapshot, check,
     plan::{Grant, Plan, Vacate, VacateReason},
     prune,
     room::Room,
     snapshot::{BlockEffect, Policy, Pool},
-    world::{GIB, World},
+    world::{GIB, World, node_name},
 };
 
 #[derive(Debug, Clone)]
@@ -343,6 +343,30 @@ fn the_check_refuses_more_than_there_is_room_or_leave_for() {
                 .all(|v| matches!(v.part, Part::Grant(at) if at >= 4))
         );
     }
+}
+
+/// R-9.11: what the fleet allows beyond what a reservation asks for is a matter of the check too.
+#[test]
+fn the_check_refuses_nodes_too_large_for_a_reservation() {
+    let mut world = World::eager().nodes(&[4, 5]);
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    world.reservation("r", "a", 3);
+    let plan = world.plan();
+    assert_eq!(plan.grants[0].node.as_str(), "n00");
+    let mut large = plan.clone();
+    let grant = &mut large.grants[0];
+    (grant.node, grant.order) = (node_name("n01"), 5);
+    grant.size = world.node("n01").capacity.clone();
+    let violations = check(&world.snapshot, &large).unwrap_err();
+    assert!(matches!(
+        violations[0].fault,
+        Fault::WrongSize {
+            granted: 5,
+            needed: 3
+        }
+    ));
+    world.snapshot.tunables.reserve_overage_bytes = None;
+    assert!(check(&world.snapshot, &large).is_ok());
 }
 
 /// Room was made for `x00`, the second placement of the round gave it to whom it was taken from.

@@ -126,6 +126,20 @@ fn i21_room_that_is_promised_or_being_made_is_not_free() {
     assert_eq!(opening(&world), None);
 }
 
+#[test]
+fn i21_a_node_that_is_too_large_for_a_reservation_is_no_room_for_it() {
+    let mut world = World::eager().nodes(&[5]);
+    world.reservation("r", "ann", 3);
+    let opening = |world: &World| {
+        let holdings = crate::check::Holdings::of(&world.snapshot);
+        let mut openings = crate::check::Openings::of(&world.snapshot, &holdings, |_| true);
+        openings.find(&work_id("r"), "reserve")
+    };
+    assert_eq!(opening(&world), Some(node_name("n00")));
+    world.snapshot.tunables.reserve_overage_bytes = Some(GIB);
+    assert_eq!(opening(&world), None);
+}
+
 /// One job that waits, said to be short of room, and one look after the other.
 struct Lookout {
     world: World,
