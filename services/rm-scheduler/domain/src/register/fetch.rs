@@ -5,8 +5,8 @@ use super::{Register, look_up::OfWork};
 use crate::names::{fetch, fetch_rows};
 
 impl Register {
-    /// Has the memory come of what is known of this work, all of which is written where it goes, and
-    /// of who stands first and last among its fellows.
+    /// Has the memory come of what is known of this work, all of which is written where it goes,
+    /// and of who stands first and last among its fellows.
     pub(super) fn fetch_work(&self, work: &[OfWork]) {
         let rows = || work.iter().filter_map(|it| Some(&self.requests[it.at?]));
         fetch_rows(rows().map(|asked| asked.user_at ^ asked.shape));

@@ -1,6 +1,6 @@
 //! What the work of a crowd is counted for, as the books know it: one entry for all neighbours in a
-//! group who are counted alike, so that whoever counts them anew looks at as many as differ, and not
-//! at each of them.
+//! group who are counted alike, so that whoever counts them anew looks at as many as differ, and
+//! not at each of them.
 
 /// By group, and in the order of those it is said of.
 #[derive(Default)]
