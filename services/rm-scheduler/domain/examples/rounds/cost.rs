@@ -28,37 +28,40 @@ pub struct Kept {
 
 /// Rounds alike.
 #[derive(Default)]
-pub struct Several(Vec<(Cost, Plan)>);
+pub struct Several(Vec<Round>);
+
+/// What is told of a round. A service lets go of a plan before the next is made; kept here, each
+/// would have memory of its own that no round has used before.
+struct Round {
+    cost: Cost,
+    grants: usize,
+    vacates: usize,
+}
 
 impl Several {
-    pub fn note(&mut self, (decided, cost): (Decided, Cost)) {
-        let later = |known: &(Cost, Plan)| known.0.passed <= cost.passed;
-        let place = self.0.partition_point(later);
-        self.0.insert(place, (cost, decided.plan));
-    }
-
-    /// By the time that passed.
-    pub fn middle(&self) -> &(Cost, Plan) {
-        &self.0[self.0.len() / 2]
-    }
-
-    pub fn into_plan(mut self) -> Plan {
-        self.0.swap_remove(self.0.len() / 2).1
+    pub fn note(&mut self, plan: &Plan, cost: Cost) {
+        let place = self.0.partition_point(|it| it.cost.passed <= cost.passed);
+        let round = Round {
+            cost,
+            grants: plan.grants.len(),
+            vacates: plan.vacates.len(),
+        };
+        self.0.insert(place, round);
     }
 
     pub fn show(&self, what: &str, naive: &Cost) {
-        let (cost, plan) = self.middle();
-        let (least, most) = (&self.0[0].0, &self.0[self.0.len() - 1].0);
+        // By the time that passed.
+        let middle = &self.0[self.0.len() / 2];
+        let (cost, grants, vacates) = (&middle.cost, middle.grants, middle.vacates);
+        let (least, most) = (&self.0[0].cost, &self.0[self.0.len() - 1].cost);
         println!(
-            "  {what:<8} {:>9.2} ms ({:.2} passed, {:.2} to {:.2}), {:.2} of best fit, {} grants, \
-             {} leave",
+            "  {what:<8} {:>9.2} ms ({:.2} passed, {:.2} to {:.2}), {:.2} of best fit, {grants} \
+             grants, {vacates} leave",
             ms(cost.spent),
             ms(cost.passed),
             ms(least.passed),
             ms(most.passed),
             ms(cost.spent) / ms(naive.spent),
-            plan.grants.len(),
-            plan.vacates.len(),
         );
         let phases = cost.phases.iter();
         let phases: Vec<String> = phases

@@ -64,12 +64,11 @@ fn size(text: &str) -> Option<(u64, u64)> {
 fn measure(nodes: u64, requests: u64) {
     println!("\n{nodes} nodes, {requests} requests");
     let mut full = fleet(nodes, requests);
-    let first = first_rounds(&full);
+    let (first, plan) = first_rounds(&full);
     let peak = peak_bytes() >> 20;
     let (placed, naive) = timed(|| naive_best_fit(&full));
     assert!(placed > 0, "the yardstick placed nothing");
     first.show("first", &naive);
-    let plan = first.into_plan();
     println!(
         "  best fit {:>9.2} ms for {placed}, peak {peak} MiB",
         ms(naive.spent)
@@ -103,7 +102,8 @@ fn measure(nodes: u64, requests: u64) {
     node_rounds(&mut kept, &mut full, &naive);
     let mut rest = Several::default();
     for _ in 0..RESTS {
-        rest.note(kept.round(&full, &News::default()));
+        let (after, cost) = kept.round(&full, &News::default());
+        rest.note(&after.plan, cost);
     }
     rest.show("at rest", &naive);
     // More comes than goes, so from here on somebody always waits.
@@ -145,11 +145,11 @@ fn news_rounds(
             let same = kept.rounds.whole(after.clone()) == FairShare.schedule(full);
             assert!(same, "memory changed a decision");
         }
-        fresh.note((after, cost));
+        fresh.note(&after.plan, cost);
+        drop(after);
         let (same, cost) = kept.round(full, &News::default());
-        let plan = same.plan.clone();
-        again.note((same, cost));
-        come_to_rest(kept, full, plan);
+        again.note(&same.plan, cost);
+        come_to_rest(kept, full, same.plan);
     }
     fresh.show(name, naive);
     again.show("again", naive);
@@ -191,9 +191,8 @@ fn node_rounds(kept: &mut Kept, full: &mut Snapshot, naive: &Cost) {
                 ..News::default()
             };
             let (after, cost) = kept.round(full, &news);
-            let plan = after.plan.clone();
-            costs.entry(what).or_default().note((after, cost));
-            come_to_rest(kept, full, plan);
+            costs.entry(what).or_default().note(&after.plan, cost);
+            come_to_rest(kept, full, after.plan);
         }
     }
     for (what, cost) in costs {
@@ -201,16 +200,18 @@ fn node_rounds(kept: &mut Kept, full: &mut Snapshot, naive: &Cost) {
     }
 }
 
-fn first_rounds(snapshot: &Snapshot) -> Several {
-    let mut rounds = Several::default();
+/// With the plan, which is the same each time.
+fn first_rounds(snapshot: &Snapshot) -> (Several, Plan) {
+    let (mut rounds, mut plan) = (Several::default(), Plan::default());
     let repeats = if snapshot.demand.len() < 1_000_000 {
         REPEATS
     } else {
         1
     };
     for _ in 0..repeats {
-        let mut kept = Kept::default();
-        rounds.note(kept.round(snapshot, &News::everything()));
+        let (after, cost) = Kept::default().round(snapshot, &News::everything());
+        rounds.note(&after.plan, cost);
+        plan = after.plan;
     }
-    rounds
+    (rounds, plan)
 }
