@@ -55,7 +55,7 @@ pub(crate) fn refused(violation: &Violation) {
 
 pub(crate) fn granted(snapshot: &Snapshot, grant: &plan::Grant) {
     let attributes = [
-        told::CLASS.is(grant.class.clone()),
+        told::CLASS.is(grant.class.to_string()),
         told::POOL.is(pool_of(snapshot, &grant.node)),
     ];
     told::ROUND_PLACEMENTS.add(1, &attributes);
@@ -67,7 +67,7 @@ pub(crate) fn allocation(id: &AllocationId, work: &WorkId, grant: &plan::Grant) 
         .with("hayward.allocation.id", id.to_string())
         .with("hayward.work.id", work.to_string())
         .with("hayward.user", grant.user.to_string())
-        .with("hayward.class", grant.class.clone())
+        .with("hayward.class", grant.class.to_string())
         .with("hayward.node.name", grant.node.to_string())
 }
 

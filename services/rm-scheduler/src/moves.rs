@@ -46,7 +46,8 @@ fn nodes(before: &Snapshot, after: &Snapshot) -> Vec<NodeShift> {
 fn work(before: (&Snapshot, &Course), after: (&Snapshot, &Course)) -> Vec<WorkShift> {
     let served = |course: &Course, work: &WorkId| {
         let verdict = course.verdicts.get(work)?;
-        verdict.class.clone().filter(|_| !verdict.refused)
+        let class = verdict.class.as_deref().filter(|_| !verdict.refused);
+        class.map(str::to_owned)
     };
     let shift = |(work, demand): (&WorkId, &snapshot::Demand)| {
         let (old, new) = (served(before.1, work), served(after.1, work));

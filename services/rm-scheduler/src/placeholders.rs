@@ -166,7 +166,7 @@ impl Ledger {
             work: exchange.work.clone(),
             kind: entry.kind,
             user: entry.user.clone(),
-            class: held.entry.class.clone(),
+            class: held.entry.class.as_str().into(),
             node: node.clone(),
             order: quantum.work_order(&entry.size),
             fixed: held.fixed,

@@ -313,7 +313,7 @@ impl Ledger {
     fn touched(&self, plan: &Plan, trees: &Trees) -> BTreeSet<String> {
         let (snapshot, mut pools) = (&*self.snapshot, BTreeSet::new());
         let granted = plan.grants.iter().filter_map(|grant| {
-            let class = snapshot.classes.get(&grant.class)?;
+            let class = snapshot.classes.get(&*grant.class)?;
             trees.of_pool(&class.pool)
         });
         let leaving = plan.vacates.iter().filter_map(|order| {

@@ -243,7 +243,7 @@ pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
         work: work.clone(),
         reason: wait_reason(verdict.reason),
         refused: verdict.refused,
-        class: verdict.class.clone(),
+        class: verdict.class.as_deref().map(str::to_owned),
         detail: verdict.detail.clone(),
         numbers: verdict.numbers.by_name(),
         also: verdict.also.iter().copied().map(wait_reason).collect(),

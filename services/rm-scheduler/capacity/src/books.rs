@@ -381,7 +381,7 @@ impl Books<'_> {
                 work: ask.work.clone(),
                 kind: ask.demand.kind,
                 user: ask.demand.user.clone(),
-                class: queue.map_or_else(String::new, |at| self.tree.spots[at].path.clone()),
+                class: queue.map_or("", |at| &self.tree.spots[at].path).into(),
                 node: self.nodes.stations[placed.node].name.clone(),
                 order: shape.order,
                 size: shape.size.clone(),

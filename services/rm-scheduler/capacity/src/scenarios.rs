@@ -8,6 +8,8 @@ mod limits;
 mod ordering;
 mod waiting;
 
+use std::sync::Arc;
+
 use serde_json::json;
 
 use crate::world::{World, placed};
@@ -194,7 +196,7 @@ fn s24_placement_rules_find_or_make_queues() {
         }
         world.plan().verdicts["job_1"].class.clone()
     };
-    let named = |path: &str| Some(path.to_owned());
+    let named = |path: &str| Some(Arc::from(path));
     let developer = |queue| class(&provided, ("developer", queue), "");
     assert_eq!(
         developer("my_special_queue"),

@@ -4,7 +4,7 @@ mod gangs;
 mod never;
 mod nowhere;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_rm_scheduler_domain::{
     Reason, Verdict, Verdicts,
@@ -98,7 +98,7 @@ impl Explainer<'_, '_> {
             reason: answer.reason,
             waits: missing || refused,
             refused: refused && has == 0,
-            class,
+            class: class.map(Arc::from),
             detail: answer.detail,
             numbers: Numbers {
                 quota: answer.quota,

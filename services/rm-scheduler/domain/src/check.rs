@@ -333,15 +333,15 @@ fn check_grant<'a>(
     }
     let class = snapshot
         .classes
-        .get(&grant.class)
+        .get(&*grant.class)
         .filter(|class| class_suits(snapshot, demand, &grant.class, class))
         .filter(|class| may_use(holdings, grant, class))
-        .ok_or_else(|| Fault::WrongClass(grant.class.clone()))?;
+        .ok_or_else(|| Fault::WrongClass(grant.class.to_string()))?;
     if grant.fixed == (class.policy == Policy::FairShare) {
         return Err(Fault::Misdescribed(grant.work.clone()));
     }
     if !reaches(snapshot, class, &node.pool) {
-        let (class, node) = (grant.class.clone(), grant.node.clone());
+        let (class, node) = (grant.class.to_string(), grant.node.clone());
         return Err(Fault::OutsidePools { class, node });
     }
     check_size(snapshot, grant, (demand, class), node)?;

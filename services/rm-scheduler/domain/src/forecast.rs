@@ -244,7 +244,7 @@ fn queued(snapshot: &Snapshot, plan: &Plan) -> BTreeMap<WorkId, InQueue> {
         let verdict = plan.verdicts.get(work)?;
         let place = InQueue {
             user: demand.user.clone(),
-            queue: verdict.class.clone().unwrap_or_default(),
+            queue: verdict.class.as_deref().unwrap_or_default().to_owned(),
             current: verdict.numbers.current_processes,
         };
         Some((work.clone(), place))
@@ -271,7 +271,7 @@ impl Course {
             round,
             work: grant.work.clone(),
             user: grant.user.clone(),
-            class: grant.class.clone(),
+            class: grant.class.to_string(),
             node: grant.node.clone(),
             order: grant.order,
         }));

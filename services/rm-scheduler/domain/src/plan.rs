@@ -4,7 +4,7 @@
 pub mod outside;
 mod shares;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_vocabulary::{AllocationId, NodeName, Size, Timestamp, UserName, WorkId, WorkKind};
 use serde::{Deserialize, Serialize};
@@ -50,7 +50,8 @@ pub struct Grant {
     pub work: WorkId,
     pub kind: WorkKind,
     pub user: UserName,
-    pub class: String,
+    /// Shared: a round says it of each process.
+    pub class: Arc<str>,
     pub node: NodeName,
     pub order: u64,
     /// What the process gets; of a reservation the whole node.
@@ -72,7 +73,7 @@ impl Grant {
             work: self.work.clone(),
             kind: self.kind,
             user: self.user.clone(),
-            class: self.class.clone(),
+            class: self.class.to_string(),
             node: self.node.clone(),
             order: self.order,
             size: self.size.clone(),
@@ -150,7 +151,7 @@ pub struct Verdict {
     pub refused: bool,
     /// The class it is served in; a default may have been filled in.
     #[serde(default)]
-    pub class: Option<String>,
+    pub class: Option<Arc<str>>,
     pub detail: String,
     #[serde(default)]
     pub numbers: Numbers,

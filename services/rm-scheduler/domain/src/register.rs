@@ -163,7 +163,7 @@ struct Laws {
 pub(crate) type Shape = (Option<usize>, bool, u64, Size);
 
 pub(crate) struct Served {
-    pub name: String,
+    pub name: Arc<str>,
     pub class: Class,
     /// How its work grows.
     pub rules: Rules,

@@ -7,7 +7,7 @@ mod said;
 mod small;
 mod told;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_vocabulary::{UserName, WorkId};
 
@@ -35,7 +35,7 @@ pub(crate) fn renew(
 ) -> ShareNews {
     let classes = renew_sums(books, pools, told, sums);
     let gone = books.register.departed.iter().map(|it| {
-        let class = books.classes[it.class].name.to_owned();
+        let class = Arc::clone(&books.register.classes[it.class].name);
         (class, it.user.clone(), it.work.clone())
     });
     let shares = Shares {

@@ -162,7 +162,7 @@ impl Known {
     pub fn shares(&self, register: &Register) -> Shares {
         let mut whole = self.sums.clone();
         for served in &register.classes {
-            let Some(class) = whole.classes.get_mut(&served.name) else {
+            let Some(class) = whole.classes.get_mut(&*served.name) else {
                 continue;
             };
             for (name, work) in served.users.iter() {

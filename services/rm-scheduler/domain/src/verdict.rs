@@ -1,6 +1,6 @@
 //! Why each piece of work has what it has: read off the books the deciding steps left (13.2).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_vocabulary::{Apart, Size};
 
@@ -84,7 +84,7 @@ impl Finding {
             reason: self.reason,
             waits: self.waits,
             refused: self.refused,
-            class: class.map(|class| class.name.clone()),
+            class: class.map(|class| Arc::clone(&class.name)),
             detail: self.detail.sentence(counts),
             numbers: Numbers {
                 counted_processes: counts.counted,

@@ -38,7 +38,7 @@ fn one(
         reason,
         waits: reason != Reason::Satisfied && has == 0,
         refused,
-        class: Some(wish.class_name.to_owned()),
+        class: Some(wish.class_name.into()),
         detail,
         numbers: Numbers {
             counted_processes: has,

@@ -188,7 +188,7 @@ fn closes(fleet: &Fleet, plan: &Plan, allocation: &Allocation) -> bool {
     let Some(verdict) = plan.verdicts.get(&allocation.work) else {
         return false;
     };
-    let class = verdict.class.as_ref();
+    let class = verdict.class.as_deref();
     let Some(class) = class.and_then(|name| fleet.snapshot.classes.get(name)) else {
         return true;
     };

@@ -2,7 +2,7 @@
 //! and shares are said of all work in each plan, and most of them stay as they were: each round
 //! says which became different, so that no plans are compared.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use hayward_rm_scheduler_domain::plan::{ShareNews, Shares, WorkShare};
 use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::tracked::put;
 
 /// By class, then user. None where it has left them.
-type Works = BTreeMap<String, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
+type Works = BTreeMap<Arc<str>, BTreeMap<UserName, BTreeMap<WorkId, Option<WorkShare>>>>;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Planned {
@@ -36,8 +36,9 @@ impl Said {
         let mut said = Self::default();
         said.judge(verdicts);
         for (class, share) in shares.classes {
+            let class = class.into();
             for (user, share) in share.users {
-                said.of_user(class.clone(), user, share.work);
+                said.of_user(&class, user, share.work);
             }
         }
         said
@@ -54,13 +55,13 @@ impl Said {
         self.verdicts.extend(gone);
         self.judge(decided.plan.verdicts.clone());
         for (class, user, work) in &shares.gone {
-            let users = self.shares.entry(class.clone()).or_default();
+            let users = self.shares.entry(Arc::clone(class)).or_default();
             let known = users.entry(user.clone()).or_default();
             known.insert(work.clone(), None);
         }
         for (of, work) in shares.by_user() {
             let work = work.iter().map(|(id, packed)| (id.clone(), packed.share()));
-            self.of_user(of.class.clone(), of.user.clone(), work);
+            self.of_user(&of.class, of.user.clone(), work);
         }
     }
 
@@ -72,11 +73,11 @@ impl Said {
 
     fn of_user(
         &mut self,
-        class: String,
+        class: &Arc<str>,
         user: UserName,
         work: impl IntoIterator<Item = (WorkId, WorkShare)>,
     ) {
-        let users = self.shares.entry(class).or_default();
+        let users = self.shares.entry(Arc::clone(class)).or_default();
         let known = users.entry(user).or_default();
         let work = work.into_iter();
         known.extend(work.map(|(id, share)| (id, Some(share))));
@@ -112,7 +113,7 @@ impl Planned {
         for (class, share) in &mut plan.shares.classes {
             let known = known.remove(class).map(|class| class.users);
             let mut known = known.unwrap_or_default();
-            let mut news = news.remove(class).unwrap_or_default();
+            let mut news = news.remove(class.as_str()).unwrap_or_default();
             for (user, share) in &mut share.users {
                 share.work = known.remove(user).unwrap_or_default().work;
                 put(&mut share.work, news.remove(user).unwrap_or_default());

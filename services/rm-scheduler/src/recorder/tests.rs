@@ -156,7 +156,7 @@ impl Fleet {
                 work: grant.work.clone(),
                 kind: grant.kind,
                 user: grant.user.clone(),
-                class: grant.class.clone(),
+                class: grant.class.to_string(),
                 node: grant.node.clone(),
                 order: grant.order,
                 size: grant.size.clone(),

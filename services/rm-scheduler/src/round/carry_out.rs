@@ -164,7 +164,7 @@ impl Ledger {
             work,
             kind: grant.kind,
             user: grant.user,
-            class: grant.class,
+            class: grant.class.to_string(),
             node: grant.node,
             order: grant.order,
             size: grant.size,
@@ -339,6 +339,6 @@ fn means_the_same(said: &VerdictEntry, verdict: &Verdict) -> bool {
     change
         && said.reason == translate::wait_reason(verdict.reason)
         && said.refused == verdict.refused
-        && said.class == verdict.class
+        && said.class.as_deref() == verdict.class.as_deref()
         && said.also.iter().copied().eq(also)
 }

@@ -79,7 +79,7 @@ fn waits(course: &Course) -> Vec<api::Waits> {
     let wait = |(work, verdict): (&WorkId, &hayward_rm_scheduler_domain::Verdict)| api::Waits {
         work: work.clone(),
         user: users.get(work).copied().cloned(),
-        class: verdict.class.clone(),
+        class: verdict.class.as_deref().map(str::to_owned),
         reason: translate::wait_reason(verdict.reason),
         refused: verdict.refused,
         detail: verdict.detail.clone(),

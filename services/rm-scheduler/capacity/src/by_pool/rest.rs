@@ -247,7 +247,7 @@ impl Divided {
 
     /// Work of a class never lands in a pool with queues, and is told so.
     pub fn explain(&self, verdict: &mut Verdict) {
-        let class = verdict.class.as_ref().filter(|_| verdict.waits);
+        let class = verdict.class.as_deref().filter(|_| verdict.waits);
         let pool = class.and_then(|class| Some((class, self.classes.get(class)?)));
         if let Some((class, pool)) = pool {
             verdict.detail = format!(

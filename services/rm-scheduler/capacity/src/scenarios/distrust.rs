@@ -32,7 +32,7 @@ fn a_grant_goes_to_a_leaf_that_is_there() {
     let with = |class: &str| {
         let mut plan = world.plan();
         plan.grants.truncate(1);
-        plan.grants[0].class = class.to_owned();
+        plan.grants[0].class = class.into();
         faults(&world, &plan)
     };
     for wrong in ["root", "root.p", "root.p.a.c", "elsewhere.p.a", "normal"] {

@@ -1,5 +1,7 @@
 //! What a round grants: placed, taken up again, handed to others, and said at the end.
 
+use std::sync::Arc;
+
 use hayward_vocabulary::Size;
 
 use super::Books;
@@ -71,7 +73,7 @@ impl<'a> Books<'a> {
         fetch(live().map(|share| self.station(share.machine).name.as_str()));
         for share in live() {
             let asked = self.demand(share.request);
-            let Some(class) = asked.class.map(|class| &self.classes[class]) else {
+            let Some(class) = asked.class.map(|class| &self.register.classes[class]) else {
                 continue;
             };
             // A class has few users, and they are at hand sooner than what each piece of work says.
@@ -82,7 +84,7 @@ impl<'a> Books<'a> {
                 work: asked.id.clone(),
                 kind: asked.kind,
                 user: user.clone(),
-                class: class.name.to_owned(),
+                class: Arc::clone(&class.name),
                 node: self.station(share.machine).name.clone(),
                 order: share.order,
                 size: share.size.clone(),

@@ -209,7 +209,7 @@ impl<'a> Openings<'a> {
             work: work.clone(),
             kind: demand.kind,
             user: demand.user.clone(),
-            class: class.to_owned(),
+            class: class.into(),
             node: place.name.clone(),
             order,
             size,

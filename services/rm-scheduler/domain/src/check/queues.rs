@@ -23,7 +23,7 @@ pub fn check_grant(
     node: &Node,
 ) -> Result<(), Fault> {
     let outside = || {
-        let (class, node) = (grant.class.clone(), grant.node.clone());
+        let (class, node) = (grant.class.to_string(), grant.node.clone());
         Fault::OutsidePools { class, node }
     };
     let (tree, there) = tree_of(snapshot, &node.pool).ok_or_else(outside)?;
@@ -32,7 +32,7 @@ pub fn check_grant(
         return Err(outside());
     }
     if !is_leaf(there, &grant.class) {
-        return Err(Fault::WrongClass(grant.class.clone()));
+        return Err(Fault::WrongClass(grant.class.to_string()));
     }
     if grant.fixed || demand.kind == WorkKind::Reservation {
         return Err(Fault::Misdescribed(grant.work.clone()));

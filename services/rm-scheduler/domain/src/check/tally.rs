@@ -150,14 +150,14 @@ impl<'a> Tally<'a> {
     /// together.
     fn check_allotment(&self, snapshot: &Snapshot, grant: &Grant) -> Result<(), Fault> {
         let own = snapshot.users.get(&grant.user);
-        let of_class = own.and_then(|user| user.max_allotment_by_class.get(&grant.class));
+        let of_class = own.and_then(|user| user.max_allotment_by_class.get(&*grant.class));
         let of_user = own.and_then(|user| user.max_allotment_bytes);
         let held = self.holdings.fixed.iter();
         let held = held.map(|((user, class), bytes)| (user, class.as_str(), *bytes));
         let planned = self.fixed.iter();
         let planned = planned.map(|((user, class), bytes)| (*user, *class, *bytes));
         let mine = held.chain(planned).filter(|(user, class, _)| {
-            **user == grant.user && (of_class.is_none() || *class == grant.class)
+            **user == grant.user && (of_class.is_none() || *class == &*grant.class)
         });
         let bytes = bytes_of(snapshot, &grant.class, grant.order);
         let would_hold = mine.fold(bytes, |sum, (.., bytes)| sum.saturating_add(bytes));

@@ -158,7 +158,7 @@ impl Register {
         for (name, class) in &snapshot.classes {
             self.class_at.insert(name.clone(), self.classes.len());
             self.classes.push(Served {
-                name: name.clone(),
+                name: name.as_str().into(),
                 class: class.clone(),
                 rules: Rules::of(&self.laws.tunables, class),
                 pool: self.forest.find(&class.pool),

@@ -1,5 +1,7 @@
 //! What a round says of work, that of one user in one class together.
 
+use std::sync::Arc;
+
 use super::told::Told;
 use crate::{books::Books, plan::OfUser};
 
@@ -58,7 +60,7 @@ impl OfUsers {
     /// In the order of the work.
     pub fn said(self, books: &Books) -> Vec<OfUser> {
         let said = self.0.into_iter().map(|group| OfUser {
-            class: books.classes[group.class].name.to_owned(),
+            class: Arc::clone(&books.register.classes[group.class].name),
             user: books.demand(group.at).user.clone(),
             pieces: group.pieces,
         });

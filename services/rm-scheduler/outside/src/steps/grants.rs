@@ -140,7 +140,7 @@ fn place_all<'a>(
             work: work.clone(),
             kind: wish.demand.kind,
             user: wish.demand.user.clone(),
-            class: wish.class_name.to_owned(),
+            class: wish.class_name.into(),
             node: name.clone(),
             order,
             size: size.clone(),

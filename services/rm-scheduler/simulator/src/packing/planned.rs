@@ -207,7 +207,7 @@ impl Fleet {
             work: grant.work,
             kind: grant.kind,
             user: grant.user,
-            class: grant.class,
+            class: grant.class.to_string(),
             node: grant.node,
             order: grant.order,
             size: grant.size,

@@ -1,6 +1,9 @@
 //! What became different in the shares of a fleet from one round to the next.
 
-use std::collections::{BTreeMap, btree_map::Entry};
+use std::{
+    collections::{BTreeMap, btree_map::Entry},
+    sync::Arc,
+};
 
 use hayward_vocabulary::{UserName, WorkId};
 
@@ -10,7 +13,7 @@ use crate::shares::PackedShare;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ShareNews {
     /// Work that left a class and user; it may have come back to the same or another.
-    pub gone: Vec<(String, UserName, WorkId)>,
+    pub gone: Vec<(Arc<str>, UserName, WorkId)>,
     /// Sums of the fleet and of all classes, and of users what may differ; no work.
     pub shares: Shares,
     /// Whose work is said to differ.
@@ -22,7 +25,7 @@ pub struct ShareNews {
 /// One user in one class.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OfUser {
-    pub class: String,
+    pub class: Arc<str>,
     pub user: UserName,
     /// So many pieces of its work are said to differ.
     pub pieces: usize,
@@ -61,7 +64,7 @@ impl UserShare {
 impl Shares {
     pub fn absorb(&mut self, news: ShareNews) {
         for (class, user, work) in news.gone {
-            let class = self.classes.get_mut(&class);
+            let class = self.classes.get_mut(&*class);
             let Some(users) = class.map(|class| &mut class.users) else {
                 continue;
             };
@@ -96,7 +99,7 @@ impl Shares {
         } in news.users
         {
             let of_user = work.by_ref().take(pieces);
-            let class = self.classes.get_mut(&class);
+            let class = self.classes.get_mut(&*class);
             let user = class.and_then(|class| class.users.get_mut(&user));
             let shares = of_user.map(|(id, packed)| (id, packed.share()));
             match user {

@@ -47,7 +47,7 @@ fn granted(job: usize, node: &Node, gpus: Vec<u64>) -> Grant {
         work: work_id(job),
         kind: WorkKind::Job,
         user: "ann".parse().unwrap(),
-        class: "root.a".to_owned(),
+        class: "root.a".into(),
         node: node_name(0, node),
         order: 1,
         size: Size::default(),
