@@ -264,17 +264,7 @@ impl<'a> Books<'a> {
 
     /// Milliseconds that would be lost with this share, of starting or of tasks in flight.
     pub fn invested_ms(&self, held: usize) -> u64 {
-        let allocation = &self.held[held];
-        let started = allocation.started_at.unwrap_or(allocation.granted_at);
-        let since = allocation.running_since.filter(|_| allocation.running);
-        let spent = self.snapshot.now.ms_since(since.unwrap_or(started));
-        match (allocation.running, allocation.investment_ms) {
-            (true, Some(invested)) => invested,
-            (true, None) => spent
-                .checked_rem(allocation.item_ms.unwrap_or(0))
-                .unwrap_or(spent),
-            (false, _) => spent,
-        }
+        self.register.loads[held].invested_ms(self.snapshot.now)
     }
 
     /// Notes what work is counted for. What stands already is not written, or all would be stirred

@@ -71,10 +71,18 @@ impl Asking {
         self.seen = books.requests.now();
     }
 
-    /// The same after some of this round is decided.
+    /// The same after some of this round is decided, which changes nothing about what work asks for
+    /// but that some of it is left out.
     pub fn follow(&mut self, books: &Books) {
         let news = books.requests.since(self.seen);
-        news.for_each(|at| self.enter(books, at));
+        let out = news.filter(|at| books.requests[*at].is_out());
+        out.for_each(|at| self.enter(books, at));
+        #[cfg(test)]
+        for at in books.requests.since(self.seen) {
+            let known = self.parts[at];
+            self.enter(books, at);
+            assert_eq!(self.parts[at].1, known.1, "of {}", books.id(at));
+        }
         self.seen = books.requests.now();
     }
 

@@ -77,6 +77,8 @@ pub(crate) struct Register {
     pub unclassed: BTreeSet<usize>,
     /// Shares outside the pool of their own work that may be sent home (W-13).
     pub squatters: BTreeSet<usize>,
+    /// Those of them on nodes of another tree than that of their work, which moved.
+    pub strays: BTreeSet<usize>,
     /// Nodes that hold more than they have (W-20).
     pub overfull: BTreeSet<usize>,
     pub shapes: Arc<Vec<Shape>>,

@@ -15,6 +15,8 @@ use crate::{
     books::Books,
     budget::{Brake, Purse},
     marks::Marks,
+    names::fetch_rows,
+    register::Numbers,
     reserve::is_promised,
     snapshot::Policy,
 };
@@ -95,9 +97,9 @@ struct Offers {
 }
 
 impl Offers {
-    fn new(books: &Books, stirred: &Stirred, order: u64) -> Self {
+    fn new(stirred: &Stirred, order: u64) -> Self {
         let places = stirred.nodes.iter().enumerate();
-        let offer = |(at, it): (usize, &Place)| it.at_least(books, &stirred.takeable, (order, at));
+        let offer = |(at, it): (usize, &Place)| it.at_least(order, at);
         let of: Vec<_> = places.map(offer).collect();
         Self {
             order,
@@ -123,6 +125,48 @@ impl Offers {
     }
 }
 
+/// What could be taken of work that has more than its count, by node; some of it on nodes that are
+/// not open to anybody here.
+fn takeable(books: &Books, tree: usize) -> Vec<Lot> {
+    let register = books.register;
+    let is_other = |at: usize| books.tree_of(at).is_some_and(|other| other != tree);
+    let owners: Vec<usize> = books.exceeding().filter(|at| !is_other(*at)).collect();
+    let lists = || owners.iter().map(|at| &books.demand(*at).held);
+    let mut lots = Vec::with_capacity(lists().map(Numbers::len).sum());
+    fetch_rows(lists().filter_map(Numbers::first));
+    // Work of other trees holds nothing here but what it held before it moved.
+    let exceeds = |at: usize| is_other(at) && books.requests[at].excess() > 0;
+    let strays = || {
+        let strays = register.strays.iter().copied();
+        strays.filter(|held| books.held[*held].request.is_some_and(exceeds))
+    };
+    #[cfg(test)]
+    assert_none_else_strays(books, tree);
+    let shares = || lists().flat_map(Numbers::iter).chain(strays());
+    fetch_rows(shares().map(|held| usize::from(register.loads[held].fixed)));
+    shares().for_each(|held| {
+        let load = &register.loads[held];
+        if !load.fixed && !books.leaving.contains(held) {
+            lots.extend(load.machine().and_then(|machine| Lot::of(machine, held)));
+        }
+    });
+    lots.sort_unstable_by_key(|lot| lot.key());
+    lots
+}
+
+/// Of work of other trees nothing that could be taken lies here, but for what is known to stray.
+#[cfg(test)]
+fn assert_none_else_strays(books: &Books, tree: usize) {
+    let others = books.exceeding();
+    let others = others.filter(|at| books.tree_of(*at).is_some_and(|other| other != tree));
+    for held in others.flat_map(|at| books.demand(at).held.iter()) {
+        let load = &books.register.loads[held];
+        let is_here = load.machine().is_some_and(|at| books.in_tree(at, tree));
+        let is_let_be = load.fixed || books.leaving[held];
+        assert!(!is_here || is_let_be || books.register.strays.contains(&held));
+    }
+}
+
 struct Stirred {
     nodes: Vec<Place>,
     /// What could be taken, by node.
@@ -136,42 +180,28 @@ struct Stirred {
 
 impl Stirred {
     fn of(books: &Books, tree: usize) -> Self {
-        let (loads, rooms) = (&books.register.loads, &books.sets.rooms);
-        let is_open = |at: &usize| {
-            let pool = rooms.coming(*at).map(|(pool, _)| pool);
-            pool.is_some_and(|pool| books.forest.root(pool) == tree) && !is_promised(books, *at)
-        };
-        let mut takeable: Vec<Lot> = Vec::new();
-        for at in books.exceeding() {
-            for held in books.demand(at).held.iter() {
-                let load = &loads[held];
-                if load.fixed || books.leaving.contains(held) {
-                    continue;
-                }
-                if let Some(machine) = load.machine().filter(is_open) {
-                    takeable.extend(Lot::of(machine, held));
-                }
-            }
-        }
-        takeable.sort_unstable_by_key(|lot| lot.key());
+        let loads = &books.register.loads;
+        let takeable = takeable(books, tree);
         let leaving = books.register.leaving.iter();
         let leaving = leaving.filter_map(|held| loads[*held].machine());
         let told = books.vacate_at.keys();
         let told = told.filter_map(|held| loads[*held].machine());
         let told = told.filter(|at| !books.machines[*at].told.is_empty());
-        let mut nodes: Vec<usize> = leaving.chain(told).filter(is_open).collect();
+        let mut nodes: Vec<usize> = leaving.chain(told).collect();
         let lots = || takeable.chunk_by(|one, other| one.machine() == other.machine());
         nodes.extend(lots().map(|here| here[0].machine()));
         nodes.sort_unstable();
         nodes.dedup();
         let mut lots = lots().peekable();
         let mut from = 0;
-        let places = nodes.into_iter().map(|at| {
+        let places = nodes.into_iter().filter_map(|at| {
             let here = lots.next_if(|lots| lots[0].machine() == at);
             let here = here.unwrap_or_default();
-            let place = Place::of(books, at, (from, here));
+            let first = from;
             from += here.len();
-            place
+            let (pool, coming) = books.sets.rooms.coming(at)?;
+            let is_open = books.forest.root(pool) == tree && !is_promised(books, at);
+            is_open.then(|| Place::of(books, (at, coming), (first, here)))
         });
         Self {
             nodes: places.collect(),
@@ -197,7 +227,7 @@ impl Stirred {
         self.looks.update(|looks| looks + 1);
         let place = &self.nodes[position];
         let order = books.requests[at].order;
-        if place.order < order || !books.is_permitted(at, place.machine) {
+        if books.machines[place.machine].order < order || !books.is_permitted(at, place.machine) {
             return None;
         }
         let need = (order, books.size(at));
@@ -236,8 +266,7 @@ impl Stirred {
         } else {
             let shape = books.requests[at].shape;
             let known = self.offers.remove(&shape);
-            let mut offers =
-                known.unwrap_or_else(|| Offers::new(books, self, books.requests[at].order));
+            let mut offers = known.unwrap_or_else(|| Offers::new(self, books.requests[at].order));
             let mut best = None;
             while let Some(old) = offers.first() {
                 let now = self.offer(books, (at, old.2), &mut list, &mut offers.brake);
@@ -260,7 +289,7 @@ impl Stirred {
         let place = &mut self.nodes[position];
         place.renew(books, &self.takeable);
         for offers in self.offers.values_mut() {
-            let offer = place.at_least(books, &self.takeable, (offers.order, position));
+            let offer = place.at_least(offers.order, position);
             offers.set(position, offer);
         }
     }

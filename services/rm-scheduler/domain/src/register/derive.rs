@@ -154,6 +154,8 @@ impl Register {
             set(&mut self.faulty, at, faulty);
             let squats = self.squats(at);
             set(&mut self.squatters, at, squats);
+            let strays = squats && self.strays(at);
+            set(&mut self.strays, at, strays);
             let share = &self.shares[at];
             let class = share.request.and_then(|at| self.requests[at].class);
             set(&mut self.unplaced, at, share.machine.is_none());
@@ -237,15 +239,26 @@ impl Register {
     /// W-13: neither at home nor on its way out.
     fn squats(&self, share: usize) -> bool {
         let share = &self.shares[share];
+        let (home, pool) = self.pools(share);
+        let stays = !share.leaving && !share.fixed && share.machine.is_some();
+        stays && home.is_some() && home != pool
+    }
+
+    fn strays(&self, share: usize) -> bool {
+        let (home, pool) = self.pools(&self.shares[share]);
+        let trees = home.zip(pool);
+        trees.is_some_and(|(home, pool)| self.forest.root(home) != self.forest.root(pool))
+    }
+
+    /// The home of its work and the pool of its node.
+    fn pools(&self, share: &Share) -> (Option<usize>, Option<usize>) {
         let class = share
             .request
             .and_then(|request| self.requests[request].class);
-        let home = class.and_then(|class| self.classes[class].pool);
         let pool = share
             .machine
             .and_then(|machine| self.machines[machine].pool);
-        let stays = !share.leaving && !share.fixed && share.machine.is_some();
-        stays && home.is_some() && home != pool
+        (class.and_then(|class| self.classes[class].pool), pool)
     }
 
     fn holding(&self, at: usize) -> Holding {

@@ -138,6 +138,7 @@ impl Register {
             &mut self.fixed,
             &mut self.leaving,
             &mut self.squatters,
+            &mut self.strays,
             &mut self.unplaced,
             &mut self.unclassed,
         ] {

@@ -1,18 +1,21 @@
 //! What walks over many shares read of each, side by side: most of a share is read only when
 //! something is said of it; and what the loads of a node come to.
 
-use hayward_vocabulary::Size;
+use hayward_vocabulary::{Size, Timestamp};
 
-use super::{Register, Shape};
+use super::{Register, Shape, Share};
 use crate::room::Room;
 
 const NONE: u32 = u32::MAX;
 
+/// Of shares anywhere it is one line of memory.
 #[derive(Clone)]
+#[repr(align(64))]
 pub(crate) struct Load {
     pub order: u64,
     /// How long it took to start; 0 where it has not, or took no time.
     pub start_ms: u64,
+    invested: Invested,
     machine: u32,
     request: u32,
     /// Number of its user.
@@ -26,6 +29,27 @@ pub(crate) struct Load {
     pub fixed: bool,
 }
 
+/// What would be lost with a share, of starting or of tasks in flight.
+#[derive(Clone, Copy)]
+enum Invested {
+    /// Milliseconds.
+    Said(u64),
+    /// All since then, or since the last task ended, where it is known how long one takes.
+    Since(Timestamp, u64),
+}
+
+impl Invested {
+    fn of(share: &Share) -> Self {
+        let started = share.started_at.unwrap_or(share.granted_at);
+        if !share.running {
+            return Self::Since(started, 0);
+        }
+        let since = share.running_since.unwrap_or(started);
+        let since = Self::Since(since, share.item_ms.unwrap_or(0));
+        share.investment_ms.map_or(since, Self::Said)
+    }
+}
+
 fn small(number: Option<usize>) -> u32 {
     let number = number.map(u32::try_from);
     number.map_or(NONE, |number| number.unwrap_or(NONE - 1))
@@ -36,6 +60,17 @@ fn large(number: u32) -> Option<usize> {
 }
 
 impl Load {
+    /// Milliseconds that would be lost with the share.
+    pub fn invested_ms(&self, now: Timestamp) -> u64 {
+        match self.invested {
+            Invested::Said(invested) => invested,
+            Invested::Since(since, item_ms) => {
+                let spent = now.ms_since(since);
+                spent.checked_rem(item_ms).unwrap_or(spent)
+            }
+        }
+    }
+
     pub fn machine(&self) -> Option<usize> {
         large(self.machine)
     }
@@ -237,6 +272,7 @@ impl Register {
         let mut load = Load {
             order: share.order,
             start_ms: share.start_ms(),
+            invested: Invested::of(share),
             machine: small(share.machine),
             request: small(share.request),
             user_at: small(Some(share.user_at)),

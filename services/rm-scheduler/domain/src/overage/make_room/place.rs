@@ -39,8 +39,6 @@ impl Lot {
 /// A node where something leaves or could leave.
 pub(super) struct Place {
     pub machine: usize,
-    /// Quanta of the whole node.
-    pub order: u64,
     /// Quanta that will be free there.
     coming: u64,
     /// What could be taken there, among that of all nodes.
@@ -49,8 +47,8 @@ pub(super) struct Place {
     most: u64,
     /// Quanta of the largest.
     largest: u64,
-    /// What is lost at least with any: most nodes are not worth looking at so many shares.
-    least_lost_ms: OnceCell<u64>,
+    /// What is lost at least with any.
+    least_lost_ms: u64,
     /// Most nodes are never looked at that closely.
     within: OnceCell<Box<Within>>,
 }
@@ -103,18 +101,21 @@ fn lost_ms(books: &Books, held: usize) -> u64 {
 
 impl Place {
     /// These can be taken, the first of them at that place among those of all nodes.
-    pub fn of(books: &Books, machine: usize, (first, lots): (usize, &[Lot])) -> Self {
-        let coming = books.sets.rooms.coming(machine);
+    pub fn of(
+        books: &Books,
+        (machine, coming): (usize, u64),
+        (first, lots): (usize, &[Lot]),
+    ) -> Self {
         let held = || lots.iter().map(|lot| lot.held());
         let orders = || held().map(|held| books.register.loads[held].order);
+        let lost_ms = held().map(|held| lost_ms(books, held));
         Self {
             machine,
-            order: books.machines[machine].order,
-            coming: coming.map_or(0, |(_, coming)| coming),
+            coming,
             lots: first..first + lots.len(),
             most: orders().sum(),
             largest: orders().max().unwrap_or(0),
-            least_lost_ms: OnceCell::new(),
+            least_lost_ms: lost_ms.min().unwrap_or(0),
             within: OnceCell::new(),
         }
     }
@@ -138,36 +139,21 @@ impl Place {
         self.most = orders.clone().sum();
         self.largest = orders.max().unwrap_or(0);
         let lost_ms = within.takeable.iter().map(|it| it.lost_ms);
-        self.least_lost_ms = OnceCell::from(lost_ms.min().unwrap_or(0));
+        self.least_lost_ms = lost_ms.min().unwrap_or(0);
     }
 
     /// How many would have to leave for one process of this order, and what would be lost with
-    /// them, at least; none where it never fits. Quanta alone say it, so it costs next to nothing.
-    pub fn at_least(
-        &self,
-        books: &Books,
-        all: &[Lot],
-        (order, position): (u64, usize),
-    ) -> Option<Offer> {
+    /// them, at least; none where all that could be taken is too little. Quanta alone say it, so it
+    /// costs next to nothing.
+    pub fn at_least(&self, order: u64, position: usize) -> Option<Offer> {
         let lacking = order.saturating_sub(self.coming);
-        if self.order < order || self.most < lacking {
+        if self.most < lacking {
             return None;
         }
         let count = lacking.div_ceil(self.largest.max(1));
-        let lost_ms = match count {
-            0 => 0,
-            _ => count.saturating_mul(self.least_lost_ms(books, all)),
-        };
+        let lost_ms = count.saturating_mul(self.least_lost_ms);
         let count = usize::try_from(count).unwrap_or(usize::MAX);
         Some((count, lost_ms, position))
-    }
-
-    fn least_lost_ms(&self, books: &Books, all: &[Lot]) -> u64 {
-        let each = || {
-            let lots = all[self.lots.clone()].iter();
-            lots.map(|lot| lost_ms(books, lot.held()))
-        };
-        *self.least_lost_ms.get_or_init(|| each().min().unwrap_or(0))
     }
 
     /// Would one process fit if all left that could be taken, whatever their owners keep?
