@@ -6,7 +6,7 @@ use super::{
     parties::Quanta,
     said::{Run, Said},
 };
-use crate::{apportion::Member, books::Books};
+use crate::{apportion::Member, books::Books, names::fetch_rows};
 
 /// Where a piece of work sits.
 #[derive(Clone, Copy, Default)]
@@ -161,6 +161,18 @@ impl Crowd {
         self.take_out(seats[at]);
     }
 
+    /// Has the memory of all groups come.
+    pub fn fetch(&self) {
+        fetch_rows(self.groups.iter().map(|group| group.members.len()));
+    }
+
+    /// Some number beside the one who has this seat.
+    pub fn near(&self, seat: Seat) -> Option<usize> {
+        let group = self.groups.get(seat.group as usize)?;
+        let middle = group.members.get(group.members.len() / 2)?;
+        Some(middle.who as usize ^ self.said.first(seat.group))
+    }
+
     /// Returns what it was counted for.
     fn take_out(&mut self, seat: Seat) -> Option<u64> {
         let group = self.groups.get_mut(seat.group as usize)?;
@@ -278,6 +290,14 @@ impl Crowd {
         self.by_asks.insert(place, at);
         at
     }
+}
+
+/// Has the memory come in which all these sit and ask for something.
+pub(super) fn fetch(books: &Books, seats: &Seats, work: impl Iterator<Item = usize>) {
+    fetch_rows(work.map(|at| {
+        let (asks, current) = (Asks::of(books, at), books.requests[at].current);
+        usize::from(asks.base ^ asks.resting ^ current == 0) ^ seats[at].turn as usize
+    }));
 }
 
 /// Places and groups are no more than pieces of work, which have numbers of this size.

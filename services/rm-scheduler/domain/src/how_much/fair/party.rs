@@ -81,6 +81,10 @@ impl Party {
         self.is_known && !self.crowd.is_empty()
     }
 
+    pub fn near(&self, seat: Seat) -> Option<usize> {
+        self.crowd.near(seat)
+    }
+
     pub fn splice(&mut self, splice: &Splice, seats: &mut Seats) {
         if !self.is_known {
             return;
@@ -110,13 +114,23 @@ impl Party {
         }
     }
 
-    /// Takes up what a piece of its work asks for now; returns its seat.
-    pub fn renew(&mut self, books: &Books, at: usize, seat: Seat) -> Seat {
-        let (seat, is_another) = self.crowd.read(books, at, seat);
-        if is_another {
-            self.past.clear();
+    /// Takes up what these pieces of its work ask for now; returns their seats.
+    pub fn renew(
+        &mut self,
+        books: &Books,
+        work: impl ExactSizeIterator<Item = usize>,
+        seats: &Seats,
+    ) -> impl Iterator<Item = (usize, Seat)> {
+        if work.len() > 0 {
+            self.crowd.fetch();
         }
-        seat
+        work.map(|at| {
+            let (seat, is_another) = self.crowd.read(books, at, seats[at]);
+            if is_another {
+                self.past.clear();
+            }
+            (at, seat)
+        })
     }
 
     /// What is kept is what reading all its work anew gives.
