@@ -6,7 +6,7 @@
 mod alike;
 mod amounts;
 
-pub(crate) use alike::{Band, divide};
+pub(crate) use alike::{Band, Member, divide};
 pub(crate) use amounts::Amounts;
 
 use crate::{orders::Holes, snapshot::Standing};

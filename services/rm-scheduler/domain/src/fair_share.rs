@@ -116,7 +116,8 @@ impl Rounds {
         books.follow_prospects();
         // 9. Why each has what it has, and what the next round has to know.
         let older = books.was_needy.older.take();
-        let (carry, grant) = (|| carried(&books, older), || books.grants());
+        let deficits = std::mem::take(&mut books.deficits);
+        let (carry, grant) = (|| carried(&books, older, deficits), || books.grants());
         let (verdicts, shares, (carried, grants)) = if self.silent {
             let read = both(books.pending.len(), carry, grant);
             (Verdicts::new(), None, read)

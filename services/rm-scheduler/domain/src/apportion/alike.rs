@@ -11,8 +11,8 @@ mod turn;
 use std::{cmp::Reverse, ops::Range};
 
 use crate::orders::Holes;
-pub(crate) use band::Band;
 use band::before;
+pub(crate) use band::{Band, Member};
 use extras::Extras;
 use turn::{Part, turn_at};
 
@@ -126,7 +126,7 @@ impl<'t> Bands<'t> {
     fn turn(&mut self, at: usize, takes: impl Fn(&Band) -> u64, most: u64) -> (u32, u64) {
         self.parts.clear();
         let bands = self.all[self.lanes[at].bands()].iter();
-        let parts = bands.map(|band| Part::new(band.turns, takes(band)));
+        let parts = bands.map(|band| Part::new(band.members, takes(band)));
         self.parts.extend(parts.filter(Part::takes_some));
         turn_at(&mut self.parts, most)
     }
@@ -142,7 +142,7 @@ impl<'t> Bands<'t> {
                 if !concerned(band) {
                     break;
                 }
-                if let Some(rest) = band.divide(before(band.turns, *turn)) {
+                if let Some(rest) = band.divide(before(band.members, *turn)) {
                     self.all.insert(at + 1, rest);
                 }
             }
@@ -233,7 +233,7 @@ impl<'t> Bands<'t> {
             let handed = self.extras.handed(&self.all, &mut self.parts);
             let bands = self.lane(at).iter();
             let even = bands.filter(|band| band.next * order == each);
-            closed -= even.map(|band| handed.count(band.turns)).sum::<u64>();
+            closed -= even.map(|band| handed.count(band.members)).sum::<u64>();
         }
         closed
     }
@@ -339,28 +339,24 @@ mod tests {
                 holes.add(size, count);
             }
             let mut claims = Claims::default();
-            // By what is wanted: turns, and who has them.
-            let mut alike = BTreeMap::<(u64, u64), (Vec<u32>, Vec<usize>)>::new();
+            // By what is wanted.
+            let mut alike = BTreeMap::<(u64, u64), Vec<Member>>::new();
             let mut turn = 0;
-            for (at, (order, want, gap)) in wants.iter().enumerate() {
+            for (who, (order, want, gap)) in (0..).zip(&wants) {
                 claims.enter(1, Standing::Even);
                 claims.want(*order, *want);
-                let (turns, work) = alike.entry((*order, *want)).or_default();
-                turns.push(turn);
-                work.push(at);
+                alike.entry((*order, *want)).or_default().push(Member { turn, who });
                 turn += gap;
             }
             claims.apportion(holes.clone(), Manner { level, rivals: false });
             let numbered = (0..).zip(&alike).collect::<Vec<_>>().into_iter();
-            let bands = numbered.map(|(owner, ((order, want), (turns, _)))| {
-                Band::new(owner, (0, turns), *order, *want)
+            let bands = numbered.map(|(owner, ((order, want), members))| {
+                Band::new(owner, (0, members), *order, *want)
             });
-            let who: Vec<&Vec<usize>> = alike.values().map(|(_, who)| who).collect();
             let mut given = vec![u64::MAX; wants.len()];
             for band in divide(bands, holes, level) {
-                let from = band.from as usize;
-                for at in &who[band.owner as usize][from..from + band.turns.len()] {
-                    given[*at] = band.given;
+                for member in band.members {
+                    given[member.who as usize] = band.given;
                 }
             }
             prop_assert_eq!(given, claims.processes());

@@ -6,17 +6,18 @@ use hayward_vocabulary::{NodeName, WorkId};
 
 use crate::{
     books::{Books, Needy, Older},
-    snapshot::Carried,
+    snapshot::{Carried, Deficits},
     turns::reserved,
 };
 
-/// With who is needy; `older` is who was before.
-pub(super) fn carried(books: &Books, older: Option<Older>) -> (Carried, Needy) {
+/// With who is needy; `older` is who was before. What is owed has been noted, and nobody in this
+/// round asks for it any more.
+pub(super) fn carried(books: &Books, older: Option<Older>, deficits: Deficits) -> (Carried, Needy) {
     let configured = books.snapshot.tunables.reserve_overage_bytes.is_some();
     let needy = books.needy(older);
     let mut carried = Carried {
         needy: Arc::clone(&needy.names),
-        deficits: books.deficits.clone(),
+        deficits,
         claims: claims(books),
         last_hit: lately_hit(books),
         ..Carried::default()

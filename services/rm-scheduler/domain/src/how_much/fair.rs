@@ -156,12 +156,11 @@ fn begin_all(
     let work = work.sum();
     let beside = parties.split_off(parties.len() / 2);
     let begin = |parties: Vec<(&mut Party, &[(usize, usize)])>| {
+        let all = parties.iter().flat_map(|(_, stirred)| numbers(stirred));
+        crowd::fetch(books, seats, all);
         let mut moved = Vec::new();
         for (party, stirred) in parties {
-            let renewed = stirred
-                .iter()
-                .map(|(_, at)| (*at, party.renew(books, *at, seats[*at])));
-            moved.extend(renewed);
+            moved.extend(party.renew(books, numbers(stirred), seats));
             party.begin(course);
         }
         moved
@@ -169,6 +168,10 @@ fn begin_all(
     let (mut here, beside) = both(work, || begin(parties), || begin(beside));
     here.extend(beside);
     here
+}
+
+fn numbers(stirred: &[(usize, usize)]) -> impl ExactSizeIterator<Item = usize> {
+    stirred.iter().map(|(_, at)| *at)
 }
 
 /// True when somebody wants something else from now on.

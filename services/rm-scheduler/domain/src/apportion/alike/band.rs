@@ -1,13 +1,22 @@
 //! Entities that are divided among as one.
 
-/// Entities alike, by their turns, which ascend and are nobody else's.
+/// One of a band.
+#[derive(Clone, Copy)]
+pub(crate) struct Member {
+    /// Nobody else's.
+    pub turn: u32,
+    /// Says who it is to who asks.
+    pub who: u32,
+}
+
+/// Entities alike, by their turns.
 #[derive(Clone)]
 pub(crate) struct Band<'t> {
     /// Says whose band it is to who asks.
     pub owner: u32,
     /// The place of its first in what the owner has.
     pub from: u32,
-    pub turns: &'t [u32],
+    pub members: &'t [Member],
     pub order: u64,
     /// Still, by each.
     pub want: u64,
@@ -19,11 +28,11 @@ pub(crate) struct Band<'t> {
 }
 
 impl<'t> Band<'t> {
-    pub fn new(owner: u32, (from, turns): (u32, &'t [u32]), order: u64, want: u64) -> Self {
+    pub fn new(owner: u32, (from, members): (u32, &'t [Member]), order: u64, want: u64) -> Self {
         Self {
             owner,
             from,
-            turns,
+            members,
             order,
             want,
             given: 0,
@@ -34,7 +43,7 @@ impl<'t> Band<'t> {
     }
 
     pub(super) fn count(&self) -> u64 {
-        self.turns.len() as u64
+        self.members.len() as u64
     }
 
     pub(super) fn takes_part(&self) -> bool {
@@ -43,16 +52,16 @@ impl<'t> Band<'t> {
 
     /// The turn of its first.
     pub(super) fn first(&self) -> u32 {
-        self.turns.first().copied().unwrap_or(u32::MAX)
+        self.members.first().map_or(u32::MAX, |first| first.turn)
     }
 
     /// Leaves those before this place and returns the others, if there are some of both.
     pub(super) fn divide(&mut self, place: usize) -> Option<Self> {
-        if place == 0 || place == self.turns.len() {
+        if place == 0 || place == self.members.len() {
             return None;
         }
         let mut rest = self.clone();
-        (self.turns, rest.turns) = self.turns.split_at(place);
+        (self.members, rest.members) = self.members.split_at(place);
         rest.from += u32::try_from(place).unwrap_or(u32::MAX);
         Some(rest)
     }
@@ -63,10 +72,10 @@ impl<'t> Band<'t> {
 }
 
 /// How many have their turn before this one.
-pub(super) fn before(turns: &[u32], turn: u32) -> usize {
+pub(super) fn before(members: &[Member], turn: u32) -> usize {
     // That is asked often, as first passes begin with the first turn of all.
     if turn == 0 {
         return 0;
     }
-    turns.partition_point(|other| *other < turn)
+    members.partition_point(|other| other.turn < turn)
 }

@@ -4,7 +4,7 @@
 //! makes a process, that is looked for only when somebody asks.
 
 use super::{
-    Band, before,
+    Band, Member, before,
     turn::{Part, turn_at},
 };
 
@@ -36,9 +36,13 @@ impl Handed {
     }
 
     /// How many of these it has.
-    pub fn count(self, turns: &[u32]) -> u64 {
-        let (from, to) = (before(turns, self.from), before(turns, self.to));
-        let others = if self.from > self.to { turns.len() } else { 0 };
+    pub fn count(self, members: &[Member]) -> u64 {
+        let (from, to) = (before(members, self.from), before(members, self.to));
+        let others = if self.from > self.to {
+            members.len()
+        } else {
+            0
+        };
         (others + to - from) as u64
     }
 
@@ -80,7 +84,7 @@ impl Extras {
             let taking_part = bands.iter();
             let taking_part = taking_part.filter(|band| band.until as usize > self.known);
             let to = if left > 0 {
-                end(taking_part.map(|band| band.turns), (from, left), memory)
+                end(taking_part.map(|band| band.members), (from, left), memory)
             } else {
                 from
             };
@@ -93,19 +97,19 @@ impl Extras {
 
 /// The turn at which so many were handed a quantum; there are more.
 fn end<'t>(
-    turns: impl Iterator<Item = &'t [u32]> + Clone,
+    bands: impl Iterator<Item = &'t [Member]> + Clone,
     (from, left): (u32, u64),
     memory: &mut Vec<Part<'t>>,
 ) -> u32 {
     memory.clear();
-    let later = |turns: &'t [u32]| Part::new(&turns[before(turns, from)..], 1);
-    memory.extend(turns.clone().map(later));
+    let later = |members: &'t [Member]| Part::new(&members[before(members, from)..], 1);
+    memory.extend(bands.clone().map(later));
     let there: u64 = memory.iter().map(Part::all).sum();
     if left < there {
         return turn_at(memory, left).0;
     }
-    for (part, turns) in memory.iter_mut().zip(turns) {
-        part.leave_out_of(turns);
+    for (part, members) in memory.iter_mut().zip(bands) {
+        part.leave_out_of(members);
     }
     turn_at(memory, left - there).0
 }

@@ -1,10 +1,10 @@
 //! Looking for a turn among bands: who is the first for whom something does not suffice.
 
-use super::{super::scaled, before};
+use super::{super::scaled, Member, before};
 
-/// Turns of a band among which one is looked for.
+/// Those of a band among whose turns one is looked for.
 pub(super) struct Part<'t> {
-    turns: &'t [u32],
+    members: &'t [Member],
     /// What each of them takes.
     each: u64,
     /// How many of them come before the turn at hand.
@@ -12,9 +12,9 @@ pub(super) struct Part<'t> {
 }
 
 impl<'t> Part<'t> {
-    pub fn new(turns: &'t [u32], each: u64) -> Self {
+    pub fn new(members: &'t [Member], each: u64) -> Self {
         Self {
-            turns,
+            members,
             each,
             before: 0,
         }
@@ -26,12 +26,12 @@ impl<'t> Part<'t> {
 
     /// What all of them take.
     pub fn all(&self) -> u64 {
-        self.take(self.turns.len())
+        self.take(self.members.len())
     }
 
     /// Those before these instead of these, which are the last ones of all.
-    pub fn leave_out_of(&mut self, all: &'t [u32]) {
-        self.turns = &all[..all.len() - self.turns.len()];
+    pub fn leave_out_of(&mut self, all: &'t [Member]) {
+        self.members = &all[..all.len() - self.members.len()];
     }
 
     /// What so many of them take.
@@ -57,24 +57,24 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
         if with_all - most <= few {
             return back(parts, most, with_all);
         }
-        let Some(longest) = parts.iter().max_by_key(|part| part.turns.len()) else {
+        let Some(longest) = parts.iter().max_by_key(|part| part.members.len()) else {
             return (u32::MAX, taken);
         };
         // Turns are mostly spread evenly, so a guess by what is left misses by little. Where they
         // are not, every third guess halves the longest part.
-        let (turns, own) = (longest.turns, longest.each);
+        let (members, own) = (longest.members, longest.each);
         let place = if guesses % 3 == 2 {
-            turns.len() / 2
+            members.len() / 2
         } else {
-            let guess = scaled(turns.len() as u64, most - taken, with_all - taken, false);
+            let guess = scaled(members.len() as u64, most - taken, with_all - taken, false);
             usize::try_from(guess).unwrap_or(usize::MAX)
         };
-        let Some(turn) = turns.get(place).or(turns.last()).copied() else {
+        let Some(turn) = turn_of(members.get(place).or(members.last())) else {
             return (u32::MAX, taken);
         };
         let mut earlier = taken;
         for part in parts.iter_mut() {
-            part.before = before(part.turns, turn);
+            part.before = before(part.members, turn);
             earlier += part.take(part.before);
         }
         let is_beyond = earlier > most;
@@ -82,9 +82,9 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
             return (turn, earlier);
         }
         for part in parts.iter_mut() {
-            let (first, last) = part.turns.split_at(part.before);
-            let passed = usize::from(last.first() == Some(&turn));
-            part.turns = if is_beyond { first } else { &last[passed..] };
+            let (first, last) = part.members.split_at(part.before);
+            let passed = usize::from(turn_of(last.first()) == Some(turn));
+            part.members = if is_beyond { first } else { &last[passed..] };
         }
         if is_beyond {
             with_all = earlier;
@@ -95,19 +95,24 @@ pub(super) fn turn_at(parts: &mut [Part], most: u64) -> (u32, u64) {
     }
 }
 
+fn turn_of(member: Option<&Member>) -> Option<u32> {
+    member.map(|member| member.turn)
+}
+
 /// From the first one on.
 fn forward(parts: &mut [Part], most: u64, mut taken: u64) -> (u32, u64) {
     loop {
-        let first = |part: &&mut Part| part.turns.first().copied().unwrap_or(u32::MAX);
+        let first = |part: &&mut Part| turn_of(part.members.first()).unwrap_or(u32::MAX);
         let next = parts.iter_mut().min_by_key(first);
-        let Some((turn, part)) = next.and_then(|part| Some((*part.turns.first()?, part))) else {
+        let Some((turn, part)) = next.and_then(|part| Some((turn_of(part.members.first())?, part)))
+        else {
             return (u32::MAX, taken);
         };
         let with_this = taken + part.each;
         if with_this > most {
             return (turn, taken);
         }
-        part.turns = &part.turns[1..];
+        part.members = &part.members[1..];
         taken = with_this;
     }
 }
@@ -115,11 +120,11 @@ fn forward(parts: &mut [Part], most: u64, mut taken: u64) -> (u32, u64) {
 /// From the last one back.
 fn back(parts: &mut [Part], most: u64, mut with_all: u64) -> (u32, u64) {
     loop {
-        let last = |part: &&mut Part| part.turns.last().copied();
+        let last = |part: &&mut Part| turn_of(part.members.last());
         let next = parts.iter_mut().max_by_key(last);
         let Some((turn, rest, part)) = next.and_then(|part| {
-            let (turn, rest) = part.turns.split_last()?;
-            Some((*turn, rest, part))
+            let (last, rest) = part.members.split_last()?;
+            Some((last.turn, rest, part))
         }) else {
             return (u32::MAX, with_all);
         };
@@ -127,6 +132,6 @@ fn back(parts: &mut [Part], most: u64, mut with_all: u64) -> (u32, u64) {
         if with_all <= most {
             return (turn, with_all);
         }
-        part.turns = rest;
+        part.members = rest;
     }
 }

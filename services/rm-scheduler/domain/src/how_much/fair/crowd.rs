@@ -6,7 +6,7 @@ use super::{
     parties::Quanta,
     said::{Run, Said},
 };
-use crate::books::Books;
+use crate::{apportion::Member, books::Books, names::fetch_rows};
 
 /// Where a piece of work sits.
 #[derive(Clone, Copy, Default)]
@@ -73,18 +73,24 @@ impl Asks {
     }
 }
 
-/// Work that asks for the same, by age. All that a count reads of it is one line of memory.
+/// Work that asks for the same.
 pub(super) struct Group {
     pub asks: Asks,
-    pub turns: Vec<u32>,
+    /// By age; whoever comes and goes is found with one look at memory.
+    pub members: Vec<Member>,
+}
+
+impl Group {
+    /// Where the one with this turn is or would be.
+    fn place(&self, turn: u32) -> Result<usize, usize> {
+        self.members.binary_search_by_key(&turn, |one| one.turn)
+    }
 }
 
 #[derive(Default)]
 pub(super) struct Crowd {
     /// Some may be empty.
     pub groups: Vec<Group>,
-    /// By group: the numbers of its work, by age.
-    members: Vec<Vec<u32>>,
     /// What they are counted for.
     said: Said,
     /// Groups that are not empty, by what they ask for.
@@ -113,14 +119,16 @@ impl Crowd {
                 turn,
                 current,
             };
-            crowd.groups[group as usize].turns.push(turn);
-            crowd.members[group as usize].push(number(at));
+            let who = number(at);
+            crowd.groups[group as usize]
+                .members
+                .push(Member { turn, who });
             crowd.quanta.add(asks.quanta(current));
             (crowd.next, crowd.len) = (turn + 1, crowd.len + 1);
         }
-        let each = (0..).zip(&crowd.members).flat_map(|(group, members)| {
-            let counted = move |at: &u32| (group, books.requests[*at as usize].counted);
-            members.iter().map(counted)
+        let each = (0..).zip(&crowd.groups).flat_map(|(at, group)| {
+            let counted = move |one: &Member| (at, books.requests[one.who as usize].counted);
+            group.members.iter().map(counted)
         });
         crowd.said = Said::of(each);
         crowd
@@ -153,14 +161,25 @@ impl Crowd {
         self.take_out(seats[at]);
     }
 
+    /// Has the memory of all groups come.
+    pub fn fetch(&self) {
+        fetch_rows(self.groups.iter().map(|group| group.members.len()));
+    }
+
+    /// Some number beside the one who has this seat.
+    pub fn near(&self, seat: Seat) -> Option<usize> {
+        let group = self.groups.get(seat.group as usize)?;
+        let middle = group.members.get(group.members.len() / 2)?;
+        Some(middle.who as usize ^ self.said.first(seat.group))
+    }
+
     /// Returns what it was counted for.
     fn take_out(&mut self, seat: Seat) -> Option<u64> {
         let group = self.groups.get_mut(seat.group as usize)?;
-        let place = group.turns.binary_search(&seat.turn).ok()?;
-        group.turns.remove(place);
-        self.members[seat.group as usize].remove(place);
+        let place = group.place(seat.turn).ok()?;
+        group.members.remove(place);
         self.quanta.remove(group.asks.quanta(seat.current));
-        if group.turns.is_empty() {
+        if group.members.is_empty() {
             self.by_asks.retain(|other| *other != seat.group);
             self.vacant.push(seat.group);
         }
@@ -191,10 +210,10 @@ impl Crowd {
 
     /// Takes work into the group where it has its seat.
     fn enter(&mut self, at: usize, seat: Seat, counted: u64) {
-        let turns = &mut self.groups[seat.group as usize].turns;
-        let place = turns.partition_point(|turn| *turn < seat.turn);
-        turns.insert(place, seat.turn);
-        self.members[seat.group as usize].insert(place, number(at));
+        let group = &mut self.groups[seat.group as usize];
+        let (Ok(place) | Err(place)) = group.place(seat.turn);
+        let (turn, who) = (seat.turn, number(at));
+        group.members.insert(place, Member { turn, who });
         self.said.insert((seat.group, number(place)), counted);
     }
 
@@ -212,9 +231,10 @@ impl Crowd {
             let counted = run.counted + asks.outside();
             Run { counted, ..run }
         }));
-        let members = &self.members;
+        let groups = &self.groups;
         self.said.renew(runs, |(group, place), counted| {
-            tell(members[group as usize][place as usize] as usize, counted);
+            let member = groups[group as usize].members[place as usize];
+            tell(member.who as usize, counted);
         });
     }
 
@@ -226,13 +246,9 @@ impl Crowd {
         assert!(turns.is_sorted_by(|a, b| a < b), "turns by age");
         let (mut members, mut quanta) = (0, Quanta::default());
         for (at, group) in (0..).zip(&self.groups) {
-            let here = self.members[at as usize].len();
-            members += here;
-            assert!(group.turns.is_sorted_by(|a, b| a < b));
-            assert_eq!(
-                (group.turns.len(), self.said.each(at).count()),
-                (here, here)
-            );
+            members += group.members.len();
+            assert!(group.members.is_sorted_by(|a, b| a.turn < b.turn));
+            assert_eq!(group.members.len(), self.said.each(at).count());
         }
         let asks = |at: &u32| self.groups[*at as usize].asks;
         assert!(
@@ -243,9 +259,9 @@ impl Crowd {
         for at in work {
             let number = seats[*at].group;
             let group = &self.groups[number as usize];
-            let place = group.turns.binary_search(&seats[*at].turn);
+            let place = group.place(seats[*at].turn);
             let place = place.expect("a seat that is taken");
-            let member = self.members[number as usize][place] as usize;
+            let member = group.members[place].who as usize;
             let request = &books.requests[*at];
             let known = (
                 member,
@@ -266,15 +282,22 @@ impl Crowd {
             Err(place) => place,
         };
         let at = self.vacant.pop().unwrap_or_else(|| {
-            self.members.push(Vec::new());
-            let turns = Vec::new();
-            self.groups.push(Group { asks, turns });
+            let members = Vec::new();
+            self.groups.push(Group { asks, members });
             number(self.groups.len() - 1)
         });
         self.groups[at as usize].asks = asks;
         self.by_asks.insert(place, at);
         at
     }
+}
+
+/// Has the memory come in which all these sit and ask for something.
+pub(super) fn fetch(books: &Books, seats: &Seats, work: impl Iterator<Item = usize>) {
+    fetch_rows(work.map(|at| {
+        let (asks, current) = (Asks::of(books, at), books.requests[at].current);
+        usize::from(asks.base ^ asks.resting ^ current == 0) ^ seats[at].turn as usize
+    }));
 }
 
 /// Places and groups are no more than pieces of work, which have numbers of this size.

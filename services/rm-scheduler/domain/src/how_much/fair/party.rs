@@ -81,6 +81,10 @@ impl Party {
         self.is_known && !self.crowd.is_empty()
     }
 
+    pub fn near(&self, seat: Seat) -> Option<usize> {
+        self.crowd.near(seat)
+    }
+
     pub fn splice(&mut self, splice: &Splice, seats: &mut Seats) {
         if !self.is_known {
             return;
@@ -110,13 +114,23 @@ impl Party {
         }
     }
 
-    /// Takes up what a piece of its work asks for now; returns its seat.
-    pub fn renew(&mut self, books: &Books, at: usize, seat: Seat) -> Seat {
-        let (seat, is_another) = self.crowd.read(books, at, seat);
-        if is_another {
-            self.past.clear();
+    /// Takes up what these pieces of its work ask for now; returns their seats.
+    pub fn renew(
+        &mut self,
+        books: &Books,
+        work: impl ExactSizeIterator<Item = usize>,
+        seats: &Seats,
+    ) -> impl Iterator<Item = (usize, Seat)> {
+        if work.len() > 0 {
+            self.crowd.fetch();
         }
-        seat
+        work.map(|at| {
+            let (seat, is_another) = self.crowd.read(books, at, seats[at]);
+            if is_another {
+                self.past.clear();
+            }
+            (at, seat)
+        })
     }
 
     /// What is kept is what reading all its work anew gives.
@@ -163,11 +177,11 @@ impl Party {
     fn start(&mut self, course: &Course) {
         self.stretches.clear();
         let groups = (0..).zip(&self.crowd.groups);
-        let groups = groups.filter(|(_, group)| !group.turns.is_empty());
+        let groups = groups.filter(|(_, group)| !group.members.is_empty());
         self.stretches.extend(groups.map(|(at, group)| Stretch {
             group: at,
             from: 0,
-            len: number(group.turns.len()),
+            len: number(group.members.len()),
             limit: group.asks.first_limit(course),
             counted: 0,
         }));
@@ -257,14 +271,14 @@ impl Party {
             let crowd = &self.crowd;
             let bands = self.stretches.iter().map(|stretch| {
                 let group = &crowd.groups[stretch.group as usize];
-                let place = (stretch.from, &group.turns[stretch.places()]);
+                let place = (stretch.from, &group.members[stretch.places()]);
                 Band::new(stretch.group, place, group.asks.order, stretch.limit)
             });
             let divided = apportion::divide(bands, given.as_holes(), course.manner.level);
             let stretches = divided.into_iter().map(|band| Stretch {
                 group: band.owner,
                 from: band.from,
-                len: number(band.turns.len()),
+                len: number(band.members.len()),
                 limit: band.given + band.want,
                 counted: band.given,
             });
@@ -284,7 +298,7 @@ impl Party {
                     len: 1,
                     ..*stretch
                 };
-                (group.turns[from], group.asks.order, one)
+                (group.members[from].turn, group.asks.order, one)
             })
         });
         let mut rows: Vec<(u32, u64, Stretch)> = each.collect();
