@@ -7,6 +7,7 @@
 //! shares mean nothing, and no decision may depend on them.
 
 mod absorb;
+mod by_name;
 mod derive;
 mod fetch;
 mod group;
@@ -28,6 +29,7 @@ use hayward_vocabulary::{
 };
 use rustc_hash::FxHashMap;
 
+use by_name::{ByName, Hash};
 pub(crate) use load::Load;
 pub(crate) use numbers::Numbers;
 use stand::Counted;
@@ -87,8 +89,8 @@ pub(crate) struct Register {
     /// somewhere else in memory.
     user_names: Vec<UserName>,
     machine_at: FxHashMap<NodeName, usize>,
-    request_at: FxHashMap<WorkId, usize>,
-    share_at: FxHashMap<AllocationId, usize>,
+    request_at: ByName,
+    share_at: ByName,
     class_at: FxHashMap<String, usize>,
     shape_at: FxHashMap<Shape, usize>,
     /// By class and kind of work: sizes that were asked for, with their quanta and shape.
@@ -323,7 +325,8 @@ impl Register {
     }
 
     pub fn request(&self, id: &WorkId) -> Option<usize> {
-        self.request_at.get(id).copied()
+        let is_it = |at: usize| self.requests[at].id == *id;
+        self.request_at.find(Hash::of(id.as_str()), is_it)
     }
 
     /// Is this the number of work that is not withdrawn?

@@ -3,7 +3,7 @@
 use hayward_vocabulary::{Timestamp, WorkId, WorkKind};
 
 use super::{
-    Asked, Holding, Laws, Numbers, Register, Served, Users,
+    Asked, ByName, Hash, Holding, Laws, Numbers, Register, Served, Users,
     derive::set,
     load::Taken,
     look_up::{Entry, OfWork, look_up},
@@ -97,18 +97,20 @@ impl Register {
         };
         self.read_policy(snapshot);
         self.read_nodes(snapshot);
-        let numbers = || snapshot.demand.keys().cloned().zip(0..).collect();
+        let numbers = || {
+            let mut numbers = ByName::default();
+            numbers.reserve(snapshot.demand.len());
+            for (at, id) in snapshot.demand.keys().enumerate() {
+                numbers.insert(Hash::of(id.as_str()), at);
+            }
+            numbers
+        };
         ((), self.request_at) = both(snapshot.demand.len(), || self.read_work(snapshot), numbers);
         self.share_at.reserve(snapshot.allocations.len());
         self.taken.resize(self.machines.len(), Taken::default());
         let mut stirred = Stirred::default();
         for (id, allocation) in &snapshot.allocations {
-            let share = Entry {
-                name: id,
-                said: Some(allocation),
-                at: None,
-            };
-            self.set_share(&share, &mut stirred);
+            self.set_share(&Entry::new(id, Some(allocation)), &mut stirred);
         }
         stirred.machines.extend(0..self.machines.len());
         stirred.requests.extend(0..self.requests.len());
@@ -183,6 +185,7 @@ impl Register {
                 }
                 (None, Some(demand)) => {
                     let at = self.new_work(snapshot, (id, demand));
+                    self.request_at.insert(work.hash, at);
                     self.touched.push(at);
                     stirred.requests.insert(at);
                     stirred.moved.insert(at);
@@ -248,7 +251,6 @@ impl Register {
             }
             *place = asked;
         }
-        self.request_at.insert(work.0.clone(), at);
         self.join_group(at);
         self.note_avoiding(at);
         self.join_class(at);

@@ -33,7 +33,7 @@ impl Register {
             self.shares.len() - 1
         };
         if found.at.is_none() {
-            self.share_at.insert(id.clone(), at);
+            self.share_at.insert(found.hash, at);
         }
         if allocation.fixed {
             self.fixed.insert(at);
