@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     books::{Books, Machine},
+    names::fetch_rows,
     plan::Reason,
     snapshot::Policy,
     turns::reserved,
@@ -49,9 +50,10 @@ pub(super) struct Wishers {
 
 impl Wishers {
     /// Takes up what is not what it was, of this work.
-    pub fn renew(&mut self, books: &Books, work: impl Iterator<Item = usize>) {
+    pub fn renew(&mut self, books: &Books, work: impl Iterator<Item = usize> + Clone) {
         self.by_shape.resize(books.register.shapes.len(), (0, 0));
         self.parts.resize(books.requests.len(), (0, Asks::Nothing));
+        fetch_rows(work.clone().map(|at| self.parts[at].0 as usize));
         work.for_each(|at| self.enter(books, at));
     }
 

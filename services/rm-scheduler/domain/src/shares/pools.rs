@@ -61,7 +61,7 @@ fn shut(node: &Node) -> Shut {
 
 impl Pools {
     /// Takes up what this work asks for; all that may ask for something else than before.
-    pub fn listen(&mut self, books: &Books, work: impl Iterator<Item = usize>) {
+    pub fn listen(&mut self, books: &Books, work: impl Iterator<Item = usize> + Clone) {
         if books.register.anew {
             *self = Self::default();
         }

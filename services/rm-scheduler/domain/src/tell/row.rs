@@ -109,7 +109,9 @@ pub(super) fn fetch(books: &Books, rows: &[Row], work: impl Iterator<Item = usiz
     let all = work.fold(0, |all, at| {
         let (request, asked, row) = (&books.requests[at], books.demand(at), &rows[at]);
         let of_request = request.order ^ request.cap.now ^ request.granted;
-        let of_asked = asked.max_processes ^ asked.holding.mean_start_ms;
+        let holding = &asked.holding;
+        let of_cap = u64::from(holding.cap.starting);
+        let of_asked = asked.max_processes ^ holding.mean_start_ms ^ of_cap;
         let letter = asked.id.as_str().as_bytes().first();
         let of_row = u64::from(row.class) ^ u64::from(row.finding.is_some());
         all ^ of_request ^ of_asked ^ of_row ^ letter.map_or(0, |letter| u64::from(*letter))
