@@ -106,6 +106,10 @@ pub(crate) struct Members {
 
 impl Members {
     pub fn set(&mut self, at: usize, belongs: bool) {
+        // Where nobody is listed, nobody has to wait for where he is.
+        if !belongs && self.listed.is_empty() {
+            return;
+        }
         if self.place.len() <= at {
             self.place.resize(at + 1, None);
         }

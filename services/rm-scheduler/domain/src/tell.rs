@@ -57,6 +57,8 @@ impl Known {
     fn forget(&mut self, books: &Books) {
         let register = books.register;
         self.rows.resize_with(books.requests.len(), Row::default);
+        let departed = register.departed.iter().map(|it| it.at);
+        row::fetch_rows(&self.rows, departed);
         for departed in &register.departed {
             self.rows[departed.at].leave(&mut self.told);
         }
@@ -87,21 +89,17 @@ impl Known {
     ) -> (Verdicts, ShareNews) {
         let users = OfUsers::sort(books, &mut self.told, &mut moved);
         let mut changed: Vec<usize> = Vec::with_capacity(moved.len());
-        let mut said: Vec<(WorkId, PackedShare)> = Vec::with_capacity(moved.len());
-        for (at, wait) in moved {
+        for &(at, wait) in &moved {
             let of_work = (at, wait);
             let share = shares::of_work(books, at);
             let row = &mut self.rows[at];
             if row.renew(books, (of_work, &share), &mut self.told, &mut finder) {
                 changed.push(at);
             }
-            if let Some(share) = row.counted() {
-                said.push((books.id(at).clone(), share.clone()));
-            }
             self.unsettled.note(books, of_work, &mut finder);
         }
         self.told.drop_emptied();
-        let said = (users.said(books), said);
+        let said = (users.said(books), self.counted(books, &moved));
         let news = shares::renew(
             books,
             (&mut self.told, &mut self.pools),
@@ -109,6 +107,17 @@ impl Known {
             said,
         );
         (self.in_words(books, &changed), news)
+    }
+
+    /// The shares that are in the sums of somebody. To take a name up is to wait until everything
+    /// is written, so nothing is written between one and the next.
+    fn counted(&self, books: &Books, moved: &[Moved]) -> Vec<(WorkId, PackedShare)> {
+        let rows = moved.iter().map(|(at, _)| (*at, &self.rows[*at]));
+        let shares = rows.filter_map(|(at, row)| Some((at, row.counted()?)));
+        let shares: Vec<_> = shares.collect();
+        let names: Vec<WorkId> = shares.iter().map(|(at, _)| books.id(*at).clone()).collect();
+        let shares = shares.into_iter().map(|(_, share)| share.clone());
+        names.into_iter().zip(shares).collect()
     }
 
     /// Names are sorted sooner than verdicts, and those come as the map wants them.
