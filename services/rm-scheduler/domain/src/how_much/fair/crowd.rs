@@ -166,13 +166,6 @@ impl Crowd {
         fetch_rows(self.groups.iter().map(|group| group.members.len()));
     }
 
-    /// Some number beside the one who has this seat.
-    pub fn near(&self, seat: Seat) -> Option<usize> {
-        let group = self.groups.get(seat.group as usize)?;
-        let middle = group.members.get(group.members.len() / 2)?;
-        Some(middle.who as usize ^ self.said.first(seat.group))
-    }
-
     /// Returns what it was counted for.
     fn take_out(&mut self, seat: Seat) -> Option<u64> {
         let group = self.groups.get_mut(seat.group as usize)?;

@@ -1,7 +1,7 @@
 //! All users in all classes: whose work came and went, and what they want and have.
 
 use super::{crowd::Seats, party::Party};
-use crate::{books::Books, names::fetch_rows, register::Splice};
+use crate::{books::Books, register::Splice};
 
 #[derive(Default)]
 pub(crate) struct Parties {
@@ -115,20 +115,20 @@ impl Moved {
 
 impl Parties {
     pub fn splice(&mut self, splices: &[Splice]) {
-        let splices = lasting(splices);
-        fetch_rows(splices.iter().filter_map(|splice| self.near(splice)));
-        for splice in splices {
+        let mut left = splices;
+        while let [splice, rest @ ..] = left {
+            left = rest;
+            // What is said anew of work leaves it where it is, mostly.
+            if let [next, after @ ..] = rest
+                && splice.is_undone_by(next)
+            {
+                left = after;
+                continue;
+            }
             if let Some(users) = self.by_class.get_mut(splice.class) {
                 users.splice(splice, &mut self.seats);
             }
         }
-    }
-
-    /// Some number beside who leaves: where each is looked for by itself, each is waited for.
-    fn near(&self, splice: &Splice) -> Option<usize> {
-        let users = self.by_class.get(splice.class)?;
-        let party = users.parties.get(splice.user_at)?;
-        party.near(*self.seats.get(splice.at)?)
     }
 
     pub(super) fn take(&mut self, books: &Books, class: usize) -> Users {
@@ -155,20 +155,4 @@ impl Parties {
         };
         users.by_name.iter().map(quanta).collect()
     }
-}
-
-/// What is said anew of work leaves it where it is, mostly.
-fn lasting(splices: &[Splice]) -> Vec<&Splice> {
-    let mut lasting: Vec<&Splice> = Vec::new();
-    let mut left = splices;
-    while let [splice, rest @ ..] = left {
-        left = match rest {
-            [next, after @ ..] if splice.is_undone_by(next) => after,
-            _ => {
-                lasting.push(splice);
-                rest
-            }
-        };
-    }
-    lasting
 }

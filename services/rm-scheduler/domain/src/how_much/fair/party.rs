@@ -81,10 +81,6 @@ impl Party {
         self.is_known && !self.crowd.is_empty()
     }
 
-    pub fn near(&self, seat: Seat) -> Option<usize> {
-        self.crowd.near(seat)
-    }
-
     pub fn splice(&mut self, splice: &Splice, seats: &mut Seats) {
         if !self.is_known {
             return;
