@@ -10,7 +10,7 @@ use hayward_vocabulary::WorkId;
 use crate::{
     beside::both,
     books::Books,
-    names::by_name,
+    names::{by_name, fetch_rows},
     plan::{Reason, ShareNews, Shares, Verdict, Verdicts},
     register::Register,
     shares::{self, OfUsers, PackedShare, Told},
@@ -57,8 +57,8 @@ impl Known {
     fn forget(&mut self, books: &Books) {
         let register = books.register;
         self.rows.resize_with(books.requests.len(), Row::default);
-        let departed = register.departed.iter().map(|it| it.at);
-        row::fetch_rows(&self.rows, departed);
+        let departed = register.departed.iter().map(|it| &self.rows[it.at]);
+        fetch_rows(departed.map(Row::anything));
         for departed in &register.departed {
             self.rows[departed.at].leave(&mut self.told);
         }

@@ -84,8 +84,8 @@ impl Row {
     }
 
     /// Some of both lines.
-    fn anything(&self) -> u64 {
-        u64::from(self.class) ^ u64::from(self.finding.is_some())
+    pub fn anything(&self) -> usize {
+        self.class as usize ^ usize::from(self.finding.is_some())
     }
 
     /// Its share, where it is in the sums of somebody.
@@ -109,11 +109,6 @@ pub(super) fn fill(books: &Books, (rows, first): (&mut [Row], usize)) -> Told {
     told
 }
 
-/// Has the memory of these rows come.
-pub(super) fn fetch_rows(rows: &[Row], work: impl Iterator<Item = usize>) {
-    black_box(work.fold(0, |all, at| all ^ rows[at].anything()));
-}
-
 /// Has all come at the same time that is to be looked at of this work: it lies anywhere in memory.
 pub(super) fn fetch(books: &Books, rows: &[Row], work: impl Iterator<Item = usize>) {
     let all = work.fold(0, |all, at| {
@@ -123,7 +118,8 @@ pub(super) fn fetch(books: &Books, rows: &[Row], work: impl Iterator<Item = usiz
         let of_cap = u64::from(holding.cap.starting);
         let of_asked = asked.max_processes ^ holding.mean_start_ms ^ of_cap;
         let letter = asked.id.as_str().as_bytes().first();
-        all ^ of_request ^ of_asked ^ row.anything() ^ letter.map_or(0, |letter| u64::from(*letter))
+        let of_row = row.anything() as u64;
+        all ^ of_request ^ of_asked ^ of_row ^ letter.map_or(0, |letter| u64::from(*letter))
     });
     black_box(all);
 }

@@ -34,15 +34,10 @@ impl Said {
         Self { runs }
     }
 
-    /// Where the runs of a group begin.
-    pub fn first(&self, group: u32) -> usize {
-        self.runs.partition_point(|run| run.group < group)
-    }
-
     /// In which run this place of a group is, and where in it. After the last place of the group
     /// that is where its next run would be.
     fn find(&self, (group, place): (u32, u32)) -> (usize, u32) {
-        let first = self.first(group);
+        let first = self.runs.partition_point(|run| run.group < group);
         let mut within = place;
         for (at, run) in self.runs.iter().enumerate().skip(first) {
             if run.group != group || within < run.len {
