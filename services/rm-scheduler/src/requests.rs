@@ -76,7 +76,7 @@ impl Requests {
         self.waits_changed = true;
         match now {
             Some(reason) => {
-                let wait = (reason, verdict.detail.clone());
+                let wait = (reason, verdict.detail.to_string());
                 self.waits.insert(request, wait);
             }
             None => drop(self.waits.remove(&request)),

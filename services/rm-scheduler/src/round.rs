@@ -129,7 +129,7 @@ impl Ledger {
         let mut decided = rounds.decide_watched(&self.snapshot, &news, &mut ended);
         self.holdings.follow(&self.snapshot, &news);
         self.recorder.hear(&decided);
-        let says = !decided.plan.is_empty() || !decided.plan.verdicts.is_empty();
+        let says = !decided.plan.is_empty() || !decided.verdicts.is_empty();
         let inputs = if says || decided.shares.is_none() {
             self.recorder.take(&mut self.snapshot)
         } else {
@@ -141,6 +141,12 @@ impl Ledger {
         });
         if std::mem::take(&mut self.says_all) || decided.shares.is_none() {
             decided.plan.verdicts = self.rounds.verdicts();
+        } else {
+            // By name, as they are told from here on.
+            let news = decided.verdicts.drain(..);
+            decided.plan.verdicts = news
+                .map(|(work, verdict)| (work, Box::new(verdict)))
+                .collect();
         }
         let plan = &mut decided.plan;
         let planned = Members::of(&self.snapshot, &plan.grants);
@@ -212,7 +218,7 @@ impl Ledger {
         for verdict in plan.verdicts.values_mut() {
             if verdict.reason == Reason::WaitingForPreemption {
                 verdict.reason = Reason::StaleInput;
-                verdict.detail = format!("nothing is taken back while {silent} is silent");
+                verdict.detail = format!("nothing is taken back while {silent} is silent").into();
             }
         }
     }

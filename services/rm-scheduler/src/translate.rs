@@ -244,7 +244,7 @@ pub fn verdict(work: &WorkId, verdict: &plan::Verdict) -> VerdictEntry {
         reason: wait_reason(verdict.reason),
         refused: verdict.refused,
         class: verdict.class.as_deref().map(str::to_owned),
-        detail: verdict.detail.clone(),
+        detail: verdict.detail.to_string(),
         numbers: verdict.numbers.by_name(),
         also: verdict.also.iter().copied().map(wait_reason).collect(),
         unblock: verdict.unblock.as_ref().map(unblock),

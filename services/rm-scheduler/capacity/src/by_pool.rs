@@ -33,7 +33,8 @@ impl Planner for ByPool {
         }
         let rest = Rest::of(snapshot);
         let mut plan = FairShare.schedule(rest.snapshot());
-        Divided::of(snapshot).explain_all(&mut plan.verdicts);
+        let verdicts = plan.verdicts.values_mut();
+        Divided::of(snapshot).explain_all(verdicts.map(|it| &mut **it));
         merge(&mut plan, Capacity.schedule(snapshot));
         outside::plan(snapshot, &mut plan);
         plan
@@ -89,17 +90,15 @@ impl Rounds {
             rest.absorb(snapshot, news)
         };
         let mut decided = self.fair.decide_watched(rest.snapshot(), &news, ended);
-        self.divided.explain_all(&mut decided.plan.verdicts);
-        let mut plan = Capacity.schedule(snapshot);
-        let mut said = std::mem::take(&mut plan.verdicts);
-        let mut queued = said.values();
+        let news = decided.verdicts.iter_mut();
+        self.divided.explain_all(news.map(|(_, verdict)| verdict));
+        let plan = Capacity.schedule(snapshot);
+        let mut queued = plan.verdicts.values();
         self.waits_for_time = queued.any(|verdict| verdict.waits && !verdict.refused);
         merge(&mut decided.plan, plan);
-        let fair = std::mem::take(&mut decided.plan.verdicts);
         outside::plan(snapshot, &mut decided.plan);
         ended(Phase::Place);
-        said.append(&mut decided.plan.verdicts);
-        decided.plan.verdicts = fair;
+        let said = std::mem::take(&mut decided.plan.verdicts);
         let gone = self
             .elsewhere
             .keys()
@@ -110,8 +109,8 @@ impl Rounds {
             let news = said
                 .iter()
                 .filter(|(work, now)| self.elsewhere.get(*work) != Some(*now));
-            let news = news.map(|(work, now)| (work.clone(), now.clone()));
-            decided.plan.verdicts.extend(news);
+            let news = news.map(|(work, now)| (work.clone(), Verdict::clone(now)));
+            decided.verdicts.extend(news);
         }
         self.elsewhere = said;
         decided
@@ -120,7 +119,8 @@ impl Rounds {
     /// One for every piece of work in the demand of the last round.
     pub fn verdicts(&self) -> Verdicts {
         let mut verdicts = self.fair.verdicts();
-        self.divided.explain_all(&mut verdicts);
+        let all = verdicts.values_mut();
+        self.divided.explain_all(all.map(|it| &mut **it));
         verdicts.extend(self.elsewhere.clone());
         verdicts
     }

@@ -126,7 +126,7 @@ fn without_pool(snapshot: &Snapshot, (demand, queued): (&Demand, &Queued), holds
         waits: true,
         refused: !holds,
         class: None,
-        detail,
+        detail: detail.into(),
         numbers: Numbers {
             wanted_processes: demand.max_processes,
             ..Numbers::default()

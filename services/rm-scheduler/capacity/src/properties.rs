@@ -518,7 +518,7 @@ fn gangs_change_nothing_for_who_has_none() {
             // What is kept is said in other words now.
             let verdicts = told.verdicts.values_mut();
             let kept = verdicts.filter(|it| it.reason == Reason::NodesReserved);
-            kept.for_each(|it| it.detail.clear());
+            kept.for_each(|it| it.detail = String::new().into());
             told.grants.iter_mut().for_each(|it| it.group = None);
             for byte in serde_json::to_string(&told).unwrap().bytes() {
                 digest = (digest ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);

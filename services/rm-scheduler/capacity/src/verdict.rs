@@ -99,7 +99,7 @@ impl Explainer<'_, '_> {
             waits: missing || refused,
             refused: refused && has == 0,
             class: class.map(Arc::from),
-            detail: answer.detail,
+            detail: answer.detail.into(),
             numbers: Numbers {
                 quota: answer.quota,
                 ..numbers

@@ -103,9 +103,8 @@ impl Told {
         self.before = Some(now.clone());
         self.holdings.follow(now, &news);
         self.holdings.assert_same(&Holdings::of(now));
-        let mut unsaid = self.silent.decide(now, &news).plan;
+        let unsaid = self.silent.decide(now, &news).plan;
         let decided = self.rounds.decide(now, &news);
-        unsaid.verdicts.clone_from(&decided.plan.verdicts);
         assert!(
             unsaid == decided.plan,
             "{which}: silent, it decides otherwise"
@@ -116,7 +115,9 @@ impl Told {
             (self.shares, self.verdicts) = (self.rounds.shares(), self.rounds.verdicts());
         }
         self.verdicts.retain(|id, _| !decided.gone.contains(id));
-        self.verdicts.extend(decided.plan.verdicts.clone());
+        let news = decided.verdicts.iter().cloned();
+        let news = news.map(|(id, verdict)| (id, Box::new(verdict)));
+        self.verdicts.extend(news);
         let plan = self.rounds.whole(decided);
         let checked = self.holdings.check(now, &plan);
         assert!(checked.is_ok(), "{which}: {checked:?}");

@@ -359,7 +359,11 @@ mod tests {
         }
         let verdict = world.plan().verdicts["second"].clone();
         let named = "too little cpu, which the quantum of the policy does not count";
-        assert!(verdict.detail.ends_with(named), "{}", verdict.detail);
+        assert!(
+            verdict.detail.to_string().ends_with(named),
+            "{}",
+            verdict.detail
+        );
         assert_eq!(verdict.unblock, Some(Unblock::AddNode { quanta: 1 }));
     }
 

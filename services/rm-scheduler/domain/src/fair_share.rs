@@ -12,7 +12,7 @@ use crate::{
     how_much::{self, fair::Parties},
     news::News,
     overage,
-    plan::{Plan, ShareNews, Shares, Verdict, Verdicts},
+    plan::{Plan, ShareNews, Shares, Verdict, VerdictNews, Verdicts},
     reach,
     register::Register,
     snapshot::Snapshot,
@@ -49,10 +49,11 @@ pub struct Rounds {
 /// What a round decided, and what it says otherwise than the round before.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decided {
-    /// With the verdicts that changed, and without shares.
+    /// Without verdicts and shares.
     pub plan: Plan,
-    /// Absent when everything was read anew, as after a change of policy: then the plan names no
-    /// verdicts, and all of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
+    pub verdicts: VerdictNews,
+    /// Absent when everything was read anew, as after a change of policy: then no verdict is named,
+    /// and all of [`Rounds::verdicts`] and [`Rounds::shares`] may differ.
     pub shares: Option<ShareNews>,
     /// Work that is withdrawn, and has no verdict any more.
     pub gone: Vec<WorkId>,
@@ -120,7 +121,7 @@ impl Rounds {
         let (carry, grant) = (|| carried(&books, older, deficits), || books.grants());
         let (verdicts, shares, (carried, grants)) = if self.silent {
             let read = both(books.pending.len(), carry, grant);
-            (Verdicts::new(), None, read)
+            (Vec::new(), None, read)
         } else {
             self.known.tell(&books, || (carry(), grant()))
         };
@@ -131,8 +132,6 @@ impl Rounds {
         let plan = Plan {
             round: snapshot.round,
             at: snapshot.now,
-            verdicts,
-            shares: Shares::default(),
             grants,
             carried,
             receipts: books.receipts,
@@ -141,7 +140,12 @@ impl Rounds {
         };
         ended(Phase::Tell);
         let gone = self.register.withdrawn.clone();
-        Decided { plan, shares, gone }
+        Decided {
+            plan,
+            verdicts,
+            shares,
+            gone,
+        }
     }
 
     /// One for every piece of work in the demand of the last round, made to be read: what was kept

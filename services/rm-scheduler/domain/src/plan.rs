@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::snapshot::{Allocation, Carried};
 
-pub use crate::shares::PackedShare;
+pub use crate::{shares::PackedShare, verdict::Sentence};
 pub use shares::{
     CapParts, ClassShare, Idle, OfUser, PoolShare, PriorityShare, ShareNews, Shares, Tally, Turn,
     UserShare, WorkShare,
@@ -139,6 +139,9 @@ pub enum VacateReason {
 /// Each lies apart, as a map moves what is in it several times while it is built.
 pub type Verdicts = BTreeMap<WorkId, Box<Verdict>>;
 
+/// Those that became different: each once, in no order.
+pub type VerdictNews = Vec<(WorkId, Verdict)>;
+
 /// Why a piece of work has what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
@@ -152,7 +155,7 @@ pub struct Verdict {
     /// The class it is served in; a default may have been filled in.
     #[serde(default)]
     pub class: Option<Arc<str>>,
-    pub detail: String,
+    pub detail: Sentence,
     #[serde(default)]
     pub numbers: Numbers,
     /// What would keep it waiting if the reason above were gone.

@@ -10,8 +10,8 @@ use hayward_vocabulary::WorkId;
 use crate::{
     beside::both,
     books::Books,
-    names::{by_name, fetch_rows},
-    plan::{Reason, ShareNews, Shares, Verdict, Verdicts},
+    names::fetch_rows,
+    plan::{Reason, ShareNews, Shares, Verdict, VerdictNews, Verdicts},
     register::Register,
     shares::{self, OfUsers, PackedShare, Told},
     verdict::Finder,
@@ -41,10 +41,10 @@ impl Known {
         &mut self,
         books: &Books,
         else_read: impl FnOnce() -> T + Send,
-    ) -> (Verdicts, Option<ShareNews>, T) {
+    ) -> (VerdictNews, Option<ShareNews>, T) {
         if books.register.anew {
             let read = self.tell_all(books, else_read);
-            return (Verdicts::new(), None, read);
+            return (Vec::new(), None, read);
         }
         self.forget(books);
         let mut finder = Finder::default();
@@ -76,6 +76,7 @@ impl Known {
         let still = all.iter().map(|(at, _)| at);
         row::fetch(books, &self.rows, still.chain(&stirred).copied());
         self.pools.listen(books, stirred.iter().copied());
+        all.reserve(stirred.len());
         let live = stirred.into_iter().filter(|at| books.register.is_live(*at));
         all.extend(live.map(|at| (at, books.wait_of(at))));
         all
@@ -86,7 +87,7 @@ impl Known {
         books: &Books<'a>,
         mut moved: Vec<Moved>,
         mut finder: Finder<'a>,
-    ) -> (Verdicts, ShareNews) {
+    ) -> (VerdictNews, ShareNews) {
         let users = OfUsers::sort(books, &mut self.told, &mut moved);
         let mut changed: Vec<usize> = Vec::with_capacity(moved.len());
         for &(at, wait) in &moved {
@@ -106,7 +107,7 @@ impl Known {
             &mut self.sums,
             said,
         );
-        (self.in_words(books, &changed), news)
+        (self.verdicts_of(books, &changed), news)
     }
 
     /// The shares that are in the sums of somebody. To take a name up is to wait until everything
@@ -120,15 +121,15 @@ impl Known {
         names.into_iter().zip(shares).collect()
     }
 
-    /// Names are sorted sooner than verdicts, and those come as the map wants them.
-    fn in_words(&self, books: &Books, changed: &[usize]) -> Verdicts {
-        let mut told = Vec::with_capacity(changed.len());
-        for at in by_name(changed, |at| books.id(at)) {
-            if let Some(verdict) = self.rows[at].verdict(books.register) {
-                told.push((books.id(at).clone(), verdict));
-            }
-        }
-        told.into_iter().collect()
+    /// Names are taken up first here as well.
+    fn verdicts_of(&self, books: &Books, work: &[usize]) -> VerdictNews {
+        let names: Vec<WorkId> = work.iter().map(|at| books.id(*at).clone()).collect();
+        let mut told = Vec::with_capacity(work.len());
+        told.extend(names.into_iter().zip(work).filter_map(|(name, at)| {
+            let verdict = self.rows[*at].verdict(books.register)?;
+            Some((name, verdict))
+        }));
+        told
     }
 
     /// Each half of the work has a thread of its own. In the next round all is stirred, so nobody
@@ -155,13 +156,14 @@ impl Known {
     }
 
     pub fn verdict(&self, register: &Register, work: &WorkId) -> Option<Box<Verdict>> {
-        self.rows.get(register.request(work)?)?.verdict(register)
+        let row = self.rows.get(register.request(work)?)?;
+        row.verdict(register).map(Box::new)
     }
 
     pub fn verdicts(&self, register: &Register) -> Verdicts {
         let said = self.rows.iter().enumerate();
         let said = said.filter_map(|(at, row)| {
-            let verdict = row.verdict(register)?;
+            let verdict = Box::new(row.verdict(register)?);
             Some((register.requests[at].id.clone(), verdict))
         });
         said.collect()

@@ -15,14 +15,15 @@ use crate::{
 };
 
 mod detail;
+mod sentence;
 
 use detail::Detail;
+pub use sentence::Sentence;
 
 /// What no node can take, by home pool, policy and size of one process.
 type Never<'a> = BTreeMap<(Option<usize>, Option<Policy>, u64, &'a Size), Answer>;
 
-/// A verdict as it is kept, beside its class and counts: sentences and names are made when somebody
-/// reads them.
+/// A verdict as it is kept, beside its class and counts.
 #[derive(PartialEq, Eq)]
 pub(crate) struct Finding {
     reason: Reason,
@@ -78,14 +79,14 @@ impl From<Deferral> for Answer {
 }
 
 impl Finding {
-    pub fn told(&self, class: Option<&Served>, counts: &Counts) -> Box<Verdict> {
+    pub fn told(&self, class: Option<&Served>, counts: &Counts) -> Verdict {
         let help = self.help.as_deref().cloned().unwrap_or_default();
-        Box::new(Verdict {
+        Verdict {
             reason: self.reason,
             waits: self.waits,
             refused: self.refused,
             class: class.map(|class| Arc::clone(&class.name)),
-            detail: self.detail.sentence(counts),
+            detail: Sentence::of(&self.detail, counts),
             numbers: Numbers {
                 counted_processes: counts.counted,
                 current_processes: counts.current,
@@ -97,7 +98,7 @@ impl Finding {
             },
             also: help.also,
             unblock: help.unblock,
-        })
+        }
     }
 }
 

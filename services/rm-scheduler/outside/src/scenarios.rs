@@ -437,7 +437,7 @@ fn while_it_is_silent_nothing_is_granted_and_what_runs_goes_on() {
 #[test]
 fn words_of_the_planner_are_passed_on_until_it_says_others() {
     let mut world = full();
-    let told = |world: &World| world.plan().verdicts[&work("job_b")].detail.clone();
+    let told = |world: &World| world.plan().verdicts[&work("job_b")].detail.to_string();
     world.known().heard = None;
     assert!(told(&world).ends_with("has not answered yet"));
     world.answered(vec![], vec![]);

@@ -39,7 +39,7 @@ fn one(
         waits: reason != Reason::Satisfied && has == 0,
         refused,
         class: Some(wish.class_name.into()),
-        detail,
+        detail: detail.into(),
         numbers: Numbers {
             counted_processes: has,
             current_processes: has,

@@ -53,7 +53,8 @@ impl Said {
     pub fn add(&mut self, decided: &Decided, shares: &ShareNews) {
         let gone = decided.gone.iter().map(|work| (work.clone(), None));
         self.verdicts.extend(gone);
-        self.judge(decided.plan.verdicts.clone());
+        let verdicts = decided.verdicts.iter().cloned();
+        self.judge(verdicts.map(|(work, verdict)| (work, Box::new(verdict))));
         for (class, user, work) in &shares.gone {
             let users = self.shares.entry(Arc::clone(class)).or_default();
             let known = users.entry(user.clone()).or_default();
@@ -65,7 +66,7 @@ impl Said {
         }
     }
 
-    fn judge(&mut self, verdicts: Verdicts) {
+    fn judge(&mut self, verdicts: impl IntoIterator<Item = (WorkId, Box<Verdict>)>) {
         let verdicts = verdicts.into_iter();
         self.verdicts
             .extend(verdicts.map(|(work, verdict)| (work, Some(verdict))));

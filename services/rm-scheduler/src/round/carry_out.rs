@@ -30,7 +30,9 @@ impl Ledger {
         batch: &mut Batch<Rows>,
         made: Made,
     ) {
-        let Decided { plan, shares, gone } = decided;
+        let Decided {
+            plan, shares, gone, ..
+        } = decided;
         let watch = made.watch;
         self.recorder.traced = self.traced(&watch, &plan);
         self.remember(plan.carried, moment, batch);
@@ -324,7 +326,7 @@ impl Ledger {
 /// anything; of other sentences only what is noted beside them.
 fn says_the_same(said: &VerdictEntry, (verdict, note): (&Verdict, Option<&str>)) -> bool {
     if verdict.reason == Reason::OutsidePlanner {
-        return said.detail == translate::with_note(verdict.detail.clone(), note);
+        return said.detail == translate::with_note(verdict.detail.to_string(), note);
     }
     translate::note(&said.detail) == note
 }

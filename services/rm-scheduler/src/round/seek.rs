@@ -184,8 +184,8 @@ impl Ledger {
     /// No place was found for it: it is as if none had been looked for.
     fn stay(&mut self, id: &AllocationId, work: &WorkId, said: Option<Box<Verdict>>) {
         let waits = said.as_ref().filter(|it| it.reason != Reason::Satisfied);
-        let why = waits.map_or("none in this round", |it| it.detail.as_str());
-        let why = why.to_owned();
+        let why = waits.map(|it| it.detail.to_string());
+        let why = why.unwrap_or_else(|| "none in this round".to_owned());
         if let Some(verdict) = said {
             self.seeking.withheld.insert(work.clone(), verdict);
         }

@@ -82,7 +82,7 @@ fn waits(course: &Course) -> Vec<api::Waits> {
         class: verdict.class.as_deref().map(str::to_owned),
         reason: translate::wait_reason(verdict.reason),
         refused: verdict.refused,
-        detail: verdict.detail.clone(),
+        detail: verdict.detail.to_string(),
     };
     course.waiting().map(wait).collect()
 }

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use hayward_rm_scheduler_domain::{
-    News, Snapshot, Verdict, Verdicts,
+    News, Snapshot, Verdict,
     snapshot::{Allocation, Carried, Demand, Node},
 };
 use hayward_rm_scheduler_outside::Trees;
@@ -253,17 +253,15 @@ impl Divided {
             verdict.detail = format!(
                 "pool {pool} of class {class} is divided among queues: name a queue, or a class \
                  of another pool"
-            );
+            )
+            .into();
             verdict.unblock = None;
         }
     }
 
-    pub fn explain_all(&self, verdicts: &mut Verdicts) {
-        if self.classes.is_empty() {
-            return;
-        }
-        for verdict in verdicts.values_mut() {
-            self.explain(verdict);
+    pub fn explain_all<'a>(&self, verdicts: impl Iterator<Item = &'a mut Verdict>) {
+        if !self.classes.is_empty() {
+            verdicts.for_each(|verdict| self.explain(verdict));
         }
     }
 }

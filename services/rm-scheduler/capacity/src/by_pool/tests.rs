@@ -334,7 +334,8 @@ fn rounds_with_a_memory_decide_the_same_as_without() {
                 said = rounds.verdicts();
             }
             decided.gone.iter().for_each(|gone| drop(said.remove(gone)));
-            said.extend(decided.plan.verdicts.clone());
+            let news = decided.verdicts.iter().cloned();
+            said.extend(news.map(|(id, verdict)| (id, Box::new(verdict))));
             let plan = rounds.whole(decided);
             assert_eq!(
                 plan,
@@ -372,7 +373,12 @@ fn a_change_of_mind_between_class_and_queue_is_followed() {
     queued(&mut demand).queue = Some("root.a".into());
     world.snapshot.demand.insert(work("job_1"), demand);
     let decided = rounds.decide(&world.snapshot, &news(&before, &world.snapshot));
-    assert!(decided.plan.verdicts.contains_key("job_1"));
+    assert!(
+        decided
+            .verdicts
+            .iter()
+            .any(|(id, _)| id.as_str() == "job_1")
+    );
     let plan = rounds.whole(decided);
     assert_eq!(plan, ByPool.schedule(&world.snapshot));
 }

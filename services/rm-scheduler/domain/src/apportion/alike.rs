@@ -88,7 +88,7 @@ impl<'t> Bands<'t> {
             }
         }
         Self {
-            parts: Vec::with_capacity(all.len()),
+            parts: Vec::new(),
             extras: Extras::new(level),
             all,
             lanes,
@@ -126,6 +126,7 @@ impl<'t> Bands<'t> {
     fn turn(&mut self, at: usize, takes: impl Fn(&Band) -> u64, most: u64) -> (u32, u64) {
         self.parts.clear();
         let bands = self.all[self.lanes[at].bands()].iter();
+        self.parts.reserve(bands.len());
         let parts = bands.map(|band| Part::new(band.members, takes(band)));
         self.parts.extend(parts.filter(Part::takes_some));
         turn_at(&mut self.parts, most)

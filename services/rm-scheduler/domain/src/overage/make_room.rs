@@ -101,9 +101,12 @@ impl Offers {
         let places = stirred.nodes.iter().enumerate();
         let offer = |(at, it): (usize, &Place)| it.at_least(order, at);
         let of: Vec<_> = places.map(offer).collect();
+        // Others come while it is worked down.
+        let mut cheapest = Vec::with_capacity(2 * of.len());
+        cheapest.extend(of.iter().flatten().copied().map(Reverse));
         Self {
             order,
-            cheapest: of.iter().flatten().copied().map(Reverse).collect(),
+            cheapest: cheapest.into(),
             of,
             brake: None,
         }
@@ -187,14 +190,16 @@ impl Stirred {
         let told = books.vacate_at.keys();
         let told = told.filter_map(|held| loads[*held].machine());
         let told = told.filter(|at| !books.machines[*at].told.is_empty());
-        let mut nodes: Vec<usize> = leaving.chain(told).collect();
+        let mut nodes: Vec<usize> = Vec::with_capacity(takeable.len());
+        nodes.extend(leaving.chain(told));
         let lots = || takeable.chunk_by(|one, other| one.machine() == other.machine());
         nodes.extend(lots().map(|here| here[0].machine()));
         nodes.sort_unstable();
         nodes.dedup();
         let mut lots = lots().peekable();
         let mut from = 0;
-        let places = nodes.into_iter().filter_map(|at| {
+        let mut places = Vec::with_capacity(nodes.len());
+        places.extend(nodes.into_iter().filter_map(|at| {
             let here = lots.next_if(|lots| lots[0].machine() == at);
             let here = here.unwrap_or_default();
             let first = from;
@@ -202,9 +207,9 @@ impl Stirred {
             let (pool, coming) = books.sets.rooms.coming(at)?;
             let is_open = books.forest.root(pool) == tree && !is_promised(books, at);
             is_open.then(|| Place::of(books, (at, coming), (first, here)))
-        });
+        }));
         Self {
-            nodes: places.collect(),
+            nodes: places,
             takeable,
             offers: FxHashMap::default(),
             looks: Cell::new(0),

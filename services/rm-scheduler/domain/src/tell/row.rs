@@ -73,7 +73,7 @@ impl Row {
         }
     }
 
-    pub fn verdict(&self, register: &Register) -> Option<Box<Verdict>> {
+    pub fn verdict(&self, register: &Register) -> Option<Verdict> {
         let class = register.classes.get(self.class as usize);
         let counts = self.share.as_ref()?.counts();
         Some(self.finding.as_ref()?.told(class, &counts))

@@ -9,7 +9,7 @@ fn verdict(reason: Reason, current_processes: u64) -> Box<Verdict> {
         waits: current_processes == 0,
         refused: false,
         class: Some("fair".into()),
-        detail: String::new(),
+        detail: String::new().into(),
         numbers: Numbers {
             counted_processes: 2,
             wanted_processes: 2,

@@ -73,11 +73,6 @@ struct Taking {
 
 impl Within {
     fn of(books: &Books, machine: usize, lots: &[Lot]) -> Self {
-        let held = lots.iter().map(|lot| lot.held());
-        let mut shares: Vec<usize> = held.filter(|held| !books.leaving[*held]).collect();
-        if shares.len() > 1 {
-            shares.sort_by(|a, b| cheapest(books, *a).cmp(&cheapest(books, *b)));
-        }
         let taking = |held: usize| {
             let share = &books.held[held];
             Some(Taking {
@@ -87,9 +82,18 @@ impl Within {
                 lost_ms: lost_ms(books, held),
             })
         };
+        let held = lots.iter().map(|lot| lot.held());
+        let stays = held.filter(|held| !books.leaving[*held]);
+        let mut takeable = Vec::with_capacity(lots.len());
+        takeable.extend(stays.filter_map(taking));
+        if takeable.len() > 1 {
+            takeable.sort_by(|a: &Taking, b: &Taking| {
+                cheapest(books, a.held).cmp(&cheapest(books, b.held))
+            });
+        }
         Self {
             room: books.coming_room(machine),
-            takeable: shares.into_iter().filter_map(taking).collect(),
+            takeable,
         }
     }
 }

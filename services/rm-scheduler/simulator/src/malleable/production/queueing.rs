@@ -65,7 +65,7 @@ pub(super) fn refused(verdict: &Verdict) -> Option<Refused> {
             .ok()
             .and_then(|word| word.as_str().map(str::to_owned))
             .unwrap_or_default(),
-        detail: verdict.detail.clone(),
+        detail: verdict.detail.to_string(),
     })
 }
 

@@ -1,0 +1,114 @@
+//! There are as many verdicts as there is work, and few are read: the sentence of one is put
+//! together when it is.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use super::{
+    Counts,
+    detail::{Detail, Named},
+};
+
+/// One sentence for people. Written out it is text like any other.
+#[derive(Clone)]
+pub struct Sentence {
+    detail: Detail,
+    named: Named,
+}
+
+impl Sentence {
+    pub(super) fn of(detail: &Detail, counts: &Counts) -> Self {
+        Self {
+            detail: detail.clone(),
+            named: Named::of(counts),
+        }
+    }
+
+    pub fn contains(&self, words: &str) -> bool {
+        self.to_string().contains(words)
+    }
+}
+
+impl From<String> for Sentence {
+    fn from(words: String) -> Self {
+        Self {
+            detail: Detail::words(words),
+            named: Named::default(),
+        }
+    }
+}
+
+impl fmt::Display for Sentence {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        self.detail.write(self.named, out)
+    }
+}
+
+impl fmt::Debug for Sentence {
+    fn fmt(&self, out: &mut fmt::Formatter) -> fmt::Result {
+        fmt::Debug::fmt(&self.to_string(), out)
+    }
+}
+
+/// One that was read back is text, and says the same as before.
+impl PartialEq for Sentence {
+    fn eq(&self, other: &Self) -> bool {
+        let is_like = self.detail == other.detail && self.named == other.named;
+        is_like || self.to_string() == other.to_string()
+    }
+}
+
+impl Eq for Sentence {}
+
+impl PartialEq<str> for Sentence {
+    fn eq(&self, words: &str) -> bool {
+        self.to_string() == words
+    }
+}
+
+impl PartialEq<&str> for Sentence {
+    fn eq(&self, words: &&str) -> bool {
+        *self == **words
+    }
+}
+
+impl Serialize for Sentence {
+    fn serialize<S: Serializer>(&self, out: S) -> Result<S::Ok, S::Error> {
+        out.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Sentence {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        String::deserialize(from).map(Self::from)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sentence_says_the_same_after_it_was_written_and_read() {
+        let counts = Counts {
+            counted: 3,
+            current: 2,
+            leaving: 0,
+            order: 7,
+            wanted: 9,
+        };
+        let said = Sentence::of(&Detail::RoomIsSplit, &counts);
+        let words = "due 3 processes of 7 quanta, has 2: the free room is split over nodes";
+        assert_eq!(said, *words);
+        let written = serde_json::to_string(&said).unwrap();
+        assert_eq!(written, format!("{words:?}"));
+        let read: Sentence = serde_json::from_str(&written).unwrap();
+        assert_eq!(read, said);
+        let more = Counts {
+            current: 4,
+            ..counts
+        };
+        assert_ne!(read, Sentence::of(&Detail::RoomIsSplit, &more));
+    }
+}
