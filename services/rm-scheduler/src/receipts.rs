@@ -184,7 +184,7 @@ impl Ledger {
                 allocation: entry.id.clone(),
                 node: entry.node.clone(),
             },
-            (None, Some(verdict)) => not_started(verdict.detail.to_string()),
+            (None, Some(verdict)) => not_started(verdict.detail.clone()),
             (None, None) => not_started("it is not due the room any more".to_owned()),
         })
     }

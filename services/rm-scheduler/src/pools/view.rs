@@ -51,7 +51,7 @@ impl Ledger {
             max_failed: pool.max_failed,
             progress_milli: pool.progress_milli(),
             cooling_down: pool.cooldown_until.is_some(),
-            waits: verdict.map(|verdict| verdict.detail.to_string()),
+            waits: verdict.map(|verdict| verdict.detail.clone()),
             owner: OwnerView {
                 bound: owner.bound,
                 epoch: owner.epoch,

@@ -63,7 +63,8 @@ impl Eq for Sentence {}
 
 impl PartialEq<str> for Sentence {
     fn eq(&self, words: &str) -> bool {
-        self.to_string() == words
+        let said = self.to_string();
+        said == words
     }
 }
 
