@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 use hayward_publication::{Batch, Moment, Wake};
 use hayward_rm_scheduler_api::VacateReason;
 use hayward_rm_scheduler_domain::gangs::{self, MOST_AT_ONCE, Members};
-use hayward_rm_scheduler_domain::{Decided, Plan, Reason};
+use hayward_rm_scheduler_domain::{Decided, Plan, Reason, plan};
 use hayward_service::lengthy;
 use hayward_vocabulary::{AllocationId, Timestamp, WorkId};
 
@@ -143,10 +143,8 @@ impl Ledger {
             decided.plan.verdicts = self.rounds.verdicts();
         } else {
             // By name, as they are told from here on.
-            let news = decided.verdicts.drain(..);
-            decided.plan.verdicts = news
-                .map(|(work, verdict)| (work, Box::new(verdict)))
-                .collect();
+            let news = std::mem::take(&mut decided.verdicts);
+            decided.plan.verdicts = plan::apart(news).collect();
         }
         let plan = &mut decided.plan;
         let planned = Members::of(&self.snapshot, &plan.grants);

@@ -8,7 +8,7 @@ use crate::{
     FairShare, News, Plan, Planner, Rounds, Snapshot, Verdicts,
     check::Holdings,
     fleets::{Draw, fleet, happen},
-    plan::Shares,
+    plan::{self, Shares},
     world::{World, node_name},
 };
 
@@ -115,9 +115,7 @@ impl Told {
             (self.shares, self.verdicts) = (self.rounds.shares(), self.rounds.verdicts());
         }
         self.verdicts.retain(|id, _| !decided.gone.contains(id));
-        let news = decided.verdicts.iter().cloned();
-        let news = news.map(|(id, verdict)| (id, Box::new(verdict)));
-        self.verdicts.extend(news);
+        self.verdicts.extend(plan::apart(decided.verdicts.clone()));
         let plan = self.rounds.whole(decided);
         let checked = self.holdings.check(now, &plan);
         assert!(checked.is_ok(), "{which}: {checked:?}");

@@ -142,6 +142,12 @@ pub type Verdicts = BTreeMap<WorkId, Box<Verdict>>;
 /// Those that became different: each once, in no order.
 pub type VerdictNews = Vec<(WorkId, Verdict)>;
 
+/// As they go among all [`Verdicts`].
+pub fn apart(news: VerdictNews) -> impl Iterator<Item = (WorkId, Box<Verdict>)> {
+    let news = news.into_iter();
+    news.map(|(work, verdict)| (work, Box::new(verdict)))
+}
+
 /// Why a piece of work has what it has.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {

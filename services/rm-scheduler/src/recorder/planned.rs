@@ -4,7 +4,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use hayward_rm_scheduler_domain::plan::{ShareNews, Shares, WorkShare};
+use hayward_rm_scheduler_domain::plan::{self, ShareNews, Shares, WorkShare};
 use hayward_rm_scheduler_domain::{Decided, Plan, Verdict, Verdicts};
 use hayward_vocabulary::{UserName, WorkId};
 use serde::{Deserialize, Serialize};
@@ -53,8 +53,7 @@ impl Said {
     pub fn add(&mut self, decided: &Decided, shares: &ShareNews) {
         let gone = decided.gone.iter().map(|work| (work.clone(), None));
         self.verdicts.extend(gone);
-        let verdicts = decided.verdicts.iter().cloned();
-        self.judge(verdicts.map(|(work, verdict)| (work, Box::new(verdict))));
+        self.judge(plan::apart(decided.verdicts.clone()));
         for (class, user, work) in &shares.gone {
             let users = self.shares.entry(Arc::clone(class)).or_default();
             let known = users.entry(user.clone()).or_default();

@@ -2,6 +2,7 @@ use std::collections::BTreeSet;
 
 use hayward_rm_scheduler_domain::{
     FairShare, News, Plan, Planner, Reason, Snapshot, check,
+    plan::apart,
     snapshot::{
         Class, Demand, Growth, Policy, Pool,
         outside::{Answer, Leave, Outside, Place},
@@ -334,8 +335,7 @@ fn rounds_with_a_memory_decide_the_same_as_without() {
                 said = rounds.verdicts();
             }
             decided.gone.iter().for_each(|gone| drop(said.remove(gone)));
-            let news = decided.verdicts.iter().cloned();
-            said.extend(news.map(|(id, verdict)| (id, Box::new(verdict))));
+            said.extend(apart(decided.verdicts.clone()));
             let plan = rounds.whole(decided);
             assert_eq!(
                 plan,
