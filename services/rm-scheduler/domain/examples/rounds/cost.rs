@@ -94,14 +94,6 @@ pub fn timed<T>(run: impl FnOnce() -> T) -> (T, Cost) {
     (done, cost)
 }
 
-/// The most memory this program ever held.
-pub fn peak_bytes() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let kib = line.and_then(|line| line.split_whitespace().next()?.parse::<u64>().ok());
-    kib.unwrap_or(0) << 10
-}
-
 impl Kept {
     /// A round, whose plan is checked.
     pub fn round(&mut self, snapshot: &Snapshot, news: &News) -> (Decided, Cost) {
