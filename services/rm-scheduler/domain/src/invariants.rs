@@ -1,6 +1,8 @@
 //! Section 19 for the rules alone: what has to hold in every cycle of any fleet, with departures
 //! confirmed at any delay. `World::plan` runs the check on each plan as well (I1, I2, I5).
 
+mod evenness;
+
 use std::collections::BTreeMap;
 
 use hayward_vocabulary::WorkKind;
@@ -426,87 +428,5 @@ proptest! {
         let text = serde_json::to_string(&world.snapshot).unwrap();
         let read: Snapshot = serde_json::from_str(&text).unwrap();
         prop_assert_eq!(FairShare.schedule(&read), FairShare.schedule(&world.snapshot));
-    }
-
-    /// I7. Remainders go by the sort and not by the fraction, so a class may be a whole process
-    /// off, and no more.
-    #[test]
-    fn i7_one_order_is_divided_to_within_one_process(
-        nodes in prop::collection::vec(1..9_u64, 1..8),
-        weights in prop::collection::vec(1..400_u64, 1..4),
-        users in 1..5_usize,
-    ) {
-        let mut world = World::eager().nodes(&nodes);
-        world.snapshot.tunables.settings = Settings::reference();
-        for (class, weight) in weights.iter().enumerate() {
-            let name = format!("c{class}");
-            world.class(&name, (Policy::FairShare, 10, *weight), "default");
-            for user in 0..users {
-                world.job_in(&name, &format!("j{class}.{user}"), &format!("u{user}"), 1);
-            }
-        }
-        let plan = world.plan();
-        let total: u64 = nodes.iter().sum();
-        let sum: u64 = weights.iter().sum();
-        for (class, weight) in weights.iter().enumerate() {
-            let has: Vec<u64> = (0..users)
-                .map(|user| share(&plan, &format!("j{class}.{user}")).counted)
-                .collect();
-            let given: u64 = has.iter().sum();
-            let off = (given * sum).abs_diff(total * weight);
-            prop_assert!(off <= sum, "class {class} has {given} of {total} at {weight}/{sum}");
-            let (least, most) = (has.iter().min().unwrap(), has.iter().max().unwrap());
-            prop_assert!(most - least <= 1, "{has:?}");
-        }
-    }
-
-    /// I8: while something fits for a user who wants more, that user is never more than M - 1
-    /// quanta and one process below the equal share. The process is one of the largest order asked
-    /// for: to the letter counts nodes of 6, 5, 7, 4, 5, 5 and 8 as three processes of 3 and
-    /// six of 4, which is eleven quanta below for the first.
-    #[test]
-    fn i8_mixed_orders_are_even_to_within_the_largest(
-        nodes in prop::collection::vec(1..9_u64, 1..8),
-        orders in prop::collection::vec(1..6_u64, 2..6),
-    ) {
-        let mut world = World::eager().nodes(&nodes);
-        world.snapshot.tunables.settings = Settings::reference();
-        world.snapshot.tunables.defragmentation = false;
-        for (at, order) in orders.iter().enumerate() {
-            world.job(&format!("j{at}"), &format!("u{at}"), *order);
-        }
-        let plan = world.plan();
-        let mut free: BTreeMap<&str, u64> = world.snapshot.nodes.iter()
-            .map(|(name, node)| (name.as_str(), node.capacity.memory_bytes / GIB))
-            .collect();
-        for grant in &plan.grants {
-            *free.get_mut(grant.node.as_str()).unwrap() -= grant.order;
-        }
-        let hole = free.values().max().unwrap();
-        let equal = nodes.iter().sum::<u64>() / orders.len() as u64;
-        let most = nodes.iter().chain(&orders).max().unwrap();
-        let largest = orders.iter().max().unwrap();
-        for (at, order) in orders.iter().enumerate().filter(|(_, order)| *order <= hole) {
-            let has = share(&plan, &format!("j{at}")).counted * order;
-            prop_assert!(has + most - 1 + largest >= equal, "j{at} has {has} of {equal}");
-        }
-    }
-
-    /// I6: a worse priority gets nothing that a better one could use.
-    #[test]
-    fn i6_better_priorities_are_counted_first(
-        nodes in prop::collection::vec(1..9_u64, 1..8),
-        order in 1..5_u64,
-    ) {
-        let mut world = World::eager().nodes(&nodes);
-        world.snapshot.tunables.settings = Settings::reference();
-        world.class("late", (Policy::FairShare, 20, 400), "default");
-        world.job("first", "a", order);
-        world.job_in("late", "second", "b", 1);
-        let plan = world.plan();
-        let fits: u64 = nodes.iter().map(|node| node / order).sum();
-        let rest: u64 = nodes.iter().map(|node| node % order).sum();
-        prop_assert_eq!(share(&plan, "first").counted, fits);
-        prop_assert_eq!(share(&plan, "second").counted, rest);
     }
 }

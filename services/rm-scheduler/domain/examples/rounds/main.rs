@@ -14,7 +14,7 @@
 //! together, so that neighbours on the machine count little; beside them the time that passed, with
 //! its least and most. Of rounds alike the one in the middle by that time is shown. What a first
 //! round says of all work is put into words by whoever reads it, so that is timed by itself. Memory
-//! is made ready before it: otherwise the first touch of it would be timed, which is the host's work.
+//! is made ready before it: else the first touch of it would be timed, which is the host's work.
 //! Figures are printed, never judged. What memory decides is compared with what is decided without.
 
 mod cost;
