@@ -9,6 +9,16 @@ impl Books<'_> {
     /// Another one of its group is there. Nodes without the label that keeps them apart cannot be
     /// told from each other, so nothing of the group goes there.
     pub fn is_parted(&self, at: usize, machine: usize) -> bool {
+        self.parted(at, machine, |_| true)
+    }
+
+    /// The same once everything that leaves has left.
+    pub fn stays_parted(&self, at: usize, machine: usize) -> bool {
+        self.parted(at, machine, |share| !self.leaving[share])
+    }
+
+    /// By those of the shares that are held that count.
+    fn parted(&self, at: usize, machine: usize, counts: impl Fn(usize) -> bool) -> bool {
         let Some(apart) = &self.demand(at).wishes().apart else {
             return false;
         };
@@ -18,10 +28,16 @@ impl Books<'_> {
         }
         let group = self.register.groups.get(&apart.group);
         let mut others = group.into_iter().flatten().filter(|other| **other != at);
-        others.any(|other| self.stands_near(*other, machine, label))
+        others.any(|other| self.stands_near(*other, machine, label, &counts))
     }
 
-    fn stands_near(&self, other: usize, machine: usize, label: Option<&str>) -> bool {
+    fn stands_near(
+        &self,
+        other: usize,
+        machine: usize,
+        label: Option<&str>,
+        counts: &impl Fn(usize) -> bool,
+    ) -> bool {
         let near = |place: usize| match label {
             None => place == machine,
             Some(label) => {
@@ -30,6 +46,7 @@ impl Books<'_> {
             }
         };
         let held = self.demand(other).held.iter();
+        let held = held.filter(|share| counts(*share));
         let mut held = held.filter_map(|share| self.held[share].machine);
         let granted = || {
             let placed = self.requests[other].placed > 0;

@@ -65,8 +65,9 @@ pub(crate) fn mend(books: &mut Books, tree: usize, turns: &[(Policy, usize)]) {
     for need in actual.into_iter().take(helped) {
         let known = (&spacious, &mut candidates);
         let given = take::from_donors(books, known, (need.request, need.processes));
-        //
-        if books.requests[need.request].has() == 0 || given < need.processes {
+        // Where nothing could be taken, what is free beside its own group is the reason.
+        let is_short = books.requests[need.request].has() == 0 || given < need.processes;
+        if is_short && (given > 0 || !books.is_kept_from_room(need.request)) {
             books.note_wait(need.request, Reason::WaitingForDefragmentation);
         }
     }
@@ -239,7 +240,7 @@ impl Eventual {
             // Other work than fair shares cannot use the pools below [C-15].
             _ => self.own[home].processes(order),
         };
-        let there = there.min(kind.listed.map_or(u64::MAX, |at| on_listed(books, at)));
+        let there = there.min(kind.picky.map_or(u64::MAX, |at| where_it_may(books, at)));
         let mut left = there;
         for at in needs_of {
             let need = &mut needs[at];
@@ -262,13 +263,14 @@ impl Eventual {
     }
 }
 
-/// What it depends on what room there is in sight for a need. With a list of nodes each is its own.
+/// What it depends on what room there is in sight for a need. With a list of nodes, or kept apart from
+/// others, each is its own.
 struct Kind {
     class: Option<usize>,
     home: Option<usize>,
     policy: Option<Policy>,
     order: u64,
-    listed: Option<usize>,
+    picky: Option<usize>,
 }
 
 impl Kind {
@@ -279,7 +281,7 @@ impl Kind {
             home: books.home(at),
             policy: books.policy(at),
             order: request.order,
-            listed: request.listed.then_some(at),
+            picky: request.is_picky().then_some(at),
         }
     }
 
@@ -287,24 +289,32 @@ impl Kind {
         let request = &books.requests[at];
         let is_alike = || self.home == books.home(at) && self.policy == books.policy(at);
         self.order == request.order
-            && self.listed == request.listed.then_some(at)
+            && self.picky == request.is_picky().then_some(at)
             && (self.class == request.class || is_alike())
     }
 }
 
-/// What will be free elsewhere is no room for work that has a list (W-12).
-fn on_listed(books: &Books, at: usize) -> u64 {
+/// What will be free elsewhere is no room for work that has a list (W-12), nor what will be free
+/// beside others of its group, once what leaves of them has left.
+fn where_it_may(books: &Books, at: usize) -> u64 {
     let request = &books.requests[at];
-    if !books.settings.count_what_fits {
+    let is_listed = request.listed && books.settings.count_what_fits;
+    if !is_listed && !request.apart {
         return u64::MAX;
     }
-    let listed = books.demand(at).wishes().machines.iter();
-    let listed = listed.filter_map(|name| books.register.machine(name));
-    let open = listed.filter(|machine| {
-        books.machines[*machine].is_schedulable() && books.could_use(at, *machine)
-    });
-    let coming = open.map(|machine| books.coming_order_for(machine, Some(at)) / request.order);
-    coming.sum()
+    let room = |machine: usize| {
+        let open = books.machines[machine].is_schedulable() && books.could_use(at, machine);
+        if !open || request.apart && books.stays_parted(at, machine) {
+            return 0;
+        }
+        books.coming_order_for(machine, Some(at)) / request.order
+    };
+    if is_listed {
+        let listed = books.demand(at).wishes().machines.iter();
+        let listed = listed.filter_map(|name| books.register.machine(name));
+        return listed.map(room).sum();
+    }
+    (0..books.machines.len()).map(room).sum()
 }
 
 /// from the deepest pools upwards; what fits into freed room consumes it [C-6].

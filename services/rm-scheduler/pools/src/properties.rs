@@ -157,6 +157,8 @@ impl Watched {
     }
 
     fn connect(&mut self, epoch_up: bool, leave_out: bool) {
+        // Of who is idle an owner of a new epoch has to tell anew: until then they count again.
+        self.lowered |= self.trial.pool.counts().idle_blocked > 0;
         let epoch = self.trial.epoch + u64::from(epoch_up);
         let known = self.trial.pool.workers.iter();
         let registered = known

@@ -9,7 +9,7 @@ use crate::{
     FairShare, Fault, News, Part, Planner, Rounds, Violation, check,
     plan::{Plan, Reason, Unblock},
     snapshot::BlockEffect,
-    world::{World, node_name, work_id},
+    world::{World, node_name, share, work_id},
 };
 
 /// One active of this name and its standbys, as `a` and `a-0`.
@@ -302,4 +302,29 @@ fn news_of_a_member_is_as_good_as_reading_everything() {
         let decided = rounds.decide(&world.snapshot, &news);
         assert_eq!(rounds.whole(decided), FairShare.schedule(&world.snapshot));
     }
+}
+
+/// what is free beside others of its group is no room on its way.
+#[test]
+fn room_is_made_where_all_that_is_free_is_beside_its_own_group() {
+    let mut world = World::eager().nodes(&[4, 4, 4]);
+    group(&mut world, "a", 2, None);
+    world.of("a").max_processes = 0;
+    world.step();
+    let open = |world: &mut World, takes_work| {
+        for node in ["n00", "n01"] {
+            world.node(node).takes_work = takes_work;
+        }
+    };
+    open(&mut world, false);
+    world.job("j", "bob", 1).max_processes = 4;
+    world.step();
+    open(&mut world, true);
+    world.of("a").max_processes = 1;
+    for _ in 0..4 {
+        world.step();
+        are_apart(&world, &["a"]);
+    }
+    assert_eq!(hosts(&world, "a").len(), 3);
+    assert_eq!(share(&world.plan(), "j").current, 4);
 }
