@@ -172,6 +172,20 @@ fn s05_completing_an_ask_that_was_never_allocated() {
     assert_eq!(said, [ToCore::ReleaseAsk { key: id("t") }]);
 }
 
+/// 2.5: the place and the order to end crossed each other on the way.
+#[test]
+fn a_place_for_a_task_that_is_ending_goes_back_with_its_end() {
+    let mut trial = Trial::plain();
+    trial.task("t", Size::default(), None);
+    let mut trial = trial.begun();
+    assert_eq!(trial.state("t"), Task::Scheduling);
+    assert_eq!(trial.tell(Input::Kill), None);
+    assert_eq!(trial.place("t", "a"), None);
+    assert!(trial.half().allocations.contains_key(&id("t")));
+    assert_eq!(trial.tell_task("t", Event::Killed), None);
+    assert!(trial.half().allocations.is_empty());
+}
+
 #[test]
 fn s06_policy_parameters() {
     for (text, seconds, style) in [

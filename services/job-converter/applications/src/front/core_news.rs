@@ -95,6 +95,13 @@ impl Application {
             step.tell(back);
             return Ok(());
         };
+        // It was placed before the core heard that it is to end: the place goes back with its end.
+        if task.state == task::State::Killing && task.allocation.is_none() {
+            task.node = Some(node);
+            task.allocation = Some(key.clone());
+            self.changed.insert(key.clone());
+            return Ok(());
+        }
         if task.state == task::State::Scheduling {
             task.node = Some(node);
         }
