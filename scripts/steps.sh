@@ -2,6 +2,7 @@
 # shellcheck shell=bash
 
 failed_steps=()
+failure_notes=()
 skipped_steps=()
 current_step=
 
@@ -26,12 +27,21 @@ skipped() { # reason
   skipped_steps+=("$current_step: $1")
 }
 
+# What failed within a step is said once more at the end: of a long log that is what is read.
+note_failures() { # file with the output of tests
+  local each
+  while IFS= read -r each; do failure_notes+=("$each"); done < <(
+    grep -aE '^test .* FAILED$|^thread .* panicked at |^error: ' "$1" | head -n 20
+  )
+}
+
 # The last word; its status is that of the script which ends with it.
 verdict() {
   printf '\n=== after %d s\n' "$SECONDS"
   local each
   for each in "${skipped_steps[@]}"; do printf 'skipped: %s\n' "$each"; done
   for each in "${failed_steps[@]}"; do printf 'FAILED: %s\n' "$each"; done
+  for each in "${failure_notes[@]}"; do printf '  %s\n' "$each"; done
   [ ${#failed_steps[@]} -eq 0 ] && echo "all steps passed"
 }
 
