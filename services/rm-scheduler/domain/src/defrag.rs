@@ -263,8 +263,8 @@ impl Eventual {
     }
 }
 
-/// What it depends on what room there is in sight for a need. With a list of nodes, or kept apart from
-/// others, each is its own.
+/// What it depends on what room there is in sight for a need. With a list of nodes, or kept apart
+/// from others, each is its own.
 struct Kind {
     class: Option<usize>,
     home: Option<usize>,
