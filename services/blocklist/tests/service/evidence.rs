@@ -244,7 +244,8 @@ async fn b3_automatic_evacuations_come_one_after_the_other_whoever_leads() {
         orders.min().unwrap()
     };
     let pause_ms = evacuated("n2").ms_since(evacuated("n1"));
-    assert!(pause_ms >= 10_000, "{pause_ms} ms");
+    // Kept by a clock that only goes on and told by that of the wall, each in whole milliseconds.
+    assert!(pause_ms >= 9_990, "{pause_ms} ms");
 }
 
 #[tokio::test(flavor = "multi_thread")]
