@@ -295,26 +295,31 @@ impl Kind {
 }
 
 /// What will be free elsewhere is no room for work that has a list (W-12), nor what will be free
-/// beside others of its group, once what leaves of them has left.
+/// beside others of its group, once what leaves of them has left. Who could stand nowhere apart
+/// from them is not helped by room, and would only keep others from being helped.
 fn where_it_may(books: &Books, at: usize) -> u64 {
     let request = &books.requests[at];
     let is_listed = request.listed && books.settings.count_what_fits;
     if !is_listed && !request.apart {
         return u64::MAX;
     }
-    let room = |machine: usize| {
-        let open = books.machines[machine].is_schedulable() && books.could_use(at, machine);
-        if !open || request.apart && books.stays_parted(at, machine) {
-            return 0;
-        }
-        books.coming_order_for(machine, Some(at)) / request.order
+    let is_open = |machine: &usize| {
+        let place = &books.machines[*machine];
+        place.is_schedulable()
+            && place.order >= request.order
+            && books.could_use(at, *machine)
+            && !(request.apart && books.stays_parted(at, *machine))
     };
+    let room = |machine: usize| books.coming_order_for(machine, Some(at)) / request.order;
     if is_listed {
         let listed = books.demand(at).wishes().machines.iter();
         let listed = listed.filter_map(|name| books.register.machine(name));
-        return listed.map(room).sum();
+        return listed.filter(is_open).map(room).sum();
     }
-    (0..books.machines.len()).map(room).sum()
+    let open = (0..books.machines.len()).filter(is_open);
+    open.map(room)
+        .reduce(|sum, more| sum + more)
+        .unwrap_or(u64::MAX)
 }
 
 /// from the deepest pools upwards; what fits into freed room consumes it [C-6].
