@@ -134,6 +134,7 @@ fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
     };
     needs(&mut world, "engine", "docker");
     needs(&mut world, "licensed", "licence");
+    world.job("learns", "a", 1).size.gpu_milli = 500;
     let capacity = &mut world.node("n01").capacity;
     capacity.extras.insert("docker".to_owned(), 5);
     let plan = world.step();
@@ -142,11 +143,14 @@ fn what_no_node_offers_is_named_and_a_node_that_offers_it_is_what_helps() {
             .iter()
             .all(|grant| grant.work.as_str() == "engine")
     );
-    let verdict = &plan.verdicts["licensed"];
-    assert_eq!(verdict.reason, Reason::NoHostLargeEnough);
-    assert!(verdict.detail.contains("offers `licence`"), "{verdict:?}");
-    let name = "licence".to_owned();
-    assert_eq!(verdict.unblock, Some(Unblock::OfferResource { name }));
+    for (id, name) in [("licensed", "licence"), ("learns", "gpu")] {
+        let verdict = &plan.verdicts[id];
+        assert_eq!(verdict.reason, Reason::NoHostLargeEnough);
+        let told = format!("offers `{name}`");
+        assert!(verdict.detail.contains(&told), "{verdict:?}");
+        let name = name.to_owned();
+        assert_eq!(verdict.unblock, Some(Unblock::OfferResource { name }));
+    }
 }
 
 /// What it lacks is nobody's fault, and no reason to leave the rest of it empty.

@@ -4,6 +4,8 @@
 
 use std::borrow::Cow;
 
+use hayward_vocabulary::Size;
+
 use crate::{
     books::{Books, Deferral},
     marks::Members,
@@ -206,19 +208,23 @@ pub(crate) fn never(books: &Books, at: usize) -> Option<(Reason, Why)> {
     None
 }
 
-/// A named resource that it needs and none of the nodes it may use has, whatever they hold now: a
+/// A resource that it needs and none of the nodes it may use has, whatever they hold now: a gpu, a
 /// container engine, or a directory that no pool lists.
 pub(crate) fn not_offered<'b>(books: &'b Books, at: usize) -> Option<&'b str> {
-    let offers = |machine: &usize, name: &str| {
-        let pool = books.machines[*machine].pool;
-        let capacity = &books.station(*machine).node.capacity;
-        pool.is_some_and(|pool| books.may_use(at, pool)) && capacity.extras.contains_key(name)
+    let anywhere = |has: &dyn Fn(&Size) -> bool| {
+        (0..books.machines.len()).any(|machine| {
+            let pool = books.machines[machine].pool;
+            pool.is_some_and(|pool| books.may_use(at, pool))
+                && has(&books.station(machine).node.capacity)
+        })
     };
+    if books.size(at).gpu_milli > 0 && !anywhere(&|capacity| capacity.gpu_milli > 0) {
+        return Some("gpu");
+    }
     let needed = books.size(at).extras.iter();
     let mut needed = needed.filter(|(_, amount)| **amount > 0);
-    let (name, _) = needed.find(|(name, _)| {
-        !(0..books.machines.len()).any(|machine| offers(&machine, name.as_str()))
-    })?;
+    let (name, _) =
+        needed.find(|(name, _)| !anywhere(&|capacity| capacity.extras.contains_key(*name)))?;
     Some(name)
 }
 
